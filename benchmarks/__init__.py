@@ -1,0 +1,1 @@
+"""Miniflow beside torch on one machine: `python -m benchmarks`; see README.md."""

@@ -1,0 +1,235 @@
+"""`python -m miniflow`: train a network on the bundled handwritten digits, and draw how it went.
+
+It needs no network and no GPU. Read it from `main` at the bottom upwards, or from the top as a first training program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from tqdm import tqdm
+
+import miniflow as flow
+from miniflow import nn
+from miniflow.utils.data import DataLoader, TensorDataset
+from miniflow.vision import models
+
+MODELS = {"lenet": models.LeNet, "mlp": models.MLP}
+INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
+
+
+class Diverged(ArithmeticError):
+    """The loss is no longer a finite number."""
+
+
+@dataclass
+class History:
+    """What a training run leaves behind.
+
+    Attributes:
+        train: the loss of every step.
+        test: the loss on the test digits after every epoch.
+        predicted: (N,) the classes last predicted for the test digits.
+        saved: what the file given by --save holds; empty if there is none yet.
+    """
+
+    train: list[float] = field(default_factory=list)
+    test: list[float] = field(default_factory=list)
+    predicted: np.ndarray | None = None
+    saved: str = ""
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong option in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the line on stderr and exit with code 2."""
+        self.exit(2, f"{self.prog}: error: {message}; --help lists the options\n")
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options, checked; a wrong one ends the program with code 2."""
+    parser = Parser(
+        prog="python -m miniflow",
+        description="Train a network on 4,000 handwritten digits, and test it on 1,000 others.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--model", choices=sorted(MODELS), default="lenet", help="the network")
+    parser.add_argument("--epochs", type=count, default=5, metavar="N", help="passes over the training digits")
+    parser.add_argument("--batch-size", type=count, default=64, metavar="N", help="digits in a step")
+    parser.add_argument("--lr", type=rate, default=1e-3, metavar="RATE", help="learning rate of Adam")
+    parser.add_argument("--device", type=device, default="cpu", help="where to compute")
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="equal seeds give equal runs")
+    parser.add_argument("--save", type=file, metavar="PATH", help="write the weights here after every epoch")
+    options = parser.parse_args(arguments)
+    options.picture = Path(f"miniflow_{options.model}.png").absolute()
+    reason = unwritable(options.picture)
+    if reason:
+        parser.error(f"the picture goes to {options.picture}, but {reason}: run in a folder that you can write to")
+    return options
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1."""
+    return _checked(text, int, lambda number: number >= 1, "a whole number of at least 1")
+
+
+def rate(text: str) -> float:
+    """A finite number above 0."""
+    return _checked(text, float, lambda number: number > 0 and math.isfinite(number), "a finite number above 0")
+
+
+def seed(text: str) -> int:
+    """A whole number that fits in 63 bits."""
+    return _checked(text, int, lambda number: 0 <= number < 2**63, "a whole number from 0 to 2**63 - 1")
+
+
+def _checked(text: str, kind: type, accepted, expected: str):
+    try:
+        number = kind(text)
+    except ValueError:
+        number = None
+    if number is None or not accepted(number):
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected {expected}")
+    return number
+
+
+def device(text: str) -> flow.device:
+    """A device of this machine."""
+    try:
+        return flow.device(text)
+    except flow.errors.DeviceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def file(text: str) -> Path:
+    """A path at which a file can be written."""
+    path = Path(text).absolute()
+    reason = unwritable(path)
+    if reason:
+        raise argparse.ArgumentTypeError(f"cannot write {text!r}: {reason}")
+    return path
+
+
+def unwritable(path: Path) -> str:
+    """Why no file can be written at `path`; empty if one can."""
+    if path.is_dir():
+        return "it is a folder"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            return ""
+    except OSError as error:
+        return f"the folder {path.parent} cannot be written to ({error.strerror})"
+
+
+def train_epoch(model: nn.Module, optimizer: flow.optim.Optimizer, loader: DataLoader, bar: tqdm) -> list[float]:
+    """One pass over the training digits; returns the loss of every step."""
+    model.train()
+    history, right, seen = [], 0, 0
+    for images, labels in loader:
+        logits = model(images)  # (N, 10)
+        loss = nn.functional.cross_entropy(logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+        history.append(loss.item())
+        if not math.isfinite(history[-1]):
+            raise Diverged(f"the loss became {history[-1]} in step {len(history)}: try a smaller --lr")
+        right += (logits.argmax(dim=1) == labels).sum().item()
+        seen += len(labels)
+        bar.set_postfix_str(f"loss {loss.item():.3f}, accuracy {right / seen:.1%}", refresh=False)
+        bar.update()
+    return history
+
+
+@flow.no_grad()
+def evaluate(model: nn.Module, digits: TensorDataset, batch_size: int = 250) -> tuple[float, np.ndarray]:
+    """The mean loss on the digits, and the class predicted for each of them."""
+    model.eval()
+    total, predicted = 0.0, []
+    for images, labels in DataLoader(digits, batch_size=batch_size):
+        logits = model(images)
+        total += nn.functional.cross_entropy(logits, labels, reduction="sum").item()
+        predicted.append(logits.argmax(dim=1).numpy())
+    return total / len(digits), np.concatenate(predicted)
+
+
+def train(options: argparse.Namespace, history: History) -> None:
+    """The whole run: `history` is filled as it goes, so that an interrupt loses nothing that was done."""
+    flow.manual_seed(options.seed)
+    digits, held_out = flow.data.mnist("train"), flow.data.mnist("test")
+    truth = held_out.tensors[1].numpy()
+    model = MODELS[options.model]().to(options.device)
+    optimizer = flow.optim.Adam(model.parameters(), lr=options.lr)
+    loader = DataLoader(digits, batch_size=options.batch_size, shuffle=True)
+    introduce(options, model, len(digits))
+    for epoch in range(1, options.epochs + 1):
+        with tqdm(total=len(loader), desc=f"epoch {epoch}/{options.epochs}", unit="step", dynamic_ncols=True) as bar:
+            history.train += train_epoch(model, optimizer, loader, bar)
+            loss, history.predicted = evaluate(model, held_out)
+            history.test.append(loss)
+            accuracy = (history.predicted == truth).mean()
+            bar.set_postfix_str(f"{bar.postfix}; test loss {loss:.3f}, accuracy {accuracy:.1%}")
+        if options.save:
+            flow.save(model.state_dict(), options.save)
+            history.saved = f"{options.save} holds the weights after epoch {epoch}"
+    print(f"test accuracy {100 * accuracy:.1f} % on {len(held_out):,} digits held out from training")
+    draw(history, truth, f"{type(model).__name__} on handwritten digits", options.picture)
+    print(f"picture: {options.picture}")
+    if history.saved:
+        print(f"weights: {options.save}")
+
+
+def introduce(options: argparse.Namespace, model: nn.Module, examples: int) -> None:
+    """Say what is about to happen."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    print(
+        f"miniflow {metadata.version('miniflow-edu')}: {type(model).__name__} with {parameters:,} parameters, "
+        f"{examples:,} digits in batches of {options.batch_size}, Adam with lr {options.lr:g}, seed {options.seed}, "
+        f"on {options.device}"
+    )
+
+
+def draw(history: History, truth: np.ndarray, title: str, path: Path) -> None:
+    """Write the loss curves and the confusion matrix to a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    flow.show.losses(history.train, history.test, axes=left)
+    flow.show.confusion(history.predicted, truth, axes=right)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=130)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run with these arguments; returns the exit code."""
+    history = History()
+    try:
+        train(parse(arguments), history)
+    except KeyboardInterrupt:
+        print(f"\ninterrupted: {history.saved or 'nothing was saved'}", file=sys.stderr)
+        return INTERRUPTED
+    except (Diverged, flow.errors.CheckpointError) as error:
+        print(f"python -m miniflow: error: {error}; {history.saved or 'nothing was saved'}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

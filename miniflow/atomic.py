@@ -1,0 +1,54 @@
+"""Files that are either written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """Give the block a temporary file name beside `path`; when the block succeeds, that file takes the place of `path`.
+
+    The data reaches the disk (fsync) before the name does (rename), so a crash at any moment leaves either the old file
+    or the new one. When the block raises, the temporary file is removed and `path` is as before.
+
+    Args:
+        path: where the file will be; a symbolic link is followed and stays.
+
+    Yields:
+        the path of the temporary file, which the block must write.
+
+    Raises:
+        OSError: if the folder does not exist, is not writable, or the disk is full.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     target = Path(folder) / "answer.txt"
+    ...     with replacing(target) as temporary:
+    ...         _ = temporary.write_text("42")
+    ...     target.read_text(), len(list(Path(folder).iterdir()))
+    ('42', 1)
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":
+        sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk holds the contents of a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

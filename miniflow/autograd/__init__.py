@@ -1,0 +1,20 @@
+"""Differentiation: `backward` and `grad` walk the tape, `Function` adds to it, `gradcheck` holds it against "
+"differences."""
+
+from miniflow.autograd.engine import backward, grad
+from miniflow.autograd.function import Function
+from miniflow.autograd.gradcheck import gradcheck, gradgradcheck
+from miniflow.tape import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+
+__all__ = [
+    "Function",
+    "backward",
+    "enable_grad",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "inference_mode",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]

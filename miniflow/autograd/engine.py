@@ -1,0 +1,248 @@
+"""Backward: walk the tape newest first and hand every node's cotangents to the nodes that made its inputs."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from miniflow.dispatch import call
+from miniflow.errors import AutogradError
+from miniflow.ops.creation import ones_like
+from miniflow.ops.elementwise import add, cast
+from miniflow.ops.shape import Contiguous, sum_to_shape
+from miniflow.tape import Leaf, Node, grad_mode
+from miniflow.tensor import Tensor
+
+Edge = tuple[Node | Leaf, int]
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Add the gradients of `tensors` to the `.grad` of the leaves that they depend on. As `torch.autograd.backward`.
+
+    Args:
+        tensors: what to differentiate; a tensor with more than one element needs a cotangent in `grad_tensors`.
+        grad_tensors: the cotangents, each of its tensor's shape; None stands for ones, for tensors of one element.
+        retain_graph: keep the saved tensors for another backward; by default, only with `create_graph`.
+        create_graph: record the computation of the gradients, so that they can be differentiated again.
+    """
+    tensors = _as_tuple(tensors)
+    Walk(tensors, _cotangents("backward", tensors, grad_tensors), retain_graph, create_graph).run()
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of `outputs` with respect to `inputs`, leaving every `.grad` alone. As `torch.autograd.grad`.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor(3.0, requires_grad=True)
+    >>> (slope,) = grad(x**2, x, create_graph=True)
+    >>> slope.item(), grad(slope, x)[0].item()
+    (6.0, 2.0)
+
+    Returns:
+        one gradient for each input, None for one that the outputs do not depend on, if `allow_unused`.
+    """
+    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    for position, x in enumerate(inputs):
+        if not x.requires_grad:
+            raise AutogradError(
+                f"grad: input {position} does not require grad; call requires_grad_() on it before using it"
+            )
+    walk = Walk(outputs, _cotangents("grad", outputs, grad_outputs), retain_graph, create_graph, inputs)
+    walk.run()
+    results = tuple(walk.captured[x._edge] for x in inputs)
+    for position, result in enumerate(results):
+        if result is None and not allow_unused:
+            raise AutogradError(
+                f"grad: input {position} of shape {tuple(inputs[position].shape)} was not used to compute the outputs; "
+                "pass allow_unused=True to get None for it"
+            )
+    return results
+
+
+def _as_tuple(tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+
+
+def _cotangents(name: str, tensors: tuple, cotangents: Any) -> list[Tensor]:
+    if cotangents is None or isinstance(cotangents, Tensor):
+        cotangents = [cotangents] * len(tensors) if cotangents is None else [cotangents]
+    if len(cotangents) != len(tensors):
+        raise AutogradError(
+            f"{name}: got {len(cotangents)} gradients for {len(tensors)} tensors; expected one for each"
+        )
+    return [_cotangent(name, tensor, given) for tensor, given in zip(tensors, cotangents, strict=True)]
+
+
+def _cotangent(name: str, tensor: Tensor, given: Tensor | None) -> Tensor:
+    if not tensor.requires_grad:
+        raise AutogradError(
+            f"{name}: the tensor does not require grad and has no grad_fn; call requires_grad_() on a leaf that it is "
+            "computed from, and leave no_grad"
+        )
+    if given is None:
+        if tensor.numel() != 1:
+            raise AutogradError(
+                f"{name}: grad can be implicitly created only for scalar outputs, got shape {tuple(tensor.shape)}; "
+                "reduce it (y.sum()) or pass a gradient of its shape"
+            )
+        return ones_like(tensor.detach())
+    if given.shape != tensor.shape:
+        raise AutogradError(
+            f"{name}: got a gradient of shape {tuple(given.shape)} for a tensor of shape {tuple(tensor.shape)}"
+        )
+    return given
+
+
+class Walk:
+    """One backward pass."""
+
+    def __init__(
+        self,
+        tensors: tuple[Tensor, ...],
+        cotangents: list[Tensor],
+        retain_graph: bool | None,
+        create_graph: bool,
+        inputs: tuple[Tensor, ...] | None = None,
+    ):
+        self.retain = create_graph if retain_graph is None else retain_graph
+        self.create_graph = create_graph
+        self.pending: dict[Node | Leaf, list[Tensor | None]] = {}
+        self.queue: list[tuple[int, Node | Leaf]] = []
+        self.captured: dict[Edge, Tensor | None] | None = None
+        self.needed: set[Node | Leaf] | None = None
+        if inputs is not None:
+            self.captured = dict.fromkeys([x._edge for x in inputs])
+            self.needed = _leading_to({edge[0] for edge in self.captured}, [t._edge[0] for t in tensors])
+        self.roots = [(tensor._edge, cotangent) for tensor, cotangent in zip(tensors, cotangents, strict=True)]
+
+    def run(self) -> None:
+        previous, grad_mode.enabled = grad_mode.enabled, self.create_graph
+        try:
+            for edge, cotangent in self.roots:
+                if self.needed is None or edge[0] in self.needed:
+                    self.deliver(edge, cotangent)
+            del self.roots
+            while self.queue:
+                node = heapq.heappop(self.queue)[1]
+                self.visit(node, self.pending.pop(node))
+        finally:
+            grad_mode.enabled = previous
+
+    def deliver(self, edge: Edge, gradient: Tensor) -> None:
+        """Add a gradient to what is pending for an output of a node."""
+        node, index = edge
+        slots = self.pending.get(node)
+        if slots is None:
+            self.pending[node] = slots = [None] * len(node.shapes)
+            heapq.heappush(self.queue, (-node.sequence, node))
+        slots[index] = gradient if slots[index] is None else add(slots[index], gradient)
+
+    def visit(self, node: Node | Leaf, cotangents: list[Tensor | None]) -> None:
+        if node.hooks:
+            run_hooks(node, cotangents)
+        if self.captured is not None:
+            for index, cotangent in enumerate(cotangents):
+                if (node, index) in self.captured:
+                    self.captured[node, index] = cotangent
+        if type(node) is Leaf:
+            if self.captured is None:
+                accumulate(node, cotangents, self.create_graph)
+            return
+        edges, needed = node.edges, self.needed
+        node.needs = needs = edges if needed is None else [e is not None and e[0] in needed for e in edges]
+        if needed is not None and not any(needs):
+            return
+        gradients = node.op.backward(node, *cotangents)
+        if not self.retain:
+            node.release()
+        cotangents.clear()
+        if type(gradients) is not tuple:
+            gradients = (gradients,)
+        for position, gradient in enumerate(gradients):
+            if gradient is not None and needs[position]:
+                edge = edges[position]
+                source, index = edge
+                array = gradient._array
+                if array.shape != source.shapes[index] or array.dtype != source.dtypes[index]:
+                    gradient = fit(node, position, gradient, edge)
+                self.deliver(edge, gradient)
+
+
+def _leading_to(targets: set[Node | Leaf], roots: list[Node | Leaf]) -> set[Node | Leaf]:
+    """The nodes reachable from `roots` from which a target can be reached."""
+    found, stack = set(), list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            if isinstance(node, Node):
+                stack.extend(edge[0] for edge in node.edges if edge is not None)
+    needed = set()
+    for node in sorted(found, key=lambda n: n.sequence):  # what a node leads to is older than itself
+        if node in targets or isinstance(node, Node) and any(e is not None and e[0] in needed for e in node.edges):
+            needed.add(node)
+    return needed
+
+
+def run_hooks(node: Node | Leaf, cotangents: list[Tensor | None]) -> None:
+    """Call the hooks of a node's outputs; what a hook returns replaces the cotangent."""
+    for index, hook in list(node.hooks):
+        if cotangents[index] is not None:
+            replaced = hook(cotangents[index])
+            if replaced is not None:
+                if replaced.shape != cotangents[index].shape:
+                    raise AutogradError(
+                        f"hook: got a replacement of shape {tuple(replaced.shape)} for a gradient of shape "
+                        f"{tuple(cotangents[index].shape)}; return a gradient of the same shape, or None"
+                    )
+                cotangents[index] = replaced
+
+
+def fit(node: Node, position: int, gradient: Tensor, edge: Edge) -> Tensor:
+    """Sum a broadcast gradient back to its input's shape and cast it to its dtype; any other misfit is an error."""
+    shape, dtype = edge[0].shapes[edge[1]], edge[0].dtypes[edge[1]]
+    if gradient._array.shape != shape:
+        if not node.op.broadcasts:
+            raise AutogradError(
+                f"{node.op.function_name}: its backward returned a gradient of shape {tuple(gradient.shape)} for input "
+                f"{position}; expected {tuple(shape)}, the shape of that input"
+            )
+        gradient = sum_to_shape(gradient, shape)
+    return gradient if gradient._array.dtype == dtype else cast(gradient, dtype)
+
+
+def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None:
+    """Add the one gradient in `cotangents` to `.grad` of the leaf's tensor.
+
+    A first gradient is taken as it is if nothing else can see its memory (PyTorch's AccumulateGrad "steals" it
+    likewise): if the list holds the only reference to the tensor, and the tensor the only one to an array that owns
+    its memory. Each count below includes the reference that the expression itself makes.
+    """
+    alone = sys.getrefcount(cotangents[0]) <= 2 and sys.getrefcount(cotangents[0]._array) <= 2
+    gradient, tensor = cotangents[0], leaf.tensor()
+    if tensor is None:
+        return
+    if tensor._grad is None:
+        whole = gradient._array.base is None and gradient._array.flags.c_contiguous
+        tensor._grad = gradient if create_graph or (alone and whole) else call(Contiguous, gradient)
+    elif create_graph:
+        tensor._grad = add(tensor._grad, gradient)
+    else:
+        np.add(tensor._grad._array, gradient._array, out=tensor._grad._array)
+        tensor._grad._written()

@@ -1,0 +1,145 @@
+"""`autograd.Function`: an operation whose gradient the user writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.errors import AutogradError
+from miniflow.ops.creation import zeros
+from miniflow.tape import Node, is_grad_enabled, no_grad
+from miniflow.tensor import Tensor
+
+
+class Context:
+    """What `forward` leaves for `backward`: any attributes, and the tensors given to `save_for_backward`."""
+
+    def __init__(self):
+        self._to_save: tuple = ()
+        self._nondifferentiable: set[int] = set()
+        self._materialize = True
+        self._node: Node | None = None
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep inputs or outputs of `forward` for `backward`; changing them in place afterwards is an error."""
+        self._to_save = tensors
+
+    @property
+    def saved_tensors(self) -> tuple:
+        """The tensors given to `save_for_backward`."""
+        return self._node.saved
+
+    @property
+    def needs_input_grad(self) -> tuple[bool, ...]:
+        """For each argument of `forward`, whether `backward` has to return its gradient."""
+        return tuple(bool(needed) for needed in self._node.needs)
+
+    def mark_non_differentiable(self, *outputs: Tensor) -> None:
+        """Declare outputs that have no gradient."""
+        self._nondifferentiable.update(id(y) for y in outputs)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether cotangents that do not exist arrive as zeros (the default) or as None."""
+        self._materialize = value
+
+
+class _FunctionOp:
+    """Stands in a Node where an op class stands: it hands the cotangents to the user's `backward`."""
+
+    broadcasts = False
+
+    def __init__(self, function: type[Function], context: Context):
+        self.function = function
+        self.context = context
+        self.function_name = function.__name__
+
+    def backward(self, node: Node, *cotangents: Tensor | None) -> tuple:
+        if self.context._materialize:
+            cotangents = tuple(
+                zeros(shape, dtype=dtype) if dy is None else dy
+                for dy, shape, dtype in zip(cotangents, node.shapes, node.dtypes, strict=True)
+            )
+        gradients = self.function.backward(self.context, *cotangents)
+        gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
+        if len(gradients) < len(node.edges) or any(g is not None for g in gradients[len(node.edges) :]):
+            raise AutogradError(
+                f"{self.function_name}.backward returned {len(gradients)} gradients; expected {len(node.edges)}, one "
+                "for each "
+                "argument of forward (None for those that have none)"
+            )
+        return tuple(gradients[: len(node.edges)])
+
+
+class Function:
+    """An operation with a gradient of your own; call it by `apply`. As `torch.autograd.Function`.
+
+    >>> import miniflow as flow
+    >>> class Cube(Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x * x
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, dy):
+    ...         (x,) = ctx.saved_tensors
+    ...         return dy * 3 * x * x
+    >>> x = flow.tensor(2.0, requires_grad=True)
+    >>> Cube.apply(x).backward()
+    >>> x.grad.item()
+    12.0
+    """
+
+    @staticmethod
+    def forward(ctx: Context, *args: Any, **kwargs: Any) -> Any:
+        """Compute the result; nothing inside is recorded."""
+        raise NotImplementedError("Function: forward must be overridden by a static method forward(ctx, ...)")
+
+    @staticmethod
+    def backward(ctx: Context, *cotangents: Any) -> Any:
+        """Return the gradient of every argument of `forward`; written in ops, it can be differentiated again."""
+        raise NotImplementedError("Function: backward must be overridden by a static method backward(ctx, ...)")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward` and record `backward` on the tape."""
+        context = Context()
+        edges = tuple(x._fresh_edge() if isinstance(x, Tensor) else None for x in args)
+        with no_grad():
+            result = cls.forward(context, *args, **kwargs)
+        if is_grad_enabled() and any(edges):
+            outputs = result if isinstance(result, tuple) else (result,)
+            outputs = tuple(_own(y, args) if isinstance(y, Tensor) else y for y in outputs)
+            _record(cls, context, edges, args, result if isinstance(result, tuple) else (result,), outputs)
+            result = outputs if isinstance(result, tuple) else outputs[0]
+        return result
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.apply(*args, **kwargs)
+
+
+def _own(output: Tensor, args: tuple) -> Tensor:
+    """An input returned as it is becomes a tensor of its own, so that the node is not attached to the input."""
+    return output.detach() if any(output is x for x in args) or output._view is not None else output
+
+
+def _record(cls: type, context: Context, edges: tuple, args: tuple, results: tuple, outputs: tuple) -> None:
+    marked = context._nondifferentiable
+    differentiable = [
+        y
+        for r, y in zip(results, outputs, strict=True)
+        if isinstance(y, Tensor) and id(r) not in marked and y.is_floating_point()
+    ]
+    node = context._node = Node(_FunctionOp(cls, context), edges, {}, differentiable)
+    node.needs = [edge is not None for edge in edges]
+    position = {id(y): i for i, y in enumerate(differentiable)}
+    position.update({id(r): position[id(y)] for r, y in zip(results, outputs, strict=True) if id(y) in position})
+    entries = []
+    for value in context._to_save:
+        is_output = isinstance(value, Tensor) and id(value) in position and not any(value is x for x in args)
+        alias = value.detach() if is_output else value
+        version = alias.version if isinstance(alias, Tensor) else None
+        entries.append((alias, version, position[id(value)] if is_output else None))
+    node._saved = entries
+    context._to_save = ()
+    for index, y in enumerate(differentiable):
+        y._edge = (node, index)

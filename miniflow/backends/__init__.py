@@ -1,0 +1,1 @@
+"""The kernels behind the ops: one package for each kind of device."""

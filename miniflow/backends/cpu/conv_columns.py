@@ -1,0 +1,106 @@
+"""Convolution as matrix products over columns (im2col).
+
+The columns of an image are a matrix (C*KH*KW, OH*OW): what each tap of each window sees. With the weight as a matrix
+(O, C*KH*KW), for each image
+    y = weight @ columns            dweight = sum dy @ columns^T            dcolumns = weight^T @ dy,
+and dx adds up dcolumns where windows overlap (col2im). Images with few windows are taken several at a time, so that the
+products are large enough for the BLAS. One buffer of columns serves the whole batch.
+Chellapilla, Puri, Simard 2006, "High performance convolutional neural networks for document processing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numba import prange
+
+from miniflow.backends.cpu.loops import loop
+from miniflow.backends.cpu.windows import Pair, Windows, pad, taps
+
+PRODUCT_COLUMNS = 784  # images share a product up to this many windows
+
+
+def _groups(images: int, windows: int) -> Iterator[slice]:
+    """Slices of the batch, each of which shares a matrix product."""
+    together = max(1, PRODUCT_COLUMNS // max(1, windows))
+    return (slice(start, min(start + together, images)) for start in range(0, images, together))
+
+
+def _columns(view: np.ndarray, buffer: np.ndarray) -> np.ndarray:
+    """Copy the taps (B, C, KH, KW, OH, OW) of a few images into `buffer`; returns it as a matrix (C*KH*KW, B*OH*OW)."""
+    b, c, kh, kw, oh, ow = view.shape
+    columns = buffer[: view.size].reshape(c, kh, kw, b, oh, ow)
+    np.copyto(columns, view.transpose(1, 2, 3, 0, 4, 5))
+    return columns.reshape(c * kh * kw, b * oh * ow)
+
+
+def _as_rows(y: np.ndarray) -> np.ndarray:
+    """(B, O, P) -> (O, B*P): a view for one image, a copy for several."""
+    return y[0] if len(y) == 1 else y.swapaxes(0, 1).reshape(y.shape[1], -1)
+
+
+def _buffer(view: np.ndarray) -> np.ndarray:
+    images, per_image = view.shape[0], view.shape[4] * view.shape[5]
+    together = min(images, max(1, PRODUCT_COLUMNS // max(1, per_image)))
+    return np.empty(together * (view.size // max(1, images)), view.dtype)
+
+
+def forward(x: np.ndarray, weight: np.ndarray, windows: Windows) -> np.ndarray:
+    """x (N, C, H, W), weight (O, C, KH, KW) -> y (N, O, OH, OW)"""
+    n, o = len(x), len(weight)
+    counts = windows.counts(x.shape[2:])
+    view = taps(pad(x, windows.padding), windows, counts)
+    matrix, buffer = weight.reshape(o, -1), _buffer(view)
+    y = np.empty((n, o, counts[0] * counts[1]), x.dtype)
+    for group in _groups(n, y.shape[2]):
+        columns = _columns(view[group], buffer)
+        if group.stop - group.start == 1:
+            np.matmul(matrix, columns, out=y[group.start])
+        else:
+            y[group] = np.matmul(matrix, columns).reshape(o, -1, y.shape[2]).swapaxes(0, 1)
+    return y.reshape(n, o, *counts)
+
+
+def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
+    """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C, KH, KW)"""
+    n, o, oh, ow = dy.shape
+    view = taps(pad(x, windows.padding), windows, (oh, ow))
+    buffer, dy = _buffer(view), dy.reshape(n, o, oh * ow)
+    dweight = np.zeros((o, x.shape[1] * windows.kernel[0] * windows.kernel[1]), x.dtype)
+    part = np.empty_like(dweight)
+    for group in _groups(n, oh * ow):
+        dweight += np.matmul(_as_rows(dy[group]), _columns(view[group], buffer).T, out=part)
+    return dweight.reshape(o, x.shape[1], *windows.kernel)
+
+
+def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) -> np.ndarray:
+    """dy (N, O, OH, OW), weight (O, C, KH, KW) -> dx (N, C, *size)"""
+    n, o, oh, ow = dy.shape
+    c = weight.shape[1]
+    (top, bottom), (left, right) = windows.padding
+    dy, matrix = dy.reshape(n, o, oh * ow), weight.reshape(o, -1).T
+    padded = np.zeros((n, c, size[0] + top + bottom, size[1] + left + right), dy.dtype)
+    for group in _groups(n, oh * ow):
+        columns = np.matmul(matrix, _as_rows(dy[group]))
+        _add_columns(columns.reshape(c, *windows.kernel, -1, oh, ow), padded[group], *windows.stride, *windows.dilation)
+    return np.ascontiguousarray(padded[:, :, top : top + size[0], left : left + size[1]])
+
+
+@loop()
+def _add_columns(columns, x, sh, sw, dh, dw):
+    """col2im. One iteration owns the rows of one plane x[b, c], and adds to it the columns (C, KH, KW, B, OH, OW)."""
+    channels, kernel_h, kernel_w, images, oh, ow = columns.shape
+    for plane in prange(images * channels):
+        b, c = plane // channels, plane % channels
+        for kh in range(kernel_h):
+            for kw in range(kernel_w):
+                for i in range(oh):
+                    source = columns[c, kh, kw, b, i]
+                    row = x[b, c, i * sh + kh * dh, kw * dw :]
+                    if sw == 1:
+                        for j in range(ow):
+                            row[j] += source[j]
+                    else:
+                        for j in range(ow):
+                            row[j * sw] += source[j]

@@ -1,0 +1,120 @@
+"""Convolution in groups of few channels, by loops over padded planes; three taps of a row at a time where the kernel has three.
+
+With one channel a group (depthwise) a matrix product would have a single row, and the BLAS nothing to gain.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from miniflow.backends.cpu.loops import SUMS, loop
+from miniflow.backends.cpu.windows import Pair, Windows, pad
+
+
+def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
+    """x (N, C, H, W), weight (O, C / groups, KH, KW) -> y (N, O, OH, OW)"""
+    y = np.empty((len(x), len(weight), *windows.counts(x.shape[2:])), x.dtype)
+    padded = pad(x, windows.padding)
+    _forward(padded, np.ascontiguousarray(weight), y, groups, *windows.stride, *windows.dilation)
+    return y
+
+
+def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, groups: int, size: Pair) -> np.ndarray:
+    """dy (N, O, OH, OW), weight (O, C / groups, KH, KW) -> dx (N, C, *size)"""
+    (top, bottom), (left, right) = windows.padding
+    shape = (len(dy), weight.shape[1] * groups, size[0] + top + bottom, size[1] + left + right)
+    padded = np.empty(shape, dy.dtype)
+    weight, dy = np.ascontiguousarray(weight), np.ascontiguousarray(dy)
+    _data_grad(padded, weight, dy, groups, *windows.stride, *windows.dilation)
+    return np.ascontiguousarray(padded[:, :, top : top + size[0], left : left + size[1]])
+
+
+def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
+    """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C / groups, KH, KW)"""
+    dweight = np.empty((dy.shape[1], x.shape[1] // groups, *windows.kernel), x.dtype)
+    padded = pad(x, windows.padding)
+    _weight_grad(padded, dweight, np.ascontiguousarray(dy), groups, *windows.stride, *windows.dilation)
+    return dweight
+
+
+@loop()
+def _forward(x, weight, y, groups, sh, sw, dh, dw):
+    """One iteration owns plane y[n, o]; x is padded."""
+    images, outputs, oh, ow = y.shape
+    _, inputs, kernel_h, kernel_w = weight.shape
+    for plane in prange(images * outputs):
+        n, o = plane // outputs, plane % outputs
+        first = o // (outputs // groups) * inputs
+        for i in range(oh):
+            row = y[n, o, i]
+            for j in range(ow):
+                row[j] = 0
+            for c in range(inputs):
+                for a in range(kernel_h):
+                    source = x[n, first + c, i * sh + a * dh]
+                    if kernel_w == 3 and sw == 1:
+                        w0, w1, w2 = weight[o, c, a, 0], weight[o, c, a, 1], weight[o, c, a, 2]
+                        source_1, source_2 = source[dw:], source[2 * dw :]
+                        for j in range(ow):
+                            row[j] += w0 * source[j] + w1 * source_1[j] + w2 * source_2[j]
+                    else:
+                        for b in range(kernel_w):
+                            w0, shifted = weight[o, c, a, b], source[b * dw :]
+                            for j in range(ow):
+                                row[j] += w0 * shifted[j * sw]
+
+
+@loop()
+def _data_grad(dx, weight, dy, groups, sh, sw, dh, dw):
+    """One iteration owns plane dx[n, c], which is padded: the cotangents of all outputs of its group are added to it."""
+    images, channels, _, _ = dx.shape
+    outputs, inputs, kernel_h, kernel_w = weight.shape
+    oh, ow = dy.shape[2:]
+    outputs = outputs // groups
+    for plane in prange(images * channels):
+        n, c = plane // channels, plane % channels
+        dx[n, c] = 0
+        for o in range(c // inputs * outputs, (c // inputs + 1) * outputs):
+            for i in range(oh):
+                source = dy[n, o, i]
+                for a in range(kernel_h):
+                    row = dx[n, c, i * sh + a * dh]
+                    for b in range(kernel_w):
+                        w0, shifted = weight[o, c % inputs, a, b], row[b * dw :]
+                        if sw == 1:
+                            for j in range(ow):
+                                shifted[j] += w0 * source[j]
+                        else:
+                            for j in range(ow):
+                                shifted[j * sw] += w0 * source[j]
+
+
+@loop(SUMS)
+def _weight_grad(x, dweight, dy, groups, sh, sw, dh, dw):
+    """One iteration owns dweight[o, c]: for each tap a row of sums over images and rows, added up at the end."""
+    outputs, inputs, kernel_h, kernel_w = dweight.shape
+    images, _, oh, ow = dy.shape
+    for pair in prange(outputs * inputs):
+        o, c = pair // inputs, pair % inputs
+        channel = o // (outputs // groups) * inputs + c
+        sums = np.zeros((kernel_h, kernel_w, ow), x.dtype)
+        for n in range(images):
+            for i in range(oh):
+                cotangent = dy[n, o, i]
+                for a in range(kernel_h):
+                    source = x[n, channel, i * sh + a * dh]
+                    for b in range(kernel_w):
+                        row, shifted = sums[a, b], source[b * dw :]
+                        if sw == 1:
+                            for j in range(ow):
+                                row[j] += cotangent[j] * shifted[j]
+                        else:
+                            for j in range(ow):
+                                row[j] += cotangent[j] * shifted[j * sw]
+        for a in range(kernel_h):
+            for b in range(kernel_w):
+                total = x.dtype.type(0)
+                for j in range(ow):
+                    total += sums[a, b, j]
+                dweight[o, c, a, b] = total

@@ -1,0 +1,184 @@
+"""Loss kernels.
+
+Cross-entropy reads the logits once forward and once backward; of the softmax only the normalizer of each row is kept,
+in float64, so that half-precision logits do not round it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from miniflow.backends.cpu.loops import loop
+from miniflow.backends.cpu.softmax import row_exp_sum, row_max
+from miniflow.backends.cpu.transcendental import exp_nonpositive
+from miniflow.backends.registry import register
+from miniflow.errors import ArgumentError, IndexRangeError
+
+LOG_FLOOR = -100.0  # where binary_cross_entropy cuts its logarithms off, as PyTorch does
+
+
+@njit(cache=True, nogil=True)
+def first_outside(target, ignore_index, classes):
+    """The position of the first target that is neither a class nor `ignore_index`; -1 if there is none."""
+    for i in range(target.size):
+        if (target[i] < 0 or target[i] >= classes) and target[i] != ignore_index:
+            return i
+    return -1
+
+
+def class_indices(op: str, target: np.ndarray, ignore_index: int, classes: int) -> np.ndarray:
+    """The targets as contiguous int64, checked.
+
+    Raises:
+        IndexRangeError: with the first target that is not a class, and its position.
+    """
+    target = np.ascontiguousarray(target, np.int64)
+    bad = first_outside(target, ignore_index, classes)
+    if bad >= 0:
+        raise IndexRangeError(
+            f"{op}: got class {target[bad]} as target {bad}; expected 0 to {classes - 1} for {classes} classes, "
+            f"or ignore_index={ignore_index}: check the labels, or the size of the last layer"
+        )
+    return target
+
+
+def class_weights(weight: np.ndarray | None) -> np.ndarray:
+    """Class weights in float64, empty for none: one compiled variant serves both."""
+    return np.empty(0) if weight is None else np.ascontiguousarray(weight, np.float64)
+
+
+@loop()
+def cross_entropy_rows(x, target, weight, ignore_index, smoothing, loss, lse, factor):
+    """loss_i = (1 - s) w[t] (lse - x[t]) + s / C * sum_c w[c] (lse - x[c]), lse = log sum_c exp(x[c])."""
+    for i in prange(x.shape[0]):
+        row, t = x[i], target[i]
+        largest = row_max(row)
+        lse[i] = np.float64(largest) + np.log(np.float64(row_exp_sum(row, largest)))
+        if t == ignore_index:
+            factor[i] = loss[i] = 0.0
+        else:
+            factor[i] = weight[t] if weight.size else 1.0
+            loss[i] = (1.0 - smoothing) * factor[i] * (lse[i] - row[t])
+            if smoothing > 0:
+                total = 0.0
+                for j in range(row.size):
+                    total += (lse[i] - row[j]) * (weight[j] if weight.size else 1.0)
+                loss[i] += smoothing / row.size * total
+
+
+@loop()
+def cross_entropy_grad_rows(x, target, weight, ignore_index, smoothing, total_weight, dloss, lse, dx):
+    """dx_ij = dloss_i (p_ij sum_c q_ic - q_ij), where q_ic = w[c] ((1 - s) [c = t_i] + s / C) and p = softmax(x)."""
+    share = smoothing / x.shape[1]
+    for i in prange(x.shape[0]):
+        row, out, t = x[i], dx[i], target[i]
+        if t == ignore_index:
+            out[:] = 0
+        else:
+            at_target = (1.0 - smoothing) * dloss[i] * (weight[t] if weight.size else 1.0)
+            scale = x.dtype.type(at_target + share * dloss[i] * total_weight)
+            shift = x.dtype.type(lse[i])
+            rest = x.dtype.type(lse[i] - shift)  # so that the rounding of lse does not multiply every p
+            for j in range(row.size):
+                out[j] = scale * exp_nonpositive((row[j] - shift) - rest)
+            if smoothing > 0:
+                for j in range(row.size):
+                    out[j] -= x.dtype.type(share * dloss[i] * (weight[j] if weight.size else 1.0))
+            out[t] -= x.dtype.type(at_target)
+
+
+def reduce_rows(loss: np.ndarray, factor: np.ndarray, reduction: str, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Reduce the losses of the rows; also the weight by which "mean" divided."""
+    total = factor.sum()
+    if reduction == "none":
+        return loss.astype(dtype), np.asarray(total)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        reduced = loss.sum() / total if reduction == "mean" else loss.sum()
+    return np.asarray(reduced, dtype), np.asarray(total)
+
+
+def row_cotangents(dy: np.ndarray, total: np.ndarray, rows: int, reduction: str) -> np.ndarray:
+    """The cotangent of each row's loss, in float64."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        each = dy.astype(np.float64) / total if reduction == "mean" else dy.astype(np.float64)
+    return each if reduction == "none" else np.full(rows, each)
+
+
+@register("cpu", "CrossEntropy")
+def cross_entropy(
+    x: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    *,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> tuple[np.ndarray, ...]:
+    rows, classes = x.shape
+    target = class_indices("cross_entropy", target, ignore_index, classes)
+    loss, lse, factor = np.empty(rows), np.empty(rows), np.empty(rows)
+    x = np.ascontiguousarray(x)
+    cross_entropy_rows(x, target, class_weights(weight), ignore_index, label_smoothing, loss, lse, factor)
+    reduced, total = reduce_rows(loss, factor, reduction, x.dtype)
+    return reduced, lse, total
+
+
+@register("cpu", "CrossEntropyGrad")
+def cross_entropy_grad(
+    dy: np.ndarray,
+    x: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    lse: np.ndarray,
+    total: np.ndarray,
+    *,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> np.ndarray:
+    x, target, weight = np.ascontiguousarray(x), np.ascontiguousarray(target, np.int64), class_weights(weight)
+    dx = np.empty(x.shape, x.dtype)
+    dloss = np.ascontiguousarray(row_cotangents(dy, total, x.shape[0], reduction))
+    total_weight = float(weight.sum()) if weight.size else float(x.shape[1])
+    cross_entropy_grad_rows(x, target, weight, ignore_index, label_smoothing, total_weight, dloss, lse, dx)
+    return dx
+
+
+@register("cpu", "NllLoss")
+def nll_loss(
+    x: np.ndarray, target: np.ndarray, weight: np.ndarray | None, *, ignore_index: int, reduction: str
+) -> tuple[np.ndarray, np.ndarray]:
+    rows, classes = x.shape
+    target = class_indices("nll_loss", target, ignore_index, classes)
+    counts = target != ignore_index
+    at = np.where(counts, target, 0)
+    factor = np.where(counts, 1.0 if weight is None else weight.astype(np.float64)[at], 0.0)
+    loss = np.where(counts, -factor * x[np.arange(rows), at], 0.0) if classes else np.zeros(rows)
+    return reduce_rows(loss, factor, reduction, x.dtype)
+
+
+@register("cpu", "TargetWeights", half="native")
+def target_weights(
+    x: np.ndarray, target: np.ndarray, weight: np.ndarray | None, *, ignore_index: int, label_smoothing: float
+) -> np.ndarray:
+    rows, classes = x.shape
+    counts = np.flatnonzero(target != ignore_index)
+    q = np.zeros((rows, classes))
+    if counts.size:
+        q[counts] = label_smoothing / classes
+        q[counts, target[counts]] += 1.0 - label_smoothing
+    return (q if weight is None else q * weight.astype(np.float64)).astype(x.dtype)
+
+
+@register("cpu", "BinaryCrossEntropy")
+def binary_cross_entropy(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    if x.size and not (x.min() >= 0 and x.max() <= 1):
+        bad = x[~((x >= 0) & (x <= 1))].flat[0]
+        raise ArgumentError(
+            f"binary_cross_entropy: got {bad} in the input; expected probabilities from 0 to 1: apply sigmoid "
+            "first, or use binary_cross_entropy_with_logits"
+        )
+    with np.errstate(divide="ignore"):
+        log, log_complement = np.maximum(np.log(x), LOG_FLOOR), np.maximum(np.log1p(-x), LOG_FLOOR)
+    return -(target * log + (1 - target) * log_complement).astype(x.dtype, copy=False)

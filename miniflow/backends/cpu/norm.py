@@ -1,0 +1,254 @@
+"""Normalization kernels: two-pass mean and variance, the statistics kept in float64.
+
+Layer norm works on rows, batch norm on the planes of a channel: x[n, c] for all n. Each row and each channel is handled
+while it lies in the cache, one after the other: statistics, then results.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from numba import njit, prange
+
+from miniflow.backends.cpu.loops import SUMS, loop
+from miniflow.backends.registry import register
+
+BLOCK = 4096  # terms that are added in the arrays' own precision before they go into a float64 total
+PARTS = 16  # of the rows, each with its own sums for the parameters' gradients: a fixed number, whatever the threads
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SUMS)
+def total(x):
+    """sum_j x_j"""
+    result = 0.0
+    for start in range(0, x.size, BLOCK):
+        block = x[start : start + BLOCK]
+        partial = x.dtype.type(0)
+        for j in range(block.size):
+            partial += block[j]
+        result += partial
+    return result
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SUMS)
+def total_square_deviation(x, mean):
+    """sum_j (x_j - mean)^2"""
+    center = x.dtype.type(mean)
+    result = 0.0
+    for start in range(0, x.size, BLOCK):
+        block = x[start : start + BLOCK]
+        partial = x.dtype.type(0)
+        for j in range(block.size):
+            partial += (block[j] - center) * (block[j] - center)
+        result += partial
+    return result
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SUMS)
+def cotangent_totals(dy, x, mean):
+    """sum_j dy_j and sum_j dy_j (x_j - mean)"""
+    center = x.dtype.type(mean)
+    result = result_product = 0.0
+    for start in range(0, x.size, BLOCK):
+        block, cotangent = x[start : start + BLOCK], dy[start : start + BLOCK]
+        partial = product = x.dtype.type(0)
+        for j in range(block.size):
+            partial += cotangent[j]
+            product += cotangent[j] * (block[j] - center)
+        result += partial
+        result_product += product
+    return result, result_product
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SUMS)
+def weighted_cotangent_totals(dy, weight, x, mean):
+    """sum_j dy_j w_j and sum_j dy_j w_j (x_j - mean)"""
+    center = x.dtype.type(mean)
+    result = result_product = 0.0
+    for start in range(0, x.size, BLOCK):
+        block, cotangent, w = x[start : start + BLOCK], dy[start : start + BLOCK], weight[start : start + BLOCK]
+        partial = product = x.dtype.type(0)
+        for j in range(block.size):
+            g = cotangent[j] * w[j]
+            partial += g
+            product += g * (block[j] - center)
+        result += partial
+        result_product += product
+    return result, result_product
+
+
+@loop()
+def layer_norm_rows(x, weight, bias, eps, mean, rstd, y):
+    for i in prange(x.shape[0]):
+        row, out = x[i], y[i]
+        mean[i] = total(row) / row.size
+        rstd[i] = 1.0 / np.sqrt(total_square_deviation(row, mean[i]) / row.size + eps)
+        center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
+        for j in range(row.size):
+            out[j] = (row[j] - center) * scale * weight[j] + bias[j]
+
+
+@loop()
+def layer_norm_grad_rows(dy, x, weight, mean, rstd, dx, dweight, dbias):
+    """Part p of the rows adds its share of the parameters' gradients into dweight[p] and dbias[p]."""
+    rows, width = x.shape
+    parts = dweight.shape[0]
+    for p in prange(parts):
+        dw, db = dweight[p], dbias[p]
+        for i in range(p * rows // parts, (p + 1) * rows // parts):
+            cotangent, row, out = dy[i], x[i], dx[i]
+            center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
+            summed, product = weighted_cotangent_totals(cotangent, weight, row, mean[i])
+            g_mean, slope = x.dtype.type(summed / width), x.dtype.type(product * rstd[i] * rstd[i] / width)
+            for j in range(width):
+                out[j] = scale * (cotangent[j] * weight[j] - g_mean - (row[j] - center) * slope)
+            for j in range(width):
+                dw[j] += cotangent[j] * (row[j] - center) * scale
+                db[j] += cotangent[j]
+
+
+@loop()
+def batch_norm_channels(x, weight, bias, eps, training, mean, var, y):
+    """In training, mean and var (biased) are results, else they are given."""
+    images, channels, size = x.shape
+    for c in prange(channels):
+        if training:
+            summed = 0.0
+            for n in range(images):
+                summed += total(x[n, c])
+            mean[c] = summed / (images * size)
+            squares = 0.0
+            for n in range(images):
+                squares += total_square_deviation(x[n, c], mean[c])
+            var[c] = squares / (images * size)
+        center, shift = x.dtype.type(mean[c]), bias[c]
+        scale = x.dtype.type(weight[c] / np.sqrt(var[c] + eps))
+        for n in range(images):
+            plane, out = x[n, c], y[n, c]
+            for j in range(size):
+                out[j] = (plane[j] - center) * scale + shift
+
+
+@loop()
+def batch_norm_grad_channels(dy, x, weight, eps, training, mean, var, dx, dweight, dbias):
+    images, channels, size = x.shape
+    for c in prange(channels):
+        rstd = 1.0 / np.sqrt(var[c] + eps)
+        summed = products = 0.0
+        for n in range(images):
+            partial, product = cotangent_totals(dy[n, c], x[n, c], mean[c])
+            summed += partial
+            products += product
+        dweight[c], dbias[c] = products * rstd, summed
+        count = images * size
+        dy_mean = x.dtype.type(summed / count if training else 0.0)
+        slope = x.dtype.type(products * rstd * rstd / count if training else 0.0)
+        center, scale = x.dtype.type(mean[c]), x.dtype.type(weight[c] * rstd)
+        for n in range(images):
+            cotangent, plane, out = dy[n, c], x[n, c], dx[n, c]
+            for j in range(size):
+                out[j] = scale * (cotangent[j] - dy_mean - (plane[j] - center) * slope)
+
+
+def parameter(values: np.ndarray | None, default: float, size: int, dtype: np.dtype) -> np.ndarray:
+    """A weight or bias as a contiguous vector, filled with its neutral value if there is none."""
+    return np.full(size, default, dtype) if values is None else np.ascontiguousarray(values, dtype).reshape(size)
+
+
+def as_rows(x: np.ndarray, dims: int) -> np.ndarray:
+    """The last `dims` dimensions as one, all before them as another."""
+    split = x.ndim - dims
+    return np.ascontiguousarray(x).reshape(prod(x.shape[:split]), prod(x.shape[split:]))
+
+
+@register("cpu", "LayerNorm")
+def layer_norm(
+    x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, dims: int, eps: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rows = as_rows(x, dims)
+    count, width = rows.shape
+    y, mean, rstd = np.empty(rows.shape, x.dtype), np.empty(count), np.empty(count)
+    weight, bias = parameter(weight, 1, width, x.dtype), parameter(bias, 0, width, x.dtype)
+    layer_norm_rows(rows, weight, bias, eps, mean, rstd, y)
+    return y.reshape(x.shape), mean, rstd
+
+
+@register("cpu", "LayerNormGrad")
+def layer_norm_grad(
+    dy: np.ndarray, x: np.ndarray, weight: np.ndarray | None, mean: np.ndarray, rstd: np.ndarray, *, dims: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    shape = x.shape
+    dy, x = as_rows(dy, dims), as_rows(x, dims)
+    count, width = x.shape
+    parts = min(max(count, 1), PARTS)
+    dx = np.empty(x.shape, x.dtype)
+    dweight, dbias = np.zeros((parts, width), x.dtype), np.zeros((parts, width), x.dtype)
+    layer_norm_grad_rows(dy, x, parameter(weight, 1, width, x.dtype), mean, rstd, dx, dweight, dbias)
+    normalized = shape[len(shape) - dims :]
+    return dx.reshape(shape), dweight.sum(0).reshape(normalized), dbias.sum(0).reshape(normalized)
+
+
+def as_planes(x: np.ndarray) -> np.ndarray:
+    """(N, C, ...) as contiguous (N, C, L); short planes as (1, C, N * L), since one long row is faster."""
+    images, channels, size = x.shape[0], x.shape[1], prod(x.shape[2:])
+    if size < SHORT_PLANE:
+        return np.ascontiguousarray(np.moveaxis(x, 1, 0)).reshape(1, channels, images * size)
+    return np.ascontiguousarray(x).reshape(images, channels, size)
+
+
+def from_planes(y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The inverse of `as_planes`."""
+    if prod(shape[2:]) < SHORT_PLANE:
+        return np.ascontiguousarray(np.moveaxis(y.reshape(shape[1], shape[0], *shape[2:]), 0, 1))
+    return y.reshape(shape)
+
+
+SHORT_PLANE = 8
+
+
+@register("cpu", "BatchNorm")
+def batch_norm(
+    x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, eps: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    channels = x.shape[1]
+    mean, var = np.empty(channels), np.empty(channels)
+    return normalize(x, mean, var, weight, bias, eps, True), mean, var
+
+
+@register("cpu", "BatchNormInference")
+def batch_norm_inference(
+    x: np.ndarray, mean: np.ndarray, var: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, eps: float
+) -> np.ndarray:
+    mean, var = (np.ascontiguousarray(statistic, np.float64) for statistic in (mean, var))
+    return normalize(x, mean, var, weight, bias, eps, False)
+
+
+def normalize(x, mean, var, weight, bias, eps, training):
+    """Run the channels' loop on planes."""
+    planes = as_planes(x)
+    channels = planes.shape[1]
+    y = np.empty(planes.shape, x.dtype)
+    weight, bias = parameter(weight, 1, channels, x.dtype), parameter(bias, 0, channels, x.dtype)
+    batch_norm_channels(planes, weight, bias, eps, training, mean, var, y)
+    return from_planes(y, x.shape)
+
+
+@register("cpu", "BatchNormGrad")
+def batch_norm_grad(
+    dy: np.ndarray,
+    x: np.ndarray,
+    weight: np.ndarray | None,
+    mean: np.ndarray,
+    var: np.ndarray,
+    *,
+    eps: float,
+    training: bool,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    shape, channels = x.shape, x.shape[1]
+    dy, x = as_planes(dy), as_planes(x)
+    mean, var = (np.ascontiguousarray(statistic, np.float64) for statistic in (mean, var))
+    dx, dweight, dbias = np.empty(x.shape, x.dtype), np.empty(channels, x.dtype), np.empty(channels, x.dtype)
+    weight = parameter(weight, 1, channels, x.dtype)
+    batch_norm_grad_channels(dy, x, weight, eps, training, mean, var, dx, dweight, dbias)
+    return from_planes(dx, shape), dweight, dbias

@@ -1,0 +1,137 @@
+"""Softmax kernels: one fused loop over the rows, three short passes over each while it lies in the cache.
+
+A dim that is not the last is moved there first. Rows are independent: the result does not depend on the threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+from numba import prange, types
+from numba.extending import overload
+
+from miniflow.backends.cpu.loops import SUMS, loop
+from miniflow.backends.cpu.transcendental import exp_nonpositive
+from miniflow.backends.registry import register
+
+
+def row_max(x: np.ndarray) -> float:
+    """The largest element, -inf for an empty row; where NaN occurs the row's softmax is NaN with any maximum.
+
+    LLVM vectorizes a maximum of integers, not one of floats. Read as integers, floats are in order once the magnitude
+    bits of the negative ones are flipped.
+    """
+    return np.max(x, initial=-np.inf)
+
+
+@overload(row_max, jit_options={"fastmath": SUMS})
+def _row_max(x):
+    float_type, int_type = (np.float32, np.int32) if x.dtype == types.float32 else (np.float64, np.int64)
+    sign_shift, magnitude = int_type(8 * int_type().itemsize - 1), int_type(np.iinfo(int_type).max)
+    lowest = order_of(float_type(-np.inf), int_type)
+
+    def implementation(x):
+        bits = x.view(int_type)
+        largest = lowest
+        for j in range(bits.size):
+            largest = max(largest, int_type(bits[j] ^ ((bits[j] >> sign_shift) & magnitude)))
+        return int_type(largest ^ ((largest >> sign_shift) & magnitude)).view(float_type)
+
+    return implementation
+
+
+def order_of(x: np.floating, int_type: type) -> np.integer:
+    """The integer whose place among the integers is that of `x` among the floats."""
+    bits = x.view(int_type)
+    return bits ^ (bits >> int_type(8 * bits.itemsize - 1) & int_type(np.iinfo(int_type).max))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=SUMS)
+def row_exp_sum(x, shift):
+    """sum_j exp(x_j - shift), shift being the row's maximum."""
+    total = x.dtype.type(0)
+    for j in range(x.size):
+        total += exp_nonpositive(x[j] - shift)
+    return total
+
+
+@loop(SUMS)
+def softmax_rows(x, y):
+    one = x.dtype.type(1)
+    for i in prange(x.shape[0]):
+        row, out = x[i], y[i]
+        largest = row_max(row)
+        total = x.dtype.type(0)
+        for j in range(row.size):
+            value = exp_nonpositive(row[j] - largest)
+            out[j] = value
+            total += value
+        scale = one / total
+        for j in range(row.size):
+            out[j] *= scale
+
+
+@loop(SUMS)
+def softmax_grad_rows(dy, y, dx):
+    for i in prange(y.shape[0]):
+        cotangent, row, out = dy[i], y[i], dx[i]
+        dot = y.dtype.type(0)
+        for j in range(row.size):
+            dot += cotangent[j] * row[j]
+        for j in range(row.size):
+            out[j] = row[j] * (cotangent[j] - dot)
+
+
+@loop()  # not SUMS: (x - largest) - log_total must not become x - (largest + log_total), which rounds
+def log_softmax_rows(x, y):
+    for i in prange(x.shape[0]):
+        row, out = x[i], y[i]
+        largest = row_max(row)
+        log_total = np.log(row_exp_sum(row, largest))
+        for j in range(row.size):
+            out[j] = (row[j] - largest) - log_total
+
+
+@loop(SUMS)
+def log_softmax_grad_rows(dy, y, dx):
+    for i in prange(y.shape[0]):
+        cotangent, row, out = dy[i], y[i], dx[i]
+        total = y.dtype.type(0)
+        for j in range(row.size):
+            total += cotangent[j]
+        for j in range(row.size):
+            out[j] = cotangent[j] - exp_nonpositive(row[j]) * total
+
+
+def by_rows(kernel: Callable, *arrays: np.ndarray, dim: int) -> np.ndarray:
+    """Run a kernel over contiguous rows along `dim`, and put the result in the original order."""
+    moved = [np.ascontiguousarray(x if x.ndim == 0 else np.moveaxis(x, dim, -1)) for x in arrays]
+    out = np.empty(moved[0].shape, moved[0].dtype)
+    if out.size:
+        width = out.shape[-1] if out.ndim else 1
+        kernel(*[x.reshape(-1, width) for x in moved], out.reshape(-1, width))
+    if arrays[0].ndim == 0 or dim in (-1, out.ndim - 1):
+        return out.reshape(arrays[0].shape)
+    return np.ascontiguousarray(np.moveaxis(out, -1, dim))
+
+
+@register("cpu", "Softmax")
+def softmax(x: np.ndarray, *, dim: int) -> np.ndarray:
+    return by_rows(softmax_rows, x, dim=dim)
+
+
+@register("cpu", "SoftmaxGrad")
+def softmax_grad(dy: np.ndarray, y: np.ndarray, *, dim: int) -> np.ndarray:
+    return by_rows(softmax_grad_rows, dy, y, dim=dim)
+
+
+@register("cpu", "LogSoftmax")
+def log_softmax(x: np.ndarray, *, dim: int) -> np.ndarray:
+    return by_rows(log_softmax_rows, x, dim=dim)
+
+
+@register("cpu", "LogSoftmaxGrad")
+def log_softmax_grad(dy: np.ndarray, y: np.ndarray, *, dim: int) -> np.ndarray:
+    return by_rows(log_softmax_grad_rows, dy, y, dim=dim)

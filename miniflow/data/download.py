@@ -1,0 +1,78 @@
+"""Fetch a file whose contents are known beforehand by their SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import urllib.request
+from pathlib import Path
+from typing import BinaryIO
+
+from tqdm import tqdm
+
+from miniflow.atomic import replacing
+from miniflow.errors import DownloadError
+
+CHUNK = 1 << 16  # bytes
+
+
+def download(url: str, path: str | os.PathLike, sha256: str, *, timeout: float = 30.0) -> Path:
+    """Fetch `url` to `path` with a progress bar, unless `path` already has the right contents.
+
+    The file appears under its name only when it is whole and its checksum is right.
+
+    Args:
+        url: where the file is.
+        path: where it goes; missing folders are made.
+        sha256: the SHA-256 of the contents, 64 hexadecimal digits.
+        timeout: seconds to wait for the server's next bytes.
+
+    Returns:
+        the path.
+
+    Raises:
+        DownloadError: without a network, for a file cut short, or for contents with another checksum; `path` is
+            as it was.
+    """
+    path = Path(path)
+    if path.is_file() and checksum(path) == sha256:
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            with urllib.request.urlopen(url, timeout=timeout) as response, open(temporary, "wb") as file:
+                got = _copy(response, file, path.name)
+            if got != sha256:
+                raise DownloadError(
+                    f"download: {url} has SHA-256 {got}; expected {sha256}: that is not the published file"
+                )
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise DownloadError(f"download: could not fetch {url} to {path}: {reason or type(error).__name__}") from error
+    return path
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _copy(response: http.client.HTTPResponse, file: BinaryIO, name: str) -> str:
+    """Copy the body under a progress bar and return its SHA-256."""
+    length = response.headers.get("Content-Length")
+    total = int(length) if length else None
+    digest, received = hashlib.sha256(), 0
+    with tqdm(total=total, unit="B", unit_scale=True, desc=name) as bar:
+        while chunk := response.read(CHUNK):
+            file.write(chunk)
+            digest.update(chunk)
+            received += len(chunk)
+            bar.update(len(chunk))
+    if total is not None and received != total:
+        raise DownloadError(f"download: {response.url} broke off: got {received} of {total} bytes; try again")
+    return digest.hexdigest()

@@ -1,0 +1,165 @@
+"""The one way in: every op call passes through `call`.
+
+In this order: the kernel of the tensors' device computes, and the tape records a node when a differentiable input
+requires grad and grad mode is on. An `Op` is a class; see its docstring for how to write one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
+from miniflow.backends.registry import KERNELS
+from miniflow.errors import DeviceError, DTypeError
+from miniflow.tape import ABSENT, Node, grad_mode
+from miniflow.tensor import Tensor
+
+
+class Op:
+    """An operator: its shape rule and its gradient. A kernel of the same name in `backends/` computes it.
+
+    A subclass writes, without decorators (they become static methods):
+
+        infer(*inputs, **attrs)     the outputs' `(shape, numpy dtype)`, or a list of such pairs; raises ShapeError and
+        its kin backward(ctx, *cotangents)  the inputs' gradients in terms of ops, so that gradients of any order come
+        for free
+
+    Inputs are positional (tensors, numbers or None), attributes are keywords.
+    """
+
+    outputs: tuple[str, ...] = ("y",)  # names of the results
+    nondifferentiable: tuple[str, ...] = ()  # results that get no cotangent: integers, saved statistics
+    only_for: dict[str, int] = {}  # a saved input that is only read for the gradient of the input at this position
+    # which of infer's inputs and of the outputs `backward` reads, in the order of ctx.saved
+    saves: tuple[str, ...] = ()
+    kernel_checks = False  # the kernel refuses bad inputs itself, and infer only runs to explain its error
+    view = False  # the result shares the first input's memory
+    broadcasts = False  # gradients are summed back to the inputs' shapes
+    backward: Callable | None = None
+
+    infer: Callable
+    function_name = "op"
+    kernels: dict[type, Callable]
+
+    def __init_subclass__(cls) -> None:
+        for name in ("infer", "backward"):
+            if inspect.isfunction(cls.__dict__.get(name)):
+                setattr(cls, name, staticmethod(cls.__dict__[name]))
+        cls.function_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        cls.kernels = {}
+        cls.single = len(cls.outputs) == 1
+        if "infer" in cls.__dict__ or cls.saves:
+            names = [p.name for p in inspect.signature(cls.infer).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+            inputs = [n for n in cls.saves if n in names]  # a name that both have is the input's
+            outputs = [n for n in cls.saves if n not in names]
+            if inputs + outputs != list(cls.saves):
+                raise TypeError(f"{cls.__name__}.saves names inputs first, then outputs; got {cls.saves}")
+            cls.saved_inputs = tuple((names.index(n), cls.only_for.get(n)) for n in inputs)
+            cls.saved_outputs = tuple(cls.outputs.index(n) for n in outputs)
+
+    saved_inputs: tuple[tuple[int, int | None], ...] = ()
+    saved_outputs: tuple[int, ...] = ()
+
+    @classmethod
+    def retake(cls, parent: Tensor, attrs: dict) -> tuple | None:
+        """The edge of the view that this op takes of `parent` now."""
+        enabled, grad_mode.enabled = grad_mode.enabled, True
+        try:
+            return call(cls, parent, **attrs)._edge
+        finally:
+            grad_mode.enabled = enabled
+
+
+def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
+    """Run `op` on tensors (and numbers, or None for absent inputs), and record it on the tape if a gradient may be
+    asked for.
+
+    Returns:
+        a Tensor, or a tuple of Tensors for an op with several outputs.
+
+    Raises:
+        ShapeError, DTypeError, IndexRangeError, DimError: from the op's `infer`, with the shapes in the message.
+        DeviceError: for tensors on different devices.
+    """
+    arrays = [x._array if isinstance(x, Tensor) else x for x in inputs]
+    kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
+    if op.kernel_checks:
+        try:
+            result = kernel(*arrays, **attrs)
+        except (ValueError, TypeError, IndexError) as error:
+            explain(op, arrays, attrs, error)
+    else:
+        op.infer(*arrays, **attrs)
+        result = kernel(*arrays, **attrs)
+    if not op.single:
+        outputs = tuple([Tensor._wrap(np.asarray(array)) for array in result])
+        if grad_mode.enabled and op.backward is not None:
+            record(op, inputs, attrs, outputs)
+        return outputs
+    output = Tensor._wrap(result if type(result) is np.ndarray else np.asarray(result))
+    if op.view:
+        parent = inputs[0]
+        output._version = version = parent._shared_version()
+        output._view = (parent, op, attrs, version.value)
+    if grad_mode.enabled and op.backward is not None:
+        record(op, inputs, attrs, (output,))
+    return output
+
+
+def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
+    """Leave a node on the tape if any input requires grad."""
+    edges = []
+    wanted = False
+    for x in inputs:
+        edge = None
+        if isinstance(x, Tensor):
+            edge = x._edge if x._view is None else x._fresh_edge()
+            if edge is not None:
+                wanted = True
+        edges.append(edge)
+    if not wanted:
+        return
+    recorded = outputs[: -len(op.nondifferentiable)] if op.nondifferentiable else outputs
+    node = Node(op, edges, attrs, recorded)
+    if op.saves:
+        node._saved = saved = []
+        for position, only_for in op.saved_inputs:
+            x = inputs[position]
+            if only_for is not None and edges[only_for] is None:
+                saved.append(ABSENT)
+            elif isinstance(x, Tensor):
+                version = x._version
+                saved.append((x, 0 if version is None else version.value, None))
+            else:
+                saved.append((x, None, None))
+        for index in op.saved_outputs:  # by an alias without an edge: an edge back to this node would be a cycle
+            saved.append((outputs[index].detach(), 0, index))
+    index = 0
+    for output in recorded:
+        output._edge = (node, index)
+        index += 1
+
+
+def find_kernel(op: type[Op], arrays: list) -> Callable:
+    """The kernel for the device on which the first array lies, kept in `op.kernels` for the next call."""
+    for x in arrays:
+        if isinstance(x, np.ndarray):
+            kernel = KERNELS["cpu"].get(op.__name__)
+            if kernel is None:
+                raise DeviceError(f"{op.function_name}: no kernel for it on device cpu")
+            op.kernels[np.ndarray] = kernel
+            return kernel
+    kinds = ", ".join(type(x).__name__ for x in arrays)
+    raise DTypeError(f"{op.function_name}: got ({kinds}); expected at least one Tensor: wrap values with flow.tensor")
+
+
+def explain(op: type[Op], arrays: list, attrs: dict, error: Exception) -> NoReturn:
+    """Raise what `infer` has to say about inputs that the kernel refused; the kernel's own error if infer accepts "
+    "them."""
+    op.infer(*arrays, **attrs)
+    raise error

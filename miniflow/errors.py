@@ -1,0 +1,56 @@
+"""Every error that a user can cause, each derived from the builtin it resembles.
+
+A message names the operation, what it got, what it expected and what to do about it.
+"""
+
+
+class ShapeError(ValueError):
+    """Shapes do not fit together."""
+
+
+class DTypeError(TypeError):
+    """A dtype is not supported here, or dtypes do not fit together."""
+
+
+class DimError(IndexError):
+    """A dimension number is out of range for the tensor."""
+
+
+class IndexRangeError(IndexError):
+    """An index points outside the tensor."""
+
+
+class ArgumentError(ValueError):
+    """An argument has a value that the operation cannot work with: a negative rate, a step of zero."""
+
+
+class DeviceError(RuntimeError):
+    """A device does not exist here, or tensors live on different devices."""
+
+
+class AutogradError(RuntimeError):
+    """The tape cannot do what was asked: nothing recorded, already freed, or changed in place."""
+
+
+class GradientCheckError(AssertionError):
+    """An analytical gradient disagrees with finite differences, or the check could not tell."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint file is missing, truncated, foreign, or does not fit the model."""
+
+
+class DownloadError(RuntimeError):
+    """A file could not be fetched, or arrived with the wrong contents."""
+
+
+class DataError(ValueError):
+    """A data file or a data set is malformed."""
+
+
+class WorkerError(RuntimeError):
+    """A data-loading worker process failed."""
+
+
+class PickleError(TypeError):
+    """Tensors and modules are never pickled: `flow.save` writes them instead."""

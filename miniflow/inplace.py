@@ -1,0 +1,125 @@
+"""In-place operations: compute, write through the memory that views share, and rewrite the tape.
+
+The result of `x.add_(y)` is computed like `x + y` and then written into the memory of `x`. On the tape `x` becomes
+that result. If `x` is a view, the history that changes is that of the tensor which owns the memory: it becomes "the
+old tensor with the new values in that place" (`ViewScatter`), and every view takes its history anew from it when next
+used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from miniflow.backends.registry import KERNELS
+from miniflow.dispatch import Op, call
+from miniflow.dtype import can_cast
+from miniflow.errors import AutogradError, DTypeError, ShapeError
+from miniflow.ops import index
+from miniflow.ops.creation import zeros_like
+from miniflow.ops.promotion import cast
+from miniflow.tape import Leaf, Node, is_grad_enabled
+from miniflow.tensor import Tensor
+
+
+class ViewScatter(Op):
+    """`x` with `values` in place of the view that `steps` take of it.
+
+    The gradient of `x` is zero in that place, the gradient of `values` is the same view of the cotangent.
+    """
+
+    def infer(x, values, *, steps):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        steps = ctx.attrs["steps"]
+        place = dy
+        for op, attrs in steps:
+            place = call(op, place, **attrs)
+        return call(ViewScatter, dy, zeros_like(place.detach()), steps=steps), place
+
+
+def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
+    """Replace the values of `x` by those of `compute()`, a result computed from it.
+
+    Raises:
+        AutogradError: for a leaf that requires grad (or a view of one) while gradients are recorded.
+        ShapeError, DTypeError: if the result does not fit into `x`.
+    """
+    root, steps = _root(x)
+    if is_grad_enabled() and root.requires_grad and type(root._edge[0]) is Leaf:
+        what = "a leaf tensor that requires grad" if root is x else "a view of a leaf tensor that requires grad"
+        raise AutogradError(
+            f"{name}: {what} is changed in place; do it under flow.no_grad(), or change a copy: x.clone()"
+        )
+    refuse_shared_elements(name, x)
+    result = compute()
+    if result.shape != x.shape:
+        raise ShapeError(
+            f"{name}: the result has shape {tuple(result.shape)}, which does not fit into {tuple(x.shape)}"
+        )
+    if not can_cast(result.dtype, x.dtype):
+        raise DTypeError(
+            f"{name}: the result has {result.dtype}, which cannot be written into {x.dtype}; use x.to(...) first"
+        )
+    edge = cast(result, x.dtype)._fresh_edge()
+    if edge is not None:
+        _keep_old_values(edge[0], x)
+    np.copyto(x._array, result._array, casting="unsafe")
+    x._written()
+    _rewrite_history(x, root, steps, edge)
+    return x
+
+
+def refuse_shared_elements(name: str, x: Tensor) -> None:
+    """Raise ShapeError for a tensor that cannot be written to, such as an expanded view."""
+    if not x._array.flags.writeable:
+        raise ShapeError(
+            f"{name}: the tensor is an expanded or read-only view, its elements share memory; use x.clone() first"
+        )
+
+
+def _root(x: Tensor) -> tuple[Tensor, tuple]:
+    """The tensor of which `x` is a view (of a view ...), and the steps from it to `x`."""
+    steps = []
+    while x._view is not None:
+        parent, op, attrs, _ = x._view
+        steps.append((op, attrs))
+        x = parent
+    return x, tuple(reversed(steps))
+
+
+def _keep_old_values(node: Node, x: Tensor) -> None:
+    """The new node may have saved `x` itself: let it keep a copy of the values that are about to be overwritten."""
+    if isinstance(node._saved, list):
+        old = None
+        for i, (value, _, index) in enumerate(node._saved):
+            if value is x:
+                if old is None:
+                    old = Tensor._wrap(x._array.copy())
+                    old._edge = x._fresh_edge()
+                node._saved[i] = (old, 0, index)
+
+
+def _rewrite_history(x: Tensor, root: Tensor, steps: tuple, edge: tuple | None) -> None:
+    if root is x:
+        if edge is not None or is_grad_enabled():
+            x._edge = edge
+        return
+    root_edge = root._edge
+    if is_grad_enabled() and (edge is not None or root_edge is not None):
+        node = Node(ViewScatter, (root_edge, edge), {"steps": steps}, (root,))
+        root._edge = (node, 0)
+
+
+def set_item(x: Tensor, key: Any, value: Any) -> None:
+    """`x[key] = value`; see `ops.index.set_item`. Where nothing is recorded, only the elements named are touched."""
+    value, coordinates, place = index.locate("setitem", x, key, value)
+    if is_grad_enabled() and (x.requires_grad or value.requires_grad):
+        write(x, "setitem", lambda: call(index.SetItem, x, value, coordinates, **place))
+        return
+    refuse_shared_elements("setitem", x)
+    KERNELS["cpu"]["SetItemInto"](x._array, value._array, None if coordinates is None else coordinates._array, **place)
+    x._written()

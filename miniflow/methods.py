@@ -1,0 +1,241 @@
+"""Attach the operations to Tensor: `x.relu()` and `flow.relu(x)` are one function object.
+
+A method with a trailing underscore works in place: it computes as its namesake does and writes the result into the
+memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from miniflow.autograd import engine
+from miniflow.device import device
+from miniflow.dtype import bfloat16, bool_, dtype, float16, float32, float64, int32, int64, uint8
+from miniflow.inplace import set_item, write
+from miniflow.ops import (
+    activation,
+    comparison,
+    creation,
+    elementwise,
+    extremum,
+    gather,
+    index,
+    join,
+    mask,
+    matmul,
+    pad,
+    permute,
+    random,
+    reduce,
+    sampling,
+    shape,
+    slice,
+    softmax,
+    statistics,
+    triangle,
+)
+from miniflow.ops.promotion import as_tensor_or_number, cast
+from miniflow.printing import tensor_repr
+from miniflow.tensor import Tensor
+
+METHODS = {
+    elementwise: """abs add ceil clamp cos div exp floor floor_divide log maximum minimum mul neg pow reciprocal
+        remainder round rsqrt sign sin sqrt square sub tanh trunc""",
+    comparison: """bitwise_and bitwise_not bitwise_or bitwise_xor eq ge gt isfinite isinf isnan le logical_and
+        logical_not logical_or logical_xor lt ne""",
+    activation: "erf relu sigmoid",
+    softmax: "log_softmax softmax",
+    matmul: "addmm bmm dot matmul mm",
+    reduce: "all any mean prod sum",
+    extremum: "amax amin argmax argmin max min",
+    statistics: "logsumexp norm std var",
+    shape: """broadcast_to clone contiguous expand expand_as flatten reshape reshape_as squeeze sum_to_shape unflatten
+        unsqueeze view view_as""",
+    permute: "flip movedim permute swapaxes swapdims t transpose",
+    slice: "diagonal narrow select unfold",
+    pad: "repeat tile",
+    join: "chunk split unbind",
+    gather: "gather index_add index_select scatter scatter_add take_along_dim",
+    mask: "argwhere masked_fill masked_select nonzero",
+    creation: "new_empty new_full new_ones new_tensor new_zeros",
+    triangle: "diag tril triu",
+    random: "normal_ uniform_",
+    sampling: "bernoulli bernoulli_ multinomial",
+}
+
+IN_PLACE = """abs add bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp cos div exp floor floor_divide index_add log
+    logical_not masked_fill mul neg pow reciprocal relu remainder round rsqrt scatter scatter_add sigmoid sign sin
+    sqrt square sub tanh trunc"""
+
+SYNONYMS = {
+    "absolute": "abs",
+    "clip": "clamp",
+    "divide": "div",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "multiply": "mul",
+    "negative": "neg",
+    "not_equal": "ne",
+    "subtract": "sub",
+    "true_divide": "div",
+}
+
+OPERATORS = {
+    "add": "add",
+    "and": "bitwise_and",
+    "floordiv": "floor_divide",
+    "matmul": "matmul",
+    "mod": "remainder",
+    "mul": "mul",
+    "or": "bitwise_or",
+    "pow": "pow",
+    "sub": "sub",
+    "truediv": "div",
+    "xor": "bitwise_xor",
+}
+
+CASTS = {
+    "bfloat16": bfloat16,
+    "bool": bool_,
+    "byte": uint8,
+    "double": float64,
+    "float": float32,
+    "half": float16,
+    "int": int32,
+    "long": int64,
+}
+
+
+def _in_place(function: Callable) -> Callable:
+    name = function.__name__ + "_"
+
+    @functools.wraps(function)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return write(self, name, lambda: function(self, *args, **kwargs))
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"`{function.__name__}`, written into the tensor itself, which is returned."
+    return method
+
+
+def _reflected(function: Callable) -> Callable:
+    def method(self: Tensor, other: Any) -> Tensor:
+        return function(other, self)
+
+    return method
+
+
+def _comparison(function: Callable) -> Callable:
+    def method(self: Tensor, other: Any) -> Any:
+        known = isinstance(other, Tensor | bool | int | float | np.ndarray | np.generic)
+        return function(self, other) if known else NotImplemented
+
+    return method
+
+
+def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+    """The tensor with another dtype and/or on another device; the tensor itself if nothing changes and `copy` is False.
+
+    Args:
+        args: a dtype, a device, both, or another tensor whose dtype and device to take.
+    """
+    for argument in args:
+        if isinstance(argument, Tensor):
+            device, dtype = argument.device, argument.dtype
+        elif isinstance(argument, str | _device):
+            device = argument
+        else:
+            dtype = argument
+    if device is not None:
+        _device(device)
+    result = self if dtype is None else cast(self, dtype)
+    return shape.clone(result) if copy and result is self else result
+
+
+_device = device
+
+
+def cpu(self: Tensor) -> Tensor:
+    """The tensor on the CPU."""
+    return to(self, device="cpu")
+
+
+def cuda(self: Tensor, device: Any = "cuda") -> Tensor:
+    """The tensor on a CUDA device."""
+    return to(self, device=f"cuda:{device}" if isinstance(device, int) else device)
+
+
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """The values in the dtype of `other`."""
+    return cast(self, other.dtype)
+
+
+def _caster(kind: dtype) -> Callable:
+    def method(self: Tensor) -> Tensor:
+        return cast(self, kind)
+
+    method.__doc__ = f"The values as {kind}."
+    return method
+
+
+def copy_(self: Tensor, source: Tensor) -> Tensor:
+    """Write the values of `source`, broadcast and cast, into the tensor."""
+    return write(self, "copy_", lambda: shape.broadcast_to(cast(as_tensor_or_number(source), self.dtype), self.shape))
+
+
+def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
+    """Write one number into every element."""
+    if isinstance(value, Tensor):
+        return copy_(self, value)
+    return write(self, "fill_", lambda: Tensor._wrap(np.full(self._array.shape, value, self._array.dtype)))
+
+
+def zero_(self: Tensor) -> Tensor:
+    """Write zero into every element."""
+    return fill_(self, 0)
+
+
+def backward(
+    self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+) -> None:
+    """Add the gradients of this tensor to the `.grad` of the leaves that it depends on; see `autograd.backward`."""
+    engine.backward(self, gradient, retain_graph, create_graph)
+
+
+def _attach() -> None:
+    for module, names in METHODS.items():
+        for name in names.split():
+            setattr(Tensor, name, getattr(module, name))
+    for name in IN_PLACE.split():
+        setattr(Tensor, name + "_", _in_place(getattr(Tensor, name)))
+    for synonym, name in SYNONYMS.items():
+        setattr(Tensor, synonym, getattr(Tensor, name))
+    for operator, name in OPERATORS.items():
+        function = getattr(Tensor, name)
+        setattr(Tensor, f"__{operator}__", function)
+        setattr(Tensor, f"__r{operator}__", _reflected(function))
+        if name != "matmul":
+            setattr(Tensor, f"__i{operator}__", getattr(Tensor, name + "_"))
+    for name in "eq ne lt le gt ge".split():
+        setattr(Tensor, f"__{name}__", _comparison(getattr(comparison, name)))
+    for name, kind in CASTS.items():
+        setattr(Tensor, name, _caster(kind))
+    for function in (to, cpu, cuda, type_as, copy_, fill_, zero_, backward):
+        setattr(Tensor, function.__name__, function)
+
+
+_attach()
+Tensor.__neg__ = elementwise.neg
+Tensor.__abs__ = elementwise.abs
+Tensor.__invert__ = comparison.bitwise_not
+Tensor.__getitem__ = index.get_item
+Tensor.__setitem__ = set_item
+Tensor.__repr__ = tensor_repr
+Tensor.T = property(permute.T, doc=permute.T.__doc__)
+Tensor.mT = property(permute.mT, doc=permute.mT.__doc__)

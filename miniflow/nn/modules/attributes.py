@@ -1,0 +1,154 @@
+"""What assigning to an attribute of a module does: parameters, buffers and submodules go into tables of their own."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, NoReturn
+
+from miniflow.errors import ArgumentError
+from miniflow.nn.parameter import Parameter
+from miniflow.tensor import Tensor
+
+KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
+
+
+class AttributeTables:
+    """The part of `Module` that knows parameters, buffers and submodules by name."""
+
+    def __init__(self):
+        self.__dict__.update(
+            _parameters={},
+            _buffers={},
+            _modules={},
+            _not_saved=set(),  # names of buffers that state_dict leaves out
+        )
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __getattr__(self, name: str) -> Any:
+        """Reached when ordinary lookup has failed."""
+        own = self.__dict__
+        for table in KINDS:
+            if table in own and name in own[table]:
+                return own[table][name]
+        self._raise_unknown(name)
+
+    def _raise_unknown(self, name: str) -> NoReturn:
+        message = f"{self._get_name()} has no attribute {name!r}"
+        if "_parameters" not in self.__dict__:
+            message += f": call super().__init__() first in {self._get_name()}.__init__"
+        elif isinstance(getattr(type(self), name, None), property):
+            message = f"the property {name!r} of {self._get_name()} failed with an AttributeError of its own"
+        elif near := difflib.get_close_matches(name, [n for n in dir(self) if not n.startswith("_")]):
+            message += f"; did you mean {' or '.join(map(repr, near))}?"
+        raise AttributeError(message)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if isinstance(value, Parameter):
+            self._require_init("parameter", name)
+            self._forget(name)
+            self.register_parameter(name, value)
+        elif isinstance(value, AttributeTables):
+            self._require_init("module", name)
+            self._forget(name, keep="_modules")
+            self.add_module(name, value)
+        else:
+            for table, kind in KINDS.items():
+                if name in own.get(table, ()):
+                    if value is not None and not (table == "_buffers" and isinstance(value, Tensor)):
+                        self._refuse(kind, name, value)
+                    own[table][name] = value
+                    return
+            object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        for table in KINDS:
+            if name in self.__dict__[table]:
+                del self.__dict__[table][name]
+                self._not_saved.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        names = [name for table in KINDS for name in self.__dict__.get(table, ())]
+        return sorted({*super().__dir__(), *names})
+
+    def _require_init(self, kind: str, name: str) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError(
+                f"cannot assign {kind} {name!r} before Module.__init__ has run: "
+                f"call super().__init__() first in {self._get_name()}.__init__"
+            )
+
+    def _forget(self, name: str, keep: str = "_parameters") -> None:
+        """Make room for an assignment to `name`, without losing its place in the table it already stands in."""
+        self.__dict__.pop(name, None)
+        for table in KINDS:
+            if table != keep:
+                self.__dict__[table].pop(name, None)
+        self._not_saved.discard(name)
+
+    def _refuse(self, kind: str, name: str, value: Any) -> NoReturn:
+        expected = {"parameter": "a Parameter", "buffer": "a Tensor", "module": "a Module"}[kind]
+        raise TypeError(
+            f"cannot assign a {type(value).__name__} as {kind} {name!r} of {self._get_name()}; expected {expected} or None, "
+            f"or `del` the {kind} first"
+        )
+
+    def _check_name(self, table: str, name: str) -> None:
+        kind = KINDS[table]
+        self._require_init(kind, name)
+        if not isinstance(name, str):
+            raise TypeError(f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a str")
+        if name == "" or "." in name:
+            raise ArgumentError(f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a name without dots")
+        own = self.__dict__
+        others = [own, *(own[other] for other in KINDS if other != table)]
+        if name not in own[table] and (hasattr(type(self), name) or any(name in names for names in others)):
+            raise ArgumentError(f"{self._get_name()}: the attribute {name!r} exists already; choose another name for the {kind}")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter, or None to say that there is none of this name.
+
+        Raises:
+            TypeError: if `param` is no Parameter.
+            ArgumentError: if the name cannot be used.
+        """
+        self._check_name("_parameters", name)
+        if param is not None and not isinstance(param, Parameter):
+            self._refuse("parameter", name, param)
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is part of the module but not learnt, such as a running mean.
+
+        Args:
+            name: the attribute.
+            tensor: the values, or None for an absent buffer.
+            persistent: whether it is part of the `state_dict`.
+
+        Raises:
+            TypeError: if `tensor` is no Tensor.
+            ArgumentError: if the name cannot be used.
+        """
+        self._check_name("_buffers", name)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            self._refuse("buffer", name, tensor)
+        self._buffers[name] = tensor
+        (self._not_saved.discard if persistent else self._not_saved.add)(name)
+
+    def add_module(self, name: str, module: AttributeTables | None) -> None:
+        """Add a submodule under a name that need not be an identifier.
+
+        Raises:
+            TypeError: if `module` is no Module.
+            ArgumentError: if the name cannot be used.
+        """
+        self._check_name("_modules", name)
+        if module is not None and not isinstance(module, AttributeTables):
+            self._refuse("module", name, module)
+        self._modules[name] = module
+
+    register_module = add_module

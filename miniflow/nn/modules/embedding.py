@@ -1,0 +1,92 @@
+"""A table of vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.errors import IndexRangeError, ShapeError
+from miniflow.nn import init
+from miniflow.nn.modules.module import Module
+from miniflow.nn.parameter import Parameter
+from miniflow.ops.creation import empty
+from miniflow.ops.embedding import embedding
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+
+class Embedding(Module):
+    """Row i of a learnt table for every index i.
+
+    Args:
+        num_embeddings: the number of rows.
+        embedding_dim: the length of a row.
+        padding_idx: a row that is zero at first and not learnt; counted from the end if negative.
+        device, dtype: of the table.
+
+    Attributes:
+        weight: (num_embeddings, embedding_dim), drawn from the standard normal distribution.
+
+    Shapes: integers (*) -> (*, embedding_dim).
+
+    Raises:
+        IndexRangeError: for a padding_idx, or an index in the input, that is not a row.
+
+    >>> import miniflow as flow
+    >>> flow.nn.Embedding(10, 3)(flow.tensor([[1, 2], [4, 9]])).shape
+    miniflow.Size([2, 2, 3])
+
+    Source: `torch.nn.Embedding`, without `max_norm`, `scale_grad_by_freq` and `sparse`.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise IndexRangeError(
+                    f"Embedding: got padding_idx={padding_idx}; expected {-num_embeddings} to {num_embeddings - 1}"
+                )
+            padding_idx %= num_embeddings
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.padding_idx = padding_idx
+        self.weight = Parameter(empty(num_embeddings, embedding_dim, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+        """A layer around a table that was learnt elsewhere, whose memory is shared.
+
+        Args:
+            embeddings: (num_embeddings, embedding_dim).
+            freeze: whether the table stays as it is.
+            padding_idx: as above, but the row is left as it is.
+
+        Raises:
+            ShapeError: unless `embeddings` has two dims.
+        """
+        if embeddings.ndim != 2:
+            raise ShapeError(f"Embedding.from_pretrained: got shape {tuple(embeddings.shape)}; expected two dims")
+        layer = cls(*embeddings.shape, padding_idx=padding_idx)
+        layer.weight = Parameter(embeddings, requires_grad=not freeze)
+        return layer
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].zero_()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return embedding(input, self.weight, self.padding_idx)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"

@@ -1,0 +1,176 @@
+"""Functions that a module calls before and after its forward, and when gradients pass through it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from miniflow.autograd.function import Function
+from miniflow.errors import AutogradError
+from miniflow.tape import is_grad_enabled
+from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from miniflow.nn.modules.module import Module
+
+_number = itertools.count()
+
+
+class RemovableHandle:
+    """Takes a hook away again: by `remove()`, or at the end of a `with` block."""
+
+    def __init__(self, hooks: dict[int, Any]):
+        self._hooks = hooks
+        self.id = next(_number)
+
+    def remove(self) -> None:
+        """Remove the hook; a second call does nothing."""
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def add_hook(hooks: dict[int, Any], entry: Any, prepend: bool) -> RemovableHandle:
+    """Put `entry` at the end of `hooks`, or before all others."""
+    handle = RemovableHandle(hooks)
+    others = dict(hooks) if prepend else {}
+    if prepend:
+        hooks.clear()
+    hooks[handle.id] = entry
+    hooks.update(others)
+    return handle
+
+
+def call_with_hooks(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What calling a module does when it has hooks."""
+    for hook, with_kwargs in list(module._forward_pre_hooks.values()):
+        args, kwargs = _run_pre_hook(module, hook, with_kwargs, args, kwargs)
+    boundary = None
+    if is_grad_enabled() and (module._backward_hooks or module._backward_pre_hooks):
+        boundary = _Boundary(module)
+        args = boundary.enter(args)
+    result = module.forward(*args, **kwargs)
+    for hook, with_kwargs in list(module._forward_hooks.values()):
+        changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
+        result = result if changed is None else changed
+    return result if boundary is None else boundary.leave(result)
+
+
+def _run_pre_hook(module: Module, hook: Callable, with_kwargs: bool, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    changed = hook(module, args, kwargs) if with_kwargs else hook(module, args)
+    if changed is None:
+        return args, kwargs
+    if not with_kwargs:
+        return changed if isinstance(changed, tuple) else (changed,), kwargs
+    if not (isinstance(changed, tuple) and len(changed) == 2):
+        raise TypeError(
+            f"{type(module).__name__}: a forward pre-hook with kwargs returned a {type(changed).__name__}; "
+            "expected None or a pair (args, kwargs)"
+        )
+    return changed
+
+
+class _Crossing(Function):
+    """Hands tensors on unchanged, and shows all their gradients at once to a function, which may replace them."""
+
+    @staticmethod
+    def forward(ctx: Any, on_gradients: Callable, fill: bool, *tensors: Tensor) -> tuple:
+        ctx.on_gradients = on_gradients
+        ctx.set_materialize_grads(fill)
+        return tensors
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple:
+        return (None, None, *ctx.on_gradients(gradients))
+
+
+def _cross(values: Sequence[Any], on_gradients: Callable, fill: bool) -> tuple[list[Any], list[int]]:
+    """Send those of `values` that require grad through a crossing; also returns their positions."""
+    values = list(values)
+    positions = [i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
+    if positions:
+        crossed = _Crossing.apply(on_gradients, fill, *[values[i] for i in positions])
+        for i, value in zip(positions, crossed, strict=True):
+            values[i] = value
+    return values, positions
+
+
+def _spread(gradients: Sequence[Any], positions: list[int], count: int) -> tuple:
+    """One entry for each of `count` values: None where no gradient flows."""
+    entries: list[Any] = [None] * count
+    for position, gradient in zip(positions, gradients, strict=True):
+        entries[position] = gradient
+    return tuple(entries)
+
+
+class _Boundary:
+    """Collects the gradients of a module's outputs and inputs during one backward, for its backward hooks.
+
+    Inputs and outputs each pass through one node of the tape. The outputs' node is reached first.
+    """
+
+    def __init__(self, module: Module):
+        self.module = module
+        self.pre_hooks = list(module._backward_pre_hooks.values())
+        self.hooks = list(module._backward_hooks.values())
+        self.grad_output: tuple | None = None
+
+    def enter(self, args: tuple) -> tuple:
+        self.input_count = len(args)
+        values, self.input_positions = _cross(args, self._on_input_gradients, fill=True)
+        return tuple(values)
+
+    def leave(self, result: Any) -> Any:
+        single = not isinstance(result, tuple | list)
+        values, self.output_positions = _cross([result] if single else result, self._on_output_gradients, fill=False)
+        self.output_count = len(values)
+        return values[0] if single else _like(result, values)
+
+    def _on_output_gradients(self, gradients: tuple) -> list[Any]:
+        grad_output = _spread(gradients, self.output_positions, self.output_count)
+        for hook in self.pre_hooks:
+            grad_output = self._changed(hook(self.module, grad_output), grad_output, "grad_output")
+        self.grad_output = grad_output
+        if not self.input_positions:
+            grad_input = self._run_hooks((None,) * self.input_count)
+            if any(g is not None for g in grad_input):
+                raise AutogradError(
+                    f"{type(self.module).__name__}: a backward hook returned gradients, but no input of the module requires "
+                    "grad; return None"
+                )
+        return [grad_output[i] for i in self.output_positions]
+
+    def _on_input_gradients(self, gradients: tuple) -> list[Any]:
+        if self.grad_output is None:  # reached without passing the outputs, as a second-order gradient may
+            return list(gradients)
+        grad_input = self._run_hooks(_spread(gradients, self.input_positions, self.input_count))
+        return [grad_input[i] for i in self.input_positions]
+
+    def _run_hooks(self, grad_input: tuple) -> tuple:
+        grad_output, self.grad_output = self.grad_output, None
+        for hook in self.hooks:
+            grad_input = self._changed(hook(self.module, grad_input, grad_output), grad_input, "grad_input")
+        return grad_input
+
+    def _changed(self, returned: Any, current: tuple, what: str) -> tuple:
+        if returned is None:
+            return current
+        returned = (returned,) if isinstance(returned, Tensor) else tuple(returned)
+        if len(returned) != len(current):
+            raise AutogradError(
+                f"{type(self.module).__name__}: a backward hook returned {len(returned)} values for {what}; "
+                f"expected {len(current)}, or None to change nothing"
+            )
+        return returned
+
+
+def _like(sequence: tuple | list, values: list[Any]) -> Any:
+    """`values` in the type of `sequence`, named tuples included."""
+    if hasattr(sequence, "_fields"):
+        return type(sequence)(*values)
+    return type(sequence)(values)

@@ -1,0 +1,84 @@
+"""Linear layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from miniflow.errors import ShapeError
+from miniflow.nn import init
+from miniflow.nn.modules.module import Module
+from miniflow.nn.parameter import Parameter
+from miniflow.ops.creation import empty
+from miniflow.ops.matmul import linear
+from miniflow.tensor import Tensor
+
+
+class Linear(Module):
+    """y = x W^T + b
+
+    Args:
+        in_features: the size of the last dim of the input.
+        out_features: the size of the last dim of the output.
+        bias: whether to add b.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight: (out_features, in_features), drawn uniformly from -k to k, k = 1 / sqrt(in_features).
+        bias: (out_features,), drawn from the same range; None without bias.
+
+    Shapes: (*, in_features) -> (*, out_features).
+
+    Raises:
+        ShapeError: for negative sizes, or an input whose last dim is not in_features.
+
+    >>> import miniflow as flow
+    >>> flow.nn.Linear(20, 30)(flow.zeros(5, 20)).shape
+    miniflow.Size([5, 30])
+
+    Source: `torch.nn.Linear`.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        super().__init__()
+        if in_features < 0 or out_features < 0:
+            raise ShapeError(f"Linear: got in_features={in_features}, out_features={out_features}; expected at least 0")
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        init_weight_and_bias(self.weight, self.bias, self.in_features)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Identity(Module):
+    """Gives back its input; takes and ignores any arguments, so that it can stand in for another layer.
+
+    Source: `torch.nn.Identity`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__()
+
+    def forward(self, input: Any) -> Any:
+        return input
+
+
+def init_weight_and_bias(weight: Tensor, bias: Tensor | None, fan_in: int) -> None:
+    """PyTorch's start for linear and convolution layers: both uniform within 1 / sqrt(fan_in).
+
+    For the weight that is `kaiming_uniform_(a=sqrt(5))`: sqrt(3) * sqrt(2 / (1 + 5)) / sqrt(fan_in).
+    """
+    bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
+    init.uniform_(weight, -bound, bound)
+    if bias is not None:
+        init.uniform_(bias, -bound, bound)

@@ -1,0 +1,374 @@
+"""Module: a tree of parameters, buffers and submodules, and the function that they compute."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from miniflow.device import device
+from miniflow.dtype import as_dtype, bfloat16, float16, float32, float64
+from miniflow.errors import ArgumentError, DTypeError, PickleError
+from miniflow.nn.modules import hooks, state
+from miniflow.nn.modules.attributes import KINDS, AttributeTables
+from miniflow.nn.modules.hooks import RemovableHandle
+from miniflow.nn.parameter import Parameter, convert_in_place
+from miniflow.tensor import Tensor
+
+Self = TypeVar("Self", bound="Module")
+
+
+class Module(AttributeTables):
+    """Base of all layers and networks: assign parameters and other modules to attributes, and define `forward`.
+
+    Attributes:
+        training: whether layers such as dropout and batch normalisation are to act as in training; set by `train`, `eval`.
+
+    >>> import miniflow as flow
+    >>> class Scale(flow.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.factor = flow.nn.Parameter(flow.tensor(2.0))
+    ...
+    ...     def forward(self, x):
+    ...         return self.factor * x
+    >>> Scale()(flow.tensor([1.0, 2.0])).tolist()
+    [2.0, 4.0]
+
+    Source: `torch.nn.Module`.
+    """
+
+    training: bool
+
+    def __init__(self):
+        super().__init__()
+        self.__dict__.update(
+            training=True,
+            _forward_pre_hooks={},
+            _forward_hooks={},
+            _backward_pre_hooks={},
+            _backward_hooks={},
+        )
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; every subclass overrides it."""
+        raise NotImplementedError(f"{self._get_name()} has no forward: define forward(self, ...) in the class")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+            return hooks.call_with_hooks(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    # the tree
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The direct submodules with their names, each once."""
+        seen = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        """The direct submodules, each once."""
+        return (module for _, module in self.named_children())
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module (with the name `prefix`) and all below it, each once unless `remove_duplicate` is False."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                path = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, path, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def _named_members(self, table: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        seen = set()
+        for path, module in modules:
+            for name, member in module.__dict__[table].items():
+                if member is None or id(member) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(member))
+                yield f"{path}.{name}" if path else name, member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """All parameters with their dotted names; shared ones once, under their first name.
+
+        >>> import miniflow as flow
+        >>> [(name, tuple(p.shape)) for name, p in flow.nn.Linear(3, 2).named_parameters()]
+        [('weight', (2, 3)), ('bias', (2,))]
+        """
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """All parameters, shared ones once: what optimizers take."""
+        return (p for _, p in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """All buffers with their dotted names; shared ones once, under their first name."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """All buffers, shared ones once."""
+        return (b for _, b in self.named_buffers(recurse=recurse))
+
+    def get_submodule(self, target: str) -> Module:
+        """The submodule of a dotted name, e.g. "encoder.0"; this module itself for "".
+
+        Raises:
+            AttributeError: if there is none.
+        """
+        module = self
+        for name in filter(None, target.split(".")):
+            module = getattr(module, name)
+            if not isinstance(module, Module):
+                raise AttributeError(f"{self._get_name()}: {name!r} in {target!r} is a {type(module).__name__}, no Module")
+        return module
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter of a dotted name; AttributeError if there is none."""
+        return self._get_member("_parameters", target)
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer of a dotted name; AttributeError if there is none."""
+        return self._get_member("_buffers", target)
+
+    def _get_member(self, table: str, target: str) -> Any:
+        path, _, name = target.rpartition(".")
+        member = self.get_submodule(path).__dict__[table].get(name)
+        if member is None:
+            raise AttributeError(f"{self._get_name()} has no {KINDS[table]} {target!r}")
+        return member
+
+    def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
+        """Call `fn` on every module below and then on this one, for example to initialise; returns the module."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    # modes and conversions
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Switch this module and all below it to training (or, with False, to evaluation); returns the module."""
+        if not isinstance(mode, bool):
+            raise ArgumentError(f"{self._get_name()}.train: got mode={mode!r}; expected True or False")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self: Self) -> Self:
+        """Switch this module and all below it to evaluation: no dropout, fixed statistics; returns the module."""
+        return self.train(False)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Ask for the gradients of all parameters, or freeze them; returns the module."""
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or (`set_to_none=False`) fill them with zeros."""
+        for p in self.parameters():
+            if set_to_none:
+                p.grad = None
+            elif p.grad is not None:
+                p.grad = p.grad.detach().zero_()
+
+    def to(self: Self, *args: Any, dtype: Any = None, device: Any = None) -> Self:
+        """Change the device of all parameters and buffers, and the dtype of the floating ones, in place.
+
+        Args:
+            args: a device, a floating dtype, both, or a tensor whose device and dtype to take.
+
+        Returns:
+            the module itself; its parameters stay the same objects.
+
+        Raises:
+            DTypeError: for a dtype that is not floating.
+            DeviceError: for a device that is not available.
+        """
+        for argument in args:
+            if isinstance(argument, Tensor):
+                device, dtype = argument.device, argument.dtype
+            elif isinstance(argument, str | _device):
+                device = argument
+            else:
+                dtype = argument
+        target = None if device is None else _device(device)
+        if dtype is not None and not as_dtype(dtype).is_floating_point:
+            raise DTypeError(f"{self._get_name()}.to: got {dtype}; expected a floating dtype such as flow.float32")
+
+        def convert(x: Tensor) -> Tensor:
+            return x.to(device=target, dtype=dtype if x.is_floating_point() else None)
+
+        for member in (*self.parameters(), *self.buffers()):
+            convert_in_place(member, convert)
+        return self
+
+    def cpu(self: Self) -> Self:
+        """Move to the CPU."""
+        return self.to("cpu")
+
+    def cuda(self: Self, device: Any = None) -> Self:
+        """Move to a CUDA device, the first one by default."""
+        return self.to(f"cuda:{device}" if isinstance(device, int) else device or "cuda")
+
+    def float(self: Self) -> Self:
+        """Convert floating parameters and buffers to float32."""
+        return self.to(float32)
+
+    def double(self: Self) -> Self:
+        """Convert floating parameters and buffers to float64."""
+        return self.to(float64)
+
+    def half(self: Self) -> Self:
+        """Convert floating parameters and buffers to float16."""
+        return self.to(float16)
+
+    def bfloat16(self: Self) -> Self:
+        """Convert floating parameters and buffers to bfloat16."""
+        return self.to(bfloat16)
+
+    # state
+
+    def state_dict(
+        self, *, destination: OrderedDict[str, Tensor] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> OrderedDict[str, Tensor]:
+        """All parameters and persistent buffers by their dotted names: what `flow.save` writes.
+
+        Args:
+            destination: a dict to add the entries to.
+            prefix: put before every name.
+            keep_vars: give the parameters themselves, and not detached tensors that share their memory.
+        """
+        destination = OrderedDict() if destination is None else destination
+        own = {**self._parameters, **{k: b for k, b in self._buffers.items() if k not in self._not_saved}}
+        for name, member in own.items():
+            if member is not None:
+                destination[prefix + name] = member if keep_vars else member.detach()
+        for name, module in self._modules.items():
+            if module is not None:
+                module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        return destination
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> state.IncompatibleKeys:
+        """Copy values into the parameters and buffers.
+
+        Args:
+            state_dict: tensors by dotted names.
+            strict: whether missing and unexpected names are errors; wrong shapes always are.
+
+        Returns:
+            the missing and the unexpected names.
+
+        Raises:
+            CheckpointError: if the state does not fit, listing all differences; the module is then unchanged.
+        """
+        return state.load(self, state_dict, strict)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise PickleError(
+            f"{self._get_name()}: modules are not pickled; write flow.save(module.state_dict(), path), "
+            "and read with module.load_state_dict(flow.load(path)) into a module built anew"
+        )
+
+    def __copy__(self: Self) -> Self:
+        result = type(self).__new__(type(self))
+        tables = {k: copy.copy(v) if isinstance(v, dict | set) and k.startswith("_") else v for k, v in vars(self).items()}
+        result.__dict__.update(tables)
+        return result
+
+    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+        result = type(self).__new__(type(self))
+        memo[id(self)] = result
+        result.__dict__.update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
+        return result
+
+    # hooks
+
+    def register_forward_pre_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args)` before `forward`; what it returns, unless None, replaces the arguments.
+
+        Args:
+            hook: with `with_kwargs`, it is `hook(module, args, kwargs)` and returns None or a pair (args, kwargs).
+            prepend: run it before the hooks that are already there.
+
+        Returns:
+            a handle whose `remove()` takes the hook away.
+        """
+        return hooks.add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args, output)` after `forward`; what it returns, unless None, replaces the output.
+
+        Args:
+            hook: with `with_kwargs`, it is `hook(module, args, kwargs, output)`.
+            prepend: run it before the hooks that are already there.
+
+        Returns:
+            a handle whose `remove()` takes the hook away.
+        """
+        return hooks.add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_output)` before the gradients of the inputs are computed.
+
+        `grad_output` is a tuple with one entry for each output; what the hook returns, unless None, replaces it.
+        """
+        return hooks.add_hook(self._backward_pre_hooks, hook, prepend)
+
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have been computed.
+
+        Both are tuples, with one entry for each positional argument and for each output, None where no gradient flows.
+        What the hook returns, unless None, replaces `grad_input`.
+        """
+        return hooks.add_hook(self._backward_hooks, hook, prepend)
+
+    # printing
+
+    def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses: the arguments of a layer."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr().splitlines()
+        children = [f"({name}): {indented(repr(module))}" for name, module in self._modules.items()]
+        return bracketed(self._get_name(), extra, children)
+
+
+_device = device
+
+
+def indented(text: str) -> str:
+    """All lines but the first, moved to the right by two."""
+    return text.replace("\n", "\n  ")
+
+
+def bracketed(name: str, extra: list[str], children: list[str]) -> str:
+    """`name(extra)` on one line, or everything on lines of its own."""
+    if len(extra) <= 1 and not children:
+        return f"{name}({''.join(extra)})"
+    return f"{name}(\n  " + "\n  ".join([*extra, *children]) + "\n)"

@@ -1,0 +1,180 @@
+"""Normalisation layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from miniflow.errors import ShapeError
+from miniflow.nn import init
+from miniflow.nn.modules.module import Module
+from miniflow.nn.parameter import Parameter
+from miniflow.ops.creation import empty, ones, tensor, zeros
+from miniflow.ops.norm import batch_norm, layer_norm
+from miniflow.tensor import Tensor
+
+
+class BatchNorm(Module):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias for each channel, the statistics taken over all other dims.
+
+    In training mean and variance are those of the batch, and running averages of them are kept; in evaluation the
+    running averages are used. BatchNorm1d and BatchNorm2d differ in the inputs they accept.
+
+    Args:
+        num_features: the number of channels, dim 1 of the input.
+        eps: added to the variance.
+        momentum: the weight of a new batch in the running averages; None for a plain mean over all batches.
+        affine: whether there are weight and bias.
+        track_running_stats: whether to keep running averages; without, the batch is used in evaluation too.
+        device, dtype: of parameters and buffers.
+
+    Attributes:
+        weight, bias: (num_features,), ones and zeros at first.
+        running_mean, running_var: (num_features,) buffers, zeros and ones at first.
+        num_batches_tracked: int64 buffer, how many batches were seen in training.
+
+    Source: `torch.nn.BatchNorm2d`; Ioffe and Szegedy 2015, "Batch Normalization".
+    """
+
+    dims: tuple[int, ...]  # how many dims an input may have
+    expected: str
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        for name in ("weight", "bias"):
+            self.register_parameter(name, Parameter(empty(num_features, device=device, dtype=dtype)) if affine else None)
+        running = track_running_stats
+        self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if running else None)
+        self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype) if running else None)
+        self.register_buffer("num_batches_tracked", tensor(0, device=device) if running else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget all batches seen."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Set weight to ones, bias to zeros, and forget all batches seen."""
+        self.reset_running_stats()
+        if self.affine:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in self.dims:
+            raise ShapeError(f"{type(self).__name__}: got shape {tuple(input.shape)}; expected {self.expected}")
+        momentum = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                momentum = 1 / self.num_batches_tracked.item()
+        mean, var = self.running_mean, self.running_var
+        if self.training and not self.track_running_stats:
+            mean = var = None
+        training = self.training or mean is None
+        return batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(BatchNorm):
+    """Batch normalisation of inputs (N, C) or (N, C, L); arguments, attributes and formula are those of `BatchNorm`.
+
+    >>> import miniflow as flow
+    >>> flow.nn.BatchNorm1d(1, affine=False)(flow.tensor([[1.0], [3.0]]))
+    tensor([[-1.0000],
+            [ 1.0000]], dtype=miniflow.float32)
+    """
+
+    dims = (2, 3)
+    expected = "(N, C) or (N, C, L)"
+
+
+class BatchNorm2d(BatchNorm):
+    """Batch normalisation of inputs (N, C, H, W); arguments, attributes and formula are those of `BatchNorm`.
+
+    >>> import miniflow as flow
+    >>> flow.nn.BatchNorm2d(3)(flow.ones(2, 3, 4, 5)).shape
+    miniflow.Size([2, 3, 4, 5])
+    """
+
+    dims = (4,)
+    expected = "(N, C, H, W)"
+
+
+class LayerNorm(Module):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over the last dims of each sample.
+
+    Args:
+        normalized_shape: the sizes of the dims to normalise over, or one size for the last dim.
+        eps: added to the variance.
+        elementwise_affine: whether there are weight and bias.
+        bias: whether there is a bias besides the weight.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight, bias: of shape normalized_shape, ones and zeros at first.
+
+    Shapes: (*, *normalized_shape) -> the same.
+
+    >>> import miniflow as flow
+    >>> flow.nn.LayerNorm(2, elementwise_affine=False)(flow.tensor([[1.0, 3.0]]))
+    tensor([[-1.0000,  1.0000]], dtype=miniflow.float32)
+
+    Source: `torch.nn.LayerNorm`; Ba et al. 2016, "Layer Normalization".
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        for name, present in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
+            value = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if present else None
+            self.register_parameter(name, value)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set weight to ones and bias to zeros."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )

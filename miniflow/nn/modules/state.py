@@ -1,0 +1,64 @@
+"""Loading the values of parameters and buffers into a module, all or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from miniflow.errors import CheckpointError
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from miniflow.nn.modules.module import Module
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict` found on one side only."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+def load(module: Module, state_dict: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
+    """The work of `Module.load_state_dict`: compare everything first, then copy."""
+    name = type(module).__name__
+    if not isinstance(state_dict, Mapping):
+        raise CheckpointError(
+            f"{name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict of tensors as state_dict() returns"
+        )
+    own = module.state_dict(keep_vars=True)
+    missing = [key for key in own if key not in state_dict]
+    unexpected = [key for key in state_dict if key not in own]
+    problems = [
+        f"{key} is {_describe(state_dict[key])}; expected {_describe(own[key])}"
+        for key in own
+        if key in state_dict and not _fits(state_dict[key], own[key])
+    ]
+    if strict:
+        problems += [f"{key} is missing; expected {_describe(own[key])}" for key in missing]
+        problems += [f"{key} is unexpected: {_describe(state_dict[key])}" for key in unexpected]
+    if problems:
+        remedy = "build the module as it was when saved"
+        if missing or unexpected:
+            remedy += ", or pass strict=False to pass over missing and unexpected keys"
+        lines = "".join(f"\n    {problem}" for problem in problems)
+        raise CheckpointError(f"{name}.load_state_dict: nothing was loaded, {remedy}:{lines}")
+    with no_grad():
+        for key, value in own.items():
+            if key in state_dict:
+                value.copy_(state_dict[key])
+    return IncompatibleKeys(missing, unexpected)
+
+
+def _fits(value: Any, own: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.shape == own.shape
+
+
+def _describe(value: Any) -> str:
+    return f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}, no Tensor"

@@ -1,0 +1,187 @@
+"""Convolution over images.
+
+y = conv(x, w) is linear in x and in w, so that its two gradients are again linear in two things, and the gradients of all
+three are made of the three:
+
+    Conv2d(x, w) -> y           dx = DataGrad(dy, w)      dw = WeightGrad(dy, x)
+    DataGrad(dy, w) -> dx       ddy = Conv2d(g, w)        dw = WeightGrad(dy, g)
+    WeightGrad(dy, x) -> dw     ddy = Conv2d(x, g)        dx = DataGrad(dy, g)
+
+where g is the cotangent of a gradient. Derivatives of any order follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.dispatch import Op, call
+from miniflow.dtype import BY_NUMPY
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.ops.reduce import sum
+from miniflow.ops.shape import squeeze, unsqueeze
+from miniflow.ops.windows import Pair, Padding, check_floating, check_image, pair, window_counts
+from miniflow.tensor import Tensor
+
+
+class Conv2d(Op):
+    """y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] * x[n, c, i s - p + a d, j s - p + b d]
+
+    with stride s, padding p and dilation d; with groups, c runs over the channels of the group that o belongs to.
+    """
+
+    saves = ("x", "weight")
+    only_for = {"x": 1, "weight": 0}
+
+    def infer(x, weight, bias, *, stride, padding, dilation, groups):
+        _check_operands(x, weight, bias, groups)
+        counts = window_counts("conv2d", x.shape, tuple(weight.shape[2:]), stride, padding, dilation)
+        return (x.shape[0], weight.shape[0], *counts), x.dtype
+
+    def backward(ctx, dy):
+        x, weight = ctx.saved
+        dx = dweight = dbias = None
+        if ctx.needs[0]:
+            dx = call(Conv2dDataGrad, dy, weight, size=_image_size(ctx, 0), **ctx.attrs)
+        if ctx.needs[1]:
+            dweight = call(Conv2dWeightGrad, dy, x, size=_image_size(ctx, 1), **ctx.attrs)
+        if ctx.needs[2]:
+            dbias = sum(dy, (0, 2, 3))
+        return dx, dweight, dbias
+
+
+class Conv2dDataGrad(Op):
+    """dx: each cotangent dy[n, o, i, j] times weight[o], added to where its window lay; `size` is that of the image."""
+
+    saves = ("dy", "weight")
+    only_for = {"dy": 1, "weight": 0}
+
+    def infer(dy, weight, *, size, stride, padding, dilation, groups):
+        return (dy.shape[0], weight.shape[1] * groups, *size), dy.dtype
+
+    def backward(ctx, ddx):
+        dy, weight = ctx.saved
+        attrs = _without_size(ctx.attrs)
+        ddy = call(Conv2d, ddx, weight, None, **attrs) if ctx.needs[0] else None
+        dweight = call(Conv2dWeightGrad, dy, ddx, size=_image_size(ctx, 1), **attrs) if ctx.needs[1] else None
+        return ddy, dweight
+
+
+class Conv2dWeightGrad(Op):
+    """dweight[o, c, a, b] = sum over n, i, j of dy[n, o, i, j] * x[n, c, i s - p + a d, j s - p + b d]"""
+
+    saves = ("dy", "x")
+    only_for = {"dy": 1, "x": 0}
+
+    def infer(dy, x, *, size, stride, padding, dilation, groups):
+        return (dy.shape[1], x.shape[1] // groups, *size), dy.dtype
+
+    def backward(ctx, ddweight):
+        dy, x = ctx.saved
+        attrs = _without_size(ctx.attrs)
+        ddy = call(Conv2d, x, ddweight, None, **attrs) if ctx.needs[0] else None
+        dx = call(Conv2dDataGrad, dy, ddweight, size=_image_size(ctx, 1), **attrs) if ctx.needs[1] else None
+        return ddy, dx
+
+
+def _image_size(ctx: Any, position: int) -> Pair:
+    """The last two sizes of the input at `position`."""
+    node, output = ctx.edges[position]
+    return tuple(node.shapes[output][2:])
+
+
+def _without_size(attrs: dict) -> dict:
+    return {name: value for name, value in attrs.items() if name != "size"}
+
+
+def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
+    """Raises ShapeError or DTypeError unless x (N, C, H, W), weight (O, C / groups, KH, KW) and bias (O,) fit together."""
+    check_image("conv2d", x)
+    if weight.ndim != 4 or 0 in weight.shape[1:]:
+        raise ShapeError(f"conv2d: got weight of shape {tuple(weight.shape)}; expected (O, C / groups, KH, KW), none zero")
+    o, c = weight.shape[:2]
+    if x.shape[1] != c * groups:
+        raise ShapeError(
+            f"conv2d: got input {tuple(x.shape)} and weight {tuple(weight.shape)} with groups={groups}; expected an input of "
+            f"{c * groups} channels, {c} for each group: did you mean groups={x.shape[1] // c}?"
+            if x.shape[1] % c == 0 and x.shape[1]
+            else f"conv2d: got input {tuple(x.shape)} and weight {tuple(weight.shape)} with groups={groups}; expected an input "
+            f"of {c * groups} channels, {c} for each group"
+        )
+    if o % groups:
+        raise ShapeError(f"conv2d: got weight {tuple(weight.shape)} with groups={groups}; expected groups to divide {o}")
+    if bias is not None and tuple(bias.shape) != (o,):
+        raise ShapeError(f"conv2d: got bias of shape {tuple(bias.shape)}; expected ({o},), one for each output channel")
+    kinds = [BY_NUMPY[a.dtype].name for a in (x, weight, bias) if a is not None]
+    if len(set(kinds)) > 1:
+        raise DTypeError(f"conv2d: got dtypes {', '.join(kinds)}; expected one: cast with .to(dtype)")
+    check_floating("conv2d", x)
+
+
+def borders(padding: int | Pair | str, kernel: Pair, stride: Pair, dilation: Pair) -> Padding:
+    """The zeros around an image: ((top, bottom), (left, right)).
+
+    Raises:
+        ArgumentError: for a negative number, an unknown word, or "same" with a stride.
+    """
+    if padding == "valid":
+        return (0, 0), (0, 0)
+    if padding == "same":
+        if stride != (1, 1):
+            raise ArgumentError(f"conv2d: got padding='same' with stride {stride}; expected stride 1: give the padding in numbers")
+        rows, columns = (d * (k - 1) for k, d in zip(kernel, dilation, strict=True))
+        return (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
+    if isinstance(padding, str):
+        raise ArgumentError(f"conv2d: got padding={padding!r}; expected 'same', 'valid', an integer or a pair of integers")
+    rows, columns = pair("conv2d", "padding", padding, least=0)
+    return (rows, rows), (columns, columns)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Pair = 1,
+    padding: int | Pair | str = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """The convolution of images with kernels (without turning them: a cross-correlation). As `torch.nn.functional.conv2d`.
+
+    y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] * x[n, c, i s - p + a d, j s - p + b d]
+
+    Args:
+        input: (N, C, H, W), or (C, H, W) for one image; floating.
+        weight: (O, C / groups, KH, KW), of the same dtype.
+        bias: (O,) or None.
+        stride: s, the distance between windows, for rows and columns.
+        padding: p, the zeros on each side; "valid" for none, "same" for as many as keep the size (at stride 1, the odd one
+            at the bottom and on the right).
+        dilation: d, the distance between the taps of a window.
+        groups: channels are cut into so many groups; each group of output channels sees one group of input channels.
+
+    Returns:
+        (N, O, OH, OW) with OH = floor((H + 2p - d (KH - 1) - 1) / s) + 1; without N for one image.
+
+    Raises:
+        ShapeError: if the shapes do not fit together, or the image is smaller than the kernel.
+        ArgumentError: for a number out of range, or an unknown word.
+        DTypeError: for dtypes that differ or are not floating.
+
+    >>> import miniflow as flow
+    >>> conv2d(flow.ones(2, 3, 8, 8), flow.ones(4, 3, 3, 3), stride=2, padding=1).shape
+    miniflow.Size([2, 4, 4, 4])
+    >>> conv2d(flow.ones(1, 3, 3), flow.ones(1, 1, 3, 3), padding="same").tolist()
+    [[[4.0, 6.0, 4.0], [6.0, 9.0, 6.0], [4.0, 6.0, 4.0]]]
+
+    Source: `torch.nn.functional.conv2d`.
+    """
+    if input.ndim == 3:
+        batch = conv2d(unsqueeze(input, 0), weight, bias, stride, padding, dilation, groups)
+        return squeeze(batch, 0)
+    if weight.ndim != 4:
+        _check_operands(input._array, weight._array, None, 1)
+    if type(groups) is not int or groups < 1:
+        raise ArgumentError(f"conv2d: got groups={groups!r}; expected an integer of at least 1")
+    stride, dilation = pair("conv2d", "stride", stride), pair("conv2d", "dilation", dilation)
+    border = borders(padding, tuple(weight.shape[2:]), stride, dilation)
+    return call(Conv2d, input, weight, bias, stride=stride, padding=border, dilation=dilation, groups=groups)

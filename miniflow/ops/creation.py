@@ -1,0 +1,380 @@
+"""Making tensors: from data, and filled.
+
+Dtypes follow PyTorch: Python ints become int64, Python floats the default dtype (float32 unless `set_default_dtype`
+changed it), NumPy arrays and scalars keep theirs.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from miniflow.device import device as as_device
+from miniflow.dtype import BY_NUMPY, as_dtype, dtype, float64, get_default_dtype, of_scalar
+from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops.promotion import cast
+from miniflow.ops.shape import sizes_of
+from miniflow.tensor import Tensor
+
+Number = bool | int | float
+
+# from data
+
+
+def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A new tensor holding a copy of `data`.
+
+    Args:
+        data: a number, nested lists or tuples of numbers, NumPy arrays or tensors, or one of these alone.
+        dtype: the element type; None infers it (see the head of this file).
+        device: where to put it; None for the CPU.
+        requires_grad: whether gradients are wanted.
+
+    Returns:
+        a leaf tensor of the shape of `data`.
+
+    Raises:
+        ShapeError: for nested lists of unequal lengths.
+        DTypeError: for elements that are not numbers, or do not fit into `dtype`.
+
+    >>> tensor([[1, 2], [3, 4]])
+    tensor([[1, 2],
+            [3, 4]], dtype=miniflow.int64)
+    >>> tensor(0.5, requires_grad=True)
+    tensor(0.5000, dtype=miniflow.float32, requires_grad=True)
+
+    Source: `torch.tensor`.
+    """
+    if isinstance(data, Tensor):
+        data = data._array
+    if isinstance(data, np.ndarray | np.generic):
+        array = np.array(data, dtype=_numpy_dtype(dtype, data.dtype))
+    else:
+        array = _from_sequence(data, dtype)
+    return new_leaf(array, device, requires_grad)
+
+
+def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, without a copy where that is possible: a tensor or NumPy array of the wanted dtype is shared.
+
+    Raises:
+        ShapeError, DTypeError: as `tensor`.
+
+    >>> array = np.zeros(2)
+    >>> as_tensor(array)[0] = 7.0
+    >>> array.tolist()
+    [7.0, 0.0]
+
+    Source: `torch.as_tensor`.
+    """
+    if isinstance(data, Tensor):
+        return data if dtype is None else cast(data, dtype)
+    if isinstance(data, np.ndarray):
+        return new_leaf(np.asarray(data, dtype=_numpy_dtype(dtype, data.dtype)), device)
+    return tensor(data, dtype, device)
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """A tensor on the memory of a NumPy array: changes to one are seen in the other.
+
+    Raises:
+        DTypeError: if `array` is not an array, or its dtype is none of miniflow's.
+
+    >>> from_numpy(np.arange(3, dtype=np.int32))
+    tensor([0, 1, 2], dtype=miniflow.int32)
+
+    Source: `torch.from_numpy`.
+    """
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(
+            f"from_numpy: got {type(array).__name__}; expected a NumPy array: use flow.tensor for other data"
+        )
+    return Tensor._wrap(np.asarray(array, dtype=_numpy_dtype(None, array.dtype)))
+
+
+def _numpy_dtype(wanted: Any, found: np.dtype) -> np.dtype:
+    """The dtype for data of NumPy dtype `found`: what the caller wants, if that is a conversion between numbers."""
+    if wanted is None or not (found.kind in "biuf" or found in BY_NUMPY):
+        return as_dtype(found).numpy
+    return as_dtype(wanted).numpy
+
+
+def _from_sequence(data: Any, dtype: dtype | None) -> np.ndarray:
+    leaf = data
+    while isinstance(leaf, list | tuple) and leaf:
+        leaf = leaf[0]
+    try:
+        array = np.array(_arrays(data) if isinstance(leaf, Tensor) else data)
+    except ValueError as error:
+        raise ShapeError(
+            f"tensor: got nested sequences of unequal lengths; expected a rectangular nesting: pad the rows ({error})"
+        ) from None
+    target = _numpy_dtype(dtype, array.dtype)
+    if dtype is None and array.dtype == float64.numpy and type(leaf) in (float, int, bool, list, tuple):
+        target = get_default_dtype().numpy
+    with np.errstate(invalid="ignore", over="ignore"):
+        result = array.astype(target)
+    if target.kind in "iu" and array.dtype.kind in "iuf" and (result != np.trunc(array)).any():
+        raise DTypeError(f"tensor: got values that do not fit into {as_dtype(target)}; expected a wider dtype")
+    return result
+
+
+def _arrays(data: Any) -> Any:
+    """Nested lists of tensors as nested lists of arrays."""
+    if isinstance(data, Tensor):
+        return data._array
+    return [_arrays(item) for item in data] if isinstance(data, list | tuple) else data
+
+
+def new_leaf(array: np.ndarray, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor around a fresh array, as the keywords of the factories ask."""
+    if device is not None:
+        as_device(device)
+    result = Tensor._wrap(array)
+    return result.requires_grad_() if requires_grad else result
+
+
+# filled
+
+
+def sizes_to_shape(op: str, sizes: tuple) -> tuple[int, ...]:
+    """Sizes given one by one or as one sequence, checked."""
+    sizes = sizes_of(sizes)
+    try:
+        shape = tuple([operator.index(n) for n in sizes])
+    except TypeError:
+        raise DTypeError(f"{op}: got sizes {sizes}; expected integers") from None
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"{op}: got sizes {shape}; expected sizes of at least 0")
+    return shape
+
+
+def floating_dtype(kind: dtype | None) -> np.dtype:
+    """The dtype asked for, by default the default floating dtype."""
+    return (get_default_dtype() if kind is None else as_dtype(kind)).numpy
+
+
+def empty(
+    *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor whose values are whatever lies in memory.
+
+    Args:
+        size: the shape, as integers or as one sequence.
+        dtype: None for the default floating dtype.
+        device: None for the CPU.
+        requires_grad: whether gradients are wanted.
+
+    Raises:
+        ShapeError: for a negative size.
+
+    >>> empty(2, 3).shape
+    miniflow.Size([2, 3])
+
+    Source: `torch.empty`.
+    """
+    return new_leaf(np.empty(sizes_to_shape("empty", size), floating_dtype(dtype)), device, requires_grad)
+
+
+def zeros(
+    *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of zeros; arguments as for `empty`.
+
+    Raises:
+        ShapeError: for a negative size.
+
+    >>> zeros(2)
+    tensor([0., 0.], dtype=miniflow.float32)
+
+    Source: `torch.zeros`.
+    """
+    return new_leaf(np.zeros(sizes_to_shape("zeros", size), floating_dtype(dtype)), device, requires_grad)
+
+
+def ones(
+    *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of ones; arguments as for `empty`.
+
+    Raises:
+        ShapeError: for a negative size.
+
+    >>> ones((1, 2), dtype=float64)
+    tensor([[1., 1.]], dtype=miniflow.float64)
+
+    Source: `torch.ones`.
+    """
+    return new_leaf(np.ones(sizes_to_shape("ones", size), floating_dtype(dtype)), device, requires_grad)
+
+
+def full(
+    size: Sequence[int],
+    fill_value: Number | Tensor,
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor with `fill_value` in every place.
+
+    Args:
+        size: the shape, one sequence.
+        fill_value: a number; without `dtype` it decides the dtype.
+        dtype, device, requires_grad: as for `empty`.
+
+    Raises:
+        ShapeError: for a negative size.
+        DTypeError: if the value does not fit into `dtype`.
+
+    >>> full((2,), 7)
+    tensor([7, 7], dtype=miniflow.int64)
+
+    Source: `torch.full`.
+    """
+    if not isinstance(size, list | tuple):
+        raise DTypeError(f"full: got size={size!r}; expected a sequence of integers such as ({size!r},)")
+    if isinstance(fill_value, Tensor):
+        dtype, fill_value = fill_value.dtype if dtype is None else dtype, fill_value.item()
+    kind = of_scalar(fill_value) if dtype is None else as_dtype(dtype)
+    try:
+        array = np.full(sizes_to_shape("full", tuple(size)), fill_value, kind.numpy)
+    except (OverflowError, ValueError) as error:
+        raise DTypeError(f"full: got the value {fill_value}, which does not fit into {kind} ({error})") from None
+    return new_leaf(array, device, requires_grad)
+
+
+def empty_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """An uninitialised tensor with the shape of `x`, and its dtype unless another is given.
+
+    >>> empty_like(zeros(2, 3)).shape
+    miniflow.Size([2, 3])
+
+    Source: `torch.empty_like`.
+    """
+    return new_empty(x, x._array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def zeros_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Zeros with the shape of `x`, and its dtype unless another is given.
+
+    >>> zeros_like(tensor([1, 2]))
+    tensor([0, 0], dtype=miniflow.int64)
+
+    Source: `torch.zeros_like`.
+    """
+    return new_zeros(x, x._array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Ones with the shape of `x`, and its dtype unless another is given.
+
+    >>> ones_like(tensor([1, 2]))
+    tensor([1, 1], dtype=miniflow.int64)
+
+    Source: `torch.ones_like`.
+    """
+    return new_ones(x, x._array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def full_like(
+    x: Tensor, fill_value: Number, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """`fill_value` in every place, with the shape of `x`, and its dtype unless another is given.
+
+    Raises:
+        DTypeError: if the value does not fit into the dtype.
+
+    >>> full_like(zeros(2), 3)
+    tensor([3., 3.], dtype=miniflow.float32)
+
+    Source: `torch.full_like`.
+    """
+    return new_full(x, x._array.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+# methods of a tensor whose dtype they take
+
+
+def new_tensor(
+    x: Tensor, data: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """`tensor(data)` with the dtype of `x` unless another is given.
+
+    >>> zeros(2).new_tensor([1, 2])
+    tensor([1., 2.], dtype=miniflow.float32)
+
+    Source: `torch.Tensor.new_tensor`.
+    """
+    return tensor(data, x.dtype if dtype is None else dtype, x.device if device is None else device, requires_grad)
+
+
+def new_empty(
+    x: Tensor,
+    *size: int | Sequence[int],
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`empty(*size)` with the dtype of `x` unless another is given.
+
+    >>> tensor([1]).new_empty(2).dtype
+    miniflow.int64
+
+    Source: `torch.Tensor.new_empty`.
+    """
+    return empty(*size, dtype=x.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+
+
+def new_zeros(
+    x: Tensor,
+    *size: int | Sequence[int],
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`zeros(*size)` with the dtype of `x` unless another is given.
+
+    >>> tensor([1]).new_zeros(2)
+    tensor([0, 0], dtype=miniflow.int64)
+
+    Source: `torch.Tensor.new_zeros`.
+    """
+    return zeros(*size, dtype=x.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+
+
+def new_ones(
+    x: Tensor,
+    *size: int | Sequence[int],
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`ones(*size)` with the dtype of `x` unless another is given.
+
+    >>> tensor([1]).new_ones(2)
+    tensor([1, 1], dtype=miniflow.int64)
+
+    Source: `torch.Tensor.new_ones`.
+    """
+    return ones(*size, dtype=x.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+
+
+def new_full(
+    x: Tensor,
+    size: Sequence[int],
+    fill_value: Number,
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`full(size, fill_value)` with the dtype of `x` unless another is given.
+
+    >>> zeros(1).new_full((2,), 3)
+    tensor([3., 3.], dtype=miniflow.float32)
+
+    Source: `torch.Tensor.new_full`.
+    """
+    return full(size, fill_value, x.dtype if dtype is None else dtype, device, requires_grad)

@@ -1,0 +1,76 @@
+"""Dropout: random zeros, and the rest scaled up so that the mean stays."""
+
+from __future__ import annotations
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import ArgumentError
+from miniflow.inplace import write
+from miniflow.ops.generator import Generator
+from miniflow.ops.random import draw, require_floating
+from miniflow.tensor import Tensor
+
+
+class Dropout(Op):
+    """y = x * keep / (1 - p), keep being 1 with probability 1 - p, else 0. Srivastava et al., 2014."""
+
+    outputs = ("y", "keep")
+    nondifferentiable = ("keep",)
+    saves = ("keep",)
+
+    def infer(x, *, p, seed, offset):
+        require_floating("dropout", x)
+        return [(x.shape, x.dtype), (x.shape, bool)]
+
+    def backward(ctx, dy):
+        (keep,) = ctx.saved
+        p = ctx.attrs["p"]
+        return call(DropoutGrad, dy, keep, scale=0.0 if p == 1 else 1 / (1 - p))
+
+
+class DropoutGrad(Op):
+    """dx = dy * keep * scale: linear in dy, so that it is its own derivative."""
+
+    saves = ("keep",)
+
+    def infer(dy, keep, *, scale):
+        return dy.shape, dy.dtype
+
+    def backward(ctx, ddx):
+        (keep,) = ctx.saved
+        return call(DropoutGrad, ddx, keep, scale=ctx.attrs["scale"]), None
+
+
+def dropout(
+    x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """y = x * keep / (1 - p) in training, where keep is 1 with probability 1 - p and else 0; y = x otherwise.
+
+    Args:
+        x: floating, any shape.
+        p: the probability of a zero.
+        training: whether to drop anything.
+        inplace: write the result into `x`.
+        generator: where the randomness comes from; None for the default generator.
+
+    Returns:
+        the shape and dtype of `x`.
+
+    Raises:
+        ArgumentError: for a `p` outside [0, 1].
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> y = dropout(flow.ones(1000), 0.5)
+    >>> sorted(set(y.tolist()))
+    [0.0, 2.0]
+
+    Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014;
+    `torch.nn.functional.dropout`.
+    """
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"dropout: got p={p}; expected a probability from 0 to 1")
+    if not training or p == 0:
+        return x
+    if inplace:
+        return write(x, "dropout_", lambda: draw(Dropout, x, generator, p=float(p))[0])
+    return draw(Dropout, x, generator, p=float(p))[0]

@@ -1,0 +1,85 @@
+"""Embedding: rows of a table, looked up by integers."""
+
+from __future__ import annotations
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.ops.comparison import ne
+from miniflow.ops.elementwise import mul
+from miniflow.ops.promotion import cast
+from miniflow.ops.shape import input_shape, unsqueeze
+from miniflow.tensor import Tensor
+
+NO_PADDING = -1
+
+
+class Embedding(Op):
+    """y[..., :] = weight[indices[...], :]; the gradient of row `padding_idx` is zero."""
+
+    saves = ("indices",)
+
+    def infer(indices, weight, *, padding_idx):
+        if indices.dtype.kind not in "iu":
+            raise DTypeError(f"embedding: got indices of {indices.dtype}; expected an integer dtype: use input.long()")
+        if weight.ndim != 2:
+            raise ShapeError(
+                f"embedding: got a weight of shape {tuple(weight.shape)}; expected (num_embeddings, embedding_dim)"
+            )
+        return (*indices.shape, weight.shape[1]), weight.dtype
+
+    def backward(ctx, dy):
+        (indices,) = ctx.saved
+        rows = input_shape(ctx, 1)[0]
+        return None, call(EmbeddingGrad, dy, indices, rows=rows, padding_idx=ctx.attrs["padding_idx"])
+
+
+class EmbeddingGrad(Op):
+    """dweight[r] = sum of dy[i] over all i with indices[i] = r; 0 for the padding row. Linear in dy."""
+
+    saves = ("indices",)
+
+    def infer(dy, indices, *, rows, padding_idx):
+        return (rows, dy.shape[-1]), dy.dtype
+
+    def backward(ctx, g):
+        (indices,) = ctx.saved
+        padding = ctx.attrs["padding_idx"]
+        looked_up = call(Embedding, indices, g, padding_idx=padding)
+        if padding == NO_PADDING:
+            return looked_up, None
+        return mul(looked_up, cast(unsqueeze(ne(indices, padding), -1), g.dtype)), None
+
+
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Look up rows of a table: y[..., :] = weight[input[...], :].
+
+    Args:
+        input: indices of any shape, an integer dtype, 0 to num_embeddings - 1.
+        weight: the table, (num_embeddings, embedding_dim).
+        padding_idx: a row that gets no gradient; counted from the end if negative.
+
+    Returns:
+        (*input.shape, embedding_dim), in the dtype of `weight`.
+
+    Raises:
+        IndexRangeError: for an index, or a padding_idx, that is not a row of the table.
+        DTypeError: for indices that are not integers.
+        ShapeError: unless `weight` has two dims.
+
+    >>> import miniflow as flow
+    >>> table = flow.tensor([[0.0, 0.5], [1.0, 1.5]])
+    >>> flow.embedding(flow.tensor([1, 0, 1]), table).tolist()
+    [[1.0, 1.5], [0.0, 0.5], [1.0, 1.5]]
+
+    Source: `torch.nn.functional.embedding`.
+    """
+    if padding_idx is None:
+        padding = NO_PADDING
+    else:
+        rows = weight.shape[0] if weight.ndim else 0
+        if not -rows <= padding_idx < rows:
+            raise IndexRangeError(
+                f"embedding: got padding_idx={padding_idx} for a table of {rows} rows; expected {-rows} to {rows - 1}"
+            )
+        padding = padding_idx % rows
+    return call(Embedding, input, weight, padding_idx=padding)

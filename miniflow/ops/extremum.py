@@ -1,0 +1,216 @@
+"""The largest and the smallest element, and where they stand."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import ShapeError
+from miniflow.ops.comparison import eq
+from miniflow.ops.elementwise import div, maximum, minimum, mul
+from miniflow.ops.gather import ScatterAdd
+from miniflow.ops.promotion import cast
+from miniflow.ops.reduce import Dim, Reduction, as_dims, keep_dims, reduced_shape, spread, sum
+from miniflow.ops.shape import input_shape, wrap_dim, wrap_dims
+from miniflow.tensor import Tensor
+
+
+def nonempty(op: str, shape: tuple[int, ...], dim: Dim) -> None:
+    """Refuse to look for an extremum among no elements.
+
+    Raises:
+        ShapeError: if a reduced dim is empty.
+    """
+    dims = wrap_dims(op, dim, len(shape))
+    if 0 in [shape[d] for d in dims if shape]:
+        raise ShapeError(f"{op}: got shape {tuple(shape)} and dim={dim}: no elements to reduce; expected at least one")
+
+
+class Extremum(Reduction):
+    """The largest or smallest element over `dim`; equal ones share the gradient evenly."""
+
+    saves = ("x", "y")
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        nonempty(cls.function_name, x.shape, dim)
+        return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
+
+    def backward(ctx, dy):
+        x, y = ctx.saved
+        shape, attrs = x._array.shape, ctx.attrs
+        chosen = cast(eq(x.detach(), spread(y.detach(), shape, attrs)), x.dtype)
+        share = div(chosen, sum(chosen, attrs["dim"], keepdim=True))
+        return mul(spread(dy, shape, attrs), share)
+
+
+class Amax(Extremum):
+    """y = the largest x over `dim`; NaN wins."""
+
+
+class Amin(Extremum):
+    """y = the smallest x over `dim`; NaN wins."""
+
+
+def amax(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    """The largest element over `dim`; NaN if there is one. Equal elements share the gradient evenly.
+
+    Args:
+        x: any shape.
+        dim: the dims to reduce; all if None.
+        keepdim: leave the reduced dims with size 1.
+
+    Raises:
+        ShapeError: for no elements.
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 2], [3, 0]]).amax((0, 1)).item()
+    3
+
+    Source: `torch.amax`.
+    """
+    return call(Amax, x, dim=as_dims(dim), keepdim=keepdim)
+
+
+def amin(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    """The smallest element over `dim`; as `amax` otherwise.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 2], [3, 0]]).amin(1).tolist()
+    [1, 0]
+
+    Source: `torch.amin`.
+    """
+    return call(Amin, x, dim=as_dims(dim), keepdim=keepdim)
+
+
+class ExtremumAlong(Op):
+    """The largest or smallest element along one dim, and the first index where it stands, which gets the gradient."""
+
+    outputs = ("values", "indices")
+    nondifferentiable = ("indices",)
+    saves = ("indices",)
+    kernel_checks = True
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        name = cls.function_name.removesuffix("_dim")
+        nonempty(name, x.shape, wrap_dim(name, dim, len(x.shape)))
+        shape = reduced_shape(name, x.shape, dim, keepdim)
+        return [(shape, x.dtype), (shape, np.dtype(np.int64))]
+
+    def backward(ctx, dy):
+        (indices,) = ctx.saved
+        shape, dim, keepdim = input_shape(ctx), ctx.attrs["dim"], ctx.attrs["keepdim"]
+        dy, indices = keep_dims(dy, shape, dim, keepdim), keep_dims(indices, shape, dim, keepdim)
+        return call(ScatterAdd, None, indices, dy, dim=wrap_dim("max", dim, len(shape)), shape=shape)
+
+
+class MaxDim(ExtremumAlong):
+    """The largest element along `dim` and its index; NaN wins."""
+
+
+class MinDim(ExtremumAlong):
+    """The smallest element along `dim` and its index; NaN wins."""
+
+
+class Extreme(NamedTuple):
+    """What `max` and `min` return for a dim."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
+    """The largest element: of all, along one dim, or of two tensors element by element.
+
+    Args:
+        x: any shape.
+        dim: None for all elements, whose equals share the gradient evenly; a dim, where the first of equal elements
+            gets it; or a second tensor, as `maximum`.
+        keepdim: leave the reduced dim with size 1.
+
+    Returns:
+        a tensor; for a dim, the named tuple `(values, indices)`.
+
+    Raises:
+        ShapeError: for no elements.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> values, indices = flow.tensor([[1, 5], [7, 2]]).max(1)
+    >>> values.tolist(), indices.tolist()
+    ([5, 7], [1, 0])
+
+    Source: `torch.max`.
+    """
+    if isinstance(dim, Tensor):
+        return maximum(x, dim)
+    if dim is None:
+        return call(Amax, x, dim=None, keepdim=keepdim)
+    return Extreme(*call(MaxDim, x, dim=dim, keepdim=keepdim))
+
+
+def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
+    """The smallest element; as `max` otherwise.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 5], [7, 2]]).min(0).values.tolist()
+    [1, 2]
+
+    Source: `torch.min`.
+    """
+    if isinstance(dim, Tensor):
+        return minimum(x, dim)
+    if dim is None:
+        return call(Amin, x, dim=None, keepdim=keepdim)
+    return Extreme(*call(MinDim, x, dim=dim, keepdim=keepdim))
+
+
+class Position(Reduction):
+    """The first index of the largest or smallest element; no gradient."""
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        name, dim = cls.function_name, None if dim is None else wrap_dim(cls.function_name, dim, len(x.shape))
+        nonempty(name, x.shape, dim)
+        return reduced_shape(name, x.shape, dim, keepdim), np.dtype(np.int64)
+
+
+class Argmax(Position):
+    """The first index of the largest element along `dim`, or in the flattened tensor; NaN wins."""
+
+
+class Argmin(Position):
+    """The first index of the smallest element along `dim`, or in the flattened tensor; NaN wins."""
+
+
+def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the largest element along `dim`, or in the flattened tensor; the first of equal ones.
+
+    Raises:
+        ShapeError: for no elements.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 5], [7, 2]]).argmax().item()
+    2
+
+    Source: `torch.argmax`.
+    """
+    return call(Argmax, x, dim=dim, keepdim=keepdim)
+
+
+def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the smallest element; as `argmax` otherwise.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 5], [7, 2]]).argmin(1).tolist()
+    [0, 1]
+
+    Source: `torch.argmin`.
+    """
+    return call(Argmin, x, dim=dim, keepdim=keepdim)

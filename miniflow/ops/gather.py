@@ -1,0 +1,306 @@
+"""Picking and placing elements by integer tensors and masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops.elementwise import mul, where
+from miniflow.ops.promotion import Number, broadcast_shape
+from miniflow.ops.shape import expand, input_shape, reshape, wrap_dim
+from miniflow.ops.slice import Slice, out_of_range
+from miniflow.tensor import Tensor
+
+
+def check_index(op: str, index: Any, dim: int, shape: tuple[int, ...]) -> None:
+    """Refuse an index that is not of integers in [0, size of dim).
+
+    Raises:
+        DTypeError: for other dtypes.
+        IndexRangeError: for the first index outside; negative ones do not count from the end here.
+    """
+    if index.dtype.kind not in "iu":
+        raise DTypeError(f"{op}: got an index of {index.dtype}; expected int64: use .long()")
+    outside = (index < 0) | (index >= (shape[dim] if shape else 1))
+    if outside.any():
+        raise out_of_range(op, int(index[outside].flat[0]), dim, shape, negative=False)
+
+
+def check_reach(op: str, index: Any, shape: tuple[int, ...], dim: int) -> None:
+    """Refuse an index with more dims, or in other dims than `dim` more elements, than `shape`.
+
+    Raises:
+        ShapeError: if it has.
+    """
+    if (len(index.shape) or 1) != (len(shape) or 1) or any(
+        n > size for d, (n, size) in enumerate(zip(index.shape, shape, strict=False)) if d != dim
+    ):
+        raise ShapeError(
+            f"{op}: got an index of shape {tuple(index.shape)} for a tensor of shape {tuple(shape)} and dim {dim}; "
+            "expected as many dims, and no larger sizes in the other dims"
+        )
+
+
+class Gather(Op):
+    """y[i, ..., k, ..., j] = x[i, ..., index[i, ..., k, ..., j], ..., j] with the index at `dim`."""
+
+    saves = ("index",)
+
+    def infer(x, index, *, dim):
+        check_reach("gather", index, x.shape, dim)
+        check_index("gather", index, dim, x.shape)
+        return index.shape, x.dtype
+
+    def backward(ctx, dy):
+        (index,) = ctx.saved
+        return call(ScatterAdd, None, index, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
+
+
+def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Elements picked along `dim`: y[i][j] = x[index[i][j]][j] for dim 0, x[i][index[i][j]] for dim 1.
+
+    Args:
+        x: any shape.
+        dim: the dim that `index` counts along.
+        index: integers in [0, size of dim), of as many dims as `x`, no larger than `x` in the other dims.
+
+    Returns:
+        the shape of `index`.
+
+    Raises:
+        ShapeError, IndexRangeError, DTypeError: for an index that does not fit.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 2], [3, 4]]).gather(1, flow.tensor([[1], [0]])).tolist()
+    [[2], [3]]
+
+    Source: `torch.gather`.
+    """
+    return call(Gather, x, index, dim=wrap_dim("gather", dim, x._array.ndim))
+
+
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """As `gather`, with the other dims broadcast; without `dim`, from the flattened tensor.
+
+    Raises:
+        ShapeError: if the numbers of dims differ, or the other dims cannot be broadcast.
+        IndexRangeError, DimError: as `gather`.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([[3, 1], [2, 4]])
+    >>> flow.take_along_dim(x, x.argmax(1, keepdim=True), 1).tolist()
+    [[3], [4]]
+
+    Source: `torch.take_along_dim`.
+    """
+    if dim is None:
+        return gather(reshape(x, -1), 0, reshape(indices, -1))
+    shape, wanted = x._array.shape, indices._array.shape
+    dim = wrap_dim("take_along_dim", dim, len(shape))
+    if len(shape) != len(wanted):
+        raise ShapeError(f"take_along_dim: got shapes {shape} and {wanted}; expected as many dims in both")
+    common = broadcast_shape(
+        "take_along_dim", shape[:dim] + (1,) + shape[dim + 1 :], wanted[:dim] + (1,) + wanted[dim + 1 :]
+    )
+    x = expand(x, common[:dim] + shape[dim : dim + 1] + common[dim + 1 :])
+    return gather(x, dim, expand(indices, common[:dim] + wanted[dim : dim + 1] + common[dim + 1 :]))
+
+
+class Scatter(Op):
+    """x with x[i, ..., index[i, ..., k, ..., j], ..., j] = src[i, ..., k, ..., j]; the last at a place counts."""
+
+    saves = ("index",)
+
+    def infer(x, index, src, *, dim):
+        check_index("scatter", index, dim, x.shape)
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        (index,) = ctx.saved
+        dim, shape = ctx.attrs["dim"], dy._array.shape
+        dx = dsrc = None
+        if ctx.needs[0]:
+            dx = call(Scatter, dy, index, Tensor._wrap(np.zeros(index._array.shape, dy._array.dtype)), dim=dim)
+        if ctx.needs[2]:
+            dsrc = where(call(ScatteredLast, index, dim=dim, shape=shape), call(Gather, dy, index, dim=dim), 0.0)
+        return dx, None, dsrc
+
+
+class ScatteredLast(Op):
+    """For each element of `index`, whether no later one names the same place; no gradient."""
+
+    def infer(index, *, dim, shape):
+        return index.shape, np.dtype(np.bool_)
+
+
+class ScatterAdd(Op):
+    """x (zeros of `shape` if None) with src added at the places that `index` names: the adjoint of `Gather`."""
+
+    saves = ("index",)
+
+    def infer(x, index, src, *, dim, shape):
+        check_index("scatter_add", index, dim, shape)
+        return shape, src.dtype
+
+    def backward(ctx, dy):
+        (index,) = ctx.saved
+        return dy, None, call(Gather, dy, index, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
+
+
+def _source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
+    """The part of `src` that `index` reaches, in its shape."""
+    check_reach(op, index._array, x._array.shape, dim)
+    if not isinstance(src, Tensor):
+        return Tensor._wrap(np.full(index._array.shape, src, x._array.dtype))
+    shape = index._array.shape
+    if src._array.dtype != x._array.dtype:
+        raise DTypeError(
+            f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected one dtype: use src.to({x.dtype})"
+        )
+    if src._array.ndim != len(shape) or any(n > size for n, size in zip(shape, src._array.shape, strict=True)):
+        raise ShapeError(
+            f"{op}: got an index of shape {shape} and a src of shape {src._array.shape}; expected no larger index"
+        )
+    return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
+
+
+def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
+    """A copy of `x` in which the elements that `index` names along `dim` are those of `src`: the reverse of `gather`.
+
+    Args:
+        x: any shape.
+        dim: the dim that `index` counts along.
+        index: integers in [0, size of dim), of as many dims as `x`. Where it names a place twice, the last counts.
+        src: at least as large as `index`, or one number.
+
+    Raises:
+        ShapeError, IndexRangeError, DTypeError: for an index or a src that does not fit.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 3).scatter(1, flow.tensor([[2], [0]]), 1.0).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+
+    Source: `torch.scatter`.
+    """
+    dim = wrap_dim("scatter", dim, x._array.ndim)
+    return call(Scatter, x, index, _source_for("scatter", x, dim, index, src), dim=dim)
+
+
+def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of `x` with the elements of `src` added at the places that `index` names along `dim`.
+
+    Args:
+        x: any shape.
+        dim: the dim that `index` counts along.
+        index: integers in [0, size of dim), of as many dims as `x`. Places that repeat add up, in a fixed order.
+        src: at least as large as `index`.
+
+    Raises:
+        ShapeError, IndexRangeError, DTypeError: for an index or a src that does not fit.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(3).scatter_add(0, flow.tensor([0, 0, 2]), flow.ones(3)).tolist()
+    [2.0, 0.0, 1.0]
+
+    Source: `torch.scatter_add`.
+    """
+    shape = x._array.shape
+    dim = wrap_dim("scatter_add", dim, len(shape))
+    return call(ScatterAdd, x, index, _source_for("scatter_add", x, dim, index, src), dim=dim, shape=shape)
+
+
+class IndexSelect(Op):
+    """y[..., k, ...] = x[..., index[k], ...] at `dim`."""
+
+    saves = ("index",)
+
+    def infer(x, index, *, dim):
+        _check_vector("index_select", index)
+        check_index("index_select", index, dim, x.shape)
+        return (*x.shape[:dim], *(index.shape or (1,)), *x.shape[dim + 1 :]) if x.shape else (), x.dtype
+
+    def backward(ctx, dy):
+        (index,) = ctx.saved
+        return call(IndexAdd, None, index, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
+
+
+class IndexAdd(Op):
+    """x (zeros of `shape` if None) with source[..., k, ...] added to x[..., index[k], ...]; `IndexSelect`'s adjoint."""
+
+    saves = ("index",)
+
+    def infer(x, index, source, *, dim, shape):
+        _check_vector("index_add", index)
+        check_index("index_add", index, dim, shape)
+        expected = (*shape[:dim], index.size, *shape[dim + 1 :]) if shape else ()
+        if source.shape != expected:
+            raise ShapeError(
+                f"index_add: got a source of shape {tuple(source.shape)} for an index of {index.size} and a tensor of "
+                f"shape {tuple(shape)}; expected {expected}"
+            )
+        return shape, source.dtype
+
+    def backward(ctx, dy):
+        (index,) = ctx.saved
+        return dy, None, call(IndexSelect, dy, index, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
+
+
+def _check_vector(op: str, index: Any) -> None:
+    if len(index.shape) > 1:
+        raise ShapeError(f"{op}: got an index of shape {tuple(index.shape)}; expected at most 1 dim")
+
+
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """A copy of the slices of `x` that `index` names along `dim`.
+
+    Args:
+        x: shape (..., n, ...) with n at `dim`.
+        dim: the dim that `index` counts along.
+        index: integers in [0, n), shape (m,).
+
+    Returns:
+        shape (..., m, ...).
+
+    Raises:
+        IndexRangeError, ShapeError, DTypeError: for an index that does not fit.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 2], [3, 4]]).index_select(1, flow.tensor([1, 1])).tolist()
+    [[2, 2], [4, 4]]
+
+    Source: `torch.index_select`.
+    """
+    return call(IndexSelect, x, index, dim=wrap_dim("index_select", dim, x._array.ndim))
+
+
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
+    """A copy of `x` with `alpha * source` added to the slices that `index` names along `dim`.
+
+    Args:
+        x: shape (..., n, ...) with n at `dim`.
+        dim: the dim that `index` counts along.
+        index: integers in [0, n), shape (m,). Slices that repeat add up, in the order of `index`.
+        source: shape (..., m, ...), of x's dtype.
+        alpha: a factor.
+
+    Raises:
+        IndexRangeError, ShapeError, DTypeError: for an index or a source that does not fit.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2).index_add(0, flow.tensor([1, 1]), flow.tensor([3.0, 4.0])).tolist()
+    [0.0, 7.0]
+
+    Source: `torch.index_add`.
+    """
+    if source._array.dtype != x._array.dtype:
+        raise DTypeError(f"index_add: got a tensor of {x.dtype} and a source of {source.dtype}; expected one dtype")
+    dim = wrap_dim("index_add", dim, x._array.ndim)
+    return call(IndexAdd, x, index, source if alpha == 1 else mul(source, alpha), dim=dim, shape=x._array.shape)

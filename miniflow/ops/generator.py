@@ -1,0 +1,154 @@
+"""Where random numbers come from: a seed, and a count of the draws made so far.
+
+The numbers themselves are a pure function of the seed, the number of the draw and the position in it (see `philox`), so
+that a generator's whole state is two integers.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+from typing import Any
+
+import numpy as np
+
+from miniflow.device import device as as_device
+from miniflow.errors import ArgumentError
+from miniflow.tensor import Tensor
+
+FRESH_SEED = 67280421310721  # of a new Generator, as in PyTorch
+
+
+class Generator:
+    """A stream of draws. Two generators with the same seed produce the same numbers.
+
+    Args:
+        device: the device whose random numbers it names; the numbers are the same on all.
+
+    >>> import miniflow as flow
+    >>> generator = flow.Generator().manual_seed(7)
+    >>> first = flow.rand(3, generator=generator)
+    >>> bool((first == flow.rand(3, generator=generator.manual_seed(7))).all())
+    True
+
+    Source: `torch.Generator`.
+    """
+
+    def __init__(self, device: Any = "cpu"):
+        self.device = as_device(device)
+        self._seed, self._offset = FRESH_SEED, 0
+        self._lock = threading.Lock()
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of `seed` from its beginning, and return the generator.
+
+        Args:
+            seed: an integer from -2**63 to 2**64 - 1; a negative one stands for `2**64 + seed`.
+
+        Raises:
+            ArgumentError: for a seed outside that range.
+        """
+        seed = operator.index(seed)
+        if not -(2**63) <= seed < 2**64:
+            raise ArgumentError(f"manual_seed: got {seed}; expected an integer from -2**63 to 2**64 - 1")
+        with self._lock:
+            self._seed, self._offset = seed % 2**64, 0
+        return self
+
+    def seed(self) -> int:
+        """Start a stream with a seed from the operating system's randomness, and return that seed."""
+        self.manual_seed(int.from_bytes(os.urandom(8), "little"))
+        return self._seed
+
+    def initial_seed(self) -> int:
+        """The seed of the stream."""
+        return self._seed
+
+    def next_draw(self) -> tuple[int, int]:
+        """The name `(seed, offset)` of the next draw, which no other draw of this stream gets."""
+        with self._lock:
+            draw = self._seed, self._offset
+            self._offset += 1
+        return draw
+
+    def get_state(self) -> Tensor:
+        """Seed and offset as a uint8 tensor of 16 elements, for `set_state`."""
+        with self._lock:
+            state = np.array([self._seed, self._offset], "<u8")
+        return Tensor._wrap(state.view(np.uint8))
+
+    def set_state(self, state: Tensor) -> Generator:
+        """Continue where `get_state` was called.
+
+        Raises:
+            ArgumentError: if `state` is not such a tensor.
+        """
+        array = state._array if isinstance(state, Tensor) else state
+        if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.shape != (16,):
+            raise ArgumentError(
+                "set_state: got no generator state; expected the uint8 tensor of shape (16,) from get_state()"
+            )
+        seed, offset = np.ascontiguousarray(array).view("<u8").tolist()
+        with self._lock:
+            self._seed, self._offset = seed, offset
+        return self
+
+    def __repr__(self) -> str:
+        return f"Generator(device={str(self.device)!r}, seed={self._seed}, offset={self._offset})"
+
+
+default_generator = Generator()
+default_generator.seed()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator, from which every draw without `generator=` comes; see `Generator.manual_seed`.
+
+    Raises:
+        ArgumentError: for a seed outside -2**63 .. 2**64 - 1.
+
+    >>> import miniflow as flow
+    >>> a, b = (flow.manual_seed(0) and flow.rand(2) for _ in range(2))
+    >>> bool((a == b).all())
+    True
+
+    Source: `torch.manual_seed`.
+    """
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the default generator from the operating system's randomness, and return the seed. Source: `torch.seed`."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed of the default generator. Source: `torch.initial_seed`."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of the default generator, a uint8 tensor.
+
+    >>> import miniflow as flow
+    >>> state = flow.get_rng_state()
+    >>> a = flow.rand(2)
+    >>> flow.set_rng_state(state)
+    >>> bool((flow.rand(2) == a).all())
+    True
+
+    Source: `torch.get_rng_state`.
+    """
+    return default_generator.get_state()
+
+
+def set_rng_state(state: Tensor) -> None:
+    """Put the default generator back into a state that `get_rng_state` returned.
+
+    Raises:
+        ArgumentError: if `state` is not such a tensor.
+
+    Source: `torch.set_rng_state`.
+    """
+    default_generator.set_state(state)

@@ -1,0 +1,301 @@
+"""`x[index]` and `x[index] = value`, in PyTorch's rules.
+
+An index is taken apart in two steps, as PyTorch does. Its *basic* part, of ints, slices, None and Ellipsis, is a view
+(`Slice`). Its *advanced* part, of lists, integer tensors and boolean masks, then picks elements of that view into a
+copy (`Index`): all its parts are brought to coordinates, broadcast together and stacked into one integer tensor of
+shape (k, *B), whose row j holds the coordinates along dim `dims[j]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.ops.elementwise import where
+from miniflow.ops.promotion import cast
+from miniflow.ops.shape import check_broadcast, input_shape, reshape, unsqueeze
+from miniflow.ops.slice import Slice, basic_part, out_of_range, sliced_shape
+from miniflow.tensor import Tensor
+
+Coordinates = tuple[int, np.ndarray]  # a dim, and the coordinates along it
+PLAIN = (int, type(None), type(Ellipsis))  # what NumPy takes in a basic index as it is
+
+
+def get_item(x: Tensor, index: Any) -> Tensor:
+    """`x[index]`: a view for ints, slices, None and Ellipsis, a copy where lists, tensors or masks pick elements.
+
+    Args:
+        x: any shape.
+        index: one of, or a tuple of: int, slice with a positive step, None, Ellipsis, bool, integer list, integer
+            Tensor or NumPy array, boolean mask. As in PyTorch, the picked elements stand where the indexed dims stood
+            if those are neighbours, else in front.
+
+    Raises:
+        IndexRangeError: for an index outside its dim, too many indices, a mask of another shape, a step below 1.
+        ShapeError: for indices that cannot be broadcast together.
+        DTypeError: for indices that are neither integers nor bool.
+
+    >>> import miniflow as flow
+    >>> x = flow.arange(6).view(2, 3)
+    >>> x[1, :2].tolist(), x[:, [2, 0]].tolist(), x[x > 3].tolist()
+    ([3, 4], [[2, 0], [5, 3]], [4, 5])
+
+    Source: PyTorch, "Tensor indexing API"; NumPy, "Indexing on ndarrays".
+    """
+    parts = index if index.__class__ is tuple else (index,)
+    if all(part.__class__ in PLAIN or part.__class__ is slice and _is_plain(part) for part in parts):
+        return call(Slice, x, index=parts if Ellipsis in parts else (*parts, ...))
+    if isinstance(index, Tensor) and index._array.dtype == np.int64 and index._array.ndim and x._array.ndim:
+        return call(Index, x, unsqueeze(index, 0), dims=(0,))
+    basic, advanced = parse_index("getitem", x._array.shape, index)
+    if not advanced:
+        return call(Slice, x, index=basic)
+    if any(part is not Ellipsis and part != slice(None) for part in basic):
+        x = call(Slice, x, index=basic)
+    if len(advanced) == 1 and advanced[0][1].dtype == np.bool_:
+        return _pick_by_mask(x, *advanced[0])
+    dims, coordinates = stack_coordinates("getitem", x._array.shape, advanced)
+    return call(Index, x, coordinates, dims=dims)
+
+
+def _is_plain(part: slice) -> bool:
+    return part.start.__class__ in PLAIN and part.stop.__class__ in PLAIN and part.step in (None, 1)
+
+
+def _pick_by_mask(x: Tensor, dim: int, mask: np.ndarray) -> Tensor:
+    """The elements where a mask over dims `dim`, `dim + 1` ... is true: those dims are made one first."""
+    shape, behind = x._array.shape, dim + mask.ndim
+    _check_mask("getitem", mask, dim, shape)
+    flat = reshape(x, shape[:dim] + (mask.size,) + shape[behind:])
+    return call(Index, flat, Tensor._wrap(np.flatnonzero(mask)[None]), dims=(dim,))
+
+
+def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, list[Coordinates]]:
+    """Take an index apart.
+
+    Returns:
+        the basic part, which holds exactly one Ellipsis and a full slice in place of each dim with an advanced index;
+        and for each advanced index the dim, in the tensor that the basic part leaves, at which it stands.
+    """
+    parts = [_classify(op, part) for part in (index if isinstance(index, tuple) else (index,))]
+    consumed = sum(_dims_taken(part) for part in parts)
+    if sum(part is Ellipsis for part in parts) > 1:
+        raise IndexRangeError(f"{op}: got more than one Ellipsis (...); expected at most one")
+    if consumed > len(shape):
+        raise IndexRangeError(
+            f"{op}: too many indices: got {consumed} for a tensor of shape {tuple(shape)}; expected at most "
+            f"{len(shape)}"
+        )
+    basic, advanced, dim = [], [], 0
+    for part in parts:
+        if part is Ellipsis:
+            basic.append(part)
+            dim += len(shape) - consumed
+        elif isinstance(part, np.ndarray):
+            if part.ndim == 0:  # a single bool: a new dim of size 1, of which one or no element is picked
+                basic.append(None)
+                advanced.append((dim, np.flatnonzero(part)))
+            else:
+                basic += [slice(None)] * _dims_taken(part)
+                advanced.append((dim, part))
+            dim += _dims_taken(part) or 1
+        else:
+            basic.append(part)
+            dim += not isinstance(part, int)
+    if not any(part is Ellipsis for part in basic):
+        basic.append(...)
+    return tuple(basic), advanced
+
+
+def _classify(op: str, part: Any) -> Any:
+    """An int, slice, None, Ellipsis, or for everything else a NumPy array of integers or bool."""
+    if part is None or part is Ellipsis or type(part) is int:
+        return part
+    if isinstance(part, slice):
+        return basic_part(op, part)
+    array = part._array if isinstance(part, Tensor) else np.asarray(part)
+    if array.size == 0 and not isinstance(part, Tensor | np.ndarray):
+        array = array.astype(np.int64)
+    if array.dtype == np.uint8 and isinstance(part, Tensor | np.ndarray):
+        raise DTypeError(
+            f"{op}: got an index of uint8, which may mean a mask or positions; convert it with .bool() or .long()"
+        )
+    if array.dtype.kind not in "biu":
+        raise DTypeError(
+            f"{op}: got an index of type {type(part).__name__} and dtype {array.dtype}; expected ints, slices, None, "
+            "Ellipsis, or tensors and lists of integers or bool"
+        )
+    return int(array) if array.ndim == 0 and array.dtype != np.bool_ else array
+
+
+def _dims_taken(part: Any) -> int:
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if isinstance(part, np.ndarray) and part.dtype == np.bool_ else 1
+
+
+def _check_mask(op: str, mask: np.ndarray, dim: int, shape: tuple[int, ...]) -> None:
+    if mask.shape != shape[dim : dim + mask.ndim]:
+        raise IndexRangeError(
+            f"{op}: got a mask of shape {mask.shape} for the dims from {dim} on of a tensor of shape {tuple(shape)}; "
+            f"expected {tuple(shape[dim : dim + mask.ndim])}"
+        )
+
+
+def stack_coordinates(op: str, shape: tuple[int, ...], advanced: list[Coordinates]) -> tuple[tuple[int, ...], Tensor]:
+    """The indexed dims, and the coordinates along them broadcast together and stacked: an int64 tensor (k, *B)."""
+    dims, coordinates = [], []
+    for dim, index in advanced:
+        if index.dtype == np.bool_:
+            _check_mask(op, index, dim, shape)
+            coordinates += index.nonzero()
+            dims += range(dim, dim + index.ndim)
+        else:
+            coordinates.append(index)
+            dims.append(dim)
+    try:
+        coordinates = np.stack(np.broadcast_arrays(*coordinates)) if len(coordinates) > 1 else coordinates[0][None]
+    except ValueError:
+        listed = ", ".join(str(c.shape) for c in coordinates)
+        raise ShapeError(
+            f"{op}: indices of shapes {listed} cannot be broadcast together; expected sizes equal or 1"
+        ) from None
+    return tuple(dims), Tensor._wrap(coordinates.astype(np.int64))  # a copy, which the caller cannot change later
+
+
+class Index(Op):
+    """y[..., b, ...] = x[..., index[0, b], ..., index[k - 1, b], ...] with index[j] at dim `dims[j]`, b over B."""
+
+    saves = ("index",)
+    kernel_checks = True
+
+    def infer(x, index, *, dims):
+        check_coordinates("getitem", x.shape, index, dims)
+        return picked_shape(x.shape, index.shape[1:], dims), x.dtype
+
+    def backward(ctx, dy):
+        (index,) = ctx.saved
+        return call(IndexIntoZeros, dy, index, dims=ctx.attrs["dims"], shape=input_shape(ctx)), None
+
+
+class IndexIntoZeros(Op):
+    """zeros of `shape` to which every element of x is added at its place: the adjoint of `Index`."""
+
+    saves = ("index",)
+
+    def infer(x, index, *, dims, shape):
+        check_coordinates("getitem", shape, index, dims)
+        return shape, x.dtype
+
+    def backward(ctx, dy):
+        (index,) = ctx.saved
+        return call(Index, dy, index, dims=ctx.attrs["dims"]), None
+
+
+def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[int, ...]) -> None:
+    """Refuse coordinates outside their dim; negative ones count from the end.
+
+    Raises:
+        IndexRangeError: for the first that is outside.
+    """
+    for dim, coordinates in zip(dims, index, strict=True):
+        outside = (coordinates < -shape[dim]) | (coordinates >= shape[dim])
+        if outside.any():
+            raise out_of_range(op, int(coordinates[outside].flat[0]), dim, shape)
+
+
+def picked_shape(shape: tuple[int, ...], batch: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of `Index`: B in place of the indexed dims if they are neighbours, else in front."""
+    if dims[-1] - dims[0] == len(dims) - 1:
+        return (*shape[: dims[0]], *batch, *shape[dims[-1] + 1 :])
+    return (*batch, *[n for d, n in enumerate(shape) if d not in dims])
+
+
+def set_item(x: Tensor, index: Any, value: Any) -> Tensor:
+    """A copy of `x` in which the elements `x[index]` are replaced by `value`: `x[index] = value` without the writing.
+
+    Args:
+        x: any shape.
+        index: as for `get_item`. Where it names an element several times, the last value counts.
+        value: a number, array or Tensor that broadcasts to the shape of `x[index]`; it is cast to the dtype of `x`.
+
+    Raises:
+        IndexRangeError, DTypeError: as `get_item`.
+        ShapeError: if `value` cannot be broadcast to the shape of `x[index]`.
+
+    >>> import miniflow as flow
+    >>> set_item(flow.zeros(3), [0, -1], flow.tensor([1.0, 2.0])).tolist()
+    [1.0, 0.0, 2.0]
+
+    Source: `torch.Tensor.index_put`.
+    """
+    value, coordinates, place = locate("setitem", x, index, value)
+    return call(SetItem, x, value, coordinates, **place)
+
+
+def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
+    """The inputs of `SetItem` after `x`, checked, and its attributes."""
+    basic, advanced = parse_index(op, x._array.shape, index)
+    shape = sliced_shape(op, x._array.shape, basic)
+    dims, coordinates = stack_coordinates(op, shape, advanced) if advanced else ((), None)
+    if advanced:
+        check_coordinates(op, shape, coordinates._array, dims)
+        shape = picked_shape(shape, coordinates._array.shape[1:], dims)
+    value = _as_value(x, value)
+    while value._array.ndim > len(shape) and value._array.shape[0] == 1:
+        value = reshape(value, value._array.shape[1:])
+    check_broadcast(op, value._array.shape, shape)
+    return value, coordinates, {"basic": basic, "dims": dims}
+
+
+def _as_value(x: Tensor, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return cast(value, x.dtype)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" and array.dtype != x._array.dtype:
+        raise DTypeError(
+            f"setitem: got a value of type {type(value).__name__}; expected a number, an array or a Tensor"
+        )
+    return Tensor._wrap(array.astype(x._array.dtype))
+
+
+class SetItem(Op):
+    """x with `value` in place of x[basic][index]; `index` and `dims` as for `Index`, None for a basic index."""
+
+    saves = ("index",)
+    broadcasts = True
+
+    def infer(x, value, index, *, basic, dims):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        (index,) = ctx.saved
+        basic, dims = ctx.attrs["basic"], ctx.attrs["dims"]
+        dx = dvalue = None
+        if ctx.needs[0]:
+            dx = call(SetItem, dy, Tensor._wrap(np.zeros((), dy._array.dtype)), index, basic=basic, dims=dims)
+        if ctx.needs[1]:
+            dvalue = call(Slice, dy, index=basic)
+            if index is not None:
+                shape = dvalue._array.shape
+                dvalue = call(Index, dvalue, index, dims=dims)
+                dvalue = _only_where(call(WrittenLast, index, dims=dims, shape=shape), dvalue, shape, dims)
+        return dx, dvalue, None
+
+
+def _only_where(last: Tensor, dvalue: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]) -> Tensor:
+    """The gradient of the values, zero for those that a later one replaced."""
+    if last._array.all():
+        return dvalue
+    behind = len(shape) - dims[-1] - 1 if dims[-1] - dims[0] == len(dims) - 1 else len(shape) - len(dims)
+    return where(reshape(last, last._array.shape + (1,) * behind), dvalue, 0.0)
+
+
+class WrittenLast(Op):
+    """For each place in B, whether no later one has the same coordinates; no gradient."""
+
+    def infer(index, *, dims, shape):
+        return index.shape[1:], np.dtype(np.bool_)

@@ -1,0 +1,200 @@
+"""Putting tensors together, and taking them apart."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from itertools import accumulate
+
+from miniflow.dispatch import Op, call
+from miniflow.dtype import promote_types
+from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops.promotion import cast
+from miniflow.ops.shape import wrap_dim
+from miniflow.ops.slice import narrow, select
+from miniflow.tensor import Tensor
+
+
+class Cat(Op):
+    """The tensors one after the other along `dim`; `sizes` are theirs along it."""
+
+    kernel_checks = True
+
+    def infer(*xs, dim, sizes):
+        first = xs[0].shape
+        for position, x in enumerate(xs):
+            if len(x.shape) != len(first) or x.shape[:dim] + x.shape[dim + 1 :] != first[:dim] + first[dim + 1 :]:
+                raise ShapeError(
+                    f"cat: got shape {tuple(x.shape)} at position {position} and {tuple(first)} at position 0; "
+                    f"expected equal sizes in every dim but dim {dim}"
+                )
+        return first[:dim] + (sum(sizes),) + first[dim + 1 :], xs[0].dtype
+
+    def backward(ctx, dy):
+        sizes, dim = ctx.attrs["sizes"], ctx.attrs["dim"]
+        starts = accumulate(sizes, initial=0)
+        parts = zip(starts, sizes, ctx.needs, strict=False)
+        return tuple([narrow(dy, dim, start, size) if needed else None for start, size, needed in parts])
+
+
+def _one_dtype(op: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors in the smallest dtype that holds them all."""
+    tensors = list(tensors) if isinstance(tensors, Sequence) and not isinstance(tensors, Tensor) else [tensors]
+    for position, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise DTypeError(f"{op}: got {type(x).__name__} at position {position}; expected Tensors: use flow.tensor")
+    if not tensors:
+        raise ShapeError(f"{op}: got no tensors; expected a sequence of at least one")
+    if len({x._array.dtype for x in tensors}) > 1:
+        target = functools.reduce(promote_types, [x.dtype for x in tensors])
+        tensors = [cast(x, target) for x in tensors]
+    return tensors
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one after the other along `dim`.
+
+    Args:
+        tensors: at least one; of equal sizes in every other dim. A tensor of shape (0,) fits anywhere, as in PyTorch.
+            Mixed dtypes are promoted.
+        dim: the dim along which they are joined.
+
+    Raises:
+        ShapeError: for no tensors, 0-dim tensors, or sizes that differ.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.cat([flow.zeros(1, 2), flow.ones(2, 2)]).shape
+    miniflow.Size([3, 2])
+
+    Source: `torch.cat`.
+    """
+    given = _one_dtype("cat", tensors)
+    tensors = [x for x in given if x._array.shape != (0,)] or given[:1]
+    ndim = tensors[0]._array.ndim
+    if ndim == 0:
+        raise ShapeError("cat: got a 0-dim tensor; expected at least 1 dim: use flow.stack")
+    dim = wrap_dim("cat", dim, ndim)
+    sizes = tuple([x._array.shape[dim] if x._array.ndim == ndim else 0 for x in tensors])
+    return call(Cat, *tensors, dim=dim, sizes=sizes)
+
+
+concat = concatenate = cat
+
+
+class Stack(Op):
+    """The tensors side by side along a new dim `dim`."""
+
+    kernel_checks = True
+
+    def infer(*xs, dim):
+        first = xs[0].shape
+        for position, x in enumerate(xs):
+            if x.shape != first:
+                raise ShapeError(
+                    f"stack: got shape {tuple(x.shape)} at position {position} and {tuple(first)} at position 0; "
+                    "expected equal shapes: use flow.cat to join along a dim that exists"
+                )
+        return first[:dim] + (len(xs),) + first[dim:], xs[0].dtype
+
+    def backward(ctx, dy):
+        dim = ctx.attrs["dim"]
+        return tuple([select(dy, dim, i) if needed else None for i, needed in enumerate(ctx.needs)])
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors side by side along a new dim.
+
+    Args:
+        tensors: at least one, all of one shape. Mixed dtypes are promoted.
+        dim: where the new dim comes to stand.
+
+    Raises:
+        ShapeError: for no tensors, or shapes that differ.
+        DimError: for a position that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.stack([flow.tensor([1, 2]), flow.tensor([3, 4])], dim=1).tolist()
+    [[1, 3], [2, 4]]
+
+    Source: `torch.stack`.
+    """
+    tensors = _one_dtype("stack", tensors)
+    return call(Stack, *tensors, dim=wrap_dim("stack", dim, tensors[0]._array.ndim + 1))
+
+
+def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts along `dim`.
+
+    Args:
+        x: at least 1 dim.
+        split_size_or_sections: the size of each part (the last may be smaller), or a list of the sizes of all parts.
+        dim: the dim to split.
+
+    Raises:
+        ShapeError: if the sizes do not add up to that of the dim, or are negative.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> [part.tolist() for part in flow.arange(5).split(2)]
+    [[0, 1], [2, 3], [4]]
+
+    Source: `torch.split`.
+    """
+    shape = x._array.shape
+    dim = wrap_dim("split", dim, len(shape))
+    if not shape:
+        raise ShapeError("split: got a 0-dim tensor; expected at least 1 dim")
+    sizes, total = split_size_or_sections, shape[dim]
+    if isinstance(sizes, int):
+        if sizes < 0 or sizes == 0 and total:
+            raise ShapeError(f"split: got split_size={sizes} for dim {dim} of size {total}; expected at least 1")
+        sizes = [min(sizes, total - start) for start in range(0, total, sizes)] if total else [0]
+    if sum(sizes) != total or any(size < 0 for size in sizes):
+        raise ShapeError(
+            f"split: got sizes {list(sizes)} for dim {dim} of size {total}; expected sizes of at least 0 that add up "
+            f"to {total}"
+        )
+    return tuple(
+        [narrow(x, dim, start, size) for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
+    )
+
+
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of at most `chunks` parts along `dim`, of equal sizes but for the last.
+
+    Raises:
+        ShapeError: for fewer than one chunk.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> [part.tolist() for part in flow.arange(5).chunk(2)]
+    [[0, 1, 2], [3, 4]]
+
+    Source: `torch.chunk`.
+    """
+    if chunks < 1:
+        raise ShapeError(f"chunk: got chunks={chunks}; expected at least 1")
+    shape = x._array.shape
+    dim = wrap_dim("chunk", dim, len(shape))
+    if shape and shape[dim] == 0:
+        return split(x, [0] * chunks, dim)
+    return split(x, -(-shape[dim] // chunks) if shape else 1, dim)
+
+
+def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The views `x.select(dim, 0)`, `x.select(dim, 1)` ...
+
+    Raises:
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> [row.tolist() for row in flow.tensor([[1, 2], [3, 4]]).unbind()]
+    [[1, 2], [3, 4]]
+
+    Source: `torch.unbind`.
+    """
+    dim = wrap_dim("unbind", dim, x._array.ndim)
+    if not x._array.ndim:
+        raise ShapeError("unbind: got a 0-dim tensor; expected at least 1 dim")
+    return tuple([select(x, dim, i) for i in range(x._array.shape[dim])])

@@ -1,0 +1,409 @@
+"""Loss functions, as in `torch.nn.functional`."""
+
+from __future__ import annotations
+
+import warnings
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.ops.activation import softplus
+from miniflow.ops.elementwise import abs, add, clamp, div, log, mul, neg, sub
+from miniflow.ops.permute import movedim
+from miniflow.ops.reduce import mean, sum
+from miniflow.ops.shape import reshape, unsqueeze
+from miniflow.ops.softmax import log_softmax, softmax
+from miniflow.tape import is_grad_enabled
+from miniflow.tensor import Tensor
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def check_reduction(op: str, reduction: str) -> None:
+    """Refuse anything but the three reductions.
+
+    Raises:
+        ArgumentError: if `reduction` is not one of them.
+    """
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"{op}: got reduction={reduction!r}; expected 'mean', 'sum' or 'none'")
+
+
+def reduced(op: str, loss: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum of a loss, or the loss itself."""
+    check_reduction(op, reduction)
+    return mean(loss) if reduction == "mean" else sum(loss) if reduction == "sum" else loss
+
+
+def check_rows(op: str, x: Any, target: Any, weight: Any) -> None:
+    """The shape rule of losses over rows of classes.
+
+    Raises:
+        ShapeError, DTypeError: for what does not fit (N, C) scores, (N,) integer targets and (C,) weights.
+    """
+    if x.dtype.kind in "biu":
+        raise DTypeError(f"{op}: got an input of {x.dtype}; expected a floating dtype: use input.float()")
+    if target.dtype.kind not in "iu":
+        raise DTypeError(f"{op}: got class indices of {target.dtype}; expected an integer dtype: use target.long()")
+    if x.ndim != 2 or target.shape != x.shape[:1]:
+        raise ShapeError(
+            f"{op}: got scores {tuple(x.shape)} and classes {tuple(target.shape)}; expected (N, C) and (N,)"
+        )
+    if weight is not None and weight.shape != (x.shape[1],):
+        raise ShapeError(
+            f"{op}: got a weight of shape {tuple(weight.shape)}; expected ({x.shape[1]},), one for each class"
+        )
+
+
+class CrossEntropy(Op):
+    """loss_i = -sum_c q_ic log softmax(x_i)_c, q_ic = w_c ((1 - s) [c = t_i] + s / C), reduced over the rows i."""
+
+    outputs = ("loss", "lse", "total")
+    nondifferentiable = ("lse", "total")
+    saves = ("x", "target", "weight", "lse", "total")
+
+    def infer(x, target, weight, *, ignore_index, reduction, label_smoothing):
+        check_rows("cross_entropy", x, target, weight)
+        shape = x.shape[:1] if reduction == "none" else ()
+        return [(shape, x.dtype), (x.shape[:1], np.dtype(np.float64)), ((), np.dtype(np.float64))]
+
+    def backward(ctx, dy):
+        x, target, weight, lse, total = ctx.saved
+        if not is_grad_enabled():
+            return call(CrossEntropyGrad, dy, x, target, weight, lse, total, **ctx.attrs), None, None
+        options = {name: ctx.attrs[name] for name in ("ignore_index", "label_smoothing")}
+        q = call(TargetWeights, x, target, weight, **options)
+        dx = sub(mul(softmax(x, 1), sum(q, 1, True)), q)
+        return mul(dx, row_cotangent(dy, total, ctx.attrs["reduction"])), None, None
+
+
+class CrossEntropyGrad(Op):
+    """dx_ij = dloss_i (softmax(x_i)_j sum_c q_ic - q_ij)"""
+
+    def infer(dy, x, target, weight, lse, total, **attrs):
+        return x.shape, x.dtype
+
+
+class TargetWeights(Op):
+    """q_ic = w_c ((1 - s) [c = t_i] + s / C); 0 in the rows to be ignored."""
+
+    def infer(x, target, weight, *, ignore_index, label_smoothing):
+        return x.shape, x.dtype
+
+
+class NllLoss(Op):
+    """loss_i = -w[t_i] x[i, t_i], reduced over the rows i."""
+
+    outputs = ("loss", "total")
+    nondifferentiable = ("total",)
+    saves = ("x", "target", "weight", "total")
+
+    def infer(x, target, weight, *, ignore_index, reduction):
+        check_rows("nll_loss", x, target, weight)
+        return [(x.shape[:1] if reduction == "none" else (), x.dtype), ((), np.dtype(np.float64))]
+
+    def backward(ctx, dy):
+        x, target, weight, total = ctx.saved
+        q = call(TargetWeights, x, target, weight, ignore_index=ctx.attrs["ignore_index"], label_smoothing=0.0)
+        return mul(neg(q), row_cotangent(dy, total, ctx.attrs["reduction"])), None, None
+
+
+def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
+    """The cotangent of each row's loss, ready to be broadcast over the classes."""
+    if reduction == "none":
+        return unsqueeze(dy, 1)
+    if reduction == "sum":
+        return dy
+    return div(dy, total) if total.item() else mul(dy, 0.0)  # every row was to be ignored
+
+
+def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Bring (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,).
+
+    Raises:
+        ShapeError: if `target` does not have the shape of `input` without its class dim.
+    """
+    shape, expected = input.shape, input.shape[:1] + input.shape[2:]
+    if len(shape) == 2 and target.shape == expected:
+        return input, target
+    if len(shape) == 1 and target.shape == ():
+        return unsqueeze(input, 0), unsqueeze(target, 0)
+    if len(shape) < 2 or target.shape != expected:
+        raise ShapeError(
+            f"{op}: got input {tuple(shape)} and target {tuple(target.shape)}; expected (N, C) and (N,), "
+            "(N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
+        )
+    rows = prod(expected)
+    return reshape(movedim(input, 1, -1), (rows, shape[1])), reshape(target, (rows,))
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """The cross-entropy between softmax(input) and the target classes: -sum_c q_c w_c log softmax(input)_c.
+
+    Args:
+        input: logits, (C,), (N, C) or (N, C, d1, d2, ...), floating.
+        target: class indices, an integer tensor shaped like `input` without the class dim; or class probabilities, a
+            floating tensor shaped like `input`.
+        weight: (C,), a factor w_c for each class.
+        ignore_index: targets of this value add nothing to the loss.
+        reduction: "mean" (for class indices weighted by w[target]; for probabilities over the rows), "sum" or "none".
+        label_smoothing: the share of the target, 0 to 1, that is spread evenly over the classes.
+
+    Returns:
+        A 0-dim tensor, or for "none" one loss for each row.
+
+    Raises:
+        ShapeError: if the shapes do not fit together.
+        DTypeError: if `input` is not floating.
+        IndexRangeError: for a class index that is not a class.
+        ArgumentError: for an unknown reduction, or a label_smoothing outside of 0 to 1.
+
+    >>> import miniflow as flow
+    >>> logits = flow.tensor([[0.0, 0.0], [0.0, 0.0]])
+    >>> round(flow.cross_entropy(logits, flow.tensor([0, 1])).item(), 4)
+    0.6931
+
+    Source: `torch.nn.functional.cross_entropy`; label smoothing: Szegedy et al., "Rethinking the Inception
+    Architecture", 2016.
+    """
+    check_reduction("cross_entropy", reduction)
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"cross_entropy: got label_smoothing={label_smoothing}; expected a number from 0 to 1")
+    if target._array.dtype.kind not in "iub":
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    logits, classes = as_rows("cross_entropy", input, target)
+    options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": float(label_smoothing)}
+    loss = call(CrossEntropy, logits, classes, weight, **options)[0]
+    return reshape(loss, target.shape) if reduction == "none" and target.ndim != 1 else loss
+
+
+def _soft_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
+) -> Tensor:
+    shape = input.shape
+    if not shape or target.shape != shape:
+        raise ShapeError(
+            f"cross_entropy: got class probabilities {tuple(target.shape)} for input {tuple(shape)}; expected the "
+            "same shape with a class dim, or integer class indices"
+        )
+    class_dim = 1 if len(shape) > 1 else 0
+    classes = shape[class_dim]
+    if smoothing:
+        target = add(mul(target, 1.0 - smoothing), smoothing / classes)
+    terms = mul(target, log_softmax(input, class_dim))
+    if weight is not None:
+        if weight.shape != (classes,):
+            raise ShapeError(f"cross_entropy: got a weight of shape {tuple(weight.shape)}; expected ({classes},)")
+        terms = mul(terms, reshape(weight, (classes,) + (1,) * (len(shape) - class_dim - 1)))
+    loss = neg(sum(terms, class_dim))
+    return reduced("cross_entropy", loss, reduction)
+
+
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
+    """The negative log-likelihood of the target classes: -w[t] input[t], where input holds log-probabilities.
+
+    Args:
+        input: log-probabilities, (C,), (N, C) or (N, C, d1, d2, ...), floating.
+        target: class indices, an integer tensor shaped like `input` without the class dim.
+        weight: (C,), a factor for each class.
+        ignore_index: targets of this value add nothing to the loss.
+        reduction: "mean" (weighted by w[target]), "sum" or "none".
+
+    Raises:
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+        IndexRangeError: for a class index that is not a class.
+        ArgumentError: for an unknown reduction.
+
+    >>> import miniflow as flow
+    >>> flow.nll_loss(flow.tensor([[-1.0, -2.0]]), flow.tensor([1])).item()
+    2.0
+
+    Source: `torch.nn.functional.nll_loss`.
+    """
+    check_reduction("nll_loss", reduction)
+    rows, classes = as_rows("nll_loss", input, target)
+    loss = call(NllLoss, rows, classes, weight, ignore_index=ignore_index, reduction=reduction)[0]
+    return reshape(loss, target.shape) if reduction == "none" and target.ndim != 1 else loss
+
+
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """The squared error (input - target)^2, reduced.
+
+    Args:
+        input, target: floating, of the same shape; other shapes are broadcast, with a warning.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ShapeError: if the shapes cannot be broadcast.
+        DTypeError: for integers and bool.
+        ArgumentError: for an unknown reduction.
+
+    >>> import miniflow as flow
+    >>> flow.mse_loss(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0])).item()
+    2.0
+
+    Source: `torch.nn.functional.mse_loss`.
+    """
+    difference = _difference("mse_loss", input, target)
+    return reduced("mse_loss", mul(difference, difference), reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """The absolute error |input - target|, reduced; its gradient where they are equal is 0.
+
+    Args:
+        input, target: floating, of the same shape; other shapes are broadcast, with a warning.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ShapeError: if the shapes cannot be broadcast.
+        DTypeError: for integers and bool.
+        ArgumentError: for an unknown reduction.
+
+    >>> import miniflow as flow
+    >>> flow.l1_loss(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0])).item()
+    1.0
+
+    Source: `torch.nn.functional.l1_loss`.
+    """
+    return reduced("l1_loss", abs(_difference("l1_loss", input, target)), reduction)
+
+
+def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
+    for name, x in (("input", input), ("target", target)):
+        if x._array.dtype.kind in "biu" and name == "input" or x._array.dtype.kind == "b":
+            raise DTypeError(f"{op}: got {name} of {x.dtype}; expected a floating dtype: use {name}.float()")
+    if input.shape != target.shape:
+        warnings.warn(
+            f"{op}: got input {tuple(input.shape)} and target {tuple(target.shape)}, which will be broadcast; expected "
+            "the same shape: reshape one of them",
+            stacklevel=3,
+        )
+    return sub(input, target)
+
+
+class BinaryCrossEntropy(Op):
+    """y = -(t log x + (1 - t) log(1 - x)), the logarithms cut off at -100."""
+
+    saves = ("x", "target")
+    only_for = {"target": 0}
+
+    def infer(x, target):
+        same_floats("binary_cross_entropy", x, target)
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        x, target = ctx.saved
+        complement = sub(1.0, x)
+        dx = dtarget = None
+        if ctx.needs[0]:
+            dx = mul(dy, div(sub(x, target), clamp(mul(x, complement), min=1e-12)))
+        if ctx.needs[1]:
+            dtarget = mul(dy, sub(clamp(log(complement), min=-100.0), clamp(log(x), min=-100.0)))
+        return dx, dtarget
+
+
+def same_floats(op: str, x: Any, target: Any) -> None:
+    """The rule of the binary losses.
+
+    Raises:
+        ShapeError, DTypeError: unless both are floating and of the same shape and dtype.
+    """
+    if x.dtype.kind in "biu" or target.dtype != x.dtype:
+        raise DTypeError(
+            f"{op}: got input of {x.dtype} and target of {target.dtype}; expected the same floating dtype: use .to"
+        )
+    if x.shape != target.shape:
+        raise ShapeError(
+            f"{op}: got input {tuple(x.shape)} and target {tuple(target.shape)}; expected the same shape: reshape"
+        )
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
+) -> Tensor:
+    """-(t log x + (1 - t) log(1 - x)) for probabilities x, the logarithms cut off at -100, reduced.
+
+    Args:
+        input: probabilities from 0 to 1, floating.
+        target: t, of the same shape and dtype.
+        weight: a factor for each element, broadcast to `input`.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+        ArgumentError: for an input outside of 0 to 1, or an unknown reduction.
+
+    >>> import miniflow as flow
+    >>> round(flow.binary_cross_entropy(flow.tensor([0.5]), flow.tensor([1.0])).item(), 4)
+    0.6931
+
+    Source: `torch.nn.functional.binary_cross_entropy`.
+    """
+    loss = call(BinaryCrossEntropy, input, target)
+    return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", loss, weight), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """Binary cross-entropy of sigmoid(input), stable for any input: (1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)).
+
+    Args:
+        input: logits x, floating.
+        target: t, of the same shape and dtype.
+        weight: a factor for each element, broadcast to `input`.
+        reduction: "mean", "sum" or "none".
+        pos_weight: p, the weight of the positive class, broadcast to `input`.
+
+    Raises:
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+        ArgumentError: for an unknown reduction.
+
+    >>> import miniflow as flow
+    >>> round(flow.binary_cross_entropy_with_logits(flow.tensor([0.0]), flow.tensor([1.0])).item(), 4)
+    0.6931
+
+    Source: `torch.nn.functional.binary_cross_entropy_with_logits`.
+    """
+    op = "binary_cross_entropy_with_logits"
+    same_floats(op, input._array, target._array)
+    positive = softplus(neg(input), threshold=float("inf"))
+    if pos_weight is not None:
+        positive = mul(positive, add(mul(sub(_broadcast_to(op, pos_weight, input), 1.0), target), 1.0))
+    loss = add(mul(sub(1.0, target), input), positive)
+    return reduced(op, _weighted(op, loss, weight), reduction)
+
+
+def _weighted(op: str, loss: Tensor, weight: Tensor | None) -> Tensor:
+    return loss if weight is None else mul(loss, _broadcast_to(op, weight, loss))
+
+
+def _broadcast_to(op: str, weight: Tensor, x: Tensor) -> Tensor:
+    """`weight`, if broadcasting it with `x` gives the shape of `x`."""
+    aligned = weight.ndim <= x.ndim and all(
+        w in (1, n) for w, n in zip(weight.shape[::-1], x.shape[::-1], strict=False)
+    )
+    if not aligned:
+        raise ShapeError(
+            f"{op}: got a weight of shape {tuple(weight.shape)}; expected one that broadcasts to {tuple(x.shape)}"
+        )
+    return weight

@@ -1,0 +1,139 @@
+"""Boolean masks: filling where they are true, and picking what is true."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.dtype import can_cast, of_scalar
+from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops.elementwise import where
+from miniflow.ops.index import get_item
+from miniflow.ops.promotion import Number, broadcast_shape, cast
+from miniflow.ops.shape import expand, reshape
+from miniflow.ops.slice import Slice
+from miniflow.tensor import Tensor
+
+
+class MaskedFill(Op):
+    """x where `mask` is false, `value` where it is true."""
+
+    saves = ("mask",)
+    kernel_checks = True
+    broadcasts = True
+
+    def infer(x, mask, *, value):
+        if mask.dtype != np.bool_:
+            raise DTypeError(f"masked_fill: got a mask of {mask.dtype}; expected bool: compare, or use .bool()")
+        try:
+            return np.broadcast_shapes(x.shape, mask.shape), x.dtype
+        except ValueError:
+            raise ShapeError(
+                f"masked_fill: got a tensor of shape {tuple(x.shape)} and a mask of shape {tuple(mask.shape)}; "
+                "expected shapes that can be broadcast together"
+            ) from None
+
+    def backward(ctx, dy):
+        (mask,) = ctx.saved
+        return call(MaskedFill, dy, mask, value=0), None
+
+
+def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+    """A copy of `x` with `value` where `mask` is true.
+
+    Args:
+        x: any shape.
+        mask: bool, broadcast with `x`.
+        value: a number, or a 0-dim tensor, to which the gradient flows.
+
+    Raises:
+        ShapeError: if the shapes cannot be broadcast, or `value` has dims.
+        DTypeError: if the mask is not bool, or the dtype of `x` cannot hold `value`.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([1.0, -2.0])
+    >>> x.masked_fill(x < 0, 0.0).tolist()
+    [1.0, 0.0]
+
+    Source: `torch.Tensor.masked_fill`.
+    """
+    if isinstance(value, Tensor):
+        if value._array.ndim:
+            raise ShapeError(
+                f"masked_fill: got a value of shape {tuple(value.shape)}; expected a number or a 0-dim tensor"
+            )
+        if value._array.dtype != x._array.dtype:
+            value = _fitting(x, value)
+        return where(mask, value, x)
+    kind = of_scalar(value)
+    if kind.category > x.dtype.category:
+        raise DTypeError(
+            f"masked_fill: got the value {value!r} for a tensor of {x.dtype}, which cannot hold it: convert one"
+        )
+    return call(MaskedFill, x, mask, value=value)
+
+
+def _fitting(x: Tensor, value: Tensor) -> Tensor:
+    if not can_cast(value.dtype, x.dtype):
+        raise DTypeError(
+            f"masked_fill: got a value of {value.dtype} for a tensor of {x.dtype}, which cannot hold it: convert one"
+        )
+    return cast(value, x.dtype)
+
+
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """The elements of `x` where `mask` is true, in row-major order, as a copy of 1 dim.
+
+    Args:
+        x: any shape.
+        mask: bool, broadcast with `x`.
+
+    Raises:
+        ShapeError: if the shapes cannot be broadcast.
+        DTypeError: if the mask is not bool.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([[1, 2], [3, 4]])
+    >>> x.masked_select(x > 2).tolist()
+    [3, 4]
+
+    Source: `torch.masked_select`.
+    """
+    if mask._array.dtype != np.bool_:
+        raise DTypeError(f"masked_select: got a mask of {mask.dtype}; expected bool: compare, or use .bool()")
+    shape = broadcast_shape("masked_select", x._array.shape, mask._array.shape)
+    return reshape(get_item(expand(x, shape), expand(mask, shape)), -1)
+
+
+class Nonzero(Op):
+    """The coordinates (count, ndim) of the elements that are not zero; no gradient."""
+
+    def infer(x):
+        return (int(np.count_nonzero(x)), len(x.shape)), np.dtype(np.int64)
+
+
+def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+    """Where `x` is not zero (or false): int64 coordinates in row-major order.
+
+    Args:
+        x: any shape.
+        as_tuple: one tensor (count,) for each dim, fit to index with: `x[x.nonzero(as_tuple=True)]`.
+
+    Returns:
+        shape (count, ndim), or the tuple.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[0, 5], [6, 0]]).nonzero().tolist()
+    [[0, 1], [1, 0]]
+
+    Source: `torch.nonzero`.
+    """
+    if as_tuple:
+        found = call(Nonzero, reshape(x, 1) if x._array.ndim == 0 else x)
+        return tuple([call(Slice, found, index=(..., d)) for d in range(found._array.shape[1])])
+    return call(Nonzero, x)
+
+
+def argwhere(x: Tensor) -> Tensor:
+    """`x.nonzero()`."""
+    return call(Nonzero, x)

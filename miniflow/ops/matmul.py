@@ -1,0 +1,181 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from miniflow.dispatch import Op, call
+from miniflow.dtype import BY_NUMPY
+from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops.elementwise import add, mul
+from miniflow.ops.promotion import Number, broadcast_shape, promote
+from miniflow.ops.reduce import sum
+from miniflow.ops.shape import reshape, squeeze, unsqueeze
+from miniflow.tensor import Tensor
+
+
+def _check_same_dtype(name: str, *arrays: object) -> None:
+    kinds = {BY_NUMPY[a.dtype].name for a in arrays if a is not None}
+    if len(kinds) > 1:
+        raise DTypeError(f"{name}: got dtypes {sorted(kinds)}; expected one: cast with .to(dtype)")
+
+
+class MatMul(Op):
+    """The matrix product over the last two dimensions, either operand transposed on the way; batch dimensions "
+    "broadcast."""
+
+    saves = ("x", "y")
+    only_for = {"x": 1, "y": 0}
+    kernel_checks = True
+    broadcasts = True
+
+    def infer(x, y, *, transpose_x, transpose_y):
+        rows, inner = x.shape[-2:][::-1] if transpose_x else x.shape[-2:]
+        inner_y, columns = y.shape[-2:][::-1] if transpose_y else y.shape[-2:]
+        if inner != inner_y:
+            raise ShapeError(
+                f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected the columns of the first "
+                f"({inner}) "
+                f"to equal the rows of the second ({inner_y}): transpose one of them?"
+            )
+        return (*broadcast_shape("matmul", x.shape[:-2], y.shape[:-2]), rows, columns), x.dtype
+
+    def backward(ctx, dy):
+        x, y = ctx.saved
+        tx, ty = ctx.attrs["transpose_x"], ctx.attrs["transpose_y"]
+        dx = dweight = None
+        if ctx.needs[0]:
+            dx = product(y, dy, ty, True) if tx else product(dy, y, False, not ty)
+        if ctx.needs[1]:
+            dweight = product(dy, x, True, tx) if ty else product(x, dy, not tx, False)
+        return dx, dweight
+
+
+def product(x: Tensor, y: Tensor, transpose_x: bool = False, transpose_y: bool = False) -> Tensor:
+    """The product of (..., m, k) and (..., k, n) matrices of one dtype, either given transposed."""
+    return call(MatMul, x, y, transpose_x=transpose_x, transpose_y=transpose_y)
+
+
+class Linear(Op):
+    """y = x weight^T + bias for x (N, in), weight (out, in), bias (out,) or None."""
+
+    saves = ("x", "weight")
+    only_for = {"x": 1, "weight": 0}
+    kernel_checks = True
+
+    def infer(x, weight, bias):
+        if x.ndim != 2 or weight.ndim != 2 or x.shape[-1] != weight.shape[-1]:
+            raise ShapeError(
+                f"linear: got input {tuple(x.shape)} and weight {tuple(weight.shape)}; expected (..., in_features) "
+                "and (out_features, in_features)"
+            )
+        if bias is not None and tuple(bias.shape) != (weight.shape[0],):
+            raise ShapeError(
+                f"linear: got bias {tuple(bias.shape)}; expected ({weight.shape[0]},), one for each output"
+            )
+        return (x.shape[0], weight.shape[0]), x.dtype
+
+    def backward(ctx, dy):
+        x, weight = ctx.saved
+        return (
+            product(dy, weight) if ctx.needs[0] else None,
+            product(dy, x, transpose_x=True) if ctx.needs[1] else None,
+            sum(dy, 0) if ctx.needs[2] else None,
+        )
+
+
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """The matrix product, as `x @ y`. As `torch.matmul`.
+
+    Args:
+        x: (k,), (m, k) or (..., m, k).
+        y: (k,), (k, n) or (..., k, n). Batch dimensions are broadcast; a 1-D operand is a row (x) or a column (y).
+
+    >>> import miniflow as flow
+    >>> flow.matmul(flow.ones(2, 3), flow.ones(3, 4)).shape
+    miniflow.Size([2, 4])
+    """
+    x, y = promote(x, y)
+    if x.ndim == 0 or y.ndim == 0:
+        raise ShapeError(
+            f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected at least 1-D: multiply with x * y"
+        )
+    if x.ndim == 1 and y.ndim == 1:
+        _check_inner(x, y)
+        return sum(mul(x, y))
+    if x.ndim == 1:
+        _check_inner(x, y)
+        return squeeze(product(unsqueeze(x, 0), y), -2)
+    if y.ndim == 1:
+        _check_inner(x, y)
+        return squeeze(product(x, unsqueeze(y, 1)), -1)
+    if x.ndim > 2 and y.ndim == 2:  # one product of tall matrices instead of many small ones
+        _check_inner(x, y)
+        return reshape(product(reshape(x, (-1, x.shape[-1])), y), (*x.shape[:-1], y.shape[1]))
+    return product(x, y)
+
+
+def _check_inner(x: Tensor, y: Tensor) -> None:
+    rows = y.shape[0] if y.ndim == 1 else y.shape[-2]
+    if x.shape[-1] != rows:
+        raise ShapeError(
+            f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected the last size of the first "
+            f"({x.shape[-1]}) to equal the rows of the second ({rows})"
+        )
+
+
+def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:
+    for label, x in operands.items():
+        if x.ndim != expected:
+            raise ShapeError(
+                f"{name}: got {label} of shape {tuple(x.shape)}; expected {expected} dimensions: use matmul"
+            )
+
+
+def mm(x: Tensor, y: Tensor) -> Tensor:
+    """The product of two matrices, (m, k) and (k, n)."""
+    _check_ndim("mm", 2, x=x, y=y)
+    return matmul(x, y)
+
+
+def bmm(x: Tensor, y: Tensor) -> Tensor:
+    """The products of two batches of matrices, (b, m, k) and (b, k, n); nothing is broadcast."""
+    _check_ndim("bmm", 3, x=x, y=y)
+    if x.shape[0] != y.shape[0]:
+        raise ShapeError(f"bmm: got batches of {x.shape[0]} and {y.shape[0]} matrices; expected equally many")
+    return matmul(x, y)
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """The inner product of two vectors of equal length."""
+    _check_ndim("dot", 1, x=x, y=y)
+    return matmul(x, y)
+
+
+def addmm(input: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * input + alpha * (x @ y), `input` broadcast to the product (m, n)."""
+    result = mm(x, y)
+    result = result if alpha == 1 else mul(result, alpha)
+    if broadcast_shape("addmm", input.shape, result.shape) != tuple(result.shape):
+        raise ShapeError(
+            f"addmm: got input {tuple(input.shape)}; expected a shape that broadcasts to {tuple(result.shape)}"
+        )
+    return result if beta == 0 else add(result, input if beta == 1 else mul(input, beta))
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y = input weight^T + bias. As `torch.nn.functional.linear`.
+
+    Args:
+        input: (..., in_features).
+        weight: (out_features, in_features).
+        bias: (out_features,) or None.
+
+    Raises:
+        ShapeError, DTypeError: if the operands do not fit together.
+    """
+    if input._array.ndim == 2 and input._array.dtype is weight._array.dtype:
+        return call(Linear, input, weight, bias)
+    _check_same_dtype("linear", input._array, weight._array, None if bias is None else bias._array)
+    if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
+        Linear.infer(input._array, weight._array, None)
+    rows = call(Linear, reshape(input, (-1, input.shape[-1])), weight, bias)
+    return reshape(rows, (*input.shape[:-1], weight.shape[0]))

@@ -1,0 +1,283 @@
+"""Batch and layer normalization: (x - mean) / sqrt(var + eps) * weight + bias, with the statistics over different dims.
+
+First-order gradients are fused kernels that use the saved statistics; with `create_graph` the statistics are computed
+anew by differentiable ops, so that gradients of any order follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.dtype import HALF
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.ops.elementwise import add, mul, rsqrt, sub
+from miniflow.ops.promotion import cast
+from miniflow.ops.reduce import mean, sum
+from miniflow.ops.shape import reshape
+from miniflow.tape import is_grad_enabled, no_grad
+from miniflow.tensor import Tensor
+
+STATISTICS = np.dtype(np.float64)
+
+
+def check_parameters(op: str, x: Any, expected: tuple[int, ...], **parameters: Any) -> None:
+    """The rule for weight, bias and running statistics.
+
+    Raises:
+        ShapeError: if one does not have the expected shape.
+        DTypeError: if one does not have the dtype of x; float32 will do for a half-precision x.
+    """
+    if x.dtype.kind in "biu":
+        raise DTypeError(f"{op}: got an input of {x.dtype}; expected a floating dtype: use input.float()")
+    for name, p in parameters.items():
+        if p is None:
+            continue
+        if p.shape != expected:
+            raise ShapeError(f"{op}: got {name} {tuple(p.shape)} for input {tuple(x.shape)}; expected {expected}")
+        if p.dtype != x.dtype and not (x.dtype in HALF and p.dtype == np.float32):
+            raise DTypeError(
+                f"{op}: got {name} of {p.dtype} for an input of {x.dtype}; expected the same dtype: use .to"
+            )
+
+
+def normalized(x: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """(x - mean) / sqrt(var + eps) over `dims`, and 1 / sqrt(var + eps), in differentiable ops."""
+    deviation = sub(x, mean(x, dims, True))
+    rstd = rsqrt(add(mean(mul(deviation, deviation), dims, True), eps))
+    return mul(deviation, rstd), rstd
+
+
+def gradient_of_normalized(g: Tensor, xhat: Tensor, rstd: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """dx = rstd (g - mean(g) - xhat mean(g xhat)), where g is the cotangent of xhat."""
+    projection = mul(xhat, mean(mul(g, xhat), dims, True))
+    return mul(rstd, sub(sub(g, mean(g, dims, True)), projection))
+
+
+class LayerNorm(Op):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias over the last `dims` dims. Ba, Kiros, Hinton 2016."""
+
+    outputs = ("y", "mean", "rstd")
+    nondifferentiable = ("mean", "rstd")
+    saves = ("x", "weight", "mean", "rstd")
+
+    def infer(x, weight, bias, *, dims, eps):
+        check_parameters("layer_norm", x, x.shape[x.ndim - dims :], weight=weight, bias=bias)
+        rows = (prod(x.shape[: x.ndim - dims]),)
+        return [(x.shape, x.dtype), (rows, STATISTICS), (rows, STATISTICS)]
+
+    def backward(ctx, dy):
+        x, weight, mean, rstd = ctx.saved
+        dims = ctx.attrs["dims"]
+        if not is_grad_enabled():
+            dx, dweight, dbias = call(LayerNormGrad, dy, x, weight, mean, rstd, dims=dims)
+            return dx, None if weight is None else dweight, dbias if ctx.needs[2] else None
+        last, first = tuple(range(x.ndim - dims, x.ndim)), tuple(range(x.ndim - dims))
+        xhat, rstd = normalized(x, last, ctx.attrs["eps"])
+        dx = gradient_of_normalized(dy if weight is None else mul(dy, weight), xhat, rstd, last)
+        dweight = _sum_over(mul(dy, xhat), first) if ctx.needs[1] else None
+        return dx, dweight, _sum_over(dy, first) if ctx.needs[2] else None
+
+
+def _sum_over(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    return sum(x, dims) if dims else x  # for `sum`, no dims are all dims
+
+
+class LayerNormGrad(Op):
+    """dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy weight; dweight = sum dy xhat; dbias = sum dy."""
+
+    outputs = ("dx", "dweight", "dbias")
+
+    def infer(dy, x, weight, mean, rstd, *, dims):
+        parameter = (x.shape[x.ndim - dims :], x.dtype)
+        return [(x.shape, x.dtype), parameter, parameter]
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalize over the last dims: (x - mean) / sqrt(var + eps) * weight + bias, with the biased variance.
+
+    Args:
+        input: (*, normalized_shape), floating.
+        normalized_shape: the sizes of the last dims, over which mean and variance are taken.
+        weight, bias: normalized_shape.
+        eps: added to the variance.
+
+    Raises:
+        ShapeError: if the last dims of `input`, or the shapes of weight and bias, are not `normalized_shape`.
+        DTypeError: for integers and bool, or parameters of another dtype.
+
+    >>> import miniflow as flow
+    >>> y = flow.layer_norm(flow.tensor([[1.0, 3.0], [0.0, 10.0]]), 2)
+    >>> [[round(v, 3) for v in row] for row in y.tolist()]
+    [[-1.0, 1.0], [-1.0, 1.0]]
+
+    Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; `torch.nn.functional.layer_norm`.
+    """
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape or tuple(input.shape[-len(shape) :]) != shape:
+        raise ShapeError(
+            f"layer_norm: got input {tuple(input.shape)} and normalized_shape {shape}; expected input (*, "
+            f"{', '.join(map(str, shape)) or 'at least one size'})"
+        )
+    return call(LayerNorm, input, weight, bias, dims=len(shape), eps=float(eps))[0]
+
+
+class BatchNorm(Op):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias for each channel, with the statistics of the batch.
+
+    Ioffe, Szegedy 2015.
+    """
+
+    outputs = ("y", "mean", "var")
+    nondifferentiable = ("mean", "var")
+    saves = ("x", "weight", "mean", "var")
+
+    def infer(x, weight, bias, *, eps):
+        check_batch(x, weight=weight, bias=bias)
+        statistic = (x.shape[1:2], STATISTICS)
+        return [(x.shape, x.dtype), statistic, statistic]
+
+    def backward(ctx, dy):
+        x, weight, mean, var = ctx.saved
+        eps = ctx.attrs["eps"]
+        if not is_grad_enabled():
+            dx, dweight, dbias = call(BatchNormGrad, dy, x, weight, mean, var, eps=eps, training=True)
+            return dx, None if weight is None else dweight, dbias if ctx.needs[2] else None
+        dims = _not_channels(x)
+        xhat, rstd = normalized(x, dims, eps)
+        dx = gradient_of_normalized(_weighted(dy, weight), xhat, rstd, dims)
+        return dx, sum(mul(dy, xhat), dims) if ctx.needs[1] else None, sum(dy, dims) if ctx.needs[2] else None
+
+
+class BatchNormInference(Op):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias for each channel, with given statistics."""
+
+    saves = ("x", "mean", "var", "weight")
+
+    def infer(x, mean, var, weight, bias, *, eps):
+        check_batch(x, running_mean=mean, running_var=var, weight=weight, bias=bias)
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        x, mean, var, weight = ctx.saved
+        eps = ctx.attrs["eps"]
+        if not is_grad_enabled():
+            dx, dweight, dbias = call(BatchNormGrad, dy, x, weight, mean, var, eps=eps, training=False)
+            return dx, None, None, None if weight is None else dweight, dbias if ctx.needs[4] else None
+        dims, rstd = _not_channels(x), _per_channel(rsqrt(add(var, eps)), x)
+        xhat = mul(sub(x, _per_channel(mean, x)), rstd)
+        dx = mul(_weighted(dy, weight), rstd)
+        return (
+            dx,
+            None,
+            None,
+            sum(mul(dy, xhat), dims) if ctx.needs[3] else None,
+            sum(dy, dims) if ctx.needs[4] else None,
+        )
+
+
+class BatchNormGrad(Op):
+    """dweight = sum dy xhat; dbias = sum dy; dx = weight rstd (dy - (dbias + xhat dweight) / count).
+
+    Outside of training the statistics do not depend on x, and dx = weight rstd dy.
+    """
+
+    outputs = ("dx", "dweight", "dbias")
+
+    def infer(dy, x, weight, mean, var, *, eps, training):
+        parameter = (x.shape[1:2], x.dtype)
+        return [(x.shape, x.dtype), parameter, parameter]
+
+
+def check_batch(x: Any, **parameters: Any) -> None:
+    """The shape rule of batch norm.
+
+    Raises:
+        ShapeError, DTypeError: if the input is not (N, C, ...), or a parameter not (C,).
+    """
+    if x.ndim < 2:
+        raise ShapeError(f"batch_norm: got input {tuple(x.shape)}; expected (N, C) or (N, C, ...): use unsqueeze(0)")
+    check_parameters("batch_norm", x, (x.shape[1],), **parameters)
+
+
+def _not_channels(x: Tensor) -> tuple[int, ...]:
+    return (0, *range(2, x.ndim))
+
+
+def _per_channel(p: Tensor, x: Tensor) -> Tensor:
+    return reshape(p, (-1, *(1,) * (x.ndim - 2)))
+
+
+def _weighted(dy: Tensor, weight: Tensor | None) -> Tensor:
+    return dy if weight is None else mul(dy, _per_channel(weight, dy))
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalize each channel: (x - mean) / sqrt(var + eps) * weight + bias.
+
+    In training, mean and variance (biased) are those of the batch, over all dims but the channels; the running
+    statistics, where given, are updated in place: running = (1 - momentum) * running + momentum * batch, with the
+    unbiased variance. Otherwise the running statistics are used.
+
+    Args:
+        input: (N, C) or (N, C, ...), floating.
+        running_mean, running_var: (C,); both may be None in training.
+        weight, bias: (C,).
+        training: use the statistics of the batch.
+        momentum: the share of the batch in the new running statistics.
+        eps: added to the variance.
+
+    Raises:
+        ShapeError: if the shapes do not fit together, or training sees one value for each channel only.
+        DTypeError: for integers and bool, or parameters of another dtype.
+        ArgumentError: if the running statistics are missing outside of training.
+
+    >>> import miniflow as flow
+    >>> y = flow.batch_norm(flow.tensor([[1.0, 0.0], [3.0, 10.0]]), None, None, training=True)
+    >>> [[round(v, 3) for v in row] for row in y.tolist()]
+    [[-1.0, -1.0], [1.0, 1.0]]
+
+    Source: Ioffe, Szegedy, "Batch Normalization", 2015; `torch.nn.functional.batch_norm`.
+    """
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ArgumentError("batch_norm: got no running statistics; expected both, or training=True")
+        return call(BatchNormInference, input, running_mean, running_var, weight, bias, eps=float(eps))
+    shape = input.shape
+    count = prod(shape[:1] + shape[2:])
+    if count == 1:
+        raise ShapeError(
+            f"batch_norm: got one value for each channel in input {tuple(shape)}; expected more in training"
+        )
+    y, batch_mean, batch_var = call(BatchNorm, input, weight, bias, eps=float(eps))
+    if running_mean is not None:
+        _update(running_mean, batch_mean, momentum, 1.0)
+    if running_var is not None and count > 1:
+        _update(running_var, batch_var, momentum, count / (count - 1))
+    return y
+
+
+@no_grad()
+def _update(running: Tensor, batch: Tensor, momentum: float, correction: float) -> None:
+    if running.shape != batch.shape:
+        raise ShapeError(f"batch_norm: got running statistics {tuple(running.shape)}; expected {tuple(batch.shape)}")
+    running.mul_(1.0 - momentum).add_(cast(mul(batch, momentum * correction), running.dtype))

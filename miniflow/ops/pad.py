@@ -1,0 +1,164 @@
+"""Making a tensor larger: around its border, by repeating it, or by one class a place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.ops.index import Index
+from miniflow.ops.promotion import Number
+from miniflow.ops.shape import Contiguous, Expand, View, sizes_of
+from miniflow.tensor import Tensor
+
+BORDERS = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}  # PyTorch's name: NumPy's name
+
+
+class Pad(Op):
+    """x with `widths[d]` = (before, after) elements of `value` around dim d; negative widths cut elements off."""
+
+    def infer(x, *, widths, value):
+        shape = tuple([n + before + after for n, (before, after) in zip(x.shape, widths, strict=True)])
+        if any(n < 0 for n in shape) or any(-min(b, a) > n for n, (b, a) in zip(x.shape, widths, strict=True)):
+            raise ShapeError(
+                f"pad: got shape {tuple(x.shape)} and widths {widths}; expected to cut off no more than there is"
+            )
+        return shape, x.dtype
+
+    def backward(ctx, dy):
+        return call(Pad, dy, widths=tuple([(-before, -after) for before, after in ctx.attrs["widths"]]), value=0)
+
+
+def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:
+    """x with a border, as `torch.nn.functional.pad`.
+
+    Args:
+        x: any shape.
+        pad: widths (before, after) of the last dim, then of the dim before it, and so on; negative ones cut off.
+        mode: what the border holds: "constant", "reflect" (mirrored at the outermost element), "replicate" (copies of
+            the outermost element) or "circular" (the other end).
+        value: the constant, 0 if None.
+
+    Returns:
+        each padded dim is before + after larger.
+
+    Raises:
+        ShapeError: for an odd number of widths, more pairs than dims, a border wider than there are elements to mirror.
+        DTypeError: for an unknown mode.
+
+    >>> import miniflow as flow
+    >>> pad(flow.tensor([1, 2, 3]), (2, -1)).tolist()
+    [0, 0, 1, 2]
+    >>> pad(flow.tensor([1, 2, 3]), (2, 1), mode="reflect").tolist()
+    [3, 2, 1, 2, 3, 2]
+
+    Source: `torch.nn.functional.pad`.
+    """
+    shape, pad = x._array.shape, tuple(pad)
+    if len(pad) % 2 or len(pad) > 2 * len(shape):
+        raise ShapeError(
+            f"pad: got widths {pad} for shape {shape}; expected pairs (before, after), at most one for each dim"
+        )
+    pairs = tuple(zip(pad[::2], pad[1::2], strict=True))
+    widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs[::-1]
+    if mode == "constant":
+        return call(Pad, x, widths=widths, value=0 if value is None else value)
+    if mode not in BORDERS:
+        raise DTypeError(f"pad: got mode={mode!r}; expected 'constant', 'reflect', 'replicate' or 'circular'")
+    if value:
+        raise DTypeError(f"pad: got value={value} with mode={mode!r}; expected none: only mode='constant' has a value")
+    for dim, (before, after) in enumerate(widths):
+        if before or after:
+            x = call(Index, x, _border(mode, dim, shape, before, after), dims=(dim,))
+    return x
+
+
+def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int) -> Tensor:
+    """Where each element of a padded dim comes from: an int64 tensor (1, size)."""
+    size = shape[dim]
+    limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after) if size else 0}[mode]
+    if max(before, after) > limit or -min(before, after) > size:
+        raise ShapeError(
+            f"pad: got widths {(before, after)} for dim {dim} of size {size} (shape {shape}) with mode={mode!r}; "
+            f"expected from {-size} to {limit}"
+        )
+    source = np.pad(np.arange(size), (max(before, 0), max(after, 0)), mode=BORDERS[mode])
+    return Tensor._wrap(source[max(-before, 0) : len(source) - max(-after, 0)][None])
+
+
+def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+    """x repeated `sizes[d]` times along dim d, as a copy; further dims may come in front.
+
+    Raises:
+        ShapeError: for fewer sizes than dims, or negative ones.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([1, 2]).repeat(2, 2).tolist()
+    [[1, 2, 1, 2], [1, 2, 1, 2]]
+
+    Source: `torch.Tensor.repeat`.
+    """
+    sizes, shape = sizes_of(sizes), x._array.shape
+    if len(sizes) < len(shape) or any(n < 0 for n in sizes):
+        raise ShapeError(f"repeat: got sizes {sizes} for shape {shape}; expected one size of at least 0 for each dim")
+    shape = (1,) * (len(sizes) - len(shape)) + shape
+    x = call(View, call(Contiguous, x), shape=tuple([n for size in shape for n in (1, size)]))
+    x = call(Expand, x, shape=tuple([n for pair in zip(sizes, shape, strict=True) for n in pair]))
+    return call(View, call(Contiguous, x), shape=tuple([n * size for n, size in zip(sizes, shape, strict=True)]))
+
+
+def tile(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """As `repeat`; for fewer `dims` than x has, the first dims of x are not repeated.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1], [2]]).tile(2).tolist()
+    [[1, 1], [2, 2]]
+
+    Source: `torch.tile`.
+    """
+    dims = sizes_of(dims)
+    return repeat(x, (1,) * (x._array.ndim - len(dims)) + dims)
+
+
+class OneHot(Op):
+    """y[..., c] = 1 where x[...] = c, else 0; no gradient."""
+
+    def infer(x, *, num_classes):
+        if x.dtype.kind not in "iu":
+            raise DTypeError(f"one_hot: got {x.dtype}; expected classes of int64: use .long()")
+        if num_classes < 1 and (num_classes != -1 or x.size == 0):
+            raise ShapeError(
+                f"one_hot: got num_classes={num_classes} for a tensor of shape {tuple(x.shape)}; expected at least 1, "
+                "or -1 for the largest class plus one, of at least one element"
+            )
+        count = int(x.max()) + 1 if num_classes == -1 else num_classes
+        outside = (x < 0) | (x >= count)
+        if outside.any():
+            wanted = f"from 0 to {count - 1}" if num_classes != -1 else "of at least 0"
+            raise IndexRangeError(f"one_hot: got class {int(x[outside].flat[0])}; expected classes {wanted}")
+        return (*x.shape, count), np.dtype(np.int64)
+
+
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the place of each class along a new last dim, 0 elsewhere.
+
+    Args:
+        x: classes from 0 on, integers of any shape.
+        num_classes: the size of the new dim; -1 for the largest class plus one.
+
+    Returns:
+        int64, shape (*x.shape, num_classes).
+
+    Raises:
+        IndexRangeError: for a class outside [0, num_classes).
+        DTypeError: if `x` is not of integers.
+
+    >>> import miniflow as flow
+    >>> one_hot(flow.tensor([2, 0])).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+
+    Source: `torch.nn.functional.one_hot`.
+    """
+    return call(OneHot, x, num_classes=num_classes)

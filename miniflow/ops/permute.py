@@ -1,0 +1,181 @@
+"""The order of dims, and of elements along them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import ShapeError
+from miniflow.ops.shape import sizes_of, wrap_dim, wrap_dims
+from miniflow.tensor import Tensor
+
+
+class Transpose(Op):
+    """x with two dims exchanged."""
+
+    view = True
+    kernel_checks = True
+
+    def infer(x, *, dim0, dim1):
+        a, b = wrap_dim("transpose", dim0, len(x.shape)), wrap_dim("transpose", dim1, len(x.shape))
+        shape = list(x.shape)
+        if shape:
+            shape[a], shape[b] = shape[b], shape[a]
+        return tuple(shape), x.dtype
+
+    def backward(ctx, dy):
+        return call(Transpose, dy, dim0=ctx.attrs["dim0"], dim1=ctx.attrs["dim1"])
+
+
+def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """A view with the dims `dim0` and `dim1` exchanged.
+
+    Raises:
+        DimError: for dims that do not exist.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 3, 4).transpose(0, -1).shape
+    miniflow.Size([4, 3, 2])
+
+    Source: `torch.transpose`.
+    """
+    return call(Transpose, x, dim0=dim0, dim1=dim1)
+
+
+swapaxes = swapdims = transpose
+
+
+def t(x: Tensor) -> Tensor:
+    """The transpose of a matrix; a tensor of fewer dims as it is.
+
+    Raises:
+        ShapeError: for more than 2 dims.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 3).t().shape
+    miniflow.Size([3, 2])
+
+    Source: `torch.t`.
+    """
+    ndim = x._array.ndim
+    if ndim > 2:
+        raise ShapeError(f"t: got a tensor of shape {tuple(x.shape)}; expected at most 2 dims: use transpose() or mT")
+    return call(Transpose, x, dim0=0, dim1=ndim - 1 if ndim else 0)
+
+
+def T(x: Tensor) -> Tensor:
+    """All dims in reverse order, the property `x.T`.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 3).T.shape
+    miniflow.Size([3, 2])
+
+    Source: `torch.Tensor.T`.
+    """
+    return call(Permute, x, dims=tuple(range(x._array.ndim - 1, -1, -1)))
+
+
+def mT(x: Tensor) -> Tensor:
+    """The last two dims exchanged, the property `x.mT`: the transpose of each matrix of a batch.
+
+    Raises:
+        ShapeError: for fewer than 2 dims.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(5, 2, 3).mT.shape
+    miniflow.Size([5, 3, 2])
+
+    Source: `torch.Tensor.mT`.
+    """
+    if x._array.ndim < 2:
+        raise ShapeError(f"mT: got a tensor of shape {tuple(x.shape)}; expected at least 2 dims")
+    return call(Transpose, x, dim0=-2, dim1=-1)
+
+
+class Permute(Op):
+    """y with dim d of y being dim `dims[d]` of x."""
+
+    view = True
+    kernel_checks = True
+
+    def infer(x, *, dims):
+        if len(dims) != len(x.shape):
+            raise ShapeError(
+                f"permute: got dims {dims} for a tensor of shape {tuple(x.shape)}; expected each of its {len(x.shape)} "
+                "dims once"
+            )
+        return tuple([x.shape[d] for d in wrap_dims("permute", dims, len(x.shape))]), x.dtype
+
+    def backward(ctx, dy):
+        dims = ctx.attrs["dims"]
+        inverse = [0] * len(dims)
+        for d, source in enumerate(dims):
+            inverse[source] = d  # a negative source counts from the end here too
+        return call(Permute, dy, dims=tuple(inverse))
+
+
+def permute(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """A view with the dims in the order `dims`.
+
+    Raises:
+        ShapeError: unless there are as many dims as in `x`.
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 3, 4).permute(2, 0, 1).shape
+    miniflow.Size([4, 2, 3])
+
+    Source: `torch.permute`.
+    """
+    return call(Permute, x, dims=sizes_of(dims))
+
+
+def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """A view with the dims `source` moved to the positions `destination`; the others keep their order.
+
+    Raises:
+        ShapeError: unless there are as many sources as destinations.
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 3, 4).movedim(0, -1).shape
+    miniflow.Size([3, 4, 2])
+
+    Source: `torch.movedim`.
+    """
+    ndim = x._array.ndim
+    source = (source,) if isinstance(source, int) else tuple(source)
+    destination = (destination,) if isinstance(destination, int) else tuple(destination)
+    if len(source) != len(destination):
+        raise ShapeError(f"movedim: got source {source} and destination {destination}; expected as many of each")
+    if not source or not ndim:
+        return call(Permute, x, dims=tuple(range(ndim)))
+    placed = dict(zip(wrap_dims("movedim", destination, ndim), wrap_dims("movedim", source, ndim), strict=True))
+    rest = iter([d for d in range(ndim) if d not in placed.values()])
+    return call(Permute, x, dims=tuple([placed[d] if d in placed else next(rest) for d in range(ndim)]))
+
+
+class Flip(Op):
+    """x in reverse order along `dims`."""
+
+    def infer(x, *, dims):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        return call(Flip, dy, dims=ctx.attrs["dims"])
+
+
+def flip(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """A copy with the order of elements reversed along `dims`.
+
+    Raises:
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 2], [3, 4]]).flip(1).tolist()
+    [[2, 1], [4, 3]]
+
+    Source: `torch.flip`.
+    """
+    dims = sizes_of(dims)
+    return call(Flip, x, dims=wrap_dims("flip", dims, x._array.ndim) if dims and x._array.ndim else ())

@@ -1,0 +1,142 @@
+"""PyTorch's type promotion and broadcasting, shared by all pointwise ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.dtype import as_dtype, bfloat16, dtype, of_scalar, result_dtype
+from miniflow.errors import DTypeError, ShapeError
+from miniflow.tensor import Tensor
+
+Number = bool | int | float
+
+
+def promote(x: Tensor | Number, y: Tensor | Number) -> tuple[Any, Any]:
+    """Bring two operands to the dtype in which PyTorch would compute; Python numbers stay numbers."""
+    x, y = as_tensor_or_number(x), as_tensor_or_number(y)
+    target = result_type(x, y)
+    return as_operand(x, target), as_operand(y, target)
+
+
+def as_tensor_or_number(x: Any) -> Tensor | Number:
+    """An operand as ops take it: NumPy arrays become tensors, NumPy scalars Python numbers."""
+    if isinstance(x, Tensor | bool | int | float):
+        return x
+    if isinstance(x, np.generic):
+        return x.item()
+    if isinstance(x, np.ndarray):
+        dtype.from_numpy(x.dtype)
+        return Tensor._wrap(x)
+    raise DTypeError(f"got an operand of type {type(x).__name__}; expected a Tensor, a NumPy array or a Python number")
+
+
+def as_operand(x: Tensor | Number, target: dtype) -> Tensor | Number:
+    """`x` in the dtype `target`; a number is converted (integers wrap around) and stays a number."""
+    if isinstance(x, Tensor):
+        return x if x._array.dtype == target.numpy else cast(x, target)
+    if target.category == 2:
+        return float(x)
+    return x if target.category == 0 else int(np.array(x).astype(target.numpy))
+
+
+def result_type(*operands: Tensor | Number) -> dtype:
+    """The dtype in which an operation on these tensors and numbers computes.
+
+    >>> import miniflow as flow
+    >>> result_type(flow.ones(2, dtype=flow.int32), 1.5)
+    miniflow.float32
+    """
+    tensors, zero_dim, numbers = [], [], []
+    for x in operands:
+        if isinstance(x, Tensor):
+            (tensors if x._array.ndim else zero_dim).append(x.dtype)
+        else:
+            numbers.append(of_scalar(x))
+    return result_dtype(tensors, zero_dim, numbers)
+
+
+def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The common shape of operands, aligned at the last dimension.
+
+    Raises:
+        ShapeError: if they cannot be broadcast.
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = " and ".join(str(tuple(s)) for s in shapes)
+        raise ShapeError(
+            f"{name}: shapes {listed} cannot be broadcast together; expected sizes that are equal or 1, aligned at the "
+            "last dimension: reshape or expand one of them"
+        ) from None
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of an array, () for a number."""
+    return getattr(x, "shape", ())
+
+
+def dtype_of(*operands: Any) -> np.dtype:
+    """The dtype of the first operand that is an array."""
+    return next(x.dtype for x in operands if hasattr(x, "dtype"))
+
+
+class Cast(Op):
+    """The same values in another floating dtype."""
+
+    kernel_checks = True
+
+    def infer(x, *, dtype):
+        return x.shape, dtype
+
+    def backward(ctx, dy):
+        return dy  # the walk casts a gradient to the dtype of its input
+
+
+class ToInteger(Op):
+    """The values cut to an integer dtype or to bool; there is no gradient."""
+
+    kernel_checks = True
+
+    def infer(x, *, dtype):
+        return x.shape, dtype
+
+
+def cast(x: Tensor, dtype: object) -> Tensor:
+    """The values of `x` in another dtype; `x` itself if it has that dtype already. Floats are cut towards zero for "
+    "integers."""
+    kind = as_dtype(dtype)
+    if x._array.dtype == kind.numpy:
+        return x
+    return call(Cast if kind.is_floating_point else ToInteger, x, dtype=kind.numpy)
+
+
+class Binary(Op):
+    """An op on two operands that are broadcast; one of them may be a Python number."""
+
+    kernel_checks = True
+    broadcasts = True
+
+    @classmethod
+    def infer(cls, x, y):
+        return broadcast_shape(cls.function_name, shape_of(x), shape_of(y)), dtype_of(x, y)
+
+
+def binary(op: type[Op], x: Any, y: Any) -> Tensor:
+    """Promote the operands and run the op; the two cases that need nothing done come first."""
+    if isinstance(x, Tensor):
+        if isinstance(y, Tensor):
+            if x._array.dtype is y._array.dtype:
+                return call(op, x, y)
+        elif y.__class__ is float and x._array.dtype.kind == "f":
+            return call(op, x, y)
+    x, y = promote(x, y)
+    if x.__class__ is float or y.__class__ is float:
+        tensor = x if isinstance(x, Tensor) else y
+        if isinstance(tensor, Tensor) and tensor.dtype is bfloat16:  # computed in float32 and rounded once
+            result = call(op, *[cast(v, np.float32) if isinstance(v, Tensor) else v for v in (x, y)])
+            return cast(result, bfloat16) if result.is_floating_point() else result
+    return call(op, x, y)

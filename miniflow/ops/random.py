@@ -1,0 +1,325 @@
+"""Tensors of uniform and normal numbers, integers and permutations.
+
+Each call is one draw: it takes `(seed, offset)` from a generator, and element i of the result depends on these and on i
+alone. The ops take a tensor whose shape, dtype and device the result gets; no gradient flows through them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
+from miniflow.errors import ArgumentError, DTypeError
+from miniflow.inplace import write
+from miniflow.ops.creation import empty, empty_like
+from miniflow.ops.generator import Generator, default_generator
+from miniflow.ops.promotion import broadcast_shape
+from miniflow.tensor import Tensor
+
+
+class Uniform(Op):
+    """y_i = low + (high - low) u_i with u uniform in [0, 1): 24 random bits for float32, 53 for float64."""
+
+    def infer(like, *, low, high, seed, offset):
+        require_floating("uniform", like)
+        limit = float(np.finfo(like.dtype).max) if like.dtype.kind == "f" else 3.3e38
+        if not low <= high or max(abs(low), abs(high), high - low) > limit:
+            raise ArgumentError(f"uniform: got low={low}, high={high}; expected finite bounds with low <= high")
+        return like.shape, like.dtype
+
+
+class Normal(Op):
+    """y_i = mean + std z_i with z standard normal, by Box-Muller."""
+
+    def infer(like, *, mean, std, seed, offset):
+        require_floating("normal", like)
+        if not std >= 0:
+            raise ArgumentError(f"normal: got std={std}; expected a standard deviation of at least 0")
+        return like.shape, like.dtype
+
+
+class Integers(Op):
+    """Integers uniform in [low, high): low plus the high half of a product of high - low with 64 random bits."""
+
+    def infer(like, *, low, high, seed, offset):
+        if not low < high:
+            raise ArgumentError(f"randint: got low={low}, high={high}; expected low < high, since high is exclusive")
+        limits = range_of(like.dtype)
+        if low < limits[0] or high - 1 > limits[1]:
+            raise DTypeError(
+                f"randint: got low={low}, high={high} for {BY_NUMPY[like.dtype]}; expected values from {limits[0]} to "
+                f"{limits[1]}: give a wider dtype"
+            )
+        return like.shape, like.dtype
+
+
+class Permutation(Op):
+    """The integers 0 .. n - 1 in random order."""
+
+    def infer(like, *, seed, offset):
+        return like.shape, like.dtype
+
+
+def require_floating(op: str, x: Any) -> None:
+    """Refuse dtypes that cannot hold fractions."""
+    if not BY_NUMPY[x.dtype].is_floating_point:
+        raise DTypeError(f"{op}: got {BY_NUMPY[x.dtype]}; expected a floating dtype such as miniflow.float32")
+
+
+def range_of(numpy_dtype: np.dtype) -> tuple[int, int]:
+    """The smallest and the largest integer that a dtype holds, for floats without gaps below it."""
+    if numpy_dtype.kind == "b":
+        return 0, 1
+    if numpy_dtype.kind in "iu":
+        info = np.iinfo(numpy_dtype)
+        return info.min, info.max
+    bits = {"float64": 53, "float32": 24, "float16": 11}.get(numpy_dtype.name, 8)
+    return -(2**bits), 2**bits
+
+
+def draw(op: type[Op], like: Tensor, generator: Generator | None, **attrs: Any) -> Tensor:
+    """Run a random op on the generator's next draw."""
+    seed, offset = (default_generator if generator is None else generator).next_draw()
+    return call(op, like, **attrs, seed=seed, offset=offset)
+
+
+def rand(
+    *size: int | Sequence[int],
+    generator: Generator | None = None,
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Numbers uniform in [0, 1).
+
+    Args:
+        size: the shape, as integers or as one sequence.
+        generator: where the randomness comes from; None for the default generator.
+        dtype: a floating dtype; None for the default one.
+        device: None for the CPU.
+        requires_grad: whether gradients are wanted.
+
+    Raises:
+        ShapeError: for a negative size.
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> flow.rand(2, 3).shape
+    miniflow.Size([2, 3])
+
+    Source: `torch.rand`.
+    """
+    like = empty(*size, dtype=dtype, device=device)
+    return draw(Uniform, like, generator, low=0.0, high=1.0).requires_grad_(requires_grad)
+
+
+def randn(
+    *size: int | Sequence[int],
+    generator: Generator | None = None,
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Numbers from the standard normal distribution; arguments as for `rand`.
+
+    Raises:
+        ShapeError: for a negative size.
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> flow.randn((2, 3), dtype=flow.float64).dtype
+    miniflow.float64
+
+    Source: `torch.randn`.
+    """
+    like = empty(*size, dtype=dtype, device=device)
+    return draw(Normal, like, generator, mean=0.0, std=1.0).requires_grad_(requires_grad)
+
+
+def rand_like(x: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
+    """`rand` with the shape of `x`, and its dtype unless another is given.
+
+    >>> import miniflow as flow
+    >>> flow.rand_like(flow.zeros(2, 3)).shape
+    miniflow.Size([2, 3])
+
+    Source: `torch.rand_like`.
+    """
+    return draw(Uniform, empty_like(x, dtype), generator, low=0.0, high=1.0)
+
+
+def randn_like(x: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
+    """`randn` with the shape of `x`, and its dtype unless another is given.
+
+    >>> import miniflow as flow
+    >>> flow.randn_like(flow.zeros(2, 3)).shape
+    miniflow.Size([2, 3])
+
+    Source: `torch.randn_like`.
+    """
+    return draw(Normal, empty_like(x, dtype), generator, mean=0.0, std=1.0)
+
+
+def randint(
+    low: int = 0,
+    high: int | Sequence[int] | None = None,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: dtype | None = None,
+    device: Any = None,
+) -> Tensor:
+    """Integers uniform in [low, high): `randint(high, size)` or `randint(low, high, size)`.
+
+    Each takes the high half of the product of 64 random bits with `high - low`; the probabilities differ by less than
+    2**-64.
+
+    Args:
+        low: the smallest value, 0 if only `high` is given.
+        high: exclusive.
+        size: the shape, a sequence.
+        generator: where the randomness comes from; None for the default generator.
+        dtype: None for int64.
+        device: None for the CPU.
+
+    Raises:
+        ArgumentError: unless low < high, or without a size.
+        DTypeError: if the dtype cannot hold the values.
+
+    >>> import miniflow as flow
+    >>> x = flow.randint(-2, 3, (1000,))
+    >>> x.min().item(), x.max().item(), x.dtype
+    (-2, 2, miniflow.int64)
+
+    Source: `torch.randint`.
+    """
+    if isinstance(high, Sequence):
+        low, high, size = 0, low, high
+    if high is None:
+        low, high = 0, low
+    if size is None:
+        raise ArgumentError("randint: got no size; expected randint(high, size) or randint(low, high, size)")
+    like = empty(tuple(size), dtype=int64 if dtype is None else dtype, device=device)
+    return draw(Integers, like, generator, low=operator.index(low), high=operator.index(high))
+
+
+def randint_like(
+    x: Tensor, low: int, high: int | None = None, dtype: dtype | None = None, generator: Generator | None = None
+) -> Tensor:
+    """`randint` with the shape of `x`, and its dtype unless another is given: `(x, high)` or `(x, low, high)`.
+
+    Raises:
+        ArgumentError: unless low < high.
+
+    >>> import miniflow as flow
+    >>> flow.randint_like(flow.zeros(2, 3), 10).dtype
+    miniflow.float32
+
+    Source: `torch.randint_like`.
+    """
+    low, high = (0, low) if high is None else (low, high)
+    return draw(Integers, empty_like(x, dtype), generator, low=operator.index(low), high=operator.index(high))
+
+
+def randperm(n: int, *, generator: Generator | None = None, dtype: dtype | None = None, device: Any = None) -> Tensor:
+    """The integers 0 .. n - 1 in random order: the order of random 64-bit keys whose low bits are the index.
+
+    Args:
+        n: how many, at most 2**32.
+        generator: where the randomness comes from; None for the default generator.
+        dtype: None for int64.
+        device: None for the CPU.
+
+    Raises:
+        ArgumentError: for an `n` outside 0 .. 2**32, or beyond what the dtype holds.
+
+    >>> import miniflow as flow
+    >>> sorted(flow.randperm(4).tolist())
+    [0, 1, 2, 3]
+
+    Source: `torch.randperm`.
+    """
+    kind, n = as_dtype(int64 if dtype is None else dtype), operator.index(n)
+    if not 0 <= n <= min(2**32, range_of(kind.numpy)[1] + 1):
+        raise ArgumentError(f"randperm: got n={n} for {kind}; expected n from 0 to what the dtype holds, at most 2**32")
+    return draw(Permutation, empty(n, dtype=kind, device=device), generator)
+
+
+def normal(
+    mean: Tensor | float = 0.0,
+    std: Tensor | float = 1.0,
+    size: int | Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Normal numbers, y_i = mean_i + std_i z_i.
+
+    Args:
+        mean, std: numbers, or tensors that are broadcast; no gradient flows to them.
+        size: the shape, needed if both are numbers and not allowed otherwise.
+        generator: where the randomness comes from; None for the default generator.
+        dtype, device, requires_grad: as for `randn`; the dtype of a tensor `mean` or `std` wins.
+
+    Raises:
+        ArgumentError: for a negative `std`, or a size that is missing or too much.
+
+    >>> import miniflow as flow
+    >>> flow.normal(0.0, 2.0, (2, 3)).shape, flow.normal(flow.zeros(4), 1.0).shape
+    (miniflow.Size([2, 3]), miniflow.Size([4]))
+
+    Source: `torch.normal`.
+    """
+    tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    if bool(tensors) == (size is not None):
+        raise ArgumentError("normal: expected a size if mean and std are numbers, and none if one of them is a tensor")
+    if not tensors:
+        like = empty(size, dtype=dtype, device=device)
+        return draw(Normal, like, generator, mean=float(mean), std=float(std)).requires_grad_(requires_grad)
+    if isinstance(std, Tensor) and not bool((std._array >= 0).all()):
+        raise ArgumentError("normal: got a std with negative elements; expected at least 0 in every place")
+    like = empty(broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype)
+    if not isinstance(std, Tensor):
+        return mean.detach() + draw(Normal, like, generator, mean=0.0, std=float(std))
+    noise = draw(Normal, like, generator, mean=0.0, std=1.0) * std.detach()
+    return noise + (mean.detach() if isinstance(mean, Tensor) else mean)
+
+
+def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `x` with numbers uniform in [low, high), and return it.
+
+    Raises:
+        ArgumentError: unless the bounds are finite and low <= high.
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> x = flow.zeros(100).uniform_(-1, 1)
+    >>> bool((x >= -1).all() and (x < 1).all())
+    True
+
+    Source: `torch.Tensor.uniform_`.
+    """
+    return write(x, "uniform_", lambda: draw(Uniform, x, generator, low=float(low), high=float(high)))
+
+
+def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `x` with normal numbers, and return it.
+
+    Raises:
+        ArgumentError: for a negative `std`.
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2).normal_(5.0, 0.0)
+    tensor([5., 5.], dtype=miniflow.float32)
+
+    Source: `torch.Tensor.normal_`.
+    """
+    return write(x, "normal_", lambda: draw(Normal, x, generator, mean=float(mean), std=float(std)))

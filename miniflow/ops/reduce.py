@@ -1,0 +1,273 @@
+"""Reductions. `dim` is an int, a tuple of ints, or None (and ()) for all dims; `keepdim` leaves them with size 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod as product
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import DTypeError
+from miniflow.ops.elementwise import add, div, mul
+from miniflow.ops.pad import pad
+from miniflow.ops.permute import flip, movedim
+from miniflow.ops.promotion import cast
+from miniflow.ops.shape import Expand, View, input_shape, reshape, wrap_dim, wrap_dims
+from miniflow.tensor import Tensor
+
+Dim = int | Sequence[int] | None
+
+
+def reduced_shape(op: str, shape: tuple[int, ...], dim: Dim, keepdim: bool) -> tuple[int, ...]:
+    """The shape that a reduction leaves.
+
+    Raises:
+        DimError: for dims that do not exist or come twice.
+    """
+    dims = wrap_dims(op, dim, len(shape))
+    return tuple([1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims])
+
+
+def as_dims(dim: Dim) -> int | tuple[int, ...] | None:
+    """`dim` as an attribute: lists become tuples."""
+    return tuple(dim) if isinstance(dim, list) else dim
+
+
+def keep_dims(y: Tensor, shape: tuple[int, ...], dim: Dim, keepdim: bool) -> Tensor:
+    """A result of reducing `shape`, with its reduced dims back as size 1."""
+    if keepdim or not shape:
+        return y
+    return call(View, y, shape=reduced_shape("", shape, dim, True))
+
+
+def spread(dy: Tensor, shape: tuple[int, ...], attrs: dict) -> Tensor:
+    """A cotangent repeated over the dims that were reduced: a view."""
+    dim = attrs["dim"]
+    if dim is not None and dim != 0:  # broadcasting puts back the first dims by itself
+        dy = keep_dims(dy, shape, dim, attrs["keepdim"])
+    return call(Expand, dy, shape=shape)
+
+
+def floating(op: str, dtype: np.dtype) -> None:
+    """Refuse dtypes other than floating ones.
+
+    Raises:
+        DTypeError: for integers and bool.
+    """
+    if dtype.kind in "biu":
+        raise DTypeError(f"{op}: got {dtype}; expected a floating dtype: use x.float()")
+
+
+class Reduction(Op):
+    """An op over `dim` whose result has the dtype of its input."""
+
+    kernel_checks = True
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
+
+
+class Sum(Reduction):
+    """y = sum of x over `dim`; integers and bool in int64."""
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        return reduced_shape("sum", x.shape, dim, keepdim), np.dtype(np.int64) if x.dtype.kind in "biu" else x.dtype
+
+    def backward(ctx, dy):
+        return spread(dy, input_shape(ctx), ctx.attrs)
+
+
+def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
+    """The sum of the elements over `dim`.
+
+    Args:
+        x: any shape.
+        dim: the dims to add up; all if None.
+        keepdim: leave the reduced dims with size 1.
+        dtype: cast to it first; by default integers and bool are added in int64.
+
+    Raises:
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1.0, 2.0], [3.0, 4.0]]).sum(0).tolist()
+    [4.0, 6.0]
+
+    Source: `torch.sum`.
+    """
+    if dtype is not None:
+        x = cast(x, dtype)
+    return call(Sum, x, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
+
+
+class Mean(Reduction):
+    """y = sum of x over `dim`, divided by the number of its terms."""
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        floating("mean", x.dtype)
+        return reduced_shape("mean", x.shape, dim, keepdim), x.dtype
+
+    def backward(ctx, dy):
+        shape, dim = input_shape(ctx), ctx.attrs["dim"]
+        return spread(div(dy, float(term_count(shape, dim) or 1)), shape, ctx.attrs)
+
+
+def term_count(shape: tuple[int, ...], dim: Dim) -> int:
+    """How many elements of `shape` go into one result of a reduction."""
+    return product([shape[d] for d in wrap_dims("", dim, len(shape))]) if shape else 1
+
+
+def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
+    """The mean of the elements over `dim`; NaN for no elements.
+
+    Args:
+        x: floating, any shape.
+        dim: the dims to reduce; all if None.
+        keepdim: leave the reduced dims with size 1.
+        dtype: cast to it first.
+
+    Raises:
+        DTypeError: for integers and bool.
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1.0, 2.0], [3.0, 4.0]]).mean(1).tolist()
+    [1.5, 3.5]
+
+    Source: `torch.mean`.
+    """
+    if dtype is not None:
+        x = cast(x, dtype)
+    return call(Mean, x, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
+
+
+class Prod(Reduction):
+    """y = product of x over one dim or all; dy/dx_i is the product of the others, right also where x has zeros."""
+
+    saves = ("x",)
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        return reduced_shape("prod", x.shape, dim, keepdim), np.dtype(np.int64) if x.dtype.kind in "biu" else x.dtype
+
+    def backward(ctx, dy):
+        (x,) = ctx.saved
+        shape, dim = x._array.shape, ctx.attrs["dim"]
+        if not shape:
+            return reshape(dy, ())
+        row = reshape(x, -1) if dim is None else movedim(x, dim, -1)
+        others = call(ProdOfOthers, row)
+        others = reshape(others, shape) if dim is None else movedim(others, -1, dim)
+        return mul(spread(dy, shape, ctx.attrs), others)
+
+
+class ProdOfOthers(Op):
+    """y_i = product over j != i of x_j, along the last dim."""
+
+    saves = ("x",)
+
+    def infer(x):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        (x,) = ctx.saved
+        return prod_of_others_gradient(x, dy)
+
+
+def prod_of_others_gradient(x: Tensor, dy: Tensor) -> Tensor:
+    """dx_k = sum over i != k of dy_i times the product of all x_j but x_i and x_k.
+
+    With x_j + t dy_j in place of x_j, the product of the others has this derivative at t = 0. So the pairs (product,
+    derivative) are multiplied, as dual numbers, from both sides by doubling: log2(n) steps of differentiable ops.
+    """
+    if x._array.size == 0:
+        return dy
+    before, dbefore = _dual_products(x, dy)
+    behind, dbehind = (flip(part, -1) for part in _dual_products(flip(x, -1), flip(dy, -1)))
+    return add(mul(before, dbehind), mul(dbefore, behind))
+
+
+def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
+    """For each i the product of all x_j with j < i, and its derivative in the direction dx."""
+    count = x._array.shape[-1]
+    y, dy = pad(x, (1, -1), value=1.0), pad(dx, (1, -1))
+    step = 1
+    while step < count:
+        shifted, dshifted = pad(y, (step, -step), value=1.0), pad(dy, (step, -step))
+        y, dy = mul(y, shifted), add(mul(y, dshifted), mul(dy, shifted))
+        step *= 2
+    return y, dy
+
+
+def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
+    """The product of the elements along one dim, or of all; 1 for none.
+
+    Args:
+        x: any shape.
+        dim: one dim, or None for all elements.
+        keepdim: leave the reduced dim with size 1.
+        dtype: cast to it first; by default integers and bool are multiplied in int64.
+
+    Raises:
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1.0, 2.0], [3.0, 4.0]]).prod(0).tolist()
+    [3.0, 8.0]
+
+    Source: `torch.prod`.
+    """
+    if dtype is not None:
+        x = cast(x, dtype)
+    dim = None if dim is None else wrap_dim("prod", dim, x._array.ndim)
+    return call(Prod, x, dim=dim, keepdim=keepdim)
+
+
+class Truth(Reduction):
+    """Whether elements are not zero; no gradient."""
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        return reduced_shape(cls.function_name, x.shape, dim, keepdim), np.dtype(np.bool_)
+
+
+class Any(Truth):
+    """Whether any element over `dim` is not zero."""
+
+
+class All(Truth):
+    """Whether all elements over `dim` are not zero."""
+
+
+def any(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    """Whether any element over `dim` is true, or not zero; false for no elements.
+
+    Raises:
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[0, 1], [0, 0]]).any(1).tolist()
+    [True, False]
+
+    Source: `torch.any`.
+    """
+    return call(Any, x, dim=as_dims(dim), keepdim=keepdim)
+
+
+def all(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    """Whether all elements over `dim` are true, or not zero; true for no elements.
+
+    Raises:
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[2, 1], [0, 1]]).all(1).tolist()
+    [True, False]
+
+    Source: `torch.all`.
+    """
+    return call(All, x, dim=as_dims(dim), keepdim=keepdim)

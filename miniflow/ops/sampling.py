@@ -1,0 +1,114 @@
+"""Choices with given probabilities."""
+
+from __future__ import annotations
+
+import operator
+
+from miniflow.dispatch import Op
+from miniflow.dtype import int64
+from miniflow.errors import ArgumentError, ShapeError
+from miniflow.inplace import write
+from miniflow.ops.generator import Generator
+from miniflow.ops.promotion import cast
+from miniflow.ops.random import Uniform, draw, require_floating
+from miniflow.tensor import Tensor
+
+
+class Bernoulli(Op):
+    """y_i = 1 with probability p_i, else 0."""
+
+    def infer(p, *, seed, offset):
+        require_floating("bernoulli", p)
+        return p.shape, p.dtype
+
+
+class Multinomial(Op):
+    """Indices of categories drawn in proportion to their weights."""
+
+    def infer(weights, *, num_samples, replacement, seed, offset):
+        require_floating("multinomial", weights)
+        if len(weights.shape) not in (1, 2) or weights.shape[-1] == 0:
+            raise ShapeError(
+                f"multinomial: got weights of shape {weights.shape}; expected (categories,) or (rows, categories)"
+            )
+        if num_samples < 1 or (not replacement and num_samples > weights.shape[-1]):
+            raise ArgumentError(
+                f"multinomial: got num_samples={num_samples} of {weights.shape[-1]} categories; expected at least "
+                "1, and no more than there are categories unless replacement=True"
+            )
+        return (*weights.shape[:-1], num_samples), int64.numpy
+
+
+def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """Ones with the probabilities `x`, else zeros.
+
+    Args:
+        x: probabilities, floating, of any shape; only the shape and dtype count if `p` is given.
+        p: one probability for all.
+        generator: where the randomness comes from; None for the default generator.
+
+    Returns:
+        the shape and dtype of `x`.
+
+    Raises:
+        ArgumentError: for probabilities outside [0, 1].
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> flow.bernoulli(flow.tensor([0.0, 1.0]))
+    tensor([0., 1.], dtype=miniflow.float32)
+
+    Source: `torch.bernoulli`.
+    """
+    if p is None:
+        return draw(Bernoulli, x, generator)
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli: got p={p}; expected a probability from 0 to 1")
+    return cast(draw(Uniform, x, generator, low=0.0, high=1.0) < p, x.dtype)
+
+
+def bernoulli_(x: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `x` with ones of probability `p` and zeros, and return it.
+
+    Raises:
+        ArgumentError: for a probability outside [0, 1].
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2).bernoulli_(1.0)
+    tensor([1., 1.], dtype=miniflow.float32)
+
+    Source: `torch.Tensor.bernoulli_`.
+    """
+    return write(x, "bernoulli_", lambda: bernoulli(x, p, generator=generator))
+
+
+def multinomial(
+    x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Indices of categories, drawn in proportion to their weights.
+
+    With replacement by inverting the cumulated weights; without, by an exponential race: category i arrives after an
+    exponential time of rate x_i, and the first `num_samples` arrivals count (Efraimidis and Spirakis, 2006).
+
+    Args:
+        x: weights, floating, not negative, shape (categories,) or (rows, categories); they need not sum to 1.
+        num_samples: how many indices for each row.
+        replacement: whether an index may come more than once.
+        generator: where the randomness comes from; None for the default generator.
+
+    Returns:
+        int64, shape (num_samples,) or (rows, num_samples).
+
+    Raises:
+        ShapeError: for other shapes.
+        ArgumentError: for weights that are negative, not finite or all zero, or for more samples without replacement
+            than there are categories of positive weight.
+
+    >>> import miniflow as flow
+    >>> flow.multinomial(flow.tensor([0.0, 3.0, 0.0]), 2, replacement=True)
+    tensor([1, 1], dtype=miniflow.int64)
+
+    Source: `torch.multinomial`.
+    """
+    return draw(Multinomial, x, generator, num_samples=operator.index(num_samples), replacement=bool(replacement))

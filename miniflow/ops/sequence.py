@@ -1,0 +1,136 @@
+"""Making tensors of evenly spaced numbers, and the identity matrix."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from miniflow.dtype import as_dtype, dtype
+from miniflow.errors import ArgumentError
+from miniflow.ops.creation import Number, floating_dtype, new_leaf, sizes_to_shape
+from miniflow.tensor import Tensor
+
+
+def arange(
+    start: Number,
+    end: Number | None = None,
+    step: Number = 1,
+    *,
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """start, start + step, ... below (for a negative step: above) `end`: ceil((end - start) / step) numbers.
+
+    Args:
+        start: the first number; with one argument it is the end, and counting starts at 0.
+        end: exclusive.
+        step: not zero.
+        dtype: None for int64 if all arguments are integers, else the default floating dtype.
+        device, requires_grad: as for `empty`.
+
+    Raises:
+        ArgumentError: for a step of zero or of the wrong sign.
+
+    >>> arange(3), arange(1, 2, 0.5)
+    (tensor([0, 1, 2], dtype=miniflow.int64), tensor([1.0000, 1.5000], dtype=miniflow.float32))
+
+    Source: `torch.arange`.
+    """
+    if end is None:
+        start, end = 0, start
+    start, end, step = (v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step))
+    integral = all(isinstance(v, int) for v in (start, end, step))
+    kind = as_dtype(int if integral else float) if dtype is None else as_dtype(dtype)
+    if step == 0 or not math.isfinite(end - start) or (end - start) * (1 if step > 0 else -1) < 0:
+        raise ArgumentError(
+            f"arange: got start={start}, end={end}, step={step}; expected finite bounds and a nonzero step that leads "
+            "from start to end"
+        )
+    count = -((start - end) // step) if integral else math.ceil((end - start) / step)
+    return new_leaf((start + np.arange(count) * step).astype(kind.numpy), device, requires_grad)
+
+
+def _between(op: str, start: Number, end: Number, steps: int, kind: np.dtype) -> np.ndarray:
+    """`steps` equally spaced float64 numbers, symmetric in rounding; the ends are exact, but cut for integer dtypes."""
+    if steps < 0:
+        raise ArgumentError(f"{op}: got steps={steps}; expected at least 0")
+    start, end = (float(int(v) if kind.kind in "iu" else v) for v in (start, end))
+    if steps < 2:
+        return np.full(steps, start)
+    step, i = (end - start) / (steps - 1), np.arange(steps)
+    return np.where(i < steps // 2, start + i * step, end - (steps - 1 - i) * step)
+
+
+def linspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    *,
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """y_i = start + i (end - start) / (steps - 1): `steps` numbers from `start` to `end`, both included.
+
+    Args:
+        start, end: the ends.
+        steps: how many numbers.
+        dtype: None for the default floating dtype.
+        device, requires_grad: as for `empty`.
+
+    Raises:
+        ArgumentError: for negative `steps`.
+
+    >>> linspace(0, 1, 3)
+    tensor([0.0000, 0.5000, 1.0000], dtype=miniflow.float32)
+
+    Source: `torch.linspace`.
+    """
+    kind = floating_dtype(dtype)
+    return new_leaf(_between("linspace", start, end, steps, kind).astype(kind), device, requires_grad)
+
+
+def logspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """y_i = base ** linspace(start, end, steps)_i.
+
+    Raises:
+        ArgumentError: for negative `steps`.
+
+    >>> logspace(0, 2, 3)
+    tensor([  1.,  10., 100.], dtype=miniflow.float32)
+
+    Source: `torch.logspace`.
+    """
+    kind = floating_dtype(dtype)
+    powers = np.power(float(base), _between("logspace", start, end, steps, kind))
+    return new_leaf(powers.astype(kind), device, requires_grad)
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """The matrix of shape (n, m) with ones on the diagonal and zeros elsewhere; `m` is `n` unless given.
+
+    Raises:
+        ShapeError: for a negative size.
+
+    >>> eye(2, 3)
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]], dtype=miniflow.float32)
+
+    Source: `torch.eye`.
+    """
+    rows, columns = sizes_to_shape("eye", (n, n if m is None else m))
+    return new_leaf(np.eye(rows, columns, dtype=floating_dtype(dtype)), device, requires_grad)

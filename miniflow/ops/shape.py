@@ -1,0 +1,377 @@
+"""Sizes: the same elements under another shape.
+
+A *view* shares the memory of its input: it costs no copy, and writes to one are seen by the other. `View`, `Transpose`,
+`Permute` and `Expand` are views by strides alone; everything else that keeps the elements is composed of them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import DimError, DTypeError, ShapeError
+from miniflow.tensor import Tensor
+
+
+def wrap_dim(op: str, dim: int, ndim: int) -> int:
+    """`dim` counted from the front; a 0-dim tensor is treated as having one dim, as PyTorch does.
+
+    >>> wrap_dim("sum", -1, 3)
+    2
+
+    Raises:
+        DimError: if there is no such dim.
+        DTypeError: if `dim` is not an integer.
+    """
+    try:
+        dim = operator.index(dim)
+    except TypeError:
+        raise DTypeError(f"{op}: got dim={dim!r}; expected an integer dim") from None
+    n = ndim or 1
+    if not -n <= dim < n:
+        raise DimError(f"{op}: got dim={dim} for a tensor of {ndim} dims; expected a dim from {-n} to {n - 1}")
+    return dim + n if dim < 0 else dim
+
+
+def wrap_dims(op: str, dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Several dims counted from the front, each at most once; None and () stand for all.
+
+    Raises:
+        DimError: if a dim does not exist or comes twice.
+    """
+    if dims is None or dims == () or dims == []:
+        return tuple(range(ndim))
+    wrapped = tuple([wrap_dim(op, d, ndim) for d in (dims if isinstance(dims, tuple | list) else (dims,))])
+    if len(set(wrapped)) != len(wrapped):
+        raise DimError(f"{op}: got dims {tuple(dims)}, in which a dim comes twice; expected each dim once")
+    return wrapped
+
+
+def input_shape(ctx: Any, position: int = 0) -> tuple[int, ...]:
+    """The shape that the input at `position` had, for a backward; it is on the tape, so the input need not be saved."""
+    node, output = ctx.edges[position]
+    return node.shapes[output]
+
+
+def sizes_of(sizes: tuple) -> tuple[int, ...]:
+    """Sizes given one by one, `x.view(2, 3)`, or as one sequence, `x.view((2, 3))`."""
+    if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
+        return tuple(sizes[0])
+    return sizes
+
+
+class View(Op):
+    """y[k] = x[k] for the flat, row-major position k: the same elements in the same memory under `shape`."""
+
+    view = True
+    kernel_checks = True
+
+    def infer(x, *, shape):
+        return resolve_view(x, shape), x.dtype
+
+    def backward(ctx, dy):
+        return reshape(dy, input_shape(ctx))
+
+
+def resolve_view(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` with its -1 worked out.
+
+    Raises:
+        ShapeError: if `x` does not have that many elements, or its strides do not allow the view.
+    """
+    got = f"got a tensor of shape {tuple(x.shape)} and the shape {shape}"
+    if not all(hasattr(n, "__index__") for n in shape):
+        raise DTypeError(f"reshape: {got}; expected integer sizes")
+    if any(n < -1 for n in shape) or list(shape).count(-1) > 1:
+        raise ShapeError(f"reshape: {got}; expected sizes of at least 0, and -1 for at most one to be inferred")
+    known, count = prod(n for n in shape if n != -1), prod(x.shape)
+    if -1 in shape and known == 0:
+        raise ShapeError(f"reshape: {got}, whose -1 could be any size; expected all sizes to be given")
+    if (count % known if -1 in shape else count - known) != 0:
+        raise ShapeError(f"reshape: {got}; expected a shape of {count} elements: use -1 for a size to be inferred")
+    if not can_view(x, shape):
+        raise ShapeError(f"view: {got}; the strides {tuple(x.strides)} do not allow it without a copy: use reshape()")
+    return tuple([count // known if n == -1 else n for n in shape])
+
+
+def can_view(x: Any, shape: tuple[int, ...]) -> bool:
+    """Whether the strides of the array `x` allow `shape` without a copy (NumPy decides)."""
+    if x.flags.c_contiguous:
+        return True
+    try:
+        x.reshape(shape, copy=False)
+    except ValueError:
+        return False
+    return True
+
+
+def view(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
+    """The same memory under another shape.
+
+    Args:
+        x: any shape.
+        shape: sizes, one of which may be -1: it is inferred.
+
+    Returns:
+        a view of shape `shape`.
+
+    Raises:
+        ShapeError: if the number of elements differs, or the strides of `x` need a copy.
+
+    >>> import miniflow as flow
+    >>> flow.arange(6).view(2, -1).shape
+    miniflow.Size([2, 3])
+
+    Source: `torch.Tensor.view`.
+    """
+    return call(View, x, shape=sizes_of(shape))
+
+
+def reshape(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
+    """The same elements in row-major order under another shape: a view where the strides allow it, else a copy.
+
+    Args:
+        x: any shape.
+        shape: sizes, one of which may be -1: it is inferred.
+
+    Raises:
+        ShapeError: if the number of elements differs.
+
+    >>> import miniflow as flow
+    >>> flow.arange(6).view(2, 3).t().reshape(6).tolist()
+    [0, 3, 1, 4, 2, 5]
+
+    Source: `torch.reshape`.
+    """
+    shape = sizes_of(shape)
+    if not can_view(x._array, shape):
+        x = call(Contiguous, x)
+    return call(View, x, shape=shape)
+
+
+def view_as(x: Tensor, other: Tensor) -> Tensor:
+    """`x.view(other.shape)`."""
+    return call(View, x, shape=tuple(other.shape))
+
+
+def reshape_as(x: Tensor, other: Tensor) -> Tensor:
+    """`x.reshape(other.shape)`."""
+    return reshape(x, tuple(other.shape))
+
+
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The dims from `start_dim` to `end_dim` made one; a 0-dim tensor becomes 1-dim.
+
+    Raises:
+        DimError: for dims that do not exist.
+        ShapeError: if `start_dim` comes after `end_dim`.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 3, 4).flatten(1).shape
+    miniflow.Size([2, 12])
+
+    Source: `torch.flatten`.
+    """
+    shape = x._array.shape
+    start, end = wrap_dim("flatten", start_dim, len(shape)), wrap_dim("flatten", end_dim, len(shape))
+    if start > end:
+        raise ShapeError(f"flatten: got start_dim={start_dim} after end_dim={end_dim}; expected start_dim <= end_dim")
+    return reshape(x, shape[:start] + (prod(shape[start : end + 1]),) + shape[end + 1 :])
+
+
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """The dim `dim` split into several of `sizes`, one of which may be -1.
+
+    Raises:
+        ShapeError: if the sizes do not multiply to that of `dim`.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 12).unflatten(1, (3, -1)).shape
+    miniflow.Size([2, 3, 4])
+
+    Source: `torch.unflatten`.
+    """
+    shape, sizes = x._array.shape, tuple(sizes)
+    dim = wrap_dim("unflatten", dim, len(shape))
+    known = prod(n for n in sizes if n != -1)
+    fits = sizes.count(-1) == 1 and known > 0 and shape[dim] % known == 0 or known == shape[dim] and -1 not in sizes
+    if not fits or not shape or any(n < -1 for n in sizes):
+        raise ShapeError(
+            f"unflatten: got sizes {sizes} for dim {dim} of shape {shape}; expected sizes that multiply to the size of "
+            "that dim: use -1 for one to be inferred"
+        )
+    sizes = tuple([shape[dim] // known if n == -1 else n for n in sizes])
+    return call(View, x, shape=shape[:dim] + sizes + shape[dim + 1 :])
+
+
+def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """A view without the dims of size 1: all of them, or those among `dim`.
+
+    Raises:
+        DimError: for dims that do not exist.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(1, 3, 1).squeeze(-1).shape
+    miniflow.Size([1, 3])
+
+    Source: `torch.squeeze`.
+    """
+    shape = x._array.shape
+    dims = range(len(shape)) if dim is None else () if dim == () else wrap_dims("squeeze", dim, len(shape))
+    return call(View, x, shape=tuple([n for d, n in enumerate(shape) if n != 1 or d not in dims]))
+
+
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """A view with a dim of size 1 inserted at `dim`.
+
+    Raises:
+        DimError: unless `dim` is from -(ndim + 1) to ndim.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 3).unsqueeze(1).shape
+    miniflow.Size([2, 1, 3])
+
+    Source: `torch.unsqueeze`.
+    """
+    shape = x._array.shape
+    dim = wrap_dim("unsqueeze", dim, len(shape) + 1)
+    return call(View, x, shape=shape[:dim] + (1,) + shape[dim:])
+
+
+class Expand(Op):
+    """x broadcast to `shape`: dims of size 1, and new ones in front, repeat with stride 0."""
+
+    view = True
+    kernel_checks = True
+
+    def infer(x, *, shape):
+        check_broadcast("expand", x.shape, shape)
+        return shape, x.dtype
+
+    def backward(ctx, dy):
+        return sum_to_shape(dy, input_shape(ctx))
+
+
+def check_broadcast(op: str, small: Sequence[int], large: Sequence[int]) -> None:
+    """Refuse unless a tensor of shape `small` can be broadcast to `large`.
+
+    Raises:
+        ShapeError: if not.
+    """
+    lead = len(large) - len(small)
+    if lead < 0 or any(n < 0 for n in large) or any(s not in (1, n) for s, n in zip(small, large[lead:], strict=True)):
+        raise ShapeError(
+            f"{op}: got shapes {tuple(small)} and {tuple(large)}; expected, counted from the last dim, sizes in the "
+            "first that are 1 or those of the second (-1 keeps the size of a dim that exists): unsqueeze or reshape it"
+        )
+
+
+class SumToShape(Op):
+    """x summed over the dims along which a tensor of `shape` was repeated to x's shape: the adjoint of `Expand`."""
+
+    def infer(x, *, shape):
+        check_broadcast("sum_to_shape", shape, x.shape)
+        return shape, x.dtype
+
+    def backward(ctx, dy):
+        return call(Expand, dy, shape=input_shape(ctx))
+
+
+def sum_to_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """Undo broadcasting: sum `x` to `shape`, over new dims in front and over those of size 1.
+
+    Raises:
+        ShapeError: if `shape` cannot be broadcast to the shape of `x`.
+
+    >>> import miniflow as flow
+    >>> sum_to_shape(flow.ones(2, 3), (3,)).tolist()
+    [2.0, 2.0, 2.0]
+
+    Source: `torch.Tensor.sum_to_size`.
+    """
+    return x if x._array.shape == tuple(shape) else call(SumToShape, x, shape=tuple(shape))
+
+
+def expand(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+    """A view in which dims of size 1 are repeated to `sizes` without a copy.
+
+    Args:
+        x: any shape.
+        sizes: the new shape; -1 keeps a size; further dims may come in front.
+
+    Returns:
+        a view with stride 0 along the repeated dims. It cannot be written to: several elements share one place.
+
+    Raises:
+        ShapeError: if a size is neither 1 nor the size asked for.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1], [2]]).expand(-1, 3).tolist()
+    [[1, 1, 1], [2, 2, 2]]
+
+    Source: `torch.Tensor.expand`.
+    """
+    sizes, shape = sizes_of(sizes), x._array.shape
+    if -1 in sizes:
+        lead = len(sizes) - len(shape)
+        sizes = tuple([shape[d - lead] if n == -1 and d >= lead >= 0 else n for d, n in enumerate(sizes)])
+    return call(Expand, x, shape=sizes)
+
+
+def expand_as(x: Tensor, other: Tensor) -> Tensor:
+    """`x.expand(other.shape)`."""
+    return call(Expand, x, shape=tuple(other.shape))
+
+
+def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """`x.expand(shape)`."""
+    return expand(x, tuple(shape))
+
+
+class Clone(Op):
+    """y = x in new memory, in the order of x's strides."""
+
+    def infer(x):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        return dy
+
+
+class Contiguous(Op):
+    """y = x in new memory, in row-major order."""
+
+    def infer(x):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        return dy
+
+
+def clone(x: Tensor) -> Tensor:
+    """A copy with memory of its own, through which gradients flow to `x`.
+
+    >>> import miniflow as flow
+    >>> x = flow.zeros(2)
+    >>> y = x.clone()
+    >>> x is y, y.tolist()
+    (False, [0.0, 0.0])
+
+    Source: `torch.clone`.
+    """
+    return call(Clone, x)
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """`x` itself if its elements lie in row-major order without gaps, else such a copy.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2, 3).t().contiguous().stride()
+    (2, 1)
+
+    Source: `torch.Tensor.contiguous`.
+    """
+    return x if x.is_contiguous() else call(Contiguous, x)

@@ -1,0 +1,254 @@
+"""Parts of a tensor by strides alone: views, and the ops that put a part back among zeros (their gradients)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import IndexRangeError, ShapeError
+from miniflow.ops.shape import input_shape, wrap_dim
+from miniflow.tensor import Tensor
+
+
+class Slice(Op):
+    """y = x[index] for an `index` of ints, slices, None and exactly one Ellipsis: a view."""
+
+    view = True
+    kernel_checks = True
+
+    def infer(x, *, index):
+        return sliced_shape("getitem", x.shape, index), x.dtype
+
+    def backward(ctx, dy):
+        return call(SliceIntoZeros, dy, shape=input_shape(ctx), index=ctx.attrs["index"])
+
+
+class SliceIntoZeros(Op):
+    """y = zeros of `shape` with y[index] = x: the adjoint of `Slice`."""
+
+    def infer(x, *, shape, index):
+        return shape, x.dtype
+
+    def backward(ctx, dy):
+        return call(Slice, dy, index=ctx.attrs["index"])
+
+
+def sliced_shape(op: str, shape: tuple[int, ...], index: tuple) -> tuple[int, ...]:
+    """The shape of `x[index]` for an `x` of `shape`.
+
+    Raises:
+        IndexRangeError: for an int outside its dim, or too many indices.
+    """
+    if index.count(...) != 1:
+        raise IndexRangeError(f"{op}: got more than one Ellipsis (...); expected at most one")
+    consumed = sum(part is not None and part is not Ellipsis for part in index)
+    if consumed > len(shape):
+        raise IndexRangeError(
+            f"{op}: too many indices: got {consumed} for a tensor of shape {tuple(shape)}; expected at most "
+            f"{len(shape)}"
+        )
+    result, dim = [], 0
+    for part in index:
+        if part is Ellipsis:
+            skipped = len(shape) - consumed
+            result += shape[dim : dim + skipped]
+            dim += skipped
+        elif part is None:
+            result.append(1)
+        else:
+            if isinstance(part, slice):
+                result.append(len(range(*part.indices(shape[dim]))))
+            elif not -shape[dim] <= part < shape[dim]:
+                raise out_of_range(op, part, dim, shape)
+            dim += 1
+    return tuple(result)
+
+
+def out_of_range(op: str, index: int, dim: int, shape: tuple[int, ...], negative: bool = True) -> IndexRangeError:
+    """The error for an index outside the size of its dim."""
+    size = shape[dim] if shape else 1
+    expected = f"from {-size if negative else 0} to {size - 1}" if size else "none, since the dim is empty"
+    return IndexRangeError(
+        f"{op}: index {index} is out of range for dim {dim} of size {size} (shape {tuple(shape)}); expected {expected}"
+    )
+
+
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    """The view `x[..., index, ...]` at `dim`, which disappears.
+
+    Raises:
+        DimError: for a dim that does not exist.
+        IndexRangeError: for an index outside the dim; negative ones count from the end.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 2], [3, 4]]).select(1, -1).tolist()
+    [2, 4]
+
+    Source: `torch.select`.
+    """
+    shape = x._array.shape
+    if not shape:
+        raise ShapeError("select: got a 0-dim tensor; expected at least 1 dim: use x.item() for its value")
+    dim = wrap_dim("select", dim, len(shape))
+    if not -shape[dim] <= index < shape[dim]:
+        raise out_of_range("select", index, dim, shape)
+    return call(Slice, x, index=(slice(None),) * dim + (int(index), ...))
+
+
+def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """The view of `length` elements from `start` on, along `dim`.
+
+    Args:
+        x: at least 1 dim.
+        dim: the dim to shorten.
+        start: the first index; negative ones count from the end.
+        length: how many, at least 0.
+
+    Raises:
+        DimError: for a dim that does not exist.
+        IndexRangeError: if the part reaches outside the tensor.
+
+    >>> import miniflow as flow
+    >>> flow.arange(5).narrow(0, 1, 3).tolist()
+    [1, 2, 3]
+
+    Source: `torch.narrow`.
+    """
+    shape = x._array.shape
+    if not shape:
+        raise ShapeError("narrow: got a 0-dim tensor; expected at least 1 dim: unsqueeze it")
+    dim = wrap_dim("narrow", dim, len(shape))
+    size, first = shape[dim], int(start) + shape[dim] if start < 0 else int(start)
+    if length < 0 or not 0 <= first <= size - length:
+        raise IndexRangeError(
+            f"narrow: got start={start} and length={length} for dim {dim} of size {size}; expected start from {-size} "
+            f"to {size}, and start + length inside the dim"
+        )
+    return call(Slice, x, index=(slice(None),) * dim + (slice(first, first + int(length)), ...))
+
+
+class Diagonal(Op):
+    """y[..., i] = x[..., i, ..., i + offset, ...] with the two indices at dim1 and dim2: a view."""
+
+    view = True
+    kernel_checks = True
+
+    def infer(x, *, offset, dim1, dim2):
+        ndim = len(x.shape)
+        a, b = wrap_dim("diagonal", dim1, ndim), wrap_dim("diagonal", dim2, ndim)
+        if ndim < 2 or a == b:
+            raise ShapeError(
+                f"diagonal: got dims {dim1} and {dim2} of a tensor of shape {tuple(x.shape)}; expected two different "
+                "dims"
+            )
+        length = min(x.shape[a], x.shape[b] - offset) if offset >= 0 else min(x.shape[a] + offset, x.shape[b])
+        return (*[n for d, n in enumerate(x.shape) if d not in (a, b)], max(length, 0)), x.dtype
+
+    def backward(ctx, dy):
+        return call(DiagonalIntoZeros, dy, shape=input_shape(ctx), **ctx.attrs)
+
+
+class DiagonalIntoZeros(Op):
+    """zeros of `shape` with x on the diagonal: the adjoint of `Diagonal`."""
+
+    def infer(x, *, shape, offset, dim1, dim2):
+        return shape, x.dtype
+
+    def backward(ctx, dy):
+        offset, dim1, dim2 = (ctx.attrs[name] for name in ("offset", "dim1", "dim2"))
+        return call(Diagonal, dy, offset=offset, dim1=dim1, dim2=dim2)
+
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The view of a diagonal of the matrices that `dim1` and `dim2` span, as a new last dim.
+
+    Args:
+        x: at least 2 dims.
+        offset: 0 is the main diagonal, positive ones lie above it, negative ones below.
+        dim1: the dim of the rows.
+        dim2: the dim of the columns.
+
+    Raises:
+        DimError: for dims that do not exist.
+        ShapeError: if the dims are the same.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1, 2], [3, 4]]).diagonal().tolist()
+    [1, 4]
+
+    Source: `torch.diagonal`.
+    """
+    return call(Diagonal, x, offset=offset, dim1=dim1, dim2=dim2)
+
+
+class Unfold(Op):
+    """y[..., w, ..., k] = x[..., w * step + k, ...]: all windows of `size` along `dim`, as a view."""
+
+    view = True
+
+    def infer(x, *, dim, size, step):
+        limit = x.shape[dim] if x.shape else 1
+        if not 0 <= size <= limit or step <= 0:
+            raise ShapeError(
+                f"unfold: got size={size} and step={step} for dim {dim} of shape {tuple(x.shape)}; expected a size "
+                f"from 0 to {limit} and a step of at least 1"
+            )
+        if not x.shape:
+            return (size,), x.dtype
+        return (*x.shape[:dim], (limit - size) // step + 1, *x.shape[dim + 1 :], size), x.dtype
+
+    def backward(ctx, dy):
+        return call(FoldAdd, dy, shape=input_shape(ctx), **ctx.attrs)
+
+
+class FoldAdd(Op):
+    """Every window of x added to its place in zeros of `shape`: the adjoint of `Unfold`."""
+
+    def infer(x, *, shape, dim, size, step):
+        return shape, x.dtype
+
+    def backward(ctx, dy):
+        dim, size, step = (ctx.attrs[name] for name in ("dim", "size", "step"))
+        return call(Unfold, dy, dim=dim, size=size, step=step)
+
+
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """The view of all windows of `size` elements along `dim`, every `step` elements; they make a new last dim.
+
+    Args:
+        x: shape (..., n, ...), with n at `dim`.
+        dim: the dim to take windows along.
+        size: elements of a window, at most n.
+        step: from the start of a window to that of the next, at least 1.
+
+    Returns:
+        shape (..., (n - size) // step + 1, ..., size). Windows that overlap cannot be written to.
+
+    Raises:
+        DimError: for a dim that does not exist.
+        ShapeError: for a size or step out of range.
+
+    >>> import miniflow as flow
+    >>> flow.arange(5).unfold(0, 3, 2).tolist()
+    [[0, 1, 2], [2, 3, 4]]
+
+    Source: `torch.Tensor.unfold`.
+    """
+    return call(Unfold, x, dim=wrap_dim("unfold", dim, x._array.ndim), size=size, step=step)
+
+
+def basic_part(op: str, part: Any) -> Any:
+    """An int, slice, None or Ellipsis of an index, in plain Python ints.
+
+    Raises:
+        IndexRangeError: for a slice with a step below 1.
+    """
+    if not isinstance(part, slice):
+        return part
+    step = 1 if part.step is None else int(part.step.__index__())
+    if step < 1:
+        raise IndexRangeError(
+            f"{op}: got a slice with step {step}; step must be greater than zero: use flip() to reverse a dim"
+        )
+    bounds = [None if bound is None else bound.__index__() for bound in (part.start, part.stop)]
+    return slice(*bounds, None if step == 1 else step)

@@ -1,0 +1,110 @@
+"""Softmax and its logarithm."""
+
+from __future__ import annotations
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import DTypeError
+from miniflow.ops.elementwise import exp, mul, sub
+from miniflow.ops.promotion import cast
+from miniflow.ops.reduce import sum
+from miniflow.ops.shape import wrap_dim
+from miniflow.tape import is_grad_enabled
+from miniflow.tensor import Tensor
+
+
+class RowOp(Op):
+    """An op along one dim of a floating tensor that keeps its shape."""
+
+    @classmethod
+    def infer(cls, x, *, dim):
+        if x.dtype.kind in "biu":
+            raise DTypeError(
+                f"{cls.function_name}: got {x.dtype}; expected a floating dtype: use x.float() or dtype=flow.float32"
+            )
+        wrap_dim(cls.function_name, dim, x.ndim)
+        return x.shape, x.dtype
+
+
+class RowOpGrad(Op):
+    """The fused gradient of a row op, from the cotangent and the result."""
+
+    def infer(dy, y, *, dim):
+        return y.shape, y.dtype
+
+
+class Softmax(RowOp):
+    """y_i = exp(x_i) / sum_j exp(x_j) along `dim`"""
+
+    saves = ("y",)
+
+    def backward(ctx, dy):
+        (y,) = ctx.saved
+        dim = ctx.attrs["dim"]
+        if is_grad_enabled():
+            return mul(y, sub(dy, sum(mul(dy, y), dim, True)))
+        return call(SoftmaxGrad, dy, y, dim=dim)
+
+
+class SoftmaxGrad(RowOpGrad):
+    """dx_i = y_i (dy_i - sum_j dy_j y_j)"""
+
+
+class LogSoftmax(RowOp):
+    """y_i = x_i - log sum_j exp(x_j) along `dim`"""
+
+    saves = ("y",)
+
+    def backward(ctx, dy):
+        (y,) = ctx.saved
+        dim = ctx.attrs["dim"]
+        if is_grad_enabled():
+            return sub(dy, mul(exp(y), sum(dy, dim, True)))
+        return call(LogSoftmaxGrad, dy, y, dim=dim)
+
+
+class LogSoftmaxGrad(RowOpGrad):
+    """dx_i = dy_i - exp(y_i) sum_j dy_j"""
+
+
+def softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
+    """exp(x_i) / sum_j exp(x_j) along `dim`: positive numbers that sum to 1.
+
+    The largest x_j is subtracted first, so that nothing overflows; a row of only -inf, or with +inf in it, gives NaN.
+
+    Args:
+        input: any shape, floating.
+        dim: the dim along which the results sum to 1.
+        dtype: cast to it first.
+
+    Raises:
+        DimError: if there is no such dim.
+        DTypeError: for integers and bool, unless `dtype` is given.
+
+    >>> import miniflow as flow
+    >>> flow.softmax(flow.tensor([0.0, 0.0, 0.0, 0.0]), 0).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+
+    Source: `torch.softmax`.
+    """
+    return call(Softmax, input if dtype is None else cast(input, dtype), dim=dim)
+
+
+def log_softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
+    """x_i - log sum_j exp(x_j) along `dim`: the logarithm of softmax, accurate where that underflows.
+
+    Args:
+        input: any shape, floating.
+        dim: the dim along which the exponentials of the results sum to 1.
+        dtype: cast to it first.
+
+    Raises:
+        DimError: if there is no such dim.
+        DTypeError: for integers and bool, unless `dtype` is given.
+
+    >>> import miniflow as flow
+    >>> [round(v, 4) for v in flow.log_softmax(flow.tensor([0.0, 0.0]), 0).tolist()]
+    [-0.6931, -0.6931]
+
+    Source: `torch.log_softmax`.
+    """
+    return call(LogSoftmax, input if dtype is None else cast(input, dtype), dim=dim)

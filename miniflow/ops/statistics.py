@@ -1,0 +1,246 @@
+"""Variance, log-sum-exp and norms."""
+
+from __future__ import annotations
+
+from math import inf
+
+from miniflow.dispatch import call
+from miniflow.errors import DTypeError
+from miniflow.ops.comparison import eq, ne
+from miniflow.ops.elementwise import abs, div, exp, mul, pow, sub, where
+from miniflow.ops.extremum import amax, amin
+from miniflow.ops.promotion import Number, cast
+from miniflow.ops.reduce import (
+    Dim,
+    Reduction,
+    as_dims,
+    floating,
+    mean,
+    reduced_shape,
+    spread,
+    sum,
+    term_count,
+)
+from miniflow.tensor import Tensor
+
+
+class Moment(Reduction):
+    """An op over `dim` that divides by the number of terms less `correction`."""
+
+    kernel_checks = False
+
+    @classmethod
+    def infer(cls, x, *, dim, correction, keepdim):
+        floating(cls.function_name, x.dtype)
+        return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
+
+
+def deviation(x: Tensor, attrs: dict) -> Tensor:
+    """(x - mean) / (n - correction): half of the derivative of the variance."""
+    dim = attrs["dim"]
+    degrees = float(term_count(x._array.shape, dim) - attrs["correction"])
+    return mul(sub(x, mean(x, dim, keepdim=True)), 1.0 / degrees if degrees > 0 else inf)
+
+
+class Var(Moment):
+    """y = sum of (x - mean)^2 over `dim`, divided by n - correction."""
+
+    saves = ("x",)
+
+    def backward(ctx, dy):
+        (x,) = ctx.saved
+        return mul(mul(spread(dy, x._array.shape, ctx.attrs), 2.0), deviation(x, ctx.attrs))
+
+
+class Std(Moment):
+    """The square root of `Var`; where it is 0, the gradient is 0."""
+
+    saves = ("x", "y")
+
+    def backward(ctx, dy):
+        x, y = ctx.saved
+        flat = eq(y, 0)
+        scale = where(flat, 0.0, div(dy, where(flat, 1.0, y)))
+        return mul(spread(scale, x._array.shape, ctx.attrs), deviation(x, ctx.attrs))
+
+
+def _moment_attrs(dim: Dim | bool, unbiased: bool | None, correction: Number | None, keepdim: bool) -> dict:
+    """PyTorch's two ways to say what to subtract from n: `correction`, or `unbiased`, which may come alone."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise DTypeError(f"var: got unbiased={unbiased} and correction={correction}; expected one of them")
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    return {"dim": as_dims(dim), "correction": correction, "keepdim": keepdim}
+
+
+def var(
+    x: Tensor,
+    dim: Dim = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = None,
+) -> Tensor:
+    """The variance over `dim`: sum of (x - mean)^2 / (n - correction).
+
+    Args:
+        x: floating, any shape.
+        dim: the dims to reduce; all if None.
+        unbiased: True for correction=1 (the default), False for correction=0.
+        keepdim: leave the reduced dims with size 1.
+        correction: what to subtract from the number of terms n.
+
+    Returns:
+        NaN where no degree of freedom is left.
+
+    Raises:
+        DTypeError: for integers and bool.
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([1.0, 2.0, 3.0]).var().item(), flow.tensor([1.0, 3.0]).var(correction=0).item()
+    (1.0, 1.0)
+
+    Source: `torch.var`.
+    """
+    return call(Var, x, **_moment_attrs(dim, unbiased, correction, keepdim))
+
+
+def std(
+    x: Tensor,
+    dim: Dim = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = None,
+) -> Tensor:
+    """The standard deviation over `dim`, the square root of `var`.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([1.0, 5.0]).std(correction=0).item()
+    2.0
+
+    Source: `torch.std`.
+    """
+    return call(Std, x, **_moment_attrs(dim, unbiased, correction, keepdim))
+
+
+def var_mean(
+    x: Tensor,
+    dim: Dim = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The pair of `var` and `mean` over `dim`.
+
+    >>> import miniflow as flow
+    >>> [y.item() for y in flow.var_mean(flow.tensor([1.0, 3.0]), correction=0)]
+    [1.0, 2.0]
+
+    Source: `torch.var_mean`.
+    """
+    attrs = _moment_attrs(dim, unbiased, correction, keepdim)
+    return call(Var, x, **attrs), mean(x, attrs["dim"], keepdim)
+
+
+class Logsumexp(Reduction):
+    """y = log(sum of exp(x) over `dim`); dy/dx = exp(x - y), the softmax."""
+
+    saves = ("x", "y")
+    kernel_checks = False
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        floating("logsumexp", x.dtype)
+        return reduced_shape("logsumexp", x.shape, dim, keepdim), x.dtype
+
+    def backward(ctx, dy):
+        x, y = ctx.saved
+        shape = x._array.shape
+        return mul(spread(dy, shape, ctx.attrs), exp(sub(x, spread(y, shape, ctx.attrs))))
+
+
+def logsumexp(x: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
+    """log(sum of exp(x)) over `dim`, as m + log(sum of exp(x - m)) with m the largest x: nothing overflows.
+
+    Args:
+        x: floating, any shape.
+        dim: the dims to reduce.
+        keepdim: leave the reduced dims with size 1.
+
+    Raises:
+        DTypeError: for integers and bool.
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([1000.0, -1000.0]).logsumexp(0).item()
+    1000.0
+
+    Source: `torch.logsumexp`.
+    """
+    return call(Logsumexp, x, dim=as_dims(dim), keepdim=keepdim)
+
+
+class Norm(Reduction):
+    """y = (sum of |x|^p over `dim`)^(1/p) for a p other than 0 and infinity; where y is 0, the gradient is 0."""
+
+    saves = ("x", "y")
+    kernel_checks = False
+
+    @classmethod
+    def infer(cls, x, *, p, dim, keepdim):
+        floating("norm", x.dtype)
+        return reduced_shape("norm", x.shape, dim, keepdim), x.dtype
+
+    def backward(ctx, dy):
+        x, y = ctx.saved
+        shape, attrs, p = x._array.shape, ctx.attrs, ctx.attrs["p"]
+        flat = eq(y, 0)
+        scale = where(flat, 0.0, div(dy, pow(where(flat, 1.0, y), p - 1)))
+        if p != 2:
+            zero = eq(x, 0)
+            x = where(zero, 0.0, mul(x, pow(abs(where(zero, 1.0, x)), p - 2)))
+        return mul(spread(scale, shape, attrs), x)
+
+
+def norm(
+    x: Tensor, p: Number | str | None = "fro", dim: Dim = None, keepdim: bool = False, dtype: object = None
+) -> Tensor:
+    """The p-norm of the elements over `dim`, as one vector: (sum of |x|^p)^(1/p).
+
+    Args:
+        x: floating, any shape.
+        p: the exponent; inf for the largest |x|, -inf for the smallest, 0 for the number of elements that are not
+            zero, "fro" or None for 2.
+        dim: the dims to reduce; all if None.
+        keepdim: leave the reduced dims with size 1.
+        dtype: cast to it first.
+
+    Raises:
+        DTypeError: for integers and bool, or an unknown p.
+        DimError: for dims that do not exist or come twice.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([3.0, -4.0])
+    >>> x.norm().item(), x.norm(1).item(), x.norm(float("inf")).item()
+    (5.0, 7.0, 4.0)
+
+    Source: `torch.norm`.
+    """
+    if dtype is not None:
+        x = cast(x, dtype)
+    floating("norm", x._array.dtype)
+    p = 2.0 if p in ("fro", None) else p
+    if isinstance(p, str):
+        raise DTypeError(f"norm: got p={p!r}; expected a number, inf, -inf or 'fro'")
+    if p in (inf, -inf):
+        return (amax if p > 0 else amin)(abs(x), dim, keepdim)
+    if p == 0:
+        return sum(cast(ne(x, 0), x.dtype), dim, keepdim)
+    if p == 1:
+        return sum(abs(x), dim, keepdim)
+    return call(Norm, x, p=float(p), dim=as_dims(dim), keepdim=keepdim)

@@ -1,0 +1,118 @@
+"""Triangles and diagonals of matrices."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from miniflow.dispatch import Op, call
+from miniflow.errors import ShapeError
+from miniflow.ops.shape import clone
+from miniflow.ops.slice import DiagonalIntoZeros
+from miniflow.ops.slice import diagonal as diagonal_view
+from miniflow.tensor import Tensor
+
+
+class Tril(Op):
+    """y_ij = x_ij where j - i <= diagonal, else 0."""
+
+    def infer(x, *, diagonal):
+        return _matrices("tril", x), x.dtype
+
+    def backward(ctx, dy):
+        return call(Tril, dy, diagonal=ctx.attrs["diagonal"])
+
+
+class Triu(Op):
+    """y_ij = x_ij where j - i >= diagonal, else 0."""
+
+    def infer(x, *, diagonal):
+        return _matrices("triu", x), x.dtype
+
+    def backward(ctx, dy):
+        return call(Triu, dy, diagonal=ctx.attrs["diagonal"])
+
+
+def _matrices(op: str, x: Any) -> tuple[int, ...]:
+    if len(x.shape) < 2:
+        raise ShapeError(f"{op}: got a tensor of shape {tuple(x.shape)}; expected matrices, at least 2 dims")
+    return x.shape
+
+
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of each matrix, zeros above.
+
+    Args:
+        x: shape (..., rows, columns).
+        diagonal: the last diagonal kept: 0 the main one, positive above it, negative below.
+
+    Returns:
+        the shape and dtype of `x`.
+
+    Raises:
+        ShapeError: for fewer than 2 dims.
+
+    >>> import miniflow as flow
+    >>> flow.tril(flow.ones(2, 2))
+    tensor([[1., 0.],
+            [1., 1.]], dtype=miniflow.float32)
+
+    Source: `torch.tril`.
+    """
+    return call(Tril, x, diagonal=operator.index(diagonal))
+
+
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of each matrix, zeros below.
+
+    Args:
+        x: shape (..., rows, columns).
+        diagonal: the first diagonal kept: 0 the main one, positive above it, negative below.
+
+    Returns:
+        the shape and dtype of `x`.
+
+    Raises:
+        ShapeError: for fewer than 2 dims.
+
+    >>> import miniflow as flow
+    >>> flow.triu(flow.ones(2, 2), diagonal=1)
+    tensor([[0., 1.],
+            [0., 0.]], dtype=miniflow.float32)
+
+    Source: `torch.triu`.
+    """
+    return call(Triu, x, diagonal=operator.index(diagonal))
+
+
+def diag(x: Tensor, diagonal: int = 0) -> Tensor:
+    """A vector as the diagonal of a square matrix of zeros; of a matrix, a copy of its diagonal.
+
+    Args:
+        x: shape (n,) or (rows, columns).
+        diagonal: which diagonal: 0 the main one, positive above it, negative below.
+
+    Returns:
+        shape (n + |diagonal|, n + |diagonal|), or the length of the diagonal.
+
+    Raises:
+        ShapeError: for other numbers of dims, or a diagonal outside the matrix.
+
+    >>> import miniflow as flow
+    >>> flow.diag(flow.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]], dtype=miniflow.int64)
+    >>> flow.diag(flow.tensor([[1, 2], [3, 4]]), 1)
+    tensor([2], dtype=miniflow.int64)
+
+    Source: `torch.diag`.
+    """
+    shape, offset = x._array.shape, operator.index(diagonal)
+    if len(shape) == 1:
+        size = shape[0] + abs(offset)
+        return call(DiagonalIntoZeros, x, shape=(size, size), offset=offset, dim1=0, dim2=1)
+    if len(shape) != 2 or not -shape[0] <= offset <= shape[1]:
+        raise ShapeError(
+            f"diag: got a tensor of shape {shape} and diagonal={offset}; expected a vector, or a matrix that has it"
+        )
+    return clone(diagonal_view(x, offset))

@@ -1,0 +1,79 @@
+"""What convolution and pooling ask of their arguments: pairs of numbers, image shapes, floating dtypes."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from miniflow.dtype import BY_NUMPY
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
+
+Pair = tuple[int, int]
+Padding = tuple[Pair, Pair]  # ((top, bottom), (left, right))
+
+
+def pair(op: str, name: str, value: Any, least: int = 1) -> Pair:
+    """An argument given as one number for rows and columns, or as two.
+
+    >>> pair("conv2d", "stride", 2), pair("conv2d", "stride", (2, 1))
+    ((2, 2), (2, 1))
+
+    Raises:
+        ArgumentError: if a number is below `least`, or there are not one or two of them.
+        DTypeError: if they are not integers.
+    """
+    if type(value) is int and value >= least:
+        return value, value
+    try:
+        numbers = tuple([operator.index(n) for n in (value if isinstance(value, tuple | list) else (value,))])
+    except TypeError:
+        raise DTypeError(f"{op}: got {name}={value!r}; expected an integer or a pair of integers") from None
+    if len(numbers) not in (1, 2) or min(numbers) < least:
+        raise ArgumentError(f"{op}: got {name}={value!r}; expected one or two integers of at least {least}")
+    return numbers[0], numbers[-1]
+
+
+def check_image(op: str, x: Any) -> None:
+    """Refuse what is not a batch of images (N, C, H, W); `x` is a Tensor or an array.
+
+    Raises:
+        ShapeError: for another number of dims.
+    """
+    if x.ndim != 4:
+        raise ShapeError(f"{op}: got input of shape {tuple(x.shape)}; expected (N, C, H, W), or (C, H, W) for one image")
+
+
+def check_floating(op: str, x: Any) -> None:
+    """Refuse arrays of integers and bool.
+
+    Raises:
+        DTypeError: for them.
+    """
+    if not BY_NUMPY[x.dtype].is_floating_point:
+        raise DTypeError(f"{op}: got dtype {BY_NUMPY[x.dtype].name}; expected a floating dtype: use x.float()")
+
+
+def window_counts(
+    op: str, shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Padding, dilation: Pair, ceil_mode: bool = False
+) -> Pair:
+    """How many windows fit on the images of a batch (N, C, H, W), in rows and columns.
+
+    floor((n + before + after - dilation * (kernel - 1) - 1) / stride) + 1; with `ceil_mode` rounded up, but no window
+    starts in the padding behind the image.
+
+    Raises:
+        ShapeError: if not even one fits.
+    """
+    counts = []
+    for n, k, s, (before, after), d in zip(shape[2:], kernel, stride, padding, dilation, strict=True):
+        room = n + before + after - d * (k - 1) - 1
+        count = (-(-room // s) if ceil_mode else room // s) + 1
+        if ceil_mode and (count - 1) * s >= n + before:
+            count -= 1
+        if n == 0 or count < 1 or room < 0 and not ceil_mode:
+            raise ShapeError(
+                f"{op}: got input of shape {tuple(shape)}, kernel {kernel}, dilation {dilation}, padding {padding}; "
+                "expected images at least as large as the kernel: pad more, or use a smaller kernel"
+            )
+        counts.append(count)
+    return counts[0], counts[1]

@@ -1,0 +1,80 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arrays, check_at_least_zero, find_update, new_state
+from miniflow.tensor import Tensor
+
+
+class Adagrad(Optimizer):
+    """Steps divided by the root of the sum of all squared gradients so far.
+
+        g <- grad + weight_decay * p        (-grad when maximizing)
+        s <- s + g^2
+        p <- p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
+
+    Args:
+        params: tensors, or groups of them.
+        lr: the learning rate; 1e-3 by default as in OneFlow, where PyTorch has 1e-2.
+        lr_decay: how fast the learning rate falls with the number of steps.
+        weight_decay: the factor of the L2 penalty.
+        initial_accumulator_value: where s starts.
+        eps: added to the denominator.
+        maximize: climb instead of descending.
+
+    Raises:
+        ArgumentError: for a negative number.
+
+    >>> import miniflow as flow
+    >>> w = flow.tensor([1.0], requires_grad=True)
+    >>> optimizer = flow.optim.Adagrad([w], lr=0.25)
+    >>> (2 * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.tolist()
+    [0.75]
+
+    Source: `torch.optim.Adagrad`; Duchi et al. 2011, "Adaptive Subgradient Methods for Online Learning".
+    """
+
+    def __init__(
+        self,
+        params: ParameterGroups,
+        lr: float = 1e-3,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ):
+        defaults = {
+            "lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value, "eps": eps, "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        check_at_least_zero(self, options, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+
+    def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        states = [self._next_state(p, group["initial_accumulator_value"]) for p in params]
+        find_update("AdagradUpdate", params)(
+            arrays(params),
+            arrays([p._grad for p in params]),
+            arrays([state["sum"] for state in states]),
+            [state["step"] for state in states],
+            lr=group["lr"],
+            lr_decay=group["lr_decay"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            maximize=group["maximize"],
+        )
+
+    def _next_state(self, p: Tensor, initial: float) -> dict[str, Any]:
+        state = self.state[p]
+        if not state:
+            state.update(step=0, sum=new_state(p, initial))
+        state["step"] += 1
+        return state

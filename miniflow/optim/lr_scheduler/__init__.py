@@ -1,0 +1,26 @@
+"""Learning rate schedules: `step()` after each step of the optimizer (or epoch) sets the learning rates of its groups."""
+
+from miniflow.optim.lr_scheduler.base import LRScheduler
+from miniflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
+from miniflow.optim.lr_scheduler.schedules import (
+    CosineAnnealingLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiStepLR,
+    StepLR,
+)
+from miniflow.optim.lr_scheduler.warmup import WarmupLR, WarmUpLR
+
+__all__ = [
+    "CosineAnnealingLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "ReduceLROnPlateau",
+    "StepLR",
+    "WarmUpLR",
+    "WarmupLR",
+]

@@ -1,0 +1,115 @@
+"""A schedule that follows a metric."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from miniflow.errors import ArgumentError
+from miniflow.optim.lr_scheduler.base import LRScheduler, check_optimizer
+from miniflow.optim.optimizer import Optimizer
+
+
+class ReduceLROnPlateau:
+    """Multiplies the learning rates by `factor` when a metric has stopped improving.
+
+    Args:
+        optimizer: whose learning rates to reduce.
+        mode: "min" if a smaller metric is better, "max" if a larger one is.
+        factor: below 1.
+        patience: how many steps without improvement are forgiven.
+        threshold: how much better counts as better.
+        threshold_mode: "rel": relative to the best metric so far, "abs": absolute.
+        cooldown: how many steps to wait after a reduction before counting again.
+        min_lr: the lower bound, or a list of them, one for each parameter group.
+        eps: a reduction by less than this is left out.
+
+    Raises:
+        TypeError: if `optimizer` is none.
+        ArgumentError: for a factor of 1 or more, an unknown mode, or a list of the wrong length.
+
+    >>> import miniflow as flow
+    >>> optimizer = flow.optim.SGD([flow.zeros(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     scheduler.step(loss)
+    >>> scheduler.get_last_lr()
+    [0.5]
+
+    Source: `torch.optim.lr_scheduler.ReduceLROnPlateau`.
+    """
+
+    not_saved = ("optimizer",)
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | list[float] = 0.0,
+        eps: float = 1e-8,
+    ):
+        check_optimizer("ReduceLROnPlateau", optimizer)
+        if not 0 <= factor < 1:
+            raise ArgumentError(f"ReduceLROnPlateau: got factor={factor}; expected a number of at least 0 and below 1")
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ArgumentError(
+                f"ReduceLROnPlateau: got mode={mode!r} and threshold_mode={threshold_mode!r}; "
+                "expected 'min' or 'max', and 'rel' or 'abs'"
+            )
+        count = len(optimizer.param_groups)
+        self.min_lrs = list(min_lr) if isinstance(min_lr, list | tuple) else [min_lr] * count
+        if len(self.min_lrs) != count:
+            raise ArgumentError(f"ReduceLROnPlateau: got {len(self.min_lrs)} values for min_lr; expected {count}, one a group")
+        self.optimizer = optimizer
+        self.mode = mode
+        self.factor = factor
+        self.patience = patience
+        self.threshold = threshold
+        self.threshold_mode = threshold_mode
+        self.cooldown = cooldown
+        self.eps = eps
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_steps = 0
+        self.cooldown_counter = 0
+        self.last_step = 0
+        self._last_lr = [group["lr"] for group in optimizer.param_groups]
+
+    def step(self, metrics: Any) -> None:
+        """Take note of the metric, a number or a 0-dim tensor, and reduce the learning rates if it is time."""
+        metric = float(metrics)
+        self.last_step += 1
+        if self._is_better(metric):
+            self.best = metric
+            self.num_bad_steps = 0
+        else:
+            self.num_bad_steps += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.num_bad_steps = 0
+        if self.num_bad_steps > self.patience:
+            self._reduce()
+            self.cooldown_counter = self.cooldown
+            self.num_bad_steps = 0
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def _is_better(self, metric: float) -> bool:
+        sign = 1 if self.mode == "min" else -1
+        if math.isinf(self.best):
+            return sign * metric < sign * self.best
+        margin = self.threshold if self.threshold_mode == "abs" else self.threshold * self.best
+        return sign * metric < sign * self.best - margin
+
+    def _reduce(self) -> None:
+        for group, min_lr in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+            reduced = max(group["lr"] * self.factor, min_lr)
+            if group["lr"] - reduced > self.eps:
+                group["lr"] = reduced
+
+    get_last_lr = LRScheduler.get_last_lr
+    state_dict = LRScheduler.state_dict
+    load_state_dict = LRScheduler.load_state_dict

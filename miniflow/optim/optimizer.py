@@ -1,0 +1,242 @@
+"""The base of all optimizers: parameter groups, state, and the loop of `step`.
+
+An optimizer is a rule for one update of the parameters of a group. The rule itself is a kernel of the device on which the
+parameters lie (`backends/cpu/optim.py`), which takes all parameters of the group at once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from miniflow.backends.registry import KERNELS
+from miniflow.dtype import float16, bfloat16, float32
+from miniflow.errors import ArgumentError, CheckpointError
+from miniflow.nn.utils.clip_grad import clip_grad_norm_
+from miniflow.ops.creation import full
+from miniflow.tape import enable_grad
+from miniflow.tensor import Tensor
+
+ParameterGroups = Iterable[Tensor] | Iterable[dict[str, Any]]
+
+EXTRA_KEYS = ("params", "initial_lr", "clip_grad_max_norm", "clip_grad_norm_type")  # allowed in every group
+
+
+class Optimizer:
+    """Holds parameters in groups, each with its own options, and changes them by their gradients in `step`.
+
+    A subclass gives `defaults`, checks options in `check_options`, and computes one update in `update`.
+
+    Args:
+        params: tensors, or groups: dicts with a "params" entry and options that differ from `defaults`.
+        defaults: the options of a group that does not say otherwise.
+
+    Attributes:
+        param_groups: list of dicts, "params" and the options, which may be changed between steps.
+        state: for each parameter, what the rule remembers about it.
+
+    Raises:
+        TypeError: for parameters that are not tensors.
+        ArgumentError: for an empty list, a duplicate, a tensor that is no leaf, an unknown or impossible option.
+
+    Source: `torch.optim.Optimizer`.
+    """
+
+    def __init__(self, params: ParameterGroups, defaults: dict[str, Any]):
+        self.defaults = defaults
+        self.param_groups: list[dict[str, Any]] = []
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        if isinstance(params, Tensor | dict):
+            raise TypeError(f"{self._name}: got a single {type(params).__name__}; expected a list: pass [x] or model.parameters()")
+        groups = list(params)
+        if not groups:
+            raise ArgumentError(f"{self._name}: got an empty list of parameters; a generator can be read only once: pass a list")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        """Raise ArgumentError if the options of a group are impossible."""
+
+    def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        """Change `params`, those parameters of `group` that have a gradient."""
+        raise NotImplementedError(f"{self._name}: an optimizer must override update(group, params)")
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient.
+
+        Args:
+            closure: computes the gradients anew and returns the loss; called once, with gradients enabled.
+
+        Returns:
+            what `closure` returned, or None.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p._grad is not None]
+            if params:
+                self.update(group, params)
+                for p in params:
+                    p._written()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, or (`set_to_none=False`) fill them with zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    p._grad = None
+                elif p._grad is not None:
+                    p._grad = p._grad.detach().zero_()
+
+    def clip_grad(self, error_if_nonfinite: bool = False) -> None:
+        """Clip the gradients of each group that has "clip_grad_max_norm" by the norm over that group, as OneFlow does.
+
+        The kind of norm is the group's "clip_grad_norm_type", 2.0 if absent. See `nn.utils.clip_grad_norm_`.
+        """
+        for group in self.param_groups:
+            if "clip_grad_max_norm" in group:
+                norm_type = group.get("clip_grad_norm_type", 2.0)
+                clip_grad_norm_(group["params"], group["clip_grad_max_norm"], norm_type, error_if_nonfinite)
+
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        """Add parameters with options of their own, for example when frozen layers are to be trained too.
+
+        Raises:
+            TypeError, ArgumentError: as the constructor.
+        """
+        if not isinstance(group, dict) or "params" not in group:
+            raise TypeError(f"{self._name}: got a parameter group {group!r:.80}; expected a dict with the key 'params'")
+        unknown = [key for key in group if key not in self.defaults and key not in EXTRA_KEYS]
+        if unknown:
+            raise ArgumentError(f"{self._name}: a parameter group has unknown options {unknown}; expected {list(self.defaults)}")
+        params = self._check_params(group["params"])
+        group = {"params": params, **copy.copy(self.defaults), **{k: v for k, v in group.items() if k != "params"}}
+        self.check_options(group)
+        self.param_groups.append(group)
+
+    def _check_params(self, params: Any) -> list[Tensor]:
+        if isinstance(params, set):
+            raise TypeError(f"{self._name}: got the parameters as a set, which has no fixed order; pass a list")
+        params = [params] if isinstance(params, Tensor) else list(params)
+        seen = {id(p) for group in self.param_groups for p in group["params"]}
+        for position, p in enumerate(params):
+            where = f"{self._name}: parameter {position} of group {len(self.param_groups)}"
+            if not isinstance(p, Tensor):
+                raise TypeError(f"{where} is a {type(p).__name__}; expected a Tensor: pass model.parameters()")
+            if not p.is_leaf:
+                raise ArgumentError(f"{where} was computed by {p.grad_fn.name}, it is no leaf; pass what it was computed from")
+            if not p.is_floating_point():
+                raise ArgumentError(f"{where} has {p.dtype}; expected a floating dtype")
+            if id(p) in seen:
+                raise ArgumentError(f"{where} appears twice; every parameter belongs to one group, once: shared ones too")
+            seen.add(id(p))
+        return params
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state and the options, with parameters replaced by their running numbers: what `flow.save` can write.
+
+        Returns:
+            `{"state": {number: {name: value}}, "param_groups": [{"params": [number, ...], option: value, ...}]}`;
+            tensors share memory with the optimizer.
+        """
+        number = {p: i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
+        groups = [{**group, "params": [number[p] for p in group["params"]]} for group in self.param_groups]
+        state = {number[p]: dict(values) for p, values in self.state.items()}
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over state and options, matching parameters by order; tensors are copied.
+
+        Raises:
+            CheckpointError: if groups, parameters or shapes do not fit; the optimizer is then unchanged.
+        """
+        try:
+            saved_groups, saved_state = state_dict["param_groups"], state_dict["state"]
+            saved_sizes = [len(group["params"]) for group in saved_groups]
+        except (KeyError, TypeError, IndexError):
+            raise CheckpointError(
+                f"{self._name}.load_state_dict: expected a dict with 'state' and 'param_groups', as state_dict() returns it"
+            ) from None
+        sizes = [len(group["params"]) for group in self.param_groups]
+        if saved_sizes != sizes:
+            raise CheckpointError(
+                f"{self._name}.load_state_dict: got groups of {saved_sizes} parameters; expected {sizes}: build the optimizer "
+                "from the same parameters as when it was saved"
+            )
+        groups = [self._load_options(*pair) for pair in zip(self.param_groups, saved_groups, strict=True)]
+        numbers = [i for group in saved_groups for i in group["params"]]
+        param_of = dict(zip(numbers, (p for group in self.param_groups for p in group["params"]), strict=True))
+        unknown = [i for i in saved_state if i not in param_of]
+        if unknown:
+            raise CheckpointError(f"{self._name}.load_state_dict: state for parameters {unknown}, which are in no group")
+        state = {param_of[i]: self._load_state(i, param_of[i], values) for i, values in saved_state.items()}
+        self.param_groups = groups
+        self.state = defaultdict(dict, state)
+
+    def _load_options(self, group: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
+        unknown = [key for key in saved if key not in self.defaults and key not in EXTRA_KEYS]
+        missing = [key for key in self.defaults if key not in saved]
+        if unknown or missing:
+            raise CheckpointError(
+                f"{self._name}.load_state_dict: a group has unknown options {unknown} and lacks {missing}; "
+                "was it saved by another kind of optimizer?"
+            )
+        return {**copy.deepcopy({k: v for k, v in saved.items() if k != "params"}), "params": group["params"]}
+
+    def _load_state(self, number: Any, p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
+        state = {}
+        for name, value in values.items():
+            if name == "step":
+                value = int(value)
+            elif isinstance(value, Tensor):
+                if value.shape != p.shape:
+                    raise CheckpointError(
+                        f"{self._name}.load_state_dict: {name} of parameter {number} has shape {tuple(value.shape)}; "
+                        f"expected {tuple(p.shape)}"
+                    )
+                value = value.detach().to(dtype=_state_dtype(p), device=p.device, copy=True)
+            state[name] = value
+        return state
+
+    def __repr__(self) -> str:
+        lines = [f"{self._name} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def find_update(op: str, params: list[Tensor]) -> Callable:
+    """The kernel `op` of the device on which `params` lie."""
+    return KERNELS[params[0].device.type][op]
+
+
+def arrays(tensors: Iterable[Tensor | None]) -> list[Any]:
+    """What a kernel sees of tensors."""
+    return [None if t is None else t._array for t in tensors]
+
+
+def _state_dtype(p: Tensor) -> Any:
+    return float32 if p.dtype in (float16, bfloat16) else p.dtype
+
+
+def new_state(p: Tensor, value: float = 0.0) -> Tensor:
+    """A state tensor for parameter `p`: of its shape, in float32 for half precision, whose range squares would leave."""
+    return full(p.shape, value, dtype=_state_dtype(p), device=p.device)
+
+
+def check_at_least_zero(optimizer: Optimizer, options: dict[str, Any], *names: str) -> None:
+    """Raise ArgumentError unless the named options are numbers that are not negative (nor nan)."""
+    for name in names:
+        value = options[name]
+        if not isinstance(value, int | float) or not value >= 0:
+            raise ArgumentError(f"{type(optimizer).__name__}: got {name}={value!r}; expected a number of at least 0")

@@ -1,0 +1,290 @@
+"""`flow.save` and `flow.load`: one safetensors file that holds tensors and the nested structure around them.
+
+The tensors lie in the file under readable names, so that any safetensors reader opens it. The structure is JSON in the
+header's metadata, under `miniflow.structure`: null, booleans, strings, integers, finite floats and lists stand for
+themselves, and everything else is an object with a single tag:
+
+    {"dict": [[key, value], ...]}   {"ordered": [[key, value], ...]}   {"tuple": [...]}   {"size": [2, 3]}
+    {"float": "nan"}   {"tensor": name}   {"leaf": name} (a tensor that requires grad)   {"array": name} (of NumPy)
+
+Files without that entry, as torch and others write them, load as a flat dict. Nothing is ever pickled: reading a file
+cannot run code. Format: https://huggingface.co/docs/safetensors, "Format".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from miniflow.atomic import replacing
+from miniflow.device import device
+from miniflow.dtype import ALL, BY_NUMPY
+from miniflow.errors import AutogradError, CheckpointError
+from miniflow.tensor import Size, Tensor
+
+STRUCTURE = "miniflow.structure"
+SUPPORTED = ", ".join(t.name for t in ALL)
+FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+FOREIGN = {  # first bytes -> what such a file is
+    b"PK\x03\x04": "a zip archive, as torch.save and numpy.savez write",
+    b"\x80": "a pickle, as torch.save, oneflow.save and pickle.dump write",
+    b"\x93NUMPY": "a NumPy .npy file: read it with numpy.load",
+    b"\x89HDF": "an HDF5 file",
+    b"\x1f\x8b": "gzip-compressed: unpack it first",
+}
+REMEDY = (
+    "pickles can run code and are never read here; in the framework that wrote it, write the state_dict "
+    "with safetensors.torch.save_file(state_dict, path) and load that"
+)
+
+
+def save(obj: Any, path: str | os.PathLike) -> None:
+    """Write tensors, and the dicts, lists and tuples they are nested in, to one file.
+
+    The file appears whole or not at all; a failed save leaves an older file as it was. Tensors that share all of their
+    memory (tied weights) are stored once and share it again after `load`. Parameters come back as tensors.
+
+    Args:
+        obj: a Tensor, NumPy array, None, bool, int, float (nan and inf too), str or Size, or dicts, OrderedDicts, lists
+            and tuples of such; keys of dicts are str, int, float, bool, None or tuples of them. The state dicts of
+            modules and optimizers are such objects.
+        path: the file; its folder exists. The usual suffix is `.safetensors`.
+
+    Raises:
+        CheckpointError: for an object that cannot be saved, naming its place inside `obj`, or a file that cannot be
+            written.
+
+    >>> import miniflow as flow, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     flow.save({"step": 3, "weights": [flow.ones(2)]}, folder + "/model.safetensors")
+    ...     flow.load(folder + "/model.safetensors")
+    {'step': 3, 'weights': [tensor([1., 1.], dtype=miniflow.float32)]}
+
+    Source: `torch.save`, with safetensors in the place of pickle.
+    """
+    path = _as_path(path, "save")
+    packer = _Packer()
+    structure = json.dumps(packer.pack(obj, ()), allow_nan=False)
+    arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in packer.arrays.items()}
+    if path.is_dir():
+        raise CheckpointError(f"save: {path} is a directory; expected the name of a file")
+    try:
+        with replacing(path) as temporary:
+            safetensors.numpy.save_file(arrays, temporary, metadata={"format": "pt", STRUCTURE: structure})
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"save: cannot write {path}: {error}") from error
+
+
+def load(path: str | os.PathLike, map_location: str | device | None = None) -> Any:
+    """Read what `save` wrote, or any other safetensors file as a flat dict of tensors.
+
+    Args:
+        path: the file.
+        map_location: the device to put all tensors on; None for the device that `save` found them on.
+
+    Returns:
+        the object that was saved, in fresh memory.
+
+    Raises:
+        CheckpointError: if the file is missing, a directory, truncated, damaged or of another kind: the message says
+            which.
+
+    Source: `torch.load`, with safetensors in the place of pickle.
+    """
+    path = _as_path(path, "load")
+    _refuse_foreign(path)
+    arrays, metadata = _read(path)
+    if STRUCTURE not in metadata:
+        return {name: _tensor(array, map_location) for name, array in arrays.items()}
+    try:
+        return _Unpacker(arrays, map_location).unpack(json.loads(metadata[STRUCTURE]))
+    except (ValueError, KeyError, TypeError, RecursionError, AutogradError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"load: the structure in {path} is damaged ({reason}); restore an intact copy") from error
+
+
+class _Packer:
+    """Turns an object into JSON values, and collects the arrays in it under names."""
+
+    def __init__(self):
+        self.arrays: dict[str, np.ndarray] = {}
+        self.names: dict[tuple, str] = {}  # memory -> name, for tensors met before
+        self.parents: list[Any] = []  # the containers around the current object
+
+    def pack(self, obj: Any, path: tuple) -> Any:
+        """The JSON value for `obj`, which was reached by the keys and indices in `path`."""
+        kind = type(obj)
+        if obj is None or kind in (bool, int, str):
+            return obj
+        if isinstance(obj, float):
+            return float(obj) if math.isfinite(obj) else {"float": repr(float(obj))}
+        if isinstance(obj, np.generic) and obj.dtype in BY_NUMPY:
+            return self.pack(obj.item(), path)
+        if isinstance(obj, Tensor):
+            tag = "leaf" if obj.requires_grad else "tensor"
+            return {tag: self.add(obj.detach().cpu().numpy(), path, tag)}
+        if kind is np.ndarray and obj.dtype in BY_NUMPY:
+            return {"array": self.add(obj, path, "array")}
+        if kind in (list, tuple, Size, dict, OrderedDict):
+            return self.pack_container(obj, path)
+        raise CheckpointError(_refusal(obj, path))
+
+    def pack_container(self, obj: Any, path: tuple) -> Any:
+        """The JSON value for a list, tuple or dict."""
+        if any(parent is obj for parent in self.parents):
+            raise CheckpointError(f"save: {_place(path)} contains itself; expected a tree of dicts, lists and tuples")
+        if len(self.parents) > 200:
+            raise CheckpointError(f"save: {_place(path[:6])}... is nested more than 200 deep; expected fewer levels")
+        self.parents.append(obj)
+        if isinstance(obj, dict):
+            pairs = [[self.pack_key(key, path), self.pack(value, (*path, key))] for key, value in obj.items()]
+            packed = {"ordered" if type(obj) is OrderedDict else "dict": pairs}
+        else:
+            items = [self.pack(item, (*path, index)) for index, item in enumerate(obj)]
+            packed = items if type(obj) is list else {"size" if type(obj) is Size else "tuple": items}
+        self.parents.pop()
+        return packed
+
+    def pack_key(self, key: Any, path: tuple) -> Any:
+        """The JSON value for a key of a dict: no tensors or containers, save tuples."""
+        if type(key) is tuple:
+            return {"tuple": [self.pack_key(item, path) for item in key]}
+        if key is None or isinstance(key, bool | int | float | str | np.number):
+            return self.pack(key, path)
+        raise CheckpointError(
+            f"save: {_place(path)} has the key {key!r} of type {type(key).__name__}; "
+            "expected str, int, float, bool, None or a tuple of them"
+        )
+
+    def add(self, array: np.ndarray, path: tuple, tag: str) -> str:
+        """The name under which `array` is stored: that of one in the same memory, or a new one from `path`."""
+        memory = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype, tag)
+        if array.size and memory in self.names:
+            return self.names[memory]
+        base = ".".join(str(key) for key in path).encode("utf-8", "replace").decode() or "tensor"
+        name, count = base, 1
+        while name in self.arrays or name == "__metadata__":  # the header's own entry
+            count += 1
+            name = f"{base}#{count}"
+        self.arrays[name] = array
+        self.names[memory] = name
+        return name
+
+
+def _refusal(obj: Any, path: tuple) -> str:
+    """Why `obj` cannot be saved, and what to do."""
+    got = f"save: cannot save {_place(path)}, a {type(obj).__module__}.{type(obj).__qualname__}"
+    if hasattr(obj, "state_dict"):
+        return (
+            f"{got}: save its state, flow.save(x.state_dict(), path), "
+            "and restore it with x.load_state_dict(flow.load(path))"
+        )
+    if isinstance(obj, dict | list | tuple):
+        return f"{got}: convert it to a plain dict, list or tuple"
+    if isinstance(obj, np.ndarray | np.generic):
+        return f"{got} of {obj.dtype}: convert it with astype to one of {SUPPORTED}"
+    return f"{got}; expected tensors, arrays, numbers, strings, None, and dicts, lists and tuples of them"
+
+
+def _place(path: tuple) -> str:
+    """Where in the saved object: `obj['model'][0]`."""
+    return "obj" + "".join(f"[{key!r}]" for key in path)
+
+
+class _Unpacker:
+    """Turns JSON values back into the object."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], map_location: str | device | None):
+        self.arrays = arrays
+        self.map_location = map_location
+        self.made: dict[tuple[str, str], Any] = {}  # (tag, name) -> the object, so that shared tensors are shared again
+
+    def unpack(self, value: Any) -> Any:
+        """The object for a JSON value."""
+        if isinstance(value, list):
+            return [self.unpack(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        ((tag, content),) = value.items()
+        if tag in ("dict", "ordered"):
+            pairs = [(self.unpack(key), self.unpack(item)) for key, item in content]
+            return dict(pairs) if tag == "dict" else OrderedDict(pairs)
+        if tag in ("tuple", "size"):
+            items = [self.unpack(item) for item in content]
+            return tuple(items) if tag == "tuple" else Size(items)
+        if tag == "float":
+            return FLOATS[content]
+        if (tag, content) not in self.made:
+            self.made[tag, content] = self.unpack_array(tag, self.arrays[content])
+        return self.made[tag, content]
+
+    def unpack_array(self, tag: str, array: np.ndarray) -> Any:
+        """The tensor or array that was saved under `tag`."""
+        if tag == "array":
+            return array
+        if tag not in ("tensor", "leaf"):
+            raise ValueError(f"unknown tag {tag!r}")
+        tensor = _tensor(array, self.map_location)
+        return tensor.requires_grad_() if tag == "leaf" else tensor
+
+
+def _tensor(array: np.ndarray, map_location: str | device | None) -> Tensor:
+    tensor = Tensor._wrap(array)
+    return tensor if map_location is None else tensor.to(map_location)
+
+
+def _as_path(path: str | os.PathLike, op: str) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise CheckpointError(f"{op}: got a path of type {type(path).__name__}; expected a str or a pathlib.Path")
+    return Path(path)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Name files of other kinds by their first bytes."""
+    if path.is_dir():
+        raise CheckpointError(f"load: {path} is a directory; expected a file that flow.save wrote")
+    try:
+        with open(path, "rb") as file:
+            start = file.read(9)
+    except OSError as error:
+        raise CheckpointError(f"load: cannot read {path}: {error.strerror}") from error
+    for magic, kind in FOREIGN.items():
+        # a safetensors file may begin with any byte, but the ninth opens its JSON header
+        if start.startswith(magic) and start[8:9] != b"{":
+            remedy = f"; {REMEDY}" if "torch.save" in kind else ""
+            raise CheckpointError(f"load: {path} is {kind}; expected safetensors{remedy}")
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The arrays and the metadata of a safetensors file, checked by the library against the file's size."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return {name: _read_array(file, name, path) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"load: {path} is not an intact safetensors file: {error}; "
+            "it was cut short, damaged, or written by something else"
+        ) from error
+
+
+def _read_array(file: Any, name: str, path: Path) -> np.ndarray:
+    try:
+        array = file.get_tensor(name)
+    except (TypeError, AttributeError, KeyError) as error:  # an element type that NumPy does not know
+        raise CheckpointError(
+            f"load: tensor {name!r} in {path} has an element type that NumPy does not know: {error}; convert it"
+        ) from error
+    if array.dtype not in BY_NUMPY:
+        raise CheckpointError(
+            f"load: tensor {name!r} in {path} has dtype {array.dtype}; expected one of {SUPPORTED}: "
+            "convert it where it was written"
+        )
+    return array

@@ -1,0 +1,179 @@
+"""The tape as a picture: a box for every recorded op and for every leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from miniflow.errors import AutogradError
+from miniflow.show.layout import Layout, layered
+from miniflow.tape import Leaf, Node
+from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FONT, POINTS = "DejaVu Sans Mono", 9  # comes with matplotlib; monospaced, so that the width of a text is known
+CHARACTER = 0.602 * POINTS / 72  # width in inches
+HEIGHT = 0.42  # of a box
+PADDING = 0.2  # left and right of the text; an op's number stands in it
+MARGIN = 0.25
+FOOT = 0.45  # room for the line below the picture
+LEAF, OP, OUTPUT = "#d9ead3", "#f3f3f3", "#fce5cd"
+INK, PALE, TURN = "#222222", "#777777", "#b45f06"
+
+
+def tape(
+    tensor: Tensor,
+    names: Mapping[str, Tensor] | None = None,
+    *,
+    max_nodes: int = 150,
+    figure: Figure | None = None,
+) -> Figure:
+    """Draw what the tape holds of a tensor: how it was computed from the leaves that want gradients.
+
+    Boxes are recorded ops with the shapes of their results; green boxes are leaves. Arrows point the way the values
+    went; gradients flow against them. The number at an op is its turn in the backward walk. Inputs that need no
+    gradient, such as a batch of data, leave no trace on the tape and so have no box.
+
+    Args:
+        tensor: the result, for example a loss; it must require grad.
+        names: names for leaves, for example `dict(model.named_parameters())`.
+        max_nodes: refuse to draw more boxes than this.
+        figure: a matplotlib figure to draw into; by default a new one from pyplot, which notebooks show by themselves.
+
+    Returns:
+        the figure; `figure.savefig(path)` writes it to a file.
+
+    Raises:
+        AutogradError: if the tensor is not on the tape, or the graph has more than `max_nodes` boxes.
+
+    >>> import miniflow as flow
+    >>> from matplotlib.figure import Figure
+    >>> w = flow.ones(3, requires_grad=True)
+    >>> len(tape((w * w).sum(), {"w": w}, figure=Figure()).axes)
+    1
+    """
+    if not tensor.requires_grad:
+        raise AutogradError(
+            "show.tape: the tensor does not require grad, so the tape holds nothing of it; compute it from a tensor "
+            "with requires_grad=True, outside no_grad"
+        )
+    root = tensor._fresh_edge()[0]
+    nodes, edges = reachable(root, max_nodes)
+    labels = label(nodes, names or {})
+    widths = {node: CHARACTER * max(map(len, labels[node])) + 2 * PADDING for node in nodes}
+    layout = layered(widths, edges)
+    if figure is None:
+        import matplotlib.pyplot
+
+        figure = matplotlib.pyplot.figure()
+    axes = canvas(figure, layout, widths)
+    draw_arrows(axes, layout, edges, widths)
+    turn = 0
+    for node in nodes:
+        turn += isinstance(node, Node)
+        draw_box(axes, layout.places[node], widths[node], labels[node], colour(node, root), turn)
+    return figure
+
+
+def reachable(root: Node | Leaf, max_nodes: int) -> tuple[list, list[tuple]]:
+    """The nodes from which `root` was made, newest first as backward visits them, and the edges (maker, user)."""
+    seen, waiting, edges = {root}, [root], []
+    while waiting:
+        node = waiting.pop()
+        for source, _ in filter(None, getattr(node, "edges", ())):
+            edges.append((source, node))
+            if source not in seen:
+                seen.add(source)
+                waiting.append(source)
+        if len(seen) > max_nodes:
+            raise AutogradError(
+                f"show.tape: the graph has more than {max_nodes} boxes, too many to read; draw a smaller part of the "
+                "network, or pass a larger max_nodes"
+            )
+    return sorted(seen, key=lambda node: -node.sequence), edges
+
+
+def label(nodes: list, names: Mapping[str, Tensor]) -> dict[Any, tuple[str, str]]:
+    """Two lines for each box: a name, and the shapes of the results."""
+    known = {id(tensor): name for name, tensor in names.items()}
+    labels = {}
+    for node in nodes:
+        if isinstance(node, Leaf):
+            title = known.get(id(node.tensor()), "leaf")
+        else:
+            title = node.op.function_name
+        labels[node] = title, " ".join(str(tuple(shape)) for shape in node.shapes)
+    return labels
+
+
+def colour(node: Node | Leaf, root: Node | Leaf) -> str:
+    """The fill of a box."""
+    if isinstance(node, Leaf):
+        return LEAF
+    return OUTPUT if node is root else OP
+
+
+def canvas(figure: Figure, layout: Layout, widths: dict) -> Any:
+    """Axes over the whole figure, which is made as large as the picture, with inches as the unit."""
+    left = min(x - widths[node] / 2 for node, (x, _) in layout.places.items())
+    right = max(x + widths[node] / 2 for node, (x, _) in layout.places.items())
+    for route in layout.routes:
+        left, right = min(left, *(x for x, _ in route)), max(right, *(x for x, _ in route))
+    foot = "values flow down, gradients flow up; numbers: the order of the backward walk"
+    spare = max(0.0, CHARACTER * 0.85 * len(foot) - (right - left)) / 2
+    left, right = left - spare - MARGIN, right + spare + MARGIN
+    top, bottom = max(y for _, y in layout.places.values()) + HEIGHT / 2 + MARGIN, -HEIGHT / 2 - FOOT
+    figure.set_size_inches(right - left, top - bottom)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(left, right), ylim=(bottom, top))
+    axes.set_axis_off()
+    axes.text((left + right) / 2, bottom + 0.12, foot, size=0.85 * POINTS, family=FONT, color=PALE, ha="center")
+    return axes
+
+
+def draw_box(axes: Any, place: tuple[float, float], width: float, lines: tuple[str, str], fill: str, turn: int) -> None:
+    """A rounded box with a name and the shapes, and for an op its turn in the backward walk."""
+    from matplotlib.patches import FancyBboxPatch
+
+    x, y = place
+    corner = (x - width / 2, y - HEIGHT / 2)
+    style = "round,pad=0,rounding_size=0.06"
+    axes.add_patch(FancyBboxPatch(corner, width, HEIGHT, boxstyle=style, facecolor=fill, edgecolor=PALE, linewidth=0.8))
+    axes.text(x, y + 0.09, lines[0], size=POINTS, family=FONT, color=INK, ha="center", va="center")
+    axes.text(x, y - 0.09, lines[1], size=0.85 * POINTS, family=FONT, color=PALE, ha="center", va="center")
+    if fill != LEAF:
+        axes.text(corner[0] + 0.04, y + 0.13, str(turn), size=0.65 * POINTS, family=FONT, color=TURN, va="center")
+
+
+def draw_arrows(axes: Any, layout: Layout, edges: list[tuple], widths: dict) -> None:
+    """Every edge as a smooth curve; the arrows into one box end next to each other, in the order they come from."""
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.path import Path
+
+    for number, port in ports(layout, edges, widths).items():
+        route = layout.routes[number]
+        (x0, y0), *bends, (_, y1) = route
+        points = [(x0, y0 - HEIGHT / 2), *bends, (port, y1 + HEIGHT / 2)]
+        vertices, codes = [points[0]], [Path.MOVETO]
+        for (xa, ya), (xb, yb) in zip(points, points[1:], strict=False):
+            middle = (ya + yb) / 2
+            vertices += [(xa, middle), (xb, middle), (xb, yb)]
+            codes += [Path.CURVE4] * 3
+        axes.add_patch(
+            FancyArrowPatch(path=Path(vertices, codes), arrowstyle="-|>", mutation_scale=7, color=PALE, linewidth=0.8)
+        )
+
+
+def ports(layout: Layout, edges: list[tuple], widths: dict) -> dict[int, float]:
+    """For each edge the x at which it enters its target."""
+    entering: dict[Any, list[int]] = {}
+    for number, (_, target) in enumerate(edges):
+        entering.setdefault(target, []).append(number)
+    result = {}
+    for target, numbers in entering.items():
+        numbers.sort(key=lambda number: layout.routes[number][-2])
+        step = 0.6 * widths[target] / len(numbers)
+        for index, number in enumerate(numbers):
+            result[number] = layout.places[target][0] + step * (index - (len(numbers) - 1) / 2)
+    return result

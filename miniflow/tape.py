@@ -1,0 +1,209 @@
+"""The tape: what a dispatched op leaves behind so that its gradient can be computed later.
+
+Every recorded op leaves one `Node`, numbered in the order of recording. A node's *edges* lead to the nodes that made
+its inputs; a leaf (a tensor that the user asked gradients for) has a `Leaf` node of its own. Since a consumer is
+always newer than what it consumes, walking nodes newest first meets every node after all of its consumers:
+`autograd.engine` needs no other order.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from miniflow.errors import AutogradError
+
+if TYPE_CHECKING:
+    from miniflow.tensor import Tensor
+
+sequence = itertools.count(1).__next__
+
+
+class _GradMode(threading.local):
+    enabled = True
+
+
+grad_mode = _GradMode()
+
+
+def is_grad_enabled() -> bool:
+    """Whether ops are being recorded in this thread."""
+    return grad_mode.enabled
+
+
+class _Mode:
+    """A grad mode for a `with` block, which may be entered again while it is active, or for a decorated function."""
+
+    mode: bool
+
+    def __init__(self, function: Callable | None = None):
+        self._previous: list[bool] = []
+
+    def __new__(cls, function: Callable | None = None):
+        return super().__new__(cls) if function is None else super().__new__(cls)(function)
+
+    def __enter__(self) -> None:
+        self._previous.append(grad_mode.enabled)
+        grad_mode.enabled = self.mode
+
+    def __exit__(self, *_: object) -> None:
+        grad_mode.enabled = self._previous.pop()
+
+    def __call__(self, function: Callable) -> Callable:
+        mode = self.mode
+
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            previous, grad_mode.enabled = grad_mode.enabled, mode
+            try:
+                return function(*args, **kwargs)
+            finally:
+                grad_mode.enabled = previous
+
+        return wrapped
+
+
+class no_grad(_Mode):
+    """Record nothing inside: `with no_grad():`, `@no_grad()` or `@no_grad`. As `torch.no_grad`."""
+
+    mode = False
+
+
+class inference_mode(no_grad):
+    """As `no_grad`: OneFlow's name for code that only predicts."""
+
+
+class enable_grad(_Mode):
+    """Record inside, also within `no_grad`. As `torch.enable_grad`."""
+
+    mode = True
+
+
+class set_grad_enabled(_Mode):
+    """Switch recording on or off: at once, for a `with` block, or for a decorated function. As
+    `torch.set_grad_enabled`.
+
+    >>> with set_grad_enabled(False):
+    ...     is_grad_enabled()
+    False
+    """
+
+    def __new__(cls, mode: bool):
+        return object.__new__(cls)
+
+    def __init__(self, mode: bool):
+        self.mode = bool(mode)
+        self._previous = [grad_mode.enabled]
+        grad_mode.enabled = self.mode
+
+    def __enter__(self) -> None:
+        grad_mode.enabled = self.mode
+
+    def __call__(self, function: Callable) -> Callable:
+        grad_mode.enabled = self._previous.pop()  # used as a decorator: the switch belongs to the calls, not to now
+        return super().__call__(function)
+
+
+class Version:
+    """Counts in-place writes to one piece of memory; shared by a tensor, its views and its detached aliases."""
+
+    __slots__ = ("value",)
+
+    def __init__(self):
+        self.value = 0
+
+
+class Leaf:
+    """The node of a tensor that the user asked gradients for; gradients arriving here are added to `tensor.grad`."""
+
+    __slots__ = ("tensor", "sequence", "shapes", "dtypes", "hooks")
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = weakref.ref(tensor)
+        self.sequence = sequence()
+        self.shapes = (tensor._array.shape,)
+        self.dtypes = (tensor._array.dtype,)
+        self.hooks: list[tuple[int, Callable]] | None = None
+
+
+FREED: Any = object()
+ABSENT = (None, None, None)
+
+
+class Node:
+    """One recorded op: the `ctx` that its `backward` receives.
+
+    Attributes:
+        op: the op class.
+        edges: for each input `(node, output index)` of what made it, or None where no gradient is wanted.
+        attrs: the attributes that the op was called with.
+        needs: for each input something true if `backward` has to compute its gradient; set before each backward.
+        shapes, dtypes: of the outputs, so that cotangents can be checked.
+        sequence: the position in the order of recording.
+    """
+
+    __slots__ = ("op", "edges", "attrs", "needs", "shapes", "dtypes", "sequence", "hooks", "_saved", "__weakref__")
+
+    def __init__(self, op: Any, edges: list, attrs: dict, outputs: tuple):
+        self.op = op
+        self.edges = edges
+        self.attrs = attrs
+        self.shapes = [y._array.shape for y in outputs]
+        self.dtypes = [y._array.dtype for y in outputs]
+        self.sequence = sequence()
+        self.hooks = None
+        self._saved = None  # entries (value, version when saved, output index or None); see dispatch.record
+
+    @property
+    def name(self) -> str:
+        """The op's name as printed in `grad_fn`: `<add_backward>`."""
+        return f"{self.op.function_name}_backward"
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    @property
+    def next_functions(self) -> tuple:
+        """The edges, as PyTorch names them: a `(node, output index)` for each input, `(None, 0)` where there is "
+        "none."""
+        return tuple(edge or (None, 0) for edge in self.edges)
+
+    @property
+    def saved(self) -> tuple:
+        """The values that the op's `saves` names, in that order.
+
+        Raises:
+            AutogradError: if they were freed by an earlier backward, or changed in place since they were saved.
+        """
+        if self._saved is FREED:
+            raise AutogradError(
+                f"{self.op.function_name}: backward through a graph whose saved tensors were freed by an earlier "
+                "backward. "
+                "Specify retain_graph=True when calling .backward() or autograd.grad() the first time."
+            )
+        return tuple([self._unpack(*entry) for entry in self._saved])
+
+    def _unpack(self, value: Any, version: int | None, index: int | None) -> Any:
+        if version is None:
+            return value
+        if value.version != version:
+            raise AutogradError(
+                f"{self.op.function_name}: a tensor of shape {tuple(value.shape)} that its backward needs was "
+                "changed by an "
+                f"in-place operation after it was saved (version {value.version}, expected {version}). Change a copy "
+                "(x.clone()) or use the out-of-place operation."
+            )
+        if index is None:
+            return value
+        output = value._wrap(value._array)
+        output._edge = (self, index)
+        return output
+
+    def release(self) -> None:
+        """Free the saved tensors; a later backward through this node is an error if it needs them."""
+        if self._saved:
+            self._saved = FREED

@@ -1,0 +1,396 @@
+"""The Tensor: an array with a dtype and a device, and its place on the tape.
+
+This file holds the storage, the metadata and the exchange with NumPy and Python. Operations are functions in `ops`;
+`methods` attaches them, so that `x.relu()`, `flow.relu(x)` and `nn.functional.relu(x)` are one function.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from miniflow.device import CPU, device
+from miniflow.dtype import dtype
+from miniflow.errors import AutogradError, DTypeError, PickleError, ShapeError
+from miniflow.tape import Leaf, Node, Version
+
+
+class Size(tuple):
+    """The shape of a tensor: a tuple that prints as `miniflow.Size([2, 3])`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"miniflow.Size({list(self)})"
+
+    def numel(self) -> int:
+        """The number of elements."""
+        count = 1
+        for size in self:
+            count *= size
+        return count
+
+    def __getitem__(self, index: Any) -> Any:
+        item = super().__getitem__(index)
+        return Size(item) if isinstance(index, slice) else item
+
+
+class Tensor:
+    """An n-dimensional array whose operations are recorded for differentiation.
+
+    Make one with `flow.tensor`, `flow.zeros`, `flow.from_numpy` and the other factories.
+    """
+
+    # _array    numpy array; views of one memory are numpy views
+    # _edge     (node, output index) of what made this tensor, (Leaf, 0) for a leaf that wants gradients, else None
+    # _version  counter of in-place writes, shared along views; None until somebody needs it
+    # _view     (parent, op, attrs, version): how this view was taken, and the version for which _edge is right; else
+    # None
+    # _grad     the accumulated gradient
+    __slots__ = ("_array", "_edge", "_version", "_view", "_grad", "__weakref__", "__dict__")
+
+    __array_priority__ = 1000  # ndarray + Tensor asks Tensor.__radd__ first
+
+    def __init__(self, data: Any = None):
+        raise TypeError(
+            "Tensor(...) is not a factory; use flow.tensor(data), flow.zeros(shape) or flow.from_numpy(array)"
+        )
+
+    @classmethod
+    def _wrap(cls, array: np.ndarray) -> Tensor:
+        """A tensor around `array`, without a copy or a check."""
+        tensor = cls.__new__(cls)
+        tensor._array = array
+        tensor._edge = None
+        tensor._version = None
+        tensor._view = None
+        tensor._grad = None
+        return tensor
+
+    # metadata
+
+    @property
+    def shape(self) -> Size:
+        """The sizes of all dimensions."""
+        return Size(self._array.shape)
+
+    def size(self, dim: int | None = None) -> Size | int:
+        """The shape, or the size of dimension `dim`."""
+        return self.shape if dim is None else self._array.shape[dim]
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self._array.ndim
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self._array.ndim
+
+    ndimension = dim
+
+    @property
+    def dtype(self) -> dtype:
+        """The element type."""
+        return dtype.from_numpy(self._array.dtype)
+
+    @property
+    def device(self) -> device:
+        """Where the memory is."""
+        return CPU
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self._array.size
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self._array.itemsize
+
+    def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
+        """Steps between neighbours along each dimension, or along `dim`, in elements."""
+        strides = tuple(s // self._array.itemsize for s in self._array.strides)
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> int:
+        """Elements between the start of the memory this tensor is a view of and its first element."""
+        root = self._array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        return (self.data_ptr() - root.__array_interface__["data"][0]) // self._array.itemsize
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in memory in row-major order without gaps."""
+        return self._array.flags.c_contiguous
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return self._array.__array_interface__["data"][0]
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a floating type."""
+        return self.dtype.is_floating_point
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the memory is on a CUDA device."""
+        return self.device.type == "cuda"
+
+    def get_device(self) -> int:
+        """The index of the CUDA device, or -1 for the CPU."""
+        return self.device.index if self.is_cuda else -1
+
+    # the tape
+
+    @property
+    def version(self) -> int:
+        """How many in-place writes this memory has seen."""
+        return self._version.value if self._version is not None else 0
+
+    def _shared_version(self) -> Version:
+        if self._version is None:
+            self._version = Version()
+        return self._version
+
+    def _written(self) -> None:
+        """Count an in-place write."""
+        self._shared_version().value += 1
+
+    def _fresh_edge(self) -> tuple | None:
+        """The edge, taken again from the parent if this is a view of memory that was written since."""
+        if self._view is not None and self._view[3] != self.version:
+            parent, op, attrs, _ = self._view
+            self._edge = op.retake(parent, attrs)
+            self._view = (parent, op, attrs, self.version)
+        return self._edge
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to or through this tensor."""
+        return self._fresh_edge() is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for gradients of this leaf (or no longer), and return the tensor itself.
+
+        Raises:
+            AutogradError: for a non-leaf, or a dtype that has no gradients.
+        """
+        if requires_grad and self._edge is None:
+            if not self.is_floating_point():
+                raise AutogradError(
+                    f"requires_grad_: got dtype {self.dtype}; only floating dtypes have gradients: x.float()"
+                )
+            self._edge = (Leaf(self), 0)
+        elif not requires_grad and self._fresh_edge() is not None:
+            if not self.is_leaf:
+                raise AutogradError(
+                    "requires_grad_(False) on a non-leaf tensor: use x.detach() to cut it from the tape"
+                )
+            self._edge = None
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded op made this tensor."""
+        edge = self._fresh_edge()
+        return edge is None or type(edge[0]) is Leaf
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node that made this tensor, None for a leaf."""
+        return None if self.is_leaf else self._edge[0]
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of `grad_fn` this tensor is."""
+        return 0 if self._edge is None else self._edge[1]
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient accumulated by `backward`, None before the first."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise AutogradError(f"grad: got {type(value).__name__}; expected a Tensor or None")
+            if value.shape != self.shape or value._array.dtype != self._array.dtype:
+                raise AutogradError(
+                    f"grad: got a gradient of shape {tuple(value.shape)} and {value.dtype}; "
+                    f"expected {tuple(self.shape)} and {self.dtype}"
+                )
+        self._grad = value
+
+    def detach(self) -> Tensor:
+        """The same memory without history: no gradient flows through the result. Writes are seen by both."""
+        alias = Tensor._wrap(self._array)
+        alias._version = self._shared_version()
+        return alias
+
+    @property
+    def data(self) -> Tensor:
+        """As `detach()`, but in-place changes to it are not seen by the tape's checks."""
+        return Tensor._wrap(self._array)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if value.dtype is not self.dtype:
+            raise DTypeError(f"data: got {value.dtype}; expected {self.dtype}, the dtype of the tensor")
+        self._array = value._array
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf in `.grad` after backward."""
+        if self._fresh_edge() is None:
+            raise AutogradError(
+                "retain_grad: the tensor does not require grad; call requires_grad_() on a leaf before using it"
+            )
+        if not self.is_leaf and not self.__dict__.get("retains_grad"):
+            self.__dict__["retains_grad"] = True
+            self._add_hook(_GradKeeper(self))
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether `retain_grad` was called on this non-leaf."""
+        return self.__dict__.get("retains_grad", False)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+        """Call `hook(gradient)` when the gradient of this tensor is complete; a returned tensor replaces it.
+
+        Returns:
+            a handle whose `remove()` takes the hook away.
+        """
+        if self._fresh_edge() is None:
+            raise AutogradError("register_hook: the tensor does not require grad, so no gradient will reach the hook")
+        return self._add_hook(hook)
+
+    def _add_hook(self, hook: Callable) -> HookHandle:
+        node, index = self._edge
+        if node.hooks is None:
+            node.hooks = []
+        entry = (index, hook)
+        node.hooks.append(entry)
+        return HookHandle(node.hooks, entry)
+
+    # exchange with Python and NumPy
+
+    def numpy(self) -> np.ndarray:
+        """The array itself: the memory is shared.
+
+        Raises:
+            AutogradError: if the tensor requires grad, since changes through NumPy could not be recorded.
+        """
+        if self.requires_grad:
+            raise AutogradError("numpy: the tensor requires grad; use x.detach().numpy()")
+        return self._array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        """Export by DLPack, without a copy: `torch.from_dlpack(x)`, `np.from_dlpack(x)`."""
+        return self.numpy().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def item(self) -> bool | int | float:
+        """The only element as a Python number.
+
+        Raises:
+            ShapeError: unless there is exactly one element.
+        """
+        if self._array.size != 1:
+            raise ShapeError(
+                f"item: got a tensor of shape {tuple(self.shape)}; expected exactly one element: use tolist()"
+            )
+        value = self._array.item()
+        return float(value) if self.dtype.is_floating_point else value
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers, or one number for a 0-dim tensor."""
+        if self._array.dtype.kind == "V":  # bfloat16
+            return self._array.astype(np.float32).tolist()
+        return self._array.tolist()
+
+    def __bool__(self) -> bool:
+        if self._array.size != 1:
+            raise ShapeError(
+                f"bool: a tensor of shape {tuple(self.shape)} has no single truth value; use x.any() or x.all()"
+            )
+        return bool(self._array.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.category == 2:
+            raise DTypeError(f"index: got a tensor of {self.dtype}; expected one integer")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if self._array.ndim == 0:
+            raise ShapeError("len: a 0-dim tensor has no length; use x.item() for its value")
+        return self._array.shape[0]
+
+    def __iter__(self) -> Any:
+        if self._array.ndim == 0:
+            raise ShapeError("iter: cannot iterate over a 0-dim tensor; use x.item() for its value")
+        return (self[i] for i in range(self._array.shape[0]))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self._array.ndim == 0 and spec else format(repr(self), spec)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise PickleError(
+            "tensors are not pickled: write them with flow.save(obj, path) and read them with flow.load(path)"
+        )
+
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        if not self.is_leaf:
+            raise AutogradError("deepcopy: only leaf tensors can be deep-copied; use x.detach().clone()")
+        result = type(self)._wrap(self._array.copy())
+        memo[id(self)] = result
+        if self._grad is not None:
+            result._grad = copy.deepcopy(self._grad, memo)
+        return result.requires_grad_(self.requires_grad)
+
+
+class HookHandle:
+    """Takes a hook away again: `handle.remove()`."""
+
+    def __init__(self, hooks: list, entry: tuple):
+        self._hooks = hooks
+        self._entry = entry
+
+    def remove(self) -> None:
+        """Remove the hook; a second call does nothing."""
+        self._hooks[:] = [entry for entry in self._hooks if entry is not self._entry]
+
+
+class _GradKeeper:
+    """The hook behind `retain_grad`: it keeps no strong reference, so that the graph can be freed."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = weakref.ref(tensor)
+
+    def __call__(self, gradient: Tensor) -> None:
+        tensor = self.tensor()
+        if tensor is not None:
+            tensor._grad = gradient if tensor._grad is None else tensor._grad + gradient

@@ -1,0 +1,136 @@
+"""Collation: many samples become one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from miniflow.dtype import dtype
+from miniflow.errors import DTypeError, ShapeError
+from miniflow.tensor import Tensor
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Stack samples along a new dimension 0.
+
+    Tensors and NumPy arrays are stacked; int, bool and NumPy scalars become a 1-d tensor of their dtype, and Python
+    floats one of float64; strings and bytes stay a list. Dicts, named tuples, tuples and lists are collated item by
+    item: dicts give dicts, named tuples named tuples, tuples and lists give lists.
+
+    Args:
+        batch: samples of one type and structure.
+
+    Returns:
+        the batch: tensors of shape (len(batch), *sample.shape), within the structure of a sample.
+
+    Raises:
+        ShapeError: if samples differ in shape, length or keys, or there are none.
+        DTypeError: for samples of other types.
+
+    >>> import miniflow as flow
+    >>> default_collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
+    {'x': tensor([1, 2], dtype=miniflow.int64), 'name': ['a', 'b']}
+    >>> default_collate([(flow.zeros(3), 0.5), (flow.ones(3), 1.5)])[0].shape
+    miniflow.Size([2, 3])
+
+    Source: `torch.utils.data.default_collate`.
+    """
+    if not len(batch):
+        raise ShapeError("default_collate: got an empty batch; expected at least one sample")
+    first = batch[0]
+    for kind in (Tensor, np.ndarray):
+        if isinstance(first, kind):
+            return Tensor._wrap(_stack(batch, kind))
+    if isinstance(first, bool | int | float | np.number | np.bool_):
+        return Tensor._wrap(_checked(np.array(batch)))
+    if isinstance(first, str | bytes):
+        return list(batch)
+    if isinstance(first, Mapping):
+        return _collate_mappings(batch)
+    if isinstance(first, Sequence):
+        return _collate_sequences(batch)
+    raise DTypeError(
+        f"default_collate: got samples of type {type(first).__name__}; expected tensors, arrays, numbers, strings, or "
+        "dicts, tuples and lists of them: pass collate_fn to the DataLoader for others"
+    )
+
+
+def _stack(batch: Sequence[Tensor] | Sequence[np.ndarray], kind: type) -> np.ndarray:
+    others = {type(sample).__name__ for sample in batch if not isinstance(sample, kind)}
+    if others:
+        raise DTypeError(
+            f"default_collate: got a {kind.__name__} and {', '.join(others)} in one batch; expected one type"
+        )
+    arrays = [sample.detach().numpy() for sample in batch] if kind is Tensor else batch
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise ShapeError(
+            f"default_collate: got samples of shapes {sorted(shapes)}; expected equal shapes: "
+            "pad or crop them in the data set, or pass collate_fn to the DataLoader"
+        )
+    return _checked(np.stack(arrays))
+
+
+def _checked(array: np.ndarray) -> np.ndarray:
+    dtype.from_numpy(array.dtype)  # raises DTypeError for what a tensor cannot hold
+    return array
+
+
+def _collate_mappings(batch: Sequence[Mapping]) -> Mapping:
+    first = batch[0]
+    for sample in batch:
+        if sample.keys() != first.keys():
+            raise ShapeError(
+                f"default_collate: got samples with keys {list(first)} and {list(sample)}; expected equal keys"
+            )
+    collated = {key: default_collate([sample[key] for sample in batch]) for key in first}
+    return _of_kind(first, collated)
+
+
+def _collate_sequences(batch: Sequence[Sequence]) -> Sequence:
+    lengths = {len(sample) for sample in batch}
+    if len(lengths) > 1:
+        raise ShapeError(
+            f"default_collate: got samples of lengths {sorted(lengths)}; expected equal lengths: "
+            "pad them in the data set, or pass collate_fn to the DataLoader"
+        )
+    columns = [default_collate(column) for column in zip(*batch, strict=True)]
+    first = batch[0]
+    return type(first)(*columns) if hasattr(first, "_fields") else columns
+
+
+def _of_kind(original: Mapping, items: dict) -> Mapping:
+    """The items in a mapping of the original's type, where that type can be made from a dict."""
+    try:
+        return items if type(original) is dict else type(original)(items)
+    except TypeError:
+        return items
+
+
+def default_convert(sample: Any) -> Any:
+    """Turn the NumPy arrays and scalars in one sample into tensors, and leave the rest as it is.
+
+    A DataLoader with `batch_size=None` does this.
+
+    Args:
+        sample: anything; dicts, named tuples, tuples and lists are converted item by item.
+
+    Returns:
+        the converted sample; arrays share memory with their tensors.
+
+    >>> import numpy as np
+    >>> default_convert({"x": np.arange(2), "n": 1})
+    {'x': tensor([0, 1], dtype=miniflow.int64), 'n': 1}
+
+    Source: `torch.utils.data.default_convert`.
+    """
+    if isinstance(sample, np.ndarray | np.generic) and sample.dtype.kind not in "SUO":
+        return Tensor._wrap(_checked(np.asarray(sample)))
+    if isinstance(sample, Mapping):
+        return _of_kind(sample, {key: default_convert(value) for key, value in sample.items()})
+    if isinstance(sample, tuple | list):
+        items = [default_convert(item) for item in sample]
+        return type(sample)(*items) if hasattr(sample, "_fields") else type(sample)(items)
+    return sample

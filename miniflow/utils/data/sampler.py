@@ -1,0 +1,213 @@
+"""Samplers: in which order the samples of a data set are read, and which of them make a batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from miniflow.errors import ArgumentError
+from miniflow.ops.generator import Generator
+from miniflow.ops.random import randint, randperm
+from miniflow.ops.sampling import multinomial
+from miniflow.tensor import Tensor
+
+T = TypeVar("T")
+
+
+class Sampler(Generic[T]):
+    """A sequence of indices: a subclass writes `__iter__()` and, if the number is known, `__len__()`.
+
+    Source: `torch.utils.data.Sampler`.
+    """
+
+    def __iter__(self) -> Iterator[T]:
+        """The indices of one epoch."""
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
+
+
+class SequentialSampler(Sampler[int]):
+    """0, 1, ..., len(data_source) - 1.
+
+    >>> list(SequentialSampler("abc"))
+    [0, 1, 2]
+    """
+
+    def __init__(self, data_source: Sized):
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler[int]):
+    """Indices in random order, another one each epoch.
+
+    Args:
+        data_source: a data set with `__len__`.
+        replacement: draw each index independently, so that some come several times and some never. Without it every
+            index comes once, before any comes a second time.
+        num_samples: how many indices make an epoch; None for `len(data_source)`.
+        generator: where the randomness comes from; None for the default generator.
+
+    Raises:
+        ArgumentError: if `num_samples` is no positive whole number, or there is nothing to draw them from.
+
+    >>> sorted(RandomSampler("abcd")), len(list(RandomSampler("abcd", num_samples=7)))
+    ([0, 1, 2, 3], 7)
+
+    Source: `torch.utils.data.RandomSampler`.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ):
+        if num_samples is not None:
+            check_positive("RandomSampler", "num_samples", num_samples)
+            if not len(data_source):
+                raise ArgumentError(
+                    f"RandomSampler: got num_samples={num_samples} for an empty data set; expected samples"
+                )
+        self.data_source = data_source
+        self.replacement = replacement
+        self.num_samples_wanted = num_samples
+        self.generator = generator
+
+    @property
+    def num_samples(self) -> int:
+        """How many indices make an epoch."""
+        return len(self.data_source) if self.num_samples_wanted is None else self.num_samples_wanted
+
+    def __iter__(self) -> Iterator[int]:
+        total, size = self.num_samples, len(self.data_source)
+        if not total:
+            return iter(())
+        if self.replacement:
+            return iter(randint(0, size, (total,), generator=self.generator).tolist())
+        rounds = [randperm(size, generator=self.generator).tolist() for _ in range(0, total, size)]
+        return itertools.islice(itertools.chain.from_iterable(rounds), total)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """The given indices in random order.
+
+    Args:
+        indices: positions in a data set.
+        generator: where the randomness comes from; None for the default generator.
+
+    >>> sorted(SubsetRandomSampler([7, 3, 5]))
+    [3, 5, 7]
+    """
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        for position in randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[position]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """Indices 0 to len(weights) - 1, each drawn with probability proportional to its weight.
+
+    Args:
+        weights: (N,), not negative; they need not sum to 1.
+        num_samples: how many indices make an epoch.
+        replacement: draw each index independently; otherwise none comes twice.
+        generator: where the randomness comes from; None for the default generator.
+
+    Raises:
+        ArgumentError: for weights that are negative, not finite or all zero; without replacement, for too few above
+        zero.
+
+    >>> list(WeightedRandomSampler([0.0, 1.0, 0.0], 3))
+    [1, 1, 1]
+
+    Source: `torch.utils.data.WeightedRandomSampler`.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ):
+        check_positive("WeightedRandomSampler", "num_samples", num_samples)
+        array = np.array(weights.tolist() if isinstance(weights, Tensor) else weights, np.float64)
+        if array.ndim != 1 or not np.isfinite(array).all() or (array < 0).any() or not array.any():
+            raise ArgumentError(
+                f"WeightedRandomSampler: got weights of shape {array.shape} from {array.min(initial=0)} to "
+                f"{array.max(initial=0)}; expected (N,), finite, not negative, and one or more above zero"
+            )
+        if not replacement and np.count_nonzero(array) < num_samples:
+            raise ArgumentError(
+                f"WeightedRandomSampler: got {np.count_nonzero(array)} weights above 0 for num_samples={num_samples} "
+                "without replacement; expected at least as many weights: pass replacement=True or draw fewer"
+            )
+        self.weights = Tensor._wrap(array)
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator).tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler[list[int]]):
+    """Lists of `batch_size` indices at a time from another sampler.
+
+    Args:
+        sampler: indices.
+        batch_size: how many make a batch.
+        drop_last: leave out a last batch that is smaller.
+
+    Raises:
+        ArgumentError: if `batch_size` is no positive whole number.
+
+    >>> list(BatchSampler(range(5), batch_size=2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
+
+    Source: `torch.utils.data.BatchSampler`.
+    """
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
+        check_positive("BatchSampler", "batch_size", batch_size)
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        indices = iter(self.sampler)
+        while batch := list(itertools.islice(indices, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.sampler), self.batch_size)
+        return full + (rest > 0 and not self.drop_last)
+
+
+def check_positive(op: str, name: str, value: object) -> None:
+    """Refuse what is no whole number above zero."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
+        raise ArgumentError(f"{op}: got {name}={value!r}; expected a whole number above zero")

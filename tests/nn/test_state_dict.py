@@ -1,0 +1,125 @@
+"""state_dict and load_state_dict: all or nothing."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from checks import assert_same
+
+import miniflow as flow
+from miniflow import nn
+from miniflow.errors import CheckpointError
+
+
+def network():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2, bias=False)))
+
+
+KEYS = [
+    "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked", "2.1.weight",
+]  # fmt: skip
+
+
+def values(module):
+    return {name: tensor.numpy().copy() for name, tensor in module.state_dict().items()}
+
+
+def test_keys_and_shared_memory():
+    module = network()
+    state = module.state_dict()
+    assert type(state) is OrderedDict and list(state) == KEYS
+    assert not any(t.requires_grad for t in state.values())
+    state["0.bias"].fill_(7)
+    assert module[0].bias.tolist() == [7.0] * 4
+    assert module.state_dict(keep_vars=True)["0.bias"] is module[0].bias
+    target = OrderedDict(other=1)
+    assert module.state_dict(destination=target, prefix="net.") is target
+    assert list(target)[:2] == ["other", "net.0.weight"]
+
+
+def test_round_trip():
+    source, target = network(), network()
+    source(flow.randn(5, 3))
+    result = target.load_state_dict(source.state_dict())
+    assert result.missing_keys == [] and result.unexpected_keys == []
+    assert repr(result) == "<All keys matched successfully>"
+    for name, value in values(source).items():
+        assert_same(target.state_dict()[name], value, what=name)
+    assert target[1].num_batches_tracked.item() == 1
+    assert target[0].weight.requires_grad and target[0].weight.is_leaf
+
+
+def test_shared_parameters_stand_under_each_name():
+    module = nn.ModuleList([nn.Linear(2, 2)])
+    module.append(module[0])
+    assert len(module.state_dict()) == 4 and len(list(module.parameters())) == 2
+
+
+def test_loading_casts_and_copies():
+    module = network()
+    state = {name: t.double() if t.is_floating_point() else t for name, t in module.state_dict().items()}
+    state["0.bias"] = flow.tensor([1.0, 2.0, 3.0, 4.0], dtype=flow.float64)
+    parameter = module[0].bias
+    module.load_state_dict(state)
+    assert module[0].bias is parameter and parameter.dtype is flow.float32
+    state["0.bias"].fill_(0)
+    assert parameter.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_all_differences_in_one_error_and_nothing_changed():
+    module = network()
+    before = values(module)
+    state = OrderedDict((k, v.clone() + 1) for k, v in module.state_dict().items())
+    del state["0.weight"]
+    state["0.bias"] = flow.zeros(5)
+    state["1.bias"] = np.zeros(4)
+    state["9.weight"] = flow.zeros(2, 2)
+    with pytest.raises(CheckpointError) as caught:
+        module.load_state_dict(state)
+    message = str(caught.value)
+    for words in (
+        "Sequential.load_state_dict: nothing was loaded",
+        "0.weight is missing; expected of shape (4, 3)",
+        "9.weight is unexpected: of shape (2, 2)",
+        "0.bias is of shape (5,); expected of shape (4,)",
+        "1.bias is a ndarray, no Tensor; expected of shape (4,)",
+        "strict=False",
+    ):
+        assert words in message
+    for name, value in values(module).items():
+        assert_same(value, before[name], what=name)
+
+
+def test_not_strict_loads_what_is_there():
+    module = network()
+    before = values(module)
+    result = module.load_state_dict({"0.bias": flow.ones(4), "strange": flow.zeros(1)}, strict=False)
+    assert result.unexpected_keys == ["strange"] and result.missing_keys == [k for k in KEYS if k != "0.bias"]
+    assert "strange" in repr(result)
+    assert module[0].bias.tolist() == [1.0] * 4
+    assert_same(module[0].weight.detach(), before["0.weight"])
+    with pytest.raises(CheckpointError, match=r"0.bias is of shape \(3,\)"):
+        module.load_state_dict({"0.bias": flow.ones(3)}, strict=False)
+
+
+def test_not_a_dict():
+    with pytest.raises(CheckpointError, match="got a list; expected a dict"):
+        network().load_state_dict([1, 2])
+
+
+def test_buffers_that_are_not_persistent_are_left_out():
+    module = nn.Module()
+    module.register_buffer("kept", flow.zeros(1))
+    module.register_buffer("scratch", flow.zeros(1), persistent=False)
+    module.register_buffer("absent", None)
+    assert list(module.state_dict()) == ["kept"]
+    module.register_buffer("scratch", flow.zeros(1))
+    assert list(module.state_dict()) == ["kept", "scratch"]
+
+
+def test_through_a_file(tmp_path):
+    source, target = network(), network()
+    flow.save(source.state_dict(), tmp_path / "model.safetensors")
+    target.load_state_dict(flow.load(tmp_path / "model.safetensors"))
+    for name, value in values(source).items():
+        assert_same(target.state_dict()[name], value, what=name)

@@ -1,0 +1,90 @@
+"""Embedding against NumPy's indexing and `np.add.at`."""
+
+import checks
+import numpy as np
+import pytest
+
+import miniflow as flow
+from miniflow.backends.cpu.loops import PARALLEL_FROM
+from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.ops.embedding import embedding
+
+draw = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (9,), (2, 2, 3), ()], ids=str)
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
+def test_values_and_gradients(shape, kind):
+    checks.check_op(
+        embedding,
+        [draw.integers(0, 4, shape).astype(kind), draw.normal(size=(4, 3))],
+        lambda indices, weight: weight[indices],
+        dtypes=("float16", "bfloat16", "float32", "float64"),
+        gradient="sparse",
+    )
+
+
+@pytest.mark.parametrize("padding", [1, -3])
+def test_padding_row_gets_no_gradient_of_any_order(padding):
+    indices, weight = np.array([[0, 1], [1, 3]]), draw.normal(size=(4, 3))
+    table = flow.tensor(weight, requires_grad=True)
+    y = embedding(flow.tensor(indices), table, padding_idx=padding)
+    checks.assert_same(y, weight[indices])
+    cotangent = flow.tensor(draw.normal(size=y.shape), requires_grad=True)
+    (gradient,) = flow.autograd.grad(y, table, cotangent, create_graph=True)
+    expected = np.zeros_like(weight)
+    np.add.at(expected, indices, cotangent.detach().numpy())
+    expected[1] = 0
+    checks.assert_close(gradient, expected)
+    second = draw.normal(size=weight.shape)
+    (back,) = flow.autograd.grad(gradient, cotangent, flow.tensor(second))
+    checks.assert_close(back, second[indices] * (indices != 1)[..., None])
+
+
+@pytest.mark.parametrize("width", [1, 8, 65])
+@pytest.mark.parametrize("size", [500, PARALLEL_FROM // 8 + 1])
+def test_repeated_rows_add_up_the_same_every_time(width, size):
+    indices = draw.integers(0, 37, size)
+    cotangent = draw.normal(size=(size, width)).astype(np.float32)
+    expected = np.zeros((37, width))
+    np.add.at(expected, indices, cotangent.astype(np.float64))
+    results = []
+    for _ in range(3):
+        table = flow.zeros(37, width, requires_grad=True)
+        embedding(flow.tensor(indices), table).backward(flow.tensor(cotangent))
+        results.append(table.grad.numpy())
+    checks.assert_close(results[0], expected.astype(np.float32), rtol=1e-4, atol=1e-3)
+    checks.assert_same(results[1], results[0])
+    checks.assert_same(results[2], results[0])
+
+
+def test_zero_size():
+    table = flow.ones(4, 3, requires_grad=True)
+    y = embedding(flow.zeros(2, 0, dtype=flow.int64), table)
+    checks.assert_same(y, np.empty((2, 0, 3), np.float32))
+    y.sum().backward()
+    checks.assert_same(table.grad, np.zeros((4, 3), np.float32))
+
+
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_index_outside_of_the_table(bad):
+    with pytest.raises(
+        IndexRangeError, match=rf"embedding: got index {bad} at position 2; expected 0 to 3 .* num_embeddings"
+    ):
+        embedding(flow.tensor([[0, 1], [bad, 2]]), flow.zeros(4, 3))
+
+
+def test_errors():
+    table = flow.zeros(4, 3)
+    with pytest.raises(
+        DTypeError, match=r"embedding: got indices of float32; expected an integer dtype: use input.long"
+    ):
+        embedding(flow.tensor([1.0]), table)
+    with pytest.raises(
+        ShapeError, match=r"embedding: got a weight of shape \(4,\); expected \(num_embeddings, embedding_dim\)"
+    ):
+        embedding(flow.tensor([1]), flow.zeros(4))
+    with pytest.raises(IndexRangeError, match="embedding: got padding_idx=4 for a table of 4 rows; expected -4 to 3"):
+        embedding(flow.tensor([1]), table, padding_idx=4)
+    with pytest.raises(TypeError, match="max_norm"):
+        embedding(flow.tensor([1]), table, max_norm=1.0)

@@ -1,0 +1,323 @@
+"""Reductions: sums and products, extrema, moments and norms."""
+
+from math import inf, nan
+
+import numpy as np
+import pytest
+from checks import assert_close, assert_same, check_op
+
+import miniflow as flow
+from miniflow.errors import DimError, DTypeError, ShapeError
+from miniflow.tensor import Tensor
+
+RNG = np.random.default_rng(4)
+A = RNG.permutation(np.linspace(0.4, 2.0, 60)).reshape(3, 4, 5)  # no two elements are close, so no extremum has a kink
+SIGNED = A * RNG.choice([-1.0, 1.0], A.shape)
+DIMS = [None, 0, 1, -1, (0, 1), (0, 2), (-1, 1), (0, 1, 2), ()]
+HALVES = ("float32", "float64", "float16", "bfloat16")
+
+
+def axis(dim):
+    return None if dim == () else dim
+
+
+def numpy_var(x, dim, keepdim, correction=1):
+    return x.var(axis(dim), ddof=correction, keepdims=keepdim)
+
+
+def numpy_logsumexp(x, dim, keepdim):
+    return np.log(np.exp(x).sum(axis(dim), keepdims=keepdim))
+
+
+OVER_DIMS = {
+    "sum": (flow.sum, lambda x, dim, keepdim: x.sum(axis(dim), keepdims=keepdim), "dense"),
+    "mean": (flow.mean, lambda x, dim, keepdim: x.mean(axis(dim), keepdims=keepdim), "dense"),
+    "amax": (flow.amax, lambda x, dim, keepdim: x.max(axis(dim), keepdims=keepdim), "sparse"),
+    "amin": (flow.amin, lambda x, dim, keepdim: x.min(axis(dim), keepdims=keepdim), "sparse"),
+    "var": (lambda x, dim, keepdim: flow.var(x, dim, keepdim=keepdim), numpy_var, "dense"),
+    "std": (
+        lambda x, dim, keepdim: flow.std(x, dim, correction=0, keepdim=keepdim),
+        lambda x, dim, keepdim: np.sqrt(numpy_var(x, dim, keepdim, 0)),
+        "dense",
+    ),
+    "logsumexp": (flow.logsumexp, numpy_logsumexp, "dense"),
+}
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", DIMS, ids=str)
+@pytest.mark.parametrize("name", OVER_DIMS)
+def test_over_dims(name, dim, keepdim):
+    function, reference, gradient = OVER_DIMS[name]
+    few = dim not in (None, -1, (0, 2))  # every rule for some dims, values and gradients for all
+    check_op(
+        lambda x: function(x, dim, keepdim),
+        [SIGNED],
+        lambda x: reference(x, dim, keepdim),
+        gradient=gradient,
+        dtypes=("float32",) if few else HALVES,
+        second=not few,
+        layouts=("strided",)
+        if few
+        else ("fortran", "strided", "reversed", "expanded")
+        if gradient == "dense"
+        else ("fortran",),
+    )
+
+
+@pytest.mark.parametrize("name", ["var", "std", "logsumexp", "amax"])
+def test_third_order(name):
+    function, reference, gradient = OVER_DIMS[name]
+    third = gradient == "dense" and name != "var"  # the third derivative of a square is zero
+    check_op(lambda x: function(x, 1, False), [A], lambda x: reference(x, 1, False), gradient=gradient, third=third)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [None, 0, -1])
+def test_single_dim_reductions(dim, keepdim):
+    check_op(
+        lambda x: x.prod(dim, keepdim),
+        [SIGNED[:, 0]],
+        lambda x: x.prod(dim, keepdims=keepdim),
+        third=True,
+        dtypes=HALVES,
+    )
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [None, 0, -1])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_argmax(name, dim, keepdim):
+    ours, theirs = getattr(flow, name), getattr(np, name)
+    check_op(
+        lambda x: ours(x, dim, keepdim),
+        [SIGNED],
+        lambda x: theirs(x, dim, keepdims=keepdim),
+        grad=False,
+        result="int64",
+        dtypes=("float32", "bfloat16"),
+    )
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_max_and_min(name, dim, keepdim):
+    ours, pick, best = getattr(flow, name), getattr(np, name), getattr(np, "arg" + name)
+    check_op(
+        lambda x: ours(x, dim, keepdim),
+        [SIGNED],
+        lambda x: (pick(x, dim, keepdims=keepdim), best(x, dim, keepdims=keepdim)),
+        gradient="sparse",
+        layouts=("fortran",),
+    )
+    check_op(lambda x: ours(x), [SIGNED], lambda x: pick(x), gradient="sparse", layouts=())
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", DIMS, ids=str)
+@pytest.mark.parametrize("name", ["any", "all"])
+def test_truth(name, dim, keepdim):
+    x = RNG.integers(0, 2, (2, 3, 2)).astype(np.float64)
+    ours, theirs = getattr(flow, name), getattr(np, name)
+    check_op(lambda x: ours(x, dim, keepdim), [x], lambda x: theirs(x, axis(dim), keepdims=keepdim), grad=False,
+             dtypes=("float32", "bool", "int64", "bfloat16"))  # fmt: skip
+
+
+P = ("fro", None, 1, 2, 3, 1.5, 2.5, -1, inf, -inf, 0)
+
+
+@pytest.mark.parametrize("dim", [None, 1, (0, 2)])
+@pytest.mark.parametrize("p", P, ids=str)
+def test_norm(p, dim):
+    q = 2 if p in ("fro", None) else p
+
+    def reference(x):
+        moved = (
+            x.reshape(-1, 1)
+            if dim is None
+            else np.moveaxis(x, dim, range(np.size(dim))).reshape(-1, *_kept(x.shape, dim))
+        )
+        y = np.linalg.norm(moved.reshape(len(moved), -1), q, 0).reshape(moved.shape[1:])
+        return y.reshape(()) if dim is None else y
+
+    smooth = p not in (0, 1, inf, -inf)
+    check_op(lambda x: flow.norm(x, p, dim), [SIGNED], reference, second=smooth,
+             gradient="zero" if p == 0 else "dense" if smooth or p == 1 else "sparse", grad=p != 0)  # fmt: skip
+    assert flow.norm(Tensor._wrap(A), p, dim, keepdim=True).shape == A.sum(dim, keepdims=True).shape or dim is None
+
+
+def _kept(shape, dim):
+    return [n for d, n in enumerate(shape) if d not in np.atleast_1d(dim)]
+
+
+def test_norm_and_std_have_gradient_zero_where_they_are_zero():
+    for function in (flow.norm, flow.std, lambda x: flow.norm(x, 3.0)):
+        x = flow.zeros(3).requires_grad_()
+        function(x).backward()
+        assert x.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_products_with_zeros_have_exact_gradients():
+    for zeros in ([1], [1, 3], [0, 1, 2, 3, 4]):
+        x = A[0, 0].copy()
+        x[zeros] = 0.0
+        check_op(lambda x: x.prod(), [x], np.prod, grad=len(zeros) == 1, gradient="sparse", layouts=())
+        check_op(lambda x: (x * 1.0 + flow.tensor(A[1]).prod(0)).prod(1).sum(), [A[2] - 1.0], grad=True)
+    t = flow.tensor([0.0, 0.0, 3.0], dtype=flow.float64, requires_grad=True)
+    (first,) = flow.autograd.grad(t.prod(), t, create_graph=True)
+    assert first.tolist() == [0.0, 0.0, 0.0]
+    (second,) = flow.autograd.grad(first[0], t, create_graph=True)
+    assert second.tolist() == [0.0, 3.0, 0.0]
+    (third,) = flow.autograd.grad(second[1], t)
+    assert third.tolist() == [0.0, 0.0, 1.0]
+
+
+def test_equal_extrema_share_the_gradient_and_max_over_a_dim_gives_it_to_the_first():
+    x = flow.tensor([[3.0, 3.0, 1.0], [0.0, 2.0, 2.0]], requires_grad=True)
+    for function, expected in (
+        (lambda x: x.amax(1), [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]),
+        (lambda x: x.max(), [[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]),
+        (lambda x: x.max(1).values, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]),
+        (lambda x: x.min(0)[0], [[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]]),
+    ):
+        x.grad = None
+        function(x).sum().backward()
+        assert x.grad.tolist() == expected
+
+
+def test_max_of_two_tensors():
+    a, b = flow.tensor([1, 5]), flow.tensor([3, 2])
+    assert flow.max(a, b).tolist() == [3, 5] and flow.min(a, b).tolist() == [1, 2]
+
+
+def test_integers_and_bool_are_added_in_int64():
+    for kind in (flow.uint8, flow.int8, flow.int32, flow.int64, flow.bool_):
+        x = flow.ones(300, dtype=kind)
+        assert x.sum().dtype is flow.int64 and x.sum().item() == 300
+        assert x.prod(0).dtype is flow.int64 and x.prod().item() == 1
+    assert flow.ones(3, dtype=flow.int8).sum(dtype=flow.float64).dtype is flow.float64
+    assert flow.full((3,), 2, dtype=flow.int8).prod(dtype=flow.float32).item() == 8.0
+    assert flow.tensor([1, 2]).mean(dtype=flow.float32).item() == 1.5
+    assert flow.tensor([3, 1]).amax().dtype is flow.int64
+
+
+def test_nan_wins():
+    x = flow.tensor([[1.0, nan, 3.0], [1.0, 2.0, 3.0]])
+    for function in (flow.sum, flow.amax, flow.amin, flow.mean):
+        assert_same(np.isnan(function(x, 1)._array), np.array([True, False]))
+    for function in (flow.max, flow.min):
+        values, indices = function(x, 1)
+        assert np.isnan(values.tolist()[0]) and indices.tolist()[0] == 1
+    assert x.argmax().item() == 1 and np.isnan(x.max().item())
+
+
+def test_nothing_to_reduce():
+    x = flow.zeros(0, 3)
+    assert x.sum().item() == 0.0 and x.sum(0).tolist() == [0.0, 0.0, 0.0] and x.prod().item() == 1.0
+    assert np.isnan(x.mean().item()) and np.isnan(x.mean(0)._array).all() and x.mean(1).shape == (0,)
+    assert np.isnan(x.var().item()) and np.isnan(flow.ones(1).std().item())
+    assert x.logsumexp(0).tolist() == [-inf] * 3 and x.norm().item() == 0.0
+    assert x.any().item() is False and x.all().item() is True
+    assert x.amax(1).shape == (0,) and x.max(1).indices.shape == (0,)
+    for reduce in (flow.sum, flow.prod):
+        y = Tensor._wrap(np.zeros((0, 3))).requires_grad_()
+        reduce(y, 0).sum().backward()
+        assert y.grad.shape == (0, 3)
+
+
+def test_zero_dim_tensors():
+    x = flow.tensor(3.0)
+    for dim in (None, 0, -1):
+        for function in (flow.sum, flow.mean, flow.prod, flow.amax, flow.amin, flow.norm if dim is None else flow.sum):
+            check_op(lambda x, f=function, d=dim: f(x, d), [np.array(1.5)], lambda x: x, second=False, layouts=())
+        assert x.argmax(dim).item() == 0 and x.any(dim).item() is True
+    assert [y.tolist() for y in x.max(0)] == [3.0, 0]
+    with pytest.raises(DimError, match="sum: got dim=1 for a tensor of 0 dims"):
+        x.sum(1)
+
+
+def test_logsumexp_of_large_and_infinite_values():
+    x = flow.tensor([[1000.0, 1000.0], [-inf, -inf], [inf, 0.0], [-1000.0, -inf]])
+    assert_close(x.logsumexp(1), np.array([1000.0 + np.log(2.0), -inf, inf, -1000.0], np.float32))
+
+
+def test_var_arguments():
+    x = Tensor._wrap(A)
+    for ours, expected in (
+        (x.var(False), A.var()),
+        (x.var(0, False), A.var(0)),
+        (x.var(1, correction=2), A.var(1, ddof=2)),
+        (flow.std(x, unbiased=False), A.std()),
+        (x.std([0, 1], keepdim=True), A.std((0, 1), ddof=1, keepdims=True)),
+        (flow.var_mean(x, 0, correction=0)[0], A.var(0)),
+        (flow.var_mean(x, 0, keepdim=True)[1], A.mean(0, keepdims=True)),
+    ):
+        assert_close(ours, np.asarray(expected))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim"),
+    [
+        ((1_000_003,), None),
+        ((250_000, 4), 0),
+        ((4, 250_000), 1),
+        ((2049, 500), (0, 1)),
+        ((64, 5, 31, 33), (0, 2, 3)),
+        ((3, 70_000, 5), 1),
+        ((3, 2, 1025, 5), (0, 2)),
+        ((1025, 7, 11), -1),
+    ],
+)
+def test_large_float32_sums_are_accurate(shape, dim):
+    x = np.random.default_rng(5).uniform(0.0, 1.0, shape).astype(np.float32)
+    want = x.astype(np.float64).sum(dim)
+    for layout in (x, np.asfortranarray(x), np.stack([x, x], -1)[..., 0]):
+        assert_close(Tensor._wrap(layout).sum(dim)._array.astype(np.float64), want, rtol=2e-6)
+    assert_close(Tensor._wrap(x).mean(dim, keepdim=True)._array.astype(np.float64), want.reshape(
+        x.mean(dim, keepdims=True).shape) * want.size / x.size, rtol=2e-6)  # fmt: skip
+
+
+def test_large_sums_of_one_repeated_value():
+    x = flow.full((1,), 0.1).expand(1_000_000, 3)
+    assert_close(x.sum(0)._array.astype(np.float64), np.full(3, 1e6 * np.float64(np.float32(0.1))), rtol=2e-6)
+
+
+X = flow.zeros(2, 3)
+ERRORS = [
+    (lambda: X.sum(2), DimError, "sum: got dim=2 for a tensor of 2 dims; expected a dim from -2 to 1"),
+    (lambda: X.sum((0, 0)), DimError, "sum: .* comes twice"),
+    (lambda: X.sum((0, -2)), DimError, "sum: .* comes twice"),
+    (lambda: X.sum(1.5), DTypeError, "sum: got dim=1.5; expected an integer dim"),
+    (lambda: X.mean(-3), DimError, "mean: got dim=-3"),
+    (lambda: X.mean((0, 2)), DimError, "mean: got dim=2"),
+    (lambda: flow.ones(2, dtype=flow.int64).mean(), DTypeError, "mean: got int64; expected a floating dtype"),
+    (lambda: flow.ones(2, dtype=flow.bool_).mean(0), DTypeError, "mean: got bool"),
+    (lambda: X.prod(2), DimError, "prod: got dim=2"),
+    (lambda: X.prod((0, 1)), DTypeError, r"prod: got dim=\(0, 1\); expected an integer dim"),
+    (lambda: flow.zeros(0, 3).amax(), ShapeError, "amax: .* no elements to reduce"),
+    (lambda: flow.zeros(0, 3).amin(0), ShapeError, r"amin: got shape \(0, 3\) and dim=0"),
+    (lambda: flow.zeros(0, 3).max(0), ShapeError, "max: .* no elements"),
+    (lambda: flow.zeros(0).min(), ShapeError, "amin: .* no elements"),
+    (lambda: flow.zeros(0).argmax(), ShapeError, "argmax: .* no elements"),
+    (lambda: X.amax(2), DimError, "amax: got dim=2"),
+    (lambda: X.max(2), DimError, "max: got dim=2"),
+    (lambda: X.max((0, 1)), DTypeError, "max: got dim="),
+    (lambda: X.argmin(2), DimError, "argmin: got dim=2"),
+    (lambda: X.any(2), DimError, "any: got dim=2"),
+    (lambda: X.all((1, 1)), DimError, "all: .* comes twice"),
+    (lambda: X.var(2), DimError, "var: got dim=2"),
+    (lambda: flow.tensor([1]).std(), DTypeError, "std: got int64"),
+    (lambda: X.var(0, True, correction=1), DTypeError, "unbiased=True and correction=1; expected one"),
+    (lambda: X.logsumexp(2), DimError, "logsumexp: got dim=2"),
+    (lambda: flow.tensor([1]).logsumexp(0), DTypeError, "logsumexp: got int64"),
+    (lambda: X.norm(2, 2), DimError, "norm: got dim=2"),
+    (lambda: flow.tensor([1]).norm(), DTypeError, "norm: got int64"),
+    (lambda: X.norm("nuc"), DTypeError, "norm: got p='nuc'"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), ERRORS)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,174 @@
+"""`python -m miniflow`: what it prints, draws and saves, and how it refuses and stops."""
+
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import miniflow as flow
+
+program = importlib.import_module("miniflow.__main__")
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*arguments, cwd, timeout=120):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "miniflow", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout)
+
+
+def png_size(path):
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def test_default_run_reaches_96_percent_in_a_minute(tmp_path):
+    start = time.perf_counter()
+    result = run(cwd=tmp_path)
+    seconds = time.perf_counter() - start
+    assert result.returncode == 0, result.stderr
+    accuracy = float(re.search(r"test accuracy ([\d.]+) % on 1,000 digits", result.stdout)[1])
+    assert accuracy >= 96
+    assert seconds < 60
+    picture = Path(re.search(r"^picture: (.*)$", result.stdout, re.MULTILINE)[1])
+    assert picture == tmp_path / "miniflow_lenet.png" and png_size(picture) == (1300, 598)
+    assert "LeNet with 1,663,370 parameters, 4,000 digits" in result.stdout
+    for epoch in range(1, 6):
+        assert re.search(rf"epoch {epoch}/5: 100%.*63/63.*loss [\d.]+, accuracy [\d.]+%; test loss", result.stderr)
+    assert "Error" not in result.stderr and "Warning" not in result.stderr
+
+
+def test_equal_seeds_give_equal_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def losses(seed):
+        history = program.History()
+        program.train(program.parse(["--model", "mlp", "--epochs", "2", "--seed", str(seed)]), history)
+        return history.train, history.test, history.predicted
+
+    first, second, other = losses(3), losses(3), losses(4)
+    assert first[0] == second[0] and first[1] == second[1]
+    np.testing.assert_array_equal(first[2], second[2])
+    assert len(first[0]) == 126 and len(first[1]) == 2 and first[0][-1] < 0.7 < first[0][0]
+    assert first[0][0] != other[0][0]
+
+
+def test_saved_weights_give_the_reported_accuracy(tmp_path):
+    path = tmp_path / "mlp.safetensors"
+    result = run("--model", "mlp", "--epochs", 1, "--batch-size", 100, "--lr", 0.01, "--save", path, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert f"weights: {path}" in result.stdout and "1/1: 100%" in result.stderr and "40/40" in result.stderr
+    model = flow.vision.models.MLP()
+    model.load_state_dict(flow.load(path))
+    images, labels = flow.data.mnist("test").tensors
+    with flow.no_grad():
+        accuracy = (model(images).argmax(dim=1) == labels).float().mean().item()
+    assert f"test accuracy {100 * accuracy:.1f} %" in result.stdout
+    assert accuracy > 0.85
+
+
+def test_help_lists_every_option(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        program.main(["--help"])
+    text = capsys.readouterr().out
+    assert stopped.value.code == 0
+    for option in "--epochs --batch-size --lr --device --seed --model --save --help".split():
+        assert option in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "0"], "argument --epochs: got '0'; expected a whole number of at least 1"),
+        (["--epochs", "2.5"], "argument --epochs: got '2.5'; expected a whole number"),
+        (["--batch-size", "x"], "argument --batch-size: got 'x'; expected a whole number of at least 1"),
+        (["--lr", "-1"], "argument --lr: got '-1'; expected a finite number above 0"),
+        (["--lr", "nan"], "argument --lr: got 'nan'; expected a finite number above 0"),
+        (["--lr", "inf"], "argument --lr: got 'inf'"),
+        (["--seed", "-1"], "argument --seed: got '-1'; expected a whole number from 0"),
+        (["--device", "tpu"], "argument --device: device 'tpu'"),
+        (["--device", "cpu:7"], "argument --device: device 'cpu:7' does not exist"),
+        (["--model", "vgg"], "argument --model: invalid choice: 'vgg'"),
+        (["--save", "/nowhere/model"], "argument --save: cannot write '/nowhere/model': there is no folder /nowhere"),
+        (["--save", "."], "argument --save: cannot write '.': it is a folder"),
+        (["--save", ""], "argument --save: cannot write ''"),
+        (["--save"], "argument --save: expected one argument"),
+        (["--epoch", "1"], "unrecognized arguments: --epoch"),
+        (["extra"], "unrecognized arguments: extra"),
+    ],
+)
+def test_a_bad_option_is_one_line_and_code_2(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        program.main(arguments)
+    captured = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert not captured.out and captured.err.count("\n") == 1
+    assert captured.err.startswith("python -m miniflow: error: ") and message in captured.err
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path, monkeypatch, capsys):
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(SystemExit) as stopped:
+        program.main(["--save", "model"])
+    assert stopped.value.code == 2
+    assert "cannot be written to (Permission denied)" in capsys.readouterr().err
+
+
+def test_a_diverging_run_says_so(tmp_path):
+    result = run("--model", "mlp", "--lr", "1e30", cwd=tmp_path)
+    assert result.returncode == 1
+    assert re.search(
+        r"error: the loss became (nan|inf) in step \d+: try a smaller --lr; nothing was saved\n$", result.stderr
+    )
+    assert "Traceback" not in result.stderr and "Warning" not in result.stderr
+
+
+def interrupted(arguments, when, cwd):
+    """Start the program, send it Ctrl-C once `when` is in its output, and return its exit code and its output."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "miniflow", *map(str, arguments)]
+    process = subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0)
+    try:
+        output = b""
+        while not re.search(when, output):
+            chunk = process.stdout.read(64)
+            assert chunk, output.decode()
+            output += chunk
+        process.send_signal(signal.SIGINT)
+        output += process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
+        process.wait()
+    return process.returncode, output.decode()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C cannot be sent to one process here")
+def test_interrupt_says_what_was_saved(tmp_path):
+    path = tmp_path / "mlp.safetensors"
+    code, output = interrupted(["--model", "mlp", "--epochs", 2000, "--save", path], rb"epoch 3/2000", tmp_path)
+    assert code == 130
+    assert "Traceback" not in output
+    saved = re.search(r"interrupted: (.*) holds the weights after epoch (\d+)\n$", output)
+    assert saved[1] == str(path) and int(saved[2]) >= 2
+    flow.vision.models.MLP().load_state_dict(flow.load(path))
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C cannot be sent to one process here")
+def test_interrupt_before_anything_was_saved(tmp_path):
+    code, output = interrupted(["--model", "mlp", "--epochs", 2000], rb"epoch 1/2000", tmp_path)
+    assert code == 130
+    assert "Traceback" not in output and output.endswith("interrupted: nothing was saved\n")
+    assert not list(tmp_path.iterdir())

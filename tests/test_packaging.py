@@ -1,0 +1,131 @@
+"""What is installed: every package is listed, and a wheel works from an empty folder with its data."""
+
+import configparser
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def setup():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+def lines(text):
+    return text.split("\n")[1:]
+
+
+def test_every_package_is_listed(setup):
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "miniflow").rglob("__init__.py")}
+    found |= {"miniflow." + ".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "kernels").rglob("__init__.py")}
+    assert sorted(lines(setup["options"]["packages"])) == sorted(found)
+
+
+def test_floors_not_pins(setup):
+    extras = setup["options.extras_require"]
+    assert set(extras) == {"test", "notebooks", "mpi", "cuda"}
+    for requirement in [r for key in extras for r in lines(extras[key])] + lines(setup["options"]["install_requires"]):
+        assert ">=" in requirement and "==" not in requirement and "<" not in requirement, requirement
+
+
+def test_kernels_are_a_package_of_miniflow():
+    code = "import miniflow.kernels, pathlib; print(pathlib.Path(miniflow.kernels.__file__).parent)"
+    result = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=120)
+    if "No module named 'miniflow'" in result.stderr:
+        pytest.skip("miniflow is not installed in this environment: pip install -e .")
+    assert result.returncode == 0, result.stderr
+    assert Path(result.stdout.strip()) == ROOT / "kernels"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that `pip wheel .` builds, from a copy of the sources so that no build folder is left behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    files = ["setup.cfg", "pyproject.toml", "README.md", "LICENSE", "miniflow", "kernels"]
+    for name in files:
+        copy(ROOT / name, source / name)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", str(folder), str(source)]
+    if has_setuptools():
+        command.insert(4, "--no-build-isolation")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if result.returncode and "No matching distribution found for setuptools" in result.stderr:
+        pytest.skip("pip cannot fetch setuptools, which builds the wheel, and it is not installed here")
+    assert result.returncode == 0, result.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def copy(source, target):
+    if source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+        return
+    for path in source.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            copy(path, target / path.relative_to(source))
+
+
+def has_setuptools():
+    from importlib import metadata
+
+    try:
+        return int(metadata.version("setuptools").split(".")[0]) >= 69
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def test_wheel_holds_every_source_and_the_data(wheel):
+    assert wheel.name == "miniflow_edu-0.1.0-py3-none-any.whl"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "miniflow").rglob("*.py")}
+    sources |= {"miniflow/" + str(path.relative_to(ROOT)) for path in (ROOT / "kernels").rglob("*.py")}
+    sources |= {"miniflow/data/mnist_5k.npz", "miniflow/data/MNIST_NOTICE.md"}
+    assert sources <= names, sorted(sources - names)
+    outside = {name for name in names if not name.startswith(("miniflow/", "miniflow_edu-0.1.0.dist-info/"))}
+    assert not outside
+    assert any(name.endswith("LICENSE") for name in names)
+
+
+def test_metadata(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    text = archive.read(name).decode()
+    assert "\nName: miniflow-edu\n" in text and "\nVersion: 0.1.0\n" in text and "Apache-2.0" in text
+    assert "\nRequires-Python: >=3.10\n" in text and "# miniflow" in text
+
+
+def test_wheel_works_in_an_empty_folder(wheel, tmp_path):
+    """In a fresh environment that sees this one's libraries, but not this checkout."""
+    environment = tmp_path / "venv"
+    venv.create(environment, with_pip=False, system_site_packages=False)
+    (site,) = (environment / "lib").glob("python*/site-packages") if os.name == "posix" else ()
+    zipfile.ZipFile(wheel).extractall(site)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code = f"""
+import sys
+sys.path += {[path for path in sys.path if path.endswith("site-packages")]!r}
+import miniflow as flow, miniflow.kernels
+assert flow.__file__.startswith({str(site)!r}) and miniflow.kernels.__file__.startswith({str(site)!r})
+images, labels = flow.data.mnist("test").tensors
+model = flow.nn.Linear(784, 10)
+loss = flow.nn.functional.cross_entropy(model(images.reshape(-1, 784)), labels)
+loss.backward()
+print(images.shape, model.weight.grad.shape)
+"""
+    python = environment / "bin" / "python"
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    result = subprocess.run([python, "-c", code], cwd=empty, env=env, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "miniflow.Size([1000, 1, 28, 28]) miniflow.Size([10, 784])"
+    assert not list(empty.iterdir())

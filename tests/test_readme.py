@@ -1,0 +1,96 @@
+"""README.md keeps its promises: its two commands are the ones that are checked, and its examples run."""
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_every_python_example_prints_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    text = "\n".join(blocks("python"))
+    example = doctest.DocTestParser().get_doctest(text, {}, "README.md", "README.md", 0)
+    assert len(example.examples) > 15
+    report = []
+    failures = doctest.DocTestRunner().run(example, out=report.append).failed
+    assert not failures, "".join(report)
+    assert (tmp_path / "tape.png").stat().st_size > 5000
+
+
+def test_every_file_it_names_exists():
+    named = set(re.findall(r"\]\(([^)#:]+)\)", README)) | set(
+        re.findall(r"`((?:miniflow|kernels|tests)/[\w/.]*)`", README)
+    )
+    assert len(named) > 10
+    missing = sorted(path for path in named if not (ROOT / path).exists())
+    assert not missing, f"README.md names {missing}"
+
+
+def run_extractor(folder):
+    script = folder / ".ci" / "readme_commands"
+    return subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+
+
+def copy_with(readme, folder):
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "readme_commands", folder / ".ci")
+    (folder / "README.md").write_text(readme, encoding="utf-8")
+    return run_extractor(folder)
+
+
+def test_the_two_commands():
+    result = run_extractor(ROOT)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "pip install -e . && python -m miniflow",
+        'pip install -e ".[test]" && pytest',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("&& pytest\n", "&& pytest || true\n"),
+        ("&& pytest\n", "&& pytest\npip list\n"),
+        ('```bash\npip install -e ".[test]" && pytest\n```\n', ""),
+        ("pip install -e . &&", "pip install -e .;"),
+    ],
+)
+def test_other_commands_are_refused(tmp_path, old, new):
+    assert old in README
+    result = copy_with(README.replace(old, new), tmp_path)
+    assert result.returncode == 1
+    assert "README.md: got the commands" in result.stderr and "expected" in result.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the check script is for bash")
+def test_check_script_stops_when_a_command_fails(tmp_path):
+    """Run with a `pip` that fails, so that the first command of README.md fails: everything must stop there."""
+    (tmp_path / ".ci").mkdir()
+    for name in ("run", "readme_commands"):
+        shutil.copy(ROOT / ".ci" / name, tmp_path / ".ci")
+    readme = "```bash\npip install -e . && python -m miniflow\npip install -e . && pytest\n```\n"
+    (tmp_path / "README.md").write_text(readme)
+    python = tmp_path / "python"  # makes an "environment" whose pip fails
+    python.write_text(
+        '#!/bin/sh\nmkdir -p "$3/bin"\nprintf "#!/bin/sh\\necho pip was called; exit 7\\n" >"$3/bin/pip"\n'
+        f'chmod +x "$3/bin/pip"\nln -s {sys.executable} "$3/bin/python"\n'
+    )
+    python.chmod(0o755)
+    env = {**os.environ, "PYTHON": str(python)}
+    result = subprocess.run(["bash", tmp_path / ".ci" / "run"], env=env, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 7, result.stdout + result.stderr
+    assert result.stdout.count("pip was called") == 1 and "all of it passed" not in result.stdout

@@ -1,0 +1,386 @@
+"""flow.save and flow.load: what goes in comes out, and every broken file is refused with the reason."""
+
+import json
+import math
+import os
+import pickle
+import struct
+import zipfile
+from collections import OrderedDict, namedtuple
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import miniflow as flow
+from miniflow.errors import CheckpointError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "checkpoint.safetensors"
+
+
+def round_trip(obj, path):
+    flow.save(obj, path)
+    return flow.load(path)
+
+
+def assert_same(got, wanted):
+    """Equality of values and of types, in containers, tensors and numbers."""
+    assert type(got) is type(wanted)
+    if isinstance(wanted, flow.Tensor):
+        assert got.dtype is wanted.dtype and got.shape == wanted.shape and got.requires_grad == wanted.requires_grad
+        assert got.detach().numpy().tobytes() == wanted.detach().numpy().tobytes()
+    elif isinstance(wanted, np.ndarray):
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape and got.tobytes() == wanted.tobytes()
+    elif isinstance(wanted, dict):
+        assert list(got) == list(wanted) and [type(key) for key in got] == [type(key) for key in wanted]
+        for key in wanted:
+            assert_same(got[key], wanted[key])
+    elif isinstance(wanted, list | tuple):
+        assert len(got) == len(wanted)
+        for a, b in zip(got, wanted, strict=True):
+            assert_same(a, b)
+    else:
+        assert got == wanted or (got != got and wanted != wanted)
+
+
+NESTED = [
+    None,
+    True,
+    7,
+    -(2**70),
+    0.1,
+    -0.0,
+    math.nan,
+    math.inf,
+    -math.inf,
+    "",
+    'quotes " and \\ and ünïcödé \U0001f600',
+    [],
+    {},
+    (),
+    [1, [2.5, (None, "x")], {"a": ()}],
+    {"state": {0: {"step": 3, "lr": 1e-300}, 1: {}}, "groups": [{"betas": (0.9, 0.999), "params": [0, 1]}]},
+    OrderedDict([("z", 1), ("a", OrderedDict())]),
+    {1: "int", "1": "str", 1.5: "float", None: "none", (1, "x", (2,)): "tuple"},
+    {False: "bool", 2: "int"},
+    {"dict": 1, "tensor": "not a tensor", "float": "nan"},
+    {"__metadata__": [1], "miniflow.structure": 2},
+]
+
+
+@pytest.mark.parametrize("obj", NESTED, ids=lambda obj: repr(obj)[:40])
+def test_structure(path, obj):
+    assert_same(round_trip(obj, path), obj)
+    assert math.copysign(1, round_trip(-0.0, path)) == -1
+
+
+KINDS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8, np.bool_]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: np.dtype(kind).name)
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 4), (2, 1, 3)])
+def test_tensors_and_arrays_of_every_dtype(path, kind, shape):
+    rng = np.random.default_rng(0)
+    array = rng.integers(0, 60, (*shape, 1)).astype(kind)[..., 0]
+    obj = {"tensor": flow.from_numpy(array), "array": array, "list": [flow.from_numpy(array.copy())]}
+    assert_same(round_trip(obj, path), obj)
+
+
+def test_values_that_comparisons_miss(path):
+    array = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
+    array[0] = np.frombuffer(b"\x01\x02\xc0\x7f", np.float32)[0]  # a NaN with a payload
+    assert_same(round_trip(flow.from_numpy(array), path), flow.from_numpy(array))
+
+
+def test_memory_that_is_not_contiguous(path):
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    views = {"t": base.T, "step": base[::2, ::-3], "broadcast": np.broadcast_to(base[0], (3, 6)), "column": base[:, 2]}
+    loaded = round_trip({name: flow.from_numpy(view) for name, view in views.items()}, path)
+    for name, view in views.items():
+        np.testing.assert_array_equal(loaded[name].numpy(), view)
+        assert loaded[name].is_contiguous()
+
+
+def test_sizes_and_numpy_scalars(path):
+    assert_same(round_trip([flow.Size((2, 3))], path), [flow.Size((2, 3))])
+    assert_same(
+        round_trip({np.int64(3): [np.float32(0.5), np.float64(0.25), np.bool_(True)]}, path), {3: [0.5, 0.25, True]}
+    )
+
+
+def test_loaded_tensors_are_leaves_in_fresh_writable_memory(path):
+    weight = flow.tensor([1.0, 2.0], requires_grad=True)
+    loaded = round_trip([weight, weight.detach()], path)
+    assert loaded[0].requires_grad and loaded[0].is_leaf and not loaded[1].requires_grad
+    loaded[0].detach().numpy()[0] = 9
+    assert weight.tolist() == [1.0, 2.0] and loaded[1].tolist() == [1.0, 2.0]
+    assert flow.load(path)[0].tolist() == [1.0, 2.0]
+
+
+def test_shared_tensors_are_stored_once_and_shared_again(path):
+    array = np.arange(1000, dtype=np.float32)
+    tensor = flow.from_numpy(array)
+    obj = {
+        "a": tensor,
+        "b": tensor,
+        "c": tensor.detach(),
+        "half": flow.from_numpy(array[:500]),
+        "other": flow.from_numpy(array.copy()),
+    }
+    loaded = round_trip(obj, path)
+    assert loaded["a"] is loaded["b"] and loaded["a"] is loaded["c"]
+    assert loaded["a"] is not loaded["other"] and loaded["half"].shape == (500,)
+    assert 4 * 2500 < path.stat().st_size < 4 * 2500 + 2000
+    empty = flow.from_numpy(np.zeros((0, 2), np.float32)), flow.from_numpy(np.zeros((0, 2), np.float32))
+    assert len(round_trip(list(empty), path)) == 2
+
+
+def test_names_in_the_file_are_the_paths(path):
+    one = flow.from_numpy(np.ones(2, np.float32))
+    objs = [flow.from_numpy(np.full(2, i, np.float32)) for i in range(6)]
+    obj = {
+        "model": {"fc.weight": objs[0]},
+        "model.fc.weight": objs[1],
+        1: objs[2],
+        "1": objs[3],
+        "__metadata__": objs[4],
+    }
+    assert_same(round_trip(obj, path), obj)
+    names = set(safetensors.numpy.load_file(path))
+    assert names == {"model.fc.weight", "model.fc.weight#2", "1", "1#2", "__metadata__#2"}
+    flow.save(one, path)
+    assert list(safetensors.numpy.load_file(path)) == ["tensor"]
+    assert_same(round_trip({"\ud800": one}, path), {"\ud800": one})  # a name that UTF-8 cannot hold
+
+
+def test_reads_plain_safetensors(path):
+    arrays = {"w": np.arange(6, dtype=np.float64).reshape(2, 3), "b": np.array([True, False])}
+    for metadata in (None, {"format": "pt"}):
+        safetensors.numpy.save_file(arrays, path, metadata=metadata)
+        loaded = flow.load(path)
+        assert type(loaded) is dict and set(loaded) == set(arrays)
+        for name in arrays:
+            assert_same(loaded[name], flow.from_numpy(arrays[name]))
+
+
+def test_map_location(path):
+    flow.save({"w": flow.from_numpy(np.ones(3, np.float32))}, path)
+    assert flow.load(path, map_location="cpu")["w"].device == flow.device("cpu")
+
+
+class Other:
+    pass
+
+
+Pair = namedtuple("Pair", "x y")
+
+
+@pytest.mark.parametrize(
+    ("obj", "words"),
+    [
+        (Other(), "cannot save obj, a .*Other; expected tensors"),
+        ({"a": [1, {"b": Other()}]}, r"cannot save obj\['a'\]\[1\]\['b'\], a "),
+        ([{1, 2}], r"cannot save obj\[0\], a builtins.set"),
+        (b"bytes", "a builtins.bytes"),
+        (1j, "a builtins.complex"),
+        ([Pair(1, 2)], r"obj\[0\], a .*Pair: convert it to a plain dict, list or tuple"),
+        ({"x": np.array(["a"])}, r"obj\['x'\], a numpy.ndarray of <U1: convert it with astype to one of .*float32"),
+        (np.zeros(2, np.complex64), "of complex64: convert"),
+        ({(1, (2, b"x")): 1}, "has the key b'x' of type bytes; expected str, int"),
+        ({"k": {Other: 1}}, r"obj\['k'\] has the key <class"),
+    ],
+    ids=repr,
+)
+def test_objects_that_cannot_be_saved(tmp_path, path, obj, words):
+    flow.save({"old": 1}, path)
+    with pytest.raises(CheckpointError, match=words):
+        flow.save(obj, path)
+    assert flow.load(path) == {"old": 1} and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_module_is_not_saved_but_its_state_is(path):
+    module = flow.nn.Linear(3, 2)
+    with pytest.raises(
+        CheckpointError, match=r"cannot save obj\['net'\], a .*Linear: save its state, flow.save\(x.state_dict"
+    ):
+        flow.save({"net": module}, path)
+    assert not path.exists()
+
+
+def test_an_object_that_contains_itself(path):
+    obj = {"a": []}
+    obj["a"].append(obj)
+    with pytest.raises(CheckpointError, match=r"obj\['a'\]\[0\] contains itself"):
+        flow.save(obj, path)
+    shared = [1]
+    assert round_trip([shared, shared], path) == [[1], [1]]
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(CheckpointError, match="nested more than 200 deep"):
+        flow.save(deep, path)
+
+
+def test_module_and_optimizer_state(path):
+    flow.manual_seed(0)
+    model = flow.nn.Sequential(flow.nn.Linear(4, 3), flow.nn.BatchNorm1d(3), flow.nn.Linear(3, 2))
+    optimizer = flow.optim.Adam(model.parameters(), lr=0.01, betas=(0.8, 0.9))
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(flow.randn(5, 4)).sum().backward()
+        optimizer.step()
+    loaded = round_trip({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, path)
+    assert_same(loaded["model"], model.state_dict())
+    assert_same(loaded["optimizer"], optimizer.state_dict())
+    other = flow.nn.Sequential(flow.nn.Linear(4, 3), flow.nn.BatchNorm1d(3), flow.nn.Linear(3, 2))
+    other.load_state_dict(loaded["model"])
+    restored = flow.optim.Adam(other.parameters(), lr=1.0)
+    restored.load_state_dict(loaded["optimizer"])
+    x = flow.randn(5, 4)
+    for network, stepper in ((model, optimizer), (other, restored)):
+        stepper.zero_grad()
+        network(x).sum().backward()
+        stepper.step()
+    assert_same(other.state_dict(), model.state_dict())
+
+
+def test_tied_weights_of_a_module_are_stored_once(path):
+    first, second = flow.nn.Linear(50, 50, bias=False), flow.nn.Linear(50, 50, bias=False)
+    second.weight = first.weight
+    flow.save(flow.nn.Sequential(first, second).state_dict(), path)
+    assert path.stat().st_size < 1.5 * 4 * 2500
+
+
+# files
+
+
+def good_file(path) -> bytes:
+    flow.save({"w": flow.from_numpy(np.arange(100, dtype=np.float32)), "epoch": 1}, path)
+    return path.read_bytes()
+
+
+def header(text: bytes, data: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def with_structure(structure: str) -> bytes:
+    entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+    return header(json.dumps({"__metadata__": {"miniflow.structure": structure}, "w": entry}).encode(), bytes(4))
+
+
+HUGE = json.dumps({"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}).encode()
+OVERFLOW = json.dumps({"w": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 4]}}).encode()
+HOSTILE = {
+    "empty": (b"", "not an intact safetensors file"),
+    "text": (b"hello, I am a text file, not a checkpoint", "not an intact safetensors file"),
+    "header of 2^63 bytes": (struct.pack("<Q", 2**63) + b"{}", "not an intact safetensors file"),
+    "header longer than the file": (struct.pack("<Q", 1 << 26) + b"{}", "not an intact safetensors file"),
+    "header is a list": (header(b"[]"), "not an intact safetensors file"),
+    "header is no JSON": (header(b"{]"), "not an intact safetensors file"),
+    "data beyond the end": (header(HUGE, bytes(64)), "not an intact safetensors file"),
+    "sizes that overflow": (header(OVERFLOW, bytes(4)), "not an intact safetensors file"),
+    "trailing bytes": (header(b"{}", b"more"), "not an intact safetensors file"),
+    "npy": (b"\x93NUMPY\x01\0v\0{", "NumPy .npy file"),
+    "hdf5": (b"\x89HDF\r\n\x1a\n\0\0", "HDF5"),
+    "gzip": (b"\x1f\x8b\x08\0\0\0\0\0\0\xff", "gzip-compressed: unpack"),
+    "structure is no JSON": (with_structure("{"), "structure in .* is damaged .JSONDecodeError"),
+    "unknown tag": (with_structure('{"reduce": "os.system"}'), "is damaged .KeyError"),
+    "tag on a real tensor": (with_structure('{"object": "w"}'), "is damaged .ValueError: unknown tag 'object'"),
+    "two tags": (with_structure('{"dict": [], "tuple": []}'), "is damaged .ValueError"),
+    "tensor that is not there": (with_structure('{"tensor": "v"}'), "is damaged .KeyError: 'v'"),
+    "key that is a list": (with_structure('{"dict": [[[1], 2]]}'), "is damaged .TypeError"),
+    "pair of three": (with_structure('{"dict": [[1, 2, 3]]}'), "is damaged .ValueError"),
+    "no pairs": (with_structure('{"dict": 3}'), "is damaged .TypeError"),
+    "unknown float": (with_structure('{"float": "pi"}'), "is damaged .KeyError"),
+    "nested too deep": (with_structure("[" * 100_000 + "]" * 100_000), "is damaged .RecursionError"),
+    "unsupported dtype": (
+        header(b'{"w":{"dtype":"U64","shape":[1],"data_offsets":[0,8]}}', bytes(8)),
+        "tensor 'w' in .* has dtype uint64; expected one of .*float32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_and_foreign_files(path, name):
+    contents, words = HOSTILE[name]
+    path.write_bytes(contents)
+    with pytest.raises(CheckpointError, match=words) as caught:
+        flow.load(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.01, 0.3, 0.9, 0.999])
+def test_truncated_files(path, keep):
+    contents = good_file(path)
+    path.write_bytes(contents[: int(len(contents) * keep)])
+    with pytest.raises(CheckpointError, match="not an intact safetensors file.*cut short"):
+        flow.load(path)
+
+
+def test_pickles_and_zips_are_named_and_never_run(path):
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(path) + ".ran",)
+
+    for protocol in (2, 4, 5):
+        path.write_bytes(pickle.dumps({"x": Bomb()}, protocol=protocol))
+        with pytest.raises(CheckpointError, match="is a pickle, as torch.save.*safetensors.torch.save_file"):
+            flow.load(path)
+    assert not os.path.exists(str(path) + ".ran")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match="zip archive, as torch.save.*safetensors.torch.save_file"):
+        flow.load(path)
+
+
+@pytest.mark.parametrize("size", [0x80, 0x8B1F, 0x4B50])
+def test_a_header_whose_length_looks_like_another_format(path, size):
+    """The first bytes of a safetensors file are a length, which may be any number."""
+    text = b'{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}'
+    path.write_bytes(header(text + b" " * (size - len(text)), b"\x01\x02"))
+    assert flow.load(path)["w"].tolist() == [1, 2]
+
+
+def test_missing_file_directory_and_no_path(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot read .*nothing: No such file"):
+        flow.load(tmp_path / "nothing")
+    for action in (flow.load, lambda p: flow.save(1, p)):
+        with pytest.raises(CheckpointError, match="is a directory; expected"):
+            action(tmp_path)
+        with pytest.raises(CheckpointError, match="path of type int; expected a str or a pathlib.Path"):
+            action(3)
+    with pytest.raises(CheckpointError, match="cannot write .*missing"):
+        flow.save(1, tmp_path / "missing" / "file")
+
+
+def test_a_str_is_a_path(tmp_path):
+    flow.save([1], str(tmp_path / "x"))
+    assert flow.load(str(tmp_path / "x")) == [1]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, path, monkeypatch):
+    flow.save("old", path)
+
+    def half(arrays, filename, metadata):
+        filename.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", half)
+    with pytest.raises(CheckpointError, match="cannot write .*No space left"):
+        flow.save("new", path)
+    assert flow.load(path) == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_load_leaves_the_model_untouched(path):
+    model = flow.nn.Linear(3, 2)
+    before = {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
+    flow.save(model.state_dict(), path)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(CheckpointError):
+        model.load_state_dict(flow.load(path))
+    for name, tensor in model.state_dict().items():
+        np.testing.assert_array_equal(tensor.numpy(), before[name])

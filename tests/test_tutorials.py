@@ -1,0 +1,113 @@
+"""Every tutorial and every notebook runs, offline; and each notebook is what its tutorial makes."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMIT = 60  # seconds on two cores, for each
+OFFLINE = {
+    name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+}
+TUTORIALS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def build():
+    """`tutorials/build.py`."""
+    for name in ("jupytext", "nbclient", "ipykernel"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f'{name} is not installed: pip install -e ".[test]"')
+    spec = importlib.util.spec_from_file_location("tutorials_build", ROOT / "tutorials" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def cells(notebook):
+    return [(cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def named(path):
+    return path.stem
+
+
+def test_there_is_something_to_run():
+    assert TUTORIALS and [path.stem for path in TUTORIALS] == [path.stem for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=named)
+def test_tutorial_runs(tutorial, tmp_path):
+    env = {**os.environ, **OFFLINE, "MPLBACKEND": "agg"}
+    start = time.perf_counter()
+    result = subprocess.run(
+        [sys.executable, tutorial], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    assert time.perf_counter() - start < LIMIT
+    assert not result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=named)
+def test_notebook_is_what_the_tutorial_makes(tutorial, build):
+    import nbformat
+
+    notebook = nbformat.read(build.target(tutorial), as_version=4)
+    assert cells(notebook) == cells(build.convert(tutorial)), f"run: python tutorials/build.py {tutorial.stem}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_notebook_was_run_and_holds_its_pictures(path, build):
+    import nbformat
+
+    code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert str(ROOT) not in path.read_text(encoding="utf-8")  # no path of the machine it was run on
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_notebook_runs(path, build, tmp_path, monkeypatch):
+    import nbformat
+
+    for name, value in OFFLINE.items():
+        monkeypatch.setenv(name, value)
+    start = time.perf_counter()
+    before = nbformat.read(path, as_version=4)
+    after = build.execute(nbformat.from_dict(before), tmp_path)  # raises with the cell's traceback if one fails
+    assert time.perf_counter() - start < LIMIT
+    assert kinds(after) == kinds(nbformat.read(path, as_version=4))
+
+
+def kinds(notebook):
+    """What kind of output each cell has: texts and pictures."""
+    return [
+        sorted(kind for output in cell.get("outputs", []) for kind in output.get("data", {"text": 0}))
+        for cell in notebook.cells
+    ]
+
+
+def test_a_changed_tutorial_is_noticed(build, tmp_path):
+    changed = tmp_path / TUTORIALS[0].name
+    changed.write_text(TUTORIALS[0].read_text(encoding="utf-8").replace("epochs=4", "epochs=5"), encoding="utf-8")
+    assert cells(build.convert(changed)) != cells(build.convert(TUTORIALS[0]))
+
+
+def test_a_failing_cell_stops_the_build(build, tmp_path, monkeypatch):
+    import nbclient
+
+    (tmp_path / "tutorials").mkdir()
+    tutorial = tmp_path / "tutorials" / "01_broken.py"
+    tutorial.write_text("# %%\n1 / 0\n")
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
+        build.build(tutorial)
+    assert not (tmp_path / "notebooks").exists()

@@ -1,0 +1,81 @@
+"""Hold every dispatched op to what it declares: its shape rule, and which memory it touches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from compare import identical
+
+from miniflow.backends.registry import KERNELS
+from miniflow.dispatch import Op
+
+
+class _Watched(dict):
+    """Stands in for an op's kernel table: every call of the kernel is checked."""
+
+    def __init__(self, kernel: Callable):
+        super().__init__()
+        self.kernel = kernel
+
+    def get(self, kind: type, default: Any = None) -> Callable:
+        return self.kernel
+
+
+@contextmanager
+def watching_ops() -> Iterator[set[type[Op]]]:
+    """While the block runs, hold every dispatched op to its word; yields the set of op classes that ran.
+
+    An op's `infer` must announce the shapes and dtypes that come out, its kernel must not write into its inputs, and
+    its outputs must not share memory with them unless it is declared a view.
+    """
+    ran: set[type[Op]] = set()
+    tables = {}
+    for op in _op_classes(Op):
+        kernel = KERNELS["cpu"].get(op.__name__)
+        if kernel is not None:
+            tables[op] = op.kernels
+            op.kernels = _Watched(_watched_kernel(op, kernel, ran))
+    try:
+        yield ran
+    finally:
+        for op, table in tables.items():
+            op.kernels = table
+
+
+def _op_classes(base: type[Op]) -> Iterator[type[Op]]:
+    for op in base.__subclasses__():
+        yield op
+        yield from _op_classes(op)
+
+
+def _watched_kernel(op: type[Op], kernel: Callable, ran: set) -> Callable:
+    def watched(*arrays: Any, **attrs: Any) -> Any:
+        before = [x.copy() if isinstance(x, np.ndarray) else x for x in arrays]
+        results = kernel(*arrays, **attrs)
+        ran.add(op)
+        outputs = [np.asarray(y) for y in (results if isinstance(results, tuple | list) else (results,))]
+        _check_infer(op, op.infer(*before, **attrs), outputs)
+        for i, (x, old) in enumerate(zip(arrays, before, strict=True)):
+            if isinstance(x, np.ndarray):
+                assert identical(x, old).all(), f"{op.__name__}: its kernel wrote into its input {i}"
+                shared = any(y.size and np.may_share_memory(x, y) for y in outputs)
+                assert op.view or not shared, (
+                    f"{op.__name__}: an output shares the memory of input {i}; declare `view = True`"
+                )
+        return results
+
+    return watched
+
+
+def _check_infer(op: type[Op], announced: Any, outputs: list[np.ndarray]) -> None:
+    pairs = announced if isinstance(announced, list) else [announced]
+    assert len(pairs) == len(outputs) == len(op.outputs), (
+        f"{op.__name__}: {len(outputs)} outputs, infer has {len(pairs)}"
+    )
+    for (shape, kind), y in zip(pairs, outputs, strict=True):
+        assert tuple(shape) == y.shape and np.dtype(kind) == y.dtype, (
+            f"{op.__name__}: infer announces {tuple(shape)} {np.dtype(kind)}, the kernel returned {y.shape} {y.dtype}"
+        )
