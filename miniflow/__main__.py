@@ -20,6 +20,8 @@ from tqdm import tqdm
 
 import miniflow as flow
 from miniflow import nn
+from miniflow.optim import Adam, Optimizer
+from miniflow.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from miniflow.utils.data import DataLoader, TensorDataset
 from miniflow.vision import models
 
@@ -67,7 +69,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--model", choices=sorted(MODELS), default="lenet", help="the network")
     parser.add_argument("--epochs", type=count, default=5, metavar="N", help="passes over the training digits")
     parser.add_argument("--batch-size", type=count, default=64, metavar="N", help="digits in a step")
-    parser.add_argument("--lr", type=rate, default=1e-3, metavar="RATE", help="learning rate of Adam")
+    parser.add_argument(
+        "--lr", type=rate, default=1e-3, metavar="RATE", help="Adam's first learning rate; it falls to 0"
+    )
     parser.add_argument("--device", type=device, default="cpu", help="where to compute")
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="equal seeds give equal runs")
     parser.add_argument("--save", type=file, metavar="PATH", help="write the weights here after every epoch")
@@ -134,7 +138,7 @@ def unwritable(path: Path) -> str:
         return f"the folder {path.parent} cannot be written to ({error.strerror})"
 
 
-def train_epoch(model: nn.Module, optimizer: flow.optim.Optimizer, loader: DataLoader, bar: tqdm) -> list[float]:
+def train_epoch(model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler, loader: DataLoader, bar: tqdm) -> list:
     """One pass over the training digits; returns the loss of every step."""
     model.train()
     history, right, seen = [], 0, 0
@@ -144,6 +148,7 @@ def train_epoch(model: nn.Module, optimizer: flow.optim.Optimizer, loader: DataL
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        scheduler.step()
 
         history.append(loss.item())
         if not math.isfinite(history[-1]):
@@ -173,12 +178,13 @@ def train(options: argparse.Namespace, history: History) -> None:
     digits, held_out = flow.data.mnist("train"), flow.data.mnist("test")
     truth = held_out.tensors[1].numpy()
     model = MODELS[options.model]().to(options.device)
-    optimizer = flow.optim.Adam(model.parameters(), lr=options.lr)
+    optimizer = Adam(model.parameters(), lr=options.lr)
     loader = DataLoader(digits, batch_size=options.batch_size, shuffle=True)
+    scheduler = CosineAnnealingLR(optimizer, options.epochs * len(loader))
     introduce(options, model, len(digits))
     for epoch in range(1, options.epochs + 1):
         with tqdm(total=len(loader), desc=f"epoch {epoch}/{options.epochs}", unit="step", dynamic_ncols=True) as bar:
-            history.train += train_epoch(model, optimizer, loader, bar)
+            history.train += train_epoch(model, optimizer, scheduler, loader, bar)
             loss, history.predicted = evaluate(model, held_out)
             history.test.append(loss)
             accuracy = (history.predicted == truth).mean()

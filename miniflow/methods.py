@@ -231,6 +231,7 @@ def _attach() -> None:
 
 
 _attach()
+Tensor.__pos__ = lambda self: self
 Tensor.__neg__ = elementwise.neg
 Tensor.__abs__ = elementwise.abs
 Tensor.__invert__ = comparison.bitwise_not

@@ -58,10 +58,10 @@ def set_printoptions(
         ArgumentError: for an unknown profile or a negative number.
 
     >>> import miniflow as flow
-    >>> set_printoptions(precision=2)
+    >>> flow.set_printoptions(precision=2)
     >>> flow.tensor(1 / 3)
     tensor(0.33, dtype=miniflow.float32)
-    >>> set_printoptions(profile="default")
+    >>> flow.set_printoptions(profile="default")
 
     Source: `torch.set_printoptions`.
     """

@@ -167,7 +167,7 @@ class _Packer:
     def add(self, array: np.ndarray, path: tuple, tag: str) -> str:
         """The name under which `array` is stored: that of one in the same memory, or a new one from `path`."""
         memory = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype, tag)
-        if array.size and memory in self.names:
+        if memory in self.names:
             return self.names[memory]
         base = ".".join(str(key) for key in path).encode("utf-8", "replace").decode() or "tensor"
         name, count = base, 1

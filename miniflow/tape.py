@@ -200,7 +200,8 @@ class Node:
         if index is None:
             return value
         output = value._wrap(value._array)
-        output._edge = (self, index)
+        if index < len(self.shapes):  # saved statistics are not differentiable
+            output._edge = (self, index)
         return output
 
     def release(self) -> None:

@@ -165,9 +165,13 @@ class Tensor:
     def _fresh_edge(self) -> tuple | None:
         """The edge, taken again from the parent if this is a view of memory that was written since."""
         if self._view is not None and self._view[3] != self.version:
-            parent, op, attrs, _ = self._view
-            self._edge = op.retake(parent, attrs)
-            self._view = (parent, op, attrs, self.version)
+            stale = [self]
+            while (parent := stale[-1]._view[0])._view is not None and parent._view[3] != self.version:
+                stale.append(parent)
+            for view in reversed(stale):
+                parent, op, attrs, _ = view._view
+                view._edge = op.retake(parent, attrs)
+                view._view = (parent, op, attrs, self.version)
         return self._edge
 
     @property
@@ -361,6 +365,13 @@ class Tensor:
         raise PickleError(
             "tensors are not pickled: write them with flow.save(obj, path) and read them with flow.load(path)"
         )
+
+    def __copy__(self) -> Tensor:
+        result = self.detach()
+        if self.is_leaf:
+            return result.requires_grad_(self.requires_grad)
+        result._edge = self._edge
+        return result
 
     def __deepcopy__(self, memo: dict) -> Tensor:
         if not self.is_leaf:

@@ -53,7 +53,7 @@ __all__ = [
 
 def named_dtype(name: str | dtype | np.dtype) -> dtype:
     """The dtype of that name; dtypes pass through."""
-    return getattr(flow, "bool_" if name == "bool" else name) if isinstance(name, str) else as_dtype(name)
+    return getattr(flow, name) if isinstance(name, str) else as_dtype(name)
 
 
 def check_op(

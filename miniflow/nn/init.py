@@ -21,19 +21,8 @@ from miniflow.ops.sequence import eye
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
-GAINS = {
-    "linear": 1.0,
-    "conv1d": 1.0,
-    "conv2d": 1.0,
-    "conv3d": 1.0,
-    "conv_transpose1d": 1.0,
-    "conv_transpose2d": 1.0,
-    "conv_transpose3d": 1.0,
-    "sigmoid": 1.0,
-    "tanh": 5.0 / 3.0,
-    "relu": math.sqrt(2.0),
-    "selu": 3.0 / 4.0,
-}
+GAINS = {f"conv{kind}{n}d": 1.0 for kind in ("", "_transpose") for n in (1, 2, 3)}
+GAINS |= {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 3.0 / 4.0}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -351,7 +340,7 @@ def kaiming_normal_(
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """A (semi-)orthogonal matrix, uniformly distributed, times `gain`; further dims are flattened into the columns.
 
-    It is the Q of the QR decomposition of a normal matrix, with the signs that make the diagonal of R positive.
+    It is Q of the QR decomposition of a normal matrix, with signs that make the diagonal of R positive.
 
     Raises:
         ShapeError: for fewer than 2 dims.

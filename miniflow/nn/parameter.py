@@ -31,7 +31,9 @@ class Parameter(Tensor):
         if data is None:
             data = zeros(0)
         if not isinstance(data, Tensor):
-            raise TypeError(f"Parameter: got a {type(data).__name__}; expected a Tensor: wrap the values with flow.tensor")
+            raise TypeError(
+                f"Parameter: got a {type(data).__name__}; expected a Tensor: wrap the values with flow.tensor"
+            )
         self._array = data._array
         self._edge = None
         self._version = data._shared_version()

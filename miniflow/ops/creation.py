@@ -95,6 +95,31 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return Tensor._wrap(np.asarray(array, dtype=_numpy_dtype(None, array.dtype)))
 
 
+def from_dlpack(source: Any) -> Tensor:
+    """A tensor on the memory of another library's tensor: changes to one are seen in the other.
+
+    Args:
+        source: anything that exports DLPack on the CPU, e.g. a torch tensor or a NumPy array.
+
+    Raises:
+        DTypeError: if `source` does not export DLPack, or has a dtype that NumPy cannot exchange (bfloat16).
+
+    >>> array = np.zeros(2)
+    >>> from_dlpack(array)[0] = 7.0
+    >>> array.tolist()
+    [7.0, 0.0]
+
+    Source: `torch.from_dlpack`.
+    """
+    try:
+        return from_numpy(np.from_dlpack(source))
+    except (AttributeError, BufferError, RuntimeError) as error:
+        raise DTypeError(
+            f"from_dlpack: got {type(source).__name__}; expected a CPU tensor that exports DLPack, of a dtype "
+            f"that NumPy has ({error}): convert it first, or use flow.tensor"
+        ) from error
+
+
 def _numpy_dtype(wanted: Any, found: np.dtype) -> np.dtype:
     """The dtype for data of NumPy dtype `found`: what the caller wants, if that is a conversion between numbers."""
     if wanted is None or not (found.kind in "biuf" or found in BY_NUMPY):

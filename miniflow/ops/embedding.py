@@ -68,7 +68,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
 
     >>> import miniflow as flow
     >>> table = flow.tensor([[0.0, 0.5], [1.0, 1.5]])
-    >>> flow.embedding(flow.tensor([1, 0, 1]), table).tolist()
+    >>> flow.nn.functional.embedding(flow.tensor([1, 0, 1]), table).tolist()
     [[1.0, 1.5], [0.0, 0.5], [1.0, 1.5]]
 
     Source: `torch.nn.functional.embedding`.

@@ -18,6 +18,7 @@ from miniflow.errors import ArgumentError
 from miniflow.tensor import Tensor
 
 FRESH_SEED = 67280421310721  # of a new Generator, as in PyTorch
+one_at_a_time = threading.Lock()  # shared by all generators, so that they can be copied and sent to other processes
 
 
 class Generator:
@@ -38,7 +39,6 @@ class Generator:
     def __init__(self, device: Any = "cpu"):
         self.device = as_device(device)
         self._seed, self._offset = FRESH_SEED, 0
-        self._lock = threading.Lock()
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` from its beginning, and return the generator.
@@ -52,7 +52,7 @@ class Generator:
         seed = operator.index(seed)
         if not -(2**63) <= seed < 2**64:
             raise ArgumentError(f"manual_seed: got {seed}; expected an integer from -2**63 to 2**64 - 1")
-        with self._lock:
+        with one_at_a_time:
             self._seed, self._offset = seed % 2**64, 0
         return self
 
@@ -67,14 +67,14 @@ class Generator:
 
     def next_draw(self) -> tuple[int, int]:
         """The name `(seed, offset)` of the next draw, which no other draw of this stream gets."""
-        with self._lock:
+        with one_at_a_time:
             draw = self._seed, self._offset
             self._offset += 1
         return draw
 
     def get_state(self) -> Tensor:
         """Seed and offset as a uint8 tensor of 16 elements, for `set_state`."""
-        with self._lock:
+        with one_at_a_time:
             state = np.array([self._seed, self._offset], "<u8")
         return Tensor._wrap(state.view(np.uint8))
 
@@ -90,7 +90,7 @@ class Generator:
                 "set_state: got no generator state; expected the uint8 tensor of shape (16,) from get_state()"
             )
         seed, offset = np.ascontiguousarray(array).view("<u8").tolist()
-        with self._lock:
+        with one_at_a_time:
             self._seed, self._offset = seed, offset
         return self
 

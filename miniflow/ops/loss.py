@@ -126,14 +126,15 @@ def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         ShapeError: if `target` does not have the shape of `input` without its class dim.
     """
-    shape, expected = input.shape, input.shape[:1] + input.shape[2:]
-    if len(shape) == 2 and target.shape == expected:
+    shape, classes = input._array.shape, target._array.shape
+    if len(shape) == 2 and len(classes) == 1 and classes[0] == shape[0]:
         return input, target
-    if len(shape) == 1 and target.shape == ():
+    expected = shape[:1] + shape[2:]
+    if len(shape) == 1 and classes == ():
         return unsqueeze(input, 0), unsqueeze(target, 0)
-    if len(shape) < 2 or target.shape != expected:
+    if len(shape) < 2 or classes != expected:
         raise ShapeError(
-            f"{op}: got input {tuple(shape)} and target {tuple(target.shape)}; expected (N, C) and (N,), "
+            f"{op}: got input {shape} and target {classes}; expected (N, C) and (N,), "
             "(N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
         )
     rows = prod(expected)
@@ -171,7 +172,7 @@ def cross_entropy(
 
     >>> import miniflow as flow
     >>> logits = flow.tensor([[0.0, 0.0], [0.0, 0.0]])
-    >>> round(flow.cross_entropy(logits, flow.tensor([0, 1])).item(), 4)
+    >>> round(flow.nn.functional.cross_entropy(logits, flow.tensor([0, 1])).item(), 4)
     0.6931
 
     Source: `torch.nn.functional.cross_entropy`; label smoothing: Szegedy et al., "Rethinking the Inception
@@ -228,7 +229,7 @@ def nll_loss(
         ArgumentError: for an unknown reduction.
 
     >>> import miniflow as flow
-    >>> flow.nll_loss(flow.tensor([[-1.0, -2.0]]), flow.tensor([1])).item()
+    >>> flow.nn.functional.nll_loss(flow.tensor([[-1.0, -2.0]]), flow.tensor([1])).item()
     2.0
 
     Source: `torch.nn.functional.nll_loss`.
@@ -252,7 +253,7 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
         ArgumentError: for an unknown reduction.
 
     >>> import miniflow as flow
-    >>> flow.mse_loss(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0])).item()
+    >>> flow.nn.functional.mse_loss(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0])).item()
     2.0
 
     Source: `torch.nn.functional.mse_loss`.
@@ -274,7 +275,7 @@ def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor
         ArgumentError: for an unknown reduction.
 
     >>> import miniflow as flow
-    >>> flow.l1_loss(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0])).item()
+    >>> flow.nn.functional.l1_loss(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0])).item()
     1.0
 
     Source: `torch.nn.functional.l1_loss`.
@@ -348,7 +349,7 @@ def binary_cross_entropy(
         ArgumentError: for an input outside of 0 to 1, or an unknown reduction.
 
     >>> import miniflow as flow
-    >>> round(flow.binary_cross_entropy(flow.tensor([0.5]), flow.tensor([1.0])).item(), 4)
+    >>> round(flow.nn.functional.binary_cross_entropy(flow.tensor([0.5]), flow.tensor([1.0])).item(), 4)
     0.6931
 
     Source: `torch.nn.functional.binary_cross_entropy`.
@@ -379,7 +380,7 @@ def binary_cross_entropy_with_logits(
         ArgumentError: for an unknown reduction.
 
     >>> import miniflow as flow
-    >>> round(flow.binary_cross_entropy_with_logits(flow.tensor([0.0]), flow.tensor([1.0])).item(), 4)
+    >>> round(flow.nn.functional.binary_cross_entropy_with_logits(flow.tensor([0.0]), flow.tensor([1.0])).item(), 4)
     0.6931
 
     Source: `torch.nn.functional.binary_cross_entropy_with_logits`.

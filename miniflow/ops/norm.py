@@ -117,7 +117,7 @@ def layer_norm(
         DTypeError: for integers and bool, or parameters of another dtype.
 
     >>> import miniflow as flow
-    >>> y = flow.layer_norm(flow.tensor([[1.0, 3.0], [0.0, 10.0]]), 2)
+    >>> y = flow.nn.functional.layer_norm(flow.tensor([[1.0, 3.0], [0.0, 10.0]]), 2)
     >>> [[round(v, 3) for v in row] for row in y.tolist()]
     [[-1.0, 1.0], [-1.0, 1.0]]
 
@@ -252,7 +252,7 @@ def batch_norm(
         ArgumentError: if the running statistics are missing outside of training.
 
     >>> import miniflow as flow
-    >>> y = flow.batch_norm(flow.tensor([[1.0, 0.0], [3.0, 10.0]]), None, None, training=True)
+    >>> y = flow.nn.functional.batch_norm(flow.tensor([[1.0, 0.0], [3.0, 10.0]]), None, None, training=True)
     >>> [[round(v, 3) for v in row] for row in y.tolist()]
     [[-1.0, -1.0], [1.0, 1.0]]
 

@@ -1,7 +1,7 @@
 """The base of all optimizers: parameter groups, state, and the loop of `step`.
 
-An optimizer is a rule for one update of the parameters of a group. The rule itself is a kernel of the device on which the
-parameters lie (`backends/cpu/optim.py`), which takes all parameters of the group at once.
+An optimizer is a rule for one update of the parameters of a group. The rule itself is a kernel of the device on which
+the parameters lie (`backends/cpu/optim.py`), which takes all parameters of the group at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from miniflow.backends.registry import KERNELS
-from miniflow.dtype import float16, bfloat16, float32
+from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, CheckpointError
 from miniflow.nn.utils.clip_grad import clip_grad_norm_
 from miniflow.ops.creation import full
@@ -49,10 +49,14 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         if isinstance(params, Tensor | dict):
-            raise TypeError(f"{self._name}: got a single {type(params).__name__}; expected a list: pass [x] or model.parameters()")
+            raise TypeError(
+                f"{self._name}: got a single {type(params).__name__}; expected a list: pass [x] or model.parameters()"
+            )
         groups = list(params)
         if not groups:
-            raise ArgumentError(f"{self._name}: got an empty list of parameters; a generator can be read only once: pass a list")
+            raise ArgumentError(
+                f"{self._name}: got an empty list of parameters; a generator can be read only once: pass a list"
+            )
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
@@ -117,7 +121,9 @@ class Optimizer:
             raise TypeError(f"{self._name}: got a parameter group {group!r:.80}; expected a dict with the key 'params'")
         unknown = [key for key in group if key not in self.defaults and key not in EXTRA_KEYS]
         if unknown:
-            raise ArgumentError(f"{self._name}: a parameter group has unknown options {unknown}; expected {list(self.defaults)}")
+            raise ArgumentError(
+                f"{self._name}: a parameter group has unknown options {unknown}; expected {list(self.defaults)}"
+            )
         params = self._check_params(group["params"])
         group = {"params": params, **copy.copy(self.defaults), **{k: v for k, v in group.items() if k != "params"}}
         self.check_options(group)
@@ -133,11 +139,17 @@ class Optimizer:
             if not isinstance(p, Tensor):
                 raise TypeError(f"{where} is a {type(p).__name__}; expected a Tensor: pass model.parameters()")
             if not p.is_leaf:
-                raise ArgumentError(f"{where} was computed by {p.grad_fn.name}, it is no leaf; pass what it was computed from")
+                raise ArgumentError(
+                    f"{where} was computed by {p.grad_fn.name}, it is no leaf; pass what it was computed from"
+                )
             if not p.is_floating_point():
                 raise ArgumentError(f"{where} has {p.dtype}; expected a floating dtype")
+            if not p._array.flags.writeable:
+                raise ArgumentError(f"{where} is an expanded or read-only view; pass a copy: p.detach().clone()")
             if id(p) in seen:
-                raise ArgumentError(f"{where} appears twice; every parameter belongs to one group, once: shared ones too")
+                raise ArgumentError(
+                    f"{where} appears twice; every parameter belongs to one group, once: shared ones too"
+                )
             seen.add(id(p))
         return params
 
@@ -164,20 +176,22 @@ class Optimizer:
             saved_sizes = [len(group["params"]) for group in saved_groups]
         except (KeyError, TypeError, IndexError):
             raise CheckpointError(
-                f"{self._name}.load_state_dict: expected a dict with 'state' and 'param_groups', as state_dict() returns it"
+                f"{self._name}.load_state_dict: expected a dict with 'state' and 'param_groups' as from state_dict()"
             ) from None
         sizes = [len(group["params"]) for group in self.param_groups]
         if saved_sizes != sizes:
             raise CheckpointError(
-                f"{self._name}.load_state_dict: got groups of {saved_sizes} parameters; expected {sizes}: build the optimizer "
-                "from the same parameters as when it was saved"
+                f"{self._name}.load_state_dict: got groups of {saved_sizes} parameters; expected {sizes}: "
+                "build the optimizer from the same parameters as when it was saved"
             )
         groups = [self._load_options(*pair) for pair in zip(self.param_groups, saved_groups, strict=True)]
         numbers = [i for group in saved_groups for i in group["params"]]
         param_of = dict(zip(numbers, (p for group in self.param_groups for p in group["params"]), strict=True))
         unknown = [i for i in saved_state if i not in param_of]
         if unknown:
-            raise CheckpointError(f"{self._name}.load_state_dict: state for parameters {unknown}, which are in no group")
+            raise CheckpointError(
+                f"{self._name}.load_state_dict: state for parameters {unknown}, which are in no group"
+            )
         state = {param_of[i]: self._load_state(i, param_of[i], values) for i, values in saved_state.items()}
         self.param_groups = groups
         self.state = defaultdict(dict, state)
@@ -230,7 +244,7 @@ def _state_dtype(p: Tensor) -> Any:
 
 
 def new_state(p: Tensor, value: float = 0.0) -> Tensor:
-    """A state tensor for parameter `p`: of its shape, in float32 for half precision, whose range squares would leave."""
+    """A state tensor of the shape of `p`, in float32 for half precision, whose range squares would leave."""
     return full(p.shape, value, dtype=_state_dtype(p), device=p.device)
 
 

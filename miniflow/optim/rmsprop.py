@@ -54,8 +54,8 @@ class RMSprop(Optimizer):
         maximize: bool = False,
     ):
         defaults = {
-            "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum, "centered": centered,
-            "maximize": maximize,
+            "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
+            "centered": centered, "maximize": maximize,
         }  # fmt: skip
         super().__init__(params, defaults)
 
@@ -65,7 +65,11 @@ class RMSprop(Optimizer):
             raise ArgumentError(f"RMSprop: got alpha={options['alpha']}; expected a number from 0 to 1")
 
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        names = ("square_avg", "grad_avg" if group["centered"] else None, "momentum_buffer" if group["momentum"] else None)
+        names = (
+            "square_avg",
+            "grad_avg" if group["centered"] else None,
+            "momentum_buffer" if group["momentum"] else None,
+        )
         states = [self._state(p, names) for p in params]
         find_update("RmspropUpdate", params)(
             arrays(params),

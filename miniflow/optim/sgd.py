@@ -36,7 +36,7 @@ class SGD(Optimizer):
     >>> w.tolist()
     [0.800000011920929, 1.600000023841858]
 
-    Source: `torch.optim.SGD`; Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning".
+    Source: `torch.optim.SGD`; Sutskever et al. 2013, "On the importance of initialization and momentum".
     """
 
     def __init__(

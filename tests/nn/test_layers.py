@@ -1,4 +1,4 @@
-"""Layers: values against NumPy, how they are initialised, what they refuse. The ops behind them have tests of their own."""
+"""Layers: values against NumPy, initialisation, refusals. The ops behind them have tests of their own."""
 
 import math
 
@@ -136,7 +136,9 @@ def normalised(x, axes, eps=1e-5):
     return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
 
 
-@pytest.mark.parametrize(("layer", "shape"), [(nn.BatchNorm1d, (6, 3)), (nn.BatchNorm1d, (6, 3, 4)), (nn.BatchNorm2d, (5, 3, 4, 2))])
+@pytest.mark.parametrize(
+    ("layer", "shape"), [(nn.BatchNorm1d, (6, 3)), (nn.BatchNorm1d, (6, 3, 4)), (nn.BatchNorm2d, (5, 3, 4, 2))]
+)
 @pytest.mark.parametrize("momentum", [0.3, None])
 def test_batch_norm(layer, shape, momentum):
     layer = layer(3, momentum=momentum, dtype=flow.float64)
@@ -272,7 +274,9 @@ def test_losses_hand_over_their_options():
     x, y = array(4, 3), array(4, 3, seed=1)
     p, t = 1 / (1 + np.exp(-x)), (y > 0).astype(float)
     weight, positive = np.array([0.5, 1.0, 2.0]), np.array([3.0, 1.0, 0.5])
-    inputs = {name: flow.tensor(v) for name, v in {"x": x, "y": y, "p": p, "t": t, "w": weight, "pos": positive}.items()}
+    inputs = {
+        name: flow.tensor(v) for name, v in {"x": x, "y": y, "p": p, "t": t, "w": weight, "pos": positive}.items()
+    }
     assert_close(nn.MSELoss("sum")(inputs["x"], inputs["y"]), np.asarray(((x - y) ** 2).sum()))
     assert_close(nn.L1Loss(reduction="none")(inputs["x"], inputs["y"]), np.abs(x - y))
     binary = -(t * np.log(p) + (1 - t) * np.log(1 - p))

@@ -296,7 +296,7 @@ def test_parameter():
     assert source.tolist() == [1.0, 1.0]
     assert repr(p).startswith("Parameter containing:\ntensor([1., 1.]") and "requires_grad=True" in repr(p)
     assert nn.Parameter().shape == (0,)
-    made = nn.Parameter((flow.ones(2, requires_grad=True) * 3))
+    made = nn.Parameter(flow.ones(2, requires_grad=True) * 3)
     assert made.is_leaf and type(p * 2) is flow.Tensor
     with pytest.raises(TypeError, match="expected a Tensor"):
         nn.Parameter([1.0])

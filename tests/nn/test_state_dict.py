@@ -16,7 +16,8 @@ def network():
 
 
 KEYS = [
-    "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked", "2.1.weight",
+    "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked",
+    "2.1.weight",
 ]  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def test_operators():
 def test_results_do_not_require_grad():
     x = flow.ones(3, requires_grad=True)
     for y in (x == x, x > 0, flow.logical_not(x), flow.isnan(x), flow.logical_and(x, x)):
-        assert not y.requires_grad and y.dtype is flow.bool_
+        assert not y.requires_grad and y.dtype is flow.bool
 
 
 @pytest.mark.parametrize("name", COMPARISONS)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from checks import assert_close, assert_same, check_op
+from checks import assert_close, assert_same
 
 import miniflow as flow
 from miniflow.errors import ArgumentError, AutogradError, DTypeError, ShapeError
@@ -60,7 +60,7 @@ def test_tensor_of_tensors():
     "dtype", ["float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8", "bool"]
 )
 def test_dtype_is_honoured_by_every_factory(dtype):
-    kind = flow.bool_ if dtype == "bool" else getattr(flow, dtype)
+    kind = getattr(flow, dtype)
     like = flow.zeros(2, 3)
     made = [
         flow.tensor([[1, 0, 1]] * 2, dtype=kind),
@@ -165,7 +165,7 @@ def test_sizes_as_integers_or_one_sequence():
 
 
 def test_full_takes_its_dtype_from_the_value():
-    assert flow.full((2,), True).dtype is flow.bool_
+    assert flow.full((2,), True).dtype is flow.bool
     assert flow.full((2,), 7).dtype is flow.int64
     assert flow.full((2,), 0.5).dtype is flow.float32
     assert flow.full((2,), flow.tensor(2.5, dtype=flow.float64)).tolist() == [2.5, 2.5]
@@ -218,59 +218,6 @@ def test_eye():
         assert_same(flow.eye(n, m), np.eye(n, m, dtype=np.float32))
 
 
-# triangles and diagonals
-
-
-@pytest.mark.parametrize("diagonal", [-4, -1, 0, 1, 2, 6])
-@pytest.mark.parametrize("shape", [(4, 5), (5, 4), (2, 3, 3)])
-def test_tril_and_triu(shape, diagonal):
-    x = np.random.default_rng(0).standard_normal(shape)
-    for function, reference in ((flow.tril, np.tril), (flow.triu, np.triu)):
-        kept = reference(np.ones(shape), diagonal)
-        check_op(
-            lambda x, f=function: f(x, diagonal),
-            [x],
-            lambda x, kept=kept: np.where(kept, x, 0),
-            dtypes=("float32", "float64", "float16", "bfloat16", "int64", "uint8"),
-            gradient="dense" if kept.mean() > 0.5 else "sparse" if kept.any() else "zero",
-        )
-
-
-def test_triangles_of_infinities_and_of_nothing():
-    x = flow.full((2, 2), math.inf)
-    assert_same(x.tril(), np.array([[math.inf, 0], [math.inf, math.inf]], np.float32))
-    assert_same(x.triu(1), np.array([[0, math.inf], [0, 0]], np.float32))
-    assert flow.zeros(0, 3).tril().shape == (0, 3)
-    assert_same(flow.ones(2, 2, dtype=flow.bool_).triu(1), np.array([[False, True], [False, False]]))
-
-
-@pytest.mark.parametrize("diagonal", [-2, 0, 1])
-def test_diag_of_a_vector(diagonal):
-    x = np.random.default_rng(0).standard_normal(3)
-    check_op(
-        lambda x: flow.diag(x, diagonal), [x], lambda x: np.diag(x, diagonal), dtypes=("float32", "float64", "int64")
-    )
-
-
-@pytest.mark.parametrize("diagonal", [-3, -1, 0, 2, 5])
-def test_diag_of_a_matrix(diagonal):
-    x = np.random.default_rng(0).standard_normal((3, 5))
-    check_op(
-        lambda x: flow.diag(x, diagonal),
-        [x],
-        lambda x: np.diag(x, diagonal),
-        dtypes=("float32", "float64", "int64"),
-        gradient="zero" if diagonal in (-3, 5) else "sparse",
-    )
-
-
-def test_diag_is_a_copy():
-    x = flow.ones(2, 2)
-    x.diag().fill_(5)
-    assert_same(x, np.ones((2, 2), np.float32))
-    assert flow.diag(flow.zeros(0)).shape == (0, 0) and flow.diag(flow.zeros(0), 2).shape == (2, 2)
-
-
 # errors
 
 
@@ -321,18 +268,6 @@ ERRORS = [
     (lambda: flow.linspace(0, 1, -1), ArgumentError, "linspace: got steps=-1; expected at least 0"),
     (lambda: flow.logspace(0, 1, -1), ArgumentError, "logspace: got steps=-1"),
     (lambda: flow.eye(-1), ShapeError, "eye: got sizes"),
-    (
-        lambda: flow.tril(flow.ones(3)),
-        ShapeError,
-        r"tril: got a tensor of shape \(3,\); expected matrices, at least 2 dims",
-    ),
-    (lambda: flow.triu(flow.tensor(1.0)), ShapeError, r"triu: got a tensor of shape \(\); expected matrices"),
-    (
-        lambda: flow.diag(flow.ones(2, 2, 2)),
-        ShapeError,
-        r"diag: got a tensor of shape \(2, 2, 2\) and diagonal=0; expected a vector",
-    ),
-    (lambda: flow.diag(flow.ones(2, 3), 4), ShapeError, "diagonal=4; expected a vector, or a matrix that has it"),
     (lambda: flow.zeros(2, device="cuda"), RuntimeError, "cuda"),
 ]
 

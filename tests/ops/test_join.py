@@ -34,7 +34,7 @@ def test_joining_the_same_tensor_adds_both_gradients():
 
 @pytest.mark.parametrize("join", [flow.cat, flow.stack])
 def test_mixed_dtypes_are_promoted(join):
-    y = join([flow.ones(2, dtype=flow.int64), flow.ones(2, dtype=flow.float16), flow.ones(2, dtype=flow.bool_)])
+    y = join([flow.ones(2, dtype=flow.int64), flow.ones(2, dtype=flow.float16), flow.ones(2, dtype=flow.bool)])
     assert y.dtype is flow.float16 and (y._array == 1).all()
     x = Tensor._wrap(A).requires_grad_()
     join([x, flow.ones(3, 4)]).sum().backward()

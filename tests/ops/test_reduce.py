@@ -192,7 +192,7 @@ def test_max_of_two_tensors():
 
 
 def test_integers_and_bool_are_added_in_int64():
-    for kind in (flow.uint8, flow.int8, flow.int32, flow.int64, flow.bool_):
+    for kind in (flow.uint8, flow.int8, flow.int32, flow.int64, flow.bool):
         x = flow.ones(300, dtype=kind)
         assert x.sum().dtype is flow.int64 and x.sum().item() == 300
         assert x.prod(0).dtype is flow.int64 and x.prod().item() == 1
@@ -292,7 +292,7 @@ ERRORS = [
     (lambda: X.mean(-3), DimError, "mean: got dim=-3"),
     (lambda: X.mean((0, 2)), DimError, "mean: got dim=2"),
     (lambda: flow.ones(2, dtype=flow.int64).mean(), DTypeError, "mean: got int64; expected a floating dtype"),
-    (lambda: flow.ones(2, dtype=flow.bool_).mean(0), DTypeError, "mean: got bool"),
+    (lambda: flow.ones(2, dtype=flow.bool).mean(0), DTypeError, "mean: got bool"),
     (lambda: X.prod(2), DimError, "prod: got dim=2"),
     (lambda: X.prod((0, 1)), DTypeError, r"prod: got dim=\(0, 1\); expected an integer dim"),
     (lambda: flow.zeros(0, 3).amax(), ShapeError, "amax: .* no elements to reduce"),

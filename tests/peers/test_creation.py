@@ -19,7 +19,7 @@ DATA = [1, 1.5, True, [], [[], []], [True, 2], [1, 2.5], [[1, 2], [3, 4]], np.fl
 @pytest.mark.filterwarnings("ignore:Creating a tensor from a list")
 def test_tensor(data):
     for dtype in (None, "float64", "float16", "bool"):
-        ours = flow.tensor(data, dtype=dtype and (flow.bool_ if dtype == "bool" else getattr(flow, dtype)))
+        ours = flow.tensor(data, dtype=dtype and getattr(flow, dtype))
         assert_same(ours, torch.tensor(data, dtype=dtype and getattr(torch, dtype)))
 
 

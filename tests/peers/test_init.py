@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 SHAPES = [(100, 300), (300, 100), (50, 20, 5, 6)]
 
 
-@pytest.mark.parametrize("name, param", [("linear", None), ("conv1d", None), ("tanh", None), ("relu", None), ("selu", None),
-                                         ("sigmoid", None), ("leaky_relu", None), ("leaky_relu", 0.3)])  # fmt: skip
+@pytest.mark.parametrize("name", ["linear", "conv1d", "tanh", "relu", "selu", "sigmoid", "leaky_relu"])
+@pytest.mark.parametrize("param", [None, 0.3])
 def test_calculate_gain(name, param):
     assert math.isclose(init.calculate_gain(name, param), torch.nn.init.calculate_gain(name, param))
 

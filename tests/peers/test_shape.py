@@ -103,7 +103,7 @@ def test_promotion_of_joined_dtypes():
     names = ("uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool")
     for a in names:
         for b in names:
-            ours = [flow.ones(1, dtype=flow.bool_ if n == "bool" else getattr(flow, n)) for n in (a, b)]
+            ours = [flow.ones(1, dtype=flow.bool if n == "bool" else getattr(flow, n)) for n in (a, b)]
             theirs = torch.cat([torch.ones(1, dtype=getattr(torch, n)) for n in (a, b)])
             assert f"torch.{flow.cat(ours).dtype.name}" == str(theirs.dtype)
 

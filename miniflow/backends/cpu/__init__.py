@@ -4,6 +4,7 @@ from miniflow.backends.cpu import process
 
 process.wait_passively()
 process.keep_freed_memory()
+process.accept_infinities()
 
 from miniflow.backends.cpu import (  # noqa: E402, F401
     activation,

@@ -6,8 +6,10 @@ so that the sum over channels is a matrix product at each of the 36 points. 36 m
 100 (5x5). The matrices evaluate polynomials at 0, a, -a, b, -b and infinity. a = 2/3, b = 3/2 keep rounding errors at eight
 times those of the direct sum; the usual 1, 2 are three times worse. Transposing the formula gives the gradients:
     dg = G^T [(A dy A^T) * (B^T d B)] G          dx = the convolution of dy with the turned kernel.
+An infinity in the image makes all outputs of its tile NaN, not only those that see it.
 
-Points lie in arrays (36, tiles, channels). Inner loops run over LANES channels, which vector instructions do at once.
+Points lie in arrays (36, tiles, channels), which the loops see as (36, tiles * blocks, LANES): LANES channels are transformed
+at once by vector instructions. Few images are taken at a time, so that their points stay in the cache.
 Lavin and Gray 2016, "Fast algorithms for convolutional neural networks"; for the choice of points Barabasz et al. 2018,
 "Error analysis and improving the accuracy of Winograd convolution for deep neural networks".
 """
@@ -16,18 +18,20 @@ from __future__ import annotations
 
 import functools
 
+import numba
 import numpy as np
 from numba import njit, prange
 
-from miniflow.backends.cpu.loops import loop
+from miniflow.backends.cpu.loops import STRICT, loop
 from miniflow.backends.cpu.windows import Pair, Windows
 
-LINE = 16  # float32 in a cache line
-LANES = 64  # so many channels are transformed together
+LANES = 16  # one 512-bit vector of float32, one cache line
 WINDOW = 6
-ROW = WINDOW * LANES  # a window of LANES channels lies in a flat array, (i, j, lane) at i * ROW + j * LANES + lane
-HALF = WINDOW * ROW
-TILES_PER_GROUP = 196  # so many tiles share the matrix products
+POINTS = WINDOW * WINDOW
+
+# so many tiles share the matrix products: for one thread what stays in its cache, for several what the BLAS can share out
+TILES_TOGETHER, TILES_TOGETHER_PARALLEL = 128, 1024
+TILES_AT_LEAST = 32  # fewer do not repay transforming the kernels
 
 A, B = np.float32(2 / 3), np.float32(3 / 2)
 AA, BB = A * A, B * B
@@ -37,71 +41,100 @@ ABB, BAA, AABB, SUM = A * BB, B * AA, AA * BB, AA + BB
 
 def suits(x_shape: tuple[int, ...], weight_shape: tuple[int, ...], windows: Windows, dtype: np.dtype) -> bool:
     """Whether this method can do the convolution, and faster than matrix products over columns."""
-    o, c = weight_shape[:2]
-    return (
-        dtype == np.float32
-        and windows.kernel in ((3, 3), (5, 5))
-        and windows.stride == windows.dilation == (1, 1)
-        and min(c, o) >= LINE
-        and max(max(p) for p in windows.padding) < windows.kernel[0]
-    )
+    o, c, kernel, _ = weight_shape
+    if dtype != np.float32 or windows.kernel not in ((3, 3), (5, 5)) or c % LANES or o % LANES or not (c and o):
+        return False
+    if windows.stride != (1, 1) or windows.dilation != (1, 1) or max(map(max, windows.padding)) >= kernel:
+        return False
+    rows, columns = _tiles(windows.counts(x_shape[2:]), kernel)
+    return x_shape[0] * rows * columns >= TILES_AT_LEAST
+
+
+def _tiles(size: Pair, kernel: int) -> Pair:
+    """How many tiles cover an image of outputs, in rows and columns."""
+    m = WINDOW + 1 - kernel
+    return -(-size[0] // m), -(-size[1] // m)
 
 
 @functools.cache
-def kernel_points(kernel: int) -> np.ndarray:
-    """The matrix (36, kernel * kernel) that takes a kernel to its points: G on both of its dimensions."""
+def kernel_matrix(kernel: int) -> np.ndarray:
+    """(36, kernel * kernel): takes a kernel to its points, G on both of its dimensions."""
     points = [0.0, 2 / 3, -2 / 3, 3 / 2, -3 / 2]
     rows = [[p**k / np.prod([p - q for q in points if q != p]) for k in range(kernel)] for p in points]
     rows.append([0.0] * (kernel - 1) + [1.0])
     return np.kron(rows, rows).astype(np.float32)
 
 
+INPUT_MATRIX = np.array(
+    [
+        [AABB, 0, -SUM, 0, 1, 0],
+        [0, -ABB, -BB, A, 1, 0],
+        [0, ABB, -BB, -A, 1, 0],
+        [0, -BAA, -AA, B, 1, 0],
+        [0, BAA, -AA, -B, 1, 0],
+        [0, AABB, 0, -SUM, 0, 1],
+    ],
+    np.float32,
+)  # B^T
+
+
+@functools.cache
+def output_matrix(m: int) -> np.ndarray:
+    """A^T (m, 6)."""
+    powers = [[p**k for p in (0.0, 2 / 3, -2 / 3, 3 / 2, -3 / 2)] + [float(k == m - 1)] for k in range(m)]
+    return np.array(powers, np.float32)
+
+
 def forward(x: np.ndarray, weight: np.ndarray, windows: Windows) -> np.ndarray:
     """x (N, C, H, W), weight (O, C, K, K) -> y (N, O, OH, OW)"""
     o, c, k, _ = weight.shape
+    kernels = np.matmul(kernel_matrix(k), weight.swapaxes(0, 1).reshape(c * o, k * k).T)
     (top, _), (left, _) = windows.padding
-    matrix = np.matmul(kernel_points(k), weight.transpose(2, 3, 1, 0).reshape(k * k, c * o)).reshape(-1, c, o)
-    y = np.empty((len(x), o, *windows.counts(x.shape[2:])), x.dtype)
-    x, m = np.ascontiguousarray(x), WINDOW + 1 - k
-    tiles, groups = _tiling(y, m)
-    points, products = _Points(tiles, groups, c), _Points(tiles, groups, o)
-    for group in groups:
-        _input_to_points(x[group], points.flat, top, left, m, tiles)
-        np.matmul(points.of(group), matrix, out=products.of(group))
-        _outputs_from_points(y[group], products.flat, m, tiles)
-    return y
+    return _convolve(x, kernels.reshape(POINTS, c, o), k, top, left, windows.counts(x.shape[2:]))
 
 
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) -> np.ndarray:
     """dy (N, O, OH, OW), weight (O, C, K, K) -> dx (N, C, *size): the convolution of dy with the turned kernel."""
-    k = weight.shape[2]
-    (top, bottom), (left, right) = windows.padding
-    turned = weight[:, :, ::-1, ::-1].swapaxes(0, 1)
-    opposite = ((k - 1 - top, k - 1 - bottom), (k - 1 - left, k - 1 - right))
-    return forward(dy, turned, windows._replace(padding=opposite))
+    o, c, k, _ = weight.shape
+    kernels = np.matmul(kernel_matrix(k)[:, ::-1], weight.reshape(o * c, k * k).T)
+    (top, _), (left, _) = windows.padding
+    return _convolve(dy, kernels.reshape(POINTS, o, c), k, k - 1 - top, k - 1 - left, size)
+
+
+def _convolve(x: np.ndarray, kernels: np.ndarray, kernel: int, top: int, left: int, size: Pair) -> np.ndarray:
+    """Convolve with kernels that are already points, (36, channels in, channels out); `size` is that of the result."""
+    m, tiles = WINDOW + 1 - kernel, _tiles(size, kernel)
+    x, y = np.ascontiguousarray(x), np.empty((len(x), kernels.shape[2], *size), x.dtype)
+    groups = _groups(len(x), tiles)
+    points, products = _Points(tiles, groups, kernels.shape[1]), _Points(tiles, groups, kernels.shape[2])
+    for group in groups:
+        _windows_to_points(x[group], points.lines, INPUT_MATRIX, top, left, m, tiles)
+        np.matmul(points.of(group), kernels, out=products.of(group))
+        _points_to_outputs(y[group], products.lines, output_matrix(m), tiles)
+    return y
 
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
     """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C, K, K)"""
     o, c, k = dy.shape[1], x.shape[1], windows.kernel[0]
     (top, _), (left, _) = windows.padding
-    x, dy, m = np.ascontiguousarray(x), np.ascontiguousarray(dy), WINDOW + 1 - k
-    tiles, groups = _tiling(dy, m)
+    x, dy, m, tiles = np.ascontiguousarray(x), np.ascontiguousarray(dy), WINDOW + 1 - k, _tiles(dy.shape[2:], k)
+    groups = _groups(len(x), tiles)
     points, cotangents = _Points(tiles, groups, c), _Points(tiles, groups, o)
-    matrix, part = np.zeros((2, WINDOW * WINDOW, o, c), x.dtype)
+    total, part = np.zeros((2, POINTS, o, c), x.dtype)
     for group in groups:
-        _input_to_points(x[group], points.flat, top, left, m, tiles)
-        _cotangent_to_points(dy[group], cotangents.flat, m, tiles)
-        matrix += np.matmul(cotangents.of(group).swapaxes(1, 2), points.of(group), out=part)
-    dweight = np.matmul(kernel_points(k).T, matrix.reshape(-1, o * c))
-    return np.ascontiguousarray(dweight.reshape(k, k, o, c).transpose(2, 3, 0, 1))
+        _windows_to_points(x[group], points.lines, INPUT_MATRIX, top, left, m, tiles)
+        _cotangents_to_points(dy[group], cotangents.lines, output_matrix(m).T.copy(), tiles)
+        total += np.matmul(cotangents.of(group).swapaxes(1, 2), points.of(group), out=part)
+    dweight = np.matmul(total.reshape(POINTS, o * c).T, kernel_matrix(k))
+    return dweight.reshape(o, c, k, k)
 
 
-def _tiling(y: np.ndarray, m: int) -> tuple[Pair, list[slice]]:
-    """How many tiles cover an image of outputs (N, O, OH, OW), in rows and columns; and the images in groups."""
-    tiles = -(-y.shape[2] // m), -(-y.shape[3] // m)
-    together = max(1, TILES_PER_GROUP // max(1, tiles[0] * tiles[1]))
-    return tiles, [slice(start, min(start + together, len(y))) for start in range(0, len(y), together)]
+def _groups(images: int, tiles: Pair) -> list[slice]:
+    """The batch in slices of images."""
+    wanted = TILES_TOGETHER if numba.get_num_threads() == 1 else TILES_TOGETHER_PARALLEL
+    together = max(1, wanted // (tiles[0] * tiles[1]))
+    return [slice(start, min(start + together, images)) for start in range(0, images, together)]
 
 
 class _Points:
@@ -113,192 +146,156 @@ class _Points:
 
     def __init__(self, tiles: Pair, groups: list[slice], channels: int):
         self.tiles, self.channels = tiles[0] * tiles[1], channels
-        lines = max((group.stop - group.start for group in groups), default=0) * self.tiles * channels // LINE  # rounded down
-        self.flat = np.empty((WINDOW * WINDOW, ((lines | 1) + 2) * LINE), np.float32)
+        count = (groups[0].stop - groups[0].start) * self.tiles * channels // LANES
+        self.lines = np.empty((POINTS, count | 1, LANES), np.float32)
 
     def of(self, group: slice) -> np.ndarray:
         """The points (36, tiles, channels) of one group."""
         count = (group.stop - group.start) * self.tiles
-        return self.flat[:, : count * self.channels].reshape(WINDOW * WINDOW, count, self.channels)
+        flat = self.lines.reshape(POINTS, -1)[:, : count * self.channels]
+        return flat.reshape(POINTS, count, self.channels)
 
 
-compiled = njit(fastmath={"contract"}, error_model="numpy")
-
-
-@compiled
-def _of_input(d0, d1, d2, d3, d4, d5):
-    """B^T d: one window's values to its points."""
-    even, odd = d4 - BB * d2, A * d3 - ABB * d1
-    even_b, odd_b = d4 - AA * d2, B * d3 - BAA * d1
-    return (
-        AABB * d0 - SUM * d2 + d4,
-        even + odd,
-        even - odd,
-        even_b + odd_b,
-        even_b - odd_b,
-        AABB * d1 - SUM * d3 + d5,
-    )
-
-
-@compiled
-def _of_cotangent(y0, y1, y2, y3):
-    """A dy: the cotangents of one tile's outputs to those of its points, without infinity: there it is the last output's."""
-    even, odd = y0 + AA * y2, A * y1 + AAA * y3
-    even_b, odd_b = y0 + BB * y2, B * y1 + BBB * y3
-    return y0, even + odd, even - odd, even_b + odd_b, even_b - odd_b
-
-
-@compiled
-def _to_outputs(p0, p1, p2, p3, p4):
-    """A^T p for four outputs, without the point at infinity, which belongs to the last output alone."""
-    even, odd = p1 + p2, p1 - p2
-    even_b, odd_b = p3 + p4, p3 - p4
-    return p0 + even + even_b, A * odd + B * odd_b, AA * even + BB * even_b, AAA * odd + BBB * odd_b
-
-
-@compiled
-def _to_points_of_tile(scratch, lanes, cotangent, m):
-    """Transform the columns of a window whose rows are transformed: (i, j) lies at (i * WINDOW + j) * LANES.
-
-    Source and target are halves of one array, at distances that the compiler knows: so it sees that they do not overlap.
-    """
-    for i in range(WINDOW):
-        row = i * WINDOW * LANES
-        if cotangent:
-            for lane in range(lanes):
-                s = row + lane
-                v = _of_cotangent(scratch[s], scratch[s + LANES], scratch[s + 2 * LANES], scratch[s + 3 * LANES])
-                t = HALF + s
-                scratch[t], scratch[t + LANES], scratch[t + 2 * LANES] = v[0], v[1], v[2]
-                scratch[t + 3 * LANES], scratch[t + 4 * LANES] = v[3], v[4]
-            for lane in range(lanes):
-                scratch[HALF + row + 5 * LANES + lane] = scratch[row + (m - 1) * LANES + lane]
-        else:
-            for lane in range(lanes):
-                s = row + lane
-                d0, d1, d2 = scratch[s], scratch[s + LANES], scratch[s + 2 * LANES]
-                v = _of_input(d0, d1, d2, scratch[s + 3 * LANES], scratch[s + 4 * LANES], scratch[s + 5 * LANES])
-                t = HALF + s
-                scratch[t], scratch[t + LANES], scratch[t + 2 * LANES] = v[0], v[1], v[2]
-                scratch[t + 3 * LANES], scratch[t + 4 * LANES], scratch[t + 5 * LANES] = v[3], v[4], v[5]
+compiled = njit(fastmath=set(STRICT), error_model="numpy")
 
 
 @compiled
 def _turn(x, turned, top, left):
-    """(C, H, W) -> (rows, columns, C), inside a border of zeros"""
+    """(C, H, W) -> (rows, columns, blocks, LANES), inside a border of zeros: now loads are contiguous."""
     channels, height, width = x.shape
     for h in range(height):
         for c in range(channels):
             for w in range(width):
-                turned[h + top, w + left, c] = x[c, h, w]
-
-
-@loop()
-def _input_to_points(x, points, top, left, m, tiles):
-    """One iteration owns image x[b] and turns its windows to points.
-
-    The image is first turned to (rows, columns, channels) with zeros around it, so that all later loads are contiguous.
-    """
-    images, channels, height, width = x.shape
-    rows, columns = tiles
-    for b in prange(images):
-        turned = np.zeros((rows * m + WINDOW - m, columns * m + WINDOW - m, channels), x.dtype)
-        _turn(x[b], turned, top, left)
-        scratch = np.empty(2 * HALF, x.dtype)
-        for tile in range(rows * columns):
-            t = (b * rows * columns + tile) * channels
-            h, w = tile // columns * m, tile % columns * m
-            for block in range(0, channels, LANES):
-                lanes = min(LANES, channels - block)
-                for j in range(WINDOW):
-                    for lane in range(lanes):
-                        c = block + lane
-                        d0, d1, d2 = turned[h, w + j, c], turned[h + 1, w + j, c], turned[h + 2, w + j, c]
-                        d3, d4, d5 = turned[h + 3, w + j, c], turned[h + 4, w + j, c], turned[h + 5, w + j, c]
-                        v = _of_input(d0, d1, d2, d3, d4, d5)
-                        s = j * LANES + lane
-                        scratch[s], scratch[s + ROW], scratch[s + 2 * ROW] = v[0], v[1], v[2]
-                        scratch[s + 3 * ROW], scratch[s + 4 * ROW], scratch[s + 5 * ROW] = v[3], v[4], v[5]
-                _to_points_of_tile(scratch, lanes, False, m)
-                for p in range(WINDOW * WINDOW):
-                    for lane in range(lanes):
-                        points[p, t + block + lane] = scratch[HALF + p * LANES + lane]
-
-
-@loop()
-def _cotangent_to_points(dy, points, m, tiles):
-    """One iteration owns image dy[b] and turns its tiles of m x m to points."""
-    images, channels, height, width = dy.shape
-    rows, columns = tiles
-    for b in prange(images):
-        turned = np.zeros((rows * m, columns * m, channels), dy.dtype)
-        _turn(dy[b], turned, 0, 0)
-        scratch = np.zeros(2 * HALF, dy.dtype)
-        for tile in range(rows * columns):
-            t = (b * rows * columns + tile) * channels
-            h, w = tile // columns * m, tile % columns * m
-            for block in range(0, channels, LANES):
-                lanes = min(LANES, channels - block)
-                for j in range(m):
-                    for lane in range(lanes):
-                        c = block + lane
-                        d0, d1 = turned[h, w + j, c], turned[h + 1, w + j, c]
-                        d2, d3 = np.float32(0), np.float32(0)
-                        if m == 4:
-                            d2, d3 = turned[h + 2, w + j, c], turned[h + 3, w + j, c]
-                        v = _of_cotangent(d0, d1, d2, d3)
-                        s = j * LANES + lane
-                        scratch[s], scratch[s + ROW], scratch[s + 2 * ROW] = v[0], v[1], v[2]
-                        scratch[s + 3 * ROW], scratch[s + 4 * ROW], scratch[s + 5 * ROW] = v[3], v[4], d3 if m == 4 else d1
-                _to_points_of_tile(scratch, lanes, True, m)
-                for p in range(WINDOW * WINDOW):
-                    for lane in range(lanes):
-                        points[p, t + block + lane] = scratch[HALF + p * LANES + lane]
-
-
-@loop()
-def _outputs_from_points(y, points, m, tiles):
-    """One iteration owns image y[b]: its points become tiles of m x m outputs, cut off at the image's border."""
-    images, channels, height, width = y.shape
-    rows, columns = tiles
-    for b in prange(images):
-        strip = np.empty((m, columns * m, channels), y.dtype)
-        scratch = np.empty(2 * HALF, y.dtype)
-        for tile_row in range(rows):
-            for tile_column in range(columns):
-                t = (b * rows * columns + tile_row * columns + tile_column) * channels
-                for block in range(0, channels, LANES):
-                    lanes = min(LANES, channels - block)
-                    _outputs_of_tile(points, t + block, scratch, lanes, m)
-                    for i in range(m):
-                        for j in range(m):
-                            for lane in range(lanes):
-                                strip[i, tile_column * m + j, block + lane] = scratch[HALF + i * ROW + j * LANES + lane]
-            h = tile_row * m
-            for c in range(channels):
-                for i in range(min(m, height - h)):
-                    for w in range(width):
-                        y[b, c, h + i, w] = strip[i, w, c]
+                turned[h + top, w + left, c // LANES, c % LANES] = x[c, h, w]
 
 
 @compiled
-def _outputs_of_tile(points, t, scratch, lanes, m):
-    """A^T p A for `lanes` channels of one tile; the result is left in the second half of `scratch`."""
-    for q in range(WINDOW):
-        for lane in range(lanes):
-            c = t + lane
-            p0, p1, p2 = points[q, c], points[q + 6, c], points[q + 12, c]
-            v = _to_outputs(p0, p1, p2, points[q + 18, c], points[q + 24, c])
-            s = q * LANES + lane
-            scratch[s], scratch[s + ROW], scratch[s + 2 * ROW], scratch[s + 3 * ROW] = v
-        for lane in range(lanes):
-            scratch[(m - 1) * ROW + q * LANES + lane] += points[q + 30, t + lane]
-    for i in range(m):
-        for lane in range(lanes):
-            s = i * ROW + lane
-            p0, p1, p2 = scratch[s], scratch[s + LANES], scratch[s + 2 * LANES]
-            v = _to_outputs(p0, p1, p2, scratch[s + 3 * LANES], scratch[s + 4 * LANES])
-            r = HALF + s
-            scratch[r], scratch[r + LANES], scratch[r + 2 * LANES], scratch[r + 3 * LANES] = v
-        for lane in range(lanes):
-            scratch[HALF + i * ROW + (m - 1) * LANES + lane] += scratch[i * ROW + 5 * LANES + lane]
+def _image_to_points(x, points, line, matrix, top, left, m, tiles):
+    """B^T d B for the windows d of image x (C, H, W), whose first window goes to `line`; `matrix` is B^T."""
+    rows, columns = tiles
+    n, blocks = len(matrix), x.shape[0] // LANES  # n is WINDOW, as a variable: loops over it are not unrolled
+    turned = np.zeros((rows * m + WINDOW - m, columns * m + WINDOW - m, blocks, LANES), x.dtype)
+    _turn(x, turned, top, left)
+    half = np.empty((WINDOW, WINDOW, LANES), x.dtype)
+    for tile in range(rows * columns):
+        h, w = tile // columns * m, tile % columns * m
+        for block in range(blocks):
+            for j in range(n):
+                for lane in range(LANES):
+                    d0, d1 = turned[h, w + j, block, lane], turned[h + 1, w + j, block, lane]
+                    d2, d3 = turned[h + 2, w + j, block, lane], turned[h + 3, w + j, block, lane]
+                    d4, d5 = turned[h + 4, w + j, block, lane], turned[h + 5, w + j, block, lane]
+                    even, odd = d4 - BB * d2, A * d3 - ABB * d1
+                    even_b, odd_b = d4 - AA * d2, B * d3 - BAA * d1
+                    half[0, j, lane] = AABB * d0 - SUM * d2 + d4
+                    half[1, j, lane] = even + odd
+                    half[2, j, lane] = even - odd
+                    half[3, j, lane] = even_b + odd_b
+                    half[4, j, lane] = even_b - odd_b
+                    half[5, j, lane] = AABB * d1 - SUM * d3 + d5
+            for i in range(n):
+                for j in range(n):
+                    target = points[i * WINDOW + j, line]
+                    m0, m1, m2, m3, m4, m5 = matrix[j, 0], matrix[j, 1], matrix[j, 2], matrix[j, 3], matrix[j, 4], matrix[j, 5]
+                    for lane in range(LANES):
+                        first = m0 * half[i, 0, lane] + m1 * half[i, 1, lane] + m2 * half[i, 2, lane]
+                        target[lane] = first + (m3 * half[i, 3, lane] + m4 * half[i, 4, lane] + m5 * half[i, 5, lane])
+            line += 1
+
+
+@compiled
+def _cotangent_to_points(dy, points, line, matrix, tiles):
+    """A dy A^T for the tiles of m x m cotangents of image dy (O, OH, OW); `matrix` is A."""
+    rows, columns = tiles
+    n, m, blocks = *matrix.shape, dy.shape[0] // LANES
+    turned = np.zeros((rows * m, columns * m, blocks, LANES), dy.dtype)
+    _turn(dy, turned, 0, 0)
+    third, fourth, some = (2, 3, np.float32(1)) if m == 4 else (0, 1, np.float32(0))  # with m = 2 there are two rows
+    half = np.zeros((WINDOW, WINDOW, LANES), dy.dtype)
+    for tile in range(rows * columns):
+        h, w = tile // columns * m, tile % columns * m
+        for block in range(blocks):
+            for j in range(m):
+                for lane in range(LANES):
+                    y0, y1 = turned[h, w + j, block, lane], turned[h + 1, w + j, block, lane]
+                    y2, last = turned[h + third, w + j, block, lane], turned[h + fourth, w + j, block, lane]
+                    y2, y3 = some * y2, some * last
+                    even, odd = y0 + AA * y2, A * y1 + AAA * y3
+                    even_b, odd_b = y0 + BB * y2, B * y1 + BBB * y3
+                    half[0, j, lane] = y0
+                    half[1, j, lane] = even + odd
+                    half[2, j, lane] = even - odd
+                    half[3, j, lane] = even_b + odd_b
+                    half[4, j, lane] = even_b - odd_b
+                    half[5, j, lane] = last
+            for i in range(n):
+                for j in range(n):
+                    target = points[i * WINDOW + j, line]
+                    m0, m1, m2, m3 = matrix[j, 0], matrix[j, 1], some * matrix[j, m - 2], some * matrix[j, m - 1]
+                    for lane in range(LANES):
+                        first = m0 * half[i, 0, lane] + m1 * half[i, 1, lane]
+                        target[lane] = first + (m2 * half[i, 2, lane] + m3 * half[i, 3, lane])
+            line += 1
+
+
+@compiled
+def _points_to_image(y, points, line, matrix, tiles):
+    """A^T p A into image y (O, OH, OW): its tiles of m x m, cut off at the border; `matrix` is A^T."""
+    channels, height, width = y.shape
+    rows, columns = tiles
+    m, n, blocks = *matrix.shape, channels // LANES
+    strip = np.empty((m, columns * m, blocks, LANES), y.dtype)
+    half = np.empty((4, WINDOW, LANES), y.dtype)
+    for tile in range(rows * columns):
+        row, column = tile // columns, tile % columns
+        for block in range(blocks):
+            for q in range(n):
+                for lane in range(LANES):
+                    p0, p1, p2 = points[q, line, lane], points[q + 6, line, lane], points[q + 12, line, lane]
+                    p3, p4 = points[q + 18, line, lane], points[q + 24, line, lane]
+                    even, odd = p1 + p2, p1 - p2
+                    even_b, odd_b = p3 + p4, p3 - p4
+                    half[0, q, lane] = p0 + even + even_b
+                    half[1, q, lane] = A * odd + B * odd_b
+                    half[2, q, lane] = AA * even + BB * even_b
+                    half[3, q, lane] = AAA * odd + BBB * odd_b
+                infinity = points[q + 30, line]
+                for lane in range(LANES):
+                    half[m - 1, q, lane] += infinity[lane]
+            for i in range(m):
+                for j in range(m):
+                    target = strip[i, column * m + j, block]
+                    m0, m1, m2, m3, m4, m5 = matrix[j, 0], matrix[j, 1], matrix[j, 2], matrix[j, 3], matrix[j, 4], matrix[j, 5]
+                    for lane in range(LANES):
+                        first = m0 * half[i, 0, lane] + m1 * half[i, 1, lane] + m2 * half[i, 2, lane]
+                        target[lane] = first + (m3 * half[i, 3, lane] + m4 * half[i, 4, lane] + m5 * half[i, 5, lane])
+            line += 1
+        if column == columns - 1:
+            for i in range(min(m, height - row * m)):
+                for c in range(channels):
+                    for w in range(width):
+                        y[c, row * m + i, w] = strip[i, w, c // LANES, c % LANES]
+
+
+# One iteration owns an image. The loops hold nothing but calls, since compiling a parallel loop costs several times its body.
+
+
+@loop()
+def _windows_to_points(x, points, matrix, top, left, m, tiles):
+    lines = tiles[0] * tiles[1] * x.shape[1] // LANES
+    for b in prange(len(x)):
+        _image_to_points(x[b], points, b * lines, matrix, top, left, m, tiles)
+
+
+@loop()
+def _cotangents_to_points(dy, points, matrix, tiles):
+    lines = tiles[0] * tiles[1] * dy.shape[1] // LANES
+    for b in prange(len(dy)):
+        _cotangent_to_points(dy[b], points, b * lines, matrix, tiles)
+
+
+@loop()
+def _points_to_outputs(y, points, matrix, tiles):
+    lines = tiles[0] * tiles[1] * y.shape[1] // LANES
+    for b in prange(len(y)):
+        _points_to_image(y[b], points, b * lines, matrix, tiles)

@@ -43,9 +43,22 @@ def class_indices(op: str, target: np.ndarray, ignore_index: int, classes: int) 
     return target
 
 
+NO_WEIGHTS = np.empty(0)
+
+
 def class_weights(weight: np.ndarray | None) -> np.ndarray:
     """Class weights in float64, empty for none: one compiled variant serves both."""
-    return np.empty(0) if weight is None else np.ascontiguousarray(weight, np.float64)
+    return NO_WEIGHTS if weight is None else np.ascontiguousarray(weight, np.float64)
+
+
+@njit(cache=True, nogil=True)
+def sums(loss, factor):
+    """The sums of two vectors."""
+    summed = total = 0.0
+    for i in range(loss.size):
+        summed += loss[i]
+        total += factor[i]
+    return summed, total
 
 
 @loop()
@@ -90,19 +103,20 @@ def cross_entropy_grad_rows(x, target, weight, ignore_index, smoothing, total_we
 
 def reduce_rows(loss: np.ndarray, factor: np.ndarray, reduction: str, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """Reduce the losses of the rows; also the weight by which "mean" divided."""
-    total = factor.sum()
+    summed, total = sums(loss, factor)
     if reduction == "none":
-        return loss.astype(dtype), np.asarray(total)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        reduced = loss.sum() / total if reduction == "mean" else loss.sum()
-    return np.asarray(reduced, dtype), np.asarray(total)
+        return loss.astype(dtype), np.array(total)
+    if reduction == "mean":
+        summed = summed / total if total else np.nan
+    return np.array(summed, dtype), np.array(total)
 
 
 def row_cotangents(dy: np.ndarray, total: np.ndarray, rows: int, reduction: str) -> np.ndarray:
     """The cotangent of each row's loss, in float64."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        each = dy.astype(np.float64) / total if reduction == "mean" else dy.astype(np.float64)
-    return each if reduction == "none" else np.full(rows, each)
+    if reduction == "none":
+        return dy.astype(np.float64)
+    divisor = float(total) if reduction == "mean" else 1.0
+    return np.full(rows, float(dy) / divisor if divisor else np.nan)
 
 
 @register("cpu", "CrossEntropy")

@@ -15,6 +15,7 @@ from miniflow.backends.cpu.loops import SUMS, loop
 from miniflow.backends.registry import register
 
 BLOCK = 4096  # terms that are added in the arrays' own precision before they go into a float64 total
+SHORT_PLANE = 8  # elements
 PARTS = 16  # of the rows, each with its own sums for the parameters' gradients: a fixed number, whatever the threads
 
 
@@ -91,11 +92,12 @@ def layer_norm_rows(x, weight, bias, eps, mean, rstd, y):
 
 @loop()
 def layer_norm_grad_rows(dy, x, weight, mean, rstd, dx, dweight, dbias):
-    """Part p of the rows adds its share of the parameters' gradients into dweight[p] and dbias[p]."""
+    """The parameters' gradients are first added up for each part of the rows, then over the parts."""
     rows, width = x.shape
-    parts = dweight.shape[0]
+    parts = min(rows, PARTS)
+    partial = np.zeros((parts, 2, width), x.dtype)
     for p in prange(parts):
-        dw, db = dweight[p], dbias[p]
+        dw, db = partial[p, 0], partial[p, 1]
         for i in range(p * rows // parts, (p + 1) * rows // parts):
             cotangent, row, out = dy[i], x[i], dx[i]
             center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
@@ -106,6 +108,12 @@ def layer_norm_grad_rows(dy, x, weight, mean, rstd, dx, dweight, dbias):
             for j in range(width):
                 dw[j] += cotangent[j] * (row[j] - center) * scale
                 db[j] += cotangent[j]
+    dweight[:] = 0
+    dbias[:] = 0
+    for p in range(parts):
+        for j in range(width):
+            dweight[j] += partial[p, 0, j]
+            dbias[j] += partial[p, 1, j]
 
 
 @loop()
@@ -153,13 +161,18 @@ def batch_norm_grad_channels(dy, x, weight, eps, training, mean, var, dx, dweigh
 
 def parameter(values: np.ndarray | None, default: float, size: int, dtype: np.dtype) -> np.ndarray:
     """A weight or bias as a contiguous vector, filled with its neutral value if there is none."""
-    return np.full(size, default, dtype) if values is None else np.ascontiguousarray(values, dtype).reshape(size)
+    if values is None:
+        return np.full(size, default, dtype)
+    values = np.ascontiguousarray(values, dtype)
+    return values if values.ndim == 1 else values.reshape(size)
 
 
 def as_rows(x: np.ndarray, dims: int) -> np.ndarray:
     """The last `dims` dimensions as one, all before them as another."""
-    split = x.ndim - dims
-    return np.ascontiguousarray(x).reshape(prod(x.shape[:split]), prod(x.shape[split:]))
+    x = np.ascontiguousarray(x)
+    if dims == 1 and x.ndim == 2:
+        return x
+    return x.reshape(prod(x.shape[: x.ndim - dims]), prod(x.shape[x.ndim - dims :]))
 
 
 @register("cpu", "LayerNorm")
@@ -179,32 +192,28 @@ def layer_norm_grad(
     dy: np.ndarray, x: np.ndarray, weight: np.ndarray | None, mean: np.ndarray, rstd: np.ndarray, *, dims: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     shape = x.shape
-    dy, x = as_rows(dy, dims), as_rows(x, dims)
-    count, width = x.shape
-    parts = min(max(count, 1), PARTS)
-    dx = np.empty(x.shape, x.dtype)
-    dweight, dbias = np.zeros((parts, width), x.dtype), np.zeros((parts, width), x.dtype)
-    layer_norm_grad_rows(dy, x, parameter(weight, 1, width, x.dtype), mean, rstd, dx, dweight, dbias)
     normalized = shape[len(shape) - dims :]
-    return dx.reshape(shape), dweight.sum(0).reshape(normalized), dbias.sum(0).reshape(normalized)
+    dx, dweight, dbias = np.empty(shape, x.dtype), np.empty(normalized, x.dtype), np.empty(normalized, x.dtype)
+    dy, x = as_rows(dy, dims), as_rows(x, dims)
+    width = x.shape[1]
+    weight = parameter(weight, 1, width, x.dtype)
+    layer_norm_grad_rows(dy, x, weight, mean, rstd, dx.reshape(x.shape), dweight.reshape(width), dbias.reshape(width))
+    return dx, dweight, dbias
 
 
 def as_planes(x: np.ndarray) -> np.ndarray:
     """(N, C, ...) as contiguous (N, C, L); short planes as (1, C, N * L), since one long row is faster."""
     images, channels, size = x.shape[0], x.shape[1], prod(x.shape[2:])
     if size < SHORT_PLANE:
-        return np.ascontiguousarray(np.moveaxis(x, 1, 0)).reshape(1, channels, images * size)
+        return np.ascontiguousarray(x.swapaxes(0, 1)).reshape(1, channels, images * size)
     return np.ascontiguousarray(x).reshape(images, channels, size)
 
 
 def from_planes(y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The inverse of `as_planes`."""
     if prod(shape[2:]) < SHORT_PLANE:
-        return np.ascontiguousarray(np.moveaxis(y.reshape(shape[1], shape[0], *shape[2:]), 0, 1))
+        return np.ascontiguousarray(y.reshape(shape[1], shape[0], *shape[2:]).swapaxes(0, 1))
     return y.reshape(shape)
-
-
-SHORT_PLANE = 8
 
 
 @register("cpu", "BatchNorm")

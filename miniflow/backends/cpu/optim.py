@@ -1,7 +1,7 @@
 """Optimizer updates: each reads and writes the memory of a parameter once.
 
-A kernel takes the parameters of a group as lists of arrays and changes parameters and states in place. The arithmetic of
-one element stands in the compiled loops; `update` brings arrays of any layout and dtype into their form.
+A kernel takes the parameters of a group as lists of arrays and changes parameters and states in place. The arithmetic
+of one element stands in the compiled loops; `update` brings arrays of any layout and dtype into their form.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def update(element_loop: Callable, arrays: tuple, *numbers: float) -> None:
     for array in arrays:
         if array is None:
             flat.append(ABSENT[real])
-        elif array.dtype is real and array.flags.c_contiguous:
+        elif array.dtype is real and array.flags.carray:
             flat.append(array.ravel())
         else:
             flat.append(np.ascontiguousarray(array, real).ravel())
@@ -51,7 +51,9 @@ def sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, wei
     lr, momentum, undamped = real(lr), real(momentum), real(undamped)
     weight_decay, sign = real(weight_decay), real(sign)
     for i in prange(param.size):
-        g = sign * grad[i] + weight_decay * param[i]
+        g = sign * grad[i]
+        if weight_decay != 0:  # 0 * inf is nan
+            g += weight_decay * param[i]
         if momentum != 0:
             velocity = momentum * momentum_buffer[i] + undamped * g
             momentum_buffer[i] = velocity
@@ -72,12 +74,16 @@ def sgd(params, grads, momentum_buffers, fresh, *, lr, momentum, dampening, nest
 
 
 @loop()
-def adam_loop(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step_size, beta1, beta2, root, eps, l2, decay, sign, amsgrad):
+def adam_loop(
+    param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step_size, beta1, beta2, root, eps, l2, decay, sign, amsgrad
+):
     real = param.dtype.type
     step_size, fresh1, beta2, fresh2 = real(step_size), real(1 - beta1), real(beta2), real(1 - beta2)
     root, eps, l2, decay, sign = real(root), real(eps), real(l2), real(decay), real(sign)
     for i in prange(param.size):
-        g = sign * grad[i] + l2 * param[i]
+        g = sign * grad[i]
+        if l2 != 0:  # 0 * inf is nan
+            g += l2 * param[i]
         mean = exp_avg[i] + fresh1 * (g - exp_avg[i])
         square = beta2 * exp_avg_sq[i] + fresh2 * g * g
         exp_avg[i] = mean
@@ -110,12 +116,16 @@ def adam(
 
 
 @loop()
-def rmsprop_loop(param, grad, square_avg, grad_avg, momentum_buffer, lr, alpha, eps, weight_decay, momentum, centered, sign):
+def rmsprop_loop(
+    param, grad, square_avg, grad_avg, momentum_buffer, lr, alpha, eps, weight_decay, momentum, centered, sign
+):
     real = param.dtype.type
     lr, alpha, fresh, eps = real(lr), real(alpha), real(1 - alpha), real(eps)
     weight_decay, momentum, sign = real(weight_decay), real(momentum), real(sign)
     for i in prange(param.size):
-        g = sign * grad[i] + weight_decay * param[i]
+        g = sign * grad[i]
+        if weight_decay != 0:  # 0 * inf is nan
+            g += weight_decay * param[i]
         square = alpha * square_avg[i] + fresh * g * g
         square_avg[i] = square
         if centered:
@@ -131,7 +141,19 @@ def rmsprop_loop(param, grad, square_avg, grad_avg, momentum_buffer, lr, alpha, 
 
 @register("cpu", "RmspropUpdate", half="native")
 def rmsprop(
-    params, grads, square_avgs, grad_avgs, momentum_buffers, *, lr, alpha, eps, weight_decay, momentum, centered, maximize
+    params,
+    grads,
+    square_avgs,
+    grad_avgs,
+    momentum_buffers,
+    *,
+    lr,
+    alpha,
+    eps,
+    weight_decay,
+    momentum,
+    centered,
+    maximize,
 ):
     sign = -1.0 if maximize else 1.0
     for arrays in zip(params, grads, square_avgs, grad_avgs, momentum_buffers, strict=True):
@@ -143,7 +165,9 @@ def adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, sign):
     real = param.dtype.type
     lr, eps, weight_decay, sign = real(lr), real(eps), real(weight_decay), real(sign)
     for i in prange(param.size):
-        g = sign * grad[i] + weight_decay * param[i]
+        g = sign * grad[i]
+        if weight_decay != 0:  # 0 * inf is nan
+            g += weight_decay * param[i]
         square = square_sum[i] + g * g
         square_sum[i] = square
         param[i] -= lr * g / (math.sqrt(square) + eps)

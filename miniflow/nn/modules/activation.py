@@ -136,7 +136,9 @@ class Softmax(Module):
     def forward(self, input: Tensor) -> Tensor:
         if self.dim is None:
             name = type(self).__name__
-            raise ArgumentError(f"{name}: dim is None; expected the dim to normalise over: {name}(dim=-1) for the last one")
+            raise ArgumentError(
+                f"{name}: dim is None; expected the dim to normalise over: {name}(dim=-1) for the last one"
+            )
         return self.function(input, self.dim)
 
     def extra_repr(self) -> str:

@@ -93,8 +93,8 @@ class AttributeTables:
     def _refuse(self, kind: str, name: str, value: Any) -> NoReturn:
         expected = {"parameter": "a Parameter", "buffer": "a Tensor", "module": "a Module"}[kind]
         raise TypeError(
-            f"cannot assign a {type(value).__name__} as {kind} {name!r} of {self._get_name()}; expected {expected} or None, "
-            f"or `del` the {kind} first"
+            f"cannot assign a {type(value).__name__} as {kind} {name!r} of {self._get_name()}; "
+            f"expected {expected} or None, or `del` the {kind} first"
         )
 
     def _check_name(self, table: str, name: str) -> None:
@@ -103,11 +103,13 @@ class AttributeTables:
         if not isinstance(name, str):
             raise TypeError(f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a str")
         if name == "" or "." in name:
-            raise ArgumentError(f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a name without dots")
+            raise ArgumentError(
+                f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a name without dots"
+            )
         own = self.__dict__
         others = [own, *(own[other] for other in KINDS if other != table)]
         if name not in own[table] and (hasattr(type(self), name) or any(name in names for names in others)):
-            raise ArgumentError(f"{self._get_name()}: the attribute {name!r} exists already; choose another name for the {kind}")
+            raise ArgumentError(f"{self._get_name()}: the attribute {name!r} exists already; choose another name")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter, or None to say that there is none of this name.

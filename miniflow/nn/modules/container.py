@@ -22,7 +22,9 @@ def _position(container: Module, index: int, length: int) -> int:
     position = operator.index(index)
     if not -length <= position < length:
         name = type(container).__name__
-        raise IndexRangeError(f"{name}: index {position} is out of range for {length} entries; expected {-length} to {length - 1}")
+        raise IndexRangeError(
+            f"{name}: index {position} is out of range for {length} entries; expected {-length} to {length - 1}"
+        )
     return position % length
 
 
@@ -101,7 +103,11 @@ class Sequential(ModuleSequence):
 
     def __init__(self, *args: Any):
         super().__init__()
-        named = args[0].items() if len(args) == 1 and isinstance(args[0], dict) else ((str(i), m) for i, m in enumerate(args))
+        named = (
+            args[0].items()
+            if len(args) == 1 and isinstance(args[0], dict)
+            else ((str(i), m) for i, m in enumerate(args))
+        )
         for name, module in named:
             self.add_module(name, module)
 

@@ -18,9 +18,10 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class Conv2d(Module):
-    """y[n, o, i, j] = b[o] + sum over c, k, l of W[o, c, k, l] * x[n, c, i * stride + k * dilation, j * stride + l * dilation]
+    """Convolution of images with learnt kernels (a cross-correlation, as in all deep-learning libraries).
 
-    (a cross-correlation, as in all deep-learning libraries).
+    y[n, o, i, j] = bias[o] + sum over c, k, l of weight[o, c, k, l] * x[n, c, i s - p + k d, j s - p + l d]
+    with stride s, padding p and dilation d.
 
     Args:
         in_channels, out_channels: the numbers of channels.
@@ -38,7 +39,8 @@ class Conv2d(Module):
             k = 1 / sqrt(in_channels / groups * kernel height * kernel width).
         bias: (out_channels,), drawn from the same range; None without bias.
 
-    Shapes: (N, in_channels, H, W) -> (N, out_channels, H', W'), H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1.
+    Shapes: (N, in_channels, H, W) -> (N, out_channels, H', W'),
+        H' = floor((H + 2 p - d (kernel height - 1) - 1) / s) + 1, and W' alike.
 
     Raises:
         ArgumentError: for channels that groups do not divide, an unknown padding or padding mode.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from miniflow.autograd.function import Function
 from miniflow.errors import AutogradError
+from miniflow.ops.creation import zeros
 from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
 
@@ -100,14 +101,6 @@ def _cross(values: Sequence[Any], on_gradients: Callable, fill: bool) -> tuple[l
     return values, positions
 
 
-def _spread(gradients: Sequence[Any], positions: list[int], count: int) -> tuple:
-    """One entry for each of `count` values: None where no gradient flows."""
-    entries: list[Any] = [None] * count
-    for position, gradient in zip(positions, gradients, strict=True):
-        entries[position] = gradient
-    return tuple(entries)
-
-
 class _Boundary:
     """Collects the gradients of a module's outputs and inputs during one backward, for its backward hooks.
 
@@ -121,7 +114,7 @@ class _Boundary:
         self.grad_output: tuple | None = None
 
     def enter(self, args: tuple) -> tuple:
-        self.input_count = len(args)
+        self.inputs = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in args]
         values, self.input_positions = _cross(args, self._on_input_gradients, fill=True)
         return tuple(values)
 
@@ -132,24 +125,30 @@ class _Boundary:
         return values[0] if single else _like(result, values)
 
     def _on_output_gradients(self, gradients: tuple) -> list[Any]:
-        grad_output = _spread(gradients, self.output_positions, self.output_count)
+        outputs: list[Any] = [None] * self.output_count
+        for position, gradient in zip(self.output_positions, gradients, strict=True):
+            outputs[position] = gradient
+        grad_output = tuple(outputs)
         for hook in self.pre_hooks:
             grad_output = self._changed(hook(self.module, grad_output), grad_output, "grad_output")
         self.grad_output = grad_output
         if not self.input_positions:
-            grad_input = self._run_hooks((None,) * self.input_count)
+            grad_input = self._run_hooks((None,) * len(self.inputs))
             if any(g is not None for g in grad_input):
                 raise AutogradError(
-                    f"{type(self.module).__name__}: a backward hook returned gradients, but no input of the module requires "
-                    "grad; return None"
+                    f"{type(self.module).__name__}: a backward hook returned gradients, but no input of the module "
+                    "requires grad; return None"
                 )
         return [grad_output[i] for i in self.output_positions]
 
     def _on_input_gradients(self, gradients: tuple) -> list[Any]:
         if self.grad_output is None:  # reached without passing the outputs, as a second-order gradient may
             return list(gradients)
-        grad_input = self._run_hooks(_spread(gradients, self.input_positions, self.input_count))
-        return [grad_input[i] for i in self.input_positions]
+        grad_input = [None if meta is None else zeros(meta[0], dtype=meta[1]) for meta in self.inputs]
+        for position, gradient in zip(self.input_positions, gradients, strict=True):
+            grad_input[position] = gradient
+        changed = self._run_hooks(tuple(grad_input))
+        return [changed[i] for i in self.input_positions]
 
     def _run_hooks(self, grad_input: tuple) -> tuple:
         grad_output, self.grad_output = self.grad_output, None

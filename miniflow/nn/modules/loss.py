@@ -1,6 +1,6 @@
 """Losses as layers: each holds the options of a function of `ops/loss.py` and calls it.
 
-`reduction` is "mean", "sum" or "none" everywhere. PyTorch's deprecated arguments `size_average` and `reduce` do not exist.
+`reduction` is "mean", "sum" or "none" everywhere; PyTorch's deprecated `size_average` and `reduce` do not exist.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Module(AttributeTables):
     """Base of all layers and networks: assign parameters and other modules to attributes, and define `forward`.
 
     Attributes:
-        training: whether layers such as dropout and batch normalisation are to act as in training; set by `train`, `eval`.
+        training: whether layers such as dropout and batch normalisation act as in training; set by `train` and `eval`.
 
     >>> import miniflow as flow
     >>> class Scale(flow.nn.Module):
@@ -93,7 +93,9 @@ class Module(AttributeTables):
         """This module and all below it, each once."""
         return (module for _, module in self.named_modules())
 
-    def _named_members(self, table: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+    def _named_members(
+        self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
         modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         seen = set()
         for path, module in modules:
@@ -139,7 +141,9 @@ class Module(AttributeTables):
         for name in filter(None, target.split(".")):
             module = getattr(module, name)
             if not isinstance(module, Module):
-                raise AttributeError(f"{self._get_name()}: {name!r} in {target!r} is a {type(module).__name__}, no Module")
+                raise AttributeError(
+                    f"{self._get_name()}: {name!r} in {target!r} is a {type(module).__name__}, no Module"
+                )
         return module
 
     def get_parameter(self, target: str) -> Parameter:
@@ -292,7 +296,9 @@ class Module(AttributeTables):
 
     def __copy__(self: Self) -> Self:
         result = type(self).__new__(type(self))
-        tables = {k: copy.copy(v) if isinstance(v, dict | set) and k.startswith("_") else v for k, v in vars(self).items()}
+        tables = {
+            k: copy.copy(v) if isinstance(v, dict | set) and k.startswith("_") else v for k, v in vars(self).items()
+        }
         result.__dict__.update(tables)
         return result
 
@@ -342,7 +348,8 @@ class Module(AttributeTables):
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have been computed.
 
-        Both are tuples, with one entry for each positional argument and for each output, None where no gradient flows.
+        Both are tuples: `grad_input` has one entry for each positional argument (None for what is no tensor, zeros for
+        tensors without a gradient, None everywhere if no argument requires grad), `grad_output` one for each output.
         What the hook returns, unless None, replaces `grad_input`.
         """
         return hooks.add_hook(self._backward_hooks, hook, prepend)

@@ -56,7 +56,9 @@ class BatchNorm(Module):
         self.affine = affine
         self.track_running_stats = track_running_stats
         for name in ("weight", "bias"):
-            self.register_parameter(name, Parameter(empty(num_features, device=device, dtype=dtype)) if affine else None)
+            self.register_parameter(
+                name, Parameter(empty(num_features, device=device, dtype=dtype)) if affine else None
+            )
         running = track_running_stats
         self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if running else None)
         self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype) if running else None)

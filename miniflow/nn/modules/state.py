@@ -30,7 +30,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool) -> Incompa
     name = type(module).__name__
     if not isinstance(state_dict, Mapping):
         raise CheckpointError(
-            f"{name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict of tensors as state_dict() returns"
+            f"{name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict of tensors from state_dict()"
         )
     own = module.state_dict(keep_vars=True)
     missing = [key for key in own if key not in state_dict]

@@ -15,7 +15,9 @@ def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     for p in parameters:
         if not isinstance(p, Tensor):
-            raise TypeError(f"{name}: got a {type(p).__name__} among the parameters; expected tensors: pass model.parameters()")
+            raise TypeError(
+                f"{name}: got a {type(p).__name__} among the parameters; expected tensors: pass model.parameters()"
+            )
     return [p.grad for p in parameters if p.grad is not None]
 
 
@@ -55,7 +57,7 @@ def clip_grad_norm_(
     >>> w.grad
     tensor([0.6000, 0.8000], dtype=miniflow.float32)
 
-    Source: `torch.nn.utils.clip_grad_norm_`; Pascanu et al. 2013, "On the difficulty of training recurrent neural networks".
+    Source: `torch.nn.utils.clip_grad_norm_`; Pascanu et al. 2013, "On the difficulty of training recurrent networks".
     """
     if not max_norm >= 0:
         raise ArgumentError(f"clip_grad_norm_: got max_norm={max_norm}; expected a number of at least 0")

@@ -1,4 +1,4 @@
-"""Learning rate schedules: `step()` after each step of the optimizer (or epoch) sets the learning rates of its groups."""
+"""Learning rate schedules: `step()`, after each step of the optimizer or each epoch, sets the learning rates."""
 
 from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
@@ -10,7 +10,7 @@ from miniflow.optim.lr_scheduler.schedules import (
     MultiStepLR,
     StepLR,
 )
-from miniflow.optim.lr_scheduler.warmup import WarmupLR, WarmUpLR
+from miniflow.optim.lr_scheduler.warmup import WarmUpLR, WarmupLR
 
 __all__ = [
     "CosineAnnealingLR",

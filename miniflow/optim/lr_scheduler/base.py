@@ -1,8 +1,8 @@
 """Learning rate schedules.
 
 Each schedule is one function of the base learning rate and the number of the step, `get_lr`. `step()` writes its value
-into the groups of the optimizer. A learning rate that was changed from outside since the last step, by hand or by another
-schedule, scales this schedule by the same ratio: so schedules that multiply can be stepped one after the other.
+into the groups of the optimizer. A learning rate that was changed from outside since the last step, by hand or by
+another schedule, scales this schedule by the same ratio: so schedules that multiply can be stepped one after the other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def state_of(scheduler: Any) -> dict[str, Any]:
 
 def load_state(scheduler: Any, state_dict: dict[str, Any]) -> None:
     if not isinstance(state_dict, dict):
-        raise CheckpointError(f"{type(scheduler).__name__}.load_state_dict: got a {type(state_dict).__name__}; expected a dict")
+        raise CheckpointError(
+            f"{type(scheduler).__name__}.load_state_dict: got a {type(state_dict).__name__}; expected a dict"
+        )
     expected = {name for name in vars(scheduler) if name not in scheduler.not_saved}
     missing, unknown = sorted(expected - set(state_dict)), sorted(set(state_dict) - expected)
     if missing or unknown:
@@ -48,8 +50,8 @@ class LRScheduler:
     """Base of the schedules that depend on the number of the step alone; a subclass overrides `get_lr`.
 
     Args:
-        optimizer: whose learning rates to set. The base learning rate of each group is its "initial_lr", and that is its
-            learning rate when the first scheduler is made.
+        optimizer: whose learning rates to set. The base learning rate of each group is its "initial_lr", and that is
+            its learning rate when the first scheduler is made.
         last_step: the number of the last step done, to go on from there; -1 to begin.
 
     Raises:
@@ -95,8 +97,8 @@ class LRScheduler:
         groups = self.optimizer.param_groups
         if len(groups) != len(self.base_lrs):
             raise ArgumentError(
-                f"{type(self).__name__}: the optimizer has {len(groups)} parameter groups; expected {len(self.base_lrs)}, "
-                "as when the scheduler was made: make the scheduler after add_param_group"
+                f"{type(self).__name__}: the optimizer has {len(groups)} parameter groups; "
+                f"expected {len(self.base_lrs)} as at the start: make the scheduler after add_param_group"
             )
         for i, group in enumerate(groups):
             if group["lr"] != self._last_lr[i] != 0:

@@ -64,7 +64,9 @@ class ReduceLROnPlateau:
         count = len(optimizer.param_groups)
         self.min_lrs = list(min_lr) if isinstance(min_lr, list | tuple) else [min_lr] * count
         if len(self.min_lrs) != count:
-            raise ArgumentError(f"ReduceLROnPlateau: got {len(self.min_lrs)} values for min_lr; expected {count}, one a group")
+            raise ArgumentError(
+                f"ReduceLROnPlateau: got {len(self.min_lrs)} values for min_lr; expected {count}, one a group"
+            )
         self.optimizer = optimizer
         self.mode = mode
         self.factor = factor

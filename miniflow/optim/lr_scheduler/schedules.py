@@ -76,13 +76,18 @@ class LambdaLR(LRScheduler):
     not_saved = ("optimizer", "lr_lambdas")
 
     def __init__(
-        self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | list[Callable[[int], float]], last_step: int = -1
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
+        last_step: int = -1,
     ):
         check_optimizer("LambdaLR", optimizer)
         count = len(optimizer.param_groups)
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * count
         if len(self.lr_lambdas) != count:
-            raise ArgumentError(f"LambdaLR: got {len(self.lr_lambdas)} functions; expected {count}, one for each parameter group")
+            raise ArgumentError(
+                f"LambdaLR: got {len(self.lr_lambdas)} functions; expected {count}, one for each parameter group"
+            )
         super().__init__(optimizer, last_step)
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:

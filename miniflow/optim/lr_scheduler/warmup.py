@@ -10,16 +10,16 @@ from miniflow.optim.optimizer import Optimizer
 class WarmupLR(LRScheduler):
     """Begins with smaller learning rates, then follows another schedule, or stays at the base learning rate.
 
-    "constant": lr = base_lr * warmup_factor during `warmup_iters` steps. "linear": from there along a straight line to the
-    learning rate that comes afterwards.
+    "constant": lr = base_lr * warmup_factor during `warmup_iters` steps. "linear": from there along a straight line to
+    the learning rate that comes afterwards.
 
     Args:
         scheduler_or_optimizer: the schedule to follow, which is then no longer stepped by hand, or an optimizer.
         warmup_factor: the fraction of the base learning rate to begin with.
         warmup_iters: the length of the warm-up in steps.
         warmup_method: "linear" or "constant".
-        warmup_prefix: the other schedule begins at its step 0 when the warm-up is over (True), or the warm-up replaces its
-            first steps (False).
+        warmup_prefix: the other schedule begins at its step 0 when the warm-up is over (True), or the warm-up replaces
+            its first steps (False).
 
     Raises:
         TypeError: if the first argument is neither.
@@ -47,7 +47,8 @@ class WarmupLR(LRScheduler):
             raise ArgumentError(f"WarmupLR: got warmup_method={warmup_method!r}; expected 'linear' or 'constant'")
         if not warmup_factor >= 0 or not warmup_iters >= 0:
             raise ArgumentError(
-                f"WarmupLR: got warmup_factor={warmup_factor} and warmup_iters={warmup_iters}; expected numbers of at least 0"
+                f"WarmupLR: got warmup_factor={warmup_factor} and warmup_iters={warmup_iters}; "
+                "expected numbers of at least 0"
             )
         self.warmup_factor = warmup_factor
         self.warmup_iters = warmup_iters

@@ -29,7 +29,7 @@ from miniflow.tensor import Tensor
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            return Tensor._wrap, (np.ascontiguousarray(obj.detach().numpy()).reshape(obj.shape),)
+            return Tensor._wrap, (obj.detach().numpy(),)
         return NotImplemented
 
 

@@ -164,9 +164,8 @@ class DataLoader:
         else:
             tasks = self.batch_sampler if self._batched else self.sampler
         tasks = iter(tasks)
-        tasks = itertools.chain(
-            list(itertools.islice(tasks, 1)), tasks
-        )  # the sampler draws now, with or without workers
+        first = list(itertools.islice(tasks, 1))  # the sampler draws now, with workers and without
+        tasks = itertools.chain(first, tasks)
         fetcher = Fetcher(self.dataset, self.collate_fn, self._batched, self.batch_size, self.drop_last)
         if not self.num_workers:
             return _batches_here(fetcher, tasks)

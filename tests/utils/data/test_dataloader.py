@@ -267,6 +267,30 @@ def test_batches_of_every_dtype_and_structure_travel():
             assert x.dtype is y.dtype and x.shape == y.shape and x.numpy().tobytes() == y.numpy().tobytes()
 
 
+def test_a_data_set_may_reuse_the_memory_of_its_samples():
+    class Reused(Dataset):
+        buffer = np.zeros(1 << 20, np.int64)  # 8 MB, more than a socket holds
+
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            self.buffer[:] = index
+            return self.buffer
+
+    for index, sample in enumerate(DataLoader(Reused(), batch_size=None, num_workers=1, prefetch_factor=4)):
+        assert (sample.numpy() == index).all()
+    assert index == 5
+
+
+def test_tensors_of_any_layout_travel():
+    base = flow.arange(24).reshape(4, 6)
+    samples = [base.T, base[::2, 1::3], base[1].expand(3, 6), base[2, 3], base[:0]]
+    for sample, arrived in zip(samples, DataLoader(samples, batch_size=None, num_workers=1), strict=True):
+        np.testing.assert_array_equal(arrived.numpy(), sample.numpy())
+        assert arrived.shape == sample.shape
+
+
 def test_samples_that_require_grad_arrive_as_values():
     weight = flow.tensor([[1.0], [2.0], [3.0]], requires_grad=True)
     batches = list(DataLoader(TensorDataset(weight), batch_size=2, num_workers=1))

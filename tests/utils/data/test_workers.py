@@ -50,27 +50,6 @@ def wait_until(condition, seconds=10.0):
     return condition()
 
 
-@pytest.fixture(autouse=True)
-def no_worker_is_left():
-    yield
-    gc.collect()
-    assert multiprocessing.active_children() == []
-
-
-@pytest.fixture(autouse=True)
-def no_hang():
-    """A test that would hang fails instead."""
-
-    def give_up(*_):
-        raise TimeoutError("the test hangs")
-
-    previous = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(50)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, previous)
-
-
 def pids(loader):
     return {pid for _, batch in loader for pid in batch.tolist()}
 

@@ -1,0 +1,209 @@
+"""Learning rate schedules against their formulas."""
+
+import math
+
+import numpy as np
+import pytest
+
+import miniflow as flow
+from miniflow import optim
+from miniflow.errors import ArgumentError, CheckpointError
+from miniflow.optim import lr_scheduler as schedules
+
+STEPS = 20
+
+
+def optimizer(*lrs):
+    groups = [{"params": [flow.zeros(1, requires_grad=True)], "lr": lr} for lr in lrs or (0.5,)]
+    return optim.SGD(groups)
+
+
+def lrs_of(scheduler, steps=STEPS):
+    """The learning rates at each step, one row a step."""
+    rows = []
+    for _ in range(steps):
+        rows.append([group["lr"] for group in scheduler.optimizer.param_groups])
+        assert scheduler.get_last_lr() == rows[-1]
+        scheduler.step()
+    return np.array(rows)
+
+
+FORMULAS = {
+    "step": (lambda o: schedules.StepLR(o, 3, 0.5), lambda t: 0.5 ** (t // 3)),
+    "multistep": (lambda o: schedules.MultiStepLR(o, [7, 2, 7], 0.5), lambda t: 0.5 ** ((t >= 2) + 2 * (t >= 7))),
+    "exponential": (lambda o: schedules.ExponentialLR(o, 0.9), lambda t: 0.9**t),
+    "lambda": (lambda o: schedules.LambdaLR(o, lambda t: 1 / (1 + t)), lambda t: 1 / (1 + t)),
+    "cosine": (lambda o: schedules.CosineAnnealingLR(o, 8), lambda t: (1 + math.cos(math.pi * t / 8)) / 2),
+    "linear": (lambda o: schedules.LinearLR(o, 0.25, 0.75, 4), lambda t: 0.25 + 0.5 * min(t, 4) / 4),
+    "warmup": (lambda o: schedules.WarmupLR(o, 0.2, 4), lambda t: 0.2 + 0.8 * min(t, 4) / 4),
+    "constant warmup": (lambda o: schedules.WarmUpLR(o, 0.2, 4, "constant"), lambda t: 0.2 if t < 4 else 1.0),
+    "no warmup": (lambda o: schedules.WarmupLR(schedules.ExponentialLR(o, 0.9), warmup_iters=0), lambda t: 0.9**t),
+    "warmup over": (
+        lambda o: schedules.WarmupLR(schedules.ExponentialLR(o, 0.9), 0.2, 4),
+        lambda t: 0.9**t if t >= 4 else 0.2 + (0.9**4 - 0.2) * t / 4,
+    ),
+    "warmup before": (
+        lambda o: schedules.WarmupLR(schedules.StepLR(o, 3, 0.5), 0.2, 4, warmup_prefix=True),
+        lambda t: 0.5 ** ((t - 4) // 3) if t >= 4 else 0.2 + 0.8 * t / 4,
+    ),
+    "constant warmup over": (
+        lambda o: schedules.WarmupLR(schedules.CosineAnnealingLR(o, 9), 0.2, 4, "constant"),
+        lambda t: (1 + math.cos(math.pi * t / 9)) / 2 if t >= 4 else 0.2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formula(name):
+    make, factor = FORMULAS[name]
+    expected = [[base * factor(t) for base in (0.5, 0.1)] for t in range(STEPS)]
+    np.testing.assert_allclose(lrs_of(make(optimizer(0.5, 0.1))), expected, rtol=1e-12)
+
+
+def test_cosine_with_a_lower_bound():
+    found = lrs_of(schedules.CosineAnnealingLR(optimizer(0.5), 6, eta_min=0.1))[:, 0]
+    np.testing.assert_allclose(
+        found, [0.1 + 0.4 * (1 + math.cos(math.pi * t / 6)) / 2 for t in range(STEPS)], rtol=1e-12
+    )
+
+
+def test_one_function_for_each_group():
+    scheduler = schedules.LambdaLR(optimizer(1.0, 10.0), [lambda t: t + 1, lambda t: 0.5**t])
+    np.testing.assert_allclose(lrs_of(scheduler, 3), [[1, 10], [2, 5], [3, 2.5]])
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_going_on_by_state_dict(name, tmp_path):
+    make, _ = FORMULAS[name]
+    straight = lrs_of(make(optimizer(0.5, 0.1)))
+    first = make(optimizer(0.5, 0.1))
+    np.testing.assert_array_equal(lrs_of(first, 7), straight[:7])
+    state = {"optimizer": first.optimizer.state_dict(), "scheduler": first.state_dict()}
+    flow.save(state, tmp_path / "state.safetensors")
+    state = flow.load(tmp_path / "state.safetensors")
+    second = make(optimizer(0.5, 0.1))
+    second.optimizer.load_state_dict(state["optimizer"])
+    second.load_state_dict(state["scheduler"])
+    np.testing.assert_array_equal(lrs_of(second, STEPS - 7), straight[7:])
+
+
+def test_going_on_by_last_step():
+    straight = lrs_of(schedules.ExponentialLR(optimizer(0.5), 0.9))
+    resumed = optimizer(straight[7, 0])
+    resumed.param_groups[0]["initial_lr"] = 0.5
+    np.testing.assert_allclose(
+        lrs_of(schedules.ExponentialLR(resumed, 0.9, last_step=7), 5), straight[8:13], rtol=1e-12
+    )
+    with pytest.raises(ArgumentError, match="last_step=3, but group 0 of the optimizer has no 'initial_lr'"):
+        schedules.ExponentialLR(optimizer(0.5), 0.9, last_step=3)
+
+
+def test_a_learning_rate_changed_by_hand_scales_the_rest():
+    scheduler = schedules.ExponentialLR(optimizer(1.0), 0.5)
+    scheduler.step()
+    scheduler.optimizer.param_groups[0]["lr"] *= 3
+    scheduler.step()
+    assert scheduler.get_last_lr() == [0.75]
+
+
+def test_schedules_multiply_when_stepped_one_after_the_other():
+    o = optimizer(1.0)
+    first, second = schedules.LinearLR(o, 0.5, 1.0, 4), schedules.ExponentialLR(o, 0.5)
+    for t in range(1, 8):
+        first.step()
+        second.step()
+        assert o.param_groups[0]["lr"] == pytest.approx((0.5 + 0.5 * min(t, 4) / 4) * 0.5**t)
+
+
+def test_a_schedule_of_ones_own():
+    class Inverse(schedules.LRScheduler):
+        def get_lr(self, base_lr, step):
+            return base_lr / (1 + step)
+
+    np.testing.assert_allclose(lrs_of(Inverse(optimizer(1.0)), 4)[:, 0], [1, 1 / 2, 1 / 3, 1 / 4])
+    with pytest.raises(NotImplementedError, match=r"must override get_lr\(base_lr, step\)"):
+        schedules.LRScheduler(optimizer())
+
+
+def test_the_optimizer_uses_the_schedule():
+    p = flow.zeros(1, requires_grad=True)
+    o = optim.SGD([p], lr=1.0)
+    scheduler = schedules.StepLR(o, 1, 0.5)
+    for _ in range(3):
+        p.grad = flow.ones(1)
+        o.step()
+        scheduler.step()
+    assert p.item() == -1.75
+
+
+def test_groups_added_later_are_refused():
+    scheduler = schedules.StepLR(optimizer(), 1)
+    scheduler.optimizer.add_param_group({"params": [flow.zeros(1, requires_grad=True)]})
+    with pytest.raises(ArgumentError, match="make the scheduler after add_param_group"):
+        scheduler.step()
+
+
+def test_refusals():
+    o = optimizer()
+    cases = [
+        (lambda: schedules.StepLR(o, 0), ArgumentError, "step_size=0"),
+        (lambda: schedules.CosineAnnealingLR(o, 0), ArgumentError, "T_max=0"),
+        (lambda: schedules.LinearLR(o, 0.0), ArgumentError, "start_factor=0.0"),
+        (lambda: schedules.LinearLR(o, 0.5, 2.0), ArgumentError, "end_factor=2.0"),
+        (lambda: schedules.LinearLR(o, total_iters=0), ArgumentError, "total_iters=0"),
+        (lambda: schedules.LambdaLR(o, [lambda t: 1.0] * 2), ArgumentError, "got 2 functions; expected 1"),
+        (
+            lambda: schedules.WarmupLR(o, warmup_method="cubic"),
+            ArgumentError,
+            "warmup_method='cubic'; expected 'linear'",
+        ),
+        (lambda: schedules.WarmupLR(o, warmup_factor=-1), ArgumentError, "warmup_factor=-1"),
+        (
+            lambda: schedules.WarmupLR(schedules.ReduceLROnPlateau(o)),
+            TypeError,
+            "got a ReduceLROnPlateau; expected an Optimizer",
+        ),
+        (lambda: schedules.StepLR([1], 1), TypeError, "StepLR: got a list; expected an Optimizer"),
+        (lambda: schedules.StepLR(o, 1, last_epoch=3), TypeError, "last_epoch"),
+        (lambda: schedules.ReduceLROnPlateau(o, factor=1.0), ArgumentError, "factor=1.0"),
+        (lambda: schedules.ReduceLROnPlateau(o, mode="best"), ArgumentError, "mode='best'"),
+        (lambda: schedules.ReduceLROnPlateau(o, threshold_mode="x"), ArgumentError, "threshold_mode='x'"),
+        (lambda: schedules.ReduceLROnPlateau(o, min_lr=[0.1, 0.1]), ArgumentError, "2 values for min_lr; expected 1"),
+        (lambda: schedules.ReduceLROnPlateau(3), TypeError, "got a int"),
+        (lambda: schedules.StepLR(o, 1).load_state_dict({"T_max": 3}), CheckpointError, r"unknown entries \['T_max'\]"),
+        (lambda: schedules.StepLR(o, 1).load_state_dict(None), CheckpointError, "expected a dict"),
+    ]
+    for make, error, words in cases:
+        with pytest.raises(error, match=words):
+            make()
+
+
+def plateau(metrics, **options):
+    scheduler = schedules.ReduceLROnPlateau(optimizer(1.0), **options)
+    found = []
+    for metric in metrics:
+        scheduler.step(metric)
+        found.append(scheduler.get_last_lr()[0])
+    return found
+
+
+def test_plateau():
+    assert plateau([3, 2, 2, 2, 2], factor=0.5, patience=1) == [1, 1, 1, 0.5, 0.5]
+    assert plateau([3, 2, 2, 2, 2], factor=0.5, patience=0, cooldown=1) == [1, 1, 0.5, 0.5, 0.25]
+    assert plateau([1, 2, 3, 3, 3], factor=0.5, patience=0, mode="max") == [1, 1, 1, 0.5, 0.25]
+    assert plateau([5, 4.8, 4.5], factor=0.5, patience=0, threshold=0.05) == [1, 0.5, 0.5]
+    assert plateau([5, 4.8, 4.5], factor=0.5, patience=0, threshold=0.1, threshold_mode="abs") == [1, 1, 1]
+    assert plateau([1, 1, 1, 1], factor=0.5, patience=0, min_lr=0.3) == [1, 0.5, 0.3, 0.3]
+    assert plateau([1, math.nan], factor=0.5, patience=0) == [1, 0.5]
+    assert plateau([flow.tensor(1.0), flow.tensor(1.0)], factor=0.5, patience=0) == [1, 0.5]
+    assert plateau([1, 1], factor=0.5, patience=0, eps=0.9) == [1, 1]
+
+
+def test_plateau_state_dict():
+    first = schedules.ReduceLROnPlateau(optimizer(1.0), factor=0.5, patience=1)
+    for metric in (2, 2):
+        first.step(metric)
+    second = schedules.ReduceLROnPlateau(optimizer(1.0), factor=0.5, patience=9)
+    second.load_state_dict(first.state_dict())
+    second.step(2)
+    assert second.get_last_lr() == [0.5] and second.last_step == 3

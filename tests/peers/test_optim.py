@@ -1,0 +1,101 @@
+"""Twenty steps of every optimizer and option beside PyTorch's, on a network trained by each framework."""
+
+import numpy as np
+import pytest
+from checks import assert_close
+
+import miniflow as flow
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
+
+CASES = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
+    ("SGD", {"lr": 0.05, "momentum": 0.9}),
+    ("SGD", {"lr": 0.05, "momentum": 0.9, "dampening": 0.5, "weight_decay": 0.01}),
+    ("SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("Adam", {"lr": 0.01}),
+    ("Adam", {"lr": 0.01, "betas": (0.5, 0.9), "eps": 1e-4, "weight_decay": 0.1}),
+    ("Adam", {"lr": 0.01, "amsgrad": True, "maximize": True}),
+    ("Adam", {"lr": 0.01, "amsgrad": True, "betas": (0.8, 0.6)}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.01}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.5, "amsgrad": True}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.1, "maximize": True, "betas": (0.7, 0.8)}),
+    ("RMSprop", {"lr": 0.01}),
+    ("RMSprop", {"lr": 0.01, "alpha": 0.9, "eps": 1e-4, "weight_decay": 0.1}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.9, "maximize": True}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.9, "centered": True}),
+    ("Adagrad", {"lr": 0.05}),
+    ("Adagrad", {"lr": 0.05, "lr_decay": 0.1, "weight_decay": 0.1}),
+    ("Adagrad", {"lr": 0.05, "initial_accumulator_value": 0.5, "eps": 1e-4, "maximize": True}),
+]
+IDS = [f"{name}-{'-'.join(f'{k}={v}' for k, v in options.items())}" for name, options in CASES]
+SHAPES = [(4, 6), (6,), (), (2, 3, 3, 2)]
+
+
+def both(dtype, seed=0):
+    """The same leaves in both frameworks."""
+    draw = np.random.default_rng(seed)
+    arrays = [draw.normal(size=shape).astype(dtype) for shape in SHAPES]
+    ours = [flow.tensor(a, requires_grad=True) for a in arrays]
+    return ours, [torch.tensor(a, requires_grad=True) for a in arrays]
+
+
+def give_gradients(ours, theirs, seed):
+    draw = np.random.default_rng(seed)
+    for p, q in zip(ours, theirs, strict=True):
+        g = draw.normal(size=tuple(p.shape)).astype(p.dtype.numpy)
+        p.grad, q.grad = flow.tensor(g), torch.tensor(g)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
+def test_twenty_steps(name, options, dtype, tolerance):
+    ours, theirs = both(dtype)
+    a = getattr(flow.optim, name)(ours, **options)
+    b = getattr(torch.optim, name)(theirs, **options)
+    for step in range(20):
+        give_gradients(ours, theirs, step + 1)
+        a.step()
+        b.step()
+    for p, q in zip(ours, theirs, strict=True):
+        assert_close(p.detach(), q, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
+def test_state_has_the_same_keys_and_values(name, options):
+    ours, theirs = both("float64")
+    a = getattr(flow.optim, name)([{"params": ours[:1]}, {"params": ours[1:], "lr": 0.02}], **options)
+    b = getattr(torch.optim, name)([{"params": theirs[:1]}, {"params": theirs[1:], "lr": 0.02}], **options)
+    for step in range(3):
+        give_gradients(ours, theirs, step + 1)
+        a.step()
+        b.step()
+    mine, yours = a.state_dict(), b.state_dict()
+    assert set(mine) == set(yours)
+    assert [g["params"] for g in mine["param_groups"]] == [g["params"] for g in yours["param_groups"]]
+    assert [g["lr"] for g in mine["param_groups"]] == [g["lr"] for g in yours["param_groups"]]
+    assert mine["state"].keys() == yours["state"].keys()
+    for number, entry in yours["state"].items():
+        entry = {k: v for k, v in entry.items() if v is not None}
+        assert mine["state"][number].keys() == entry.keys()
+        for key, value in entry.items():
+            if key == "step":
+                assert mine["state"][number][key] == int(value)
+            else:
+                assert_close(mine["state"][number][key], value, rtol=1e-10, atol=1e-12, what=key)
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("max_norm", [0.5, 100.0])
+def test_clip_grad(norm_type, max_norm):
+    ours, theirs = both("float32")
+    give_gradients(ours, theirs, 1)
+    total = flow.nn.utils.clip_grad_norm_(ours, max_norm, norm_type)
+    assert_close(total, torch.nn.utils.clip_grad_norm_(theirs, max_norm, norm_type), rtol=1e-6)
+    for p, q in zip(ours, theirs, strict=True):
+        assert_close(p.grad, q.grad, rtol=1e-6)
+    flow.nn.utils.clip_grad_value_(ours, 0.1)
+    torch.nn.utils.clip_grad_value_(theirs, 0.1)
+    for p, q in zip(ours, theirs, strict=True):
+        assert_close(p.grad, q.grad, rtol=1e-6)

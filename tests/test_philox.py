@@ -1,0 +1,137 @@
+"""Philox against published vectors, and the loops over its blocks against a second implementation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from checks import assert_close, assert_same
+from numba import njit
+from philox_reference import philox_reference, words_reference
+
+import miniflow as flow
+from miniflow import philox
+from miniflow.backends.cpu import random as kernels
+
+# counter, key, output: the Random123 distribution's tests/kat_vectors for philox4x32 with 10 rounds
+KNOWN_ANSWERS = [
+    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+]
+
+
+@njit
+def compiled_philox(c0, c1, c2, c3, k0, k1):
+    return philox.philox4x32(c0, c1, c2, c3, k0, k1)
+
+
+@njit
+def compiled_below(high, low, bound):
+    return philox.below(high, low, bound)
+
+
+@njit
+def compiled_normal64(a, b, c, d):
+    return philox.normal64(a, b, c, d)
+
+
+@pytest.mark.parametrize("counter, key, expected", KNOWN_ANSWERS)
+def test_philox_known_answers(counter, key, expected):
+    words = [np.uint64(int(w, 16)) for w in f"{counter} {key}".split()]
+    wanted = [int(w, 16) for w in expected.split()]
+    assert [int(w) for w in compiled_philox(*words)] == wanted
+    assert philox_reference([int(w) for w in words[:4]], [int(w) for w in words[4:]]) == wanted
+
+
+def test_below_is_the_high_half_of_the_product(seed):
+    draw = np.random.default_rng(seed)
+    cases = [(2**64 - 1, 2**64 - 1), (2**64 - 1, 1), (0, 2**64 - 1), (2**63, 10), (2**64 - 1, 2**33 + 1)]
+    cases += [tuple(int(v) for v in draw.integers(0, 2**64, 2, np.uint64)) for _ in range(200)]
+    for bits, bound in cases:
+        high, low = np.uint64(bits >> 32), np.uint64(bits % 2**32)
+        assert int(compiled_below(high, low, np.uint64(bound))) == bits * bound >> 64
+
+
+@pytest.mark.parametrize("offset, gen_seed", [(0, 0), (5, 2**64 - 3), (2**40, 123456789012345)])
+def test_elements_are_the_words_of_the_blocks(offset, gen_seed):
+    words = words_reference(gen_seed, offset, 5)
+    like = np.empty(19, np.float32)
+    got = kernels.uniform(like, low=0.0, high=1.0, seed=gen_seed, offset=offset)
+    assert_same(got, ((words >> np.uint64(8)) * 2.0**-24).astype(np.float32).ravel()[:19])
+    got = kernels.uniform(np.empty(9), low=0.0, high=1.0, seed=gen_seed, offset=offset)
+    pairs = (words[:, 0::2] >> np.uint64(5)) * 2.0**26 + (words[:, 1::2] >> np.uint64(6))
+    assert_same(got, (pairs * 2.0**-53).ravel()[:9])
+    got = kernels.integers(np.empty(9, np.int64), low=-3, high=8, seed=gen_seed, offset=offset)
+    wide = [(int(a) << 32 | int(b)) * 11 >> 64 for a, b in words.reshape(-1, 2)]
+    assert_same(got, np.array(wide[:9]) - 3)
+
+
+def test_float16_and_bfloat16_keep_the_top_bits():
+    words = words_reference(1, 0, 4).ravel()
+    for kind, bits in ((flow.float16, 11), (flow.bfloat16, 8)):
+        got = flow.rand(16, dtype=kind, generator=flow.Generator().manual_seed(1))
+        assert_same(got, ((words >> np.uint64(32 - bits)) * 2.0**-bits).astype(kind.numpy))
+        assert float(flow.rand(100_000, dtype=kind).float().max().item()) < 1.0
+
+
+def test_normals_are_box_muller():
+    words = words_reference(4, 7, 500)
+    u = words.astype(np.float64)
+    for a, b, columns in ((u[:, 0], words[:, 1], (0, 1)), (u[:, 2], words[:, 3], (2, 3))):
+        radius = np.sqrt(-2 * np.log((a + 0.5) * 2.0**-32))
+        quadrant, angle = b >> np.uint64(30), (b % np.uint64(2**30)) * 2.0**-30 * np.pi / 2 - np.pi / 4
+        angle = angle + quadrant * np.pi / 2
+        got = kernels.normal(np.empty((500, 4), np.float32), mean=0.0, std=1.0, seed=4, offset=7)
+        near_zero = 2e-5 * np.maximum(
+            1, 1 / np.maximum(radius, 1e-3)
+        )  # u near 1 has few float32 digits of its logarithm
+        assert (np.abs(got[:, columns[0]] - radius * np.cos(angle)) < near_zero).all()
+        assert (np.abs(got[:, columns[1]] - radius * np.sin(angle)) < near_zero).all()
+
+
+def test_normal64_is_as_accurate_as_libm(seed):
+    draw = np.random.default_rng(seed)
+    for words in [
+        *draw.integers(0, 2**32, (300, 4), np.uint64),
+        np.zeros(4, np.uint64),
+        np.full(4, 2**32 - 1, np.uint64),
+    ]:
+        a, b, c, d = (int(w) for w in words)
+        u = ((a >> 5 << 26 | b >> 6) * 2.0**-53) + 2.0**-54
+        angle = ((c % 2**30 << 23 | d >> 9) * 2.0**-53 - 0.5 + (c >> 30)) * math.pi / 2
+        radius = math.sqrt(-2 * math.log(u))
+        assert_close(
+            compiled_normal64(*words), [radius * math.cos(angle), radius * math.sin(angle)], rtol=0, atol=4e-15
+        )
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_serial_and_parallel_loops_agree_bit_for_bit(kind):
+    size = 4 * 1031
+    key = kernels.name_of_draw(11, 2)
+    suffix = "32" if kind is np.float32 else "64"
+    zero, one = kind(0), kind(1)
+    shift = (np.uint64(8), np.float32(2.0**-24)) if kind is np.float32 else ()
+    loops = [
+        (getattr(kernels, f"fill_uniform{suffix}"), kind, (zero, one, one, *shift)),
+        (getattr(kernels, f"fill_normal{suffix}"), kind, (zero, one)),
+        (kernels.fill_integers, np.int64, (np.int64(-5), np.uint64(1000))),
+    ]
+    for fill, element, arguments in loops:
+        serial, parallel = np.full(size, 77, element), np.full(size, 78, element)
+        fill.serial(serial, *key, *arguments)
+        fill.parallel(parallel, *key, *arguments)
+        assert_same(parallel, serial)
+    x = np.random.default_rng(0).standard_normal(size).astype(kind)
+    results = []
+    for run in (kernels.drop.serial, kernels.drop.parallel):
+        y, keep = np.full(size, np.nan, kind), np.zeros(size, np.bool_)
+        run(x, y, keep, *key, np.uint64(0), np.uint64(2**31), kind(2))
+        dx = np.full(size, np.nan, kind)
+        (kernels.scale_kept.serial if not results else kernels.scale_kept.parallel)(x, keep, dx, kind(2))
+        assert_same(dx, y)
+        results.append((y, keep))
+    assert_same(results[0][0], results[1][0])
+    assert_same(results[0][1], results[1][1])
