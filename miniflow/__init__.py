@@ -23,8 +23,10 @@ from miniflow.dtype import bool_ as bool
 from miniflow.ops.activation import erf, gelu, relu, sigmoid, silu, softplus
 from miniflow.ops.comparison import (
     bitwise_and,
+    bitwise_left_shift,
     bitwise_not,
     bitwise_or,
+    bitwise_right_shift,
     bitwise_xor,
     eq,
     ge,
@@ -135,8 +137,10 @@ __all__ = [
     "bernoulli",
     "bfloat16",
     "bitwise_and",
+    "bitwise_left_shift",
     "bitwise_not",
     "bitwise_or",
+    "bitwise_right_shift",
     "bitwise_xor",
     "bmm",
     "bool",

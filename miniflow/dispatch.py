@@ -76,8 +76,7 @@ class Op:
 
 
 def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
-    """Run `op` on tensors (and numbers, or None for absent inputs), and record it on the tape if a gradient may be
-    asked for.
+    """Run `op` on tensors (and numbers, or None for absent inputs); record it if a gradient may be asked for.
 
     Returns:
         a Tensor, or a tuple of Tensors for an op with several outputs.
@@ -86,7 +85,16 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         ShapeError, DTypeError, IndexRangeError, DimError: from the op's `infer`, with the shapes in the message.
         DeviceError: for tensors on different devices.
     """
-    arrays = [x._array if isinstance(x, Tensor) else x for x in inputs]
+    arrays = []
+    tracked = False
+    for x in inputs:
+        if isinstance(x, Tensor):
+            arrays.append(x._array)
+            if x._edge is not None or x._view is not None:
+                tracked = True
+        else:
+            arrays.append(x)
+    tracked = tracked and grad_mode.enabled and op.backward is not None
     kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
     if op.kernel_checks:
         try:
@@ -98,7 +106,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         result = kernel(*arrays, **attrs)
     if not op.single:
         outputs = tuple([Tensor._wrap(np.asarray(array)) for array in result])
-        if grad_mode.enabled and op.backward is not None:
+        if tracked:
             record(op, inputs, attrs, outputs)
         return outputs
     output = Tensor._wrap(result if type(result) is np.ndarray else np.asarray(result))
@@ -106,7 +114,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         parent = inputs[0]
         output._version = version = parent._shared_version()
         output._view = (parent, op, attrs, version.value)
-    if grad_mode.enabled and op.backward is not None:
+    if tracked:
         record(op, inputs, attrs, (output,))
     return output
 

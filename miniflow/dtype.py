@@ -99,6 +99,8 @@ def as_dtype(value: object) -> dtype:
     """Accept a miniflow dtype, a NumPy dtype or one of Python's `bool`, `int`, `float`."""
     if isinstance(value, dtype):
         return value
+    if value is None:  # NumPy would take it for float64
+        raise DTypeError("got None for a dtype; expected one such as flow.float32")
     if isinstance(value, type) and value in (bool, int, float):  # np.dtype(float) == float, so test the type first
         return {bool: bool_, int: int64, float: _default}[value]
     return dtype.from_numpy(value)

@@ -45,8 +45,8 @@ from miniflow.tensor import Tensor
 METHODS = {
     elementwise: """abs add ceil clamp cos div exp floor floor_divide log maximum minimum mul neg pow reciprocal
         remainder round rsqrt sign sin sqrt square sub tanh trunc""",
-    comparison: """bitwise_and bitwise_not bitwise_or bitwise_xor eq ge gt isfinite isinf isnan le logical_and
-        logical_not logical_or logical_xor lt ne""",
+    comparison: """bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor eq ge gt
+        isfinite isinf isnan le logical_and logical_not logical_or logical_xor lt ne""",
     activation: "erf relu sigmoid",
     softmax: "log_softmax softmax",
     matmul: "addmm bmm dot matmul mm",
@@ -67,9 +67,9 @@ METHODS = {
     sampling: "bernoulli bernoulli_ multinomial",
 }
 
-IN_PLACE = """abs add bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp cos div exp floor floor_divide index_add log
-    logical_not masked_fill mul neg pow reciprocal relu remainder round rsqrt scatter scatter_add sigmoid sign sin
-    sqrt square sub tanh trunc"""
+IN_PLACE = """abs add bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp
+    cos div exp floor floor_divide index_add log logical_not masked_fill mul neg pow reciprocal relu remainder
+    round rsqrt scatter scatter_add sigmoid sign sin sqrt square sub tanh trunc"""
 
 SYNONYMS = {
     "absolute": "abs",
@@ -94,7 +94,9 @@ OPERATORS = {
     "mod": "remainder",
     "mul": "mul",
     "or": "bitwise_or",
+    "lshift": "bitwise_left_shift",
     "pow": "pow",
+    "rshift": "bitwise_right_shift",
     "sub": "sub",
     "truediv": "div",
     "xor": "bitwise_xor",
@@ -184,9 +186,13 @@ def _caster(kind: dtype) -> Callable:
     return method
 
 
-def copy_(self: Tensor, source: Tensor) -> Tensor:
+def copy_(self: Tensor, source: Tensor | np.ndarray | bool | int | float) -> Tensor:
     """Write the values of `source`, broadcast and cast, into the tensor."""
-    return write(self, "copy_", lambda: shape.broadcast_to(cast(as_tensor_or_number(source), self.dtype), self.shape))
+    values = as_tensor_or_number(source, "copy_")
+    if not isinstance(values, Tensor):
+        return fill_(self, values)
+    values = cast(values, self.dtype)
+    return write(self, "copy_", lambda: shape.broadcast_to(values, self.shape))
 
 
 def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:

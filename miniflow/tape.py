@@ -152,8 +152,12 @@ class Node:
         self.op = op
         self.edges = edges
         self.attrs = attrs
-        self.shapes = [y._array.shape for y in outputs]
-        self.dtypes = [y._array.dtype for y in outputs]
+        if len(outputs) == 1:
+            array = outputs[0]._array
+            self.shapes, self.dtypes = (array.shape,), (array.dtype,)
+        else:
+            self.shapes = tuple([y._array.shape for y in outputs])
+            self.dtypes = tuple([y._array.dtype for y in outputs])
         self.sequence = sequence()
         self.hooks = None
         self._saved = None  # entries (value, version when saved, output index or None); see dispatch.record
@@ -168,8 +172,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple:
-        """The edges, as PyTorch names them: a `(node, output index)` for each input, `(None, 0)` where there is "
-        "none."""
+        """The edges under PyTorch's name: `(node, output index)` for each input, `(None, 0)` where there is none."""
         return tuple(edge or (None, 0) for edge in self.edges)
 
     @property
@@ -182,8 +185,7 @@ class Node:
         if self._saved is FREED:
             raise AutogradError(
                 f"{self.op.function_name}: backward through a graph whose saved tensors were freed by an earlier "
-                "backward. "
-                "Specify retain_graph=True when calling .backward() or autograd.grad() the first time."
+                "backward. Specify retain_graph=True when calling .backward() or autograd.grad() the first time."
             )
         return tuple([self._unpack(*entry) for entry in self._saved])
 
@@ -192,10 +194,9 @@ class Node:
             return value
         if value.version != version:
             raise AutogradError(
-                f"{self.op.function_name}: a tensor of shape {tuple(value.shape)} that its backward needs was "
-                "changed by an "
-                f"in-place operation after it was saved (version {value.version}, expected {version}). Change a copy "
-                "(x.clone()) or use the out-of-place operation."
+                f"{self.op.function_name}: a tensor of shape {tuple(value.shape)} that its backward needs was changed "
+                f"by an in-place operation after it was saved (version {value.version}, expected {version}). Change a "
+                "copy (x.clone()) or use the out-of-place operation."
             )
         if index is None:
             return value

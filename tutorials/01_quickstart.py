@@ -53,7 +53,7 @@ centred = x - x.mean(dim=1, keepdim=True)
 
 # %%
 assert centred.shape == (2, 3)
-assert flow.allclose(centred.mean(dim=1), flow.zeros(2), atol=1e-5)
+assert centred.mean(dim=1).abs().max() < 1e-5
 
 # %% [markdown]
 # ## The tape
@@ -182,25 +182,28 @@ with flow.no_grad():
 # The training loss keeps falling while the test loss levels off: the network begins to know its training digits by
 # heart.
 #
-# **Exercise 3.** A *convolutional* network looks at small neighbourhoods with the same weights everywhere, and needs
-# fewer examples to see more. Build one as `network` and reach a test accuracy above 95 % in two epochs: a 5x5
-# convolution from 1 to 16 channels with padding 2, ReLU, 2x2 max pooling, then flatten, and one linear layer. Its
-# input size is for you to work out: what shape leaves the pooling?
+# **Exercise 3.** A *convolutional* network looks at small neighbourhoods with the same weights everywhere, and so
+# needs fewer examples to see more. Build one as `network` and reach a test accuracy above 94 % in three epochs: twice
+# a 5x5 convolution with padding 2, ReLU and 2x2 max pooling, with 8 channels the first time and 16 the second; then
+# flatten, and one linear layer. Its input size is for you to work out: what shape leaves the second pooling?
 
 # %%
 # Solution
 network = nn.Sequential(
-    nn.Conv2d(1, 16, kernel_size=5, padding=2),  # (N, 16, 28, 28)
+    nn.Conv2d(1, 8, kernel_size=5, padding=2),  # (N, 8, 28, 28)
     nn.ReLU(),
-    nn.MaxPool2d(2),  # (N, 16, 14, 14)
+    nn.MaxPool2d(2),  # (N, 8, 14, 14)
+    nn.Conv2d(8, 16, kernel_size=5, padding=2),
+    nn.ReLU(),
+    nn.MaxPool2d(2),  # (N, 16, 7, 7)
     nn.Flatten(),
-    nn.Linear(16 * 14 * 14, 10),
+    nn.Linear(16 * 7 * 7, 10),
 )
-_ = train(network, epochs=2, learning_rate=0.05)
+_ = train(network, epochs=3, learning_rate=0.02)
 
 # %%
 print(f"test accuracy {accuracy(network):.1%}")
-assert accuracy(network) > 0.95
+assert accuracy(network) > 0.94
 
 # %% [markdown]
 # ## Saving and loading

@@ -45,8 +45,14 @@ def execute(notebook: nbformat.NotebookNode, folder: str | os.PathLike) -> nbfor
     Raises:
         nbclient.exceptions.CellExecutionError: if a cell raises, with its traceback.
     """
-    resources = {"metadata": {"path": str(folder)}}
-    return nbclient.NotebookClient(notebook, timeout=LIMIT, record_timing=False, resources=resources).execute()
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=LIMIT,
+        record_timing=False,
+        resources={"metadata": {"path": str(folder)}},
+        extra_arguments=["--IPKernelApp.log_level=40"],  # errors: the kernel is local and short-lived
+    )
+    return client.execute()
 
 
 def build(source: Path) -> Path:

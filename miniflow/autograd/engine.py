@@ -80,7 +80,7 @@ def _as_tuple(tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _cotangents(name: str, tensors: tuple, cotangents: Any) -> list[Tensor]:
-    if cotangents is None or isinstance(cotangents, Tensor):
+    if not isinstance(cotangents, list | tuple):
         cotangents = [cotangents] * len(tensors) if cotangents is None else [cotangents]
     if len(cotangents) != len(tensors):
         raise AutogradError(
@@ -102,11 +102,15 @@ def _cotangent(name: str, tensor: Tensor, given: Tensor | None) -> Tensor:
                 "reduce it (y.sum()) or pass a gradient of its shape"
             )
         return ones_like(tensor.detach())
+    if not isinstance(given, Tensor):
+        raise AutogradError(
+            f"{name}: got a gradient of type {type(given).__name__}; expected a Tensor: flow.tensor(...)"
+        )
     if given.shape != tensor.shape:
         raise AutogradError(
             f"{name}: got a gradient of shape {tuple(given.shape)} for a tensor of shape {tuple(tensor.shape)}"
         )
-    return given
+    return cast(given, tensor.dtype)
 
 
 class Walk:
@@ -174,6 +178,11 @@ class Walk:
         cotangents.clear()
         if type(gradients) is not tuple:
             gradients = (gradients,)
+        if len(gradients) != len(edges):
+            raise AutogradError(
+                f"{node.op.function_name}: its backward returned {len(gradients)} gradients; expected {len(edges)}, "
+                "one for each input (None for those that have none)"
+            )
         for position, gradient in enumerate(gradients):
             if gradient is not None and needs[position]:
                 edge = edges[position]
@@ -231,18 +240,27 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
     """Add the one gradient in `cotangents` to `.grad` of the leaf's tensor.
 
     A first gradient is taken as it is if nothing else can see its memory (PyTorch's AccumulateGrad "steals" it
-    likewise): if the list holds the only reference to the tensor, and the tensor the only one to an array that owns
-    its memory. Each count below includes the reference that the expression itself makes.
+    likewise): if the list holds the only reference to the tensor, and the tensor the only one to an array that is
+    alone on its memory. Each count below includes the reference that the expression itself makes.
     """
     alone = sys.getrefcount(cotangents[0]) <= 2 and sys.getrefcount(cotangents[0]._array) <= 2
     gradient, tensor = cotangents[0], leaf.tensor()
     if tensor is None:
         return
     if tensor._grad is None:
-        whole = gradient._array.base is None and gradient._array.flags.c_contiguous
-        tensor._grad = gradient if create_graph or (alone and whole) else call(Contiguous, gradient)
+        tensor._grad = gradient if create_graph or (alone and _is_whole(gradient)) else call(Contiguous, gradient)
     elif create_graph:
         tensor._grad = add(tensor._grad, gradient)
     else:
         np.add(tensor._grad._array, gradient._array, out=tensor._grad._array)
         tensor._grad._written()
+
+
+def _is_whole(gradient: Tensor) -> bool:
+    """Whether the array of `gradient` owns its memory, or is the only view of an array that does, from end to end."""
+    base = gradient._array.base
+    if not gradient._array.flags.c_contiguous or base is None:
+        return base is None and gradient._array.flags.c_contiguous
+    whole = type(base) is np.ndarray and base.base is None and base.nbytes == gradient._array.nbytes
+    del base
+    return whole and sys.getrefcount(gradient._array.base) <= 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from miniflow.errors import AutogradError
@@ -17,7 +18,8 @@ class Context:
         self._to_save: tuple = ()
         self._nondifferentiable: set[int] = set()
         self._materialize = True
-        self._node: Node | None = None
+        self._needs: tuple[bool, ...] = ()
+        self._node: weakref.ref[Node] | None = None  # the node holds the context: a strong reference would be a cycle
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep inputs or outputs of `forward` for `backward`; changing them in place afterwards is an error."""
@@ -26,12 +28,12 @@ class Context:
     @property
     def saved_tensors(self) -> tuple:
         """The tensors given to `save_for_backward`."""
-        return self._node.saved
+        return self._node().saved
 
     @property
     def needs_input_grad(self) -> tuple[bool, ...]:
         """For each argument of `forward`, whether `backward` has to return its gradient."""
-        return tuple(bool(needed) for needed in self._node.needs)
+        return self._needs
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """Declare outputs that have no gradient."""
@@ -53,6 +55,7 @@ class _FunctionOp:
         self.function_name = function.__name__
 
     def backward(self, node: Node, *cotangents: Tensor | None) -> tuple:
+        self.context._needs = tuple([bool(needed) for needed in node.needs])
         if self.context._materialize:
             cotangents = tuple(
                 zeros(shape, dtype=dtype) if dy is None else dy
@@ -63,8 +66,7 @@ class _FunctionOp:
         if len(gradients) < len(node.edges) or any(g is not None for g in gradients[len(node.edges) :]):
             raise AutogradError(
                 f"{self.function_name}.backward returned {len(gradients)} gradients; expected {len(node.edges)}, one "
-                "for each "
-                "argument of forward (None for those that have none)"
+                "for each argument of forward (None for those that have none)"
             )
         return tuple(gradients[: len(node.edges)])
 
@@ -104,6 +106,7 @@ class Function:
         """Run `forward` and record `backward` on the tape."""
         context = Context()
         edges = tuple(x._fresh_edge() if isinstance(x, Tensor) else None for x in args)
+        context._needs = tuple([edge is not None for edge in edges])
         with no_grad():
             result = cls.forward(context, *args, **kwargs)
         if is_grad_enabled() and any(edges):
@@ -129,8 +132,8 @@ def _record(cls: type, context: Context, edges: tuple, args: tuple, results: tup
         for r, y in zip(results, outputs, strict=True)
         if isinstance(y, Tensor) and id(r) not in marked and y.is_floating_point()
     ]
-    node = context._node = Node(_FunctionOp(cls, context), edges, {}, differentiable)
-    node.needs = [edge is not None for edge in edges]
+    node = Node(_FunctionOp(cls, context), edges, {}, differentiable)
+    context._node = weakref.ref(node)
     position = {id(y): i for i, y in enumerate(differentiable)}
     position.update({id(r): position[id(y)] for r, y in zip(results, outputs, strict=True) if id(y) in position})
     entries = []

@@ -63,8 +63,7 @@ def gradcheck(
     if check_alive and alive.size and alive.mean() < ALIVE:
         raise GradientCheckError(
             f"gradcheck: {alive.size - alive.sum()} of {alive.size} true gradients are below {100 * atol:g}, so the "
-            "check "
-            "cannot tell right from wrong; choose other inputs or scale the output"
+            "check cannot tell right from wrong; choose other inputs or scale the output"
         )
     return True
 

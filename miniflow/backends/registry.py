@@ -38,7 +38,7 @@ def upcast_half(kernel: Callable) -> Callable:
     @functools.wraps(kernel)
     def wrapped(*arrays, **attrs):
         for x in arrays:
-            if type(x) is np.ndarray and x.dtype in HALF:
+            if type(x) is np.ndarray and x.itemsize == 2 and x.dtype in HALF:
                 return _run_upcast(kernel, arrays, attrs, x.dtype)
         return kernel(*arrays, **attrs)
 

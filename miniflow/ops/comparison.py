@@ -78,6 +78,24 @@ class BitwiseXor(Bitwise):
     """x ^ y"""
 
 
+class Shift(Bitwise):
+    """An integer with its bits moved."""
+
+    @classmethod
+    def infer(cls, x, y):
+        if np.dtype(np.bool_) == dtype_of(x, y):
+            raise DTypeError(f"{cls.function_name}: got bools; expected integers: cast with .int()")
+        return super().infer(x, y)
+
+
+class BitwiseLeftShift(Shift):
+    """x * 2^y"""
+
+
+class BitwiseRightShift(Shift):
+    """floor(x / 2^y)"""
+
+
 class LogicalNot(Op):
     """not x, taken as truth value"""
 
@@ -175,6 +193,16 @@ def bitwise_or(x: Tensor | Number, y: Tensor | Number) -> Tensor:
 def bitwise_xor(x: Tensor | Number, y: Tensor | Number) -> Tensor:
     """The bits set in exactly one, for integers and bools."""
     return binary(BitwiseXor, x, y)
+
+
+def bitwise_left_shift(x: Tensor | Number, y: Tensor | Number) -> Tensor:
+    """The bits of the integer `x` moved `y` places up: x * 2^y."""
+    return binary(BitwiseLeftShift, x, y)
+
+
+def bitwise_right_shift(x: Tensor | Number, y: Tensor | Number) -> Tensor:
+    """The bits of the integer `x` moved `y` places down, keeping the sign: floor(x / 2^y)."""
+    return binary(BitwiseRightShift, x, y)
 
 
 def logical_not(x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Convolution over images.
 
-y = conv(x, w) is linear in x and in w, so that its two gradients are again linear in two things, and the gradients of all
-three are made of the three:
+y = conv(x, w) is linear in x and in w, so that its two gradients are again linear in two things, and the gradients of
+all three are made of the three:
 
     Conv2d(x, w) -> y           dx = DataGrad(dy, w)      dw = WeightGrad(dy, x)
     DataGrad(dy, w) -> dx       ddy = Conv2d(g, w)        dw = WeightGrad(dy, g)
@@ -19,7 +19,7 @@ from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import squeeze, unsqueeze
-from miniflow.ops.windows import Pair, Padding, check_floating, check_image, pair, window_counts
+from miniflow.ops.windows import Padding, Pair, check_floating, check_image, pair, window_counts
 from miniflow.tensor import Tensor
 
 
@@ -94,21 +94,19 @@ def _without_size(attrs: dict) -> dict:
 
 
 def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
-    """Raises ShapeError or DTypeError unless x (N, C, H, W), weight (O, C / groups, KH, KW) and bias (O,) fit together."""
+    """Raises an error unless x (N, C, H, W), weight (O, C / groups, KH, KW) and bias (O,) fit together."""
     check_image("conv2d", x)
     if weight.ndim != 4 or 0 in weight.shape[1:]:
-        raise ShapeError(f"conv2d: got weight of shape {tuple(weight.shape)}; expected (O, C / groups, KH, KW), none zero")
-    o, c = weight.shape[:2]
-    if x.shape[1] != c * groups:
         raise ShapeError(
-            f"conv2d: got input {tuple(x.shape)} and weight {tuple(weight.shape)} with groups={groups}; expected an input of "
-            f"{c * groups} channels, {c} for each group: did you mean groups={x.shape[1] // c}?"
-            if x.shape[1] % c == 0 and x.shape[1]
-            else f"conv2d: got input {tuple(x.shape)} and weight {tuple(weight.shape)} with groups={groups}; expected an input "
-            f"of {c * groups} channels, {c} for each group"
+            f"conv2d: got weight of shape {tuple(weight.shape)}; expected (O, C / groups, KH, KW), none zero but O"
         )
+    o, c = weight.shape[:2]
+    operands = f"input {tuple(x.shape)} and weight {tuple(weight.shape)} with groups={groups}"
+    if x.shape[1] != c * groups:
+        remedy = f": did you mean groups={x.shape[1] // c}?" if x.shape[1] and x.shape[1] % c == 0 else ""
+        raise ShapeError(f"conv2d: got {operands}; expected {c * groups} input channels, {c} for each group{remedy}")
     if o % groups:
-        raise ShapeError(f"conv2d: got weight {tuple(weight.shape)} with groups={groups}; expected groups to divide {o}")
+        raise ShapeError(f"conv2d: got {operands}; expected groups to divide the {o} output channels")
     if bias is not None and tuple(bias.shape) != (o,):
         raise ShapeError(f"conv2d: got bias of shape {tuple(bias.shape)}; expected ({o},), one for each output channel")
     kinds = [BY_NUMPY[a.dtype].name for a in (x, weight, bias) if a is not None]
@@ -127,11 +125,15 @@ def borders(padding: int | Pair | str, kernel: Pair, stride: Pair, dilation: Pai
         return (0, 0), (0, 0)
     if padding == "same":
         if stride != (1, 1):
-            raise ArgumentError(f"conv2d: got padding='same' with stride {stride}; expected stride 1: give the padding in numbers")
+            raise ArgumentError(
+                f"conv2d: got padding='same' with stride {stride}; expected stride 1: give the padding in numbers"
+            )
         rows, columns = (d * (k - 1) for k, d in zip(kernel, dilation, strict=True))
         return (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
     if isinstance(padding, str):
-        raise ArgumentError(f"conv2d: got padding={padding!r}; expected 'same', 'valid', an integer or a pair of integers")
+        raise ArgumentError(
+            f"conv2d: got padding={padding!r}; expected 'same', 'valid', an integer or a pair of integers"
+        )
     rows, columns = pair("conv2d", "padding", padding, least=0)
     return (rows, rows), (columns, columns)
 
@@ -145,7 +147,7 @@ def conv2d(
     dilation: int | Pair = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The convolution of images with kernels (without turning them: a cross-correlation). As `torch.nn.functional.conv2d`.
+    """The convolution of images with kernels, which are not turned: a cross-correlation.
 
     y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] * x[n, c, i s - p + a d, j s - p + b d]
 
@@ -154,8 +156,8 @@ def conv2d(
         weight: (O, C / groups, KH, KW), of the same dtype.
         bias: (O,) or None.
         stride: s, the distance between windows, for rows and columns.
-        padding: p, the zeros on each side; "valid" for none, "same" for as many as keep the size (at stride 1, the odd one
-            at the bottom and on the right).
+        padding: p, the zeros on each side; "valid" for none, "same" for as many as keep the size at stride 1 (an odd
+            one goes to the bottom, and to the right).
         dilation: d, the distance between the taps of a window.
         groups: channels are cut into so many groups; each group of output channels sees one group of input channels.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.dtype import get_default_dtype
-from miniflow.errors import DTypeError
+from miniflow.errors import ArgumentError, DTypeError
 from miniflow.ops.comparison import eq, ge, gt, le, logical_and, lt
 from miniflow.ops.promotion import (
     Binary,
@@ -326,10 +326,10 @@ def div(x: Tensor | Number, y: Tensor | Number, *, rounding_mode: str | None = N
     if rounding_mode == "floor":
         return floor_divide(x, y)
     if rounding_mode not in (None, "trunc"):
-        raise ValueError(f"div: got rounding_mode={rounding_mode!r}; expected None, 'floor' or 'trunc'")
+        raise ArgumentError(f"div: got rounding_mode={rounding_mode!r}; expected None, 'floor' or 'trunc'")
     if rounding_mode == "trunc":
-        return cast(trunc(div(x, y)), result_type(as_tensor_or_number(x), as_tensor_or_number(y)))
-    x, y = promote(x, y)
+        return cast(trunc(div(x, y)), result_type(as_tensor_or_number(x, "div"), as_tensor_or_number(y, "div")))
+    x, y = promote(x, y, "div")
     if result_type(x, y).category < 2:
         x, y = as_operand(x, get_default_dtype()), as_operand(y, get_default_dtype())
     return binary(Div, x, y)
@@ -352,7 +352,7 @@ def pow(x: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     >>> flow.pow(flow.tensor([1.0, 2.0, 3.0]), 2)
     tensor([1., 4., 9.], dtype=miniflow.float32)
     """
-    x, exponent = promote(x, exponent)
+    x, exponent = promote(x, exponent, "pow")
     if not isinstance(exponent, Tensor):
         return call(PowScalar, x, exponent=exponent)
     return binary(Pow, x, exponent)
@@ -443,7 +443,7 @@ def clamp(x: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | 
     tensor([0.0000, 0.5000, 1.0000], dtype=miniflow.float32)
     """
     if min is None and max is None:
-        raise ValueError("clamp: got neither min nor max; give at least one bound")
+        raise ArgumentError("clamp: got neither min nor max; give at least one bound")
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         x = x if min is None else maximum(x, min)
         return x if max is None else minimum(x, max)
@@ -460,7 +460,7 @@ def where(condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     >>> flow.where(x > 0, x, 0.0)
     tensor([0., 2.], dtype=miniflow.float32)
     """
-    x, y = promote(x, y)
+    x, y = promote(x, y, "where")
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         x = Tensor._wrap(np.asarray(x, result_type(x, y).numpy))
     return call(Where, condition, x, y)

@@ -23,11 +23,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def check_reduction(op: str, reduction: str) -> None:
-    """Refuse anything but the three reductions.
-
-    Raises:
-        ArgumentError: if `reduction` is not one of them.
-    """
+    """Refuse anything but the three reductions with an ArgumentError."""
     if reduction not in REDUCTIONS:
         raise ArgumentError(f"{op}: got reduction={reduction!r}; expected 'mean', 'sum' or 'none'")
 
@@ -39,11 +35,7 @@ def reduced(op: str, loss: Tensor, reduction: str) -> Tensor:
 
 
 def check_rows(op: str, x: Any, target: Any, weight: Any) -> None:
-    """The shape rule of losses over rows of classes.
-
-    Raises:
-        ShapeError, DTypeError: for what does not fit (N, C) scores, (N,) integer targets and (C,) weights.
-    """
+    """The rule of losses over rows of classes: (N, C) floating scores, (N,) integer targets, (C,) weights."""
     if x.dtype.kind in "biu":
         raise DTypeError(f"{op}: got an input of {x.dtype}; expected a floating dtype: use input.float()")
     if target.dtype.kind not in "iu":
@@ -121,11 +113,7 @@ def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
 
 
 def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Bring (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,).
-
-    Raises:
-        ShapeError: if `target` does not have the shape of `input` without its class dim.
-    """
+    """Bring (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,); ShapeError if unfit."""
     shape, classes = input._array.shape, target._array.shape
     if len(shape) == 2 and len(classes) == 1 and classes[0] == shape[0]:
         return input, target
@@ -318,11 +306,7 @@ class BinaryCrossEntropy(Op):
 
 
 def same_floats(op: str, x: Any, target: Any) -> None:
-    """The rule of the binary losses.
-
-    Raises:
-        ShapeError, DTypeError: unless both are floating and of the same shape and dtype.
-    """
+    """The rule of the binary losses: floating, with the same shape and dtype."""
     if x.dtype.kind in "biu" or target.dtype != x.dtype:
         raise DTypeError(
             f"{op}: got input of {x.dtype} and target of {target.dtype}; expected the same floating dtype: use .to"

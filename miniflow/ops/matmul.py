@@ -33,8 +33,7 @@ class MatMul(Op):
         if inner != inner_y:
             raise ShapeError(
                 f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected the columns of the first "
-                f"({inner}) "
-                f"to equal the rows of the second ({inner_y}): transpose one of them?"
+                f"({inner}) to equal the rows of the second ({inner_y}): transpose one of them?"
             )
         return (*broadcast_shape("matmul", x.shape[:-2], y.shape[:-2]), rows, columns), x.dtype
 
@@ -93,7 +92,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     >>> flow.matmul(flow.ones(2, 3), flow.ones(3, 4)).shape
     miniflow.Size([2, 4])
     """
-    x, y = promote(x, y)
+    x, y = promote(x, y, "matmul")
     if x.ndim == 0 or y.ndim == 0:
         raise ShapeError(
             f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected at least 1-D: multiply with x * y"

@@ -1,7 +1,8 @@
 """Pooling: one number for each window of each channel, the largest or the mean.
 
-An average is linear in x, so its gradient is a second linear op and the gradient of that is the average again. The maximum
-keeps which element it took: its gradient sends cotangents there (a scatter), and the gradient of that fetches them (a gather).
+An average is linear in x, so its gradient is a second linear op and the gradient of that is the average again. The
+maximum keeps which element it took: its gradient sends cotangents there (a scatter), and the gradient of that fetches
+them (a gather).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from miniflow.tensor import Tensor
 
 
 class MaxPool2d(Op):
-    """y = max over the window, and where in its plane (H, W) it was found; NaN if one is seen. The border counts as -inf."""
+    """y = max over the window, NaN if one is seen, and where in its plane (H, W) it was found. The border is -inf."""
 
     outputs = ("y", "index")
     nondifferentiable = ("index",)
@@ -66,7 +67,7 @@ class AvgPool2d(Op):
     def infer(x, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
         check_image("avg_pool2d", x)
         check_floating("avg_pool2d", x)
-        counts = window_counts("avg_pool2d", x.shape, kernel, stride, padding, (1, 1), ceil_mode)
+        counts = window_counts("avg_pool2d", x.shape, kernel, stride, padding, ceil_mode=ceil_mode)
         return (*x.shape[:2], *counts), x.dtype
 
     def backward(ctx, dy):
@@ -107,7 +108,9 @@ class AdaptiveAvgPool2dGrad(Op):
         return call(AdaptiveAvgPool2d, ddx, output_size=tuple(input_shape(ctx)[2:]))
 
 
-def _windows(op: str, kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair, dilation: int | Pair) -> dict:
+def _windows(
+    op: str, kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair, dilation: int | Pair
+) -> dict:
     """The attributes that both pools share.
 
     Raises:
@@ -117,8 +120,8 @@ def _windows(op: str, kernel_size: int | Pair, stride: int | Pair | None, paddin
     border = pair(op, "padding", padding, least=0)
     if any(2 * p > d * (k - 1) + 1 for p, k, d in zip(border, kernel, spread, strict=True)):
         raise ArgumentError(
-            f"{op}: got padding={border} for kernel_size={kernel}, dilation={spread}; expected at most half of the window: "
-            "pad the input with flow.nn.functional.pad instead"
+            f"{op}: got padding={border} for kernel_size={kernel}, dilation={spread}; expected at most half of the "
+            "window: pad the input itself instead"
         )
     step = kernel if stride is None else pair(op, "stride", stride)
     rows, columns = border
@@ -210,8 +213,12 @@ def avg_pool2d(
     attrs = _windows("avg_pool2d", kernel_size, stride, padding, 1)
     del attrs["dilation"]
     if divisor_override is not None and (type(divisor_override) is not int or divisor_override == 0):
-        raise ArgumentError(f"avg_pool2d: got divisor_override={divisor_override!r}; expected a non-zero integer, or None")
-    attrs.update(ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad), divisor_override=divisor_override)
+        raise ArgumentError(
+            f"avg_pool2d: got divisor_override={divisor_override!r}; expected a non-zero integer, or None"
+        )
+    attrs.update(
+        ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad), divisor_override=divisor_override
+    )
     if input.ndim == 3:
         return squeeze(call(AvgPool2d, unsqueeze(input, 0), **attrs), 0)
     return call(AvgPool2d, input, **attrs)

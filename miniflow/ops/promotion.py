@@ -14,14 +14,17 @@ from miniflow.tensor import Tensor
 Number = bool | int | float
 
 
-def promote(x: Tensor | Number, y: Tensor | Number) -> tuple[Any, Any]:
-    """Bring two operands to the dtype in which PyTorch would compute; Python numbers stay numbers."""
-    x, y = as_tensor_or_number(x), as_tensor_or_number(y)
+def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any]:
+    """Bring two operands to the dtype in which PyTorch would compute; Python numbers stay numbers.
+
+    `name` is that of the op, for errors.
+    """
+    x, y = as_tensor_or_number(x, name), as_tensor_or_number(y, name)
     target = result_type(x, y)
     return as_operand(x, target), as_operand(y, target)
 
 
-def as_tensor_or_number(x: Any) -> Tensor | Number:
+def as_tensor_or_number(x: Any, name: str) -> Tensor | Number:
     """An operand as ops take it: NumPy arrays become tensors, NumPy scalars Python numbers."""
     if isinstance(x, Tensor | bool | int | float):
         return x
@@ -30,7 +33,9 @@ def as_tensor_or_number(x: Any) -> Tensor | Number:
     if isinstance(x, np.ndarray):
         dtype.from_numpy(x.dtype)
         return Tensor._wrap(x)
-    raise DTypeError(f"got an operand of type {type(x).__name__}; expected a Tensor, a NumPy array or a Python number")
+    raise DTypeError(
+        f"{name}: got an operand of type {type(x).__name__}; expected a Tensor, a NumPy array or a Python number"
+    )
 
 
 def as_operand(x: Tensor | Number, target: dtype) -> Tensor | Number:
@@ -131,9 +136,9 @@ def binary(op: type[Op], x: Any, y: Any) -> Tensor:
         if isinstance(y, Tensor):
             if x._array.dtype is y._array.dtype:
                 return call(op, x, y)
-        elif y.__class__ is float and x._array.dtype.kind == "f":
+        elif (y.__class__ is float or y.__class__ is int) and x._array.dtype.kind == "f":
             return call(op, x, y)
-    x, y = promote(x, y)
+    x, y = promote(x, y, op.function_name)
     if x.__class__ is float or y.__class__ is float:
         tensor = x if isinstance(x, Tensor) else y
         if isinstance(tensor, Tensor) and tensor.dtype is bfloat16:  # computed in float32 and rounded once

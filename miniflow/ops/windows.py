@@ -5,11 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from miniflow.backends.windows import Padding, Pair, window_count
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-
-Pair = tuple[int, int]
-Padding = tuple[Pair, Pair]  # ((top, bottom), (left, right))
 
 
 def pair(op: str, name: str, value: Any, least: int = 1) -> Pair:
@@ -40,7 +38,9 @@ def check_image(op: str, x: Any) -> None:
         ShapeError: for another number of dims.
     """
     if x.ndim != 4:
-        raise ShapeError(f"{op}: got input of shape {tuple(x.shape)}; expected (N, C, H, W), or (C, H, W) for one image")
+        raise ShapeError(
+            f"{op}: got input of shape {tuple(x.shape)}; expected (N, C, H, W), or (C, H, W) for one image"
+        )
 
 
 def check_floating(op: str, x: Any) -> None:
@@ -54,26 +54,24 @@ def check_floating(op: str, x: Any) -> None:
 
 
 def window_counts(
-    op: str, shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Padding, dilation: Pair, ceil_mode: bool = False
+    op: str,
+    shape: tuple[int, ...],
+    kernel: Pair,
+    stride: Pair,
+    padding: Padding,
+    dilation: Pair = (1, 1),
+    ceil_mode: bool = False,
 ) -> Pair:
     """How many windows fit on the images of a batch (N, C, H, W), in rows and columns.
-
-    floor((n + before + after - dilation * (kernel - 1) - 1) / stride) + 1; with `ceil_mode` rounded up, but no window
-    starts in the padding behind the image.
 
     Raises:
         ShapeError: if not even one fits.
     """
-    counts = []
-    for n, k, s, (before, after), d in zip(shape[2:], kernel, stride, padding, dilation, strict=True):
-        room = n + before + after - d * (k - 1) - 1
-        count = (-(-room // s) if ceil_mode else room // s) + 1
-        if ceil_mode and (count - 1) * s >= n + before:
-            count -= 1
-        if n == 0 or count < 1 or room < 0 and not ceil_mode:
-            raise ShapeError(
-                f"{op}: got input of shape {tuple(shape)}, kernel {kernel}, dilation {dilation}, padding {padding}; "
-                "expected images at least as large as the kernel: pad more, or use a smaller kernel"
-            )
-        counts.append(count)
-    return counts[0], counts[1]
+    along = zip(shape[2:], kernel, stride, padding, dilation, strict=True)
+    rows, columns = (window_count(n, *rest, ceil_mode) if n else 0 for n, *rest in along)
+    if rows < 1 or columns < 1:
+        raise ShapeError(
+            f"{op}: got input of shape {tuple(shape)}, kernel {kernel}, dilation {dilation}, padding {padding}; "
+            "expected images at least as large as the kernel: pad more, or use a smaller kernel"
+        )
+    return rows, columns

@@ -126,4 +126,5 @@ def test_unused_output_and_second_order():
     assert seen[0][1] is None
     assert_same(first.detach(), np.array([30.0], np.float32))
     (second,) = flow.autograd.grad(first, x)
+    assert len(seen) == 1  # the second-order gradient crosses the inputs, not the outputs
     assert_same(second, np.array([10.0], np.float32))

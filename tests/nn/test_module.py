@@ -63,6 +63,8 @@ def test_a_module_that_contains_itself_is_walked_once():
     module = Block()
     module.linear.parent = module
     assert len(list(module.modules())) == 2
+    twin = copy.deepcopy(module)
+    assert twin.linear.parent is twin
 
 
 def test_forward_and_gradients_reach_every_parameter():

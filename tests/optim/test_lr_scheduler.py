@@ -42,6 +42,10 @@ FORMULAS = {
         lambda o: schedules.WarmupLR(schedules.ExponentialLR(o, 0.9), 0.2, 4),
         lambda t: 0.9**t if t >= 4 else 0.2 + (0.9**4 - 0.2) * t / 4,
     ),
+    "warmup over a ramp": (
+        lambda o: schedules.WarmupLR(schedules.LinearLR(o, 0.5, 1.0, 10), 0.2, 4),
+        lambda t: 0.5 + 0.05 * min(t, 10) if t >= 4 else 0.2 + (0.7 - 0.2) * t / 4,
+    ),
     "warmup before": (
         lambda o: schedules.WarmupLR(schedules.StepLR(o, 3, 0.5), 0.2, 4, warmup_prefix=True),
         lambda t: 0.5 ** ((t - 4) // 3) if t >= 4 else 0.2 + 0.8 * t / 4,

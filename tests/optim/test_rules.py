@@ -8,7 +8,7 @@ from checks import assert_close, assert_same
 
 import miniflow as flow
 from miniflow import optim
-from miniflow.backends.cpu.optim import PARALLEL_FROM
+from miniflow.backends.cpu.optim import PARALLEL_FROM, adagrad_loop, adam_loop, rmsprop_loop, sgd_loop
 
 STEPS = 20
 
@@ -189,14 +189,34 @@ def test_both_variants_around_the_size_that_switches(optimizer, rule, options, s
     assert_close(p.detach(), rule(start, [g, g], **options).astype(np.float32), rtol=1e-5, atol=1e-5)
 
 
-def test_gradients_that_are_read_only():
+def signatures():
+    return [len(element_loop.serial.signatures) for element_loop in (sgd_loop, adam_loop, rmsprop_loop, adagrad_loop)]
+
+
+def test_integer_options_need_no_loop_of_their_own():
+    p = flow.zeros(2, requires_grad=True)
+    p.grad = flow.ones(2)
+    for optimizer in (optim.SGD, optim.Adam, optim.RMSprop, optim.Adagrad):
+        optimizer([p]).step()
+    compiled = signatures()
+    optim.SGD([p], lr=1, momentum=1, weight_decay=0, dampening=1).step()
+    optim.Adam([p], lr=1, betas=(0, 0), eps=1, weight_decay=0, do_bias_correction=False).step()
+    optim.AdamW([p], lr=1, betas=(0.5, 0), eps=1, weight_decay=1, amsgrad=True).step()
+    optim.RMSprop([p], lr=1, alpha=0, eps=1, weight_decay=1, momentum=1, centered=True).step()
+    optim.Adagrad([p], lr=1, lr_decay=1, weight_decay=1, eps=1).step()
+    assert signatures() == compiled
+
+
+def test_gradients_that_are_read_only_need_no_loop_of_their_own():
+    run(optim.SGD, {}, flow.float32, [(1,)])
+    compiled = len(sgd_loop.serial.signatures)
     p = flow.zeros(1, requires_grad=True)
     p.sum().backward()
     optim.SGD([p], lr=0.5).step()
     assert p.tolist() == [-0.5]
     p.grad = flow.from_numpy(np.broadcast_to(np.float32(1), (1,)))
     optim.SGD([p], lr=0.5).step()
-    assert p.tolist() == [-1.0]
+    assert p.tolist() == [-1.0] and len(sgd_loop.serial.signatures) == compiled
 
 
 @pytest.mark.parametrize("optimizer", [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.Adagrad])

@@ -135,9 +135,8 @@ def test_attributes_have_the_same_names(name):
     make = LAYERS[name][0]
     ours, theirs = make(flow.nn), make(torch.nn)
     inner = {"training", "output_padding", "transposed"}
-    for key, value in vars(theirs).items():
-        if not key.startswith("_") and key not in inner:
-            assert getattr(ours, key) == value, key
+    public = {k: v for k, v in vars(theirs).items() if not k.startswith("_") and k not in inner}
+    assert {k: getattr(ours, k) for k in public} == public
 
 
 @pytest.mark.parametrize(

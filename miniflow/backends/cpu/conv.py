@@ -15,8 +15,8 @@ from types import ModuleType
 import numpy as np
 
 from miniflow.backends.cpu import conv_columns, conv_direct, conv_pointwise, conv_winograd
-from miniflow.backends.cpu.windows import Pair, Windows
 from miniflow.backends.registry import register
+from miniflow.backends.windows import Pair, Windows
 
 DIRECT_UP_TO = 8  # input and output channels of a group
 

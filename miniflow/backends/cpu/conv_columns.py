@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numba import prange
 
-from miniflow.backends.cpu.loops import loop
-from miniflow.backends.cpu.windows import Pair, Windows, pad, taps
+from miniflow.backends.cpu.threads import ranged, share
+from miniflow.backends.cpu.windows import inside, pad, taps
+from miniflow.backends.windows import Pair, Windows
 
 PRODUCT_COLUMNS = 784  # images share a product up to this many windows
 
@@ -83,15 +83,16 @@ def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) 
     padded = np.zeros((n, c, size[0] + top + bottom, size[1] + left + right), dy.dtype)
     for group in _groups(n, oh * ow):
         columns = np.matmul(matrix, _as_rows(dy[group]))
-        _add_columns(columns.reshape(c, *windows.kernel, -1, oh, ow), padded[group], *windows.stride, *windows.dilation)
-    return np.ascontiguousarray(padded[:, :, top : top + size[0], left : left + size[1]])
+        columns, part = columns.reshape(c, *windows.kernel, -1, oh, ow), padded[group]
+        share(_add_columns, len(part) * c, columns.size, columns, part, *windows.stride, *windows.dilation)
+    return inside(padded, windows.padding)
 
 
-@loop()
-def _add_columns(columns, x, sh, sw, dh, dw):
-    """col2im. One iteration owns the rows of one plane x[b, c], and adds to it the columns (C, KH, KW, B, OH, OW)."""
-    channels, kernel_h, kernel_w, images, oh, ow = columns.shape
-    for plane in prange(images * channels):
+@ranged()
+def _add_columns(start, stop, columns, x, sh, sw, dh, dw):
+    """col2im: add the columns (C, KH, KW, B, OH, OW) to the planes of x (B, C, H, W) from start to stop."""
+    channels, kernel_h, kernel_w, _, oh, ow = columns.shape
+    for plane in range(start, stop):
         b, c = plane // channels, plane % channels
         for kh in range(kernel_h):
             for kw in range(kernel_w):

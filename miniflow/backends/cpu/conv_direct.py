@@ -1,4 +1,4 @@
-"""Convolution in groups of few channels, by loops over padded planes; three taps of a row at a time where the kernel has three.
+"""Convolution in groups of few channels, by loops over padded planes.
 
 With one channel a group (depthwise) a matrix product would have a single row, and the BLAS nothing to gain.
 """
@@ -6,17 +6,19 @@ With one channel a group (depthwise) a matrix product would have a single row, a
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from miniflow.backends.cpu.loops import SUMS, loop
-from miniflow.backends.cpu.windows import Pair, Windows, pad
+from miniflow.backends.cpu.loops import SUMS
+from miniflow.backends.cpu.threads import ranged, share
+from miniflow.backends.cpu.windows import inside, pad
+from miniflow.backends.windows import Pair, Windows
 
 
 def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
     """x (N, C, H, W), weight (O, C / groups, KH, KW) -> y (N, O, OH, OW)"""
     y = np.empty((len(x), len(weight), *windows.counts(x.shape[2:])), x.dtype)
     padded = pad(x, windows.padding)
-    _forward(padded, np.ascontiguousarray(weight), y, groups, *windows.stride, *windows.dilation)
+    weight = np.ascontiguousarray(weight)
+    share(_forward, len(x) * len(weight), y.size, padded, weight, y, groups, *windows.stride, *windows.dilation)
     return y
 
 
@@ -26,24 +28,26 @@ def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, groups: int,
     shape = (len(dy), weight.shape[1] * groups, size[0] + top + bottom, size[1] + left + right)
     padded = np.empty(shape, dy.dtype)
     weight, dy = np.ascontiguousarray(weight), np.ascontiguousarray(dy)
-    _data_grad(padded, weight, dy, groups, *windows.stride, *windows.dilation)
-    return np.ascontiguousarray(padded[:, :, top : top + size[0], left : left + size[1]])
+    planes = shape[0] * shape[1]
+    share(_data_grad, planes, dy.size, padded, weight, dy, groups, *windows.stride, *windows.dilation)
+    return inside(padded, windows.padding)
 
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
     """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C / groups, KH, KW)"""
     dweight = np.empty((dy.shape[1], x.shape[1] // groups, *windows.kernel), x.dtype)
     padded = pad(x, windows.padding)
-    _weight_grad(padded, dweight, np.ascontiguousarray(dy), groups, *windows.stride, *windows.dilation)
+    dy, pairs = np.ascontiguousarray(dy), dweight.shape[0] * dweight.shape[1]
+    share(_weight_grad, pairs, dy.size, padded, dweight, dy, groups, *windows.stride, *windows.dilation)
     return dweight
 
 
-@loop()
-def _forward(x, weight, y, groups, sh, sw, dh, dw):
-    """One iteration owns plane y[n, o]; x is padded."""
+@ranged()
+def _forward(start, stop, x, weight, y, groups, sh, sw, dh, dw):
+    """Planes y[n, o] from start to stop; x is padded."""
     images, outputs, oh, ow = y.shape
     _, inputs, kernel_h, kernel_w = weight.shape
-    for plane in prange(images * outputs):
+    for plane in range(start, stop):
         n, o = plane // outputs, plane % outputs
         first = o // (outputs // groups) * inputs
         for i in range(oh):
@@ -65,14 +69,14 @@ def _forward(x, weight, y, groups, sh, sw, dh, dw):
                                 row[j] += w0 * shifted[j * sw]
 
 
-@loop()
-def _data_grad(dx, weight, dy, groups, sh, sw, dh, dw):
-    """One iteration owns plane dx[n, c], which is padded: the cotangents of all outputs of its group are added to it."""
+@ranged()
+def _data_grad(start, stop, dx, weight, dy, groups, sh, sw, dh, dw):
+    """Planes dx[n, c] from start to stop, which are padded: the cotangents of all outputs of a group are added up."""
     images, channels, _, _ = dx.shape
     outputs, inputs, kernel_h, kernel_w = weight.shape
     oh, ow = dy.shape[2:]
     outputs = outputs // groups
-    for plane in prange(images * channels):
+    for plane in range(start, stop):
         n, c = plane // channels, plane % channels
         dx[n, c] = 0
         for o in range(c // inputs * outputs, (c // inputs + 1) * outputs):
@@ -90,12 +94,12 @@ def _data_grad(dx, weight, dy, groups, sh, sw, dh, dw):
                                 shifted[j * sw] += w0 * source[j]
 
 
-@loop(SUMS)
-def _weight_grad(x, dweight, dy, groups, sh, sw, dh, dw):
-    """One iteration owns dweight[o, c]: for each tap a row of sums over images and rows, added up at the end."""
+@ranged(SUMS)
+def _weight_grad(start, stop, x, dweight, dy, groups, sh, sw, dh, dw):
+    """Pairs dweight[o, c] from start to stop: for each tap a row of sums over images and rows, added up at the end."""
     outputs, inputs, kernel_h, kernel_w = dweight.shape
     images, _, oh, ow = dy.shape
-    for pair in prange(outputs * inputs):
+    for pair in range(start, stop):
         o, c = pair // inputs, pair % inputs
         channel = o // (outputs // groups) * inputs + c
         sums = np.zeros((kernel_h, kernel_w, ow), x.dtype)

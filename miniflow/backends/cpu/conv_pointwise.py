@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from miniflow.backends.cpu.windows import Pair, Windows
+from miniflow.backends.windows import Pair, Windows
 
 PIXELS_FROM = 196  # below, conv_columns takes several images into one product
 

@@ -1,15 +1,19 @@
 """Convolution by Winograd's minimal filtering, for kernels 3x3 and 5x5 at stride 1 in float32.
 
-The image is cut into windows d of 6x6 that overlap; each gives a tile of m x m outputs, m = 4 for 3x3 kernels g, m = 2 for 5x5:
-    y = A^T [(G g G^T) * (B^T d B)] A            per pair of channels,
-so that the sum over channels is a matrix product at each of the 36 points. 36 multiplications do the work of 144 (3x3) or
-100 (5x5). The matrices evaluate polynomials at 0, a, -a, b, -b and infinity. a = 2/3, b = 3/2 keep rounding errors at eight
-times those of the direct sum; the usual 1, 2 are three times worse. Transposing the formula gives the gradients:
+The image is cut into windows d of 6x6 that overlap; each gives a tile of m x m outputs, m = 4 for 3x3 kernels g and 2
+for 5x5. For each pair of channels
+    y = A^T [(G g G^T) * (B^T d B)] A,
+so that the sum over channels is a matrix product at each of the 36 points. 36 multiplications do the work of 144 (3x3)
+or 100 (5x5). The matrices evaluate polynomials at 0, a, -a, b, -b and infinity. a = 2/3, b = 3/2 keep rounding errors at
+eight times those of the direct sum; the usual 1, 2 are three times worse. Transposing the formula gives the gradients:
     dg = G^T [(A dy A^T) * (B^T d B)] G          dx = the convolution of dy with the turned kernel.
 An infinity in the image makes all outputs of its tile NaN, not only those that see it.
 
-Points lie in arrays (36, tiles, channels), which the loops see as (36, tiles * blocks, LANES): LANES channels are transformed
-at once by vector instructions. Few images are taken at a time, so that their points stay in the cache.
+Points lie in arrays (36, tiles, channels), which the loops see as (36, tiles * blocks, LANES): LANES channels are
+transformed at once by vector instructions. A few images are taken at a time, so that their points stay in the cache.
+The inner loops are written out where they are used, and index by `lane` alone: only so does LLVM see that no index is
+negative and that sources and targets do not overlap, and uses vectors.
+
 Lavin and Gray 2016, "Fast algorithms for convolutional neural networks"; for the choice of points Barabasz et al. 2018,
 "Error analysis and improving the accuracy of Winograd convolution for deep neural networks".
 """
@@ -20,17 +24,16 @@ import functools
 
 import numba
 import numpy as np
-from numba import njit, prange
 
-from miniflow.backends.cpu.loops import STRICT, loop
-from miniflow.backends.cpu.windows import Pair, Windows
+from miniflow.backends.cpu.threads import compiled, ranged, share
+from miniflow.backends.windows import Pair, Windows
 
 LANES = 16  # one 512-bit vector of float32, one cache line
 WINDOW = 6
 POINTS = WINDOW * WINDOW
 
-# so many tiles share the matrix products: for one thread what stays in its cache, for several what the BLAS can share out
-TILES_TOGETHER, TILES_TOGETHER_PARALLEL = 128, 1024
+TILES_TOGETHER = 128  # so many share the matrix products: their points stay in the cache of one thread
+TILES_TOGETHER_PARALLEL = 784  # of several threads: the BLAS has enough to share out
 TILES_AT_LEAST = 32  # fewer do not repay transforming the kernels
 
 A, B = np.float32(2 / 3), np.float32(3 / 2)
@@ -85,6 +88,12 @@ def output_matrix(m: int) -> np.ndarray:
     return np.array(powers, np.float32)
 
 
+@functools.cache
+def cotangent_matrix(m: int) -> np.ndarray:
+    """A, with columns of zeros up to (6, 6)."""
+    return np.pad(output_matrix(m).T, ((0, 0), (0, WINDOW - m)))
+
+
 def forward(x: np.ndarray, weight: np.ndarray, windows: Windows) -> np.ndarray:
     """x (N, C, H, W), weight (O, C, K, K) -> y (N, O, OH, OW)"""
     o, c, k, _ = weight.shape
@@ -108,9 +117,11 @@ def _convolve(x: np.ndarray, kernels: np.ndarray, kernel: int, top: int, left: i
     groups = _groups(len(x), tiles)
     points, products = _Points(tiles, groups, kernels.shape[1]), _Points(tiles, groups, kernels.shape[2])
     for group in groups:
-        _windows_to_points(x[group], points.lines, INPUT_MATRIX, top, left, m, tiles)
+        part = x[group]
+        share(_images_to_points, len(part), part.size, part, points.lines, INPUT_MATRIX, top, left, m, tiles)
         np.matmul(points.of(group), kernels, out=products.of(group))
-        _points_to_outputs(y[group], products.lines, output_matrix(m), tiles)
+        part = y[group]
+        share(_points_to_images, len(part), part.size, part, products.lines, output_matrix(m), tiles)
     return y
 
 
@@ -121,11 +132,13 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
     x, dy, m, tiles = np.ascontiguousarray(x), np.ascontiguousarray(dy), WINDOW + 1 - k, _tiles(dy.shape[2:], k)
     groups = _groups(len(x), tiles)
     points, cotangents = _Points(tiles, groups, c), _Points(tiles, groups, o)
-    total, part = np.zeros((2, POINTS, o, c), x.dtype)
+    total, product = np.zeros((2, POINTS, o, c), x.dtype)
     for group in groups:
-        _windows_to_points(x[group], points.lines, INPUT_MATRIX, top, left, m, tiles)
-        _cotangents_to_points(dy[group], cotangents.lines, output_matrix(m).T.copy(), tiles)
-        total += np.matmul(cotangents.of(group).swapaxes(1, 2), points.of(group), out=part)
+        part = x[group]
+        share(_images_to_points, len(part), part.size, part, points.lines, INPUT_MATRIX, top, left, m, tiles)
+        part = dy[group]
+        share(_cotangents_to_points, len(part), part.size, part, cotangents.lines, cotangent_matrix(m), m, tiles)
+        total += np.matmul(cotangents.of(group).swapaxes(1, 2), points.of(group), out=product)
     dweight = np.matmul(total.reshape(POINTS, o * c).T, kernel_matrix(k))
     return dweight.reshape(o, c, k, k)
 
@@ -140,8 +153,8 @@ def _groups(images: int, tiles: Pair) -> list[slice]:
 class _Points:
     """A buffer (36, tiles, channels) for the points of a group of images.
 
-    The 36 planes are an odd number of cache lines apart: at a distance of a power of two they would share a few cache sets,
-    and every tile writes to all of them.
+    The 36 planes are an odd number of cache lines apart: at a distance of a power of two they would share a few cache
+    sets, and every tile writes to all of them.
     """
 
     def __init__(self, tiles: Pair, groups: list[slice], channels: int):
@@ -156,9 +169,6 @@ class _Points:
         return flat.reshape(POINTS, count, self.channels)
 
 
-compiled = njit(fastmath=set(STRICT), error_model="numpy")
-
-
 @compiled
 def _turn(x, turned, top, left):
     """(C, H, W) -> (rows, columns, blocks, LANES), inside a border of zeros: now loads are contiguous."""
@@ -169,133 +179,145 @@ def _turn(x, turned, top, left):
                 turned[h + top, w + left, c // LANES, c % LANES] = x[c, h, w]
 
 
-@compiled
-def _image_to_points(x, points, line, matrix, top, left, m, tiles):
-    """B^T d B for the windows d of image x (C, H, W), whose first window goes to `line`; `matrix` is B^T."""
+@ranged()
+def _images_to_points(start, stop, x, points, matrix, top, left, m, tiles):
+    """B^T d B for the windows d of images x (N, C, H, W); `matrix` is B^T."""
     rows, columns = tiles
-    n, blocks = len(matrix), x.shape[0] // LANES  # n is WINDOW, as a variable: loops over it are not unrolled
-    turned = np.zeros((rows * m + WINDOW - m, columns * m + WINDOW - m, blocks, LANES), x.dtype)
-    _turn(x, turned, top, left)
+    n, blocks = len(matrix), x.shape[1] // LANES  # n is WINDOW, as a variable: loops over it are not unrolled
+    turned = np.empty((rows * m + WINDOW - m, columns * m + WINDOW - m, blocks, LANES), x.dtype)
     half = np.empty((WINDOW, WINDOW, LANES), x.dtype)
-    for tile in range(rows * columns):
-        h, w = tile // columns * m, tile % columns * m
-        for block in range(blocks):
-            for j in range(n):
-                for lane in range(LANES):
-                    d0, d1 = turned[h, w + j, block, lane], turned[h + 1, w + j, block, lane]
-                    d2, d3 = turned[h + 2, w + j, block, lane], turned[h + 3, w + j, block, lane]
-                    d4, d5 = turned[h + 4, w + j, block, lane], turned[h + 5, w + j, block, lane]
-                    even, odd = d4 - BB * d2, A * d3 - ABB * d1
-                    even_b, odd_b = d4 - AA * d2, B * d3 - BAA * d1
-                    half[0, j, lane] = AABB * d0 - SUM * d2 + d4
-                    half[1, j, lane] = even + odd
-                    half[2, j, lane] = even - odd
-                    half[3, j, lane] = even_b + odd_b
-                    half[4, j, lane] = even_b - odd_b
-                    half[5, j, lane] = AABB * d1 - SUM * d3 + d5
-            for i in range(n):
+    for b in range(start, stop):
+        turned[:] = 0
+        _turn(x[b], turned, top, left)
+        line = b * rows * columns * blocks
+        for tile in range(rows * columns):
+            h, w = tile // columns * m, tile % columns * m
+            for block in range(blocks):
                 for j in range(n):
-                    target = points[i * WINDOW + j, line]
-                    m0, m1, m2, m3, m4, m5 = matrix[j, 0], matrix[j, 1], matrix[j, 2], matrix[j, 3], matrix[j, 4], matrix[j, 5]
                     for lane in range(LANES):
-                        first = m0 * half[i, 0, lane] + m1 * half[i, 1, lane] + m2 * half[i, 2, lane]
-                        target[lane] = first + (m3 * half[i, 3, lane] + m4 * half[i, 4, lane] + m5 * half[i, 5, lane])
-            line += 1
+                        d0, d1 = turned[h, w + j, block, lane], turned[h + 1, w + j, block, lane]
+                        d2, d3 = turned[h + 2, w + j, block, lane], turned[h + 3, w + j, block, lane]
+                        d4, d5 = turned[h + 4, w + j, block, lane], turned[h + 5, w + j, block, lane]
+                        even, odd = d4 - BB * d2, A * d3 - ABB * d1
+                        even_b, odd_b = d4 - AA * d2, B * d3 - BAA * d1
+                        half[0, j, lane] = AABB * d0 - SUM * d2 + d4
+                        half[1, j, lane] = even + odd
+                        half[2, j, lane] = even - odd
+                        half[3, j, lane] = even_b + odd_b
+                        half[4, j, lane] = even_b - odd_b
+                        half[5, j, lane] = AABB * d1 - SUM * d3 + d5
+                for i in range(n):
+                    for j in range(n):
+                        target = points[i * WINDOW + j, line]
+                        m0, m1, m2, m3, m4, m5 = (
+                            matrix[j, 0],
+                            matrix[j, 1],
+                            matrix[j, 2],
+                            matrix[j, 3],
+                            matrix[j, 4],
+                            matrix[j, 5],
+                        )
+                        for lane in range(LANES):
+                            first = m0 * half[i, 0, lane] + m1 * half[i, 1, lane] + m2 * half[i, 2, lane]
+                            target[lane] = first + (
+                                m3 * half[i, 3, lane] + m4 * half[i, 4, lane] + m5 * half[i, 5, lane]
+                            )
+                line += 1
 
 
-@compiled
-def _cotangent_to_points(dy, points, line, matrix, tiles):
-    """A dy A^T for the tiles of m x m cotangents of image dy (O, OH, OW); `matrix` is A."""
+@ranged()
+def _cotangents_to_points(start, stop, dy, points, matrix, m, tiles):
+    """A dy A^T for the tiles of m x m cotangents of images dy (N, O, OH, OW); `matrix` is A."""
     rows, columns = tiles
-    n, m, blocks = *matrix.shape, dy.shape[0] // LANES
-    turned = np.zeros((rows * m, columns * m, blocks, LANES), dy.dtype)
-    _turn(dy, turned, 0, 0)
+    n, blocks = len(matrix), dy.shape[1] // LANES
+    turned = np.empty((rows * m, columns * m, blocks, LANES), dy.dtype)
     third, fourth, some = (2, 3, np.float32(1)) if m == 4 else (0, 1, np.float32(0))  # with m = 2 there are two rows
-    half = np.zeros((WINDOW, WINDOW, LANES), dy.dtype)
-    for tile in range(rows * columns):
-        h, w = tile // columns * m, tile % columns * m
-        for block in range(blocks):
-            for j in range(m):
-                for lane in range(LANES):
-                    y0, y1 = turned[h, w + j, block, lane], turned[h + 1, w + j, block, lane]
-                    y2, last = turned[h + third, w + j, block, lane], turned[h + fourth, w + j, block, lane]
-                    y2, y3 = some * y2, some * last
-                    even, odd = y0 + AA * y2, A * y1 + AAA * y3
-                    even_b, odd_b = y0 + BB * y2, B * y1 + BBB * y3
-                    half[0, j, lane] = y0
-                    half[1, j, lane] = even + odd
-                    half[2, j, lane] = even - odd
-                    half[3, j, lane] = even_b + odd_b
-                    half[4, j, lane] = even_b - odd_b
-                    half[5, j, lane] = last
-            for i in range(n):
-                for j in range(n):
-                    target = points[i * WINDOW + j, line]
-                    m0, m1, m2, m3 = matrix[j, 0], matrix[j, 1], some * matrix[j, m - 2], some * matrix[j, m - 1]
+    half = np.empty((WINDOW, WINDOW, LANES), dy.dtype)
+    half[:] = 0
+    for b in range(start, stop):
+        turned[:] = 0
+        _turn(dy[b], turned, 0, 0)
+        line = b * rows * columns * blocks
+        for tile in range(rows * columns):
+            h, w = tile // columns * m, tile % columns * m
+            for block in range(blocks):
+                for j in range(m):
                     for lane in range(LANES):
-                        first = m0 * half[i, 0, lane] + m1 * half[i, 1, lane]
-                        target[lane] = first + (m2 * half[i, 2, lane] + m3 * half[i, 3, lane])
-            line += 1
+                        y0, y1 = turned[h, w + j, block, lane], turned[h + 1, w + j, block, lane]
+                        y2, last = turned[h + third, w + j, block, lane], turned[h + fourth, w + j, block, lane]
+                        y2, y3 = some * y2, some * last
+                        even, odd = y0 + AA * y2, A * y1 + AAA * y3
+                        even_b, odd_b = y0 + BB * y2, B * y1 + BBB * y3
+                        half[0, j, lane] = y0
+                        half[1, j, lane] = even + odd
+                        half[2, j, lane] = even - odd
+                        half[3, j, lane] = even_b + odd_b
+                        half[4, j, lane] = even_b - odd_b
+                        half[5, j, lane] = last
+                for i in range(n):
+                    for j in range(n):
+                        target = points[i * WINDOW + j, line]
+                        m0, m1, m2, m3, m4, m5 = (
+                            matrix[j, 0],
+                            matrix[j, 1],
+                            matrix[j, 2],
+                            matrix[j, 3],
+                            matrix[j, 4],
+                            matrix[j, 5],
+                        )
+                        for lane in range(LANES):
+                            first = m0 * half[i, 0, lane] + m1 * half[i, 1, lane] + m2 * half[i, 2, lane]
+                            target[lane] = first + (
+                                m3 * half[i, 3, lane] + m4 * half[i, 4, lane] + m5 * half[i, 5, lane]
+                            )
+                line += 1
 
 
-@compiled
-def _points_to_image(y, points, line, matrix, tiles):
-    """A^T p A into image y (O, OH, OW): its tiles of m x m, cut off at the border; `matrix` is A^T."""
-    channels, height, width = y.shape
+@ranged()
+def _points_to_images(start, stop, y, points, matrix, tiles):
+    """A^T p A into images y (N, O, OH, OW): tiles of m x m, cut off at the border; `matrix` is A^T."""
+    _, channels, height, width = y.shape
     rows, columns = tiles
     m, n, blocks = *matrix.shape, channels // LANES
     strip = np.empty((m, columns * m, blocks, LANES), y.dtype)
     half = np.empty((4, WINDOW, LANES), y.dtype)
-    for tile in range(rows * columns):
-        row, column = tile // columns, tile % columns
-        for block in range(blocks):
-            for q in range(n):
-                for lane in range(LANES):
-                    p0, p1, p2 = points[q, line, lane], points[q + 6, line, lane], points[q + 12, line, lane]
-                    p3, p4 = points[q + 18, line, lane], points[q + 24, line, lane]
-                    even, odd = p1 + p2, p1 - p2
-                    even_b, odd_b = p3 + p4, p3 - p4
-                    half[0, q, lane] = p0 + even + even_b
-                    half[1, q, lane] = A * odd + B * odd_b
-                    half[2, q, lane] = AA * even + BB * even_b
-                    half[3, q, lane] = AAA * odd + BBB * odd_b
-                infinity = points[q + 30, line]
-                for lane in range(LANES):
-                    half[m - 1, q, lane] += infinity[lane]
-            for i in range(m):
-                for j in range(m):
-                    target = strip[i, column * m + j, block]
-                    m0, m1, m2, m3, m4, m5 = matrix[j, 0], matrix[j, 1], matrix[j, 2], matrix[j, 3], matrix[j, 4], matrix[j, 5]
+    for b in range(start, stop):
+        line = b * rows * columns * blocks
+        for tile in range(rows * columns):
+            row, column = tile // columns, tile % columns
+            for block in range(blocks):
+                for q in range(n):
                     for lane in range(LANES):
-                        first = m0 * half[i, 0, lane] + m1 * half[i, 1, lane] + m2 * half[i, 2, lane]
-                        target[lane] = first + (m3 * half[i, 3, lane] + m4 * half[i, 4, lane] + m5 * half[i, 5, lane])
-            line += 1
-        if column == columns - 1:
-            for i in range(min(m, height - row * m)):
-                for c in range(channels):
-                    for w in range(width):
-                        y[c, row * m + i, w] = strip[i, w, c // LANES, c % LANES]
-
-
-# One iteration owns an image. The loops hold nothing but calls, since compiling a parallel loop costs several times its body.
-
-
-@loop()
-def _windows_to_points(x, points, matrix, top, left, m, tiles):
-    lines = tiles[0] * tiles[1] * x.shape[1] // LANES
-    for b in prange(len(x)):
-        _image_to_points(x[b], points, b * lines, matrix, top, left, m, tiles)
-
-
-@loop()
-def _cotangents_to_points(dy, points, matrix, tiles):
-    lines = tiles[0] * tiles[1] * dy.shape[1] // LANES
-    for b in prange(len(dy)):
-        _cotangent_to_points(dy[b], points, b * lines, matrix, tiles)
-
-
-@loop()
-def _points_to_outputs(y, points, matrix, tiles):
-    lines = tiles[0] * tiles[1] * y.shape[1] // LANES
-    for b in prange(len(y)):
-        _points_to_image(y[b], points, b * lines, matrix, tiles)
+                        p0, p1, p2 = points[q, line, lane], points[q + 6, line, lane], points[q + 12, line, lane]
+                        p3, p4 = points[q + 18, line, lane], points[q + 24, line, lane]
+                        even, odd = p1 + p2, p1 - p2
+                        even_b, odd_b = p3 + p4, p3 - p4
+                        half[0, q, lane] = p0 + even + even_b
+                        half[1, q, lane] = A * odd + B * odd_b
+                        half[2, q, lane] = AA * even + BB * even_b
+                        half[3, q, lane] = AAA * odd + BBB * odd_b
+                    infinity = points[q + 30, line]
+                    for lane in range(LANES):
+                        half[m - 1, q, lane] += infinity[lane]
+                for i in range(m):
+                    for j in range(m):
+                        target = strip[i, column * m + j, block]
+                        m0, m1, m2, m3, m4, m5 = (
+                            matrix[j, 0],
+                            matrix[j, 1],
+                            matrix[j, 2],
+                            matrix[j, 3],
+                            matrix[j, 4],
+                            matrix[j, 5],
+                        )
+                        for lane in range(LANES):
+                            first = m0 * half[i, 0, lane] + m1 * half[i, 1, lane] + m2 * half[i, 2, lane]
+                            target[lane] = first + (
+                                m3 * half[i, 3, lane] + m4 * half[i, 4, lane] + m5 * half[i, 5, lane]
+                            )
+                line += 1
+            if column == columns - 1:
+                for i in range(min(m, height - row * m)):
+                    for c in range(channels):
+                        for w in range(width):
+                            y[b, c, row * m + i, w] = strip[i, w, c // LANES, c % LANES]

@@ -43,6 +43,8 @@ UFUNCS = {
     "BitwiseAnd": np.bitwise_and,
     "BitwiseOr": np.bitwise_or,
     "BitwiseXor": np.bitwise_xor,
+    "BitwiseLeftShift": np.left_shift,
+    "BitwiseRightShift": np.right_shift,
     "BitwiseNot": np.invert,
     "Isnan": np.isnan,
     "Isinf": np.isinf,

@@ -26,6 +26,7 @@ def update(element_loop: Callable, arrays: tuple, *numbers: float) -> None:
     Args:
         element_loop: takes the arrays flat and of one dtype, then `numbers`.
         arrays: the parameter, the gradient (not written), then the states; None for a state that does not exist.
+        numbers: floats and bools; an int would have the loop compiled once more.
     """
     real = FLOAT64 if arrays[0].dtype == FLOAT64 else FLOAT32
     flat = []
@@ -36,7 +37,7 @@ def update(element_loop: Callable, arrays: tuple, *numbers: float) -> None:
         elif array.dtype is real and array.flags.carray:
             flat.append(array.ravel())
         else:
-            flat.append(np.ascontiguousarray(array, real).ravel())
+            flat.append(np.array(array, real, order="C").ravel())
             copied.append((array, flat[-1]))
     run = element_loop.serial if flat[0].size < PARALLEL_FROM else element_loop.parallel
     run(*flat, *numbers)
@@ -67,7 +68,7 @@ def sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, wei
 @register("cpu", "SgdUpdate", half="native")
 def sgd(params, grads, momentum_buffers, fresh, *, lr, momentum, dampening, nesterov, weight_decay, maximize):
     """`fresh[i]`: the buffer of parameter i is new, and its first gradient is not dampened."""
-    sign = -1.0 if maximize else 1.0
+    lr, momentum, weight_decay, sign = float(lr), float(momentum), float(weight_decay), -1.0 if maximize else 1.0
     for param, grad, buffer, is_fresh in zip(params, grads, momentum_buffers, fresh, strict=True):
         undamped = 1.0 if is_fresh else 1.0 - dampening
         update(sgd_loop, (param, grad, buffer), lr, momentum, undamped, nesterov, weight_decay, sign)
@@ -100,10 +101,9 @@ def adam(
     *, lr, betas, eps, weight_decay, decoupled, amsgrad, maximize, do_bias_correction,
 ):  # fmt: skip
     """`steps[i]`: how many updates parameter i has seen, this one included."""
-    beta1, beta2 = betas
-    l2, decay = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
-    sign = -1.0 if maximize else 1.0
-    step_size, root = lr, 1.0
+    beta1, beta2, eps, sign = float(betas[0]), float(betas[1]), float(eps), -1.0 if maximize else 1.0
+    l2, decay = (0.0, float(1 - lr * weight_decay)) if decoupled else (float(weight_decay), 1.0)
+    step_size, root = float(lr), 1.0
     corrected = None
     for param, grad, mean, square, largest, step in zip(
         params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, strict=True
@@ -155,9 +155,10 @@ def rmsprop(
     centered,
     maximize,
 ):
+    numbers = (float(lr), float(alpha), float(eps), float(weight_decay), float(momentum), centered)
     sign = -1.0 if maximize else 1.0
     for arrays in zip(params, grads, square_avgs, grad_avgs, momentum_buffers, strict=True):
-        update(rmsprop_loop, arrays, lr, alpha, eps, weight_decay, momentum, centered, sign)
+        update(rmsprop_loop, arrays, *numbers, sign)
 
 
 @loop()
@@ -175,6 +176,6 @@ def adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, sign):
 
 @register("cpu", "AdagradUpdate", half="native")
 def adagrad(params, grads, square_sums, steps, *, lr, lr_decay, eps, weight_decay, maximize):
-    sign = -1.0 if maximize else 1.0
+    eps, weight_decay, sign = float(eps), float(weight_decay), -1.0 if maximize else 1.0
     for param, grad, square_sum, step in zip(params, grads, square_sums, steps, strict=True):
         update(adagrad_loop, (param, grad, square_sum), lr / (1 + (step - 1) * lr_decay), eps, weight_decay, sign)

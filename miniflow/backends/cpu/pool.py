@@ -1,8 +1,8 @@
-"""Pooling kernels: loops over planes (H, W), each of which one iteration owns.
+"""Pooling kernels: loops over planes (H, W), which threads share out.
 
-The average kernels know nothing of strides and borders: along each dim they get the bounds (OH, 2) of the part of each window
-that lies on the image, and a weight for it; the weight of a window is that of its rows times that of its columns. So they
-serve adaptive pooling too.
+The average kernels know nothing of strides and borders: along each dim they get the bounds (OH, 2) of the part of each
+window that lies on the image, and a weight for it; the weight of a window is that of its rows times that of its
+columns. So they serve adaptive pooling too.
 """
 
 from __future__ import annotations
@@ -10,43 +10,36 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from numba import prange
 
-from miniflow.backends.cpu.loops import loop
-from miniflow.backends.cpu.windows import Pair
+from miniflow.backends.cpu.threads import compiled, ranged, share
 from miniflow.backends.registry import register
-
-
-def count(n: int, kernel: int, stride: int, padding: Pair, dilation: int, ceil_mode: bool) -> int:
-    """How many windows fit along one dim of size n. With ceil_mode the last may hang over, but starts on the image."""
-    room = n + sum(padding) - dilation * (kernel - 1) - 1
-    if not ceil_mode:
-        return room // stride + 1
-    windows = -(-room // stride) + 1
-    return windows - 1 if (windows - 1) * stride >= n + padding[0] else windows
+from miniflow.backends.windows import Pair, Windows, window_count
 
 
 @register("cpu", "MaxPool2d")
 def max_pool2d(x, *, kernel, stride, padding, dilation, ceil_mode):
-    sizes = [
-        count(n, *along, ceil_mode) for n, *along in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
-    ]
-    y = np.empty((*x.shape[:2], *sizes), x.dtype)
+    counts = Windows(kernel, stride, padding, dilation, ceil_mode).counts(x.shape[2:])
+    y = np.empty((*x.shape[:2], *counts), x.dtype)
     index = np.empty(y.shape, np.int32)
-    _max(np.ascontiguousarray(x), y, index, kernel, stride, (padding[0][0], padding[1][0]), dilation)
+    planes, results, indices = as_planes(np.ascontiguousarray(x)), as_planes(y), as_planes(index)
+    share(_max, len(planes), x.size, planes, results, indices, kernel, stride, (padding[0][0], padding[1][0]), dilation)
     return y, index
 
 
-@loop()
-def _max(x, y, index, kernel, stride, padding, dilation):
-    """One iteration owns plane y[n, c]. Taps are taken one after the other, each along a whole row of windows."""
-    images, channels, height, width = x.shape
-    oh, ow = y.shape[2:]
+def as_planes(x: np.ndarray) -> np.ndarray:
+    """(N, C, H, W) -> (N*C, H, W)"""
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+@ranged()
+def _max(start, stop, x, y, index, kernel, stride, padding, dilation):
+    """Planes from start to stop. Taps are taken one after the other, each along a whole row of windows."""
+    _, height, width = x.shape
+    oh, ow = y.shape[1:]
     (sh, sw), (dh, dw) = stride, dilation
-    for plane in prange(images * channels):
-        n, c = plane // channels, plane % channels
+    best, where = np.empty(ow, x.dtype), np.empty(ow, np.int32)
+    for plane in range(start, stop):
         for i in range(oh):
-            best, where = y[n, c, i], index[n, c, i]
             for j in range(ow):
                 best[j], where[j] = -np.inf, -1
             for a in range(kernel[0]):
@@ -55,36 +48,48 @@ def _max(x, y, index, kernel, stride, padding, dilation):
                     continue
                 for b in range(kernel[1]):
                     offset = b * dw - padding[1]  # the column that window 0 sees
-                    first = max(0, (sw - 1 - offset) // sw)
+                    first = max(0, -(offset // sw))
                     last = max(first, min(ow, (width - 1 - offset) // sw + 1))
-                    row, some_best, some_where = x[n, c, h, first * sw + offset :], best[first:], where[first:]
-                    start = h * width + first * sw + offset
-                    for j in range(last - first):
-                        value = row[j * sw]
-                        if value > some_best[j] or value != value or some_where[j] < 0:
-                            some_best[j] = value
-                            some_where[j] = start + j * sw
+                    w = first * sw + offset
+                    row, position = x[plane, h, w:], np.int32(h * width + w)
+                    if sw == 1:
+                        _take_larger(row, 1, position, best[first:last], where[first:last])
+                    elif sw == 2:
+                        _take_larger(row, 2, position, best[first:last], where[first:last])
+                    else:
+                        _take_larger(row, sw, position, best[first:last], where[first:last])
+            for j in range(ow):
+                y[plane, i, j], index[plane, i, j] = best[j], where[j]
+
+
+@compiled
+def _take_larger(row, step, position, best, where):
+    """Replace what is best by every `step`-th element of a row where that is larger, a NaN, or the first one seen."""
+    for j in range(len(best)):
+        value = row[j * step]
+        take = (value > best[j]) | (value != value) | (where[j] < 0)
+        best[j] = value if take else best[j]
+        where[j] = position + np.int32(j * step) if take else where[j]
 
 
 @register("cpu", "MaxPool2dGrad")
 def max_pool2d_grad(dy, index, *, size):
-    dx = np.empty((*dy.shape[:2], size[0] * size[1]), dy.dtype)
-    _scatter(dx, np.ascontiguousarray(dy).reshape(*dy.shape[:2], -1), index.reshape(*dy.shape[:2], -1))
-    return dx.reshape(*dy.shape[:2], *size)
+    dx = np.empty((*dy.shape[:2], *size), dy.dtype)
+    planes = len(dy) * dy.shape[1]
+    flat = [a.reshape(planes, a.shape[2] * a.shape[3]) for a in (dx, np.ascontiguousarray(dy), index)]
+    share(_scatter, planes, dx.size, *flat)
+    return dx
 
 
-@loop()
-def _scatter(dx, dy, index):
-    """One iteration owns plane dx[n, c]. An index below 0 belongs to a window whose taps all miss the image."""
-    images, channels, elements = dx.shape
-    for plane in prange(images * channels):
-        target = dx[plane // channels, plane % channels]
-        source, where = dy[plane // channels, plane % channels], index[plane // channels, plane % channels]
-        for k in range(elements):
-            target[k] = 0
-        for k in range(source.size):
-            if where[k] >= 0:
-                target[where[k]] += source[k]
+@ranged()
+def _scatter(start, stop, dx, dy, index):
+    """Planes from start to stop. An index below 0 belongs to a window whose taps all miss the image."""
+    for plane in range(start, stop):
+        dx[plane] = 0
+        for k in range(dy.shape[1]):
+            where = index[plane, k]
+            if where >= 0:
+                dx[plane, where] += dy[plane, k]
 
 
 @register("cpu", "MaxPool2dGather", half="native")
@@ -103,7 +108,7 @@ def _bounds(
     n: int, kernel: int, stride: int, padding: Pair, ceil_mode: bool, include_pad: bool, divided: bool, dtype: np.dtype
 ) -> Bounds:
     """The windows along one dim of size n; what lies beyond the border never counts."""
-    start = np.arange(count(n, kernel, stride, padding, 1, ceil_mode)) * stride - padding[0]
+    start = np.arange(window_count(n, kernel, stride, padding, 1, ceil_mode)) * stride - padding[0]
     stop = np.minimum(start + kernel, n + padding[1])
     bounds = np.stack([np.maximum(start, 0), np.minimum(stop, n)], 1)
     number = stop - start if include_pad else bounds[:, 1] - bounds[:, 0]
@@ -130,13 +135,15 @@ def _avg_windows(size: Pair, dtype: np.dtype, attrs: dict) -> tuple[Bounds, Boun
 
 def _average(x: np.ndarray, rows: Bounds, columns: Bounds) -> np.ndarray:
     y = np.empty((*x.shape[:2], len(rows[0]), len(columns[0])), x.dtype)
-    _average_planes(np.ascontiguousarray(x), y, *rows, *columns)
+    planes = as_planes(np.ascontiguousarray(x))
+    share(_average_planes, len(planes), x.size, planes, as_planes(y), *rows, *columns)
     return y
 
 
 def _average_grad(dy: np.ndarray, size: Pair, rows: Bounds, columns: Bounds) -> np.ndarray:
     dx = np.empty((*dy.shape[:2], *size), dy.dtype)
-    _average_planes_grad(dx, np.ascontiguousarray(dy), *rows, *columns)
+    planes = as_planes(np.ascontiguousarray(dy))
+    share(_average_planes_grad, len(planes), dx.size, as_planes(dx), planes, *rows, *columns)
     return dx
 
 
@@ -162,41 +169,39 @@ def adaptive_avg_pool2d_grad(dy, *, size):
     return _average_grad(dy, size, rows, columns)
 
 
-@loop()
-def _average_planes(x, y, rows, row_weights, columns, column_weights):
-    """One iteration owns plane y[n, c]: a row of sums over the rows of a window, then sums along it."""
-    images, channels, _, width = x.shape
-    for plane in prange(images * channels):
-        source, target = x[plane // channels, plane % channels], y[plane // channels, plane % channels]
-        sums = np.empty(width, x.dtype)
+@ranged()
+def _average_planes(start, stop, x, y, rows, row_weights, columns, column_weights):
+    """Planes from start to stop: a row of sums over the rows of a window, then sums along it."""
+    sums = np.empty(x.shape[2], x.dtype)
+    for plane in range(start, stop):
         for i in range(len(rows)):
-            for w in range(width):
+            for w in range(len(sums)):
                 sums[w] = 0
             for h in range(rows[i, 0], rows[i, 1]):
-                for w in range(width):
-                    sums[w] += source[h, w]
+                row = x[plane, h]
+                for w in range(len(sums)):
+                    sums[w] += row[w]
             for j in range(len(columns)):
                 total = x.dtype.type(0)
                 for w in range(columns[j, 0], columns[j, 1]):
                     total += sums[w]
-                target[i, j] = total * (row_weights[i] * column_weights[j])
+                y[plane, i, j] = total * (row_weights[i] * column_weights[j])
 
 
-@loop()
-def _average_planes_grad(dx, dy, rows, row_weights, columns, column_weights):
-    """One iteration owns plane dx[n, c]: each row of cotangents is spread along one row, which is added to those it came from."""
-    images, channels, height, width = dx.shape
-    for plane in prange(images * channels):
-        target, source = dx[plane // channels, plane % channels], dy[plane // channels, plane % channels]
-        spread = np.empty(width, dx.dtype)
-        target[:] = 0
+@ranged()
+def _average_planes_grad(start, stop, dx, dy, rows, row_weights, columns, column_weights):
+    """Planes from start to stop: a row of cotangents is spread along one row, which is added to those it came from."""
+    spread = np.empty(dx.shape[2], dx.dtype)
+    for plane in range(start, stop):
+        dx[plane] = 0
         for i in range(len(rows)):
-            for w in range(width):
+            for w in range(len(spread)):
                 spread[w] = 0
             for j in range(len(columns)):
-                share = source[i, j] * (row_weights[i] * column_weights[j])
+                share = dy[plane, i, j] * (row_weights[i] * column_weights[j])
                 for w in range(columns[j, 0], columns[j, 1]):
                     spread[w] += share
             for h in range(rows[i, 0], rows[i, 1]):
-                for w in range(width):
-                    target[h, w] += spread[w]
+                row = dx[plane, h]
+                for w in range(len(spread)):
+                    row[w] += spread[w]

@@ -1,36 +1,14 @@
-"""Sliding windows over images: the geometry that convolution and pooling share.
-
-Along one dimension of size n, window number i covers the positions `i * stride - before + t * dilation` for taps t < kernel.
-"""
+"""Padded images, and what windows see of them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-Pair = tuple[int, int]
+from miniflow.backends.windows import Padding, Pair, Windows
 
 
-class Windows(NamedTuple):
-    """How windows lie on an image; each field has one entry for the rows and one for the columns."""
-
-    kernel: Pair
-    stride: Pair
-    padding: tuple[Pair, Pair]  # ((top, bottom), (left, right))
-    dilation: Pair
-
-    def counts(self, size: Pair) -> Pair:
-        """How many windows fit on an image of `size` (rows, columns)."""
-        rows, columns = (
-            (n + sum(p) - d * (k - 1) - 1) // s + 1
-            for n, k, s, p, d in zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        )
-        return rows, columns
-
-
-def pad(x: np.ndarray, padding: tuple[Pair, Pair]) -> np.ndarray:
-    """`x` (N, C, H, W) with a border of zeros: a contiguous array, `x` itself where nothing changes."""
+def pad(x: np.ndarray, padding: Padding) -> np.ndarray:
+    """`x` (N, C, H, W) with a border of zeros, contiguous; `x` itself where nothing changes."""
     (top, bottom), (left, right) = padding
     if not (top or bottom or left or right):
         return np.ascontiguousarray(x)
@@ -42,6 +20,12 @@ def pad(x: np.ndarray, padding: tuple[Pair, Pair]) -> np.ndarray:
     padded[:, :, top : top + h, left + w :] = 0
     padded[:, :, top : top + h, left : left + w] = x
     return padded
+
+
+def inside(padded: np.ndarray, padding: Padding) -> np.ndarray:
+    """A padded image (N, C, H, W) without its border, contiguous."""
+    (top, bottom), (left, right) = padding
+    return np.ascontiguousarray(padded[:, :, top : padded.shape[2] - bottom, left : padded.shape[3] - right])
 
 
 def taps(padded: np.ndarray, windows: Windows, counts: Pair) -> np.ndarray:

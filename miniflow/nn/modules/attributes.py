@@ -67,7 +67,6 @@ class AttributeTables:
         for table in KINDS:
             if name in self.__dict__[table]:
                 del self.__dict__[table][name]
-                self._not_saved.discard(name)
                 return
         object.__delattr__(self, name)
 
@@ -88,7 +87,6 @@ class AttributeTables:
         for table in KINDS:
             if table != keep:
                 self.__dict__[table].pop(name, None)
-        self._not_saved.discard(name)
 
     def _refuse(self, kind: str, name: str, value: Any) -> NoReturn:
         expected = {"parameter": "a Parameter", "buffer": "a Tensor", "module": "a Module"}[kind]

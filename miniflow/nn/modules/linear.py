@@ -78,7 +78,7 @@ def init_weight_and_bias(weight: Tensor, bias: Tensor | None, fan_in: int) -> No
 
     For the weight that is `kaiming_uniform_(a=sqrt(5))`: sqrt(3) * sqrt(2 / (1 + 5)) / sqrt(fan_in).
     """
-    bound = 1.02 / math.sqrt(fan_in) if fan_in > 0 else 0.0
+    bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
     init.uniform_(weight, -bound, bound)
     if bias is not None:
         init.uniform_(bias, -bound, bound)

@@ -80,7 +80,7 @@ def test_batches_of_tensors(num_workers):
 @pytest.mark.parametrize("num_workers", WORKERS)
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("batch_size", [1, 5, 23, 40])
+@pytest.mark.parametrize("batch_size", [5, 23, 40])
 def test_every_sample_once_an_epoch(num_workers, shuffle, drop_last, batch_size):
     loader = DataLoader(Squares(23), batch_size, shuffle, drop_last=drop_last, num_workers=num_workers)
     for _ in range(2):

@@ -1,0 +1,165 @@
+"""PyTorch's type promotion, cell by cell: every pair of dtypes, as tensors, 0-dim tensors and Python numbers."""
+
+import itertools
+
+import numpy as np
+import pytest
+from checks import count_comparison
+
+import miniflow as flow
+from miniflow.errors import DTypeError
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
+
+NAMES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+NUMBERS = [True, 2, 2.5]
+SHAPES = [(2,), ()]
+
+OPS = [
+    "add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "lt", "ge", "logical_and",
+    "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
+]  # fmt: skip
+ALLOWED = {
+    "what torch refuses and NumPy's rules allow": {("sub", "bool"), ("remainder", "bool"), ("floor_divide", "bool")},
+}
+
+
+def ours(name: str, shape: tuple[int, ...]):
+    """A tensor of ones."""
+    return flow.ones(shape, dtype=getattr(flow, name))
+
+
+def theirs(name: str, shape: tuple[int, ...]):
+    """A torch tensor of ones."""
+    return torch.ones(shape, dtype=getattr(torch, name))
+
+
+def outcome(function, *operands) -> str:
+    """The dtype of the result as a word, or "refused"."""
+    try:
+        return str(function(*operands).dtype).split(".")[1]
+    except (RuntimeError, TypeError, NotImplementedError, ValueError):
+        return "refused"
+
+
+def disagreements(op: str, operands) -> list:
+    """Where the two libraries differ: (operands, ours, theirs)."""
+    found = []
+    for a, b in operands:
+        count_comparison()
+        want = outcome(getattr(torch, op), *(theirs(*x) if isinstance(x, tuple) else x for x in (a, b)))
+        got = outcome(getattr(flow, op), *(ours(*x) if isinstance(x, tuple) else x for x in (a, b)))
+        if got != want:
+            found.append((a, b, got, want))
+    return found
+
+
+@pytest.mark.parametrize("a", NAMES)
+@pytest.mark.parametrize("b", NAMES)
+def test_promote_types(a, b):
+    expected = torch.promote_types(getattr(torch, a), getattr(torch, b))
+    assert flow.promote_types(getattr(flow, a), getattr(flow, b)) is getattr(flow, str(expected).split(".")[1])
+
+
+@pytest.mark.parametrize("shapes", list(itertools.product(SHAPES, SHAPES)), ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_tensors(op, shapes):
+    pairs = [((a, shapes[0]), (b, shapes[1])) for a in NAMES for b in NAMES]
+    assert disagreements(op, pairs) == []
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("op", [op for op in OPS if op not in ("maximum", "minimum", "logical_and", "logical_xor")])
+def test_numbers_on_the_right(op, shape):
+    assert disagreements(op, [((a, shape), number) for a in NAMES for number in NUMBERS]) == []
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("operate", ["+", "-", "*", "/", "//", "%", "**", "==", "<", "&", "|", "^"])
+def test_numbers_on_the_left(operate, shape):
+    functions = {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "/": lambda x, y: x / y,
+                 "//": lambda x, y: x // y, "%": lambda x, y: x % y, "**": lambda x, y: x**y, "==": lambda x, y: x == y,
+                 "<": lambda x, y: x < y, "&": lambda x, y: x & y, "|": lambda x, y: x | y, "^": lambda x, y: x ^ y}  # fmt: skip
+    function, found = functions[operate], []
+    for name, number in itertools.product(NAMES, NUMBERS):
+        count_comparison()
+        want, got = outcome(function, number, theirs(name, shape)), outcome(function, number, ours(name, shape))
+        if want != got:
+            found.append((number, name, got, want))
+    assert found == []
+
+
+@pytest.mark.parametrize("op", ["add_", "sub_", "mul_", "div_", "floor_divide_", "remainder_", "pow_", "bitwise_and_"])
+def test_in_place(op):
+    """The result keeps the dtype of the tensor, or the write is refused, in the same cells."""
+    found = []
+    for (a, b), shape in itertools.product(itertools.product(NAMES, NAMES), SHAPES):
+        count_comparison()
+        want = outcome(getattr(torch.Tensor, op), theirs(a, (2,)), theirs(b, shape))
+        got = outcome(getattr(flow.Tensor, op), ours(a, (2,)), ours(b, shape))
+        if got != want:
+            found.append((a, b, shape, got, want))
+    assert found == []
+
+
+@pytest.mark.parametrize("op", ["cat", "stack", "where", "matmul", "clamp"])
+def test_other_functions_of_several_tensors(op):
+    calls = {
+        "cat": lambda lib, a, b: lib.cat([a, b]),
+        "stack": lambda lib, a, b: lib.stack([a, b]),
+        "where": lambda lib, a, b: lib.where(lib.tensor([True, False]), a, b),
+        "matmul": lambda lib, a, b: lib.matmul(a, b) if a.dtype == b.dtype else lib.add(a, b),
+        "clamp": lambda lib, a, b: a.clamp(min=b),
+    }
+    found = []
+    for a, b in itertools.product(NAMES, NAMES):
+        count_comparison()
+        want = outcome(lambda x, y: calls[op](torch, x, y), theirs(a, (2,)), theirs(b, (2,)))
+        got = outcome(lambda x, y: calls[op](flow, x, y), ours(a, (2,)), ours(b, (2,)))
+        if got != want:
+            found.append((a, b, got, want))
+    assert found == []
+
+
+UNARY = (
+    "abs neg exp log sqrt rsqrt sin cos tanh sigmoid relu erf floor ceil round trunc sign square reciprocal isnan isinf isfinite "
+    "logical_not bitwise_not sum mean prod all any argmax cumsum var std logsumexp amax"
+).split()
+
+
+@pytest.mark.parametrize("op", [op for op in UNARY if hasattr(flow, op)])
+def test_functions_of_one_tensor(op):
+    needs_dim = op in ("logsumexp",)
+    found = []
+    for name in NAMES:
+        count_comparison()
+        want = outcome(lambda x: getattr(torch, op)(x, 0) if needs_dim else getattr(torch, op)(x), theirs(name, (3,)))
+        got = outcome(lambda x: getattr(flow, op)(x, 0) if needs_dim else getattr(flow, op)(x), ours(name, (3,)))
+        if got != want:
+            found.append((name, got, want))
+    assert found == []
+
+
+@pytest.mark.parametrize("a", NAMES)
+def test_result_type(a):
+    for b, number in itertools.product(NAMES, NUMBERS):
+        for x, y in (((a, (2,)), (b, ())), ((a, ()), (b, ())), ((a, (2,)), number), ((a, ()), number)):
+            count_comparison()
+            mine = [ours(*v) if isinstance(v, tuple) else v for v in (x, y)]
+            torchs = [theirs(*v) if isinstance(v, tuple) else v for v in (x, y)]
+            assert flow.result_type(*mine).name == str(torch.result_type(*torchs)).split(".")[1]
+
+
+def test_integers_wrap_around_as_in_torch():
+    for kind, number in (("uint8", 300), ("uint8", -1), ("int8", 200), ("int16", 70000)):
+        x, y = flow.tensor([100], dtype=getattr(flow, kind)), torch.tensor([100], dtype=getattr(torch, kind))
+        assert (x + number).tolist() == (y + number).tolist()
+        assert (x * x).tolist() == (y * y).tolist()
+
+
+def test_numpy_scalars_are_weak():
+    x = flow.ones(2)
+    assert (x * np.float64(2)).dtype is flow.float32 and (np.float64(2) * x).dtype is flow.float32
+    assert (flow.ones(2, dtype=flow.int32) + np.int64(1)).dtype is flow.int32
+    with pytest.raises(DTypeError):
+        x + np.complex128(1)

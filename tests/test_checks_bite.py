@@ -1,0 +1,218 @@
+"""The checks bite: a wrong backward injected into an op makes `check_op` fail, for eleven ops and five kinds of wrong.
+
+"A missing broadcast reduction" has two forms. For the ops that declare `broadcasts`, the declaration is taken away, so
+that a gradient of the broadcast shape comes back for the small operand. For the others, whose own backward has to
+reduce or spread the gradient, its first element along the last dim takes the place of all others: what is left when a
+sum over repeated elements is replaced by one of them.
+"""
+
+import numpy as np
+import pytest
+from checks import check_op
+
+import miniflow as flow
+from miniflow.errors import AutogradError, GradientCheckError
+from miniflow.nn.functional import conv2d, layer_norm
+from miniflow.ops.conv import Conv2d
+from miniflow.ops.elementwise import Add, Div, Mul, Tanh, Where
+from miniflow.ops.matmul import Linear, MatMul
+from miniflow.ops.norm import LayerNorm
+from miniflow.ops.reduce import Sum
+from miniflow.ops.softmax import Softmax
+from miniflow.tensor import Tensor
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    """Random values of either sign, away from zero."""
+    random = np.random.default_rng((seed, *shape))
+    return random.uniform(0.5, 2.0, shape) * random.choice([-1.0, 1.0], shape)
+
+
+CONDITION = np.array([[True, False, True], [False, True, False]])
+
+OPS = {  # the op class, the function, its inputs
+    "add": (Add, flow.add, [draw(2, 3), draw(3)]),
+    "mul": (Mul, flow.mul, [draw(2, 1, 3), draw(4, 1)]),
+    "div": (Div, flow.div, [draw(2, 3), draw(3, seed=1)]),
+    "where": (Where, lambda x, y: flow.where(flow.tensor(CONDITION), x, y), [draw(3), draw(2, 3)]),
+    "matmul": (MatMul, flow.matmul, [draw(2, 2, 3), draw(1, 3, 2)]),
+    "linear": (Linear, flow.linear, [draw(4, 3), draw(2, 3), draw(2)]),
+    "tanh": (Tanh, flow.tanh, [draw(2, 3)]),
+    "sum": (Sum, lambda x: flow.sum(x * x, 0), [draw(2, 3)]),
+    "softmax": (Softmax, lambda x: flow.softmax(x, 1), [draw(2, 4)]),
+    "layer_norm": (LayerNorm, lambda x, w, b: layer_norm(x, (4,), w, b), [draw(2, 4), draw(4), draw(4, seed=3)]),
+    "conv2d": (Conv2d, conv2d, [draw(2, 2, 4, 4), draw(2, 2, 2, 2), draw(2)]),
+}
+
+
+def each(gradients, change) -> tuple:
+    """Every gradient that a backward returned, changed."""
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    return tuple(change(g) if isinstance(g, Tensor) else g for g in gradients)
+
+
+def permuted(g: Tensor) -> Tensor:
+    """The elements in another order."""
+    return g.reshape(-1).flip(0).reshape(g.shape)
+
+
+def one_for_all(g: Tensor) -> Tensor:
+    """The first element along the last dim in place of all others."""
+    return g[..., :1].expand(g.shape) * 1.0
+
+
+WRONGS = {
+    "zero": lambda g: g * 0.0,
+    "sign flipped": lambda g: -g,
+    "permuted": permuted,
+    "off by 1.01": lambda g: g * 1.01,
+    "missing broadcast reduction": one_for_all,
+}
+
+
+def reject(name: str) -> None:
+    """`check_op` must refuse the op as it is now."""
+    _, function, inputs = OPS[name]
+    with pytest.raises((GradientCheckError, AutogradError, AssertionError), match="gradient|grad"):
+        check_op(function, inputs)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_right_backward_passes(name):
+    _, function, inputs = OPS[name]
+    gradient = "sparse" if name == "where" else "dense"
+    check_op(function, inputs, gradient=gradient)
+
+
+@pytest.mark.parametrize("wrong", WRONGS)
+@pytest.mark.parametrize("name", OPS)
+def test_a_wrong_backward_is_rejected(monkeypatch, name, wrong):
+    op = OPS[name][0]
+    if wrong == "missing broadcast reduction" and op.broadcasts:
+        monkeypatch.setattr(op, "broadcasts", False)
+    else:
+        right, change = op.backward, WRONGS[wrong]
+        monkeypatch.setattr(op, "backward", staticmethod(lambda ctx, *dy: each(right(ctx, *dy), change)))
+    reject(name)
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize("wrong", ["zero", "permuted", "off by 1.01"])
+def test_one_wrong_gradient_of_several_is_rejected(monkeypatch, wrong, position):
+    right, change = Linear.backward, WRONGS[wrong]
+
+    def backward(ctx, dy):
+        gradients = right(ctx, dy)
+        return tuple(change(g) if i == position and g is not None else g for i, g in enumerate(gradients))
+
+    monkeypatch.setattr(Linear, "backward", staticmethod(backward))
+    reject("linear")
+
+
+# what the checks see besides gradients
+
+
+def test_a_wrong_fused_gradient_is_rejected(monkeypatch):
+    """Right under create_graph, wrong by two in a million without: too little for finite differences."""
+    right = flow.Tensor.tanh
+
+    class Fused(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = right(x)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, dy):
+            (y,) = ctx.saved_tensors
+            g = dy * (1 - y * y)
+            return g if flow.is_grad_enabled() else g * 1.000002
+
+    with pytest.raises(AssertionError, match="create_graph=False against True"):
+        check_op(Fused.apply, [draw(2, 3)])
+
+
+def test_a_gradient_that_only_fails_in_float32_is_rejected(monkeypatch):
+    right = Tanh.backward
+    wrong = lambda ctx, dy: right(ctx, dy) * (1.0 if dy.dtype is flow.float64 else 1.01)  # noqa: E731
+    monkeypatch.setattr(Tanh, "backward", staticmethod(wrong))
+    with pytest.raises(AssertionError, match="gradient of input 0 in float32"):
+        check_op(flow.tanh, [draw(2, 3)])
+
+
+def test_wrong_values_shapes_and_dtypes_are_rejected():
+    x = draw(2, 3)
+    for reference, words in (
+        (lambda x: np.tanh(x) * 1.0001, "result 0 for float32: 6 of 6 elements differ"),
+        (lambda x: np.tanh(x)[0], r"got shape \(2, 3\), expected \(3,\)"),
+        (lambda x: (np.tanh(x), x), "got 1 results, the reference has 2"),
+        (lambda x: np.tanh(x) > 0, "got dtype miniflow.float32, expected miniflow.bool"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            check_op(flow.tanh, [x], reference)
+
+
+def test_one_wrong_element_is_rejected():
+    def reference(x):
+        y = np.tanh(x)
+        y[1, 2] += 1e-3
+        return y
+
+    with pytest.raises(AssertionError, match=r"1 of 6 elements differ; at \(1, 2\)"):
+        check_op(flow.tanh, [draw(2, 3)], reference)
+
+
+def test_a_nan_is_no_number():
+    with pytest.raises(AssertionError, match="3 of 6 elements differ"):
+        x = np.array([[1.0, -1.0, 2.0], [-2.0, -3.0, 4.0]])
+        check_op(flow.sqrt, [x], lambda x: np.where(x > 0, np.sqrt(np.abs(x)), 0.0))
+
+
+def test_a_wrong_infer_is_rejected(monkeypatch):
+    monkeypatch.setattr(Tanh, "infer", staticmethod(lambda x: ((1, *x.shape), x.dtype)))
+    with pytest.raises(
+        AssertionError, match=r"Tanh: infer announces \(1, 2, 3\) float32, the kernel returned \(2, 3\)"
+    ):
+        check_op(flow.tanh, [draw(2, 3)])
+
+
+def kernel_of_tanh(monkeypatch, kernel):
+    """Put another kernel in the place of tanh's."""
+    from miniflow.backends.registry import KERNELS
+
+    monkeypatch.setitem(KERNELS["cpu"], "Tanh", kernel)
+    monkeypatch.setattr(Tanh, "kernels", {})
+
+
+def test_a_kernel_that_writes_into_its_input_is_rejected(monkeypatch):
+    kernel_of_tanh(monkeypatch, lambda x: np.tanh(np.add(x, 0, out=x) if x.size < 2 else np.negative(x, out=x)))
+    with pytest.raises(AssertionError, match="Tanh: its kernel wrote into its input 0"):
+        check_op(flow.tanh, [draw(2, 3)])
+
+
+def test_a_kernel_that_returns_its_input_is_rejected(monkeypatch):
+    kernel_of_tanh(monkeypatch, lambda x: x[:])
+    with pytest.raises(AssertionError, match="Tanh: an output shares the memory of input 0; declare `view = True`"):
+        check_op(flow.tanh, [draw(2, 3)])
+
+
+def test_a_kernel_that_assumes_contiguous_inputs_is_rejected(monkeypatch):
+    kernel_of_tanh(monkeypatch, lambda x: np.tanh(np.asarray(x).ravel(order="K").reshape(x.shape)))
+    with pytest.raises(AssertionError, match="result 0 of fortran inputs"):
+        check_op(flow.tanh, [draw(2, 3)])
+
+
+def test_dead_gradients_are_rejected():
+    with pytest.raises(GradientCheckError, match="true gradients are below"):
+        check_op(lambda x: flow.relu(x - 10), [draw(2, 3)])
+    with pytest.raises(AssertionError, match="zero everywhere"):
+        check_op(lambda x: flow.relu(x - 10), [draw(2, 3)], gradient="sparse")
+    with pytest.raises(AssertionError, match="gradient='zero', but some are not"):
+        check_op(lambda x: x * x, [draw(2, 3)], gradient="zero")
+
+
+def test_a_function_that_ignores_its_tensors_is_rejected():
+    constant = flow.ones(3)
+    with pytest.raises(AssertionError, match="no op was dispatched"):
+        check_op(lambda x: constant, [draw(3)], lambda x: np.ones(3), dtypes=("float32",), grad=False, layouts=())

@@ -1,0 +1,157 @@
+"""Imports point downward: no module imports from a layer above its own, and there are no cycles."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "miniflow"
+
+LAYERS = [  # from the ground up; a package stands for all of its modules
+    ["errors"],
+    ["dtype", "device", "atomic", "philox"],
+    ["backends"],
+    ["tape"],
+    ["tensor"],
+    ["dispatch", "printing"],
+    ["ops", "inplace"],
+    ["autograd"],
+    ["methods"],
+    ["nn"],
+    ["optim", "serialization"],
+    ["utils"],
+    ["data"],
+    ["vision"],
+    ["show"],
+    [""],  # miniflow/__init__.py, the public names
+    ["__main__"],
+]
+HEAVY = ["matplotlib", "onnx", "torch", "IPython", "pytest", "hypothesis", "mpi4py", "scipy", "pandas"]
+
+
+def module_name(path: Path) -> str:
+    """ops/shape.py is "ops.shape", ops/__init__.py is "ops", __init__.py is ""."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def layer_of(module: str) -> int:
+    """The position of a module's layer in LAYERS."""
+    top = module.split(".")[0]
+    found = [level for level, names in enumerate(LAYERS) if top in names]
+    assert found, f"miniflow/{module.replace('.', '/')} is in no layer: add it to LAYERS where it belongs"
+    return found[0]
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    """`if TYPE_CHECKING:`, whose imports never run."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def running_imports(tree: ast.AST) -> list[ast.Import | ast.ImportFrom]:
+    """All imports of a module, also those inside functions, but not those for type checkers."""
+    found = []
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            found.append(child)
+        found += [] if is_type_checking(child) else running_imports(child)
+    return found
+
+
+def imports_of(module: str) -> set[str]:
+    """The modules of miniflow that a module imports."""
+    found = set()
+    for node in running_imports(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            full = [alias.name for alias in node.names]
+        else:
+            assert node.level == 0, f"{module}: imports are absolute, from miniflow.x import y"
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in full:
+            if name.split(".")[0] == "miniflow":
+                name = name.removeprefix("miniflow").removeprefix(".")
+                while name not in MODULES:
+                    name = name.rpartition(".")[0]
+                found.add(name)
+    return found - {module}
+
+
+IMPORTS = {module: imports_of(module) for module in MODULES}
+
+
+def test_the_package_was_found():
+    assert len(MODULES) > 80 and "tensor" in MODULES and "ops.shape" in MODULES
+    assert "tape" in IMPORTS["tensor"] and "tensor" not in IMPORTS["tape"]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda name: name or "miniflow")
+def test_no_import_points_upward(module):
+    upward = {name for name in IMPORTS[module] if layer_of(name) > layer_of(module)}
+    assert not upward, f"{module} (layer {layer_of(module)}) imports {sorted(upward)} from above it"
+
+
+def test_there_are_no_import_cycles():
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"import cycle: {' -> '.join([*path[path.index(module) :], module])}"
+        if module not in done:
+            for imported in sorted(IMPORTS[module]):
+                visit(imported, (*path, module))
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+    assert done == set(MODULES)
+
+
+def test_kernels_know_arrays_only():
+    for module, imported in IMPORTS.items():
+        if module.startswith("backends"):
+            names = {name for name in imported if not name.startswith("backends")}
+            assert names <= {"dtype", "errors", "philox"}, f"{module} imports {sorted(names)}"
+    assert any(module.startswith("backends.cpu.") for module in IMPORTS)
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_importing_miniflow_stays_light(name):
+    assert name not in modules_after_import()
+
+
+def modules_after_import(cache: list[set[str]] = []) -> set[str]:  # noqa: B006  (kept between the tests)
+    """What `import miniflow` brings into a fresh interpreter."""
+    if not cache:
+        code = "import miniflow, sys; print(' '.join(sys.modules))"
+        result = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT.parent, capture_output=True, text=True, check=True
+        )
+        cache.append(set(result.stdout.split()))
+        assert "miniflow.tensor" in cache[0] and result.stderr == ""
+    return cache[0]
+
+
+@pytest.mark.parametrize("forbidden", ["utils.py", "helpers.py", "misc.py", "common.py"])
+def test_no_file_is_named_after_nothing(forbidden):
+    assert forbidden not in {path.name for path in MODULES.values()}
+
+
+def test_no_file_is_pickled():
+    """Pickle only passes samples between a DataLoader and its own workers; nothing that is kept is pickled."""
+    picklers = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+    found = set()
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if picklers & {name for node in ast.walk(tree) for name in _imported_names(node)}:
+            found.add(module)
+    assert found == {"utils.data.channel", "utils.data.worker"}
+
+
+def _imported_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name.split(".")[0] for alias in node.names]
+    return [node.module.split(".")[0]] if isinstance(node, ast.ImportFrom) and node.module else []
