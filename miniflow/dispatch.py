@@ -25,9 +25,8 @@ class Op:
 
     A subclass writes, without decorators (they become static methods):
 
-        infer(*inputs, **attrs)     the outputs' `(shape, numpy dtype)`, or a list of such pairs; raises ShapeError and
-        its kin backward(ctx, *cotangents)  the inputs' gradients in terms of ops, so that gradients of any order come
-        for free
+        infer(*inputs, **attrs)     -> the outputs' `(shape, numpy dtype)`, or a list of them; raises ShapeError ...
+        backward(ctx, *cotangents)  -> the inputs' gradients, in terms of ops: so gradients of any order come for free
 
     Inputs are positional (tensors, numbers or None), attributes are keywords.
     """
@@ -43,14 +42,15 @@ class Op:
     backward: Callable | None = None
 
     infer: Callable
-    function_name = "op"
+    function_name = "op"  # in errors and grad_fn; by default the class's name in snake case
     kernels: dict[type, Callable]
 
     def __init_subclass__(cls) -> None:
         for name in ("infer", "backward"):
             if inspect.isfunction(cls.__dict__.get(name)):
                 setattr(cls, name, staticmethod(cls.__dict__[name]))
-        cls.function_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if "function_name" not in cls.__dict__:
+            cls.function_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
         cls.kernels = {}
         cls.single = len(cls.outputs) == 1
         if "infer" in cls.__dict__ or cls.saves:

@@ -1,8 +1,8 @@
 """Element types, and PyTorch's rules for mixing them.
 
-Promotion (PyTorch, "Tensor Attributes: torch.dtype"): the categories are ordered bool < integer < floating. Among operands
-with dimensions, the result is the smallest type that holds both; a 0-dim tensor or a Python number only takes part when
-its category is higher than that of all operands with dimensions ("weak" operands).
+Promotion (PyTorch, "Tensor Attributes: torch.dtype"): the categories are ordered bool < integer < floating. Among
+operands with dimensions, the result is the smallest type that holds both; a 0-dim tensor or a Python number only takes
+part when its category is higher than that of all operands with dimensions ("weak" operands).
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class dtype:
             return BY_NUMPY[np.dtype(numpy_dtype)]
         except (KeyError, TypeError):
             supported = ", ".join(t.name for t in ALL)
-            raise DTypeError(f"dtype {numpy_dtype} is not supported; expected one of {supported}: convert with astype") from None
+            raise DTypeError(
+                f"dtype {numpy_dtype} is not supported; expected one of {supported}: convert with astype"
+            ) from None
 
 
 bool_ = dtype("bool", np.bool_, 0)
@@ -126,7 +128,7 @@ def promote_types(a: dtype, b: dtype) -> dtype:
 
 
 def result_dtype(tensors: list[dtype], zero_dim: list[dtype], numbers: list[dtype]) -> dtype:
-    """The dtype in which an operation computes, from the dtypes of its three kinds of operands, strongest kind first."""
+    """The dtype in which an operation computes, from those of its three kinds of operands, strongest kind first."""
     result = None
     for group in (tensors, zero_dim, numbers):
         if group:

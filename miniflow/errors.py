@@ -24,6 +24,10 @@ class ArgumentError(ValueError):
     """An argument has a value that the operation cannot work with: a negative rate, a step of zero."""
 
 
+class ArgumentTypeError(TypeError):
+    """An argument is of a type that the operation does not take."""
+
+
 class DeviceError(RuntimeError):
     """A device does not exist here, or tensors live on different devices."""
 

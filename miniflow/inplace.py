@@ -48,12 +48,7 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
         AutogradError: for a leaf that requires grad (or a view of one) while gradients are recorded.
         ShapeError, DTypeError: if the result does not fit into `x`.
     """
-    root, steps = _root(x)
-    if is_grad_enabled() and root.requires_grad and type(root._edge[0]) is Leaf:
-        what = "a leaf tensor that requires grad" if root is x else "a view of a leaf tensor that requires grad"
-        raise AutogradError(
-            f"{name}: {what} is changed in place; do it under flow.no_grad(), or change a copy: x.clone()"
-        )
+    refuse_leaf(name, x)
     refuse_shared_elements(name, x)
     result = compute()
     if result.shape != x.shape:
@@ -69,8 +64,18 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
         _keep_old_values(edge[0], x)
     np.copyto(x._array, result._array, casting="unsafe")
     x._written()
-    _rewrite_history(x, root, steps, edge)
+    rewrite_history(x, edge)
     return x
+
+
+def refuse_leaf(name: str, x: Tensor) -> None:
+    """Raise AutogradError for a leaf that requires grad, or a view of one, while gradients are recorded."""
+    root, _ = _root(x)
+    if is_grad_enabled() and root.requires_grad and type(root._edge[0]) is Leaf:
+        what = "a leaf tensor that requires grad" if root is x else "a view of a leaf tensor that requires grad"
+        raise AutogradError(
+            f"{name}: {what} is changed in place; do it under flow.no_grad(), or change a copy: x.clone()"
+        )
 
 
 def refuse_shared_elements(name: str, x: Tensor) -> None:
@@ -103,7 +108,9 @@ def _keep_old_values(node: Node, x: Tensor) -> None:
                 node._saved[i] = (old, 0, index)
 
 
-def _rewrite_history(x: Tensor, root: Tensor, steps: tuple, edge: tuple | None) -> None:
+def rewrite_history(x: Tensor, edge: tuple | None) -> None:
+    """Let `x`, whose memory was just written, be what `edge` leads to; None stands for a constant."""
+    root, steps = _root(x)
     if root is x:
         if edge is not None or is_grad_enabled():
             x._edge = edge

@@ -15,7 +15,7 @@ import numpy as np
 
 from miniflow.device import CPU, device
 from miniflow.dtype import dtype
-from miniflow.errors import AutogradError, DTypeError, PickleError, ShapeError
+from miniflow.errors import ArgumentTypeError, AutogradError, DTypeError, PickleError, ShapeError
 from miniflow.tape import Leaf, Node, Version
 
 
@@ -56,7 +56,7 @@ class Tensor:
     __array_priority__ = 1000  # ndarray + Tensor asks Tensor.__radd__ first
 
     def __init__(self, data: Any = None):
-        raise TypeError(
+        raise ArgumentTypeError(
             "Tensor(...) is not a factory; use flow.tensor(data), flow.zeros(shape) or flow.from_numpy(array)"
         )
 

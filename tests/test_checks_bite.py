@@ -15,7 +15,7 @@ from miniflow.errors import AutogradError, GradientCheckError
 from miniflow.nn.functional import conv2d, layer_norm
 from miniflow.ops.conv import Conv2d
 from miniflow.ops.elementwise import Add, Div, Mul, Tanh, Where
-from miniflow.ops.matmul import Linear, MatMul
+from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.norm import LayerNorm
 from miniflow.ops.reduce import Sum
 from miniflow.ops.softmax import Softmax
@@ -35,7 +35,7 @@ OPS = {  # the op class, the function, its inputs
     "mul": (Mul, flow.mul, [draw(2, 1, 3), draw(4, 1)]),
     "div": (Div, flow.div, [draw(2, 3), draw(3, seed=1)]),
     "where": (Where, lambda x, y: flow.where(flow.tensor(CONDITION), x, y), [draw(3), draw(2, 3)]),
-    "matmul": (MatMul, flow.matmul, [draw(2, 2, 3), draw(1, 3, 2)]),
+    "matmul": (Matmul, flow.matmul, [draw(2, 2, 3), draw(1, 3, 2)]),
     "linear": (Linear, flow.linear, [draw(4, 3), draw(2, 3), draw(2)]),
     "tanh": (Tanh, flow.tanh, [draw(2, 3)]),
     "sum": (Sum, lambda x: flow.sum(x * x, 0), [draw(2, 3)]),

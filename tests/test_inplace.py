@@ -160,8 +160,8 @@ def test_setitem_gradients():
     [
         ("mul", lambda y: y * y),
         ("log", lambda y: y.log()),
-        ("pow_scalar", lambda y: y**3),
-        ("mat_mul", lambda y: y[None] @ y[:, None]),
+        ("pow", lambda y: y**3),
+        ("matmul", lambda y: y[None] @ y[:, None]),
         ("sin", lambda y: flow.sin(y[1:])),
         ("where", lambda y: flow.where(y > 0, y, 0.0)),
     ],

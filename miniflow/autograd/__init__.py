@@ -2,7 +2,7 @@
 "differences."""
 
 from miniflow.autograd.engine import backward, grad
-from miniflow.autograd.function import Function
+from miniflow.autograd.function import Function, once_differentiable
 from miniflow.autograd.gradcheck import gradcheck, gradgradcheck
 from miniflow.tape import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
@@ -16,5 +16,6 @@ __all__ = [
     "inference_mode",
     "is_grad_enabled",
     "no_grad",
+    "once_differentiable",
     "set_grad_enabled",
 ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from miniflow.errors import AutogradError
+from miniflow.inplace import refuse_leaf, rewrite_history
 from miniflow.ops.creation import zeros
-from miniflow.tape import Node, is_grad_enabled, no_grad
+from miniflow.tape import Node, enable_grad, is_grad_enabled, no_grad
 from miniflow.tensor import Tensor
 
 
@@ -17,6 +20,7 @@ class Context:
     def __init__(self):
         self._to_save: tuple = ()
         self._nondifferentiable: set[int] = set()
+        self._dirty: tuple[Tensor, ...] = ()
         self._materialize = True
         self._needs: tuple[bool, ...] = ()
         self._node: weakref.ref[Node] | None = None  # the node holds the context: a strong reference would be a cycle
@@ -38,6 +42,13 @@ class Context:
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """Declare outputs that have no gradient."""
         self._nondifferentiable.update(id(y) for y in outputs)
+
+    def mark_dirty(self, *inputs: Tensor) -> None:
+        """Declare inputs that `forward` changes in place and returns; call it before changing them."""
+        with enable_grad():
+            for x in inputs:
+                refuse_leaf("mark_dirty", x)
+        self._dirty = inputs
 
     def set_materialize_grads(self, value: bool) -> None:
         """Whether cotangents that do not exist arrive as zeros (the default) or as None."""
@@ -109,10 +120,12 @@ class Function:
         context._needs = tuple([edge is not None for edge in edges])
         with no_grad():
             result = cls.forward(context, *args, **kwargs)
+        results = result if isinstance(result, tuple) else (result,)
+        if any(not any(x is y for y in results) for x in context._dirty):
+            raise AutogradError(f"{cls.__name__}.forward marked an input as dirty that it does not return; return it")
         if is_grad_enabled() and any(edges):
-            outputs = result if isinstance(result, tuple) else (result,)
-            outputs = tuple(_own(y, args) if isinstance(y, Tensor) else y for y in outputs)
-            _record(cls, context, edges, args, result if isinstance(result, tuple) else (result,), outputs)
+            outputs = tuple(_own(y, args, context) if isinstance(y, Tensor) else y for y in results)
+            _record(cls, context, edges, args, results, outputs)
             result = outputs if isinstance(result, tuple) else outputs[0]
         return result
 
@@ -120,8 +133,10 @@ class Function:
         return self.apply(*args, **kwargs)
 
 
-def _own(output: Tensor, args: tuple) -> Tensor:
+def _own(output: Tensor, args: tuple, context: Context) -> Tensor:
     """An input returned as it is becomes a tensor of its own, so that the node is not attached to the input."""
+    if any(output is x for x in context._dirty):
+        return output
     return output.detach() if any(output is x for x in args) or output._view is not None else output
 
 
@@ -138,11 +153,49 @@ def _record(cls: type, context: Context, edges: tuple, args: tuple, results: tup
     position.update({id(r): position[id(y)] for r, y in zip(results, outputs, strict=True) if id(y) in position})
     entries = []
     for value in context._to_save:
-        is_output = isinstance(value, Tensor) and id(value) in position and not any(value is x for x in args)
+        returned = isinstance(value, Tensor) and id(value) in position
+        is_output = returned and (any(value is x for x in context._dirty) or not any(value is x for x in args))
         alias = value.detach() if is_output else value
         version = alias.version if isinstance(alias, Tensor) else None
         entries.append((alias, version, position[id(value)] if is_output else None))
     node._saved = entries
     context._to_save = ()
     for index, y in enumerate(differentiable):
-        y._edge = (node, index)
+        if any(y is x for x in context._dirty):
+            rewrite_history(y, (node, index))
+        else:
+            y._edge = (node, index)
+
+
+class _Refusal(Function):
+    """The identity on its first argument, whose gradient cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Context, gradient: Tensor, name: str, *_: Tensor) -> Tensor:
+        ctx.name = name
+        return gradient.detach()
+
+    @staticmethod
+    def backward(ctx: Context, *cotangents: Tensor) -> Any:
+        raise AutogradError(
+            f"{ctx.name}.backward is marked once_differentiable, so its gradient cannot be differentiated again; write "
+            "it in ops without that mark"
+        )
+
+
+def once_differentiable(backward: Callable) -> Callable:
+    """Decorate the `backward` of a Function that does not compute in ops (in NumPy, say): differentiating its result
+    is an error instead of a wrong gradient. As `torch.autograd.function.once_differentiable`."""
+
+    @functools.wraps(backward)
+    def wrapped(ctx: Context, *cotangents: Any) -> Any:
+        with no_grad():
+            gradients = backward(ctx, *cotangents)
+        if not is_grad_enabled():
+            return gradients
+        name = ctx._node().op.function_name
+        sources = [t for t in (*cotangents, *ctx.saved_tensors) if isinstance(t, Tensor)]
+        refuse = tuple(gradients) if isinstance(gradients, tuple | list) else (gradients,)
+        return tuple(g if g is None else _Refusal.apply(g, name, *sources) for g in refuse)
+
+    return wrapped

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from miniflow.data.download import download as fetch
 from miniflow.data.idx import read_idx
 from miniflow.errors import ArgumentError, DataError, DownloadError
 from miniflow.tensor import Tensor
@@ -87,6 +86,8 @@ def _bundled(split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _downloaded(split: str, root: str | os.PathLike | None) -> list[Path]:
+    from miniflow.data.download import download as fetch  # here, because urllib takes long to import
+
     folder = Path(root) if root is not None else cache_folder() / "mnist"
     try:
         return [fetch(MIRROR + name, folder / name, sha256) for name, sha256 in FILES[split]]

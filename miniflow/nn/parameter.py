@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from miniflow.errors import ArgumentTypeError
 from miniflow.ops.creation import zeros
 from miniflow.tensor import Tensor
 
@@ -16,7 +17,7 @@ class Parameter(Tensor):
         requires_grad: whether `backward` computes a gradient for it.
 
     Raises:
-        TypeError: if `data` is not a tensor.
+        ArgumentTypeError: if `data` is not a tensor.
 
     >>> import miniflow as flow
     >>> flow.nn.Parameter(flow.zeros(2)).requires_grad
@@ -31,7 +32,7 @@ class Parameter(Tensor):
         if data is None:
             data = zeros(0)
         if not isinstance(data, Tensor):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"Parameter: got a {type(data).__name__}; expected a Tensor: wrap the values with flow.tensor"
             )
         self._array = data._array

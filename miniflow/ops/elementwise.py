@@ -223,6 +223,7 @@ class Tanh(Unary):
 class PowScalar(Unary):
     """x ** exponent for a Python number."""
 
+    function_name = "pow"
     saves = ("x",)
 
     def infer(x, *, exponent):

@@ -18,7 +18,7 @@ def _check_same_dtype(name: str, *arrays: object) -> None:
         raise DTypeError(f"{name}: got dtypes {sorted(kinds)}; expected one: cast with .to(dtype)")
 
 
-class MatMul(Op):
+class Matmul(Op):
     """The matrix product over the last two dimensions, either operand transposed on the way; batch dimensions "
     "broadcast."""
 
@@ -50,7 +50,7 @@ class MatMul(Op):
 
 def product(x: Tensor, y: Tensor, transpose_x: bool = False, transpose_y: bool = False) -> Tensor:
     """The product of (..., m, k) and (..., k, n) matrices of one dtype, either given transposed."""
-    return call(MatMul, x, y, transpose_x=transpose_x, transpose_y=transpose_y)
+    return call(Matmul, x, y, transpose_x=transpose_x, transpose_y=transpose_y)
 
 
 class Linear(Op):

@@ -13,7 +13,7 @@ from typing import Any
 
 from miniflow.backends.registry import KERNELS
 from miniflow.dtype import bfloat16, float16, float32
-from miniflow.errors import ArgumentError, CheckpointError
+from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.nn.utils.clip_grad import clip_grad_norm_
 from miniflow.ops.creation import full
 from miniflow.tape import enable_grad
@@ -38,7 +38,7 @@ class Optimizer:
         state: for each parameter, what the rule remembers about it.
 
     Raises:
-        TypeError: for parameters that are not tensors.
+        ArgumentTypeError: for parameters that are not tensors.
         ArgumentError: for an empty list, a duplicate, a tensor that is no leaf, an unknown or impossible option.
 
     Source: `torch.optim.Optimizer`.
@@ -49,7 +49,7 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         if isinstance(params, Tensor | dict):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"{self._name}: got a single {type(params).__name__}; expected a list: pass [x] or model.parameters()"
             )
         groups = list(params)
@@ -118,7 +118,9 @@ class Optimizer:
             TypeError, ArgumentError: as the constructor.
         """
         if not isinstance(group, dict) or "params" not in group:
-            raise TypeError(f"{self._name}: got a parameter group {group!r:.80}; expected a dict with the key 'params'")
+            raise ArgumentTypeError(
+                f"{self._name}: got a parameter group {group!r:.80}; expected a dict with the key 'params'"
+            )
         unknown = [key for key in group if key not in self.defaults and key not in EXTRA_KEYS]
         if unknown:
             raise ArgumentError(
@@ -131,13 +133,13 @@ class Optimizer:
 
     def _check_params(self, params: Any) -> list[Tensor]:
         if isinstance(params, set):
-            raise TypeError(f"{self._name}: got the parameters as a set, which has no fixed order; pass a list")
+            raise ArgumentTypeError(f"{self._name}: got the parameters as a set, which has no fixed order; pass a list")
         params = [params] if isinstance(params, Tensor) else list(params)
         seen = {id(p) for group in self.param_groups for p in group["params"]}
         for position, p in enumerate(params):
             where = f"{self._name}: parameter {position} of group {len(self.param_groups)}"
             if not isinstance(p, Tensor):
-                raise TypeError(f"{where} is a {type(p).__name__}; expected a Tensor: pass model.parameters()")
+                raise ArgumentTypeError(f"{where} is a {type(p).__name__}; expected a Tensor: pass model.parameters()")
             if not p.is_leaf:
                 raise ArgumentError(
                     f"{where} was computed by {p.grad_fn.name}, it is no leaf; pass what it was computed from"

@@ -7,7 +7,7 @@ import pytest
 from checks import assert_close, assert_same, check_op
 
 import miniflow as flow
-from miniflow.autograd import Function
+from miniflow.autograd import Function, once_differentiable
 from miniflow.errors import AutogradError
 
 
@@ -279,3 +279,61 @@ def test_needs_input_grad_can_be_read_in_forward():
 
     Ask.apply(leaf(2), leaf(2).detach())
     assert seen == [(True, False)]
+
+
+class DoubledInPlace(Function):
+    """x becomes 2 x, in its own memory."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * 2
+
+
+@pytest.mark.parametrize(("part", "gradient"), [(slice(None), [72.0, 72.0, 72.0]), (slice(2), [72.0, 72.0, 18.0])])
+def test_a_dirty_input_is_rewritten_on_the_tape(part, gradient):
+    a = flow.ones(3, requires_grad=True)
+    b = a * 3
+    place = b if part == slice(None) else b[part]
+    assert DoubledInPlace.apply(place) is place
+    (b * b).sum().backward()  # b = 6 a where it was doubled, 3 a elsewhere
+    assert a.grad.tolist() == gradient
+
+
+def test_a_dirty_leaf_is_refused_and_a_dirty_input_must_be_returned():
+    class Forgetful(DoubledInPlace):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x + 1
+
+    with pytest.raises(AutogradError, match="mark_dirty: a leaf tensor that requires grad"):
+        DoubledInPlace.apply(flow.ones(3, requires_grad=True))
+    with pytest.raises(AutogradError, match="Forgetful.forward marked an input as dirty that it does not return"):
+        Forgetful.apply(flow.ones(3, requires_grad=True) * 1)
+
+
+def test_once_differentiable_refuses_a_second_derivative():
+    class NumpyCube(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return flow.from_numpy(x.detach().numpy() ** 3)
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, dy):
+            (x,) = ctx.saved_tensors
+            return flow.from_numpy(dy.detach().numpy() * 3 * x.detach().numpy() ** 2)
+
+    x = flow.tensor([2.0], requires_grad=True)
+    NumpyCube.apply(x).sum().backward()
+    assert x.grad.tolist() == [12.0]
+    (slope,) = flow.autograd.grad(NumpyCube.apply(x).sum(), x, create_graph=True)
+    assert slope.tolist() == [12.0]
+    with pytest.raises(AutogradError, match="NumpyCube.backward is marked once_differentiable"):
+        slope.sum().backward()

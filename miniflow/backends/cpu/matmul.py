@@ -5,7 +5,7 @@ import numpy as np
 from miniflow.backends.registry import register
 
 
-@register("cpu", "MatMul")
+@register("cpu", "Matmul")
 def matmul(x, y, *, transpose_x, transpose_y):
     if transpose_x:
         x = x.swapaxes(-1, -2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any, NoReturn
 
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.nn.parameter import Parameter
 from miniflow.tensor import Tensor
 
@@ -90,7 +90,7 @@ class AttributeTables:
 
     def _refuse(self, kind: str, name: str, value: Any) -> NoReturn:
         expected = {"parameter": "a Parameter", "buffer": "a Tensor", "module": "a Module"}[kind]
-        raise TypeError(
+        raise ArgumentTypeError(
             f"cannot assign a {type(value).__name__} as {kind} {name!r} of {self._get_name()}; "
             f"expected {expected} or None, or `del` the {kind} first"
         )
@@ -99,7 +99,7 @@ class AttributeTables:
         kind = KINDS[table]
         self._require_init(kind, name)
         if not isinstance(name, str):
-            raise TypeError(f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a str")
+            raise ArgumentTypeError(f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a str")
         if name == "" or "." in name:
             raise ArgumentError(
                 f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a name without dots"
@@ -113,7 +113,7 @@ class AttributeTables:
         """Add a parameter, or None to say that there is none of this name.
 
         Raises:
-            TypeError: if `param` is no Parameter.
+            ArgumentTypeError: if `param` is no Parameter.
             ArgumentError: if the name cannot be used.
         """
         self._check_name("_parameters", name)
@@ -130,7 +130,7 @@ class AttributeTables:
             persistent: whether it is part of the `state_dict`.
 
         Raises:
-            TypeError: if `tensor` is no Tensor.
+            ArgumentTypeError: if `tensor` is no Tensor.
             ArgumentError: if the name cannot be used.
         """
         self._check_name("_buffers", name)
@@ -143,7 +143,7 @@ class AttributeTables:
         """Add a submodule under a name that need not be an identifier.
 
         Raises:
-            TypeError: if `module` is no Module.
+            ArgumentTypeError: if `module` is no Module.
             ArgumentError: if the name cannot be used.
         """
         self._check_name("_modules", name)

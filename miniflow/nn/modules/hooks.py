@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from miniflow.autograd.function import Function
-from miniflow.errors import AutogradError
+from miniflow.errors import ArgumentTypeError, AutogradError
 from miniflow.ops.creation import zeros
 from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
@@ -69,7 +69,7 @@ def _run_pre_hook(module: Module, hook: Callable, with_kwargs: bool, args: tuple
     if not with_kwargs:
         return changed if isinstance(changed, tuple) else (changed,), kwargs
     if not (isinstance(changed, tuple) and len(changed) == 2):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{type(module).__name__}: a forward pre-hook with kwargs returned a {type(changed).__name__}; "
             "expected None or a pair (args, kwargs)"
         )

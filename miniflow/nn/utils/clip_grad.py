@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from miniflow.errors import ArgumentError, AutogradError
+from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError
 from miniflow.ops.creation import tensor
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
@@ -15,7 +15,7 @@ def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     for p in parameters:
         if not isinstance(p, Tensor):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"{name}: got a {type(p).__name__} among the parameters; expected tensors: pass model.parameters()"
             )
     return [p.grad for p in parameters if p.grad is not None]

@@ -10,13 +10,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from miniflow.errors import ArgumentError, CheckpointError
+from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.optim.optimizer import Optimizer
 
 
 def check_optimizer(name: str, optimizer: Any) -> None:
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"{name}: got a {type(optimizer).__name__}; expected an Optimizer")
+        raise ArgumentTypeError(f"{name}: got a {type(optimizer).__name__}; expected an Optimizer")
 
 
 def state_of(scheduler: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class LRScheduler:
         last_step: the number of the last step done, to go on from there; -1 to begin.
 
     Raises:
-        TypeError: if `optimizer` is none.
+        ArgumentTypeError: if `optimizer` is none.
         ArgumentError: when going on although a group has no "initial_lr".
 
     Source: `oneflow.optim.lr_scheduler.LRScheduler`, `torch.optim.lr_scheduler.LRScheduler` (where it is `last_epoch`).

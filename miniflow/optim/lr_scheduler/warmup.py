@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.optimizer import Optimizer
 
@@ -22,7 +22,7 @@ class WarmupLR(LRScheduler):
             its first steps (False).
 
     Raises:
-        TypeError: if the first argument is neither.
+        ArgumentTypeError: if the first argument is neither.
         ArgumentError: for an unknown method, or a negative factor or length.
 
     >>> import miniflow as flow
@@ -57,7 +57,9 @@ class WarmupLR(LRScheduler):
         self.scheduler = scheduler_or_optimizer if isinstance(scheduler_or_optimizer, LRScheduler) else None
         optimizer = self.scheduler.optimizer if self.scheduler else scheduler_or_optimizer
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"WarmupLR: got a {type(optimizer).__name__}; expected an Optimizer or an LRScheduler")
+            raise ArgumentTypeError(
+                f"WarmupLR: got a {type(optimizer).__name__}; expected an Optimizer or an LRScheduler"
+            )
         if self.scheduler and last_step == -1:  # take back what the other scheduler set when it was made
             for group, lr in zip(optimizer.param_groups, self.scheduler.base_lrs, strict=True):
                 group["lr"] = lr
