@@ -41,6 +41,16 @@ class ViewScatter(Op):
         return call(ViewScatter, dy, zeros_like(place.detach()), steps=steps), place
 
 
+class Overwrite(Op):
+    """`x` with all of its values replaced by constants: it still requires grad, which is zero, as PyTorch has it."""
+
+    def infer(x):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        return zeros_like(dy.detach())
+
+
 def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
     """Replace the values of `x` by those of `compute()`, a result computed from it.
 
@@ -112,7 +122,9 @@ def rewrite_history(x: Tensor, edge: tuple | None) -> None:
     """Let `x`, whose memory was just written, be what `edge` leads to; None stands for a constant."""
     root, steps = _root(x)
     if root is x:
-        if edge is not None or is_grad_enabled():
+        if edge is None and x._edge is not None and is_grad_enabled():
+            edge = (Node(Overwrite, (x._edge,), {}, (x,)), 0)
+        if edge is not None:
             x._edge = edge
         return
     root_edge = root._edge

@@ -347,12 +347,12 @@ class Tensor:
 
     def __len__(self) -> int:
         if self._array.ndim == 0:
-            raise ShapeError("len: a 0-dim tensor has no length; use x.item() for its value")
+            raise ArgumentTypeError("len: a 0-dim tensor has no length; use x.item() for its value")
         return self._array.shape[0]
 
     def __iter__(self) -> Any:
         if self._array.ndim == 0:
-            raise ShapeError("iter: cannot iterate over a 0-dim tensor; use x.item() for its value")
+            raise ArgumentTypeError("iter: cannot iterate over a 0-dim tensor; use x.item() for its value")
         return (self[i] for i in range(self._array.shape[0]))
 
     def __format__(self, spec: str) -> str:

@@ -28,7 +28,7 @@ LAYERS = [  # from the ground up; a package stands for all of its modules
     [""],  # miniflow/__init__.py, the public names
     ["__main__"],
 ]
-HEAVY = ["matplotlib", "onnx", "torch", "IPython", "pytest", "hypothesis", "mpi4py", "scipy", "pandas"]
+HEAVY = ["matplotlib", "onnx", "torch", "IPython", "pytest", "hypothesis", "mpi4py", "pandas"]
 
 
 def module_name(path: Path) -> str:

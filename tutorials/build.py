@@ -18,6 +18,7 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 300  # seconds for one cell
+INLINE = "module://matplotlib_inline.backend_inline"  # pictures go into the notebook, whatever MPLBACKEND says
 
 
 def sources() -> list[Path]:
@@ -52,7 +53,7 @@ def execute(notebook: nbformat.NotebookNode, folder: str | os.PathLike) -> nbfor
         resources={"metadata": {"path": str(folder)}},
         extra_arguments=["--IPKernelApp.log_level=40"],  # errors: the kernel is local and short-lived
     )
-    return client.execute()
+    return client.execute(env={**os.environ, "MPLBACKEND": INLINE})
 
 
 def build(source: Path) -> Path:

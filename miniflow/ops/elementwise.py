@@ -19,6 +19,7 @@ from miniflow.ops.promotion import (
     binary,
     broadcast_shape,
     cast,
+    dtype_of,
     promote,
     result_type,
     shape_of,
@@ -33,7 +34,22 @@ class Add(Binary):
         return dy, dy
 
 
-class Sub(Binary):
+def refuse_bools(name: str, *operands: Any) -> None:
+    """Raise DTypeError if the operands that are arrays hold bools, on which there is no such arithmetic."""
+    if dtype_of(*operands) == np.bool_:
+        raise DTypeError(f"{name}: got bools; expected numbers: cast first, e.g. x.int(), or use ~, &, |, ^")
+
+
+class OfNumbers(Binary):
+    """A binary op that bools do not have."""
+
+    @classmethod
+    def infer(cls, x, y):
+        refuse_bools(cls.function_name, x, y)
+        return super().infer(x, y)
+
+
+class Sub(OfNumbers):
     """x - y"""
 
     def backward(ctx, dy):
@@ -63,7 +79,7 @@ class Div(Binary):
         return dx, neg(div(mul(dx, x), y)) if ctx.needs[1] else None
 
 
-class Pow(Binary):
+class Pow(OfNumbers):
     """x ** y"""
 
     saves = ("x", "y", "power")
@@ -106,7 +122,7 @@ def _share(dy: Tensor, x: Tensor, y: Tensor, wins: Any) -> tuple[Tensor, Tensor]
     return where(wins(x, y), dy, shared), where(wins(y, x), dy, shared)
 
 
-class Remainder(Binary):
+class Remainder(OfNumbers):
     """x - floor(x / y) * y: the remainder has the sign of y."""
 
     saves = ("x", "y")
@@ -116,7 +132,7 @@ class Remainder(Binary):
         return dy, neg(mul(dy, floor_divide(x, y))) if ctx.needs[1] else None
 
 
-class FloorDivide(Binary):
+class FloorDivide(OfNumbers):
     """floor(x / y); its gradient is zero."""
 
     def backward(ctx, dy):
@@ -135,6 +151,10 @@ class Unary(Op):
 
 class Neg(Unary):
     """-x"""
+
+    def infer(x):
+        refuse_bools("neg", x)
+        return x.shape, x.dtype
 
     def backward(ctx, dy):
         return neg(dy)
@@ -227,6 +247,7 @@ class PowScalar(Unary):
     saves = ("x",)
 
     def infer(x, *, exponent):
+        refuse_bools("pow", x)
         if isinstance(exponent, int) and exponent < 0 and x.dtype.kind in "iu":
             raise DTypeError(f"pow: integers to the negative power {exponent} are not integers; cast first: x.float()")
         return x.shape, x.dtype
@@ -246,6 +267,10 @@ class Staircase(Unary):
 
 class Sign(Staircase):
     """-1, 0 or 1"""
+
+    def infer(x):
+        refuse_bools("sign", x)
+        return x.shape, x.dtype
 
 
 class Floor(Staircase):

@@ -99,7 +99,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
         )
     if x.ndim == 1 and y.ndim == 1:
         _check_inner(x, y)
-        return sum(mul(x, y))
+        return reshape(product(unsqueeze(x, 0), unsqueeze(y, 1)), ())
     if x.ndim == 1:
         _check_inner(x, y)
         return squeeze(product(unsqueeze(x, 0), y), -2)

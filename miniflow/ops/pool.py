@@ -251,5 +251,6 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | None | tuple[int | Non
         return squeeze(adaptive_avg_pool2d(unsqueeze(input, 0), output_size), 0)
     check_image("adaptive_avg_pool2d", input)
     sizes = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size, output_size)
-    sizes = tuple([n if wanted is None else wanted for n, wanted in zip(input.shape[2:], sizes, strict=False)])
+    if len(sizes) == 2:
+        sizes = tuple([n if wanted is None else wanted for n, wanted in zip(input.shape[2:], sizes, strict=True)])
     return call(AdaptiveAvgPool2d, input, output_size=pair("adaptive_avg_pool2d", "output_size", sizes, least=0))

@@ -39,8 +39,8 @@ def layered(widths: dict[Key, float], edges: Sequence[tuple[Key, Key]]) -> Layou
     >>> layout.places
     {'x': (0.0, 0.85), 'y': (0.0, 0.0)}
     """
-    rows = assign_rows(list(widths), edges)
-    widths = dict(widths)
+    nodes, widths = list(widths), dict(widths)
+    rows = assign_rows(nodes, edges)
     chains = []
     for number, (source, target) in enumerate(edges):
         bends: list[Key] = [("bend", number, row) for row in range(rows[source] - 1, rows[target], -1)]
@@ -50,8 +50,7 @@ def layered(widths: dict[Key, float], edges: Sequence[tuple[Key, Key]]) -> Layou
     links = [pair for chain in chains for pair in zip(chain, chain[1:], strict=False)]
     x = place(order_rows(rows, links), links, widths)
     points = {key: (x[key], ROW * row) for key, row in rows.items()}
-    nodes = {key: point for key, point in points.items() if not (isinstance(key, tuple) and key[0] == "bend")}
-    return Layout(nodes, [[points[key] for key in chain] for chain in chains])
+    return Layout({node: points[node] for node in nodes}, [[points[key] for key in chain] for chain in chains])
 
 
 def assign_rows(nodes: Sequence[Key], edges: Sequence[tuple[Key, Key]]) -> dict[Key, int]:

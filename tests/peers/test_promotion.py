@@ -15,13 +15,11 @@ NAMES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat1
 NUMBERS = [True, 2, 2.5]
 SHAPES = [(2,), ()]
 
-OPS = [
-    "add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "lt", "ge", "logical_and",
-    "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
-]  # fmt: skip
-ALLOWED = {
-    "what torch refuses and NumPy's rules allow": {("sub", "bool"), ("remainder", "bool"), ("floor_divide", "bool")},
-}
+OPS = (
+    "add sub mul div floor_divide remainder pow maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor "
+    "bitwise_and bitwise_or bitwise_xor"
+).split()
+TENSORS_ONLY = "maximum minimum logical_and logical_or logical_xor".split()
 
 
 def ours(name: str, shape: tuple[int, ...]):
@@ -42,6 +40,22 @@ def outcome(function, *operands) -> str:
         return "refused"
 
 
+def kind_of(operand) -> str:
+    """The dtype of an operand, given as (dtype, shape) or as a number."""
+    return operand[0] if isinstance(operand, tuple) else type(operand).__name__
+
+
+def is_accepted(op: str, a, b, got: str, want: str) -> bool:
+    """The two places where miniflow and torch differ on purpose or by history.
+
+    Torch refuses `x - y` if one of them is bool; here a bool beside a number counts as 0 or 1, as it does for `+`.
+    Torch has bool ** True; here bools have no powers at all, as in torch for two bool tensors.
+    """
+    if op in ("sub", "sub_", "-"):
+        return want == "refused" and "bool" in (kind_of(a), kind_of(b)) and kind_of(a) != kind_of(b)
+    return op in ("pow", "**") and (kind_of(a), kind_of(b), got) == ("bool", "bool", "refused")
+
+
 def disagreements(op: str, operands) -> list:
     """Where the two libraries differ: (operands, ours, theirs)."""
     found = []
@@ -49,7 +63,7 @@ def disagreements(op: str, operands) -> list:
         count_comparison()
         want = outcome(getattr(torch, op), *(theirs(*x) if isinstance(x, tuple) else x for x in (a, b)))
         got = outcome(getattr(flow, op), *(ours(*x) if isinstance(x, tuple) else x for x in (a, b)))
-        if got != want:
+        if got != want and not is_accepted(op, a, b, got, want):
             found.append((a, b, got, want))
     return found
 
@@ -69,22 +83,35 @@ def test_tensors(op, shapes):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("op", [op for op in OPS if op not in ("maximum", "minimum", "logical_and", "logical_xor")])
+@pytest.mark.parametrize("op", [op for op in OPS if op not in TENSORS_ONLY])
 def test_numbers_on_the_right(op, shape):
     assert disagreements(op, [((a, shape), number) for a in NAMES for number in NUMBERS]) == []
 
 
+OPERATORS = {
+    "+": lambda x, y: x + y,
+    "-": lambda x, y: x - y,
+    "*": lambda x, y: x * y,
+    "/": lambda x, y: x / y,
+    "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y,
+    "**": lambda x, y: x**y,
+    "==": lambda x, y: x == y,
+    "<": lambda x, y: x < y,
+    "&": lambda x, y: x & y,
+    "|": lambda x, y: x | y,
+    "^": lambda x, y: x ^ y,
+}
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("operate", ["+", "-", "*", "/", "//", "%", "**", "==", "<", "&", "|", "^"])
+@pytest.mark.parametrize("operate", OPERATORS)
 def test_numbers_on_the_left(operate, shape):
-    functions = {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "/": lambda x, y: x / y,
-                 "//": lambda x, y: x // y, "%": lambda x, y: x % y, "**": lambda x, y: x**y, "==": lambda x, y: x == y,
-                 "<": lambda x, y: x < y, "&": lambda x, y: x & y, "|": lambda x, y: x | y, "^": lambda x, y: x ^ y}  # fmt: skip
-    function, found = functions[operate], []
+    function, found = OPERATORS[operate], []
     for name, number in itertools.product(NAMES, NUMBERS):
         count_comparison()
         want, got = outcome(function, number, theirs(name, shape)), outcome(function, number, ours(name, shape))
-        if want != got:
+        if want != got and not is_accepted(operate, number, (name, shape), got, want):
             found.append((number, name, got, want))
     assert found == []
 
@@ -97,45 +124,63 @@ def test_in_place(op):
         count_comparison()
         want = outcome(getattr(torch.Tensor, op), theirs(a, (2,)), theirs(b, shape))
         got = outcome(getattr(flow.Tensor, op), ours(a, (2,)), ours(b, shape))
-        if got != want:
+        if got != want and not is_accepted(op, (a, shape), (b, shape), got, want):
             found.append((a, b, shape, got, want))
     assert found == []
 
 
-@pytest.mark.parametrize("op", ["cat", "stack", "where", "matmul", "clamp"])
+SEVERAL = {
+    "cat": lambda lib, a, b: lib.cat([a, b]),
+    "stack": lambda lib, a, b: lib.stack([a, b]),
+    "where": lambda lib, a, b: lib.where(lib.tensor([True, False]), a, b),
+    "clamp": lambda lib, a, b: a.clamp(min=b),
+}
+
+
+@pytest.mark.parametrize("op", SEVERAL)
 def test_other_functions_of_several_tensors(op):
-    calls = {
-        "cat": lambda lib, a, b: lib.cat([a, b]),
-        "stack": lambda lib, a, b: lib.stack([a, b]),
-        "where": lambda lib, a, b: lib.where(lib.tensor([True, False]), a, b),
-        "matmul": lambda lib, a, b: lib.matmul(a, b) if a.dtype == b.dtype else lib.add(a, b),
-        "clamp": lambda lib, a, b: a.clamp(min=b),
-    }
     found = []
     for a, b in itertools.product(NAMES, NAMES):
         count_comparison()
-        want = outcome(lambda x, y: calls[op](torch, x, y), theirs(a, (2,)), theirs(b, (2,)))
-        got = outcome(lambda x, y: calls[op](flow, x, y), ours(a, (2,)), ours(b, (2,)))
+        want = outcome(lambda x, y: SEVERAL[op](torch, x, y), theirs(a, (2,)), theirs(b, (2,)))
+        got = outcome(lambda x, y: SEVERAL[op](flow, x, y), ours(a, (2,)), ours(b, (2,)))
         if got != want:
             found.append((a, b, got, want))
     assert found == []
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "bool"])
+def test_products_keep_their_dtype(name):
+    for left, right in (((2,), (2,)), ((2, 2), (2,)), ((2,), (2, 2)), ((3, 2), (2, 3)), ((2, 1, 2), (2, 3))):
+        want = outcome(torch.matmul, theirs(name, left), theirs(name, right))
+        assert outcome(flow.matmul, ours(name, left), ours(name, right)) == want == name
+
+
 UNARY = (
-    "abs neg exp log sqrt rsqrt sin cos tanh sigmoid relu erf floor ceil round trunc sign square reciprocal isnan isinf isfinite "
-    "logical_not bitwise_not sum mean prod all any argmax cumsum var std logsumexp amax"
+    "abs neg exp log sqrt rsqrt sin cos tanh sigmoid erf floor ceil round trunc sign square reciprocal isnan isinf "
+    "isfinite logical_not bitwise_not sum mean prod all any argmax amax var std"
 ).split()
+UNLIKE = {  # miniflow's answers where they are not torch's
+    ("sign", "bool"): "refused",
+    ("abs", "bool"): "bool",
+    ("floor", "bool"): "int64",
+    ("ceil", "bool"): "int64",
+    ("round", "bool"): "int64",
+    ("trunc", "bool"): "int64",
+    ("argmax", "bool"): "int64",
+    ("all", "uint8"): "bool",  # torch answers uint8 to uint8 for the sake of its own history
+    ("any", "uint8"): "bool",
+}
 
 
-@pytest.mark.parametrize("op", [op for op in UNARY if hasattr(flow, op)])
+@pytest.mark.parametrize("op", UNARY)
 def test_functions_of_one_tensor(op):
-    needs_dim = op in ("logsumexp",)
     found = []
     for name in NAMES:
         count_comparison()
-        want = outcome(lambda x: getattr(torch, op)(x, 0) if needs_dim else getattr(torch, op)(x), theirs(name, (3,)))
-        got = outcome(lambda x: getattr(flow, op)(x, 0) if needs_dim else getattr(flow, op)(x), ours(name, (3,)))
-        if got != want:
+        want = outcome(getattr(torch, op), theirs(name, (3,)))
+        got = outcome(getattr(flow, op), ours(name, (3,)))
+        if got != UNLIKE.get((op, name), want):
             found.append((name, got, want))
     assert found == []
 

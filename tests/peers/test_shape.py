@@ -54,8 +54,9 @@ def test_same_code(name, dtype):
 
 @pytest.mark.parametrize("name", SAME)
 def test_strides_are_torchs(name):
-    ours, theirs = SAME[name](Tensor._wrap(A)), SAME[name](torch.from_numpy(A))
-    for a, b in zip(_tuple(ours), _tuple(theirs), strict=True):
+    ours, theirs = _tuple(SAME[name](Tensor._wrap(A))), _tuple(SAME[name](torch.from_numpy(A)))
+    assert len(ours) == len(theirs) > 0
+    for a, b in zip(ours, theirs, strict=True):
         steps = [(s, t) for s, t, n in zip(a.stride(), b.stride(), b.shape, strict=True) if n > 1]
         assert [s for s, _ in steps] == [t for _, t in steps] and a.storage_offset() == b.storage_offset()
 

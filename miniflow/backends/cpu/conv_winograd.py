@@ -4,8 +4,8 @@ The image is cut into windows d of 6x6 that overlap; each gives a tile of m x m 
 for 5x5. For each pair of channels
     y = A^T [(G g G^T) * (B^T d B)] A,
 so that the sum over channels is a matrix product at each of the 36 points. 36 multiplications do the work of 144 (3x3)
-or 100 (5x5). The matrices evaluate polynomials at 0, a, -a, b, -b and infinity. a = 2/3, b = 3/2 keep rounding errors at
-eight times those of the direct sum; the usual 1, 2 are three times worse. Transposing the formula gives the gradients:
+or 100 (5x5). The matrices evaluate polynomials at 0, a, -a, b, -b and infinity: a = 2/3, b = 3/2 keep rounding errors
+at eight times those of the direct sum, the usual 1, 2 at 25 times. Transposing the formula gives the gradients:
     dg = G^T [(A dy A^T) * (B^T d B)] G          dx = the convolution of dy with the turned kernel.
 An infinity in the image makes all outputs of its tile NaN, not only those that see it.
 

@@ -12,9 +12,6 @@ UFUNCS = {
     "Sub": np.subtract,
     "Mul": np.multiply,
     "Div": np.true_divide,
-    "FloorDivide": np.floor_divide,
-    "Remainder": np.remainder,
-    "Pow": np.power,
     "Maximum": np.maximum,
     "Minimum": np.minimum,
     "Neg": np.negative,
@@ -53,6 +50,22 @@ UFUNCS = {
 
 for _name, _ufunc in UFUNCS.items():
     register("cpu", _name, half="native")(_ufunc)
+
+
+def _of_numbers(ufunc):
+    """A ufunc that answers int8 to bools, as a kernel that refuses them."""
+
+    def kernel(x, y):
+        result = ufunc(x, y)
+        if result.dtype == np.int8 and np.int8 not in (getattr(x, "dtype", None), getattr(y, "dtype", None)):
+            raise TypeError("there is no such arithmetic on bools")
+        return result
+
+    return kernel
+
+
+for _name, _ufunc in {"FloorDivide": np.floor_divide, "Remainder": np.remainder, "Pow": np.power}.items():
+    register("cpu", _name, half="native")(_of_numbers(_ufunc))
 
 
 @register("cpu", "Where", half="native")

@@ -258,6 +258,7 @@ def test_batches_of_every_dtype_and_structure_travel():
             }
 
     here, there = (list(DataLoader(Mixed(), 2, num_workers=n)) for n in (0, 2))
+    assert len(here) == len(there) == 2
     for a, b in zip(here, there, strict=True):
         assert list(a) == list(b) and a["nested"][0][0] == b["nested"][0][0]
         pairs = [(a[key], b[key]) for key in ("half", "empty", "bool", "scalar")] + [

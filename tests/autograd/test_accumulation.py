@@ -1,0 +1,115 @@
+"""Gradients arriving at leaves: added up, in memory of their own, in the dtype of the leaf."""
+
+import numpy as np
+import pytest
+from checks import assert_same
+
+import miniflow as flow
+from miniflow.autograd import engine
+
+
+def leaf(*shape: int, seed: int = 0) -> flow.Tensor:
+    """A random leaf in float64."""
+    return flow.tensor(np.random.default_rng(seed).normal(size=shape), requires_grad=True)
+
+
+def test_leaves_accumulate():
+    x = leaf(3)
+    for count in (1, 2, 3):
+        (x * 2).sum().backward()
+        assert_same(x.grad, np.full(3, 2.0 * count))
+    before = x.grad
+    (x * 2).sum().backward()
+    assert x.grad is before, "later gradients are added in place, as in PyTorch"
+
+
+SHARING = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "views": lambda a, b: a.t() + b.view(3, 3),
+    "sum": lambda a, b: a.sum() + b.sum(),
+    "expand": lambda a, b: a[:1].expand(3, 3) + b,
+    "same": lambda a, b: a + a + b,
+    "reshape": lambda a, b: a.reshape(9) + b.reshape(9),
+    "cat": lambda a, b: flow.cat([a, b]),
+    "stack": lambda a, b: flow.stack([a, b]),
+    "where": lambda a, b: flow.where(flow.ones(3, 3) > 0, a, b),
+}
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_every_gradient_has_memory_of_its_own(name):
+    a, b = leaf(3, 3), leaf(3, 3, seed=1)
+    y = SHARING[name](a, b)
+    cotangent = flow.tensor(np.random.default_rng(2).normal(size=y.shape))
+    kept = cotangent.numpy().copy()
+    y.backward(cotangent, retain_graph=True)
+    arrays = [a.grad.numpy(), b.grad.numpy(), cotangent.numpy(), a.detach().numpy(), b.detach().numpy()]
+    for i, first in enumerate(arrays):
+        assert not any(np.shares_memory(first, second) for second in arrays[:i])
+    assert a.grad is not b.grad and a.grad.is_contiguous() and b.grad.is_contiguous()
+    first = a.grad.numpy().copy()
+    a.grad.zero_()
+    b.grad.fill_(7)
+    y.backward(cotangent)
+    assert_same(a.grad, first)
+    assert_same(cotangent, kept)
+
+
+def test_the_gradient_of_a_leaf_itself():
+    x = leaf(2, 2)
+    given = flow.ones(2, 2, dtype=flow.float64)
+    x.backward(given)
+    x.grad.add_(1)
+    assert_same(given, np.ones((2, 2)))
+    assert_same(x.grad, np.full((2, 2), 2.0))
+
+
+def test_a_gradient_kept_elsewhere_is_not_changed_by_accumulation():
+    kept = []
+    x = leaf(3)
+    y = x * 1
+    y.register_hook(kept.append)
+    x.register_hook(kept.append)
+    y.retain_grad()
+    y.backward(flow.ones(3, dtype=flow.float64))
+    values = [g.numpy().copy() for g in kept]
+    retained = y.grad.numpy().copy()
+    (x * 5).sum().backward()
+    x.grad.add_(100)
+    for g, value in zip(kept[:2], values, strict=True):
+        assert_same(g, value)
+    assert_same(y.grad, retained)
+
+
+def test_fresh_gradients_are_not_copied(monkeypatch):
+    """A weight's gradient, fresh from a matrix product, is taken as it is: no copy is made."""
+    copies = []
+    original = engine.call
+    monkeypatch.setattr(
+        engine, "call", lambda op, *inputs, **attrs: copies.append(op) or original(op, *inputs, **attrs)
+    )
+    x = flow.ones(8, 5)
+    weight = flow.ones(3, 5, requires_grad=True)
+    flow.nn.functional.linear(x, weight).relu().sum().backward()
+    kernel = flow.ones(4, 2, 3, 3, requires_grad=True)
+    flow.nn.functional.conv2d(flow.ones(2, 2, 8, 8), kernel).exp().sum().backward()
+    assert weight.grad.shape == (3, 5) and kernel.grad.shape == (4, 2, 3, 3)
+    assert copies == []
+    a, b = leaf(3), leaf(3)
+    (a + b).backward(flow.ones(3, dtype=flow.float64))
+    assert len(copies) == 2, "a gradient that somebody else can see is copied"
+
+
+def test_gradients_have_the_dtype_of_their_leaf():
+    x = flow.ones(2, requires_grad=True)
+    w = flow.ones(2, dtype=flow.float64, requires_grad=True)
+    h = flow.ones(2, dtype=flow.float16, requires_grad=True)
+    (x * w * h).sum().backward()
+    assert x.grad.dtype is flow.float32 and w.grad.dtype is flow.float64 and h.grad.dtype is flow.float16
+    y = flow.ones(2, requires_grad=True)
+    (y * 2).backward(flow.ones(2, dtype=flow.float64))
+    assert y.grad.dtype is flow.float32
+    z = flow.ones(2, requires_grad=True)
+    z.backward(flow.ones(2, dtype=flow.float64))
+    assert z.grad.dtype is flow.float32
