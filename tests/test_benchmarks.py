@@ -53,7 +53,7 @@ def test_different_losses_are_refused():
 
 def test_table_lines_up():
     text = harness.table("Title", ["a", "long name"], [["x", 1], ["wide cell", 2.5]])
-    assert text.splitlines()[2:] == [
+    assert text.splitlines()[3:] == [
         "| a         | long name |",
         "|-----------|-----------|",
         "| x         | 1         |",

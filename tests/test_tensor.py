@@ -8,7 +8,7 @@ import pytest
 from checks import assert_same
 
 import miniflow as flow
-from miniflow.errors import AutogradError, DeviceError, DTypeError, PickleError, ShapeError
+from miniflow.errors import ArgumentTypeError, AutogradError, DeviceError, DTypeError, PickleError, ShapeError
 
 # metadata
 
@@ -104,7 +104,7 @@ def test_len_and_iteration():
     first[0] = 9
     assert x[0, 0].item() == 9 and last.tolist() == [5, 6]
     for use in (len, iter):
-        with pytest.raises(ShapeError, match="0-dim tensor.*x.item"):
+        with pytest.raises(ArgumentTypeError, match="0-dim tensor.*x.item"):
             use(flow.tensor(1.0))
 
 
