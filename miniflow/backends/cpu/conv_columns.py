@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from miniflow.backends.cpu.threads import ranged, share
+from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.cpu.windows import inside, pad, taps
 from miniflow.backends.windows import Pair, Windows
 
@@ -88,7 +88,7 @@ def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) 
     return inside(padded, windows.padding)
 
 
-@ranged()
+@unlocked()
 def _add_columns(start, stop, columns, x, sh, sw, dh, dw):
     """col2im: add the columns (C, KH, KW, B, OH, OW) to the planes of x (B, C, H, W) from start to stop."""
     channels, kernel_h, kernel_w, _, oh, ow = columns.shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.backends.cpu.loops import SUMS
-from miniflow.backends.cpu.threads import ranged, share
+from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.cpu.windows import inside, pad
 from miniflow.backends.windows import Pair, Windows
 
@@ -42,7 +42,7 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int) ->
     return dweight
 
 
-@ranged()
+@unlocked()
 def _forward(start, stop, x, weight, y, groups, sh, sw, dh, dw):
     """Planes y[n, o] from start to stop; x is padded."""
     images, outputs, oh, ow = y.shape
@@ -69,7 +69,7 @@ def _forward(start, stop, x, weight, y, groups, sh, sw, dh, dw):
                                 row[j] += w0 * shifted[j * sw]
 
 
-@ranged()
+@unlocked()
 def _data_grad(start, stop, dx, weight, dy, groups, sh, sw, dh, dw):
     """Planes dx[n, c] from start to stop, which are padded: the cotangents of all outputs of a group are added up."""
     images, channels, _, _ = dx.shape
@@ -94,7 +94,7 @@ def _data_grad(start, stop, dx, weight, dy, groups, sh, sw, dh, dw):
                                 shifted[j * sw] += w0 * source[j]
 
 
-@ranged(SUMS)
+@unlocked(SUMS)
 def _weight_grad(start, stop, x, dweight, dy, groups, sh, sw, dh, dw):
     """Pairs dweight[o, c] from start to stop: for each tap a row of sums over images and rows, added up at the end."""
     outputs, inputs, kernel_h, kernel_w = dweight.shape

@@ -22,18 +22,17 @@ from __future__ import annotations
 
 import functools
 
-import numba
 import numpy as np
 
-from miniflow.backends.cpu.threads import compiled, ranged, share
+from miniflow.backends.cpu.threads import compiled, share, unlocked
 from miniflow.backends.windows import Pair, Windows
 
 LANES = 16  # one 512-bit vector of float32, one cache line
 WINDOW = 6
 POINTS = WINDOW * WINDOW
 
-TILES_TOGETHER = 128  # so many share the matrix products: their points stay in the cache of one thread
-TILES_TOGETHER_PARALLEL = 784  # of several threads: the BLAS has enough to share out
+TILES_TOGETHER = 128  # so many share the matrix products, that their points stay in the cache
+SERIAL_PRODUCT = 2**19  # multiplications; larger products OpenBLAS shares out, and then its callers wait for each other
 TILES_AT_LEAST = 32  # fewer do not repay transforming the kernels
 
 A, B = np.float32(2 / 3), np.float32(3 / 2)
@@ -110,18 +109,22 @@ def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) 
     return _convolve(dy, kernels.reshape(POINTS, o, c), k, k - 1 - top, k - 1 - left, size)
 
 
-def _convolve(x: np.ndarray, kernels: np.ndarray, kernel: int, top: int, left: int, size: Pair) -> np.ndarray:
+def _convolve(x: np.ndarray, kernels: np.ndarray, k: int, top: int, left: int, size: Pair) -> np.ndarray:
     """Convolve with kernels that are already points, (36, channels in, channels out); `size` is that of the result."""
-    m, tiles = WINDOW + 1 - kernel, _tiles(size, kernel)
-    x, y = np.ascontiguousarray(x), np.empty((len(x), kernels.shape[2], *size), x.dtype)
-    groups = _groups(len(x), tiles)
-    points, products = _Points(tiles, groups, kernels.shape[1]), _Points(tiles, groups, kernels.shape[2])
-    for group in groups:
-        part = x[group]
-        share(_images_to_points, len(part), part.size, part, points.lines, INPUT_MATRIX, top, left, m, tiles)
-        np.matmul(points.of(group), kernels, out=products.of(group))
-        part = y[group]
-        share(_points_to_images, len(part), part.size, part, products.lines, output_matrix(m), tiles)
+    m, tiles = WINDOW + 1 - k, _tiles(size, k)
+    _, c, o = kernels.shape
+    x, y = np.ascontiguousarray(x), np.empty((len(x), o, *size), x.dtype)
+    together = _images_together(tiles, c * o)
+
+    def convolve(start: int, stop: int) -> None:
+        points, products = (_Points(min(together, stop - start), tiles, channels) for channels in (c, o))
+        for first in range(start, stop, together):
+            images = slice(first, min(first + together, stop))
+            _images_to_points(x[images], points.lines, INPUT_MATRIX, top, left, m, tiles)
+            np.matmul(points.of(images), kernels, out=products.of(images))
+            _points_to_images(y[images], products.lines, output_matrix(m), tiles)
+
+    share(convolve, len(x), x.size)
     return y
 
 
@@ -130,41 +133,44 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
     o, c, k = dy.shape[1], x.shape[1], windows.kernel[0]
     (top, _), (left, _) = windows.padding
     x, dy, m, tiles = np.ascontiguousarray(x), np.ascontiguousarray(dy), WINDOW + 1 - k, _tiles(dy.shape[2:], k)
-    groups = _groups(len(x), tiles)
-    points, cotangents = _Points(tiles, groups, c), _Points(tiles, groups, o)
-    total, product = np.zeros((2, POINTS, o, c), x.dtype)
-    for group in groups:
-        part = x[group]
-        share(_images_to_points, len(part), part.size, part, points.lines, INPUT_MATRIX, top, left, m, tiles)
-        part = dy[group]
-        share(_cotangents_to_points, len(part), part.size, part, cotangents.lines, cotangent_matrix(m), m, tiles)
-        total += np.matmul(cotangents.of(group).swapaxes(1, 2), points.of(group), out=product)
-    dweight = np.matmul(total.reshape(POINTS, o * c).T, kernel_matrix(k))
-    return dweight.reshape(o, c, k, k)
+    together = _images_together(tiles, c * o)
+    totals: dict[int, np.ndarray] = {}
+
+    def add_up(start: int, stop: int) -> None:
+        points, cotangents = (_Points(min(together, stop - start), tiles, channels) for channels in (c, o))
+        total, product = np.zeros((2, POINTS, o, c), x.dtype)
+        for first in range(start, stop, together):
+            images = slice(first, min(first + together, stop))
+            _images_to_points(x[images], points.lines, INPUT_MATRIX, top, left, m, tiles)
+            _cotangents_to_points(dy[images], cotangents.lines, cotangent_matrix(m), m, tiles)
+            total += np.matmul(cotangents.of(images).swapaxes(1, 2), points.of(images), out=product)
+        totals[start] = total
+
+    share(add_up, len(x), x.size)
+    total = sum(totals[start] for start in sorted(totals))
+    return np.matmul(total.reshape(POINTS, o * c).T, kernel_matrix(k)).reshape(o, c, k, k)
 
 
-def _groups(images: int, tiles: Pair) -> list[slice]:
-    """The batch in slices of images."""
-    wanted = TILES_TOGETHER if numba.get_num_threads() == 1 else TILES_TOGETHER_PARALLEL
-    together = max(1, wanted // (tiles[0] * tiles[1]))
-    return [slice(start, min(start + together, images)) for start in range(0, images, together)]
+def _images_together(tiles: Pair, pairs: int) -> int:
+    """How many images share their matrix products; `pairs` is channels in times channels out."""
+    wanted = SERIAL_PRODUCT // pairs
+    return max(1, (min(wanted, TILES_TOGETHER) if wanted >= 32 else TILES_TOGETHER) // (tiles[0] * tiles[1]))
 
 
 class _Points:
-    """A buffer (36, tiles, channels) for the points of a group of images.
+    """A buffer (36, tiles, channels) for the points of a few images.
 
     The 36 planes are an odd number of cache lines apart: at a distance of a power of two they would share a few cache
     sets, and every tile writes to all of them.
     """
 
-    def __init__(self, tiles: Pair, groups: list[slice], channels: int):
+    def __init__(self, images: int, tiles: Pair, channels: int):
         self.tiles, self.channels = tiles[0] * tiles[1], channels
-        count = (groups[0].stop - groups[0].start) * self.tiles * channels // LANES
-        self.lines = np.empty((POINTS, count | 1, LANES), np.float32)
+        self.lines = np.empty((POINTS, images * self.tiles * channels // LANES | 1, LANES), np.float32)
 
-    def of(self, group: slice) -> np.ndarray:
-        """The points (36, tiles, channels) of one group."""
-        count = (group.stop - group.start) * self.tiles
+    def of(self, images: slice) -> np.ndarray:
+        """The points (36, tiles, channels) of these images, which lie at the start of the buffer."""
+        count = (images.stop - images.start) * self.tiles
         flat = self.lines.reshape(POINTS, -1)[:, : count * self.channels]
         return flat.reshape(POINTS, count, self.channels)
 
@@ -179,14 +185,14 @@ def _turn(x, turned, top, left):
                 turned[h + top, w + left, c // LANES, c % LANES] = x[c, h, w]
 
 
-@ranged()
-def _images_to_points(start, stop, x, points, matrix, top, left, m, tiles):
+@unlocked()
+def _images_to_points(x, points, matrix, top, left, m, tiles):
     """B^T d B for the windows d of images x (N, C, H, W); `matrix` is B^T."""
     rows, columns = tiles
     n, blocks = len(matrix), x.shape[1] // LANES  # n is WINDOW, as a variable: loops over it are not unrolled
     turned = np.empty((rows * m + WINDOW - m, columns * m + WINDOW - m, blocks, LANES), x.dtype)
     half = np.empty((WINDOW, WINDOW, LANES), x.dtype)
-    for b in range(start, stop):
+    for b in range(len(x)):
         turned[:] = 0
         _turn(x[b], turned, top, left)
         line = b * rows * columns * blocks
@@ -225,8 +231,8 @@ def _images_to_points(start, stop, x, points, matrix, top, left, m, tiles):
                 line += 1
 
 
-@ranged()
-def _cotangents_to_points(start, stop, dy, points, matrix, m, tiles):
+@unlocked()
+def _cotangents_to_points(dy, points, matrix, m, tiles):
     """A dy A^T for the tiles of m x m cotangents of images dy (N, O, OH, OW); `matrix` is A."""
     rows, columns = tiles
     n, blocks = len(matrix), dy.shape[1] // LANES
@@ -234,7 +240,7 @@ def _cotangents_to_points(start, stop, dy, points, matrix, m, tiles):
     third, fourth, some = (2, 3, np.float32(1)) if m == 4 else (0, 1, np.float32(0))  # with m = 2 there are two rows
     half = np.empty((WINDOW, WINDOW, LANES), dy.dtype)
     half[:] = 0
-    for b in range(start, stop):
+    for b in range(len(dy)):
         turned[:] = 0
         _turn(dy[b], turned, 0, 0)
         line = b * rows * columns * blocks
@@ -273,15 +279,15 @@ def _cotangents_to_points(start, stop, dy, points, matrix, m, tiles):
                 line += 1
 
 
-@ranged()
-def _points_to_images(start, stop, y, points, matrix, tiles):
+@unlocked()
+def _points_to_images(y, points, matrix, tiles):
     """A^T p A into images y (N, O, OH, OW): tiles of m x m, cut off at the border; `matrix` is A^T."""
     _, channels, height, width = y.shape
     rows, columns = tiles
     m, n, blocks = *matrix.shape, channels // LANES
     strip = np.empty((m, columns * m, blocks, LANES), y.dtype)
     half = np.empty((4, WINDOW, LANES), y.dtype)
-    for b in range(start, stop):
+    for b in range(len(y)):
         line = b * rows * columns * blocks
         for tile in range(rows * columns):
             row, column = tile // columns, tile % columns

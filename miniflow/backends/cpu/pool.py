@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from miniflow.backends.cpu.threads import compiled, ranged, share
+from miniflow.backends.cpu.threads import compiled, share, unlocked
 from miniflow.backends.registry import register
 from miniflow.backends.windows import Pair, Windows, window_count
 
@@ -31,7 +31,7 @@ def as_planes(x: np.ndarray) -> np.ndarray:
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
-@ranged()
+@unlocked()
 def _max(start, stop, x, y, index, kernel, stride, padding, dilation):
     """Planes from start to stop. Taps are taken one after the other, each along a whole row of windows."""
     _, height, width = x.shape
@@ -81,7 +81,7 @@ def max_pool2d_grad(dy, index, *, size):
     return dx
 
 
-@ranged()
+@unlocked()
 def _scatter(start, stop, dx, dy, index):
     """Planes from start to stop. An index below 0 belongs to a window whose taps all miss the image."""
     for plane in range(start, stop):
@@ -169,7 +169,7 @@ def adaptive_avg_pool2d_grad(dy, *, size):
     return _average_grad(dy, size, rows, columns)
 
 
-@ranged()
+@unlocked()
 def _average_planes(start, stop, x, y, rows, row_weights, columns, column_weights):
     """Planes from start to stop: a row of sums over the rows of a window, then sums along it."""
     sums = np.empty(x.shape[2], x.dtype)
@@ -188,7 +188,7 @@ def _average_planes(start, stop, x, y, rows, row_weights, columns, column_weight
                 y[plane, i, j] = total * (row_weights[i] * column_weights[j])
 
 
-@ranged()
+@unlocked()
 def _average_planes_grad(start, stop, dx, dy, rows, row_weights, columns, column_weights):
     """Planes from start to stop: a row of cotangents is spread along one row, which is added to those it came from."""
     spread = np.empty(dx.shape[2], dx.dtype)

@@ -1,8 +1,9 @@
-"""Sharing a compiled loop out among threads, without compiling it for that.
+"""Sharing work out among threads, without compiling it for that.
 
-numba's own parallel loops cost one to four seconds of compilation each, on top of their body's. A kernel that takes the
-part of its range, `kernel(start, stop, *args)`, and does not hold the interpreter's lock can be run by ordinary threads
-instead. Handing a part over costs some 20 microseconds: it pays where the items are whole images or planes.
+numba's own parallel loops cost one to four seconds of compilation each, on top of their body's. Work that takes a part
+of its range, `work(start, stop, *args)`, and does not hold the interpreter's lock (compiled kernels, large NumPy
+operations) can be run by ordinary threads instead. Handing a part over costs some 20 microseconds: it pays where the
+items are whole images or planes.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from miniflow.backends.cpu.loops import STRICT
 SHARED_FROM = 65_536  # elements
 
 
-def ranged(fastmath: set[str] = STRICT) -> Callable[[Callable], Callable]:
-    """Decorate `kernel(start, stop, *args)`, a numba function that does the items from start to stop."""
+def unlocked(fastmath: set[str] = STRICT) -> Callable[[Callable], Callable]:
+    """Decorate a function that numba compiles when it is first called, and that runs without the interpreter's lock."""
     return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=set(fastmath))
 
 
-compiled = numba.njit(error_model="numpy", fastmath=set(STRICT))  # a part of such a kernel
+compiled = numba.njit(error_model="numpy", fastmath=set(STRICT))  # a part of a kernel
 
 
-def share(kernel: Callable, items: int, elements: int, *args: Any) -> None:
-    """Run `kernel(start, stop, *args)` over range(items), in as many parts as there are threads if that is worth it.
+def share(work: Callable, items: int, elements: int, *args: Any) -> None:
+    """Run `work(start, stop, *args)` over range(items), in as many parts as there are threads if that is worth it.
 
     Args:
-        kernel: made by `ranged`; its parts must not write to the same memory.
+        work: mostly compiled kernels or large NumPy operations; its parts must not write to the same memory.
         items: how many there are.
         elements: how many array elements are touched: few are done by one thread.
     """
     parts = min(numba.get_num_threads(), items) if elements >= SHARED_FROM else 1
     if parts <= 1:
-        kernel(0, items, *args)
+        work(0, items, *args)
         return
     bounds = [items * part // parts for part in range(parts + 1)]
-    others = [pool().submit(kernel, bounds[i], bounds[i + 1], *args) for i in range(1, parts)]
+    others = [pool().submit(work, bounds[i], bounds[i + 1], *args) for i in range(1, parts)]
     try:
-        kernel(bounds[0], bounds[1], *args)
+        work(bounds[0], bounds[1], *args)
     finally:
         for other in others:
             other.result()
