@@ -1,5 +1,8 @@
 """miniflow: OneFlow's ideas in a codebase that one person can read. `import miniflow as flow`."""
 
+import miniflow.process  # noqa: F401  (sets how threads wait: before NumPy is loaded)
+
+# isort: split
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
 from miniflow import autograd, data, nn, optim, show, utils, vision
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "miniflow"
 
 LAYERS = [  # from the ground up; a package stands for all of its modules
-    ["errors"],
+    ["errors", "process"],
     ["dtype", "device", "atomic", "philox"],
     ["backends"],
     ["tape"],

@@ -1,12 +1,6 @@
 """The CPU kernels: NumPy where it is fast, numba where it is not. Importing this package registers them all."""
 
-from miniflow.backends.cpu import process
-
-process.wait_passively()
-process.keep_freed_memory()
-process.accept_infinities()
-
-from miniflow.backends.cpu import (  # noqa: E402, F401
+from miniflow.backends.cpu import (  # noqa: F401
     activation,
     conv,
     elementwise,

@@ -10,21 +10,27 @@ Chellapilla, Puri, Simard 2006, "High performance convolutional neural networks 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 
-from miniflow.backends.cpu.threads import share, unlocked
+from miniflow.backends.cpu.threads import SERIAL_PRODUCT, share, sum_of_parts, unlocked
 from miniflow.backends.cpu.windows import inside, pad, taps
 from miniflow.backends.windows import Pair, Windows
 
 PRODUCT_COLUMNS = 784  # images share a product up to this many windows
 
 
-def _groups(images: int, windows: int) -> Iterator[slice]:
-    """Slices of the batch, each of which shares a matrix product."""
-    together = max(1, PRODUCT_COLUMNS // max(1, windows))
-    return (slice(start, min(start + together, images)) for start in range(0, images, together))
+def _together(images: int, windows: int) -> int:
+    """How many images share a matrix product."""
+    return max(1, min(images, PRODUCT_COLUMNS // max(1, windows)))
+
+
+def _share(work: Callable[[int, int], None], view: np.ndarray, outputs: int) -> None:
+    """Run `work(start, stop)` on the images of a view of taps: by threads if their products are too small for the BLAS's."""
+    images, c, kh, kw, oh, ow = view.shape
+    product = outputs * c * kh * kw * oh * ow * _together(images, oh * ow)
+    share(work, images, view.size if product <= SERIAL_PRODUCT else 0)
 
 
 def _columns(view: np.ndarray, buffer: np.ndarray) -> np.ndarray:
@@ -40,25 +46,26 @@ def _as_rows(y: np.ndarray) -> np.ndarray:
     return y[0] if len(y) == 1 else y.swapaxes(0, 1).reshape(y.shape[1], -1)
 
 
-def _buffer(view: np.ndarray) -> np.ndarray:
-    images, per_image = view.shape[0], view.shape[4] * view.shape[5]
-    together = min(images, max(1, PRODUCT_COLUMNS // max(1, per_image)))
-    return np.empty(together * (view.size // max(1, images)), view.dtype)
-
-
 def forward(x: np.ndarray, weight: np.ndarray, windows: Windows) -> np.ndarray:
     """x (N, C, H, W), weight (O, C, KH, KW) -> y (N, O, OH, OW)"""
     n, o = len(x), len(weight)
     counts = windows.counts(x.shape[2:])
     view = taps(pad(x, windows.padding), windows, counts)
-    matrix, buffer = weight.reshape(o, -1), _buffer(view)
+    matrix = weight.reshape(o, -1)
     y = np.empty((n, o, counts[0] * counts[1]), x.dtype)
-    for group in _groups(n, y.shape[2]):
-        columns = _columns(view[group], buffer)
-        if group.stop - group.start == 1:
-            np.matmul(matrix, columns, out=y[group.start])
-        else:
-            y[group] = np.matmul(matrix, columns).reshape(o, -1, y.shape[2]).swapaxes(0, 1)
+
+    def convolve(start: int, stop: int) -> None:
+        together = _together(stop - start, y.shape[2])
+        buffer = np.empty(together * matrix.shape[1] * y.shape[2], x.dtype)
+        for first in range(start, stop, together):
+            images = slice(first, min(first + together, stop))
+            columns = _columns(view[images], buffer)
+            if together == 1:
+                np.matmul(matrix, columns, out=y[first])
+            else:
+                y[images] = np.matmul(matrix, columns).reshape(o, -1, y.shape[2]).swapaxes(0, 1)
+
+    _share(convolve, view, o)
     return y.reshape(n, o, *counts)
 
 
@@ -66,12 +73,21 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
     """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C, KH, KW)"""
     n, o, oh, ow = dy.shape
     view = taps(pad(x, windows.padding), windows, (oh, ow))
-    buffer, dy = _buffer(view), dy.reshape(n, o, oh * ow)
-    dweight = np.zeros((o, x.shape[1] * windows.kernel[0] * windows.kernel[1]), x.dtype)
-    part = np.empty_like(dweight)
-    for group in _groups(n, oh * ow):
-        dweight += np.matmul(_as_rows(dy[group]), _columns(view[group], buffer).T, out=part)
-    return dweight.reshape(o, x.shape[1], *windows.kernel)
+    dy = dy.reshape(n, o, oh * ow)
+    inner = x.shape[1] * windows.kernel[0] * windows.kernel[1]
+    totals = {0: np.zeros((o, inner), x.dtype)}
+
+    def add_up(start: int, stop: int) -> None:
+        together = _together(stop - start, oh * ow)
+        buffer = np.empty(together * inner * oh * ow, x.dtype)
+        total, part = np.zeros((2, o, inner), x.dtype)
+        for first in range(start, stop, together):
+            images = slice(first, min(first + together, stop))
+            total += np.matmul(_as_rows(dy[images]), _columns(view[images], buffer).T, out=part)
+        totals[start] = total
+
+    _share(add_up, view, o)
+    return sum_of_parts(totals).reshape(o, x.shape[1], *windows.kernel)
 
 
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) -> np.ndarray:
@@ -81,9 +97,11 @@ def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) 
     (top, bottom), (left, right) = windows.padding
     dy, matrix = dy.reshape(n, o, oh * ow), weight.reshape(o, -1).T
     padded = np.zeros((n, c, size[0] + top + bottom, size[1] + left + right), dy.dtype)
-    for group in _groups(n, oh * ow):
-        columns = np.matmul(matrix, _as_rows(dy[group]))
-        columns, part = columns.reshape(c, *windows.kernel, -1, oh, ow), padded[group]
+    together = _together(n, oh * ow)
+    for first in range(0, n, together):
+        images = slice(first, min(first + together, n))
+        columns = np.matmul(matrix, _as_rows(dy[images])).reshape(c, *windows.kernel, -1, oh, ow)
+        part = padded[images]
         share(_add_columns, len(part) * c, columns.size, columns, part, *windows.stride, *windows.dilation)
     return inside(padded, windows.padding)
 

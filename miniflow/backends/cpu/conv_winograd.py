@@ -24,7 +24,7 @@ import functools
 
 import numpy as np
 
-from miniflow.backends.cpu.threads import compiled, share, unlocked
+from miniflow.backends.cpu.threads import SERIAL_PRODUCT, compiled, share, sum_of_parts, unlocked
 from miniflow.backends.windows import Pair, Windows
 
 LANES = 16  # one 512-bit vector of float32, one cache line
@@ -32,7 +32,6 @@ WINDOW = 6
 POINTS = WINDOW * WINDOW
 
 TILES_TOGETHER = 128  # so many share the matrix products, that their points stay in the cache
-SERIAL_PRODUCT = 2**19  # multiplications; larger products OpenBLAS shares out, and then its callers wait for each other
 TILES_AT_LEAST = 32  # fewer do not repay transforming the kernels
 
 A, B = np.float32(2 / 3), np.float32(3 / 2)
@@ -147,7 +146,7 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
         totals[start] = total
 
     share(add_up, len(x), x.size)
-    total = sum(totals[start] for start in sorted(totals))
+    total = sum_of_parts(totals)
     return np.matmul(total.reshape(POINTS, o * c).T, kernel_matrix(k)).reshape(o, c, k, k)
 
 

@@ -15,10 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
+import numpy as np
 
 from miniflow.backends.cpu.loops import STRICT
 
 SHARED_FROM = 65_536  # elements
+# Matrix products of so many multiplications OpenBLAS leaves to the calling thread (with AVX-512; a quarter of it without).
+# Larger ones it shares out itself, and then threads that call it wait for each other.
+SERIAL_PRODUCT = 1_000_000
 
 
 def unlocked(fastmath: set[str] = STRICT) -> Callable[[Callable], Callable]:
@@ -48,6 +52,14 @@ def share(work: Callable, items: int, elements: int, *args: Any) -> None:
     finally:
         for other in others:
             other.result()
+
+
+def sum_of_parts(totals: dict[int, np.ndarray]) -> np.ndarray:
+    """The sum of what the parts of a `share` added up, each under its `start`: always in the same order."""
+    first, *rest = (totals[start] for start in sorted(totals))
+    for total in rest:
+        first += total
+    return first
 
 
 @functools.cache

@@ -1,18 +1,18 @@
-"""How this process uses threads, memory and warnings, set before the first kernel runs.
+"""How this process uses threads, memory and warnings. `miniflow/__init__.py` imports this file before anything else.
 
-Threads: numba's OpenMP workers and OpenBLAS's both spin while they wait and so starve each other; a matrix product
-followed
-by a parallel loop then takes ten times as long. Passive waiting cures it. libgomp reads the variable when it is
-loaded, at
-numba's first parallel launch.
+Threads: numba's OpenMP workers and OpenBLAS's spin while they wait for work, and so keep the cores from each other: a
+matrix product followed by a loop in several threads then takes up to ten times as long. OpenMP's workers are told to
+sleep at once; OpenBLAS's, which wait for the next of many products, after 2^18 cycles (0.1 ms) instead of 2^26. Both
+read their variable when they are loaded: libgomp at numba's first parallel loop, OpenBLAS with NumPy. So **import
+miniflow before NumPy**, or set OPENBLAS_THREAD_TIMEOUT=18 in the environment: otherwise a convolution gains nothing
+from a second thread.
 
 Memory: glibc returns arrays above its mmap threshold to the system when they are freed, and the next array of that size
 faults in every page anew. With the thresholds raised, freed arrays up to 32 MB (glibc's limit for the threshold) are
 kept.
 
 Warnings: log(0) is -inf and 0/0 is nan, as IEEE 754 and PyTorch have it. NumPy also warns; those warnings are switched
-off
-for the calls that miniflow makes, and for no others.
+off for the calls that miniflow makes, and for no others.
 """
 
 import ctypes
@@ -25,9 +25,10 @@ MMAP_THRESHOLD = 32 * 2**20
 TRIM_THRESHOLD = 512 * 2**20
 
 
-def wait_passively() -> None:
-    """Let idle OpenMP workers sleep, unless the user has chosen otherwise."""
+def let_waiting_threads_sleep() -> None:
+    """Shorten how long idle workers spin, unless the user has chosen otherwise."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "18")
 
 
 def keep_freed_memory() -> None:
@@ -43,3 +44,8 @@ def keep_freed_memory() -> None:
 def accept_infinities() -> None:
     """Silence NumPy's floating-point warnings where they come from miniflow's own calls."""
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"miniflow\.")
+
+
+let_waiting_threads_sleep()
+keep_freed_memory()
+accept_infinities()
