@@ -135,7 +135,7 @@ def main() -> None:
     """The child's side: call the function and print its result as one line of JSON."""
     module, function = sys.argv[1].split(".")
     arguments = json.loads(sys.argv[2])
-    if module != "startup":  # which measures the import; elsewhere the framework comes first, as in a script that uses it
+    if module != "startup":  # startup measures the import; elsewhere the framework comes first, as in users' scripts
         importlib.import_module(arguments["framework"].split(".")[0])
     result = getattr(importlib.import_module(f"benchmarks.{module}"), function)(**arguments)
     print(json.dumps(result))

@@ -92,7 +92,11 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     >>> flow.matmul(flow.ones(2, 3), flow.ones(3, 4)).shape
     miniflow.Size([2, 4])
     """
-    x, y = promote(x, y, "matmul")
+    if isinstance(x, Tensor) and isinstance(y, Tensor) and x._array.dtype is y._array.dtype:
+        if x._array.ndim == 2 == y._array.ndim:  # the ordinary case needs nothing of what follows
+            return product(x, y)
+    else:
+        x, y = promote(x, y, "matmul")
     if x.ndim == 0 or y.ndim == 0:
         raise ShapeError(
             f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected at least 1-D: multiply with x * y"

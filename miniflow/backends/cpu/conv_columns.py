@@ -27,7 +27,7 @@ def _together(images: int, windows: int) -> int:
 
 
 def _share(work: Callable[[int, int], None], view: np.ndarray, outputs: int) -> None:
-    """Run `work(start, stop)` on the images of a view of taps: by threads if their products are too small for the BLAS's."""
+    """Run `work(start, stop)` on the images of a view of taps, in threads if the BLAS does not use them itself."""
     images, c, kh, kw, oh, ow = view.shape
     product = outputs * c * kh * kw * oh * ow * _together(images, oh * ow)
     share(work, images, view.size if product <= SERIAL_PRODUCT else 0)

@@ -20,8 +20,8 @@ import numpy as np
 from miniflow.backends.cpu.loops import STRICT
 
 SHARED_FROM = 65_536  # elements
-# Matrix products of so many multiplications OpenBLAS leaves to the calling thread (with AVX-512; a quarter of it without).
-# Larger ones it shares out itself, and then threads that call it wait for each other.
+# Matrix products of so many multiplications OpenBLAS leaves to the calling thread with AVX-512, without it a quarter as
+# many. Larger ones it shares out itself, and then threads that call it wait for each other.
 SERIAL_PRODUCT = 1_000_000
 
 
