@@ -80,7 +80,7 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
     def add_up(start: int, stop: int) -> None:
         together = _together(stop - start, oh * ow)
         buffer = np.empty(together * inner * oh * ow, x.dtype)
-        total, part = np.zeros((2, o, inner), x.dtype)
+        total, part = np.zeros((o, inner), x.dtype), np.empty((o, inner), x.dtype)  # not two views of one array
         for first in range(start, stop, together):
             images = slice(first, min(first + together, stop))
             total += np.matmul(_as_rows(dy[images]), _columns(view[images], buffer).T, out=part)
