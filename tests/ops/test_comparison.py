@@ -118,3 +118,24 @@ def test_results_do_not_require_grad():
 def test_shapes_that_cannot_be_broadcast(name):
     with pytest.raises(ShapeError, match=rf"{name}: shapes \(2,\) and \(3,\) cannot be broadcast"):
         getattr(flow, name)(flow.ones(2), flow.ones(3))
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int64"])
+def test_shifts(name):
+    values = np.array([[1, 3, 100], [7, 0, 5]], name)
+    places = np.array([2, 0, 1], name)
+    x, n = flow.from_numpy(values), flow.from_numpy(places)
+    for ours, expected in [(x << n, values << places), (x >> n, values >> places), (x >> 1, values >> 1)]:
+        assert ours.dtype is x.dtype
+        np.testing.assert_array_equal(ours.numpy(), expected)
+    np.testing.assert_array_equal((1 << n).numpy(), 1 << places)
+    x <<= 1
+    np.testing.assert_array_equal(x.numpy(), values)  # written into the shared memory
+    assert values[1].tolist() == [14, 0, 10]
+
+
+@pytest.mark.parametrize("kind", [flow.float32, flow.bool])
+def test_shifts_refuse_what_is_not_an_integer(kind):
+    x = flow.ones(2).to(kind)
+    with pytest.raises(DTypeError, match="bitwise_left_shift: got .*expected integers"):
+        flow.bitwise_left_shift(x, x)
