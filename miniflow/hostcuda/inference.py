@@ -1,0 +1,73 @@
+"""Asks numba for the types of a function's variables, without compiling it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba.core import types
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
+from numba.core.registry import cpu_target
+from numba.core.typed_passes import NopythonTypeInference
+
+
+class Found:
+    """The types found; it takes the place of the compiled code in numba's pipeline."""
+
+    def __init__(self, typemap: dict[str, types.Type]):
+        self.typemap = typemap
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class KeepTypes(FunctionPass):
+    """Ends the pipeline."""
+
+    _name = "keep_types"
+
+    def __init__(self):
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        """Hand out the types instead of code."""
+        state.cr = Found(dict(state.typemap))
+        return False
+
+
+class TypesOnly(CompilerBase):
+    """numba's pipeline up to type inference."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        """One pipeline: the untyped passes, type inference, and out."""
+        untyped = DefaultPassBuilder.define_untyped_pipeline(self.state)
+        manager = PassManager("types only")
+        manager.passes.extend(untyped.passes)
+        manager.add_pass(NopythonTypeInference, "nopython frontend")
+        manager.add_pass(KeepTypes, "keep the types")
+        manager.finalize()
+        return [manager]
+
+
+def infer(function: Callable, argument_types: tuple[types.Type, ...]) -> dict[str, types.Type]:
+    """The type of every variable; that of a variable with several assignments holds all of them.
+
+    Raises:
+        numba.errors.TypingError: if the function does not type.
+    """
+    flags = Flags()
+    flags.nrt = True
+    flags.error_model = "numpy"
+    context = cpu_target.typing_context
+    target = cpu_target.target_context
+    context.refresh()
+    target.refresh()
+    pipeline = TypesOnly(context, target, None, argument_types, None, flags, {})
+    versions: dict[str, list[types.Type]] = {}
+    for version, kind in pipeline.compile_extra(function).typemap.items():
+        versions.setdefault(version.split(".")[0], []).append(types.unliteral(kind))
+    kinds = {}
+    for variable, found in versions.items():
+        unified = context.unify_types(*found) if len(found) > 1 else found[0]
+        if unified is not None:
+            kinds[variable] = unified
+    return kinds

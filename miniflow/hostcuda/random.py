@@ -1,0 +1,229 @@
+"""`cuda.random`: the xoroshiro128+ generator of numba.cuda, one state a thread, giving the same numbers.
+
+Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2018. A state is 128 bits, and advancing it is
+linear over GF(2): every bit of the new state is the exclusive or of some bits of the old one. So is a jump, which
+advances by 2^64 steps; the states of an array are one jump apart, so that threads never draw the same subsequence.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from miniflow.hostcuda.allocate import device_array
+from miniflow.hostcuda.errors import DeviceArrayTypeError
+from miniflow.hostcuda.kernel import jit
+from miniflow.hostcuda.memory import DeviceNDArray
+
+xoroshiro128p_dtype = np.dtype([("s0", np.uint64), ("s1", np.uint64)], align=True)
+
+MASK = 2**64 - 1
+BITS = 128
+JUMP = 0xD86B048B86AA9922_BEAC0467EBA5FACB  # which of the next 128 states to add up; low word first
+TWO_PI_FLOAT32 = np.float32(2 * math.pi)
+TWO_PI_FLOAT64 = np.float64(2 * math.pi)
+
+
+def __getattr__(name: str) -> Any:
+    """`xoroshiro128p_type`, the numba type of a state, for signatures."""
+    if name == "xoroshiro128p_type":
+        from numba.np.numpy_support import from_dtype
+
+        return from_dtype(xoroshiro128p_dtype)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# Device functions. All arithmetic is on uint64: mixed with a signed integer it would become floating point.
+
+
+@jit(device=True)
+def init_xoroshiro128p_state(states, index, seed):
+    """Set `states[index]` from a 64-bit seed, stirred by one step of SplitMix64 so that small seeds will do."""
+    z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    states[index]["s0"] = z
+    states[index]["s1"] = z
+
+
+@jit(device=True)
+def rotl(x, k):
+    """The 64 bits of x rotated left by k."""
+    return (np.uint64(x) << np.uint64(k)) | (np.uint64(x) >> np.uint64(64 - k))
+
+
+@jit(device=True)
+def xoroshiro128p_next(states, index):
+    """The next random uint64; advances `states[index]`."""
+    s0 = states[index]["s0"]
+    s1 = states[index]["s1"]
+    result = s0 + s1
+    s1 = s1 ^ s0
+    states[index]["s0"] = rotl(s0, 55) ^ s1 ^ (s1 << np.uint64(14))
+    states[index]["s1"] = rotl(s1, 36)
+    return result
+
+
+@jit(device=True)
+def xoroshiro128p_jump(states, index):
+    """Advance `states[index]` by 2^64 steps."""
+    s0 = np.uint64(0)
+    s1 = np.uint64(0)
+    for bit in range(128):
+        word = np.uint64(0xBEAC0467EBA5FACB) if bit < 64 else np.uint64(0xD86B048B86AA9922)
+        if (word >> np.uint64(bit % 64)) & np.uint64(1):
+            s0 = s0 ^ states[index]["s0"]
+            s1 = s1 ^ states[index]["s1"]
+        xoroshiro128p_next(states, index)
+    states[index]["s0"] = s0
+    states[index]["s1"] = s1
+
+
+@jit(device=True)
+def uint64_to_unit_float64(x):
+    """The upper 53 bits as a float64 in [0, 1)."""
+    return (np.uint64(x) >> np.uint64(11)) * (np.float64(1) / np.float64(9007199254740992))
+
+
+@jit(device=True)
+def uint64_to_unit_float32(x):
+    """The same rounded to float32, which may give 1.0."""
+    return np.float32(uint64_to_unit_float64(x))
+
+
+@jit(device=True)
+def xoroshiro128p_uniform_float32(states, index):
+    """A float32 uniform in [0, 1); advances `states[index]`."""
+    return uint64_to_unit_float32(xoroshiro128p_next(states, index))
+
+
+@jit(device=True)
+def xoroshiro128p_uniform_float64(states, index):
+    """A float64 uniform in [0, 1); advances `states[index]`."""
+    return uint64_to_unit_float64(xoroshiro128p_next(states, index))
+
+
+@jit(device=True)
+def xoroshiro128p_normal_float32(states, index):
+    """A float32 of the standard normal distribution by Box and Muller; advances `states[index]` twice."""
+    u1 = xoroshiro128p_uniform_float32(states, index)
+    u2 = xoroshiro128p_uniform_float32(states, index)
+    return math.sqrt(-np.float32(2.0) * math.log(u1)) * math.cos(TWO_PI_FLOAT32 * u2)
+
+
+@jit(device=True)
+def xoroshiro128p_normal_float64(states, index):
+    """A float64 of the standard normal distribution, from float32 uniforms as in numba; advances the state twice."""
+    u1 = xoroshiro128p_uniform_float32(states, index)
+    u2 = xoroshiro128p_uniform_float32(states, index)
+    return math.sqrt(-np.float64(2.0) * math.log(u1)) * math.cos(TWO_PI_FLOAT64 * u2)
+
+
+# On the host: states as Python integers of 128 bits, s0 the low word.
+
+
+def advanced(state: int) -> int:
+    """The state one step later."""
+    s0, s1 = state & MASK, state >> 64
+    s1 ^= s0
+    return _rotated(s0, 55) ^ s1 ^ ((s1 << 14) & MASK) | _rotated(s1, 36) << 64
+
+
+def _rotated(x: int, k: int) -> int:
+    return ((x << k) | (x >> (64 - k))) & MASK
+
+
+def seeded(seed: int) -> int:
+    """The state of a 64-bit seed: one step of SplitMix64, in both words."""
+    z = (seed + 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    z ^= z >> 31
+    return z | z << 64
+
+
+def image(matrix: tuple[int, ...], state: int) -> int:
+    """matrix @ state over GF(2): the exclusive or of the columns at the state's set bits."""
+    result = 0
+    for bit, column in enumerate(matrix):
+        if state >> bit & 1:
+            result ^= column
+    return result
+
+
+@cache
+def jump_matrix(doublings: int) -> tuple[int, ...]:
+    """The columns of the map that jumps 2^doublings times."""
+    if doublings:
+        half = jump_matrix(doublings - 1)
+        return tuple(image(half, column) for column in half)
+    columns = []
+    for bit in range(BITS):
+        state, total = 1 << bit, 0
+        for step in range(BITS):
+            if JUMP >> step & 1:
+                total ^= state
+            state = advanced(state)
+        columns.append(total)
+    return tuple(columns)
+
+
+def jumped(state: int, times: int) -> int:
+    """The state after that many jumps."""
+    for bit in range(times.bit_length()):
+        if times >> bit & 1:
+            state = image(jump_matrix(bit), state)
+    return state
+
+
+def jump_all(states: np.ndarray, matrix: tuple[int, ...]) -> np.ndarray:
+    """The images of many states, an array (n, 2) of words."""
+    result = np.zeros_like(states)
+    for bit, column in enumerate(matrix):
+        set_bits = -(states[:, bit // 64] >> np.uint64(bit % 64) & np.uint64(1))  # all ones where it is set
+        result[:, 0] ^= set_bits & np.uint64(column & MASK)
+        result[:, 1] ^= set_bits & np.uint64(column >> 64)
+    return result
+
+
+def init_xoroshiro128p_states(states: DeviceNDArray, seed: int, subsequence_start: int = 0, stream: Any = 0) -> None:
+    """Fill a device array with states that are one jump, 2^64 steps, apart.
+
+    Args:
+        states: 1-D, of dtype `xoroshiro128p_dtype`.
+        seed: of the first state; 64 bits count.
+        subsequence_start: how many jumps the first state is ahead of the seed's own.
+
+    Raises:
+        DeviceArrayTypeError: if the array has another dtype.
+    """
+    if states.dtype != xoroshiro128p_dtype or states.ndim != 1:
+        raise DeviceArrayTypeError(
+            f"xoroshiro128p states: expected a 1-D array of xoroshiro128p_dtype, got {states.ndim}-D of {states.dtype}"
+        )
+    n = states.shape[0]
+    words = np.empty((n, 2), np.uint64)
+    if n:
+        first = jumped(seeded(int(seed) & MASK), int(subsequence_start) & MASK)
+        words[0] = first & MASK, first >> 64
+    known = 1
+    while known < n:  # states [known, 2 known) are those before, jumped `known` times
+        more = min(known, n - known)
+        words[known : known + more] = jump_all(words[:more], jump_matrix(known.bit_length() - 1))
+        known += more
+    states.copy_to_device(words.view(xoroshiro128p_dtype).reshape(n), stream=stream)
+
+
+def create_xoroshiro128p_states(n: int, seed: int, subsequence_start: int = 0, stream: Any = 0) -> DeviceNDArray:
+    """A new device array of n states, as `init_xoroshiro128p_states` fills it.
+
+    >>> create_xoroshiro128p_states(64, seed=1).shape
+    (64,)
+    """
+    states = device_array(n, xoroshiro128p_dtype, stream=stream)
+    init_xoroshiro128p_states(states, seed, subsequence_start, stream)
+    return states

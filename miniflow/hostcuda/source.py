@@ -1,0 +1,85 @@
+"""Reading a kernel: its syntax tree with true line numbers, and what its free names stand for."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from miniflow.hostcuda.errors import UnsupportedKernelError
+from miniflow.hostcuda.intrinsic import Intrinsic
+
+UNKNOWN = object()
+
+
+@dataclass
+class Source:
+    """A function as written.
+
+    Attributes:
+        name: of the function.
+        filename: where it stands.
+        tree: the definition, without decorators; line numbers are those of the file.
+        namespace: the value of every free name, from the closure, the globals or the builtins.
+    """
+
+    name: str
+    filename: str
+    tree: ast.FunctionDef
+    namespace: dict[str, Any]
+
+
+def read(function: Callable) -> Source:
+    """The source of a plain Python function.
+
+    Raises:
+        UnsupportedKernelError: if there is none (it was typed into a bare prompt), or it is a lambda.
+    """
+    filename = function.__code__.co_filename
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError) as error:
+        raise UnsupportedKernelError(
+            f"{function.__name__}: its source cannot be read ({error}); define kernels in a file or a notebook cell"
+        ) from None
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    (definition,) = tree.body if len(tree.body) == 1 else (None,)
+    if not isinstance(definition, ast.FunctionDef):
+        raise UnsupportedKernelError(f"{filename}:{first}: a kernel is written with def, not as a lambda or async def")
+    ast.increment_lineno(definition, max(first, 1) - 1)
+    definition.decorator_list = []
+    return Source(function.__name__, filename, definition, free_names(function))
+
+
+def free_names(function: Callable) -> dict[str, Any]:
+    """What the names that a function does not define itself stand for now."""
+    values = dict(vars(builtins))
+    values.update(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            values[name] = cell.cell_contents
+        except ValueError:  # not assigned yet, as the name of a function inside its own body
+            values.pop(name, None)
+    return values
+
+
+def resolve(node: ast.AST, namespace: dict[str, Any], local: frozenset[str] | set[str] = frozenset()) -> Any:
+    """The object that a name or dotted name stands for, or UNKNOWN if it depends on the kernel's own variables."""
+    if isinstance(node, ast.Name):
+        return UNKNOWN if node.id in local else namespace.get(node.id, UNKNOWN)
+    if isinstance(node, ast.Attribute):
+        owner = resolve(node.value, namespace, local)
+        if isinstance(owner, ModuleType | SimpleNamespace | Intrinsic | type):
+            return getattr(owner, node.attr, UNKNOWN)
+    return UNKNOWN
+
+
+def intrinsic_name(node: ast.AST, namespace: dict[str, Any], local: frozenset[str] | set[str] = frozenset()) -> str:
+    """ "shared.array" for whatever spelling of `cuda.shared.array`; "" for anything else."""
+    found = resolve(node, namespace, local)
+    return found.name if isinstance(found, Intrinsic) else ""

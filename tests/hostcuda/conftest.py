@@ -1,0 +1,54 @@
+"""Fixtures of the host executor's tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from miniflow.hostcuda import devices
+
+
+@pytest.fixture
+def two_devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two pretend devices, of which 0 is current."""
+    monkeypatch.setenv("MINIFLOW_DEVICES", "2")
+    devices.device_count.cache_clear()
+    yield
+    devices.close()
+    devices.device_count.cache_clear()
+
+
+class Recorder:
+    """In the compiler's place: `launches` are what kernels would have run with; `action` may change their arrays."""
+
+    def __init__(self) -> None:
+        self.compiled: list[tuple] = []
+        self.launches: list[SimpleNamespace] = []
+        self.action: Any = lambda *values: None
+
+    def compile_kernel(self, kernel: Any, types: tuple, rank: int) -> Any:
+        self.compiled.append((kernel.__name__, tuple(map(str, types)), rank))
+        text = f"# {kernel.__name__} for {', '.join(map(str, types))}, rank {rank}"
+        return SimpleNamespace(run=self.run, text=text)
+
+    def run(self, values: list, grid: tuple, block: tuple, shared: int, workers: int | None = None) -> None:
+        self.launches.append(SimpleNamespace(values=list(values), grid=grid, block=block, shared=shared))
+        self.action(*values)
+
+    @property
+    def last(self) -> SimpleNamespace:
+        return self.launches[-1]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """Launches are recorded instead of compiled."""
+    found = Recorder()
+    module = ModuleType("miniflow.hostcuda.compile")
+    module.compile_kernel = found.compile_kernel
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return found
