@@ -4,9 +4,9 @@ import miniflow.process  # noqa: F401  (sets how threads wait: before NumPy is l
 
 # isort: split
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
-from miniflow import autograd, data, nn, optim, show, utils, vision
+from miniflow import autograd, cuda, data, nn, optim, show, utils, vision
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from miniflow.device import device
+from miniflow.device import device, get_default_device, set_default_device
 from miniflow.dtype import (
     bfloat16,
     dtype,
@@ -156,6 +156,7 @@ __all__ = [
     "clone",
     "concat",
     "cos",
+    "cuda",
     "data",
     "default_generator",
     "device",
@@ -187,6 +188,7 @@ __all__ = [
     "gather",
     "ge",
     "gelu",
+    "get_default_device",
     "get_default_dtype",
     "get_rng_state",
     "gt",
@@ -265,6 +267,7 @@ __all__ = [
     "scatter_add",
     "seed",
     "select",
+    "set_default_device",
     "set_default_dtype",
     "set_grad_enabled",
     "set_printoptions",

@@ -1,6 +1,6 @@
 """`python -m miniflow`: train a network on the bundled handwritten digits, and draw how it went.
 
-It needs no network and no GPU. Read it from `main` at the bottom upwards, or from the top as a first training program.
+It needs no network and no GPU: with `--device cuda` CUDA kernels are run by the CPU where there is none. Read it from `main` at the bottom upwards, or from the top as a first training program.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--lr", type=rate, default=1e-3, metavar="RATE", help="Adam's first learning rate; it falls to 0"
     )
-    parser.add_argument("--device", type=device, default="cpu", help="where to compute")
+    parser.add_argument("--device", type=device, default="cpu", help="where to compute: cpu, cuda, cuda:1 ...")
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="equal seeds give equal runs")
     parser.add_argument("--save", type=file, metavar="PATH", help="write the weights here after every epoch")
     options = parser.parse_args(arguments)
@@ -141,8 +141,10 @@ def unwritable(path: Path) -> str:
 def train_epoch(model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler, loader: DataLoader, bar: tqdm) -> list:
     """One pass over the training digits; returns the loss of every step."""
     model.train()
+    device = next(model.parameters()).device
     history, right, seen = [], 0, 0
     for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
         logits = model(images)  # (N, 10)
         loss = nn.functional.cross_entropy(logits, labels)
         optimizer.zero_grad()
@@ -164,11 +166,12 @@ def train_epoch(model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler, 
 def evaluate(model: nn.Module, digits: TensorDataset, batch_size: int = 250) -> tuple[float, np.ndarray]:
     """The mean loss on the digits, and the class predicted for each of them."""
     model.eval()
+    device = next(model.parameters()).device
     total, predicted = 0.0, []
     for images, labels in DataLoader(digits, batch_size=batch_size):
-        logits = model(images)
+        logits, labels = model(images.to(device)), labels.to(device)
         total += nn.functional.cross_entropy(logits, labels, reduction="sum").item()
-        predicted.append(logits.argmax(dim=1).numpy())
+        predicted.append(logits.argmax(dim=1).cpu().numpy())
     return total / len(digits), np.concatenate(predicted)
 
 
@@ -201,11 +204,12 @@ def train(options: argparse.Namespace, history: History) -> None:
 
 def introduce(options: argparse.Namespace, model: nn.Module, examples: int) -> None:
     """Say what is about to happen."""
+    emulated = ", emulated by the CPU" if options.device.type == "cuda" and flow.cuda.is_emulated() else ""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     print(
         f"miniflow {metadata.version('miniflow-edu')}: {type(model).__name__} with {parameters:,} parameters, "
         f"{examples:,} digits in batches of {options.batch_size}, Adam with lr {options.lr:g}, seed {options.seed}, "
-        f"on {options.device}"
+        f"on {options.device}{emulated}"
     )
 
 

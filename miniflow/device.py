@@ -1,33 +1,51 @@
-"""Where a tensor's memory lives."""
+"""Where a tensor's memory lives: on the CPU, or on one of the CUDA devices, which may be emulated."""
 
 from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
 
 from miniflow.errors import DeviceError
 
 
 class device:
-    """A device such as `flow.device("cpu")`: a `type` and an `index`.
+    """A device such as `flow.device("cpu")` or `flow.device("cuda:1")`: a `type` and an `index`.
+
+    Args:
+        name: "cpu", "cuda" (the current CUDA device), "cuda:1", the number of a CUDA device, or a device.
+        index: the number, if `name` does not hold it.
+
+    Where no GPU is usable, CUDA devices exist too: they are emulated, and `repr` says so. MINIFLOW_DEVICES says how
+    many.
 
     >>> device("cpu").type
     'cpu'
 
     Raises:
-        DeviceError: for a device that this installation does not have.
+        DeviceError: for a device that does not exist.
     """
 
     __slots__ = ("type", "index")
 
-    def __init__(self, name: str | device, index: int | None = None):
+    def __init__(self, name: str | int | device, index: int | None = None):
         if isinstance(name, device):
-            name, index = name.type, name.index
-        kind, _, number = str(name).partition(":")
-        if kind != "cpu":
-            raise DeviceError(f"device {str(name)!r} is not available here; expected 'cpu'")
-        if number and (not number.isdigit() or int(number) != 0 or index is not None) or index not in (None, 0):
-            wanted = f"{name}" if index is None else f"{name}:{index}"
+            self.type, self.index = name.type, name.index
+            return
+        text = f"cuda:{name}" if isinstance(name, int) else str(name)
+        kind, _, number = text.partition(":")
+        wanted = text if index is None else f"{text}:{index}"
+        if kind not in ("cpu", "cuda"):
+            raise DeviceError(f"device {wanted!r} does not exist; expected 'cpu', 'cuda' or 'cuda:0'")
+        if ":" in text and index is not None or ":" in text and not number.isdecimal():
+            raise DeviceError(f"device {wanted!r} does not exist; expected a number, as in '{kind}:0'")
+        if number:
+            index = int(number)
+        if kind == "cpu" and index not in (None, 0):
             raise DeviceError(f"device {wanted!r} does not exist: there is one cpu device; use 'cpu' or 'cpu:0'")
         self.type = kind
-        self.index = 0
+        self.index = 0 if kind == "cpu" else _cuda_index(wanted, index)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
@@ -36,10 +54,77 @@ class device:
         return hash((self.type, self.index))
 
     def __repr__(self) -> str:
-        return f"device(type={self.type!r}, index={self.index})"
+        emulated = ", emulated" if self.type == "cuda" and is_emulated() else ""
+        return f"device(type={self.type!r}, index={self.index}{emulated})"
 
     def __str__(self) -> str:
         return self.type if self.type == "cpu" else f"{self.type}:{self.index}"
 
 
+def _cuda_index(wanted: str, index: int | None) -> int:
+    from miniflow.hostcuda import cuda
+
+    try:
+        count = len(cuda.gpus)
+        if index is None:
+            return cuda.get_current_device().id
+    except RuntimeError as error:  # no working driver, or an impossible MINIFLOW_DEVICES
+        raise DeviceError(f"device {wanted!r} does not exist: {error}") from error
+    if not 0 <= index < count:
+        are = "is 1 CUDA device" if count == 1 else f"are {count} CUDA devices"
+        remedy = "set MINIFLOW_DEVICES before Python starts to emulate more" if is_emulated() else "use one of these"
+        raise DeviceError(f"device {wanted!r} does not exist: there {are}, counted from 0; {remedy}")
+    return index
+
+
+@functools.cache
+def is_emulated() -> bool:
+    """Whether CUDA devices are played by the CPU, since no GPU is usable."""
+    from miniflow.hostcuda import choice, cuda
+
+    return cuda.__name__ == "miniflow.hostcuda.host" or choice.simulator_asked_for()
+
+
 CPU = device("cpu")
+
+
+@functools.cache
+def cuda_device(index: int) -> device:
+    """The CUDA device of that number."""
+    return device("cuda", index)
+
+
+def of_array(array: Any) -> device:
+    """The device in whose memory an array lies."""
+    return CPU if isinstance(array, np.ndarray) else cuda_device(array.device_index)
+
+
+class _Default:
+    device = CPU
+
+
+default = _Default()
+
+
+def set_default_device(name: str | int | device | None) -> None:
+    """Let factories without `device=` make their tensors on this device; None stands for the CPU.
+
+    `from_numpy`, `from_dlpack` and the data sets stay on the CPU. It holds for all threads.
+
+    >>> set_default_device("cpu")
+
+    Source: `torch.set_default_device`.
+    """
+    default.device = CPU if name is None else device(name)
+
+
+def get_default_device() -> device:
+    """The device on which factories without `device=` make their tensors. As `torch.get_default_device`."""
+    return default.device
+
+
+def chosen(name: str | int | device | None) -> device:
+    """The device that an argument `device=` names; the default one for None."""
+    if name is None:
+        return default.device
+    return name if type(name) is device else device(name)

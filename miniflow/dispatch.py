@@ -2,6 +2,9 @@
 
 In this order: the kernel of the tensors' device computes, and the tape records a node when a differentiable input
 requires grad and grad mode is on. An `Op` is a class; see its docstring for how to write one.
+
+CPU kernels that check their inputs themselves run without asking `infer` first. Kernels of a cuda device check
+nothing, so there `infer` always comes first.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy import ndarray
 
 import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends.registry import KERNELS
+from miniflow.device import of_array
 from miniflow.errors import DeviceError, DTypeError
 from miniflow.tape import ABSENT, Node, grad_mode
 from miniflow.tensor import Tensor
@@ -86,17 +91,24 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         DeviceError: for tensors on different devices.
     """
     arrays = []
-    tracked = False
+    tracked = on_device = False
     for x in inputs:
         if isinstance(x, Tensor):
-            arrays.append(x._array)
+            array = x._array
+            arrays.append(array)
+            if array.__class__ is not ndarray:
+                on_device = True
             if x._edge is not None or x._view is not None:
                 tracked = True
         else:
             arrays.append(x)
     tracked = tracked and grad_mode.enabled and op.backward is not None
     kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
-    if op.kernel_checks:
+    if on_device:
+        check_one_device(op, arrays)
+        op.infer(*arrays, **attrs)
+        result = kernel(*arrays, **attrs)
+    elif op.kernel_checks:
         try:
             result = kernel(*arrays, **attrs)
         except (ValueError, TypeError, IndexError) as error:
@@ -105,11 +117,11 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         op.infer(*arrays, **attrs)
         result = kernel(*arrays, **attrs)
     if not op.single:
-        outputs = tuple([Tensor._wrap(np.asarray(array)) for array in result])
+        outputs = tuple([Tensor._wrap(as_array(array)) for array in result])
         if tracked:
             record(op, inputs, attrs, outputs)
         return outputs
-    output = Tensor._wrap(result if type(result) is np.ndarray else np.asarray(result))
+    output = Tensor._wrap(result if type(result) is ndarray else as_array(result))
     if op.view:
         parent = inputs[0]
         output._version = version = parent._shared_version()
@@ -156,14 +168,40 @@ def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
 def find_kernel(op: type[Op], arrays: list) -> Callable:
     """The kernel for the device on which the first array lies, kept in `op.kernels` for the next call."""
     for x in arrays:
-        if isinstance(x, np.ndarray):
-            kernel = KERNELS["cpu"].get(op.__name__)
+        if is_array(x):
+            kind = of_array(x).type
+            kernel = KERNELS[kind].get(op.__name__)
             if kernel is None:
-                raise DeviceError(f"{op.function_name}: no kernel for it on device cpu")
-            op.kernels[np.ndarray] = kernel
+                raise DeviceError(f"{op.function_name}: no kernel for it on device {kind}")
+            op.kernels[x.__class__] = kernel
             return kernel
     kinds = ", ".join(type(x).__name__ for x in arrays)
     raise DTypeError(f"{op.function_name}: got ({kinds}); expected at least one Tensor: wrap values with flow.tensor")
+
+
+def is_array(x: Any) -> bool:
+    """Whether an input is an array of some device; else it is a number or None."""
+    return isinstance(x, ndarray) or hasattr(x, "device_index")
+
+
+def as_array(result: Any) -> Any:
+    """What a kernel returned as an array: kernels on the CPU may return NumPy scalars."""
+    return result if hasattr(result, "device_index") else np.asarray(result)
+
+
+def check_one_device(op: type[Op], arrays: list) -> None:
+    """Refuse inputs on different devices.
+
+    Raises:
+        DeviceError: naming them.
+    """
+    places = [of_array(x) for x in arrays if is_array(x)]
+    for place in places:
+        if place is not places[0] and place != places[0]:
+            raise DeviceError(
+                f"{op.function_name}: got tensors on {places[0]} and on {place}; expected all on one device: "
+                f"move one with x.to({str(places[0])!r})"
+            )
 
 
 def explain(op: type[Op], arrays: list, attrs: dict, error: Exception) -> NoReturn:

@@ -32,6 +32,10 @@ class DeviceError(RuntimeError):
     """A device does not exist here, or tensors live on different devices."""
 
 
+class OutOfMemoryError(MemoryError):
+    """A device has no memory left for an array; the message says what is in use."""
+
+
 class AutogradError(RuntimeError):
     """The tape cannot do what was asked: nothing recorded, already freed, or changed in place."""
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from miniflow.backends import memory
 from miniflow.backends.registry import KERNELS
 from miniflow.dispatch import Op, call
 from miniflow.dtype import can_cast
-from miniflow.errors import AutogradError, DTypeError, ShapeError
+from miniflow.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from miniflow.ops import index
 from miniflow.ops.creation import zeros_like
 from miniflow.ops.promotion import cast
@@ -72,7 +71,11 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
     edge = cast(result, x.dtype)._fresh_edge()
     if edge is not None:
         _keep_old_values(edge[0], x)
-    np.copyto(x._array, result._array, casting="unsafe")
+    if not (memory.is_host(x._array) and memory.is_host(result._array)) and result.device != x.device:
+        raise DeviceError(
+            f"{name}: got values on {result.device} for a tensor on {x.device}; expected them there: use .to(device)"
+        )
+    memory.copy_into(x._array, result._array)
     x._written()
     rewrite_history(x, edge)
     return x
@@ -113,7 +116,7 @@ def _keep_old_values(node: Node, x: Tensor) -> None:
         for i, (value, _, index) in enumerate(node._saved):
             if value is x:
                 if old is None:
-                    old = Tensor._wrap(x._array.copy())
+                    old = Tensor._wrap(x._array.copy())  # on the device of x
                     old._edge = x._fresh_edge()
                 node._saved[i] = (old, 0, index)
 
@@ -140,5 +143,8 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
         write(x, "setitem", lambda: call(index.SetItem, x, value, coordinates, **place))
         return
     refuse_shared_elements("setitem", x)
-    KERNELS["cpu"]["SetItemInto"](x._array, value._array, None if coordinates is None else coordinates._array, **place)
+    if value.device != x.device:
+        raise DeviceError(f"setitem: got a value on {value.device} for a tensor on {x.device}: use value.to(x.device)")
+    into = KERNELS[x.device.type]["SetItemInto"]
+    into(x._array, value._array, None if coordinates is None else coordinates._array, **place)
     x._written()

@@ -38,7 +38,8 @@ from miniflow.ops import (
     statistics,
     triangle,
 )
-from miniflow.ops.promotion import as_tensor_or_number, cast
+from miniflow.ops.creation import full
+from miniflow.ops.promotion import as_tensor_or_number, cast, to_device
 from miniflow.printing import tensor_repr
 from miniflow.tensor import Tensor
 
@@ -141,22 +142,37 @@ def _comparison(function: Callable) -> Callable:
     return method
 
 
-def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+def to(
+    self: Tensor,
+    *args: Any,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool = False,
+    non_blocking: bool = False,
+) -> Tensor:
     """The tensor with another dtype and/or on another device; the tensor itself if nothing changes and `copy` is False.
 
     Args:
         args: a dtype, a device, both, or another tensor whose dtype and device to take.
+        copy: make a copy also if nothing changes.
+        non_blocking: taken as in PyTorch, and of no effect: values that arrive on the CPU are there.
+
+    >>> import miniflow as flow
+    >>> flow.ones(2).to("cuda", flow.float64).tolist()
+    [1.0, 1.0]
+
+    Source: `torch.Tensor.to`.
     """
     for argument in args:
         if isinstance(argument, Tensor):
             device, dtype = argument.device, argument.dtype
-        elif isinstance(argument, str | _device):
+        elif isinstance(argument, str | int | _device):
             device = argument
         else:
             dtype = argument
-    if device is not None:
-        _device(device)
     result = self if dtype is None else cast(self, dtype)
+    if device is not None:
+        result = to_device(result, device)
     return shape.clone(result) if copy and result is self else result
 
 
@@ -168,9 +184,9 @@ def cpu(self: Tensor) -> Tensor:
     return to(self, device="cpu")
 
 
-def cuda(self: Tensor, device: Any = "cuda") -> Tensor:
-    """The tensor on a CUDA device."""
-    return to(self, device=f"cuda:{device}" if isinstance(device, int) else device)
+def cuda(self: Tensor, device: Any = "cuda", non_blocking: bool = False) -> Tensor:
+    """The tensor on a CUDA device: the current one, or that of a number, name or `flow.device`."""
+    return to_device(self, "cuda" if device is None else device)
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
@@ -191,7 +207,7 @@ def copy_(self: Tensor, source: Tensor | np.ndarray | bool | int | float) -> Ten
     values = as_tensor_or_number(source, "copy_")
     if not isinstance(values, Tensor):
         return fill_(self, values)
-    values = cast(values, self.dtype)
+    values = cast(to_device(values, self.device), self.dtype)
     return write(self, "copy_", lambda: shape.broadcast_to(values, self.shape))
 
 
@@ -199,7 +215,7 @@ def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     """Write one number into every element."""
     if isinstance(value, Tensor):
         return copy_(self, value)
-    return write(self, "fill_", lambda: Tensor._wrap(np.full(self._array.shape, value, self._array.dtype)))
+    return write(self, "fill_", lambda: full(self.shape, value, self.dtype, self.device))
 
 
 def zero_(self: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.memory import to_host
 from miniflow.errors import ArgumentError
 from miniflow.tensor import Tensor
 
@@ -85,7 +86,7 @@ def tensor_repr(tensor: Tensor) -> str:
     tensor([2., 5.], dtype=miniflow.float32, grad_fn=<mul_backward>)
     """
     prefix = "tensor("
-    body = "[]" if tensor.numel() == 0 else values_text(tensor._array, len(prefix))
+    body = "[]" if tensor.numel() == 0 else values_text(to_host(tensor._array), len(prefix))
     return add_suffixes(prefix + body, suffixes_of(tensor), len(prefix))
 
 

@@ -6,6 +6,7 @@ themselves, and everything else is an object with a single tag:
 
     {"dict": [[key, value], ...]}   {"ordered": [[key, value], ...]}   {"tuple": [...]}   {"size": [2, 3]}
     {"float": "nan"}   {"tensor": name}   {"leaf": name} (a tensor that requires grad)   {"array": name} (of NumPy)
+    {"cuda:0": {"tensor": name}} (a tensor that was on that device)
 
 Files without that entry, as torch and others write them, load as a flat dict. Nothing is ever pickled: reading a file
 cannot run code. Format: https://huggingface.co/docs/safetensors, "Format".
@@ -25,9 +26,10 @@ import safetensors
 import safetensors.numpy
 
 from miniflow.atomic import replacing
+from miniflow.backends.memory import address, to_host
 from miniflow.device import device
 from miniflow.dtype import ALL, BY_NUMPY
-from miniflow.errors import AutogradError, CheckpointError
+from miniflow.errors import AutogradError, CheckpointError, DeviceError
 from miniflow.tensor import Size, Tensor
 
 STRUCTURE = "miniflow.structure"
@@ -88,7 +90,8 @@ def load(path: str | os.PathLike, map_location: str | device | None = None) -> A
 
     Args:
         path: the file.
-        map_location: the device to put all tensors on; None for the device that `save` found them on.
+        map_location: the device to put all tensors on; None for those that `save` found them on (for a file without
+            structure, the CPU).
 
     Returns:
         the object that was saved, in fresh memory.
@@ -96,6 +99,7 @@ def load(path: str | os.PathLike, map_location: str | device | None = None) -> A
     Raises:
         CheckpointError: if the file is missing, a directory, truncated, damaged or of another kind: the message says
             which.
+        DeviceError: if a device that tensors were on does not exist here.
 
     Source: `torch.load`, with safetensors in the place of pickle.
     """
@@ -130,9 +134,11 @@ class _Packer:
             return self.pack(obj.item(), path)
         if isinstance(obj, Tensor):
             tag = "leaf" if obj.requires_grad else "tensor"
-            return {tag: self.add(obj.detach().cpu().numpy(), path, tag)}
+            place = obj.device
+            packed = {tag: self.add_tensor(obj, path, tag)}
+            return packed if place.type == "cpu" else {str(place): packed}
         if kind is np.ndarray and obj.dtype in BY_NUMPY:
-            return {"array": self.add(obj, path, "array")}
+            return {"array": self.add(obj, memory_of(obj), path, "array")}
         if kind in (list, tuple, Size, dict, OrderedDict):
             return self.pack_container(obj, path)
         raise CheckpointError(_refusal(obj, path))
@@ -164,9 +170,13 @@ class _Packer:
             "expected str, int, float, bool, None or a tuple of them"
         )
 
-    def add(self, array: np.ndarray, path: tuple, tag: str) -> str:
+    def add_tensor(self, tensor: Tensor, path: tuple, tag: str) -> str:
+        """The name under which the values of `tensor` are stored."""
+        return self.add(tensor._array, (*memory_of(tensor._array), tensor.device), path, tag)
+
+    def add(self, array: Any, memory: tuple, path: tuple, tag: str) -> str:
         """The name under which `array` is stored: that of one in the same memory, or a new one from `path`."""
-        memory = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype, tag)
+        memory = (*memory, tag)
         if memory in self.names:
             return self.names[memory]
         base = ".".join(str(key) for key in path).encode("utf-8", "replace").decode() or "tensor"
@@ -174,9 +184,14 @@ class _Packer:
         while name in self.arrays or name == "__metadata__":  # the header's own entry
             count += 1
             name = f"{base}#{count}"
-        self.arrays[name] = array
+        self.arrays[name] = to_host(array)
         self.names[memory] = name
         return name
+
+
+def memory_of(array: Any) -> tuple:
+    """What two arrays have in common that are the same elements of the same memory of a device."""
+    return address(array), array.shape, array.strides, array.dtype
 
 
 def _refusal(obj: Any, path: tuple) -> str:
@@ -222,23 +237,30 @@ class _Unpacker:
             return tuple(items) if tag == "tuple" else Size(items)
         if tag == "float":
             return FLOATS[content]
+        place = "cpu"
+        if tag.startswith("cuda:"):
+            place = tag
+            ((tag, content),) = content.items()
         if (tag, content) not in self.made:
-            self.made[tag, content] = self.unpack_array(tag, self.arrays[content])
+            self.made[tag, content] = self.unpack_array(tag, self.arrays[content], place)
         return self.made[tag, content]
 
-    def unpack_array(self, tag: str, array: np.ndarray) -> Any:
-        """The tensor or array that was saved under `tag`."""
+    def unpack_array(self, tag: str, array: np.ndarray, place: str) -> Any:
+        """The tensor or array that was saved under `tag`, from the device `place`."""
         if tag == "array":
             return array
         if tag not in ("tensor", "leaf"):
             raise ValueError(f"unknown tag {tag!r}")
-        tensor = _tensor(array, self.map_location)
+        tensor = _tensor(array, place if self.map_location is None else self.map_location)
         return tensor.requires_grad_() if tag == "leaf" else tensor
 
 
 def _tensor(array: np.ndarray, map_location: str | device | None) -> Tensor:
     tensor = Tensor._wrap(array)
-    return tensor if map_location is None else tensor.to(map_location)
+    try:
+        return tensor if map_location is None else tensor.to(map_location)
+    except DeviceError as error:
+        raise DeviceError(f"load: {error}; or give map_location='cpu'") from None
 
 
 def _as_path(path: str | os.PathLike, op: str) -> Path:

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.device import CPU, device
+from miniflow.backends import memory
+from miniflow.device import CPU, device, of_array
 from miniflow.dtype import dtype
-from miniflow.errors import ArgumentTypeError, AutogradError, DTypeError, PickleError, ShapeError
+from miniflow.errors import ArgumentTypeError, AutogradError, DeviceError, DTypeError, PickleError, ShapeError
 from miniflow.tape import Leaf, Node, Version
 
 
@@ -45,7 +46,7 @@ class Tensor:
     Make one with `flow.tensor`, `flow.zeros`, `flow.from_numpy` and the other factories.
     """
 
-    # _array    numpy array; views of one memory are numpy views
+    # _array    numpy array, on a cuda device a DeviceArray; views of one memory are views of arrays
     # _edge     (node, output index) of what made this tensor, (Leaf, 0) for a leaf that wants gradients, else None
     # _version  counter of in-place writes, shared along views; None until somebody needs it
     # _view     (parent, op, attrs, version): how this view was taken, and the version for which _edge is right; else
@@ -101,7 +102,7 @@ class Tensor:
     @property
     def device(self) -> device:
         """Where the memory is."""
-        return CPU
+        return CPU if type(self._array) is np.ndarray else of_array(self._array)
 
     def numel(self) -> int:
         """The number of elements."""
@@ -120,6 +121,8 @@ class Tensor:
 
     def storage_offset(self) -> int:
         """Elements between the start of the memory this tensor is a view of and its first element."""
+        if not memory.is_host(self._array):
+            return self._array.offset
         root = self._array
         while isinstance(root.base, np.ndarray):
             root = root.base
@@ -130,8 +133,8 @@ class Tensor:
         return self._array.flags.c_contiguous
 
     def data_ptr(self) -> int:
-        """The address of the first element."""
-        return self._array.__array_interface__["data"][0]
+        """The address of the first element, in the memory of the device."""
+        return memory.address(self._array)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a floating type."""
@@ -145,6 +148,17 @@ class Tensor:
     def get_device(self) -> int:
         """The index of the CUDA device, or -1 for the CPU."""
         return self.device.index if self.is_cuda else -1
+
+    def record_stream(self, stream: Any) -> None:
+        """Say that another stream works on this memory: it is not handed out again before that stream is done.
+
+        Args:
+            stream: a `flow.cuda.Stream`.
+
+        Source: `torch.Tensor.record_stream`.
+        """
+        if not memory.is_host(self._array):
+            self._array.block.record_stream(stream)
 
     # the tape
 
@@ -234,6 +248,8 @@ class Tensor:
                     f"grad: got a gradient of shape {tuple(value.shape)} and {value.dtype}; "
                     f"expected {tuple(self.shape)} and {self.dtype}"
                 )
+            if value.device != self.device:
+                raise DeviceError(f"grad: got a gradient on {value.device}; expected {self.device}: use gradient.to")
         self._grad = value
 
     def detach(self) -> Tensor:
@@ -251,6 +267,8 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if value.dtype is not self.dtype:
             raise DTypeError(f"data: got {value.dtype}; expected {self.dtype}, the dtype of the tensor")
+        if value.device != self.device:
+            raise DeviceError(f"data: got a tensor on {value.device}; expected {self.device}: use value.to")
         self._array = value._array
 
     def retain_grad(self) -> None:
@@ -293,10 +311,35 @@ class Tensor:
 
         Raises:
             AutogradError: if the tensor requires grad, since changes through NumPy could not be recorded.
+            DeviceError: if the memory is not that of the CPU.
         """
         if self.requires_grad:
             raise AutogradError("numpy: the tensor requires grad; use x.detach().numpy()")
+        if not memory.is_host(self._array):
+            raise DeviceError(f"numpy: the tensor is on {self.device}; copy it to the host first: x.cpu().numpy()")
         return self._array
+
+    def _host_array(self) -> np.ndarray:
+        """The values on the CPU, also of a tensor that requires grad: to be read only."""
+        return memory.to_host(self._array)
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        """The memory of a tensor on a GPU, for kernels of numba.cuda and for other libraries.
+
+        Raises:
+            AttributeError: for a tensor elsewhere, as the protocol wants it.
+        """
+        return self._array.__cuda_array_interface__
+
+    @property
+    def __hostcuda_array__(self) -> Callable[[], Any]:
+        """Gives kernels of `miniflow.hostcuda` the memory of a tensor on an emulated device.
+
+        Raises:
+            AttributeError: for a tensor elsewhere.
+        """
+        return self._array.__hostcuda_array__
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
@@ -306,7 +349,7 @@ class Tensor:
         return self.numpy().__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._array.__dlpack_device__()
+        return self.detach().numpy().__dlpack_device__()
 
     def item(self) -> bool | int | float:
         """The only element as a Python number.
@@ -318,21 +361,22 @@ class Tensor:
             raise ShapeError(
                 f"item: got a tensor of shape {tuple(self.shape)}; expected exactly one element: use tolist()"
             )
-        value = self._array.item()
+        value = self._host_array().item()
         return float(value) if self.dtype.is_floating_point else value
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers, or one number for a 0-dim tensor."""
-        if self._array.dtype.kind == "V":  # bfloat16
-            return self._array.astype(np.float32).tolist()
-        return self._array.tolist()
+        array = self._host_array()
+        if array.dtype.kind == "V":  # bfloat16
+            return array.astype(np.float32).tolist()
+        return array.tolist()
 
     def __bool__(self) -> bool:
         if self._array.size != 1:
             raise ShapeError(
                 f"bool: a tensor of shape {tuple(self.shape)} has no single truth value; use x.any() or x.all()"
             )
-        return bool(self._array.item())
+        return bool(self._host_array().item())
 
     def __int__(self) -> int:
         return int(self.item())
@@ -381,6 +425,11 @@ class Tensor:
         if self._grad is not None:
             result._grad = copy.deepcopy(self._grad, memo)
         return result.requires_grad_(self.requires_grad)
+
+
+def beside(x: Tensor, array: np.ndarray) -> Tensor:
+    """A constant tensor with the values of a NumPy array, on the device of `x`."""
+    return Tensor._wrap(array if type(x._array) is np.ndarray else memory.move(array, x.device))
 
 
 class HookHandle:

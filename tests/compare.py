@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import miniflow as flow
+from miniflow.backends.memory import to_host
 from miniflow.tensor import Tensor
 
 FRESH_SEED = int(os.environ.get("MINIFLOW_TEST_SEED", random.SystemRandom().randrange(2**31)))
@@ -36,7 +37,7 @@ def count_comparison() -> None:
 def as_array(x: Any) -> np.ndarray:
     """A NumPy array with the values of a Tensor, of a torch tensor, or of anything NumPy understands."""
     if isinstance(x, Tensor):
-        return x._array
+        return to_host(x._array)
     if hasattr(x, "detach"):
         x = x.detach()
         return x.float().numpy().astype(flow.bfloat16.numpy) if str(x.dtype) == "torch.bfloat16" else x.numpy()

@@ -10,6 +10,42 @@ import numpy as np
 import pytest
 from asserts import certainly_asserts
 
+import miniflow as flow
+
+ON_EVERY_DEVICE = ("autograd", "nn", "ops", "optim")  # folders whose tests run on every device
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device", choices=("all", "cpu", "cuda"), default="all", help="run the tests of ops on this device only"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test of the folders above once on the CPU and once on a cuda device, which is made the default one.
+
+    A test that looks at NumPy's memory, or at what only the CPU has, says `@pytest.mark.cpu_only("why")`.
+    """
+    if metafunc.definition.path.parent.name in ON_EVERY_DEVICE:
+        cpu_only = metafunc.definition.get_closest_marker("cpu_only")
+        assert cpu_only is None or cpu_only.args, f"{metafunc.definition.name}: cpu_only has to say why"
+        wanted = metafunc.config.getoption("--device")
+        devices = [d for d in ("cpu", "cuda") if wanted in ("all", d) and (d == "cpu" or cpu_only is None)]
+        metafunc.parametrize("device_in_use", devices, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def device_in_use(request: pytest.FixtureRequest) -> Iterator[flow.device]:
+    """The device on which factories make tensors during the test, and on which `checks` puts its inputs."""
+    name = getattr(request, "param", "cpu")
+    flow.set_default_device(name)
+    if name == "cuda" and flow.cuda.is_emulated():
+        from miniflow.backends.cuda.allocator import allocator
+
+        allocator(0).poison = True  # memory that a kernel leaves unwritten holds NaN
+    yield flow.get_default_device()
+    flow.set_default_device("cpu")
+
 
 def pytest_report_header() -> str:
     return f"fresh seed: {checks.FRESH_SEED} (MINIFLOW_TEST_SEED={checks.FRESH_SEED} repeats it)"
@@ -31,6 +67,7 @@ def _counting(function: Any) -> Any:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count what is compared without `checks`: expected errors, and NumPy's assertions."""
+    config.addinivalue_line("markers", "cpu_only(why): not run on cuda devices")
     pytest.raises = _counting(pytest.raises)
     for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
         setattr(np.testing, name, _counting(getattr(np.testing, name)))

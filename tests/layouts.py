@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from miniflow.backends.memory import move
+from miniflow.device import device
 
 LAYOUTS = ("fortran", "strided", "reversed", "expanded")
 
@@ -24,3 +29,19 @@ def laid_out(array: np.ndarray, layout: str) -> np.ndarray:
     if layout == "expanded":
         return np.lib.stride_tricks.as_strided(array[:1].copy(), array.shape, (0, *array[:1].copy().strides[1:]))
     raise ValueError(f"laid_out: got layout {layout!r}; expected one of {LAYOUTS}")
+
+
+def placed(array: np.ndarray, where: device) -> Any:
+    """The values of `array` on a device, in the same memory layout; on the CPU the array itself."""
+    if where.type == "cpu" or array.flags.c_contiguous or array.size == 0:
+        return move(array, where)
+    low, high = np.lib.array_utils.byte_bounds(array)
+    first = array.__array_interface__["data"][0] - low
+
+    def view(memory: np.ndarray) -> np.ndarray:
+        start = memory[first : first + array.itemsize].view(array.dtype)
+        return np.lib.stride_tricks.as_strided(start, array.shape, array.strides)
+
+    storage = np.full(high - low, 77, np.uint8)
+    view(storage)[...] = array
+    return move(storage, where).view(view)

@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "miniflow"
+KERNELS = ROOT.parent / "kernels"  # installed as miniflow.kernels
 
 LAYERS = [  # from the ground up; a package stands for all of its modules
-    ["errors", "process"],
+    ["errors", "process", "hostcuda"],
     ["dtype", "device", "atomic", "philox"],
+    ["kernels"],
     ["backends"],
     ["tape"],
     ["tensor"],
     ["dispatch", "printing"],
     ["ops", "inplace"],
-    ["autograd"],
+    ["autograd", "cuda"],
     ["methods"],
     ["nn"],
     ["optim", "serialization"],
@@ -38,6 +40,7 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES |= {f"kernels.{path.stem}".removesuffix(".__init__"): path for path in sorted(KERNELS.glob("*.py"))}
 
 
 def layer_of(module: str) -> int:
@@ -114,8 +117,33 @@ def test_kernels_know_arrays_only():
     for module, imported in IMPORTS.items():
         if module.startswith("backends"):
             names = {name for name in imported if not name.startswith("backends")}
+            if module.startswith("backends.cuda"):
+                names = {name for name in names if name.split(".")[0] not in ("hostcuda", "kernels")}
             assert names <= {"dtype", "errors", "philox"}, f"{module} imports {sorted(names)}"
     assert any(module.startswith("backends.cpu.") for module in IMPORTS)
+
+
+def test_kernels_import_cuda_and_each_other_only():
+    """So that they run wherever `cuda` does: on a GPU, on the host executor and in the simulator."""
+    for module, imported in IMPORTS.items():
+        if module.startswith("kernels"):
+            names = {name for name in imported if not name.startswith("kernels")}
+            assert names <= {"hostcuda", "philox"}, f"{module} imports {sorted(names)}"
+    assert any(module.startswith("kernels.") for module in IMPORTS)
+
+
+def test_hostcuda_stands_alone():
+    for module, imported in IMPORTS.items():
+        if module.startswith("hostcuda"):
+            outside = {name for name in imported if not name.startswith("hostcuda")}
+            assert not outside, f"{module} imports {sorted(outside)}: hostcuda imports nothing else of miniflow"
+    assert "hostcuda.errors" in IMPORTS["hostcuda"]
+
+
+def test_devices_are_loaded_when_they_are_first_used():
+    lazy = {"miniflow.backends.cuda", "miniflow.hostcuda", "miniflow.kernels", "numba.cuda"}
+    assert not lazy & modules_after_import()
+    assert "miniflow.cuda" in modules_after_import()
 
 
 @pytest.mark.parametrize("name", HEAVY)

@@ -71,6 +71,13 @@ def test_saved_weights_give_the_reported_accuracy(tmp_path):
     assert accuracy > 0.85
 
 
+def test_training_through_cuda_kernels(tmp_path):
+    result = run("--model", "mlp", "--device", "cuda", "--epochs", 1, "--batch-size", 100, "--lr", 0.01, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "on cuda:0, emulated by the CPU" in result.stdout or not flow.cuda.is_emulated()
+    assert float(re.search(r"test accuracy ([\d.]+) % on 1,000 digits", result.stdout)[1]) > 85
+
+
 def test_help_lists_every_option(capsys):
     with pytest.raises(SystemExit) as stopped:
         program.main(["--help"])
@@ -91,6 +98,7 @@ def test_help_lists_every_option(capsys):
         (["--lr", "inf"], "argument --lr: got 'inf'"),
         (["--seed", "-1"], "argument --seed: got '-1'; expected a whole number from 0"),
         (["--device", "tpu"], "argument --device: device 'tpu'"),
+        (["--device", "cuda:99"], "argument --device: device 'cuda:99' does not exist"),
         (["--device", "cpu:7"], "argument --device: device 'cpu:7' does not exist"),
         (["--model", "vgg"], "argument --model: invalid choice: 'vgg'"),
         (["--save", "/nowhere/model"], "argument --save: cannot write '/nowhere/model': there is no folder /nowhere"),

@@ -9,19 +9,31 @@ from typing import Any
 import numpy as np
 from compare import identical
 
+from miniflow.backends.memory import to_host
 from miniflow.backends.registry import KERNELS
-from miniflow.dispatch import Op
+from miniflow.dispatch import Op, as_array, is_array
 
 
 class _Watched(dict):
     """Stands in for an op's kernel table: every call of the kernel is checked."""
 
-    def __init__(self, kernel: Callable):
+    def __init__(self, op: type[Op], ran: set):
         super().__init__()
-        self.kernel = kernel
+        self.op, self.ran = op, ran
 
-    def get(self, kind: type, default: Any = None) -> Callable:
-        return self.kernel
+    def get(self, kind: type, default: Any = None) -> Callable | None:
+        if kind not in self:
+            if not (issubclass(kind, np.ndarray) or hasattr(kind, "device_index")):
+                return None  # the first input is a number: dispatch looks further
+            kernel = KERNELS["cpu" if issubclass(kind, np.ndarray) else "cuda"].get(self.op.__name__)
+            if kernel is None:
+                return None
+            super().__setitem__(kind, _watched_kernel(self.op, kernel, self.ran))
+        return self[kind]
+
+    def __setitem__(self, kind: type, kernel: Callable) -> None:
+        """Dispatch found a kernel and keeps it; it is watched all the same."""
+        super().__setitem__(kind, _watched_kernel(self.op, kernel, self.ran))
 
 
 @contextmanager
@@ -34,10 +46,8 @@ def watching_ops() -> Iterator[set[type[Op]]]:
     ran: set[type[Op]] = set()
     tables = {}
     for op in _op_classes(Op):
-        kernel = KERNELS["cpu"].get(op.__name__)
-        if kernel is not None:
-            tables[op] = op.kernels
-            op.kernels = _Watched(_watched_kernel(op, kernel, ran))
+        tables[op] = op.kernels
+        op.kernels = _Watched(op, ran)
     try:
         yield ran
     finally:
@@ -53,15 +63,15 @@ def _op_classes(base: type[Op]) -> Iterator[type[Op]]:
 
 def _watched_kernel(op: type[Op], kernel: Callable, ran: set) -> Callable:
     def watched(*arrays: Any, **attrs: Any) -> Any:
-        before = [x.copy() if isinstance(x, np.ndarray) else x for x in arrays]
+        before = [to_host(x).copy() if is_array(x) else x for x in arrays]
         results = kernel(*arrays, **attrs)
         ran.add(op)
-        outputs = [np.asarray(y) for y in (results if isinstance(results, tuple | list) else (results,))]
+        outputs = [as_array(y) for y in (results if isinstance(results, tuple | list) else (results,))]
         _check_infer(op, op.infer(*before, **attrs), outputs)
         for i, (x, old) in enumerate(zip(arrays, before, strict=True)):
-            if isinstance(x, np.ndarray):
-                assert identical(x, old).all(), f"{op.__name__}: its kernel wrote into its input {i}"
-                shared = any(y.size and np.may_share_memory(x, y) for y in outputs)
+            if is_array(x):
+                assert identical(to_host(x), old).all(), f"{op.__name__}: its kernel wrote into its input {i}"
+                shared = any(y.size and share_memory(x, y) for y in outputs)
                 assert op.view or not shared, (
                     f"{op.__name__}: an output shares the memory of input {i}; declare `view = True`"
                 )
@@ -70,7 +80,14 @@ def _watched_kernel(op: type[Op], kernel: Callable, ran: set) -> Callable:
     return watched
 
 
-def _check_infer(op: type[Op], announced: Any, outputs: list[np.ndarray]) -> None:
+def share_memory(x: Any, y: Any) -> bool:
+    """Whether two arrays may lie in the same memory; on a device, whether they are in the same block."""
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        return np.may_share_memory(x, y)
+    return not isinstance(x, np.ndarray) and not isinstance(y, np.ndarray) and x.block is y.block
+
+
+def _check_infer(op: type[Op], announced: Any, outputs: list[Any]) -> None:
     pairs = announced if isinstance(announced, list) else [announced]
     assert len(pairs) == len(outputs) == len(op.outputs), (
         f"{op.__name__}: {len(outputs)} outputs, infer has {len(pairs)}"

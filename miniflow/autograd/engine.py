@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from miniflow.backends import memory
 from miniflow.dispatch import call
-from miniflow.errors import AutogradError
+from miniflow.errors import AutogradError, DeviceError
 from miniflow.ops.creation import ones_like
 from miniflow.ops.elementwise import add, cast
 from miniflow.ops.shape import Contiguous, sum_to_shape
@@ -110,6 +109,8 @@ def _cotangent(name: str, tensor: Tensor, given: Tensor | None) -> Tensor:
         raise AutogradError(
             f"{name}: got a gradient of shape {tuple(given.shape)} for a tensor of shape {tuple(tensor.shape)}"
         )
+    if given.device != tensor.device:
+        raise DeviceError(f"{name}: got a gradient on {given.device} for a tensor on {tensor.device}: use .to(device)")
     return cast(given, tensor.dtype)
 
 
@@ -247,20 +248,27 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
     gradient, tensor = cotangents[0], leaf.tensor()
     if tensor is None:
         return
+    if not (memory.is_host(gradient._array) and memory.is_host(tensor._array)) and gradient.device != tensor.device:
+        raise DeviceError(
+            f"backward: a gradient on {gradient.device} reached a leaf on {tensor.device}; expected it there: has the "
+            "leaf been moved since it was used, or does an autograd.Function return gradients of another device?"
+        )
     if tensor._grad is None:
         tensor._grad = gradient if create_graph or (alone and _is_whole(gradient)) else call(Contiguous, gradient)
     elif create_graph:
         tensor._grad = add(tensor._grad, gradient)
     else:
-        np.add(tensor._grad._array, gradient._array, out=tensor._grad._array)
+        memory.add_into(tensor._grad._array, gradient._array)
         tensor._grad._written()
 
 
 def _is_whole(gradient: Tensor) -> bool:
     """Whether the array of `gradient` owns its memory, or is the only view of an array that does, from end to end."""
+    if not memory.is_host(gradient._array):
+        return gradient._array.is_alone()
     base = gradient._array.base
     if not gradient._array.flags.c_contiguous or base is None:
         return base is None and gradient._array.flags.c_contiguous
-    whole = type(base) is np.ndarray and base.base is None and base.nbytes == gradient._array.nbytes
+    whole = memory.is_host(base) and base.base is None and base.nbytes == gradient._array.nbytes
     del base
     return whole and sys.getrefcount(gradient._array.base) <= 2

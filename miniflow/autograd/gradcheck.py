@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from miniflow.autograd.engine import grad
+from miniflow.backends.memory import to_host
 from miniflow.errors import DTypeError, GradientCheckError
-from miniflow.tensor import Tensor
+from miniflow.tensor import Tensor, beside
 
 ALIVE = 0.5  # at least this share of the true gradients must be telling: larger than 100 times the tolerance
 
@@ -57,7 +58,7 @@ def gradcheck(
     analytical = grad(outputs, [inputs[i] for i in checked], cotangents, allow_unused=True)
     true = [_finite_differences(function, inputs, i, cotangents, eps) for i in checked]
     for i, computed, expected in zip(checked, analytical, true, strict=True):
-        actual = np.zeros_like(expected) if computed is None else computed.detach().numpy()
+        actual = np.zeros_like(expected) if computed is None else computed.detach().cpu().numpy()
         _compare(i, actual, expected, atol, rtol)
     alive = np.concatenate([np.abs(t).ravel() for t in true]) > 100 * atol
     if check_alive and alive.size and alive.mean() < ALIVE:
@@ -109,28 +110,27 @@ def _differentiable(result: Tensor | Sequence[Tensor]) -> list[Tensor]:
 
 def _random_like(outputs: list[Tensor], seed: int) -> list[Tensor]:
     random = np.random.default_rng(seed)
-    return [
-        Tensor._wrap(np.asarray(random.uniform(0.5, 1.5, y.shape) * random.choice([-1, 1], y.shape))) for y in outputs
-    ]
+    return [beside(y, np.asarray(random.uniform(0.5, 1.5, y.shape) * random.choice([-1, 1], y.shape))) for y in outputs]
 
 
 def _finite_differences(function: Callable, inputs: list, position: int, cotangents: list, eps: float) -> np.ndarray:
     """d(sum of outputs * cotangents) / d input, by (f(x + eps) - f(x - eps)) / (2 eps) for each element."""
     x = inputs[position]
-    base = x._array.copy()
+    base = np.array(to_host(x._array), order="C")
+    weights = [to_host(c._array) for c in cotangents]
     result = np.empty(base.shape, np.float64)
 
     def value(shifted: np.ndarray) -> list[np.ndarray]:
-        moved = Tensor._wrap(shifted).requires_grad_()
+        moved = beside(x, shifted).requires_grad_()
         outputs = _differentiable(function(*[moved if i == position else v for i, v in enumerate(inputs)]))
-        return [y._array.copy() for y in outputs]
+        return [to_host(y._array).copy() for y in outputs]
 
     for index in np.ndindex(base.shape):
         up, down = base.copy(), base.copy()
         up[index] += eps
         down[index] -= eps
-        pairs = zip(value(up), value(down), cotangents, strict=True)
-        result[index] = sum(float(np.sum((high - low) * c._array)) for high, low, c in pairs) / (2 * eps)
+        pairs = zip(value(up), value(down), weights, strict=True)
+        result[index] = sum(float(np.sum((high - low) * w)) for high, low, w in pairs) / (2 * eps)
     return result
 
 

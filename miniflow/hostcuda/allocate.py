@@ -8,8 +8,8 @@ import numpy as np
 
 from miniflow.hostcuda.errors import CudaDeviceError, DeviceArrayTypeError
 from miniflow.hostcuda.layout import check_contiguous, normalized, strides_like
-from miniflow.hostcuda.mapped import MappedNDArray
-from miniflow.hostcuda.memory import DeviceMemory, DeviceNDArray
+from miniflow.hostcuda.mapped import is_device_memory
+from miniflow.hostcuda.memory import DeviceNDArray
 from miniflow.hostcuda.record import DeviceRecord
 
 
@@ -30,7 +30,7 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceNDArray | 
         if copy:
             to.copy_to_device(obj, stream=stream)
         return to
-    if isinstance(obj, DeviceMemory | MappedNDArray):
+    if is_device_memory(obj):
         return obj
     if isinstance(obj, np.void):
         array: Any = DeviceRecord(obj.dtype, stream)
@@ -60,7 +60,7 @@ def device_array_like(ary: Any, stream: Any = 0) -> DeviceNDArray:
 
 def is_cuda_array(obj: Any) -> bool:
     """Whether a kernel uses `obj` in place: a device, mapped or managed array, or a foreign array on a real GPU."""
-    return isinstance(obj, DeviceMemory | MappedNDArray) or hasattr(obj, "__cuda_array_interface__")
+    return is_device_memory(obj) or hasattr(obj, "__cuda_array_interface__")
 
 
 def as_cuda_array(obj: Any, sync: bool = True) -> Any:
@@ -73,7 +73,7 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Any:
         CudaDeviceError: if `obj` lies on a real GPU.
         DeviceArrayTypeError: if it is not a device array at all.
     """
-    if isinstance(obj, DeviceMemory | MappedNDArray):
+    if is_device_memory(obj):
         return obj
     if hasattr(obj, "__hostcuda_array__"):
         return obj.__hostcuda_array__()

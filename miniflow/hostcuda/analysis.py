@@ -3,7 +3,7 @@
 uniform       the same for all threads of a block: kept once, and free to steer loops around barriers
 coefficient   by how much an integer grows from one thread to the next: an access a[i, j] is coalesced, and can be
               vectorized over threads, if j grows by 1 and i not at all
-natural       never negative: such an index needs no wrap-around test
+natural       never negative: such an index needs no wrap-around test (see `signs`)
 recomputable  cheap and the same whenever computed: needs no memory across a barrier
 """
 
@@ -13,6 +13,8 @@ import ast
 import copy
 from collections.abc import Iterator
 
+from miniflow.hostcuda.signs import CASTS, dotted, is_metadata, is_natural
+from miniflow.hostcuda.splits import choose_splits
 from miniflow.hostcuda.syntax import (
     BLOCK,
     COORDINATES,
@@ -30,45 +32,16 @@ from miniflow.hostcuda.syntax import (
     target_names,
 )
 
-PURE = {"min", "max", "abs", "int", "float", "bool", "len", "range", "round", "pow", "popc", "clz", "ffs", "brev", "fma",
-        "cbrt", "selp", "rsqrt", "complex"}  # fmt: skip
-METADATA = ("shape", "strides", "size", "ndim", "itemsize", "nbytes")
-CASTS = (
-    "int",
-    "np.int8",
-    "np.int16",
-    "np.int32",
-    "np.int64",
-    "np.uint8",
-    "np.uint16",
-    "np.uint32",
-    "np.uint64",
-    "np.intp",
-)
-CASTS += tuple(c.replace("np.", "types.") for c in CASTS)
-
-
-def dotted(node: ast.expr) -> str:
-    """ "math.exp" for that expression, "" for anything but names and dots."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        owner = dotted(node.value)
-        return f"{owner}.{node.attr}" if owner else ""
-    return ""
+PURE = {
+    "min", "max", "abs", "int", "float", "bool", "complex", "len", "range", "round", "pow", "popc", "clz", "ffs",
+    "brev", "fma", "cbrt", "selp", "rsqrt", "fmod", "modf", "remainder",
+}  # fmt: skip
 
 
 def is_pure_call(node: ast.Call) -> bool:
     """Whether a call has no effect, and its result depends on its arguments alone."""
     function = dotted(node.func)
     return function in PURE or function.startswith(("math.", "np.", "types."))
-
-
-def is_metadata(node: ast.expr) -> bool:
-    """`a.shape[0]`, `a.size` ...: known without looking into the array."""
-    if isinstance(node, ast.Subscript):
-        node = node.value
-    return isinstance(node, ast.Attribute) and node.attr in METADATA
 
 
 def outside_loops(block: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -403,100 +376,6 @@ class Facts:
         return True
 
 
-def is_natural(node: ast.expr, natural: set[str]) -> bool:
-    """Whether an integer expression is never negative, given the variables that never are."""
-    if isinstance(node, ast.Constant):
-        return type(node.value) is int and node.value >= 0
-    if isinstance(node, ast.Name):
-        return node.id in COORDINATES or node.id in natural
-    if isinstance(node, ast.BinOp):
-        left, right = is_natural(node.left, natural), is_natural(node.right, natural)
-        if isinstance(node.op, ast.Add | ast.Mult | ast.FloorDiv | ast.LShift | ast.RShift | ast.BitOr | ast.BitXor):
-            return left and right
-        if isinstance(node.op, ast.Mod):
-            return right
-        if isinstance(node.op, ast.BitAnd):
-            return left or right
-        return False
-    if isinstance(node, ast.IfExp):
-        return is_natural(node.body, natural) and is_natural(node.orelse, natural)
-    if isinstance(node, ast.Call):
-        function = dotted(node.func)
-        if function == "min" or function in CASTS:
-            return all(is_natural(a, natural) for a in node.args)
-        if function == "max":
-            return any(is_natural(a, natural) for a in node.args)
-        return function in ("len", "popc", "clz", "ffs")
-    return is_metadata(node)
-
-
-class Clip:
-    """A condition that holds for a first part of each row of threads: `row` tells whether for any, `limits` for how many.
-
-    Attributes:
-        row: conditions that do not depend on threadIdx.x.
-        limits: (across, count): the threads whose `across` (threadIdx_x or lane) is below `count`.
-    """
-
-    def __init__(self, row: list[ast.expr], limits: list[tuple[str, ast.expr]]):
-        self.row, self.limits = row, limits
-
-
-def clip_of(test: ast.expr, facts: Facts) -> Clip | None:
-    """The condition as a Clip, if it has that form."""
-    clip = Clip([], [])
-    for part in conjuncts(test):
-        part = facts.expanded(part)
-        if any(r in facts.varying for r in reads(part)):
-            return None
-        across = {"threadIdx_x", "lane", "warp"} & set(reads(part))
-        if not across:
-            if not facts.is_uniform(Replace({n: ast.Constant(0) for n in THREAD_NAMES}).visit(copy.deepcopy(part))):
-                return None
-            clip.row.append(part)
-            continue
-        limit = _limit(part, facts)
-        if limit is None or len(across) > 1 or across == {"warp"}:
-            return None
-        clip.limits.append((*across, limit))
-    return clip
-
-
-def conjuncts(test: ast.expr, negated: bool = False) -> Iterator[ast.expr]:
-    """The conditions that must all hold for `test` to hold (or not to hold)."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from conjuncts(test.operand, not negated)
-    elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or if negated else ast.And):
-        for value in test.values:
-            yield from conjuncts(value, negated)
-    elif isinstance(test, ast.Compare) and len(test.ops) > 1 and not negated:
-        sides = [test.left, *test.comparators]
-        for left, op, right in zip(sides, test.ops, sides[1:], strict=False):
-            yield ast.Compare(left, [op], [right])
-    else:
-        yield ast.UnaryOp(ast.Not(), test) if negated else test
-
-
-OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
-
-
-def _limit(part: ast.expr, facts: Facts) -> ast.expr | None:
-    """For `v < bound`, in whatever spelling, where v grows by one from thread to thread: bound - (v of thread 0)."""
-    negated = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)
-    part = part.operand if negated else part
-    if not isinstance(part, ast.Compare) or len(part.ops) != 1 or type(part.ops[0]) not in OPPOSITE:
-        return None
-    left, kind, right = part.left, type(part.ops[0]), part.comparators[0]
-    kind = OPPOSITE[kind] if negated else kind
-    if kind in (ast.Gt, ast.GtE):
-        left, right, kind = right, left, ast.Lt if kind is ast.Gt else ast.LtE
-    if facts.coefficient(left) != 1 or facts.coefficient(right) != 0 or "threadIdx_x" in set(reads(right)):
-        return None
-    first = Replace({"threadIdx_x": ast.Constant(0), "lane": ast.Constant(0)}).visit(copy.deepcopy(left))
-    limit = ast.BinOp(right, ast.Sub(), first)
-    return ast.BinOp(limit, ast.Add(), ast.Constant(1)) if kind is ast.LtE else limit
-
-
 def set_levels(block: list[ast.stmt]) -> int:
     """Note for every statement who meets in it (`.level`), and return the highest."""
     highest = THREAD
@@ -523,89 +402,3 @@ def _raise_exits(block: list[ast.stmt], level: int) -> None:
             _raise_exits(statement.orelse, level)
         elif isinstance(statement, ast.Break | ast.Continue):
             statement.level = level
-
-
-# loops that are better split: the loop outside, the threads inside
-
-
-def choose_splits(block: list[ast.stmt], facts: Facts) -> None:
-    """Mark (`.split`) loops that vectorize over threads when each iteration is done by all threads before the next."""
-    for statement in block:
-        if isinstance(statement, ast.If):
-            choose_splits(statement.body, facts)
-            choose_splits(statement.orelse, facts)
-        elif isinstance(statement, ast.For | ast.While) and statement.level >= WARP:
-            choose_splits(statement.body, facts)
-        elif isinstance(statement, ast.For) and statement.level == THREAD:
-            if loop_form(statement, facts) and _is_plain(statement, facts) and _is_coalesced(statement, facts):
-                for s in statements([statement]):
-                    if isinstance(s, ast.For):
-                        s.split = True
-
-
-def loop_form(loop: ast.For, facts: Facts) -> str:
-    """ "uniform" if all threads make the same iterations, "strided" for `range(start + x, stop, step)`, else ""."""
-    if not (isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "range") or loop.orelse:
-        return ""
-    if not isinstance(loop.target, ast.Name):
-        return ""
-    args = loop.iter.args
-    if all(facts.is_uniform(a) for a in args):
-        return "uniform"
-    if len(args) == 3 and all(facts.is_uniform(a) for a in args[1:]) and facts.coefficient(args[0]) == 1:
-        positive = is_natural(args[2], facts.given_naturals | {n for n in facts.single if _is_size(n, facts)})
-        uniform_rest = all(r in ("threadIdx_x", "lane") or _x_only(r, facts) for r in reads(args[0]))
-        return "strided" if positive and uniform_rest else ""
-    return ""
-
-
-def _is_size(variable: str, facts: Facts) -> bool:
-    (value,) = facts.definitions[variable]
-    return value is not None and is_natural(value, facts.given_naturals)
-
-
-def _x_only(variable: str, facts: Facts) -> bool:
-    """Whether a variable is uniform, or a recomputable one built of threadIdx.x and uniform values."""
-    if variable in facts.parameters or variable not in facts.varying:
-        return variable not in THREAD_NAMES
-    if not facts.is_recomputable(variable):
-        return False
-    (value,) = facts.definitions[variable]
-    return all(r in ("threadIdx_x", "lane") or _x_only(r, facts) for r in reads(value))
-
-
-def _is_plain(loop: ast.For, facts: Facts) -> bool:
-    """Whether the loop holds nothing but assignments, branches and loops of a known form."""
-    for statement in statements(loop.body):
-        if isinstance(statement, ast.For):
-            if not loop_form(statement, facts):
-                return False
-        elif not isinstance(statement, ast.Assign | ast.AugAssign | ast.If | ast.Pass):
-            return False
-    return True
-
-
-def _is_coalesced(loop: ast.For, facts: Facts) -> bool:
-    """Whether array accesses in the loop move with threadIdx.x by one element, or not at all, and some do move."""
-    moving = 0
-    for node in ast.walk(loop):
-        if not isinstance(node, ast.Subscript) or is_metadata(node):
-            continue
-        base = node.value
-        if not isinstance(base, ast.Name) or base.id in facts.tuples:
-            if isinstance(base, ast.Name):
-                continue
-            return False
-        array = facts.unit.arrays.get(base.id)
-        if array is not None and array.kind == "local":
-            return False
-        if base.id in facts.varying:
-            return False
-        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        growth = [facts.coefficient(i) for i in index]
-        if growth == [0] * len(index):
-            continue
-        if growth != [0] * (len(index) - 1) + [1]:
-            return False
-        moving += 1
-    return moving > 0

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from miniflow.hostcuda.errors import KernelArgumentError
-from miniflow.hostcuda.mapped import MappedNDArray
-from miniflow.hostcuda.memory import DeviceMemory
+from miniflow.hostcuda.mapped import is_device_memory
 
 if TYPE_CHECKING:
     from miniflow.hostcuda.transfers import HostArrays
@@ -145,7 +144,7 @@ def convert_other(value: Any, position: int, hosts: HostArrays) -> tuple[Kind, A
     Raises:
         KernelArgumentError: if kernels do not take such a value.
     """
-    if isinstance(value, DeviceMemory | MappedNDArray):
+    if is_device_memory(value):
         return hosts.on_device(value)
     if isinstance(value, np.ndarray):
         return hosts.host_array(value, position)

@@ -1,11 +1,11 @@
 """Scalars as numba types them, for the checked executor, which is Python.
 
     int64                             a Python int, wrapped to 64 bits after each operation
-    other integers                    NumPy's scalar of that dtype; arithmetic widens them to int64 or uint64, as in numba
+    other integers                    NumPy's scalar of that dtype; arithmetic gives int64 or uint64, as in numba
     float32, float64, complex         NumPy's scalars, whose arithmetic neither raises nor differs from a GPU's
 
-Signed and unsigned together give int64; an int32 or int64 makes a float32 a float64. Where numba's typing looks ahead (a
-variable that is a float32 here and a float64 there is a float64 in both places) values differ in the last bits.
+Signed and unsigned together give int64; an int32 or int64 makes a float32 a float64. Where numba's typing looks ahead
+(a variable that is a float32 here and a float64 there is a float64 in both places) values differ in the last bits.
 """
 
 from __future__ import annotations
@@ -213,7 +213,8 @@ def _math() -> dict[Any, Callable]:
     numpy_names = {
         name: name
         for name in (
-            "exp expm1 exp2 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh fabs hypot copysign fmod degrees radians"
+            "exp expm1 exp2 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh fabs hypot copysign fmod degrees"
+            " radians"
         ).split()
     }
     numpy_names |= {f"a{name}": f"arc{name}" for name in "sin cos tan sinh cosh tanh".split()}

@@ -50,6 +50,14 @@ def _decrement(old, value):
     return value if old == 0 or old > value else old - type(old)(1)
 
 
+def _sum(old, value):
+    return old + value
+
+
+def _difference(old, value):
+    return old - value
+
+
 LOOPS = {
     "max": _maximum,
     "min": _minimum,
@@ -107,7 +115,12 @@ def _check(array, index):
     return len(kinds) == array.ndim and all(isinstance(k, types.Integer) for k in kinds)
 
 
-def _read_modify_write(operation):
+PLAIN = {"add": _sum, "sub": _difference, **{k: v for k, v in LOOPS.items() if k not in ("inc", "dec")}}
+
+
+def _read_modify_write(operation, alone=False):
+    """The operation as a function; `alone` if no other thread of the processor can reach the array."""
+
     @intrinsic
     def compute(typingctx, array, index, value):
         if not _check(array, index):
@@ -120,6 +133,11 @@ def _read_modify_write(operation):
 
         def codegen(context, builder, signature, args):
             pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+            if alone:
+                old = builder.load(pointer)
+                new = context.compile_internal(builder, PLAIN[operation], kind(kind, kind), [old, args[2]])
+                builder.store(new, pointer)
+                return old
             if instruction is None:
                 return _exchange_loop(context, builder, pointer, kind, args[2], LOOPS[operation])
             return builder.atomic_rmw(instruction, pointer, args[2], "seq_cst")
@@ -138,6 +156,10 @@ atomic_nanmin = _read_modify_write("nanmin")
 atomic_and = _read_modify_write("and")
 atomic_or = _read_modify_write("or")
 atomic_xor = _read_modify_write("xor")
+own_add = _read_modify_write("add", alone=True)
+own_sub = _read_modify_write("sub", alone=True)
+own_max = _read_modify_write("max", alone=True)
+own_min = _read_modify_write("min", alone=True)
 atomic_inc = _read_modify_write("inc")
 atomic_dec = _read_modify_write("dec")
 atomic_exch = _read_modify_write("exch")

@@ -1,16 +1,17 @@
 """The checked executor: a slow second way to run a kernel, which reports what a GPU would do silently wrong.
 
 Each thread is a Python generator. The scheduler runs a block's threads one after the other up to the next place where
-threads meet, carries out what the warps do together (`warps`), then the block's barrier; blocks run one after the other.
-So the order is fixed and two runs report the same. What is looked for:
+threads meet, carries out what the warps do together (`warps`), then the block's barrier; blocks run one after the
+other. So the order is fixed and two runs report the same. What is looked for:
 
-    out of bounds, negative index      `watched`; the thread that leaves an array stops there
-    race, uninitialised read           `shadow`: found whatever the order in which threads happen to run
-    divergent barrier, warp            here: threads of a block that wait at different barriers; threads that reached the
-                                       kernel's end while others still wait at a barrier; lanes that a mask names in vain.
-                                       A thread that left by an early `return` is not waited for, as on GPUs since Volta.
-    limit                              of threads and static shared memory
-    typing                             what numba's CUDA compiler says, where numba-cuda is installed (`ptx`)
+    out of bounds, negative index   `access`; the thread that leaves an array stops there
+    race, uninitialised read        `shadow`: found whatever the order in which threads happen to run
+    divergent barrier, warp         here: threads of a block that wait at different barriers; threads that came to the
+                                    kernel's end while others wait at a barrier; lanes that a mask names in vain. A
+                                    thread that left by an early `return` is not waited for, as on GPUs since Volta.
+                                    The block stops there, since what it would do next is undefined.
+    limit                           of threads and static shared memory
+    typing                          what numba's CUDA compiler says, where numba-cuda is installed (`ptx`)
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from typing import Any
 import numpy as np
 
 from miniflow.hostcuda import ptx, warps
+from miniflow.hostcuda.access import ThreadStop
+from miniflow.hostcuda.expressions import BARRIERS, GRID_SYNC
 from miniflow.hostcuda.findings import Findings
-from miniflow.hostcuda.globals import GlobalMemory
-from miniflow.hostcuda.interpret import BARRIERS, GRID_SYNC, Program
+from miniflow.hostcuda.global_memory import GlobalMemory
+from miniflow.hostcuda.interpret import Program
 from miniflow.hostcuda.profile import Profile
 from miniflow.hostcuda.threads import Block, Thread
-from miniflow.hostcuda.watched import ThreadStop
 
 THREADS_PER_BLOCK = 1024
 BLOCK_LIMITS = (1024, 1024, 64)
@@ -106,7 +108,8 @@ class Run:
         if threads > THREADS_PER_BLOCK or any(n > most for n, most in zip(self.block, BLOCK_LIMITS, strict=True)):
             self.findings.add(
                 "limit",
-                f"a block of {self.block} has {threads} threads; a GPU has at most {THREADS_PER_BLOCK}, and {BLOCK_LIMITS} by dim",
+                f"a block of {self.block} has {threads} threads; a GPU has at most {THREADS_PER_BLOCK}, and "
+                f"{BLOCK_LIMITS} by dim",
                 "launch more blocks of fewer threads",
             )
             self.findings.report()
@@ -134,7 +137,8 @@ class Run:
             if met and self.ended is not None:
                 self._divergent_grid(met[0][1], self.ended)
                 break
-            memory.forget()  # the whole grid has met, or is done
+            if blocks:
+                memory.forget()  # the whole grid has met
         memory.commit()
 
     def _block(self, number: int, values: list) -> Iterator[Thread]:
@@ -181,7 +185,8 @@ class Scheduler:
             ready = [thread for warp in self.block.warps for thread in warps.step(warp)]
             if not ready:
                 ready = yield from self._meet()
-        self.launch.ended = self.launch.ended or next((t for t in threads if t.finished and not t.returned), None)
+        if all(thread.finished for thread in threads) and self.launch.ended is None:
+            self.launch.ended = next((thread for thread in threads if not thread.returned), None)
         for thread in threads:
             thread.body.close()
 
@@ -215,6 +220,7 @@ class Scheduler:
             if trace.tb_frame.f_code.co_filename in known:
                 filename, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
             trace = trace.tb_next
+        self.launch.findings.cause = self.launch.findings.cause or error
         self.launch.findings.exception(thread, error, filename, line)
 
     def _meet(self) -> Iterator[Thread]:
@@ -252,21 +258,20 @@ class Scheduler:
     def _divergent(self, waiting: list[Thread]) -> bool:
         """Threads that wait at different barriers, or that ended without coming to this one."""
         first = waiting[0]
+        site, path = first.waiting[1], _path(first)
         for thread in waiting:
-            if thread.waiting[:2] != first.waiting[:2]:
+            if thread.waiting[1] != site or _path(thread) != path:
                 what = (
-                    f"{first} waits in cuda.{first.waiting[0]}, while {thread.short()} waits in cuda.{thread.waiting[0]} "
+                    f"{first} waits in {_call(first)}, while {thread.short()} waits in {_call(thread)} "
                     f"at {self._place(thread)}"
                 )
-                first.note("divergent barrier", what, REMEDY, first.waiting[1], other=self._site(thread))
+                first.note("divergent barrier", what, REMEDY, site, other=self._site(thread))
                 return True
         ended = next((t for t in self.block.threads if t.finished and not t.returned), None)
         if ended is not None:
-            what = (
-                f"{first} waits in cuda.{first.waiting[0]}, while {ended.short()} went around it and has reached the "
-                "kernel's end"
-            )
-            first.note("divergent barrier", what, REMEDY, first.waiting[1])
+            went = f"{ended.short()} went around it and has reached the kernel's end"
+            what = f"{first} waits in {_call(first)}, while {went}"
+            first.note("divergent barrier", what, REMEDY, site)
         return ended is not None
 
     def _site(self, thread: Thread) -> Any:
@@ -274,6 +279,21 @@ class Scheduler:
 
     def _place(self, thread: Thread) -> str:
         return str(self._site(thread))
+
+
+def _path(thread: Thread) -> list[int]:
+    """The lines at which a thread waits: of the kernel, of the device function that it calls there, and so on."""
+    lines, body = [], thread.body
+    while body is not None:
+        lines.append(body.gi_frame.f_lineno)
+        body = body.gi_yieldfrom
+    return lines
+
+
+def _call(thread: Thread) -> str:
+    """What a thread waits in, with the kernel's line if that calls a device function."""
+    line, *deeper = _path(thread)
+    return f"cuda.{thread.waiting[0]}" + (f" (called at line {line})" if deeper else "")
 
 
 def _agreement(operation: str, waiting: list[Thread]) -> Any:
@@ -291,7 +311,7 @@ def known_typing_error(kernel: Any, arguments: Sequence[Any]) -> str | None:
     """`ptx.typing_error`, asked once for each kernel and argument types."""
     try:
         key = (getattr(kernel, "py_func", kernel), str(ptx.numba_types(arguments)))
-    except ImportError:
+    except (ImportError, ValueError):  # nobody to ask, or no type to ask about
         return None
     if key not in _typing_errors:
         _typing_errors[key] = ptx.typing_error(kernel, arguments)

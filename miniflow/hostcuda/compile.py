@@ -2,8 +2,9 @@
 
     read, normalise     names are replaced by what they stand for           source, normalise
     meetings            barriers and shuffles become statements             meetings
-    facts               what is uniform, never negative, coalesced          analysis
-    fission             regions between barriers become loops over threads  fission, liveness
+    shape up            early returns, lanes; one name for each variable    shape_up, webs
+    facts               what is uniform, never negative, coalesced          analysis, signs, splits, clips
+    fission             regions between barriers become loops over threads  fission, regions, translate, liveness
     inference           numba types the variables kept across regions       inference
     njit                numba and LLVM make machine code                    runtime, atomics
 
@@ -32,18 +33,16 @@ from numba.core.errors import NumbaError
 from miniflow.hostcuda import runtime
 from miniflow.hostcuda.analysis import Facts
 from miniflow.hostcuda.errors import DivergentBarrierError, UnsupportedKernelError
-from miniflow.hostcuda.fission import Writer, dtype_text
+from miniflow.hostcuda.fission import Writer
 from miniflow.hostcuda.inference import infer
 from miniflow.hostcuda.meetings import Expander
 from miniflow.hostcuda.normalise import normalise
+from miniflow.hostcuda.regions import dtype_text
 from miniflow.hostcuda.shape_up import WarpNames, nest_returns, split_tuples
 from miniflow.hostcuda.syntax import Unit, statements
 from miniflow.hostcuda.webs import separate
 from miniflow.hostcuda.workers import run_blocks
 
-COMPILER = (
-    "analysis atomics compile fission inference libdevice liveness meetings normalise runtime shape_up source syntax webs"
-).split()
 LAUNCH_TYPES = (types.int64,) * 9  # first, last, gridDim, blockDim, dynamic_bytes
 
 HEADER = '''"""{name}, {filename}: line numbers are those of that file.
@@ -159,9 +158,9 @@ class Translation:
     def _key(self, argument_types: tuple[types.Type, ...]) -> str:
         """A digest of everything that the text depends on."""
         facts = [
-            compiler_digest(), numba.__version__, sys.version_info[:2], self.rank, argument_types, sorted(self.naturals),
-            sorted((k, repr(v)) for k, v in self.kernel.options.items()), ast.dump(self.tree, include_attributes=True),
-            [sync_facts(s) for s in statements(self.tree.body)],
+            compiler_digest(), numba.__version__, sys.version_info[:2], self.rank, argument_types,
+            sorted(self.naturals), sorted((k, repr(v)) for k, v in self.kernel.options.items()),
+            ast.dump(self.tree, include_attributes=True), [sync_facts(s) for s in statements(self.tree.body)],
             [ast.dump(d.tree) for d in self.unit.functions.values()], sorted(self.unit.arrays.items()),
             sorted(self.unit.hidden), self.unit.fingerprint, self.unit.filename,
         ]  # fmt: skip
@@ -199,8 +198,9 @@ class Translation:
             try:
                 dtype_text(member)
             except TypeError:
+                called = self.unit.original.get(variable, variable)
                 raise UnsupportedKernelError(
-                    f"{self.unit.filename}: {self.unit.name}: the variable {self.unit.original.get(variable, variable)} holds {member} across a barrier, "
+                    f"{self.unit.filename}: {self.unit.name}: the variable {called} holds {member} across a barrier, "
                     "which is not supported: assign it once at the top of the kernel, or again after the barrier"
                 ) from None
         return kind
@@ -259,9 +259,9 @@ class Translation:
 
 @cache
 def compiler_digest() -> str:
-    """A digest of this compiler, so that a changed one does not find what the old one wrote."""
+    """A digest of this package, so that a changed one does not find what the old one wrote."""
     folder = Path(__file__).parent
-    return hashlib.sha256(b"".join((folder / f"{module}.py").read_bytes() for module in COMPILER)).hexdigest()
+    return hashlib.sha256(b"".join(module.read_bytes() for module in sorted(folder.glob("*.py")))).hexdigest()
 
 
 def sync_facts(statement: ast.stmt) -> tuple:

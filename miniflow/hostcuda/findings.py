@@ -1,4 +1,4 @@
-"""What the checked executor reports: one `Finding` for each mistake, folded where a line repeats it, in a fixed order."""
+"""What the checked executor reports: a `Finding` for each mistake, folded where a line repeats it, in a fixed order."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ class Finding:
         what: what happened, in one sentence with names, indices, threads and lines.
         remedy: what to do.
         site: where.
+        caller: the kernel's line, if the site is in a device function that it calls there.
         other: the second place, of a race.
         array: the name of the array, if one is concerned.
         index: the element's index.
@@ -67,6 +68,7 @@ class Finding:
     what: str
     remedy: str
     site: Site | None = None
+    caller: Site | None = None
     other: Site | None = None
     array: str = ""
     index: tuple[int, ...] | None = None
@@ -76,7 +78,8 @@ class Finding:
 
     def __str__(self) -> str:
         again = f" ({self.count} times; this is the first)" if self.count > 1 else ""
-        place = f"{self.site}: " if self.site else ""
+        called = f" (called at {self.caller})" if self.caller else ""
+        place = f"{self.site}{called}: " if self.site else ""
         return f"{self.kind}: {place}{self.what}{again}\n    {self.remedy}"
 
 
@@ -87,6 +90,7 @@ class Findings:
         self.kernel = kernel
         self.first: dict[tuple, Finding] = {}
         self.counts: dict[tuple, int] = {}
+        self.cause: Exception | None = None
 
     def add(self, kind: str, what: str, remedy: str, **details: object) -> None:
         """Note one mistake; `details` are attributes of Finding."""
@@ -126,7 +130,7 @@ class Findings:
         lines = [f"kernel {self.kernel}: {number}", *(str(finding) for finding in found[:LIMIT])]
         if len(found) > LIMIT:
             lines.append(f"... and {len(found) - LIMIT} more: see the attribute `findings` of this error")
-        raise KernelCheckError("\n".join(lines), found)
+        raise KernelCheckError("\n".join(lines), found) from self.cause
 
 
 def _order(finding: Finding) -> tuple:

@@ -10,6 +10,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
+from numba.core.untyped_passes import DeadBranchPrune
 
 
 class Found:
@@ -41,7 +42,8 @@ class TypesOnly(CompilerBase):
         """One pipeline: the untyped passes, type inference, and out."""
         untyped = DefaultPassBuilder.define_untyped_pipeline(self.state)
         manager = PassManager("types only")
-        manager.passes.extend(untyped.passes)
+        # a branch that is never taken counts as well: what it assigns is read where it cannot run either
+        manager.passes.extend(p for p in untyped.passes if p[0] is not DeadBranchPrune)
         manager.add_pass(NopythonTypeInference, "nopython frontend")
         manager.add_pass(KeepTypes, "keep the types")
         manager.finalize()

@@ -101,8 +101,10 @@ class Kernel:
         self.compiled: dict[tuple[tuple, int], Any] = {}
         self.parameters = tuple(inspect.signature(py_func).parameters)
         self.profile: Any = None
-        self._known_to_return_nothing = False
+        self._known_to_return_nothing = device
         self._configurations: dict[tuple, Launch] = {}
+        for signature in explicit:
+            self._check_count(len(signature.types), "the signature has")
 
     @property
     def watched(self) -> bool:
@@ -182,10 +184,7 @@ class Kernel:
 
     def check_call(self, count: int) -> None:
         """Refuse a wrong number of arguments, and a kernel that returns something."""
-        if count != len(self.parameters):
-            raise KernelArgumentError(
-                f"{self.__name__} takes {len(self.parameters)} arguments, ({', '.join(self.parameters)}); got {count}"
-            )
+        self._check_count(count, "got")
         if not self._known_to_return_nothing:
             text = source.read(self.py_func)
             line = line_of_result(text.tree)
@@ -195,6 +194,13 @@ class Kernel:
                     "write results to an array that is an argument"
                 )
             self._known_to_return_nothing = True
+
+    def _check_count(self, count: int, got: str) -> None:
+        if count != len(self.parameters):
+            names = ", ".join(self.parameters)
+            raise KernelArgumentError(
+                f"{self.__name__} takes {len(self.parameters)} arguments, ({names}); {got} {count}"
+            )
 
     def run_watched(self, launch: Launch, arguments: tuple) -> None:
         """Run in the checked executor, which gets device arrays as such."""

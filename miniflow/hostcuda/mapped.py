@@ -11,19 +11,19 @@ import numpy as np
 from miniflow.hostcuda import devices
 from miniflow.hostcuda.allocation import Allocation
 from miniflow.hostcuda.layout import check_contiguous, extent, normalized, strides_like
-from miniflow.hostcuda.memory import DeviceNDArray
+from miniflow.hostcuda.memory import DeviceMemory, DeviceNDArray
 
 
 class MappedNDArray(np.ndarray):
     """A host array that kernels use in place. Its views are such arrays too; results of computations are plain arrays.
 
     Attributes:
-        allocation: the memory that it lies in.
+        allocation: the memory that it lies in; None for a copy, which is a plain host array.
     """
 
     __cuda_memory__ = True
     __cuda_ndarray__ = True
-    allocation: Allocation
+    allocation: Allocation | None = None
     stream: Any = 0
 
     def __array_finalize__(self, source: Any) -> None:
@@ -51,6 +51,11 @@ class MappedNDArray(np.ndarray):
     def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
         """Fill this array."""
         self.as_device_array().copy_to_device(ary)
+
+
+def is_device_memory(value: Any) -> bool:
+    """Whether a kernel uses `value` in place: a device array or record, or a mapped array."""
+    return isinstance(value, DeviceMemory) or (isinstance(value, MappedNDArray) and value.allocation is not None)
 
 
 def mapped_array(

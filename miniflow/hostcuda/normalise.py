@@ -8,9 +8,7 @@ the `Unit` and their statements dropped.
 from __future__ import annotations
 
 import ast
-import builtins
 import inspect
-import math
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
@@ -23,7 +21,7 @@ from miniflow.hostcuda import runtime
 from miniflow.hostcuda.errors import UnsupportedKernelError
 from miniflow.hostcuda.intrinsic import Intrinsic
 from miniflow.hostcuda.libdevice import TABLE as LIBDEVICE
-from miniflow.hostcuda.libdevice import Counterpart
+from miniflow.hostcuda.references import function_of, is_kernel, libdevice_call, literal_of, local_names
 from miniflow.hostcuda.source import UNKNOWN, Source, read, resolve
 from miniflow.hostcuda.syntax import (
     COORDINATES,
@@ -95,19 +93,6 @@ def normalise(kernel: Any, unit: Unit) -> ast.FunctionDef:
     """The kernel's tree with every free name resolved; `unit` collects what it allocates and calls."""
     source = read(kernel.py_func)
     return Normaliser(source, unit, ()).run()
-
-
-def local_names(tree: ast.FunctionDef) -> set[str]:
-    """All names that a function assigns, its parameters and nested functions' variables among them."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.FunctionDef) and node is not tree:
-            names.add(node.name)
-    return names
 
 
 class Normaliser(ast.NodeTransformer):
@@ -401,11 +386,6 @@ class Normaliser(ast.NodeTransformer):
         return variable
 
 
-def is_kernel(value: Any) -> bool:
-    """Whether an object is a kernel or device function of ours."""
-    return hasattr(value, "py_func") and isinstance(getattr(value, "device", None), bool)
-
-
 def device_function(kernel: Any, unit: Unit, stack: tuple) -> DeviceFunction:
     """Read and normalise a device function."""
     normaliser = Normaliser(read(kernel.py_func), unit, stack)
@@ -433,44 +413,3 @@ def protect_parameters(tree: ast.FunctionDef, unit: Unit) -> ast.FunctionDef:
             parameter.arg = given
     tree.body = copies + tree.body
     return tree
-
-
-def libdevice_call(counterpart: Counterpart, args: list[ast.expr]) -> ast.expr:
-    """The call of a libdevice function: arguments and result are cast to the types in its signature."""
-    function = counterpart.function
-    if function.startswith("cuda."):
-        function = runtime.FUNCTIONS[function.removeprefix("cuda.")]
-    cast = [call(f"np.{dtype}", a) for dtype, a in zip(counterpart.takes, args, strict=True)]
-    return call(f"np.{counterpart.gives}", ast.Call(expression(function), cast, []))
-
-
-def literal_of(value: Any) -> ast.expr | None:
-    """A literal that makes this value, if it is a number, a string, None, or a tuple of such."""
-    if value is None or isinstance(value, bool | int | str):
-        return ast.Constant(value)
-    if type(value) is float:
-        if math.isfinite(value):
-            return ast.Constant(value)
-        return expression("np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf")
-    if type(value) is complex:
-        return ast.Constant(value)
-    if isinstance(value, np.generic) and value.dtype.names is None and value.dtype.kind in "biufc":
-        inner = literal_of(value.item())
-        return call(f"np.{type(value).__name__}", inner)
-    if type(value) is tuple:
-        parts = [literal_of(v) for v in value]
-        return None if None in parts else ast.Tuple(parts, ast.Load())
-    return None
-
-
-def function_of(value: Any) -> str:
-    """The spelling of a function or type of Python, math or NumPy, "" for any other."""
-    identifier = getattr(value, "__name__", "")
-    if getattr(builtins, identifier, None) is value and identifier:
-        return identifier
-    for module, owner in (("math", math), ("np", np)):
-        if identifier and getattr(owner, identifier, None) is value:
-            return f"{module}.{identifier}"
-    if isinstance(value, np.dtype) and value.names is None:
-        return f"np.dtype({value.str!r})"
-    return ""

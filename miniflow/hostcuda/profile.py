@@ -90,7 +90,7 @@ class Request:
 
 @dataclass
 class Touches:
-    """Who touched an array: for each index the first thread, as (block, thread) numbers, and how often it was touched."""
+    """Who touched an array: for each index the first thread, as (block, thread) numbers, and how often it was read."""
 
     name: str
     shape: tuple[int, ...]
@@ -176,14 +176,16 @@ class Profile:
             requests.append({})
         address = position * array.itemsize if array.flat is not None else position
         requests[number][thread.lane] = address + array.memory.base
-        if array.host.size <= SMALL and (space == "global" or thread.block.number == 0):
-            self._touch(thread, array, index, kind)
+        if array.root.host.size <= SMALL and (space == "global" or thread.block.number == 0):
+            self._touch(thread, array.root, address, kind)
 
-    def _touch(self, thread: Any, array: Any, index: Any, kind: str) -> None:
+    def _touch(self, thread: Any, array: Any, address: int, kind: str) -> None:
         touches = self.touches.get(array.name)
         if touches is None:
             touches = self.touches[array.name] = Touches(array.name, array.shape, array.memory.space)
-        place = tuple(int(i) for i in (index if isinstance(index, tuple) else (index,)))
+        place = _index_at(array, address)
+        if place is None:
+            return
         who = (thread.block.number, thread.number)
         if kind != "store":
             touches.readers.setdefault(place, who)
@@ -207,6 +209,18 @@ class Profile:
 
     def __str__(self) -> str:
         return table(self)
+
+
+def _index_at(array: Any, address: int) -> tuple[int, ...] | None:
+    """The index of the element at an address; None if strides overlap or turn back, so that it is not plain to see."""
+    offset = address - array.host.__array_interface__["data"][0] + array.memory.start
+    index = [0] * array.rank
+    for axis in sorted(range(array.rank), key=lambda axis: -array.strides[axis]):
+        if array.shape[axis] > 1:
+            if array.strides[axis] <= 0:
+                return None
+            index[axis], offset = divmod(offset, array.strides[axis])
+    return tuple(index) if all(0 <= i < n for i, n in zip(index, array.shape, strict=True)) else None
 
 
 def count(space: str, kind: str, itemsize: int, addresses: dict[int, int]) -> Counts:
@@ -261,7 +275,9 @@ def table(profile: Profile) -> str:
     rows.append(_row("total", profile.total, ""))
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
     widths[9] = max(widths[9], 18 - widths[7] - widths[8])  # room for the heading above
-    title = f"kernel {profile.kernel}: grid {profile.grid}, block {profile.block}; elements accessed, 32-byte sectors moved"
+    title = (
+        f"kernel {profile.kernel}: grid {profile.grid}, block {profile.block}; elements accessed, 32-byte sectors moved"
+    )
     lines = [_groups(widths), _join(HEADINGS, widths), *(_join(row, widths) for row in rows)]
     return "\n".join([title, *(line.rstrip() for line in lines)])
 
@@ -286,4 +302,6 @@ def _join(cells: Iterable[str], widths: list[int]) -> str:
 def _groups(widths: list[int]) -> str:
     """The headings of two groups of columns, each over its columns."""
     spans = [sum(widths[first:last]) + 2 * (last - first - 1) for first, last in ((1, 7), (7, 10))]
-    return " " * (widths[0] + 2) + " global memory ".center(spans[0], "-") + "  " + " shared memory ".center(spans[1], "-")
+    return (
+        " " * (widths[0] + 2) + " global memory ".center(spans[0], "-") + "  " + " shared memory ".center(spans[1], "-")
+    )

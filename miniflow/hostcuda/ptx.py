@@ -8,6 +8,7 @@ originals stay as they are, so that both worlds live in one process. numba-cuda 
 
 from __future__ import annotations
 
+import dis
 import importlib
 import importlib.util
 import re
@@ -31,6 +32,7 @@ def numba_cuda() -> Any:
     if importlib.util.find_spec("numba_cuda") is None:
         raise ImportError("compiling to PTX needs numba-cuda and its toolkit wheels: pip install 'numba-cuda[cu13]'")
     cuda = importlib.import_module("numba.cuda")
+    importlib.import_module("numba.cuda.random")  # else `cuda.random` is missing
     if "simulator" in cuda.jit.__module__:
         raise ImportError("numba's simulator stands in for numba.cuda: unset NUMBA_ENABLE_CUDASIM to compile to PTX")
     return cuda
@@ -58,10 +60,12 @@ class _Translation:
         self.namespaces = {id(v): name for name, v in INTRINSICS.items() if isinstance(v, SimpleNamespace)}
 
     def function(self, original: Callable) -> Callable:
-        names = _names(original.__code__)
-        values = original.__globals__
-        replaced = {name: self.value(values[name], names) for name in names if name in values}
-        cells = tuple(CellType(self.value(cell.cell_contents, names)) for cell in original.__closure__ or ())
+        names, values = _names(original.__code__), original.__globals__
+        replaced = {name: self.value(values[name], names[name]) for name in names if name in values}
+        cells = tuple(
+            CellType(self.value(cell.cell_contents, names.get(name, frozenset())))
+            for name, cell in zip(original.__code__.co_freevars, original.__closure__ or (), strict=True)
+        )
         rebuilt = FunctionType(
             original.__code__, {**values, **replaced}, original.__name__, original.__defaults__, cells or None
         )
@@ -70,8 +74,8 @@ class _Translation:
         rebuilt.__module__ = original.__module__
         return rebuilt
 
-    def value(self, value: Any, names: frozenset[str] = frozenset()) -> Any:
-        """What takes the place of a global or of a closure's value; `names` are those that the function mentions."""
+    def value(self, value: Any, names: frozenset[str]) -> Any:
+        """What takes the place of a global or of a closure's value; `names` are its attributes that are used."""
         if isinstance(value, Intrinsic):
             return self.named(value.name)
         if id(value) in self.namespaces:
@@ -122,10 +126,23 @@ class _Translation:
         return self.done[id(function)]
 
 
-def _names(code: CodeType) -> frozenset[str]:
-    """Every global and attribute that a function or one nested in it mentions."""
-    nested = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return frozenset(code.co_names).union(*(_names(inner) for inner in nested))
+def _names(code: CodeType) -> dict[str, frozenset[str]]:
+    """Every global and closure variable that a function or one nested in it loads, with the attributes used of it."""
+    names: dict[str, frozenset[str]] = {}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            for name, attributes in _names(constant).items():
+                names[name] = names.get(name, frozenset()) | attributes
+    loaded = ""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
+            loaded = instruction.argval
+            names.setdefault(loaded, frozenset())
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and loaded:
+            names[loaded] |= {instruction.argval}  # also those of its attributes: `package.cuda.grid`
+        else:
+            loaded = ""
+    return names
 
 
 def _is_jitted(value: Any) -> bool:
@@ -240,7 +257,7 @@ def useful_line(message: str) -> str:
     for line, following in zip(lines, lines[1:], strict=False):
         if line.endswith("raised a specific error:"):
             return re.sub(r"^\w*Error: ", "", following)
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    for line, following in zip(lines, [*lines[1:], ""], strict=False):
         if line.startswith("No implementation of function") and following.startswith(">>>"):
             return f"numba.cuda has no {following.removeprefix('>>>').strip()}"
         if not line.startswith(BOILERPLATE):

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-from miniflow.hostcuda.atomics import (
+from miniflow.hostcuda.atomics import (  # noqa: F401  (generated code imports them from here)
     atomic_add,
     atomic_and,
     atomic_cas,
@@ -28,6 +28,10 @@ from miniflow.hostcuda.atomics import (
     atomic_or,
     atomic_sub,
     atomic_xor,
+    own_add,
+    own_max,
+    own_min,
+    own_sub,
 )
 
 COORDINATE_OF = {
@@ -60,8 +64,13 @@ FUNCTIONS = {
 }
 """The name in `cuda` -> the name here."""
 
+OWN = {"atomic_add": "own_add", "atomic_sub": "own_sub", "atomic_max": "own_max", "atomic_min": "own_min"}
+"""Atomic operations on a block's own memory: one thread of the processor runs the whole block, so they need no lock."""
+
 EXPORTED = (
     *FUNCTIONS.values(),
+    *OWN.values(),
+    "fmod", "modf", "remainder",
     "unsigned", "agree", "count", "all_of", "any_of", "ballot", "same", "match_any", "match_all",
     "lane_at", "lane_up", "lane_down", "lane_xor",
 )  # fmt: skip
@@ -185,6 +194,29 @@ def fma(typingctx, x, y, z):
         return builder.call(function, args)
 
     return kind(kind, kind, kind), codegen
+
+
+@njit
+def fmod(x, y):
+    """The remainder of x / y with the sign of x."""
+    return np.fmod(x, y)
+
+
+@njit
+def modf(x):
+    """(fraction, whole part), both with the sign of x."""
+    whole = np.trunc(x)
+    return (math.copysign(0.0, x) if math.isinf(x) else math.copysign(x - whole, x)), whole
+
+
+@njit
+def remainder(x, y):
+    """x - n * y for the whole n nearest to x / y, even in a tie."""
+    rest = np.fmod(x, y)
+    half = abs(y) / 2
+    if abs(rest) > half or (abs(rest) == half and math.floor(abs(x / y)) % 2 == 1):
+        rest -= math.copysign(abs(y), rest)
+    return rest
 
 
 # agreement of a block, and votes of a warp: loops over the threads first <= t < last

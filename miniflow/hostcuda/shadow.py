@@ -1,15 +1,17 @@
 """Who touched which cell: the memory behind the arrays of the checked executor, and which accesses are ordered.
 
-A cell remembers the last thread that wrote it and up to two threads that read it since (likewise for atomics), each as an
-`Era`: a thread between two of its synchronisations. Two accesses of one cell, one of which writes, are a race unless
-they are ordered:
+A cell remembers the last thread that wrote it and up to two threads that read it since (likewise for atomics), each
+as an `Era`: a thread between two of its synchronisations. Two accesses of one cell, one of which writes, are a race
+unless they are ordered:
 
-    two threads of a block      by a barrier of the block between them, or, in one warp, by `syncwarp` (shuffles and
-                                votes do not order memory)
-    two blocks                  by a synchronisation of the grid, or by publication: a block that calls `threadfence` and
-                                then an atomic on a cell publishes what it did to every block whose atomic on that cell
-                                comes later. (CUDA's "last block done" pattern; taken for whole blocks, which is lenient.)
-    atomics                     do not race with each other, but with plain accesses
+    two threads of a block   by a barrier of the block between them, or, in one warp, by `syncwarp` (shuffles and votes
+                             do not order memory)
+    two blocks               by a synchronisation of the grid, or by publication: a block that calls `threadfence` and
+                             then an atomic on a cell publishes what it did to every block whose atomic on that cell
+                             comes later. (CUDA's "last block done"; taken for whole blocks, which is lenient.)
+    atomics                  do not race with each other, but with plain accesses
+
+Where many threads read one cell, two are enough: of two warps if possible, so that any writer races with one of them.
 """
 
 from __future__ import annotations
@@ -154,7 +156,7 @@ class Memory:
         first, second = self.atomics[cell] or (None, None)
         if first is None or not unordered(first[0], now):
             first = (now, site)
-        elif second is None or second[0].warp is first[0].warp:
+        elif second is None or second[0].warp is first[0].warp or not unordered(second[0], now):
             second = (now, site)
         self.atomics[cell] = (first, second)
         return conflict

@@ -104,8 +104,6 @@ def rate(given: tuple, wanted: tuple) -> tuple[int, ...] | None:
     from numba.core.registry import cpu_target
     from numba.core.typeconv import Conversion
 
-    if len(given) != len(wanted):
-        return None
     counts = {Conversion.unsafe: 0, Conversion.safe: 0, Conversion.promote: 0}
     for source, target in zip(given, wanted, strict=True):
         found = cpu_target.typing_context.can_convert(source, target)

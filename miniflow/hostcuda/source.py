@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import linecache
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,12 +42,7 @@ def read(function: Callable) -> Source:
         UnsupportedKernelError: if there is none (it was typed into a bare prompt), or it is a lambda.
     """
     filename = function.__code__.co_filename
-    try:
-        lines, first = inspect.getsourcelines(function)
-    except (OSError, TypeError) as error:
-        raise UnsupportedKernelError(
-            f"{function.__name__}: its source cannot be read ({error}); define kernels in a file or a notebook cell"
-        ) from None
+    lines, first = source_lines(function)
     tree = ast.parse(textwrap.dedent("".join(lines)))
     (definition,) = tree.body if len(tree.body) == 1 else (None,)
     if not isinstance(definition, ast.FunctionDef):
@@ -54,6 +50,20 @@ def read(function: Callable) -> Source:
     ast.increment_lineno(definition, max(first, 1) - 1)
     definition.decorator_list = []
     return Source(function.__name__, filename, definition, free_names(function))
+
+
+def source_lines(function: Callable) -> tuple[list[str], int]:
+    """The lines of a function and the number of the first."""
+    try:
+        return inspect.getsourcelines(function)
+    except (OSError, TypeError) as error:
+        code = function.__code__
+        lines = linecache.getlines(code.co_filename)  # doctest answers this question only
+        if not lines:
+            raise UnsupportedKernelError(
+                f"{function.__name__}: its source cannot be read ({error}); define kernels in a file or a notebook cell"
+            ) from None
+        return inspect.getblock(lines[code.co_firstlineno - 1 :]), code.co_firstlineno
 
 
 def free_names(function: Callable) -> dict[str, Any]:

@@ -7,20 +7,23 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
-from miniflow.hostcuda import watched
+from miniflow.hostcuda import access
 from miniflow.hostcuda.arithmetic import MATH, cast, is_integer, loaded
+from miniflow.hostcuda.findings import Site
 from miniflow.hostcuda.libdevice import TABLE as LIBDEVICE
 from miniflow.hostcuda.shadow import GARBAGE, Era, Memory
-from miniflow.hostcuda.watched import ThreadStop, Watched, as_dtype, granule
+from miniflow.hostcuda.watched import Watched, as_dtype, granule
 
 WARP = 32
 STATIC_SHARED = 48 * 1024
+SPINS = 1_000_000
 Dim3 = namedtuple("Dim3", "x y z")
 
 
@@ -90,6 +93,7 @@ class Thread:
     Attributes:
         known: for each lane of its warp, the clock up to which that lane's accesses are ordered before this thread's.
         fenced: whether it has called `threadfence` since its last atomic.
+        spins: how many atomics it has called.
         raced: where it was last found in a race: (site, index).
         waiting: (operation, site, arguments) that it has yielded, or None.
         finished: whether it has ended; `returned`: whether it did so by a `return` before the kernel's end.
@@ -113,6 +117,7 @@ class Thread:
         self.body: Any = None
         self.profile = block.run.profile
         self.raced: tuple | None = None
+        self.spins = 0
 
     def __str__(self) -> str:
         return f"thread {self.index} of block {self.block.index}"
@@ -125,13 +130,23 @@ class Thread:
     def note(self, kind: str, what: str, remedy: str, site: int, **details: Any) -> None:
         """Something is wrong; the thread goes on."""
         run = self.block.run
-        place = run.program.sites[site]
-        run.findings.add(kind, what, remedy, site=place, block=self.block.index, thread=self.index, **details)
+        where = {"site": run.program.sites[site], "block": self.block.index, "thread": self.index}
+        run.findings.add(kind, what, remedy, **where, caller=self._caller(where["site"]), **details)
+
+    def _caller(self, site: Site) -> Site | None:
+        """The line of the kernel that is running, if the site is in a function called there."""
+        code, frame = self.block.run.program.kernel.call.__code__, sys._getframe()
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        first, last = code.co_firstlineno, max(line or 0 for *_, line in code.co_lines())
+        if frame is None or (site.filename == code.co_filename and first <= site.line <= last):
+            return None
+        return Site(code.co_filename, frame.f_lineno)
 
     def fail(self, kind: str, what: str, remedy: str, site: int, **details: Any) -> NoReturn:
         """Something is wrong and the thread cannot go on."""
         self.note(kind, what, remedy, site, **details)
-        raise ThreadStop
+        raise access.ThreadStop
 
     # Where the thread is
 
@@ -183,7 +198,7 @@ class Thread:
         self.note(
             "limit",
             f"the kernel's static shared arrays take {total} bytes; a block has {STATIC_SHARED}",
-            "use a smaller tile or dtype, or dynamic shared memory: cuda.shared.array(0, dtype) and its size at the launch",
+            "use a smaller tile or dtype, or dynamic shared memory: cuda.shared.array(0, dtype), sized at the launch",
             site,
         )
 
@@ -199,7 +214,20 @@ class Thread:
     def _atomic(self, site: int, array: Any, index: Any, operate: Callable, reads: bool = True) -> Any:
         if type(array) is not Watched:
             self.fail("exception", f"{self} calls an atomic on {array!r}", "pass the array, then the index", site)
-        return watched.atomic(self, array, index, operate, site, reads)
+        self.spins += 1
+        if self.spins > SPINS:
+            self._spinning(array, site)
+        return access.atomic(self, array, index, operate, site, reads)
+
+    def _spinning(self, array: Watched, site: int) -> NoReturn:
+        self.fail(
+            "exception",
+            f"{self} has called {SPINS:,} atomics, the last on {array.name}: it seems to wait for another thread",
+            "the checks run threads and blocks one after the other, so that a thread cannot wait for a later one but at a "
+            "barrier",
+            site,
+            array=array.name,
+        )
 
     def atomic_add(self, site: int, array: Any, index: Any, value: Any) -> Any:
         return self._atomic(site, array, index, lambda old: old + _like(old, value))

@@ -14,7 +14,7 @@ from miniflow.hostcuda.allocation import Allocation
 from miniflow.hostcuda.arguments import Kind, Transfer, array_kind, kind_of
 from miniflow.hostcuda.errors import CudaDeviceError, ImplicitCopyWarning, KernelArgumentError
 from miniflow.hostcuda.layout import check_contiguous
-from miniflow.hostcuda.mapped import MappedNDArray
+from miniflow.hostcuda.mapped import MappedNDArray, is_device_memory
 from miniflow.hostcuda.memory import DeviceMemory, DeviceNDArray
 
 PACKAGE = __name__.rpartition(".")[0]
@@ -70,7 +70,7 @@ class HostArrays:
 
     def hinted(self, hint: Transfer, position: int) -> tuple[Kind, Any]:
         """What In, Out or InOut holds."""
-        if isinstance(hint.value, DeviceMemory | MappedNDArray):
+        if is_device_memory(hint.value):
             return self.on_device(hint.value)
         if isinstance(hint.value, np.ndarray):
             return self.host_array(hint.value, position, hint)

@@ -1,8 +1,8 @@
 """What the lanes of a warp do together in the checked executor: shuffles, votes, matches, `syncwarp`, `activemask`.
 
-As PTX has it: an operation takes place when all threads named in its mask that still run have come to an operation of that
-kind with that mask, wherever it stands in the source. A thread that has returned is not waited for; but shuffling from
-a lane that does not take part is undefined, and reported.
+As PTX has it: an operation takes place when all threads named in its mask that still run have come to an operation of
+that kind with that mask, wherever it stands in the source. A thread that has returned is not waited for; but shuffling
+from a lane that does not take part is undefined, and reported.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _inactive(thread: Any, source: int) -> None:
     thread.note(
         "warp",
         f"{thread} takes the value of lane {source} in cuda.{operation}, but that lane {state}",
-        "let all 32 lanes call it, with a neutral value where they have no element, or use its result only where it is defined",
+        "let all 32 lanes call it, with a neutral value where they have no element; else its result is undefined",
         site,
     )
 

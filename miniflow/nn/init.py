@@ -120,7 +120,7 @@ def trunc_normal_(
         raise ArgumentError(
             f"trunc_normal_: got mean={mean}, std={std}, a={a}, b={b}; expected bounds within a few std of the mean"
         )
-    u = random.uniform_(empty(tensor.shape, dtype=float64), low, high, generator=generator)
+    u = random.uniform_(empty(tensor.shape, dtype=float64, device=tensor.device), low, high, generator=generator)
     return tensor.copy_((erfinv(u) * (std * math.sqrt(2.0)) + mean).clamp(a, b))
 
 
@@ -218,7 +218,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise ShapeError(f"dirac_: got a tensor of shape {shape}; expected a convolution weight of 3, 4 or 5 dims")
     if groups < 1 or shape[0] % groups:
         raise ShapeError(f"dirac_: got {shape[0]} output channels and groups={groups}; expected a multiple of groups")
-    weight = zeros(shape, dtype=tensor.dtype)
+    weight = zeros(shape, dtype=tensor.dtype, device="cpu")
     middle = tuple(n // 2 for n in shape[2:])
     group_size = shape[0] // groups
     for start in range(0, shape[0], group_size):
@@ -357,10 +357,12 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     if tensor.numel() == 0:
         return tensor
     rows, columns = len(tensor), tensor.numel() // len(tensor)
-    flat = random.normal_(empty(max(rows, columns), min(rows, columns), dtype=float64), generator=generator)
+    flat = random.normal_(
+        empty(max(rows, columns), min(rows, columns), dtype=float64, device="cpu"), generator=generator
+    )
     q, r = np.linalg.qr(flat.numpy())
     q = q * np.sign(np.diag(r)) * gain
-    return tensor.copy_(as_tensor((q if rows >= columns else q.T).reshape(tensor.shape)))
+    return tensor.copy_(as_tensor((q if rows >= columns else q.T).reshape(tensor.shape), device="cpu"))
 
 
 @no_grad()
@@ -388,6 +390,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     if not 0 <= sparsity <= 1:
         raise ArgumentError(f"sparse_: got sparsity={sparsity}; expected a fraction from 0 to 1")
     zeros_per_column = math.ceil(sparsity * tensor.shape[0])
-    keys = random.rand(tensor.shape, dtype=float64, generator=generator).numpy()
+    keys = random.rand(tensor.shape, dtype=float64, device="cpu", generator=generator).numpy()
     ranks = np.argsort(keys, axis=0)  # in each column a random permutation
-    return normal_(tensor, 0.0, std, generator).masked_fill_(as_tensor(ranks < zeros_per_column), 0)
+    return normal_(tensor, 0.0, std, generator).masked_fill_(
+        as_tensor(ranks < zeros_per_column, device=tensor.device), 0
+    )

@@ -1,5 +1,6 @@
 """Making tensors: from data, and filled.
 
+They are made on the device given by `device=`, else on the default one: the CPU, unless `set_default_device` says other.
 Dtypes follow PyTorch: Python ints become int64, Python floats the default dtype (float32 unless `set_default_dtype`
 changed it), NumPy arrays and scalars keep theirs.
 """
@@ -12,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.device import device as as_device
+from miniflow.backends import memory
+from miniflow.device import CPU, chosen
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, float64, get_default_dtype, of_scalar
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.ops.promotion import cast
+from miniflow.ops.promotion import cast, to_device
 from miniflow.ops.shape import sizes_of
 from miniflow.tensor import Tensor
 
@@ -30,7 +32,7 @@ def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_g
     Args:
         data: a number, nested lists or tuples of numbers, NumPy arrays or tensors, or one of these alone.
         dtype: the element type; None infers it (see the head of this file).
-        device: where to put it; None for the CPU.
+        device: where to put it; None for the device of a tensor `data`, and else for the default device.
         requires_grad: whether gradients are wanted.
 
     Returns:
@@ -49,7 +51,8 @@ def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_g
     Source: `torch.tensor`.
     """
     if isinstance(data, Tensor):
-        data = data._array
+        device = data.device if device is None else device
+        data = memory.to_host(data._array)
     if isinstance(data, np.ndarray | np.generic):
         array = np.array(data, dtype=_numpy_dtype(dtype, data.dtype))
     else:
@@ -71,7 +74,8 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tens
     Source: `torch.as_tensor`.
     """
     if isinstance(data, Tensor):
-        return data if dtype is None else cast(data, dtype)
+        data = data if dtype is None else cast(data, dtype)
+        return data if device is None else to_device(data, device)
     if isinstance(data, np.ndarray):
         return new_leaf(np.asarray(data, dtype=_numpy_dtype(dtype, data.dtype)), device)
     return tensor(data, dtype, device)
@@ -150,15 +154,14 @@ def _from_sequence(data: Any, dtype: dtype | None) -> np.ndarray:
 def _arrays(data: Any) -> Any:
     """Nested lists of tensors as nested lists of arrays."""
     if isinstance(data, Tensor):
-        return data._array
+        return memory.to_host(data._array)
     return [_arrays(item) for item in data] if isinstance(data, list | tuple) else data
 
 
 def new_leaf(array: np.ndarray, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor around a fresh array, as the keywords of the factories ask."""
-    if device is not None:
-        as_device(device)
-    result = Tensor._wrap(array)
+    """A tensor around a fresh array, moved and marked as the keywords of the factories ask."""
+    place = chosen(device)
+    result = Tensor._wrap(array if place is CPU else memory.move(array, place))
     return result.requires_grad_() if requires_grad else result
 
 
@@ -182,6 +185,16 @@ def floating_dtype(kind: dtype | None) -> np.dtype:
     return (get_default_dtype() if kind is None else as_dtype(kind)).numpy
 
 
+def _filled(shape: tuple[int, ...], value: Any, dtype: np.dtype, device: Any, requires_grad: bool) -> Tensor:
+    place = chosen(device)
+    if place is CPU and value == 0:
+        array = np.zeros(shape, dtype)
+    else:
+        array = memory.full(shape, value, dtype, place)
+    result = Tensor._wrap(array)
+    return result.requires_grad_() if requires_grad else result
+
+
 def empty(
     *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
@@ -190,18 +203,21 @@ def empty(
     Args:
         size: the shape, as integers or as one sequence.
         dtype: None for the default floating dtype.
-        device: None for the CPU.
+        device: None for the default device.
         requires_grad: whether gradients are wanted.
 
     Raises:
         ShapeError: for a negative size.
+        DeviceError: for a device that does not exist.
 
     >>> empty(2, 3).shape
     miniflow.Size([2, 3])
 
     Source: `torch.empty`.
     """
-    return new_leaf(np.empty(sizes_to_shape("empty", size), floating_dtype(dtype)), device, requires_grad)
+    place = chosen(device)
+    result = Tensor._wrap(memory.empty(sizes_to_shape("empty", size), floating_dtype(dtype), place))
+    return result.requires_grad_() if requires_grad else result
 
 
 def zeros(
@@ -217,7 +233,7 @@ def zeros(
 
     Source: `torch.zeros`.
     """
-    return new_leaf(np.zeros(sizes_to_shape("zeros", size), floating_dtype(dtype)), device, requires_grad)
+    return _filled(sizes_to_shape("zeros", size), 0, floating_dtype(dtype), device, requires_grad)
 
 
 def ones(
@@ -233,7 +249,7 @@ def ones(
 
     Source: `torch.ones`.
     """
-    return new_leaf(np.ones(sizes_to_shape("ones", size), floating_dtype(dtype)), device, requires_grad)
+    return _filled(sizes_to_shape("ones", size), 1, floating_dtype(dtype), device, requires_grad)
 
 
 def full(
@@ -265,14 +281,13 @@ def full(
         dtype, fill_value = fill_value.dtype if dtype is None else dtype, fill_value.item()
     kind = of_scalar(fill_value) if dtype is None else as_dtype(dtype)
     try:
-        array = np.full(sizes_to_shape("full", tuple(size)), fill_value, kind.numpy)
+        return _filled(sizes_to_shape("full", tuple(size)), fill_value, kind.numpy, device, requires_grad)
     except (OverflowError, ValueError) as error:
         raise DTypeError(f"full: got the value {fill_value}, which does not fit into {kind} ({error})") from None
-    return new_leaf(array, device, requires_grad)
 
 
 def empty_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """An uninitialised tensor with the shape of `x`, and its dtype unless another is given.
+    """An uninitialised tensor with the shape of `x`, and its dtype and device unless others are given.
 
     >>> empty_like(zeros(2, 3)).shape
     miniflow.Size([2, 3])
@@ -283,7 +298,7 @@ def empty_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requir
 
 
 def zeros_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Zeros with the shape of `x`, and its dtype unless another is given.
+    """Zeros with the shape of `x`, and its dtype and device unless others are given.
 
     >>> zeros_like(tensor([1, 2]))
     tensor([0, 0], dtype=miniflow.int64)
@@ -294,7 +309,7 @@ def zeros_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requir
 
 
 def ones_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Ones with the shape of `x`, and its dtype unless another is given.
+    """Ones with the shape of `x`, and its dtype and device unless others are given.
 
     >>> ones_like(tensor([1, 2]))
     tensor([1, 1], dtype=miniflow.int64)
@@ -307,7 +322,7 @@ def ones_like(x: Tensor, dtype: dtype | None = None, device: Any = None, require
 def full_like(
     x: Tensor, fill_value: Number, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """`fill_value` in every place, with the shape of `x`, and its dtype unless another is given.
+    """`fill_value` in every place, with the shape of `x`, and its dtype and device unless others are given.
 
     Raises:
         DTypeError: if the value does not fit into the dtype.
@@ -320,13 +335,13 @@ def full_like(
     return new_full(x, x._array.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-# methods of a tensor whose dtype they take
+# methods of a tensor whose dtype and device they take
 
 
 def new_tensor(
     x: Tensor, data: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """`tensor(data)` with the dtype of `x` unless another is given.
+    """`tensor(data)` with the dtype and device of `x` unless others are given.
 
     >>> zeros(2).new_tensor([1, 2])
     tensor([1., 2.], dtype=miniflow.float32)
@@ -343,14 +358,15 @@ def new_empty(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`empty(*size)` with the dtype of `x` unless another is given.
+    """`empty(*size)` with the dtype and device of `x` unless others are given.
 
     >>> tensor([1]).new_empty(2).dtype
     miniflow.int64
 
     Source: `torch.Tensor.new_empty`.
     """
-    return empty(*size, dtype=x.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+    kind, place = x.dtype if dtype is None else dtype, x.device if device is None else device
+    return empty(*size, dtype=kind, device=place, requires_grad=requires_grad)
 
 
 def new_zeros(
@@ -360,14 +376,15 @@ def new_zeros(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`zeros(*size)` with the dtype of `x` unless another is given.
+    """`zeros(*size)` with the dtype and device of `x` unless others are given.
 
     >>> tensor([1]).new_zeros(2)
     tensor([0, 0], dtype=miniflow.int64)
 
     Source: `torch.Tensor.new_zeros`.
     """
-    return zeros(*size, dtype=x.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+    kind, place = x.dtype if dtype is None else dtype, x.device if device is None else device
+    return zeros(*size, dtype=kind, device=place, requires_grad=requires_grad)
 
 
 def new_ones(
@@ -377,14 +394,15 @@ def new_ones(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`ones(*size)` with the dtype of `x` unless another is given.
+    """`ones(*size)` with the dtype and device of `x` unless others are given.
 
     >>> tensor([1]).new_ones(2)
     tensor([1, 1], dtype=miniflow.int64)
 
     Source: `torch.Tensor.new_ones`.
     """
-    return ones(*size, dtype=x.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+    kind, place = x.dtype if dtype is None else dtype, x.device if device is None else device
+    return ones(*size, dtype=kind, device=place, requires_grad=requires_grad)
 
 
 def new_full(
@@ -395,11 +413,12 @@ def new_full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`full(size, fill_value)` with the dtype of `x` unless another is given.
+    """`full(size, fill_value)` with the dtype and device of `x` unless others are given.
 
     >>> zeros(1).new_full((2,), 3)
     tensor([3., 3.], dtype=miniflow.float32)
 
     Source: `torch.Tensor.new_full`.
     """
-    return full(size, fill_value, x.dtype if dtype is None else dtype, device, requires_grad)
+    kind, place = x.dtype if dtype is None else dtype, x.device if device is None else device
+    return full(size, fill_value, kind, place, requires_grad)

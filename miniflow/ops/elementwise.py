@@ -24,7 +24,7 @@ from miniflow.ops.promotion import (
     result_type,
     shape_of,
 )
-from miniflow.tensor import Tensor
+from miniflow.tensor import Tensor, beside
 
 
 class Add(Binary):
@@ -91,7 +91,7 @@ class Pow(OfNumbers):
         if ctx.needs[0]:
             dx = where(eq(y, 0), 0.0, mul(dy, mul(y, pow(x, sub(y, 1.0)))))
         if ctx.needs[1]:
-            base = x if isinstance(x, Tensor) else Tensor._wrap(np.asarray(x, power._array.dtype))
+            base = x if isinstance(x, Tensor) else beside(power, np.asarray(x, power._array.dtype))
             zero = logical_and(eq(base, 0), ge(y, 0))
             dexponent = where(zero, 0.0, mul(dy, mul(power, log(where(zero, 1.0, base)))))
         return dx, dexponent
@@ -488,5 +488,5 @@ def where(condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     """
     x, y = promote(x, y, "where")
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-        x = Tensor._wrap(np.asarray(x, result_type(x, y).numpy))
+        x = beside(condition, np.asarray(x, result_type(x, y).numpy))
     return call(Where, condition, x, y)

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops.creation import full, zeros
 from miniflow.ops.elementwise import mul, where
 from miniflow.ops.promotion import Number, broadcast_shape
 from miniflow.ops.shape import expand, input_shape, reshape, wrap_dim
@@ -24,9 +26,11 @@ def check_index(op: str, index: Any, dim: int, shape: tuple[int, ...]) -> None:
     """
     if index.dtype.kind not in "iu":
         raise DTypeError(f"{op}: got an index of {index.dtype}; expected int64: use .long()")
-    outside = (index < 0) | (index >= (shape[dim] if shape else 1))
-    if outside.any():
-        raise out_of_range(op, int(index[outside].flat[0]), dim, shape, negative=False)
+    values = peek(index)
+    if values is not None:
+        outside = (values < 0) | (values >= (shape[dim] if shape else 1))
+        if outside.any():
+            raise out_of_range(op, int(values[outside].flat[0]), dim, shape, negative=False)
 
 
 def check_reach(op: str, index: Any, shape: tuple[int, ...], dim: int) -> None:
@@ -124,7 +128,7 @@ class Scatter(Op):
         dim, shape = ctx.attrs["dim"], dy._array.shape
         dx = dsrc = None
         if ctx.needs[0]:
-            dx = call(Scatter, dy, index, Tensor._wrap(np.zeros(index._array.shape, dy._array.dtype)), dim=dim)
+            dx = call(Scatter, dy, index, zeros(index.shape, dtype=dy.dtype, device=dy.device), dim=dim)
         if ctx.needs[2]:
             dsrc = where(call(ScatteredLast, index, dim=dim, shape=shape), call(Gather, dy, index, dim=dim), 0.0)
         return dx, None, dsrc
@@ -155,7 +159,7 @@ def _source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Numbe
     """The part of `src` that `index` reaches, in its shape."""
     check_reach(op, index._array, x._array.shape, dim)
     if not isinstance(src, Tensor):
-        return Tensor._wrap(np.full(index._array.shape, src, x._array.dtype))
+        return full(index.shape, src, dtype=x.dtype, device=x.device)
     shape = index._array.shape
     if src._array.dtype != x._array.dtype:
         raise DTypeError(
@@ -197,7 +201,8 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     Args:
         x: any shape.
         dim: the dim that `index` counts along.
-        index: integers in [0, size of dim), of as many dims as `x`. Places that repeat add up, in a fixed order.
+        index: integers in [0, size of dim), of as many dims as `x`. Places that repeat add up, on the CPU in a fixed
+            order, on a cuda device by atomics, so that the last bits may differ from run to run.
         src: at least as large as `index`.
 
     Raises:
@@ -286,7 +291,8 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
     Args:
         x: shape (..., n, ...) with n at `dim`.
         dim: the dim that `index` counts along.
-        index: integers in [0, n), shape (m,). Slices that repeat add up, in the order of `index`.
+        index: integers in [0, n), shape (m,). Slices that repeat add up, on the CPU in the order of `index`, on a cuda
+            device by atomics, so that the last bits may differ from run to run.
         source: shape (..., m, ...), of x's dtype.
         alpha: a factor.
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.elementwise import where
-from miniflow.ops.promotion import cast
+from miniflow.ops.promotion import cast, to_device
 from miniflow.ops.shape import check_broadcast, input_shape, reshape, unsqueeze
 from miniflow.ops.slice import Slice, basic_part, out_of_range, sliced_shape
-from miniflow.tensor import Tensor
+from miniflow.tensor import Tensor, beside
 
 Coordinates = tuple[int, np.ndarray]  # a dim, and the coordinates along it
 PLAIN = (int, type(None), type(Ellipsis))  # what NumPy takes in a basic index as it is
@@ -49,7 +50,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if all(part.__class__ in PLAIN or part.__class__ is slice and _is_plain(part) for part in parts):
         return call(Slice, x, index=parts if Ellipsis in parts else (*parts, ...))
     if isinstance(index, Tensor) and index._array.dtype == np.int64 and index._array.ndim and x._array.ndim:
-        return call(Index, x, unsqueeze(index, 0), dims=(0,))
+        return call(Index, x, unsqueeze(to_device(index, x.device), 0), dims=(0,))
     basic, advanced = parse_index("getitem", x._array.shape, index)
     if not advanced:
         return call(Slice, x, index=basic)
@@ -58,7 +59,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if len(advanced) == 1 and advanced[0][1].dtype == np.bool_:
         return _pick_by_mask(x, *advanced[0])
     dims, coordinates = stack_coordinates("getitem", x._array.shape, advanced)
-    return call(Index, x, coordinates, dims=dims)
+    return call(Index, x, beside(x, coordinates), dims=dims)
 
 
 def _is_plain(part: slice) -> bool:
@@ -70,7 +71,7 @@ def _pick_by_mask(x: Tensor, dim: int, mask: np.ndarray) -> Tensor:
     shape, behind = x._array.shape, dim + mask.ndim
     _check_mask("getitem", mask, dim, shape)
     flat = reshape(x, shape[:dim] + (mask.size,) + shape[behind:])
-    return call(Index, flat, Tensor._wrap(np.flatnonzero(mask)[None]), dims=(dim,))
+    return call(Index, flat, beside(x, np.flatnonzero(mask)[None]), dims=(dim,))
 
 
 def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, list[Coordinates]]:
@@ -116,7 +117,7 @@ def _classify(op: str, part: Any) -> Any:
         return part
     if isinstance(part, slice):
         return basic_part(op, part)
-    array = part._array if isinstance(part, Tensor) else np.asarray(part)
+    array = to_host(part._array) if isinstance(part, Tensor) else np.asarray(part)
     if array.size == 0 and not isinstance(part, Tensor | np.ndarray):
         array = array.astype(np.int64)
     if array.dtype == np.uint8 and isinstance(part, Tensor | np.ndarray):
@@ -145,8 +146,10 @@ def _check_mask(op: str, mask: np.ndarray, dim: int, shape: tuple[int, ...]) -> 
         )
 
 
-def stack_coordinates(op: str, shape: tuple[int, ...], advanced: list[Coordinates]) -> tuple[tuple[int, ...], Tensor]:
-    """The indexed dims, and the coordinates along them broadcast together and stacked: an int64 tensor (k, *B)."""
+def stack_coordinates(
+    op: str, shape: tuple[int, ...], advanced: list[Coordinates]
+) -> tuple[tuple[int, ...], np.ndarray]:
+    """The indexed dims, and the coordinates along them broadcast together and stacked: int64 (k, *B)."""
     dims, coordinates = [], []
     for dim, index in advanced:
         if index.dtype == np.bool_:
@@ -163,7 +166,7 @@ def stack_coordinates(op: str, shape: tuple[int, ...], advanced: list[Coordinate
         raise ShapeError(
             f"{op}: indices of shapes {listed} cannot be broadcast together; expected sizes equal or 1"
         ) from None
-    return tuple(dims), Tensor._wrap(coordinates.astype(np.int64))  # a copy, which the caller cannot change later
+    return tuple(dims), coordinates.astype(np.int64)  # a copy, which the caller cannot change later
 
 
 class Index(Op):
@@ -201,7 +204,8 @@ def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[i
     Raises:
         IndexRangeError: for the first that is outside.
     """
-    for dim, coordinates in zip(dims, index, strict=True):
+    values = peek(index)
+    for dim, coordinates in zip(dims, () if values is None else values, strict=values is not None):
         outside = (coordinates < -shape[dim]) | (coordinates >= shape[dim])
         if outside.any():
             raise out_of_range(op, int(coordinates[outside].flat[0]), dim, shape)
@@ -242,8 +246,9 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
     shape = sliced_shape(op, x._array.shape, basic)
     dims, coordinates = stack_coordinates(op, shape, advanced) if advanced else ((), None)
     if advanced:
-        check_coordinates(op, shape, coordinates._array, dims)
-        shape = picked_shape(shape, coordinates._array.shape[1:], dims)
+        check_coordinates(op, shape, coordinates, dims)
+        shape = picked_shape(shape, coordinates.shape[1:], dims)
+        coordinates = beside(x, coordinates)
     value = _as_value(x, value)
     while value._array.ndim > len(shape) and value._array.shape[0] == 1:
         value = reshape(value, value._array.shape[1:])
@@ -253,13 +258,13 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
 
 def _as_value(x: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return cast(value, x.dtype)
+        return cast(value if value._array.ndim else to_device(value, x.device), x.dtype)
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" and array.dtype != x._array.dtype:
         raise DTypeError(
             f"setitem: got a value of type {type(value).__name__}; expected a number, an array or a Tensor"
         )
-    return Tensor._wrap(array.astype(x._array.dtype))
+    return beside(x, array.astype(x._array.dtype))
 
 
 class SetItem(Op):
@@ -276,7 +281,7 @@ class SetItem(Op):
         basic, dims = ctx.attrs["basic"], ctx.attrs["dims"]
         dx = dvalue = None
         if ctx.needs[0]:
-            dx = call(SetItem, dy, Tensor._wrap(np.zeros((), dy._array.dtype)), index, basic=basic, dims=dims)
+            dx = call(SetItem, dy, beside(dy, np.zeros((), dy._array.dtype)), index, basic=basic, dims=dims)
         if ctx.needs[1]:
             dvalue = call(Slice, dy, index=basic)
             if index is not None:
@@ -288,7 +293,7 @@ class SetItem(Op):
 
 def _only_where(last: Tensor, dvalue: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]) -> Tensor:
     """The gradient of the values, zero for those that a later one replaced."""
-    if last._array.all():
+    if to_host(last._array).all():
         return dvalue
     behind = len(shape) - dims[-1] - 1 if dims[-1] - dims[0] == len(dims) - 1 else len(shape) - len(dims)
     return where(reshape(last, last._array.shape + (1,) * behind), dvalue, 0.0)

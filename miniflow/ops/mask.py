@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from miniflow.backends.memory import to_host
 from miniflow.dispatch import Op, call
 from miniflow.dtype import can_cast, of_scalar
 from miniflow.errors import DTypeError, ShapeError
@@ -109,7 +110,7 @@ class Nonzero(Op):
     """The coordinates (count, ndim) of the elements that are not zero; no gradient."""
 
     def infer(x):
-        return (int(np.count_nonzero(x)), len(x.shape)), np.dtype(np.int64)
+        return (int(np.count_nonzero(to_host(x))), len(x.shape)), np.dtype(np.int64)
 
 
 def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:

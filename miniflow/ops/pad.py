@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.index import Index
 from miniflow.ops.promotion import Number
 from miniflow.ops.shape import Contiguous, Expand, View, sizes_of
-from miniflow.tensor import Tensor
+from miniflow.tensor import Tensor, beside
 
 BORDERS = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}  # PyTorch's name: NumPy's name
 
@@ -71,12 +72,12 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | N
         raise DTypeError(f"pad: got value={value} with mode={mode!r}; expected none: only mode='constant' has a value")
     for dim, (before, after) in enumerate(widths):
         if before or after:
-            x = call(Index, x, _border(mode, dim, shape, before, after), dims=(dim,))
+            x = call(Index, x, beside(x, _border(mode, dim, shape, before, after)), dims=(dim,))
     return x
 
 
-def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int) -> Tensor:
-    """Where each element of a padded dim comes from: an int64 tensor (1, size)."""
+def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int) -> np.ndarray:
+    """Where each element of a padded dim comes from: int64 (1, size)."""
     size = shape[dim]
     limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after) if size else 0}[mode]
     if max(before, after) > limit or -min(before, after) > size:
@@ -85,7 +86,7 @@ def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int
             f"expected from {-size} to {limit}"
         )
     source = np.pad(np.arange(size), (max(before, 0), max(after, 0)), mode=BORDERS[mode])
-    return Tensor._wrap(source[max(-before, 0) : len(source) - max(-after, 0)][None])
+    return source[max(-before, 0) : len(source) - max(-after, 0)][None]
 
 
 def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
@@ -133,11 +134,12 @@ class OneHot(Op):
                 f"one_hot: got num_classes={num_classes} for a tensor of shape {tuple(x.shape)}; expected at least 1, "
                 "or -1 for the largest class plus one, of at least one element"
             )
-        count = int(x.max()) + 1 if num_classes == -1 else num_classes
-        outside = (x < 0) | (x >= count)
+        values = to_host(x) if num_classes == -1 else peek(x)
+        count = int(values.max()) + 1 if num_classes == -1 else num_classes
+        outside = (values < 0) | (values >= count) if values is not None else np.zeros(0, np.bool_)
         if outside.any():
             wanted = f"from 0 to {count - 1}" if num_classes != -1 else "of at least 0"
-            raise IndexRangeError(f"one_hot: got class {int(x[outside].flat[0])}; expected classes {wanted}")
+            raise IndexRangeError(f"one_hot: got class {int(values[outside].flat[0])}; expected classes {wanted}")
         return (*x.shape, count), np.dtype(np.int64)
 
 

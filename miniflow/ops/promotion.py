@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.device import device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import as_dtype, bfloat16, dtype, of_scalar, result_dtype
 from miniflow.errors import DTypeError, ShapeError
@@ -117,6 +118,27 @@ def cast(x: Tensor, dtype: object) -> Tensor:
     if x._array.dtype == kind.numpy:
         return x
     return call(Cast if kind.is_floating_point else ToInteger, x, dtype=kind.numpy)
+
+
+class ToDevice(Op):
+    """The same values on another device; the gradient goes back to where they came from."""
+
+    def infer(x, *, source, target):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        return to_device(dy, ctx.attrs["source"])
+
+
+def to_device(x: Tensor, target: Any) -> Tensor:
+    """`x` on another device; `x` itself if it is there already.
+
+    Raises:
+        DeviceError: for a device that does not exist.
+    """
+    place = target if type(target) is device else device(target)
+    source = x.device
+    return x if source == place else call(ToDevice, x, source=source, target=place)
 
 
 class Binary(Op):

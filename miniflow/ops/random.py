@@ -283,9 +283,11 @@ def normal(
     if not tensors:
         like = empty(size, dtype=dtype, device=device)
         return draw(Normal, like, generator, mean=float(mean), std=float(std)).requires_grad_(requires_grad)
-    if isinstance(std, Tensor) and not bool((std._array >= 0).all()):
+    if isinstance(std, Tensor) and not bool((std >= 0).all()):
         raise ArgumentError("normal: got a std with negative elements; expected at least 0 in every place")
-    like = empty(broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype)
+    like = empty(
+        broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype, device=tensors[0].device
+    )
     if not isinstance(std, Tensor):
         return mean.detach() + draw(Normal, like, generator, mean=0.0, std=float(std))
     noise = draw(Normal, like, generator, mean=0.0, std=1.0) * std.detach()

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from miniflow.backends.registry import KERNELS
 from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
@@ -48,6 +50,7 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self._on_devices = False  # whether parameters were ever met elsewhere than on the CPU
         if isinstance(params, Tensor | dict):
             raise ArgumentTypeError(
                 f"{self._name}: got a single {type(params).__name__}; expected a list: pass [x] or model.parameters()"
@@ -86,11 +89,24 @@ class Optimizer:
                 loss = closure()
         for group in self.param_groups:
             params = [p for p in group["params"] if p._grad is not None]
-            if params:
-                self.update(group, params)
-                for p in params:
-                    p._written()
+            for neighbours in self._by_device(params):
+                self.update(group, neighbours)
+            for p in params:
+                p._written()
         return loss
+
+    def _by_device(self, params: list[Tensor]) -> list[list[Tensor]]:
+        """The parameters that lie on one device together; their states follow them there."""
+        if not self._on_devices and all(type(p._array) is np.ndarray for p in params):
+            return [params] if params else []
+        self._on_devices = True
+        groups: dict[Any, list[Tensor]] = {}
+        for p in params:
+            groups.setdefault(p.device, []).append(p)
+            for name, value in self.state[p].items() if p in self.state else ():
+                if isinstance(value, Tensor):
+                    self.state[p][name] = value.to(p.device)
+        return list(groups.values())
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or (`set_to_none=False`) fill them with zeros."""

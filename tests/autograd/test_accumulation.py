@@ -42,13 +42,19 @@ def test_every_gradient_has_memory_of_its_own(name):
     a, b = leaf(3, 3), leaf(3, 3, seed=1)
     y = SHARING[name](a, b)
     cotangent = flow.tensor(np.random.default_rng(2).normal(size=y.shape))
-    kept = cotangent.numpy().copy()
+    kept = cotangent.cpu().numpy().copy()
     y.backward(cotangent, retain_graph=True)
-    arrays = [a.grad.numpy(), b.grad.numpy(), cotangent.numpy(), a.detach().numpy(), b.detach().numpy()]
+    arrays = [
+        a.grad.cpu().numpy(),
+        b.grad.cpu().numpy(),
+        cotangent.cpu().numpy(),
+        a.detach().cpu().numpy(),
+        b.detach().cpu().numpy(),
+    ]
     for i, first in enumerate(arrays):
         assert not any(np.shares_memory(first, second) for second in arrays[:i])
     assert a.grad is not b.grad and a.grad.is_contiguous() and b.grad.is_contiguous()
-    first = a.grad.numpy().copy()
+    first = a.grad.cpu().numpy().copy()
     a.grad.zero_()
     b.grad.fill_(7)
     y.backward(cotangent)
@@ -73,8 +79,8 @@ def test_a_gradient_kept_elsewhere_is_not_changed_by_accumulation():
     x.register_hook(kept.append)
     y.retain_grad()
     y.backward(flow.ones(3, dtype=flow.float64))
-    values = [g.numpy().copy() for g in kept]
-    retained = y.grad.numpy().copy()
+    values = [g.cpu().numpy().copy() for g in kept]
+    retained = y.grad.cpu().numpy().copy()
     (x * 5).sum().backward()
     x.grad.add_(100)
     for g, value in zip(kept[:2], values, strict=True):

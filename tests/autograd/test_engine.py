@@ -120,8 +120,8 @@ def test_gradients_of_a_long_chain_by_grad():
 def test_grad_leaves_the_leaves_alone():
     x, y = leaf(3), leaf(3, seed=1)
     dx, dy = flow.autograd.grad((x * y).sum(), [x, y])
-    assert_same(dx, y.detach().numpy())
-    assert_same(dy, x.detach().numpy())
+    assert_same(dx, y.detach().cpu().numpy())
+    assert_same(dy, x.detach().cpu().numpy())
     assert x.grad is None and y.grad is None
 
 
@@ -203,7 +203,7 @@ def test_hessian_vector_product():
     x, v = leaf(4), np.random.default_rng(3).normal(size=4)
     (g,) = flow.autograd.grad((x**3).sum() + (x[0] * x[1] * x[2]), x, create_graph=True)
     (hv,) = flow.autograd.grad(g, x, flow.tensor(v))
-    a = x.detach().numpy()
+    a = x.detach().cpu().numpy()
     hessian = np.diag(6 * a)
     for i, j, k in ((0, 1, 2), (0, 2, 1), (1, 2, 0)):
         hessian[i, j] += a[k]
@@ -215,7 +215,7 @@ def test_gradients_flow_to_cotangents():
     x, c = leaf(3), leaf(3, seed=4)
     (g,) = flow.autograd.grad(x.exp(), x, c, create_graph=True)
     (gc_,) = flow.autograd.grad(g, c, flow.ones(3, dtype=flow.float64))
-    assert_close(gc_, np.exp(x.detach().numpy()))
+    assert_close(gc_, np.exp(x.detach().cpu().numpy()))
 
 
 # errors

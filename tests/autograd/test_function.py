@@ -85,14 +85,14 @@ def test_gradients_that_are_not_needed():
     total, product = SumAndProduct.apply(x, y)
     (total + product).sum().backward()
     assert SumAndProduct.asked == (True, False)
-    assert_close(x.grad, 1 + y.numpy())
+    assert_close(x.grad, 1 + y.cpu().numpy())
 
 
 def test_an_output_without_a_cotangent_gets_zeros():
     x, y = leaf(3), leaf(3, seed=1)
     SumAndProduct.apply(x, y)[1].sum().backward()
-    assert_same(x.grad, y.detach().numpy())
-    assert_same(y.grad, x.detach().numpy())
+    assert_same(x.grad, y.detach().cpu().numpy())
+    assert_same(y.grad, x.detach().cpu().numpy())
 
 
 def test_cotangents_may_arrive_as_none():
@@ -137,7 +137,7 @@ def test_outputs_without_a_gradient():
     assert top.requires_grad and not where.requires_grad and not count.requires_grad
     top.backward(flow.tensor([1.0, 2.0, 3.0]))
     expected = np.zeros((4, 3))
-    expected[x.detach().numpy().argmax(0), range(3)] = [1, 2, 3]
+    expected[x.detach().cpu().numpy().argmax(0), range(3)] = [1, 2, 3]
     assert_same(x.grad, expected)
 
 
@@ -322,13 +322,13 @@ def test_once_differentiable_refuses_a_second_derivative():
         @staticmethod
         def forward(ctx, x):
             ctx.save_for_backward(x)
-            return flow.from_numpy(x.detach().numpy() ** 3)
+            return flow.as_tensor(x.detach().cpu().numpy() ** 3)
 
         @staticmethod
         @once_differentiable
         def backward(ctx, dy):
             (x,) = ctx.saved_tensors
-            return flow.from_numpy(dy.detach().numpy() * 3 * x.detach().numpy() ** 2)
+            return flow.as_tensor(dy.detach().cpu().numpy() * 3 * x.detach().cpu().numpy() ** 2)
 
     x = flow.tensor([2.0], requires_grad=True)
     NumpyCube.apply(x).sum().backward()

@@ -103,10 +103,10 @@ def test_several_outputs_and_arguments_that_are_no_tensors():
 
 def test_the_inputs_are_left_as_they_were():
     x = leaf(3, 2)
-    before = x.detach().numpy().copy()
+    before = x.detach().cpu().numpy().copy()
     gradcheck(lambda x: x.t().exp(), x)
     gradgradcheck(lambda x: x.t().exp(), x)
-    assert (x.detach().numpy() == before).all() and x.grad is None
+    assert (x.detach().cpu().numpy() == before).all() and x.grad is None
 
 
 def test_different_seeds_draw_different_cotangents():

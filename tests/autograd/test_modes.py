@@ -117,7 +117,7 @@ def test_backward_in_two_threads():
         for _ in range(20):
             x.grad = None
             ((x @ x).tanh() * x).sum().backward()
-        results[name] = x.grad.numpy()
+        results[name] = x.grad.cpu().numpy()
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(3)]
     for thread in threads:

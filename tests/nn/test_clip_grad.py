@@ -25,7 +25,7 @@ def parameters(seed=0, dtype=flow.float64):
 @pytest.mark.parametrize("max_norm", [0.7, 1e6])
 def test_norm(norm_type, max_norm):
     params = parameters()
-    before = [p.grad.numpy().copy() for p in params[:-1]]
+    before = [p.grad.cpu().numpy().copy() for p in params[:-1]]
     everything = np.concatenate([g.ravel() for g in before])
     expected = np.linalg.norm(everything, norm_type)
     total = clip_grad_norm_(params, max_norm, norm_type)
@@ -65,7 +65,7 @@ def test_norm_that_is_not_finite(bad):
 
 def test_value():
     params = parameters(1)
-    before = [p.grad.numpy().copy() for p in params[:-1]]
+    before = [p.grad.cpu().numpy().copy() for p in params[:-1]]
     clip_grad_value_(iter(params), 0.5)
     for p, old in zip(params[:-1], before, strict=True):
         assert_same(p.grad, np.clip(old, -0.5, 0.5))

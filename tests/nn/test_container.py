@@ -18,7 +18,7 @@ def test_sequential_runs_in_order():
     a, b, c = layers(3)
     network = nn.Sequential(a, b, c)
     x = flow.randn(5, 1)
-    assert_same(network(x).detach(), c(b(a(x))).detach().numpy())
+    assert_same(network(x).detach(), c(b(a(x))).detach().cpu().numpy())
     assert len(network) == 3 and list(network) == [a, b, c] and network[-1] is c
     assert nn.Sequential()(x) is x
 

@@ -79,13 +79,13 @@ def test_backward_hooks_replace_gradients():
     x = flow.randn(4, 3, requires_grad=True)
     cotangent = flow.randn(4, 2)
     module(x).backward(cotangent)
-    weight = module.weight.detach().numpy()
-    assert_close(x.grad, cotangent.numpy() @ weight * 70, rtol=1e-4, atol=1e-4)
-    assert_close(module.bias.grad, cotangent.numpy().sum(0) * 10, rtol=1e-4, atol=1e-4)
+    weight = module.weight.detach().cpu().numpy()
+    assert_close(x.grad, cotangent.cpu().numpy() @ weight * 70, rtol=1e-4, atol=1e-4)
+    assert_close(module.bias.grad, cotangent.cpu().numpy().sum(0) * 10, rtol=1e-4, atol=1e-4)
     handle.remove()
     x.grad = None
     module(x).backward(cotangent)
-    assert_close(x.grad, cotangent.numpy() @ weight * 10, rtol=1e-4, atol=1e-4)
+    assert_close(x.grad, cotangent.cpu().numpy() @ weight * 10, rtol=1e-4, atol=1e-4)
 
 
 def test_backward_hook_where_no_input_requires_grad():

@@ -21,13 +21,13 @@ def generator(seed: int) -> Generator:
 
 def assert_uniform(x: flow.Tensor, bound: float) -> None:
     """Within [-bound, bound), both ends reached, and the right deviation: 5 sigma and more of room."""
-    values = x.detach().double().numpy()
+    values = x.detach().double().cpu().numpy()
     assert -bound <= values.min() < -0.98 * bound and 0.98 * bound < values.max() <= bound
     assert_close([values.mean(), values.std()], [0, bound / 3**0.5], rtol=0, atol=0.03 * bound)
 
 
 def assert_normal(x: flow.Tensor, std: float) -> None:
-    values = x.detach().double().numpy() / std
+    values = x.detach().double().cpu().numpy() / std
     assert_close([values.mean(), values.std()], [0, 1], rtol=0, atol=0.05)
     assert_close((values**4).mean(), 3.0, rtol=0, atol=0.5)  # uniform numbers have 1.8
 
@@ -59,6 +59,7 @@ def test_trunc_normal(seed, kind, mean, std, a, b):
     x = (
         init.trunc_normal_(flow.empty(300, 100, dtype=kind), mean, std, a, b, generator=generator(seed))
         .double()
+        .cpu()
         .numpy()
     )
     assert x.min() >= a and x.max() <= b
@@ -126,22 +127,24 @@ def test_default_of_linear_layers(seed):
 def test_orthogonal(seed, shape, kind):
     x = init.orthogonal_(flow.empty(*shape, dtype=kind), gain=2.0, generator=generator(seed))
     assert x.dtype is kind and x.shape == shape
-    m = x.double().numpy().reshape(shape[0], -1) / 2
+    m = x.double().cpu().numpy().reshape(shape[0], -1) / 2
     small = m @ m.T if m.shape[0] <= m.shape[1] else m.T @ m
     assert_close(small, np.eye(min(m.shape)), rtol=0, atol=1e-6)
     other = init.orthogonal_(flow.empty(*shape, dtype=kind), generator=generator(seed + 1))
-    assert np.abs(other.double().numpy() * 2 - x.double().numpy()).max() > 0.1
+    assert np.abs(other.double().cpu().numpy() * 2 - x.double().cpu().numpy()).max() > 0.1
 
 
 def test_orthogonal_is_uniform_over_rotations_and_reflections():
     g = generator(0)
-    draws = np.array([init.orthogonal_(flow.empty(2, 2, dtype=flow.float64), generator=g).numpy() for _ in range(600)])
+    draws = np.array(
+        [init.orthogonal_(flow.empty(2, 2, dtype=flow.float64), generator=g).cpu().numpy() for _ in range(600)]
+    )
     assert_close(draws.mean(0), np.zeros((2, 2)), rtol=0, atol=0.15)
     assert 200 < (np.linalg.det(draws) > 0).sum() < 400
 
 
 def test_sparse(seed):
-    x = init.sparse_(flow.empty(50, 400), 0.33, std=0.1, generator=generator(seed)).numpy()
+    x = init.sparse_(flow.empty(50, 400), 0.33, std=0.1, generator=generator(seed)).cpu().numpy()
     assert ((x == 0).sum(0) == math.ceil(0.33 * 50)).all()
     assert_close(x[x != 0].astype(np.float64).std(), 0.1, rtol=0.05)
     assert_close((x == 0).mean(1), np.full(50, 17 / 50), rtol=0, atol=0.13)
@@ -159,9 +162,9 @@ def test_leaves_stay_leaves_and_versions_count():
 def test_a_generator_decides_the_numbers():
     for fill in (init.uniform_, init.normal_, init.trunc_normal_, init.kaiming_uniform_, init.orthogonal_):
         first, second = (fill(flow.empty(3, 4), generator=generator(5)) for _ in range(2))
-        assert_same(first, second.numpy())
+        assert_same(first, second.cpu().numpy())
         flow.manual_seed(5)
-        assert_same(fill(flow.empty(3, 4)), first.numpy())
+        assert_same(fill(flow.empty(3, 4)), first.cpu().numpy())
 
 
 ERRORS = [

@@ -34,7 +34,7 @@ def test_functional_gives_the_functions_of_ops_themselves():
 def test_linear():
     layer = nn.Linear(4, 3, dtype=flow.float64)
     x = array(2, 5, 4)
-    weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+    weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
     assert_close(layer(flow.tensor(x)).detach(), x @ weight.T + bias)
     layer = nn.Linear(4, 3, bias=False)
     assert layer.bias is None and len(list(layer.parameters())) == 1 and list(layer.state_dict()) == ["weight"]
@@ -46,7 +46,7 @@ def test_linear():
 
 
 def assert_uniform(x, bound):
-    x = np.sort(x.detach().numpy().ravel() / bound)
+    x = np.sort(x.detach().cpu().numpy().ravel() / bound)
     assert -1 <= x[0] < -0.99 and 0.99 < x[-1] <= 1
     even = np.linspace(-1, 1, x.size)
     np.testing.assert_allclose(x, even, atol=4 / math.sqrt(x.size))
@@ -60,7 +60,7 @@ def test_initial_distributions():
     conv = nn.Conv2d(8, 1000, (3, 5), groups=2)
     assert_uniform(conv.weight, 1 / math.sqrt(4 * 15))
     assert_uniform(conv.bias, 1 / math.sqrt(4 * 15))
-    table = nn.Embedding(200, 300).weight.detach().numpy()
+    table = nn.Embedding(200, 300).weight.detach().cpu().numpy()
     assert abs(table.mean()) < 0.02 and abs(table.std() - 1) < 0.02
     for layer in (nn.LayerNorm((2, 3)), nn.BatchNorm2d(4)):
         assert_same(layer.weight.detach(), np.ones(layer.weight.shape, np.float32))
@@ -73,7 +73,7 @@ def test_same_seed_same_network():
         flow.manual_seed(3)
         networks.append(nn.Sequential(nn.Linear(3, 4), nn.Conv2d(1, 2, 3)))
     for a, b in zip(*(n.parameters() for n in networks), strict=True):
-        assert_same(a.detach(), b.detach().numpy())
+        assert_same(a.detach(), b.detach().cpu().numpy())
 
 
 def test_conv_is_the_function_with_its_parameters():
@@ -81,7 +81,7 @@ def test_conv_is_the_function_with_its_parameters():
     assert layer.weight.shape == (6, 2, 3, 2) and layer.bias.shape == (6,)
     x = tensor(2, 4, 7, 8)
     expected = F.conv2d(x, layer.weight, layer.bias, (2, 1), (1, 2), (1, 2), 2)
-    assert_same(layer(x).detach(), expected.detach().numpy())
+    assert_same(layer(x).detach(), expected.detach().cpu().numpy())
     assert nn.Conv2d(1, 1, 1, bias=False).bias is None
 
 
@@ -96,7 +96,7 @@ def test_conv_padding_modes(mode, padding):
     (top, bottom), (left, right) = {"same": ((1, 1), (1, 2)), "valid": ((0, 0), (0, 0))}.get(padding, ((1, 1), (2, 2)))
     padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), mode=MODES[mode])
     expected = F.conv2d(flow.tensor(padded), layer.weight, layer.bias)
-    assert_close(layer(flow.tensor(x)).detach(), expected.detach().numpy())
+    assert_close(layer(flow.tensor(x)).detach(), expected.detach().cpu().numpy())
 
 
 @pytest.mark.parametrize(
@@ -119,16 +119,16 @@ def test_conv_refusals(arguments, words):
 def test_pools_hand_over_their_arguments():
     x = tensor(2, 3, 9, 8)
     layer = nn.MaxPool2d(3, 2, 1, 2, ceil_mode=True)
-    assert_same(layer(x), F.max_pool2d(x, 3, 2, 1, 2, ceil_mode=True).numpy())
+    assert_same(layer(x), F.max_pool2d(x, 3, 2, 1, 2, ceil_mode=True).cpu().numpy())
     y, indices = nn.MaxPool2d(2, return_indices=True)(x)
-    assert_same(y, F.max_pool2d(x, 2).numpy())
-    planes, places = x.numpy().reshape(2, 3, -1), indices.numpy().reshape(2, 3, -1)
-    assert_same(np.take_along_axis(planes, places, 2), y.numpy().reshape(2, 3, -1))
+    assert_same(y, F.max_pool2d(x, 2).cpu().numpy())
+    planes, places = x.cpu().numpy().reshape(2, 3, -1), indices.cpu().numpy().reshape(2, 3, -1)
+    assert_same(np.take_along_axis(planes, places, 2), y.cpu().numpy().reshape(2, 3, -1))
     assert nn.MaxPool2d(3).stride == 3
     layer = nn.AvgPool2d((3, 2), 2, (1, 0), True, False, None)
-    assert_same(layer(x), F.avg_pool2d(x, (3, 2), 2, (1, 0), True, False, None).numpy())
-    assert_close(nn.AvgPool2d(2, divisor_override=3)(x), F.avg_pool2d(x, 2).numpy() * 4 / 3)
-    assert_close(nn.AdaptiveAvgPool2d(1)(x), x.numpy().mean((2, 3), keepdims=True))
+    assert_same(layer(x), F.avg_pool2d(x, (3, 2), 2, (1, 0), True, False, None).cpu().numpy())
+    assert_close(nn.AvgPool2d(2, divisor_override=3)(x), F.avg_pool2d(x, 2).cpu().numpy() * 4 / 3)
+    assert_close(nn.AdaptiveAvgPool2d(1)(x), x.cpu().numpy().mean((2, 3), keepdims=True))
     assert nn.AdaptiveAvgPool2d((None, 2))(x).shape == (2, 3, 9, 2)
 
 
@@ -196,9 +196,9 @@ def test_dropout_follows_the_mode():
     flow.manual_seed(0)
     x = flow.ones(1000, 10)
     layer = nn.Dropout(0.25)
-    y = layer(x).numpy()
+    y = layer(x).cpu().numpy()
     assert set(np.unique(y)) == {np.float32(0), np.float32(1 / 0.75)} and abs((y == 0).mean() - 0.25) < 0.02
-    assert_same(layer.eval()(x), x.numpy())
+    assert_same(layer.eval()(x), x.cpu().numpy())
     z = flow.ones(1000)
     assert nn.Dropout(0.5, inplace=True)(z) is z and (z == 0).any().item()
     with pytest.raises(ArgumentError, match="p=1.5; expected a probability"):
@@ -210,13 +210,13 @@ def test_embedding():
     assert layer.padding_idx == 3 and layer.weight[3].tolist() == [0.0] * 3
     index = flow.tensor([[0, 3], [4, 0]])
     y = layer(index)
-    assert_same(y.detach(), layer.weight.detach().numpy()[index.numpy()])
+    assert_same(y.detach(), layer.weight.detach().cpu().numpy()[index.cpu().numpy()])
     y.sum().backward()
     assert_same(layer.weight.grad, np.array([[2.0], [0], [0], [0], [1]], np.float32) * np.ones((1, 3), np.float32))
     table = flow.randn(4, 2)
     frozen = nn.Embedding.from_pretrained(table)
     assert not frozen.weight.requires_grad and (frozen.num_embeddings, frozen.embedding_dim) == (4, 2)
-    assert_same(frozen(flow.tensor([2])), table.numpy()[[2]])
+    assert_same(frozen(flow.tensor([2])), table.cpu().numpy()[[2]])
     assert nn.Embedding.from_pretrained(table, freeze=False).weight.requires_grad
     with pytest.raises(IndexRangeError, match="padding_idx=5; expected -5 to 4"):
         nn.Embedding(5, 3, padding_idx=5)
@@ -264,8 +264,10 @@ def test_shape_layers():
     x = tensor(2, 3, 4, 5)
     assert nn.Flatten()(x).shape == (2, 60) and nn.Flatten(0, 1)(x).shape == (6, 4, 5)
     assert nn.Unflatten(1, (3, -1))(flow.zeros(2, 12)).shape == (2, 3, 4)
-    assert_same(nn.ZeroPad2d((1, 2, 0, 3))(x), np.pad(x.numpy(), ((0, 0), (0, 0), (0, 3), (1, 2))))
-    assert_same(nn.ConstantPad2d(1, 7.0)(x), np.pad(x.numpy(), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=7.0))
+    assert_same(nn.ZeroPad2d((1, 2, 0, 3))(x), np.pad(x.cpu().numpy(), ((0, 0), (0, 0), (0, 3), (1, 2))))
+    assert_same(
+        nn.ConstantPad2d(1, 7.0)(x), np.pad(x.cpu().numpy(), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=7.0)
+    )
     with pytest.raises(ArgumentError, match="expected one int or four"):
         nn.ZeroPad2d((1, 2))
 

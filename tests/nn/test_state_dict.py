@@ -22,7 +22,7 @@ KEYS = [
 
 
 def values(module):
-    return {name: tensor.numpy().copy() for name, tensor in module.state_dict().items()}
+    return {name: tensor.cpu().numpy().copy() for name, tensor in module.state_dict().items()}
 
 
 def test_keys_and_shared_memory():

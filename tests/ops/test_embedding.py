@@ -33,7 +33,7 @@ def test_padding_row_gets_no_gradient_of_any_order(padding):
     cotangent = flow.tensor(draw.normal(size=y.shape), requires_grad=True)
     (gradient,) = flow.autograd.grad(y, table, cotangent, create_graph=True)
     expected = np.zeros_like(weight)
-    np.add.at(expected, indices, cotangent.detach().numpy())
+    np.add.at(expected, indices, cotangent.detach().cpu().numpy())
     expected[1] = 0
     checks.assert_close(gradient, expected)
     second = draw.normal(size=weight.shape)
@@ -52,10 +52,11 @@ def test_repeated_rows_add_up_the_same_every_time(width, size):
     for _ in range(3):
         table = flow.zeros(37, width, requires_grad=True)
         embedding(flow.tensor(indices), table).backward(flow.tensor(cotangent))
-        results.append(table.grad.numpy())
+        results.append(table.grad.cpu().numpy())
     checks.assert_close(results[0], expected.astype(np.float32), rtol=1e-4, atol=1e-3)
-    checks.assert_same(results[1], results[0])
-    checks.assert_same(results[2], results[0])
+    if flow.get_default_device().type == "cpu":  # atomics on a cuda device add in whatever order
+        checks.assert_same(results[1], results[0])
+        checks.assert_same(results[2], results[0])
 
 
 def test_zero_size():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from checks import assert_same, check_op
+from checks import assert_same, check_op, on_device, share_memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as hnp
 import miniflow as flow
 from miniflow.errors import DimError, DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.index import set_item
-from miniflow.tensor import Tensor
 
 RNG = np.random.default_rng(3)
 A = RNG.uniform(0.5, 2.0, (4, 5, 3))
@@ -70,15 +69,16 @@ def test_basic_indexing_is_a_view(index):
         dtypes=MOVING,
         gradient="sparse" if A[index].size else "zero",
     )
-    x = Tensor._wrap(A)
-    assert A[index].size == 0 or np.may_share_memory(x[index]._array, A)
+    x = on_device(A)
+    assert A[index].size == 0 or share_memory(x[index]._array, x._array)
 
 
 @pytest.mark.parametrize("index", ADVANCED, ids=lambda i: str(i).replace("\n", "")[:40])
 def test_advanced_indexing_is_a_copy(index):
     empty = A[index].size == 0
     check_op(lambda x: x[index], [A], lambda x: x[index], dtypes=MOVING, gradient="zero" if empty else "sparse")
-    assert not np.may_share_memory(Tensor._wrap(A)[index]._array, A)
+    x = on_device(A)
+    assert not share_memory(x[index]._array, x._array)
 
 
 def test_an_int_beside_an_index_tensor_is_taken_first():
@@ -87,12 +87,12 @@ def test_an_int_beside_an_index_tensor_is_taken_first():
 
 
 def test_tensors_as_indices():
-    x = Tensor._wrap(A)
+    x = on_device(A)
     assert_same(x[flow.tensor(2)], A[2])
-    assert np.may_share_memory(x[flow.tensor(2)]._array, A)
+    assert share_memory(x[flow.tensor(2)]._array, x._array)
     assert_same(x[flow.tensor([1, 1])], A[[1, 1]])
     assert_same(x[flow.tensor([1, 1], dtype=flow.int32), flow.tensor([0, 4])], A[[1, 1], [0, 4]])
-    assert_same(x[Tensor._wrap(MASK)], A[MASK])
+    assert_same(x[on_device(MASK)], A[MASK])
     assert_same(x[flow.tensor(1) :], A[1:])
     assert_same(x[x > 1.0], A[A > 1.0])
 
@@ -193,7 +193,7 @@ def test_writing_into_a_tensor():
 
 
 def test_writing_keeps_gradients_of_both_sides():
-    x, v = Tensor._wrap(np.ones((2, 2))).requires_grad_(), Tensor._wrap(np.full(2, 3.0)).requires_grad_()
+    x, v = on_device(np.ones((2, 2))).requires_grad_(), on_device(np.full(2, 3.0)).requires_grad_()
     y = x * 2.0
     y[0] = v
     (y * y).sum().backward()
@@ -210,11 +210,11 @@ def test_indexing_agrees_with_numpy(data):
     parts = index if isinstance(index, tuple) else (index,)
     if any(isinstance(p, slice) and (p.step or 1) < 0 for p in parts):
         with pytest.raises(IndexRangeError, match="step must be greater than zero"):
-            Tensor._wrap(x)[index]
+            on_device(x)[index]
     else:
-        assert_same(Tensor._wrap(x)[index], np.asarray(x[index]))
+        assert_same(on_device(x)[index], np.asarray(x[index]))
     picks = data.draw(hnp.integer_array_indices(shape, result_shape=hnp.array_shapes(max_dims=2, max_side=3)))
-    assert_same(Tensor._wrap(x)[picks], x[picks])
+    assert_same(on_device(x)[picks], x[picks])
 
 
 INDEX = RNG.integers(0, 5, (3, 4, 2))
@@ -400,6 +400,8 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "error", "message"), ERRORS)
-def test_errors(call, error, message):
+def test_errors(call, error, message, device_in_use, monkeypatch):
+    for name in ("X", "INDICES"):
+        monkeypatch.setitem(globals(), name, globals()[name].to(device_in_use))
     with pytest.raises(error, match=message):
         call()

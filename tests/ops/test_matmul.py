@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from checks import assert_close, check_op
+from checks import assert_close, check_op, on_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,8 +62,8 @@ def test_matmul_of_integers(kind):
 def test_matmul_around_block_sizes(size):
     x, y = draw(size, 33).astype(np.float32), draw(33, size + 1, seed=1).astype(np.float32)
     exact = x.astype(np.float64) @ y.astype(np.float64)
-    assert_close(flow.from_numpy(x) @ flow.from_numpy(y), exact.astype(np.float32), atol=1e-4)
-    turned = flow.from_numpy(np.ascontiguousarray(x.T)).T @ flow.from_numpy(np.asfortranarray(y))
+    assert_close(on_device(x) @ on_device(y), exact.astype(np.float32), atol=1e-4)
+    turned = on_device(np.ascontiguousarray(x.T)).T @ on_device(np.asfortranarray(y))
     assert_close(turned, exact.astype(np.float32), atol=1e-4)
 
 

@@ -121,22 +121,22 @@ def test_max_pool2d_of_ties_nan_and_infinities():
     for kernel, stride, padding in ((2, 2, 0), (3, 1, 1), (2, 1, 1)):
         y, index = max_pool2d(flow.tensor(x), kernel, stride, padding, return_indices=True)
         want, where = numpy_max(x, kernel, stride, padding)
-        assert_same(y.numpy(), want)
-        assert_same(index.numpy(), where)
+        assert_same(y.cpu().numpy(), want)
+        assert_same(index.cpu().numpy(), where)
 
 
 def test_max_pool2d_without_indices_is_one_result():
     y = max_pool2d(flow.tensor(X), 2)
-    assert_same(y.numpy(), numpy_max(X, 2)[0])
+    assert_same(y.cpu().numpy(), numpy_max(X, 2)[0])
     assert not y.requires_grad
 
 
 def test_window_whose_taps_all_miss_the_image():
     x = flow.ones(1, 1, 1, 1).requires_grad_()
     y = max_pool2d(x, 2, 1, 1, dilation=2)
-    assert_same(y.detach().numpy(), np.full((1, 1, 1, 1), -inf, np.float32))
+    assert_same(y.detach().cpu().numpy(), np.full((1, 1, 1, 1), -inf, np.float32))
     flow.autograd.backward(y, flow.ones(1, 1, 1, 1))
-    assert_same(x.grad.numpy(), np.zeros((1, 1, 1, 1), np.float32))
+    assert_same(x.grad.cpu().numpy(), np.zeros((1, 1, 1, 1), np.float32))
 
 
 # kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
@@ -182,8 +182,8 @@ def test_adaptive_avg_pool2d(size):
 
 def test_adaptive_avg_pool2d_sizes():
     x = flow.tensor(X)
-    assert_same(adaptive_avg_pool2d(x, 2).numpy(), adaptive_avg_pool2d(x, (2, 2)).numpy())
-    assert_same(adaptive_avg_pool2d(x, None).numpy(), X)
+    assert_same(adaptive_avg_pool2d(x, 2).cpu().numpy(), adaptive_avg_pool2d(x, (2, 2)).cpu().numpy())
+    assert_same(adaptive_avg_pool2d(x, None).cpu().numpy(), X)
     assert adaptive_avg_pool2d(x, (None, 3)).shape == (2, 3, 7, 3)
     assert adaptive_avg_pool2d(x, (0, 3)).shape == (2, 3, 0, 3)
     with pytest.raises(ArgumentError, match="adaptive_avg_pool2d: got output_size="):
@@ -208,7 +208,7 @@ def test_third_order(name):
 @pytest.mark.parametrize("name", POOLS)
 def test_one_image_and_none(name):
     function, reference = POOLS[name]
-    assert_same(function(flow.tensor(X[0])).numpy(), function(flow.tensor(X)).numpy()[0])
+    assert_same(function(flow.tensor(X[0])).cpu().numpy(), function(flow.tensor(X)).cpu().numpy()[0])
     none = flow.tensor(np.zeros((0, 3, 7, 8))).requires_grad_()
     y = function(none)
     assert y.shape == (0, *reference(X).shape[1:])
@@ -223,7 +223,9 @@ def test_threads_share_the_planes(name, monkeypatch):
     def run():
         x = flow.tensor(X).requires_grad_()
         y = function(x)
-        return y.detach().numpy(), flow.autograd.grad(y, [x], flow.tensor(RNG_COTANGENT[: y.numel()].reshape(y.shape)))
+        return y.detach().cpu().numpy(), flow.autograd.grad(
+            y, [x], flow.tensor(RNG_COTANGENT[: y.numel()].reshape(y.shape))
+        )
 
     monkeypatch.setattr(threads.numba, "get_num_threads", lambda: 1)
     y, (dx,) = run()
@@ -232,7 +234,7 @@ def test_threads_share_the_planes(name, monkeypatch):
     for _ in range(5):
         shared, (shared_dx,) = run()
         assert_same(shared, y)
-        assert_same(shared_dx.numpy(), dx.numpy())
+        assert_same(shared_dx.cpu().numpy(), dx.cpu().numpy())
 
 
 RNG_COTANGENT = RNG.standard_normal(1000)

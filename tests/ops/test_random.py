@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from checks import assert_close, assert_same
+from checks import as_array, assert_close, assert_same, on_device
 
 import miniflow as flow
 from miniflow.backends.cpu import random as kernels
@@ -29,8 +29,8 @@ def test_element_i_does_not_depend_on_the_size(kind):
     for function in (flow.rand, flow.randn):
         long = function(4099, dtype=kind, generator=generator(3))
         for size in (0, 1, 2, 3, 4, 5, 1023, 1024, 1025):
-            assert_same(function(size, dtype=kind, generator=generator(3)), long._array[:size])
-        assert_same(function(3, 5, 7, dtype=kind, generator=generator(3)), long._array[:105].reshape(3, 5, 7))
+            assert_same(function(size, dtype=kind, generator=generator(3)), as_array(long)[:size])
+        assert_same(function(3, 5, 7, dtype=kind, generator=generator(3)), as_array(long)[:105].reshape(3, 5, 7))
 
 
 def test_large_draws_start_as_small_ones():
@@ -38,14 +38,14 @@ def test_large_draws_start_as_small_ones():
     for function in (flow.rand, flow.randn, lambda n, generator: flow.randint(1000, (n,), generator=generator)):
         large = function(size, generator=generator(8))
         assert large.shape == (size,)
-        assert_same(function(1001, generator=generator(8)), large._array[:1001])
+        assert_same(function(1001, generator=generator(8)), as_array(large)[:1001])
     x = flow.ones(size)
     large = dropout(x, 0.3, generator=generator(8))
-    assert_same(dropout(x[:1001], 0.3, generator=generator(8)), large._array[:1001])
+    assert_same(dropout(x[:1001], 0.3, generator=generator(8)), as_array(large)[:1001])
 
 
 def moments(x) -> list[float]:
-    x = np.asarray(x._array, np.float64).ravel()
+    x = np.asarray(as_array(x), np.float64).ravel()
     return [x.mean(), x.std(), (x**3).mean(), (x**4).mean(), (x[::2] * x[1::2]).mean()]
 
 
@@ -57,7 +57,7 @@ def test_distributions(seed, kind):
     half_cell = 2.0**-9 if kind is flow.bfloat16 else 0  # 8 bits, cut off: the mean is half a step low
     assert_close(moments(x)[:2], [0.5 - half_cell, 12**-0.5], rtol=0, atol=0.004)
     assert 0 <= x.min().item() < 0.001 and 0.99 < x.max().item() < 1
-    counts = np.histogram(x.double().numpy(), 16, (0, 1))[0]
+    counts = np.histogram(x.double().cpu().numpy(), 16, (0, 1))[0]
     assert ((counts - N / 16) ** 2 / (N / 16)).sum() < 50  # chi squared with 15 degrees: 1e-5 of chance
     z = flow.randn(N, dtype=kind, generator=g)
     got = moments(z)
@@ -72,8 +72,8 @@ def test_draws_differ_by_seed_and_offset():
     a, b = flow.rand(1000, generator=g), flow.rand(1000, generator=g)
     c = flow.rand(1000, generator=generator(2))
     for x, y in ((a, b), (a, c), (b, c)):
-        assert abs(np.corrcoef(x.numpy(), y.numpy())[0, 1]) < 0.15
-        assert (x.numpy() == y.numpy()).sum() < 3
+        assert abs(np.corrcoef(x.cpu().numpy(), y.cpu().numpy())[0, 1]) < 0.15
+        assert (x.cpu().numpy() == y.cpu().numpy()).sum() < 3
 
 
 def test_uniform_bounds_are_half_open():
@@ -91,38 +91,42 @@ def test_normal_mean_and_std():
     mean, std = flow.tensor([[0.0], [100.0]], dtype=flow.float64, requires_grad=True), flow.tensor([1.0, 2.0, 0.0])
     y = flow.normal(mean, std.double(), generator=generator(5))
     z = flow.randn(2, 3, dtype=flow.float64, generator=generator(5))
-    assert_close(y, mean.detach().numpy() + std.numpy() * z.numpy())
+    assert_close(y, mean.detach().cpu().numpy() + std.cpu().numpy() * z.cpu().numpy())
     assert not y.requires_grad
     assert_close(
-        flow.normal(mean, 2.0, generator=generator(5)), mean.detach().numpy() + 2 * z.numpy()[0].take([0, 1])[:, None]
+        flow.normal(mean, 2.0, generator=generator(5)),
+        mean.detach().cpu().numpy() + 2 * z.cpu().numpy()[0].take([0, 1])[:, None],
     )
     assert_close(
-        flow.normal(1.0, std, generator=generator(5)), 1 + std.numpy() * flow.randn(3, generator=generator(5)).numpy()
+        flow.normal(1.0, std, generator=generator(5)),
+        1 + std.cpu().numpy() * flow.randn(3, generator=generator(5)).cpu().numpy(),
     )
 
 
 def test_randint(seed):
     x = flow.randint(-3, 4, (7000,), generator=generator(seed))
     assert x.dtype is flow.int64
-    counts = np.bincount(x.numpy() + 3)
+    counts = np.bincount(x.cpu().numpy() + 3)
     assert len(counts) == 7 and ((counts - 1000) ** 2 / 1000).sum() < 40
     assert flow.randint(2, (3,), dtype=flow.uint8).dtype is flow.uint8
     assert flow.randint(high=5, size=(2, 2)).shape == (2, 2)
-    full = flow.randint(-(2**63), 2**63 - 1, (5000,), generator=generator(seed)).numpy() / 2.0**63
+    full = flow.randint(-(2**63), 2**63 - 1, (5000,), generator=generator(seed)).cpu().numpy() / 2.0**63
     assert abs(full.mean()) < 0.05 and full.min() < -0.99 and full.max() > 0.99
     assert flow.randint_like(flow.zeros(2, 3), 4, 5).tolist() == [[4.0] * 3] * 2
-    assert_same(flow.randint(7, (1,), generator=generator(0)), flow.randint(0, 7, (1,), generator=generator(0)).numpy())
+    assert_same(
+        flow.randint(7, (1,), generator=generator(0)), flow.randint(0, 7, (1,), generator=generator(0)).cpu().numpy()
+    )
 
 
 def test_randperm(seed):
     for n in (0, 1, 2, 3, 5, 1000):
         p = flow.randperm(n, generator=generator(seed))
         assert p.dtype is flow.int64
-        assert_same(np.sort(p.numpy()), np.arange(n))
+        assert_same(np.sort(p.cpu().numpy()), np.arange(n))
     first = [tuple(flow.randperm(3, generator=g).tolist()) for g in [generator(seed)] for _ in range(6000)]
     counts = np.unique(np.array(first), axis=0, return_counts=True)[1]
     assert len(counts) == 6 and ((counts - 1000) ** 2 / 1000).sum() < 35
-    assert_same(flow.randperm(50, generator=generator(2)), flow.randperm(50, generator=generator(2)).numpy())
+    assert_same(flow.randperm(50, generator=generator(2)), flow.randperm(50, generator=generator(2)).cpu().numpy())
     assert flow.randperm(5, dtype=flow.int32).dtype is flow.int32
 
 
@@ -131,9 +135,9 @@ def test_bernoulli(seed):
     for kind in (flow.float32, flow.float64, flow.float16, flow.bfloat16):
         x = flow.bernoulli(flow.tensor(np.tile(p, (20_000, 1)), dtype=kind), generator=generator(seed))
         assert x.dtype is kind
-        assert set(np.unique(x.float().numpy())) == {0.0, 1.0}
-        assert_close(x.double().numpy().mean(0), p, rtol=0, atol=0.02)
-        assert x.double().numpy().mean(0)[0] == 0 and x.double().numpy().mean(0)[-1] == 1
+        assert set(np.unique(x.float().cpu().numpy())) == {0.0, 1.0}
+        assert_close(x.double().cpu().numpy().mean(0), p, rtol=0, atol=0.02)
+        assert x.double().cpu().numpy().mean(0)[0] == 0 and x.double().cpu().numpy().mean(0)[-1] == 1
     y = flow.bernoulli(flow.zeros(N), 0.25, generator=generator(seed))
     assert abs(y.mean().item() - 0.25) < 0.01
     z = flow.zeros(N).bernoulli_(0.75, generator=generator(seed))
@@ -144,7 +148,7 @@ def test_multinomial_with_replacement(seed):
     weights = np.array([0, 1, 0, 3, 6, 0.0])
     x = flow.multinomial(flow.tensor(weights).float(), 50_000, replacement=True, generator=generator(seed))
     assert x.dtype is flow.int64 and x.shape == (50_000,)
-    assert_close(np.bincount(x.numpy(), minlength=6) / 50_000, weights / 10.0, rtol=0, atol=0.012)
+    assert_close(np.bincount(x.cpu().numpy(), minlength=6) / 50_000, weights / 10.0, rtol=0, atol=0.012)
     rows = flow.multinomial(flow.tensor([[1.0, 0.0], [0.0, 5.0]]), 9, replacement=True)
     assert_same(rows, np.repeat([[0], [1]], 9, axis=1))
 
@@ -152,7 +156,7 @@ def test_multinomial_with_replacement(seed):
 def test_multinomial_without_replacement(seed):
     weights = np.array([1.0, 2.0, 0.0, 5.0])
     rows = flow.tensor(np.tile(weights, (20_000, 1)))
-    x = flow.multinomial(rows, 3, generator=generator(seed)).numpy()
+    x = flow.multinomial(rows, 3, generator=generator(seed)).cpu().numpy()
     assert (np.sort(x, axis=1) == [0, 1, 3]).all()
     pairs = np.zeros((4, 4))
     np.add.at(pairs, (x[:, 0], x[:, 1]), 1 / len(x))
@@ -172,7 +176,7 @@ def test_multinomial_at_the_edges_of_categories(monkeypatch, u, category):
 
 def test_multinomial_never_picks_a_category_of_no_weight():
     tiny = np.array([0, 1e-30, 0, 1e-30, 0])
-    x = flow.multinomial(flow.tensor(tiny), 10_000, replacement=True, generator=generator(0)).numpy()
+    x = flow.multinomial(flow.tensor(tiny), 10_000, replacement=True, generator=generator(0)).cpu().numpy()
     assert set(x.tolist()) == {1, 3}
 
 
@@ -189,8 +193,8 @@ def test_filling_in_place():
     x = flow.zeros(4, 6)
     view = x[:, 1::2]
     assert view.normal_(generator=generator(0)) is view
-    assert_same(view, flow.randn(4, 3, generator=generator(0)).numpy())
-    assert (x.numpy()[:, ::2] == 0).all() and x.version == 1
+    assert_same(view, flow.randn(4, 3, generator=generator(0)).cpu().numpy())
+    assert (x.cpu().numpy()[:, ::2] == 0).all() and x.version == 1
     leaf = flow.zeros(3, requires_grad=True)
     with pytest.raises(AutogradError, match="uniform_: a leaf tensor that requires grad"):
         leaf.uniform_()
@@ -258,8 +262,8 @@ def test_ops_announce_their_results():
         (Normal, np.float64, {"mean": 0.0, "std": 1.0}),
         (Integers, np.int32, {"low": 0, "high": 9}),
     ):
-        like = flow.from_numpy(np.empty((3, 5), kind).T)
+        like = on_device(np.empty((3, 5), kind).T)
         got = call(op, like, **attrs, seed=1, offset=2)
         shape, numpy_dtype = op.infer(like._array, **attrs, seed=1, offset=2)
         assert (got.shape, got._array.dtype) == (shape, numpy_dtype) == ((5, 3), kind)
-        assert_same(got, call(op, flow.from_numpy(np.empty((5, 3), kind)), **attrs, seed=1, offset=2)._array)
+        assert_same(got, call(op, on_device(np.empty((5, 3), kind)), **attrs, seed=1, offset=2))

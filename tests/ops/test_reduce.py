@@ -4,11 +4,10 @@ from math import inf, nan
 
 import numpy as np
 import pytest
-from checks import assert_close, assert_same, check_op
+from checks import as_array, assert_close, assert_same, check_op, on_device
 
 import miniflow as flow
 from miniflow.errors import DimError, DTypeError, ShapeError
-from miniflow.tensor import Tensor
 
 RNG = np.random.default_rng(4)
 A = RNG.permutation(np.linspace(0.4, 2.0, 60)).reshape(3, 4, 5)  # no two elements are close, so no extremum has a kink
@@ -144,7 +143,7 @@ def test_norm(p, dim):
     smooth = p not in (0, 1, inf, -inf)
     check_op(lambda x: flow.norm(x, p, dim), [SIGNED], reference, second=smooth,
              gradient="zero" if p == 0 else "dense" if smooth or p == 1 else "sparse", grad=p != 0)  # fmt: skip
-    assert flow.norm(Tensor._wrap(A), p, dim, keepdim=True).shape == A.sum(dim, keepdims=True).shape or dim is None
+    assert flow.norm(on_device(A), p, dim, keepdim=True).shape == A.sum(dim, keepdims=True).shape or dim is None
 
 
 def _kept(shape, dim):
@@ -205,7 +204,7 @@ def test_integers_and_bool_are_added_in_int64():
 def test_nan_wins():
     x = flow.tensor([[1.0, nan, 3.0], [1.0, 2.0, 3.0]])
     for function in (flow.sum, flow.amax, flow.amin, flow.mean):
-        assert_same(np.isnan(function(x, 1)._array), np.array([True, False]))
+        assert_same(np.isnan(as_array(function(x, 1))), np.array([True, False]))
     for function in (flow.max, flow.min):
         values, indices = function(x, 1)
         assert np.isnan(values.tolist()[0]) and indices.tolist()[0] == 1
@@ -215,13 +214,13 @@ def test_nan_wins():
 def test_nothing_to_reduce():
     x = flow.zeros(0, 3)
     assert x.sum().item() == 0.0 and x.sum(0).tolist() == [0.0, 0.0, 0.0] and x.prod().item() == 1.0
-    assert np.isnan(x.mean().item()) and np.isnan(x.mean(0)._array).all() and x.mean(1).shape == (0,)
+    assert np.isnan(x.mean().item()) and np.isnan(as_array(x.mean(0))).all() and x.mean(1).shape == (0,)
     assert np.isnan(x.var().item()) and np.isnan(flow.ones(1).std().item())
     assert x.logsumexp(0).tolist() == [-inf] * 3 and x.norm().item() == 0.0
     assert x.any().item() is False and x.all().item() is True
     assert x.amax(1).shape == (0,) and x.max(1).indices.shape == (0,)
     for reduce in (flow.sum, flow.prod):
-        y = Tensor._wrap(np.zeros((0, 3))).requires_grad_()
+        y = on_device(np.zeros((0, 3))).requires_grad_()
         reduce(y, 0).sum().backward()
         assert y.grad.shape == (0, 3)
 
@@ -243,7 +242,7 @@ def test_logsumexp_of_large_and_infinite_values():
 
 
 def test_var_arguments():
-    x = Tensor._wrap(A)
+    x = on_device(A)
     for ours, expected in (
         (x.var(False), A.var()),
         (x.var(0, False), A.var(0)),
@@ -273,14 +272,14 @@ def test_large_float32_sums_are_accurate(shape, dim):
     x = np.random.default_rng(5).uniform(0.0, 1.0, shape).astype(np.float32)
     want = x.astype(np.float64).sum(dim)
     for layout in (x, np.asfortranarray(x), np.stack([x, x], -1)[..., 0]):
-        assert_close(Tensor._wrap(layout).sum(dim)._array.astype(np.float64), want, rtol=2e-6)
-    assert_close(Tensor._wrap(x).mean(dim, keepdim=True)._array.astype(np.float64), want.reshape(
+        assert_close(as_array(on_device(layout).sum(dim)).astype(np.float64), want, rtol=2e-6)
+    assert_close(as_array(on_device(x).mean(dim, keepdim=True)).astype(np.float64), want.reshape(
         x.mean(dim, keepdims=True).shape) * want.size / x.size, rtol=2e-6)  # fmt: skip
 
 
 def test_large_sums_of_one_repeated_value():
     x = flow.full((1,), 0.1).expand(1_000_000, 3)
-    assert_close(x.sum(0)._array.astype(np.float64), np.full(3, 1e6 * np.float64(np.float32(0.1))), rtol=2e-6)
+    assert_close(as_array(x.sum(0)).astype(np.float64), np.full(3, 1e6 * np.float64(np.float32(0.1))), rtol=2e-6)
 
 
 X = flow.zeros(2, 3)

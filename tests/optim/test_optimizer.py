@@ -149,7 +149,7 @@ def test_state_goes_on_where_it_was(optimizer, options, tmp_path):
         whole.step()
         resumed.step()
     for p, q in zip(straight, second, strict=True):
-        assert_same(q.detach(), p.detach().numpy())
+        assert_same(q.detach(), p.detach().cpu().numpy())
 
 
 def test_state_dict_has_the_structure_of_pytorch():
@@ -203,7 +203,7 @@ def test_a_state_that_does_not_fit_changes_nothing(change, words):
     state = copy.deepcopy(optimizer.state_dict())
     state["param_groups"][0]["lr"] = 5.0
     change(state)
-    before = [optimizer.state[p]["exp_avg"].numpy().copy() for p in params]
+    before = [optimizer.state[p]["exp_avg"].cpu().numpy().copy() for p in params]
     with pytest.raises(CheckpointError, match=words):
         optimizer.load_state_dict(state)
     assert optimizer.param_groups[0]["lr"] == 1e-3
@@ -280,8 +280,8 @@ def test_clip_grad_uses_the_keys_of_each_group():
     )
     p.grad, q.grad, r.grad = flow.tensor([3.0, 4.0]), flow.tensor([-50.0]), flow.tensor([7.0])
     optimizer.clip_grad()
-    np.testing.assert_allclose(p.grad.numpy(), [0.6, 0.8], rtol=1e-5)
-    np.testing.assert_allclose(q.grad.numpy(), [-2.0], rtol=1e-5)
+    np.testing.assert_allclose(p.grad.cpu().numpy(), [0.6, 0.8], rtol=1e-5)
+    np.testing.assert_allclose(q.grad.cpu().numpy(), [-2.0], rtol=1e-5)
     assert r.grad.tolist() == [7.0]
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from checks import assert_close, assert_same
+from checks import assert_close, assert_same, on_device
 
 import miniflow as flow
 from miniflow import optim
@@ -97,9 +97,9 @@ def make(array, dtype, layout):
         "transposed": np.ascontiguousarray(array.T).T,
         "strided": np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array,
     }[layout]
-    x = flow.from_numpy(base.astype(dtype.numpy, order="K", copy=False))
+    x = on_device(base.astype(dtype.numpy, order="K", copy=False))
     if layout == "strided" and array.ndim:
-        x = flow.from_numpy(np.repeat(array, 2, axis=-1).astype(dtype.numpy))[..., ::2].detach()
+        x = on_device(np.repeat(array, 2, axis=-1).astype(dtype.numpy))[..., ::2].detach()
     return x.requires_grad_()
 
 
@@ -108,7 +108,7 @@ def run(optimizer_class, options, dtype, shapes, layout="dense", seed=0):
     draw = np.random.default_rng(seed)
     starts = [draw.normal(size=shape) for shape in shapes]
     params = [make(start, dtype, layout) for start in starts]
-    starts = [p.detach().numpy().astype(np.float64) for p in params]
+    starts = [p.detach().cpu().numpy().astype(np.float64) for p in params]
     optimizer = optimizer_class(params, **options)
     grads = [[] for _ in params]
     for _ in range(STEPS):
@@ -116,7 +116,7 @@ def run(optimizer_class, options, dtype, shapes, layout="dense", seed=0):
             p.grad = flow.tensor(draw.normal(size=tuple(p.shape)), dtype=dtype)
             if layout == "transposed" and p.ndim == 2:
                 p.grad = p.grad.t().contiguous().t()
-            seen.append(p.grad.numpy().astype(np.float64))
+            seen.append(p.grad.cpu().numpy().astype(np.float64))
         optimizer.step()
     return params, starts, grads
 
@@ -164,7 +164,7 @@ def test_half_precision_is_updated_in_float32(optimizer, rule, options, dtype):
     for p, start, seen in zip(params, starts, grads, strict=True):
         assert p.dtype is dtype
         expected = rule(start, seen, **options)
-        np.testing.assert_allclose(p.detach().float().numpy(), expected, atol=rounding)
+        np.testing.assert_allclose(p.detach().float().cpu().numpy(), expected, atol=rounding)
 
 
 def test_states_of_half_precision_are_float32():
@@ -214,7 +214,7 @@ def test_gradients_that_are_read_only_need_no_loop_of_their_own():
     p.sum().backward()
     optim.SGD([p], lr=0.5).step()
     assert p.tolist() == [-0.5]
-    p.grad = flow.from_numpy(np.broadcast_to(np.float32(1), (1,)))
+    p.grad = on_device(np.broadcast_to(np.float32(1), (1,)))
     optim.SGD([p], lr=0.5).step()
     assert p.tolist() == [-1.0] and len(sgd_loop.serial.signatures) == compiled
 

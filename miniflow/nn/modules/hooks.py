@@ -114,7 +114,7 @@ class _Boundary:
         self.grad_output: tuple | None = None
 
     def enter(self, args: tuple) -> tuple:
-        self.inputs = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in args]
+        self.inputs = [(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else None for x in args]
         values, self.input_positions = _cross(args, self._on_input_gradients, fill=True)
         return tuple(values)
 
@@ -144,7 +144,7 @@ class _Boundary:
     def _on_input_gradients(self, gradients: tuple) -> list[Any]:
         if self.grad_output is None:  # reached without passing the outputs, as a second-order gradient may
             return list(gradients)
-        grad_input = [None if meta is None else zeros(meta[0], dtype=meta[1]) for meta in self.inputs]
+        grad_input = [None if meta is None else zeros(meta[0], dtype=meta[1], device=meta[2]) for meta in self.inputs]
         for position, gradient in zip(self.input_positions, gradients, strict=True):
             grad_input[position] = gradient
         changed = self._run_hooks(tuple(grad_input))

@@ -196,11 +196,12 @@ class Module(AttributeTables):
             elif p.grad is not None:
                 p.grad = p.grad.detach().zero_()
 
-    def to(self: Self, *args: Any, dtype: Any = None, device: Any = None) -> Self:
+    def to(self: Self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> Self:
         """Change the device of all parameters and buffers, and the dtype of the floating ones, in place.
 
         Args:
             args: a device, a floating dtype, both, or a tensor whose device and dtype to take.
+            non_blocking: taken as in PyTorch, and of no effect.
 
         Returns:
             the module itself; its parameters stay the same objects.
@@ -212,7 +213,7 @@ class Module(AttributeTables):
         for argument in args:
             if isinstance(argument, Tensor):
                 device, dtype = argument.device, argument.dtype
-            elif isinstance(argument, str | _device):
+            elif isinstance(argument, str | int | _device):
                 device = argument
             else:
                 dtype = argument
@@ -232,8 +233,8 @@ class Module(AttributeTables):
         return self.to("cpu")
 
     def cuda(self: Self, device: Any = None) -> Self:
-        """Move to a CUDA device, the first one by default."""
-        return self.to(f"cuda:{device}" if isinstance(device, int) else device or "cuda")
+        """Move to a CUDA device, the current one by default."""
+        return self.to("cuda" if device is None else _device(device))
 
     def float(self: Self) -> Self:
         """Convert floating parameters and buffers to float32."""

@@ -158,7 +158,7 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch: the batches in turn."""
-        seed = int(randint(0, 2**48, (1,), generator=self.generator).item())
+        seed = int(randint(0, 2**48, (1,), device="cpu", generator=self.generator).item())
         if isinstance(self.dataset, IterableDataset):
             tasks = itertools.repeat(None)
         else:

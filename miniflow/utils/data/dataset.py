@@ -201,7 +201,7 @@ def random_split(
     Source: `torch.utils.data.random_split`.
     """
     sizes = _part_sizes(len(dataset), list(lengths))
-    order = randperm(len(dataset), generator=generator).tolist()
+    order = randperm(len(dataset), device="cpu", generator=generator).tolist()
     return [
         Subset(dataset, order[end - size : end]) for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)
     ]

@@ -92,8 +92,8 @@ class RandomSampler(Sampler[int]):
         if not total:
             return iter(())
         if self.replacement:
-            return iter(randint(0, size, (total,), generator=self.generator).tolist())
-        rounds = [randperm(size, generator=self.generator).tolist() for _ in range(0, total, size)]
+            return iter(randint(0, size, (total,), device="cpu", generator=self.generator).tolist())
+        rounds = [randperm(size, device="cpu", generator=self.generator).tolist() for _ in range(0, total, size)]
         return itertools.islice(itertools.chain.from_iterable(rounds), total)
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        for position in randperm(len(self.indices), generator=self.generator).tolist():
+        for position in randperm(len(self.indices), device="cpu", generator=self.generator).tolist():
             yield self.indices[position]
 
     def __len__(self) -> int:

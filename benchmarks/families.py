@@ -1,0 +1,133 @@
+"""A small launch of one kernel of each file of `miniflow.kernels`: what `hostcuda` times the compilation of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.launches import EPS, Launch, block_sums, empty, made, nans, numbers
+from miniflow.kernels import arg_reduce, batch_norm, conv, copy, cross_entropy, dropout, embedding, gather, layer_norm
+from miniflow.kernels import mask, matmul, optim, pad, pointwise, pool, random, scan, scatter
+
+NAMES = np.uint64(1), np.uint64(2)  # seed and offset of a draw
+
+
+def indices(count: int, below: int) -> np.ndarray:
+    """Integers from 0 to `below`, exclusive."""
+    return np.random.default_rng(0).integers(0, below, count)
+
+
+def register_tiled() -> Launch:
+    arguments = [numbers(1, 64, 64), numbers(1, 64, 64), numbers(64), nans(1, 64, 64), False, False]
+    return Launch(matmul.register_tiled, 1, matmul.THREADS, arguments)
+
+
+def cached_rows() -> Launch:
+    statistics = [nans(4, kind=np.float64) for _ in range(2)]
+    arguments = [numbers(4, 2048), numbers(2048), numbers(2048), EPS, nans(4, 2048), *statistics]
+    return Launch(layer_norm.cached_rows, 4, 256, arguments, shared=2048 * 4)
+
+
+def convolve() -> Launch:
+    geometry = (3, 3), (1, 1), (-1, -1), (1, 1)
+    arguments = [numbers(1, 1, 8, 8, 8), numbers(1, 8, 72), numbers(8), nans(1, 1, 8, 8, 8), *geometry]
+    return Launch(conv.convolve, 1, conv.THREADS, arguments)
+
+
+def max_pool() -> Launch:
+    found = np.zeros((4, 4, 4), np.int32)
+    geometry = (2, 2), (2, 2), (0, 0), (1, 1)
+    return Launch(pool.max_pool, 1, (4, 4, 4), [numbers(4, 8, 8), nans(4, 4, 4), found, *geometry])
+
+
+def channel_statistics() -> Launch:
+    parts = [nans(2, 4, kind=np.float64) for _ in range(3)]
+    return Launch(batch_norm.channel_statistics, 8, 256, [numbers(4, 2, 300), 1, *parts])
+
+
+def cross_entropy_rows() -> Launch:
+    made = [nans(8, kind=np.float64) for _ in range(3)]
+    arguments = [numbers(8, 100), indices(8, 100), np.empty(0), -100, 0.0, *made]
+    return Launch(cross_entropy.cross_entropy_rows, 8, 32, arguments)
+
+
+def adam() -> Launch:
+    arrays = [np.abs(numbers(256, seed=seed)) for seed in range(5)]
+    options = [np.float32(value) for value in (1e-3, 0.1, 0.999, 0.001, 1, 1e-8, 0, 1, 1)]
+    return Launch(optim.adam, 1, 256, [*arrays, *options, False])
+
+
+def drop() -> Launch:
+    arguments = [numbers(1024), nans(1024), np.zeros(1024, np.uint8), *NAMES, np.uint64(1 << 30), np.float32(2)]
+    return Launch(dropout.drop, 1, 256, arguments)
+
+
+def normal() -> Launch:
+    return Launch(random.normal_float32, 1, 256, [nans(1024), *NAMES, np.float32(0), np.float32(1)])
+
+
+def arg_max() -> Launch:
+    made = [nans(8), np.zeros(8, np.int64)]
+    return Launch(arg_reduce.ARGMAX.warp_rows, 1, 256, [numbers(8, 100), *made])
+
+
+def cumulative_sum() -> Launch:
+    return Launch(scan.CUMULATIVE_SUM.rows, 4, 256, [numbers(4, 600), np.float32(0), False, False, nans(4, 600)])
+
+
+def take_rows() -> Launch:
+    return Launch(gather.take_rows, 1, (32, 8), [numbers(1, 9, 30), indices(8, 9), nans(1, 8, 30)])
+
+
+def add_rows() -> Launch:
+    return Launch(scatter.add_rows, 1, (32, 8), [numbers(1, 8, 30), indices(8, 9), numbers(1, 9, 30)])
+
+
+def look_up() -> Launch:
+    return Launch(embedding.look_up, 1, (32, 8), [numbers(9, 30), indices(8, 9), nans(8, 30)])
+
+
+def masked_fill() -> Launch:
+    chosen = indices(256, 2).astype(np.uint8)
+    return Launch(mask.masked_fill, 1, 256, [numbers(256), chosen, np.float32(0), nans(256)])
+
+
+def padded() -> Launch:
+    return Launch(pad.pad, 1, 256, [numbers(12), (3, 4), (1, 1), np.float32(0), nans(30), (5, 6)])
+
+
+def spread_copy() -> Launch:
+    shape, steps = (1, 1, 8, 8), (0, 64, 64, 8, 1)
+    return Launch(pointwise.spread(copy.same), 1, (32, 8), [shape, nans(64), steps, numbers(64), steps])
+
+
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "nothing (an empty kernel)": lambda: Launch(empty, 1, 1, []),
+    "elementwise: add": lambda: made(("add", 256)),
+    "activation: gelu": lambda: made(("gelu", 256)),
+    "copy: any layout": spread_copy,
+    "reduce: sums of blocks": lambda: block_sums(2, 512),
+    "arg_reduce: argmax": arg_max,
+    "scan: cumulative sum": cumulative_sum,
+    "softmax: rows": lambda: made(("softmax of rows", 8, 100)),
+    "cross_entropy: rows": cross_entropy_rows,
+    "layer_norm: a warp a row": lambda: made(("LayerNorm, Welford in warps", 8, 256)),
+    "layer_norm: a block a row": cached_rows,
+    "batch_norm: statistics": channel_statistics,
+    "matmul: naive": lambda: made(("naive matmul", 32)),
+    "matmul: tiled": lambda: made(("tiled matmul", 32)),
+    "matmul: register_tiled": register_tiled,
+    "conv: convolve": convolve,
+    "conv_depthwise: direct": lambda: made(("3x3 convolution, depthwise", 1, 2, 8)),
+    "pool: max_pool": max_pool,
+    "dropout": drop,
+    "random: normal": normal,
+    "optim: adam": adam,
+    "gather: rows": take_rows,
+    "scatter: add rows": add_rows,
+    "embedding: look up": look_up,
+    "mask: masked_fill": masked_fill,
+    "pad": padded,
+}

@@ -1,0 +1,257 @@
+"""Convolution over images as a matrix product whose right factor is never stored (implicit GEMM).
+
+    y[n, o, i, j] = sum over c, a, b of weight[o, c, a, b] * x[n, c, h, w],   h = i * step + first + a * spread
+
+and w likewise from j and b. It is a product: rows o, columns (n, i, j), and the inner dim k = (c, a, b) flattened. What
+the windows see of x is gathered while it is loaded into shared memory; what lies off the image counts as zero.
+
+    the convolution        step = stride, first = -padding, spread = dilation
+    its gradient in x      the convolution of dy with the weight whose channels are turned; for stride 1 with step = 1,
+                           first = padding, spread = -dilation. With a stride, neighbouring pixels see other taps: each
+                           class of pixels h mod stride is a convolution with its part of the taps
+
+so `convolve` serves both. `weight_gradient` has the same form with the roles changed: rows o, columns (c, a, b), and
+the inner dim is (n, i, j).
+
+Blocks have 32 x 8 threads and make 64 x 64 outputs, 8 x 2 a thread, as `register_tiled` of matmul.py does, where the
+inner loop is explained. Arrays have a dim for the groups, which share nothing: group g is computed by the blocks with
+its blockIdx.z. Chetlur et al. 2014, "cuDNN: efficient primitives for deep learning".
+"""
+
+import numpy as np
+from numba import config
+
+from miniflow.hostcuda import cuda
+
+THREADS = (32, 8)
+SIDE = 64  # rows and columns of a block of outputs
+HALF = 32  # distance between the two columns of a thread
+EACH = 8  # rows of a thread
+DEPTH = 16  # so much of the inner dim is in shared memory at a time
+PADDED = SIDE + 4  # columns of a tile: with 64, a column would lie in a single bank of shared memory
+OUTSIDE = -(1 << 30)  # a row that is off every image, wherever the tap is
+ALIGNED = None if config.ENABLE_CUDASIM else 16  # bytes: four floats are then read at once
+
+
+@cuda.jit(device=True)
+def put(y, bias, group, row, image, i, j, value):
+    """Write an output, unless it lies beyond the edge; with the bias of its channel, if there is one."""
+    if row < y.shape[2] and image < y.shape[0]:
+        if bias.shape[0] > 0:
+            value += bias[group * y.shape[2] + row]
+        y[image, group, row, i, j] = value
+
+
+@cuda.jit
+def convolve(x, weight, bias, y, window, step, first, spread):
+    """Block (bx, by, g) owns 64 pixels of y, numbered over all images, and 64 of its channels, in group g.
+
+    For each 16 of k = (c, a, b) the block loads a tile of the weight and gathers one of x. The places of its 64 windows
+    are found once and kept in shared memory, the 16 taps anew for each tile: so the divisions that take numbers apart
+    are few. Neighbouring threads gather neighbouring pixels. Global reads for each output: 2 K / 64.
+
+    Args:
+        x: (N, G, C, H, W).
+        weight: (G, O, K) with K = C * window[0] * window[1].
+        bias: (G * O,), or (0,) for none.
+        y: (N, G, O, OH, OW).
+        window, step, first, spread: pairs, for rows and columns; see the head of this file.
+    """
+    left = cuda.shared.array((DEPTH, PADDED), x.dtype, ALIGNED)  # [k, o]
+    right = cuda.shared.array((DEPTH, SIDE), x.dtype, ALIGNED)  # [k, pixel]
+    place = cuda.shared.array((3, SIDE), np.int32)  # image, row and column where the window of a pixel begins
+    tap = cuda.shared.array((3, DEPTH), np.int32)  # channel, and distance from there
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    group = cuda.blockIdx.z
+    top, start = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE
+    outputs, inner = weight.shape[1], weight.shape[2]
+    height, width = x.shape[3], x.shape[4]
+    thread = ty * HALF + tx
+    zero = x.dtype.type(0)
+    area = y.shape[3] * y.shape[4]
+    if thread < SIDE:
+        image = (start + thread) // area
+        within = (start + thread) % area
+        place[0, thread] = image
+        place[1, thread] = within // y.shape[4] * step[0] + first[0] if image < x.shape[0] else OUTSIDE
+        place[2, thread] = within % y.shape[4] * step[1] + first[1]
+    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = zero
+    b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = zero
+    for begin in range(0, inner, DEPTH):
+        if thread < DEPTH:
+            k = begin + thread
+            channel = k // (window[0] * window[1])
+            tap[0, thread] = channel
+            tap[1, thread] = k // window[1] % window[0] * spread[0] if k < inner else OUTSIDE
+            tap[2, thread] = k % window[1] * spread[1]
+        cuda.syncthreads()  # the taps are known, and nobody reads the last tiles any more
+        for part in range(4):
+            k, o = thread % DEPTH, thread // DEPTH + part * DEPTH
+            inside = top + o < outputs and begin + k < inner
+            left[k, o] = weight[group, top + o, begin + k] if inside else zero
+        for part in range(2):
+            k = ty + part * 8
+            for half in range(2):
+                p = tx + half * HALF
+                h = place[1, p] + tap[1, k]
+                w = place[2, p] + tap[2, k]
+                value = zero
+                if h >= 0 and h < height and w >= 0 and w < width:
+                    value = x[place[0, p], group, tap[0, k], h, w]
+                right[k, p] = value
+        cuda.syncthreads()  # the tiles are complete
+        if top + ty * EACH < outputs:  # a warp whose rows lie beyond the edge has nothing to do
+            for four in range(0, DEPTH, 4):  # short loops are unrolled
+                for k in range(four, four + 4):
+                    u, v = right[k, tx], right[k, tx + HALF]
+                    a0 += left[k, ty * EACH] * u
+                    b0 += left[k, ty * EACH] * v
+                    a1 += left[k, ty * EACH + 1] * u
+                    b1 += left[k, ty * EACH + 1] * v
+                    a2 += left[k, ty * EACH + 2] * u
+                    b2 += left[k, ty * EACH + 2] * v
+                    a3 += left[k, ty * EACH + 3] * u
+                    b3 += left[k, ty * EACH + 3] * v
+                    a4 += left[k, ty * EACH + 4] * u
+                    b4 += left[k, ty * EACH + 4] * v
+                    a5 += left[k, ty * EACH + 5] * u
+                    b5 += left[k, ty * EACH + 5] * v
+                    a6 += left[k, ty * EACH + 6] * u
+                    b6 += left[k, ty * EACH + 6] * v
+                    a7 += left[k, ty * EACH + 7] * u
+                    b7 += left[k, ty * EACH + 7] * v
+    row, pixel = top + ty * EACH, start + tx
+    image, i, j = pixel // area, pixel % area // y.shape[4], pixel % y.shape[4]
+    put(y, bias, group, row, image, i, j, a0)
+    put(y, bias, group, row + 1, image, i, j, a1)
+    put(y, bias, group, row + 2, image, i, j, a2)
+    put(y, bias, group, row + 3, image, i, j, a3)
+    put(y, bias, group, row + 4, image, i, j, a4)
+    put(y, bias, group, row + 5, image, i, j, a5)
+    put(y, bias, group, row + 6, image, i, j, a6)
+    put(y, bias, group, row + 7, image, i, j, a7)
+    pixel += HALF
+    image, i, j = pixel // area, pixel % area // y.shape[4], pixel % y.shape[4]
+    put(y, bias, group, row, image, i, j, b0)
+    put(y, bias, group, row + 1, image, i, j, b1)
+    put(y, bias, group, row + 2, image, i, j, b2)
+    put(y, bias, group, row + 3, image, i, j, b3)
+    put(y, bias, group, row + 4, image, i, j, b4)
+    put(y, bias, group, row + 5, image, i, j, b5)
+    put(y, bias, group, row + 6, image, i, j, b6)
+    put(y, bias, group, row + 7, image, i, j, b7)
+
+
+@cuda.jit
+def weight_gradient(dy, x, parts, count, width, window, step, first, spread):
+    """parts[s, g, o, k] = the sum of dy[n, g, o, p] * x[n, g, c, h, w] over part s of the pixels (n, p).
+
+    Block (bx, by, g + G s) owns parts[s, g, 64 by : 64 by + 64, 64 bx : 64 bx + 64]. The taps k = (c, a, b) of its
+    columns are found once, the places of the 16 pixels of a tile anew for each tile. There are few outputs and many
+    pixels: cut into parts they keep the whole GPU busy; `add_parts` adds them up. Threads load along 16 neighbouring
+    pixels. Global reads for each output: 2 `count` / 64.
+
+    Args:
+        dy: (N, G, O, OH * OW).
+        x: (N, G, C, H, W).
+        parts: (S, G, O, K) with K = C * window[0] * window[1].
+        count: pixels of a part, a multiple of 16.
+        width: OW.
+        window, step, first, spread: pairs, as those of the convolution.
+    """
+    left = cuda.shared.array((DEPTH, PADDED), x.dtype, ALIGNED)  # [pixel, o]
+    right = cuda.shared.array((DEPTH, PADDED), x.dtype, ALIGNED)  # [pixel, k]
+    tap = cuda.shared.array((3, SIDE), np.int32)  # channel, and distance from the place
+    place = cuda.shared.array((4, DEPTH), np.int32)  # image, row and column where the window begins, pixel in its image
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    groups, outputs, inner = parts.shape[1], parts.shape[2], parts.shape[3]
+    group, split = cuda.blockIdx.z % groups, cuda.blockIdx.z // groups
+    top, start = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE
+    images, area = dy.shape[0], dy.shape[3]
+    height, width_x = x.shape[3], x.shape[4]
+    thread = ty * HALF + tx
+    zero = x.dtype.type(0)
+    if thread < SIDE:
+        k = start + thread
+        tap[0, thread] = k // (window[0] * window[1])
+        tap[1, thread] = k // window[1] % window[0] * spread[0] if k < inner else OUTSIDE
+        tap[2, thread] = k % window[1] * spread[1]
+    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = zero
+    b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = zero
+    for begin in range(split * count, min((split + 1) * count, images * area), DEPTH):
+        if thread < DEPTH:
+            image, within = (begin + thread) // area, (begin + thread) % area
+            place[0, thread] = image
+            place[1, thread] = within // width * step[0] + first[0] if image < images else OUTSIDE
+            place[2, thread] = within % width * step[1] + first[1]
+            place[3, thread] = within
+        cuda.syncthreads()  # the places are known, and nobody reads the last tiles any more
+        p = thread % DEPTH
+        for part in range(4):
+            o = thread // DEPTH + part * DEPTH
+            inside = top + o < outputs and place[0, p] < images
+            left[p, o] = dy[place[0, p], group, top + o, place[3, p]] if inside else zero
+        for part in range(4):
+            k = thread // DEPTH + part * DEPTH
+            h = place[1, p] + tap[1, k]
+            w = place[2, p] + tap[2, k]
+            value = zero
+            if h >= 0 and h < height and w >= 0 and w < width_x:
+                value = x[place[0, p], group, tap[0, k], h, w]
+            right[p, k] = value
+        cuda.syncthreads()  # the tiles are complete
+        if top + ty * EACH < outputs:  # a warp whose rows lie beyond the edge has nothing to do
+            for four in range(0, DEPTH, 4):  # short loops are unrolled
+                for p in range(four, four + 4):
+                    u, v = right[p, tx], right[p, tx + HALF]
+                    a0 += left[p, ty * EACH] * u
+                    b0 += left[p, ty * EACH] * v
+                    a1 += left[p, ty * EACH + 1] * u
+                    b1 += left[p, ty * EACH + 1] * v
+                    a2 += left[p, ty * EACH + 2] * u
+                    b2 += left[p, ty * EACH + 2] * v
+                    a3 += left[p, ty * EACH + 3] * u
+                    b3 += left[p, ty * EACH + 3] * v
+                    a4 += left[p, ty * EACH + 4] * u
+                    b4 += left[p, ty * EACH + 4] * v
+                    a5 += left[p, ty * EACH + 5] * u
+                    b5 += left[p, ty * EACH + 5] * v
+                    a6 += left[p, ty * EACH + 6] * u
+                    b6 += left[p, ty * EACH + 6] * v
+                    a7 += left[p, ty * EACH + 7] * u
+                    b7 += left[p, ty * EACH + 7] * v
+    row, k = top + ty * EACH, start + tx
+    put_part(parts, split, group, row, k, a0)
+    put_part(parts, split, group, row, k + HALF, b0)
+    put_part(parts, split, group, row + 1, k, a1)
+    put_part(parts, split, group, row + 1, k + HALF, b1)
+    put_part(parts, split, group, row + 2, k, a2)
+    put_part(parts, split, group, row + 2, k + HALF, b2)
+    put_part(parts, split, group, row + 3, k, a3)
+    put_part(parts, split, group, row + 3, k + HALF, b3)
+    put_part(parts, split, group, row + 4, k, a4)
+    put_part(parts, split, group, row + 4, k + HALF, b4)
+    put_part(parts, split, group, row + 5, k, a5)
+    put_part(parts, split, group, row + 5, k + HALF, b5)
+    put_part(parts, split, group, row + 6, k, a6)
+    put_part(parts, split, group, row + 6, k + HALF, b6)
+    put_part(parts, split, group, row + 7, k, a7)
+    put_part(parts, split, group, row + 7, k + HALF, b7)
+
+
+@cuda.jit(device=True)
+def put_part(parts, split, group, row, k, value):
+    """Write an output, unless it lies beyond the edge."""
+    if row < parts.shape[2] and k < parts.shape[3]:
+        parts[split, group, row, k] = value
+
+
+@cuda.jit
+def add_parts(parts, total):
+    """total[i] = sum over s of parts[s, i]: a thread owns one i. Reads S numbers, writes one, both along i."""
+    i = cuda.grid(1)
+    if i < total.shape[0]:
+        value = parts[0, i]
+        for s in range(1, parts.shape[0]):
+            value += parts[s, i]
+        total[i] = value

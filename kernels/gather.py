@@ -1,0 +1,96 @@
+"""Gather: each element of the result is picked from the source by an integer.
+
+The index picture. All arrays are seen with three dims, (outer, n, inner): those before the indexed dim as one, the
+indexed dim, and those behind it as one. The result is (outer, k, inner), and a *row* is one pair (o, k) of it: `inner`
+elements, neighbours in memory on both sides.
+
+    threadIdx.x  ->  column, within a row        threadIdx.y  ->  row = o * k_count + k
+
+A block is as wide as a row, as far as 256 threads go, and has as many rows as fit: threads with neighbouring numbers
+write neighbouring elements, also where a row has only one. Each thread moves one element: it reads one index and one
+element, and writes one. Reads are coalesced within a row; where the rows lie is up to the index. The third dim of the
+grid only counts rows that the second has no numbers for (65,535 blocks).
+
+Elements are moved as unsigned integers of their width: one compiled kernel serves float32, int32 ... No kernel follows
+an index out of its array; `report_outside` tells the host that there was one.
+"""
+
+from __future__ import annotations
+
+from miniflow.hostcuda import cuda
+
+
+@cuda.jit
+def take_rows(x, index, out):
+    """out[o, k, i] = x[o, index[k], i]; a negative index counts from the end.
+
+    Args:
+        x: (outer, n, inner).
+        index: (k_count,), each in [-n, n); rows of others are left as they are.
+        out: (outer, k_count, inner).
+    """
+    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
+    if column < out.shape[2] and row < out.shape[0] * out.shape[1]:
+        o = row // out.shape[1]
+        k = row % out.shape[1]
+        source = index[k]
+        if source < 0:
+            source += x.shape[1]
+        if source >= 0 and source < x.shape[1]:
+            out[o, k, column] = x[o, source, column]
+
+
+@cuda.jit
+def gather_cells(x, index, out):
+    """out[o, k, i] = x[o, index[o, k, i], i]: each element has an index of its own.
+
+    Args:
+        x: (outer, n, inner).
+        index: (outer, k_count, inner), each in [0, n); elements of others are left as they are.
+        out: (outer, k_count, inner).
+    """
+    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
+    if column < out.shape[2] and row < out.shape[0] * out.shape[1]:
+        o = row // out.shape[1]
+        k = row % out.shape[1]
+        source = index[o, k, column]
+        if source >= 0 and source < x.shape[1]:
+            out[o, k, column] = x[o, source, column]
+
+
+@cuda.jit
+def join_coordinates(coordinates, size, rows):
+    """rows[p] = rows[p] * size + coordinates[p]: one more coordinate of each row number, the last dim last.
+
+    Thread p owns rows[p]: two reads, one write, all coalesced. Negative coordinates count from the end.
+
+    Args:
+        coordinates: (count,), each in [-size, size).
+        size: of the dim that they count along.
+        rows: (count,), the row numbers within the dims before, which become those within one dim more.
+    """
+    p = cuda.grid(1)
+    if p < rows.shape[0]:
+        coordinate = coordinates[p]
+        if coordinate < 0:
+            coordinate += size
+        rows[p] = rows[p] * size + coordinate
+
+
+@cuda.jit
+def report_outside(index, low, high, number, report):
+    """Raise report[0] to `number` if any index is not in [low, high).
+
+    Thread p reads index[p]; only those that find something write, and meet in an atomic maximum.
+
+    Args:
+        index: (count,).
+        low, high: the bounds.
+        number: what to leave for the host, above 0.
+        report: (1,), int64, 0 as long as nothing was found.
+    """
+    p = cuda.grid(1)
+    if p < index.shape[0] and (index[p] < low or index[p] >= high):
+        cuda.atomic.max(report, 0, number)

@@ -1,0 +1,70 @@
+"""Masks: elements kept, or replaced, by where they lie or by what another array says.
+
+The index picture: a thread owns one element of the result, reads at most one element of the source and writes one.
+Triangles are blocks over (rows of all matrices, columns), so that a thread knows its row and column without dividing
+by the width; `masked_fill` runs flat.
+
+Elements are moved as unsigned integers of their width; zero is zero in every dtype.
+"""
+
+from __future__ import annotations
+
+from miniflow.hostcuda import cuda
+
+
+@cuda.jit
+def masked_fill(x, mask, value, out):
+    """out[p] = value where mask[p] is not 0, else x[p]; thread p owns out[p].
+
+    Args:
+        x: (count,).
+        mask: (count,), uint8.
+        value: of x's dtype.
+        out: (count,); it may be x itself.
+    """
+    p = cuda.grid(1)
+    if p < out.shape[0]:
+        out[p] = value if mask[p] != 0 else x[p]
+
+
+@cuda.jit
+def lower_triangle(x, diagonal, out):
+    """out[m, i, j] = x[m, i, j] where j - i <= diagonal, else 0.
+
+    Threads along x own columns j; those along y the rows of all matrices, m * rows + i. Above the diagonal nothing is
+    read.
+
+    Args:
+        x: (matrices, rows, columns).
+        diagonal: the last diagonal kept: 0 the main one, positive above it, negative below.
+        out: (matrices, rows, columns).
+    """
+    j = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
+    if j < x.shape[2] and row < x.shape[0] * x.shape[1]:
+        m = row // x.shape[1]
+        i = row % x.shape[1]
+        if j - i <= diagonal:
+            out[m, i, j] = x[m, i, j]
+        else:
+            out[m, i, j] = 0
+
+
+@cuda.jit
+def upper_triangle(x, diagonal, out):
+    """out[m, i, j] = x[m, i, j] where j - i >= diagonal, else 0; as `lower_triangle`.
+
+    Args:
+        x: (matrices, rows, columns).
+        diagonal: the first diagonal kept: 0 the main one, positive above it, negative below.
+        out: (matrices, rows, columns).
+    """
+    j = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
+    if j < x.shape[2] and row < x.shape[0] * x.shape[1]:
+        m = row // x.shape[1]
+        i = row % x.shape[1]
+        if j - i >= diagonal:
+            out[m, i, j] = x[m, i, j]
+        else:
+            out[m, i, j] = 0

@@ -1,0 +1,273 @@
+"""Reductions over any dims: sums, products, extrema, any and all, each from a term and a way to combine two results.
+
+The dims are brought to x (outer, reduced, inner) first; y has one element for each (outer, inner).
+
+    warp_rows   inner = 1, short rows. Each of a block's eight warps owns a row: its lanes take every 32nd element,
+                then five shuffles combine the lanes. No shared memory.
+    block_rows  inner = 1, long rows, cut into parts of `chunk` elements. A block owns one part: its threads take every
+                256th element, then a tree in shared memory combines them: 256 values, 128, 64 ... 1.
+    columns     inner > 1. Thread i of a block walks down column i of one part of reduced: a warp reads neighbours.
+    narrow_columns   inner < 32, too few for a warp. In a block of (X, Y) threads, thread (i, r) takes every Y-th row of
+                column i; a tree over r in shared memory combines them.
+
+Every element of x is read once, every part written once. Where there are several parts, y is (outer, parts, inner) and
+a second launch reduces it: no atomics, and the same result every time. Parts are short enough that a thread adds few
+terms one after the other, so rounding errors in the array's own dtype stay small.
+"""
+
+import math
+
+from miniflow.hostcuda import cuda
+
+WARP = 32
+FULL = 0xFFFFFFFF  # the mask of all lanes of a warp
+THREADS = 256  # in a block; a power of two
+WARPS = THREADS // WARP
+
+
+@cuda.jit(device=True)
+def warp_sum(value):
+    """The sum over the lanes of a warp, in every lane: lane i adds lane i^16's value, then lane i^8's ..."""
+    for k in range(5):
+        value += cuda.shfl_xor_sync(FULL, value, 16 >> k)
+    return value
+
+
+@cuda.jit(device=True)
+def warp_max(value):
+    """The maximum over the lanes of a warp, in every lane; NaNs may get lost."""
+    for k in range(5):
+        value = max(value, cuda.shfl_xor_sync(FULL, value, 16 >> k))
+    return value
+
+
+class Reduction:
+    """The kernels of one reduction.
+
+    Args:
+        term: term(value, shift, at) is what an element contributes to the result y[at]; the array `shift` belongs to
+            the results, and only some terms read it.
+        combine: combine(a, b) of two results: associative and commutative.
+        finish: the reduction that combines the results of parts, whose terms are the partial results themselves.
+    """
+
+    def __init__(self, term, combine, finish=None):
+        self.warp_rows = make_warp_rows(term, combine)
+        self.block_rows = make_block_rows(term, combine)
+        self.columns = make_columns(term, combine)
+        self.narrow_columns = make_narrow_columns(term, combine)
+        self.finish = finish or self
+
+
+def make_warp_rows(term, combine):
+    """`warp_rows[(rows + WARPS - 1) // WARPS, THREADS](x, shift, identity, y)`, x (rows, width), y (rows,)."""
+
+    @cuda.jit
+    def warp_rows(x, shift, identity, y):
+        lane, warp = cuda.threadIdx.x % WARP, cuda.threadIdx.x // WARP
+        row = cuda.blockIdx.x * WARPS + warp
+        result = identity
+        if row < x.shape[0]:
+            for j in range(lane, x.shape[1], WARP):
+                result = combine(result, term(x[row, j], shift, row))
+        for k in range(5):
+            result = combine(result, cuda.shfl_xor_sync(FULL, result, 16 >> k))
+        if lane == 0 and row < x.shape[0]:
+            y[row] = result
+
+    return warp_rows
+
+
+def make_block_rows(term, combine):
+    """`block_rows[rows * parts, THREADS](x, shift, identity, chunk, y)`, x (rows, width), y (rows, parts)."""
+
+    @cuda.jit
+    def block_rows(x, shift, identity, chunk, y):
+        results = cuda.shared.array(THREADS, y.dtype)
+        thread = cuda.threadIdx.x
+        row, part = cuda.blockIdx.x // y.shape[1], cuda.blockIdx.x % y.shape[1]
+        start = part * chunk
+        stop = min(start + chunk, x.shape[1])
+        result = identity
+        for j in range(start + thread, stop, THREADS):
+            result = combine(result, term(x[row, j], shift, row))
+        results[thread] = result
+        cuda.syncthreads()
+        half = THREADS // 2
+        while half > 0:
+            if thread < half:
+                results[thread] = combine(results[thread], results[thread + half])
+            cuda.syncthreads()
+            half //= 2
+        if thread == 0:
+            y[row, part] = results[0]
+
+    return block_rows
+
+
+def make_columns(term, combine):
+    """`columns[(outer * parts, tiles), threads](x, shift, identity, chunk, y)`; x (outer, reduced, inner),
+    y (outer, parts, inner), tiles = ceil(inner / threads); the third dim of the grid counts tiles beyond 65,535."""
+
+    @cuda.jit
+    def columns(x, shift, identity, chunk, y):
+        outer, part = cuda.blockIdx.x // y.shape[1], cuda.blockIdx.x % y.shape[1]
+        tile = cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y
+        i = tile * cuda.blockDim.x + cuda.threadIdx.x
+        stop = min((part + 1) * chunk, x.shape[1])
+        if i < x.shape[2]:
+            at = outer * x.shape[2] + i
+            result = identity
+            for r in range(part * chunk, stop):
+                result = combine(result, term(x[outer, r, i], shift, at))
+            y[outer, part, i] = result
+
+    return columns
+
+
+def make_narrow_columns(term, combine):
+    """`narrow_columns[outer * parts, (X, Y)](x, shift, identity, chunk, y)`; x (outer, reduced, inner),
+    y (outer, parts, inner), inner <= X, X * Y = THREADS."""
+
+    @cuda.jit
+    def narrow_columns(x, shift, identity, chunk, y):
+        results = cuda.shared.array(THREADS, y.dtype)
+        i, down = cuda.threadIdx.x, cuda.threadIdx.y
+        outer, part = cuda.blockIdx.x // y.shape[1], cuda.blockIdx.x % y.shape[1]
+        stop = min((part + 1) * chunk, x.shape[1])
+        result = identity
+        if i < x.shape[2]:
+            at = outer * x.shape[2] + i
+            for r in range(part * chunk + down, stop, cuda.blockDim.y):
+                result = combine(result, term(x[outer, r, i], shift, at))
+        cell = down * cuda.blockDim.x + i
+        results[cell] = result
+        cuda.syncthreads()
+        half = cuda.blockDim.y // 2
+        while half > 0:
+            if down < half:
+                results[cell] = combine(results[cell], results[cell + half * cuda.blockDim.x])
+            cuda.syncthreads()
+            half //= 2
+        if down == 0 and i < x.shape[2]:
+            y[outer, part, i] = results[cell]
+
+    return narrow_columns
+
+
+# terms
+
+
+@cuda.jit(device=True)
+def element(value, shift, at):
+    return value
+
+
+@cuda.jit(device=True)
+def truth(value, shift, at):
+    return 1 if value != 0 else 0
+
+
+@cuda.jit(device=True)
+def square(value, shift, at):
+    return value * value
+
+
+@cuda.jit(device=True)
+def square_deviation(value, shift, at):
+    return (value - shift[at]) * (value - shift[at])
+
+
+@cuda.jit(device=True)
+def exponential(value, shift, at):
+    return math.exp(value - shift[at])
+
+
+@cuda.jit(device=True)
+def absolute_power(value, shift, at):
+    return abs(value) ** shift[0]
+
+
+# combinations
+
+
+@cuda.jit(device=True)
+def add(a, b):
+    return a + b
+
+
+@cuda.jit(device=True)
+def multiply(a, b):
+    return a * b
+
+
+@cuda.jit(device=True)
+def larger(a, b):
+    """NaN wins: it is the only value that is not equal to itself."""
+    return a if a > b or a != a else b
+
+
+@cuda.jit(device=True)
+def smaller(a, b):
+    return a if a < b or a != a else b
+
+
+@cuda.jit(device=True)
+def either(a, b):
+    return a | b
+
+
+@cuda.jit(device=True)
+def both(a, b):
+    return a & b
+
+
+SUM = Reduction(element, add)
+PROD = Reduction(element, multiply)
+AMAX = Reduction(element, larger)
+AMIN = Reduction(element, smaller)
+ANY = Reduction(truth, either)
+ALL = Reduction(truth, both)
+SQUARES = Reduction(square, add, SUM)
+SQUARE_DEVIATIONS = Reduction(square_deviation, add, SUM)
+EXPONENTIALS = Reduction(exponential, add, SUM)
+ABSOLUTE_POWERS = Reduction(absolute_power, add, SUM)
+
+
+# last steps, in place: thread i owns result i
+
+
+@cuda.jit
+def divide(y, divisor):
+    i = cuda.grid(1)
+    if i < y.size:
+        y[i] /= divisor
+
+
+@cuda.jit
+def square_root(y):
+    i = cuda.grid(1)
+    if i < y.size:
+        y[i] = math.sqrt(y[i])
+
+
+@cuda.jit
+def power(y, exponent):
+    i = cuda.grid(1)
+    if i < y.size:
+        y[i] = y[i] ** exponent
+
+
+@cuda.jit
+def finite_or_zero(y):
+    i = cuda.grid(1)
+    if i < y.size and not math.isfinite(y[i]):
+        y[i] = 0
+
+
+@cuda.jit
+def log_plus(y, shift):
+    """y = log(y) + shift"""
+    i = cuda.grid(1)
+    if i < y.size:
+        y[i] = math.log(y[i]) + shift[i]

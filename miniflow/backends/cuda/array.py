@@ -1,0 +1,258 @@
+"""`DeviceArray`: an n-dimensional array in device memory, as kernels of the cuda backend take and return it.
+
+Its geometry is that of a NumPy array, the `layout`, so that NumPy's own view rules serve both devices: a view of a
+`DeviceArray` is made by taking the view of its layout. Where a GPU is emulated the layout is a real array over the
+emulated memory. On a GPU it is a ghost: its address is that of the device memory, and nothing ever reads through it.
+Only `numpy()` and `from_host` move elements between host and device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from miniflow.backends.cuda import faults, streams
+from miniflow.backends.cuda.allocator import Block, allocate
+from miniflow.backends.cuda.driver import driver
+from miniflow.backends.registry import KERNELS
+from miniflow.errors import DeviceError
+
+BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+
+
+class DeviceArray:
+    """Elements of one dtype in the memory of one device.
+
+    Attributes:
+        layout: a NumPy array with the shape, the strides, the dtype and the address; see the head of this file.
+        block: the memory, which is free again when the last array on it is gone.
+    """
+
+    __slots__ = ("layout", "block", "_handle", "__weakref__")
+
+    def __init__(self, layout: np.ndarray, block: Block):
+        self.layout = layout
+        self.block = block
+        self._handle = None
+
+    # geometry, as NumPy names it
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of all dimensions."""
+        return self.layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between neighbours along each dimension, in bytes."""
+        return self.layout.strides
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type."""
+        return self.layout.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self.layout.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.layout.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.layout.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.layout.nbytes
+
+    @property
+    def flags(self) -> Any:
+        """NumPy's flags of the layout: `c_contiguous`, `f_contiguous`, `writeable`."""
+        return self.layout.flags
+
+    @property
+    def address(self) -> int:
+        """Where the first element lies."""
+        return self.layout.__array_interface__["data"][0]
+
+    @property
+    def device_index(self) -> int:
+        """The number of the device whose memory this is."""
+        return self.block.device_index
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """Steps between neighbours along each dimension, in elements."""
+        layout = self.layout
+        return tuple([step // layout.itemsize for step in layout.strides])
+
+    @property
+    def offset(self) -> int:
+        """Elements from the start of `storage` to the first element."""
+        layout = self.layout
+        return (layout.__array_interface__["data"][0] - self.block.address) // layout.itemsize
+
+    @property
+    def storage(self) -> DeviceArray:
+        """All of the memory that this array is a view of, as a 1-D array: element `index` is
+        `storage[offset + sum(index * element_strides)]`."""
+        layout = self.layout
+        memory = self.block.memory
+        whole = memory[: memory.size // layout.itemsize * layout.itemsize].view(layout.dtype)
+        return DeviceArray(whole, self.block)
+
+    def view(self, take: Callable[[np.ndarray], np.ndarray]) -> DeviceArray:
+        """An array on the same memory with the geometry that `take` gives to the layout.
+
+        Args:
+            take: a NumPy function that returns a view, e.g. `lambda a: a.transpose(1, 0)`.
+
+        Raises:
+            ValueError: what NumPy raises where the strides do not allow the view.
+        """
+        return DeviceArray(take(self.layout), self.block)
+
+    def reshape(self, *shape: Any, copy: bool | None = None) -> DeviceArray:
+        """The same elements in row-major order under another shape: a view where the strides allow it, else a copy.
+
+        Raises:
+            ValueError: if `copy` is False and the strides do not allow a view, or for another number of elements.
+        """
+        if copy is not False and not self.layout.flags.c_contiguous:
+            try:
+                return DeviceArray(self.layout.reshape(*shape, copy=False), self.block)
+            except ValueError:
+                return contiguous(self).reshape(*shape, copy=False)
+        return DeviceArray(self.layout.reshape(*shape, copy=False), self.block)
+
+    def is_alone(self) -> bool:
+        """Whether this is the only array on its memory, fills it, and lies in it in row-major order."""
+        layout, block = self.layout, self.block
+        references = 3  # of this array, of the variable, and of the call
+        return layout.flags.c_contiguous and layout.nbytes == block.memory.nbytes and getrefcount(block) <= references
+
+    # elements
+
+    @property
+    def handle(self) -> Any:
+        """What a kernel launch takes for this array."""
+        if self._handle is None:
+            self._handle = driver().handle(self.layout, self.block)
+        return self._handle
+
+    def numpy(self) -> np.ndarray:
+        """A copy on the host, after waiting for the work that the current stream still has to do."""
+        source = self if driver().emulated else contiguous(self)
+        target = np.empty(source.shape, source.dtype)
+        if source.size:
+            driver().copy_to_host(target, source.layout, source.block, streams.current(source.device_index).raw)
+        if source.device_index in faults.pending:
+            faults.check(source.device_index)
+        return target
+
+    def copy(self) -> DeviceArray:
+        """A row-major copy in new memory of the same device."""
+        return self.astype(self.dtype)
+
+    def astype(self, dtype: Any) -> DeviceArray:
+        """A row-major copy in another dtype."""
+        result = empty(self.shape, dtype, self.device_index)
+        if result.size:
+            KERNELS["cuda"]["CopyInto"](result, self)
+        return result
+
+    def peek(self) -> np.ndarray | None:
+        """The elements, to be looked at and not kept, where that needs no waiting; None on a GPU."""
+        return self.layout if driver().emulated else None
+
+    def item(self) -> Any:
+        """The only element, as NumPy's `item()` gives it."""
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """Nested lists of the elements."""
+        return self.numpy().tolist()
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        """For numba.cuda, CuPy and torch: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
+
+        Raises:
+            AttributeError: where the GPU is emulated, since others would take the address for one of a real GPU.
+        """
+        if driver().emulated:
+            raise AttributeError("__cuda_array_interface__: the memory is that of an emulated device")
+        layout = self.layout
+        return {
+            "shape": layout.shape,
+            "strides": None if layout.flags.c_contiguous else layout.strides,
+            "typestr": layout.dtype.str,
+            "data": (self.address if layout.size else 0, not layout.flags.writeable),
+            "version": 3,
+        }
+
+    __array_ufunc__ = None  # NumPy's arithmetic refuses it
+
+    @property
+    def __hostcuda_array__(self) -> Callable[[], Any]:
+        """Gives an emulated device's memory to kernels that users launch themselves.
+
+        Raises:
+            AttributeError: on a GPU, where `__cuda_array_interface__` does it.
+        """
+        if not driver().emulated:
+            raise AttributeError("__hostcuda_array__: the memory is that of a GPU")
+        return lambda: driver().export(self.layout, self.block)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise DeviceError("an array on a cuda device has no NumPy array: copy it to the host with numpy()")
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, device_index={self.device_index})"
+
+
+def empty(shape: tuple[int, ...], dtype: Any, device_index: int) -> DeviceArray:
+    """A row-major array whose values are whatever lies in memory."""
+    dtype = np.dtype(dtype)
+    size = 1
+    for n in shape:
+        size *= n
+    block = allocate(size * dtype.itemsize, device_index)
+    return DeviceArray(block.memory.view(dtype).reshape(shape), block)
+
+
+def full(shape: tuple[int, ...], value: Any, dtype: Any, device_index: int) -> DeviceArray:
+    """A row-major array with `value` in every place."""
+    result = empty(shape, dtype, device_index)
+    if result.size:
+        KERNELS["cuda"]["FillInto"](result, value)
+    return result
+
+
+def from_host(array: np.ndarray, device_index: int) -> DeviceArray:
+    """A row-major copy of a NumPy array in device memory."""
+    result = empty(array.shape, array.dtype, device_index)
+    if result.size:
+        source = np.ascontiguousarray(array)
+        driver().copy_to_device(result.layout, source, result.block, streams.current(device_index).raw)
+    return result
+
+
+def contiguous(x: DeviceArray) -> DeviceArray:
+    """`x` itself if its elements lie in row-major order without gaps, else such a copy."""
+    return x if x.layout.flags.c_contiguous else x.astype(x.dtype)
+
+
+def bits(x: DeviceArray) -> DeviceArray:
+    """The same memory seen as unsigned integers of the same width: for kernels that only move elements."""
+    return DeviceArray(x.layout.view(BITS[x.layout.itemsize]), x.block)

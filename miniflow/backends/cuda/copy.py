@@ -1,0 +1,85 @@
+"""Copying, converting and filling `DeviceArray`s: between any layouts, any dtypes, and shapes that broadcast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
+from miniflow.backends.cuda.launch import each, launch
+from miniflow.backends.cuda.pointwise import apply_into, common_order, cover, in_order, parts
+from miniflow.backends.registry import register
+from miniflow.dtype import HALF, bfloat16, float16, float32, float64
+from miniflow.kernels import copy as kernels
+
+OF_BITS = {
+    (float16.numpy, float32.numpy): kernels.float16_to_float32,
+    (bfloat16.numpy, float32.numpy): kernels.bfloat16_to_float32,
+    (float32.numpy, float16.numpy): kernels.float32_to_float16,
+    (float32.numpy, bfloat16.numpy): kernels.float32_to_bfloat16,
+    (float64.numpy, float16.numpy): kernels.float64_to_float16,
+}
+
+
+@register("cuda", "CopyInto", half="native")
+def copy_into(out: DeviceArray, value: DeviceArray) -> None:
+    """Write `value`, broadcast and converted as C converts, to every element of `out`. To bool: whether it is not 0."""
+    if out.size == 0:
+        return
+    if overlaps(out, value):
+        value = contiguous(value) if not value.flags.c_contiguous else value.copy()
+    source, target = value.dtype, out.dtype
+    if source == target:
+        apply_into(kernels.same, bits(out), [bits(value)])
+    elif (source, target) in OF_BITS:
+        apply_into(OF_BITS[source, target], bits(out), [bits(value)])
+    elif source in HALF or target in HALF:  # by way of float32, as NumPy does it
+        copy_into(out, value.astype(np.float32))
+    else:
+        apply_into(kernels.truth if target == np.bool_ else kernels.same, as_number(out), [as_number(value)])
+
+
+def overlaps(out: DeviceArray, value: DeviceArray) -> bool:
+    """Whether writing `out` may change elements of `value` that are still to be read."""
+    if out.block is not value.block or not np.may_share_memory(out.layout, value.layout):
+        return False
+    return (out.address, out.shape, out.strides) != (value.address, value.shape, value.strides)
+
+
+def as_number(x: DeviceArray) -> DeviceArray:
+    """Bools as the numbers 0 and 1; anything else as it is."""
+    return bits(x) if x.dtype == np.bool_ else x
+
+
+def as_bits(number: Any, dtype: np.dtype) -> np.unsignedinteger:
+    """A number in `dtype`, as the unsigned integer that its bits are."""
+    with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite in it
+        return np.full(1, number, dtype).view(f"u{dtype.itemsize}")[0]
+
+
+@register("cuda", "FillInto", half="native")
+def fill_into(out: DeviceArray, value: Any) -> None:
+    """Write a number, converted to the dtype of `out`, to every element of `out`."""
+    if out.size == 0:
+        return
+    word, out = as_bits(value, out.dtype), bits(out)
+    order = common_order([out], out.shape)
+    if order is not None:
+        each(kernels.fill, out.size, in_order(out, order).reshape(-1), word)
+        return
+    for shape, (steps,) in parts([out]):
+        launch(kernels.fill_spread, *cover(shape), shape, out.storage, steps, word)
+
+
+@register("cuda", "Cast", half="native")
+def cast(x: DeviceArray, *, dtype: np.dtype) -> DeviceArray:
+    """A copy in another floating dtype, in the memory order of `x`."""
+    order = common_order([x], x.shape)
+    if order is None:
+        return x.astype(dtype)
+    order = list(order)
+    return in_order(in_order(x, order).astype(dtype), [order.index(d) for d in range(x.ndim)])
+
+
+register("cuda", "ToInteger", half="native")(cast)

@@ -1,0 +1,141 @@
+"""The three ways in which device memory exists: emulated by hostcuda, on a GPU, and in numba's simulator.
+
+Each driver hands out memory as a 1-D uint8 ndarray and moves elements between host and device. On a GPU that ndarray
+is a ghost: it has the address of device memory, NumPy computes shapes and strides with it, and nobody reads it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from miniflow.hostcuda import choice, cuda
+
+if TYPE_CHECKING:
+    from miniflow.backends.cuda.allocator import Block
+
+ALIGNMENT = 512
+
+
+class Holder:
+    """An array's elements by NumPy's protocol, with a reference to the block that they lie in."""
+
+    def __init__(self, layout: np.ndarray, block: Block):
+        self.block = block
+        self.__array_interface__ = {**layout.__array_interface__, "strides": layout.strides}
+
+
+class HostDriver:
+    """Device memory is memory of the process; the host executor runs kernels on it."""
+
+    emulated = True
+
+    def reserve(self, nbytes: int, device_index: int) -> np.ndarray:
+        """New memory; MemoryError if there is none."""
+        room = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = -room.__array_interface__["data"][0] % ALIGNMENT
+        return room[start : start + nbytes]
+
+    def handle(self, layout: np.ndarray, block: Block) -> Any:
+        """The argument of a launch for an array in `block`."""
+        from miniflow.hostcuda.memory import DeviceNDArray
+
+        return DeviceNDArray.over(layout, self._allocation(block))
+
+    def export(self, layout: np.ndarray, block: Block) -> Any:
+        """As `handle`, for an array that may outlive all others in the block: it keeps the block in use."""
+        return self.handle(np.asarray(Holder(layout, block)).view(layout.dtype), block)
+
+    def _allocation(self, block: Block) -> Any:
+        """What the host executor knows about the block's memory; it lives as long as the block."""
+        from miniflow.hostcuda.allocation import Allocation
+
+        if block.allocation is None:
+            block.allocation = Allocation(block.memory, block.device_index, False)
+        return block.allocation
+
+    def copy_to_host(self, target: np.ndarray, layout: np.ndarray, block: Block, stream: Any) -> None:
+        """Copy an array of the device into a row-major array of the host."""
+        np.copyto(target, layout)
+
+    def copy_to_device(self, layout: np.ndarray, source: np.ndarray, block: Block, stream: Any) -> None:
+        """Copy a row-major array of the host into a row-major array of the device."""
+        np.copyto(layout, source)
+        self._allocation(block).mark_written(layout)
+
+
+class SimulatorDriver(HostDriver):
+    """As the host driver, with the arrays that numba's simulator takes."""
+
+    def handle(self, layout: np.ndarray, block: Block) -> Any:
+        """The argument of a launch for an array in `block`."""
+        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+        return FakeCUDAArray(layout)
+
+
+class GhostMemory:
+    """Exports the address of device memory as if it were an array, and keeps the memory alive."""
+
+    def __init__(self, pointer: Any, nbytes: int):
+        self.pointer = pointer
+        self.__array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (int(pointer.device_ctypes_pointer.value or 0), False),
+            "version": 3,
+        }
+
+
+class GpuDriver:
+    """Device memory of a GPU, by way of numba.cuda."""
+
+    emulated = False
+
+    def reserve(self, nbytes: int, device_index: int) -> np.ndarray:
+        """New memory; MemoryError if there is none."""
+        with cuda.gpus[device_index]:
+            try:
+                pointer = cuda.current_context().memalloc(nbytes)
+            except cuda.cudadrv.driver.CudaAPIError as error:
+                raise MemoryError(str(error)) from error
+        return np.asarray(GhostMemory(pointer, nbytes))
+
+    def handle(self, layout: np.ndarray, block: Block) -> Any:
+        """The argument of a launch for an array in `block`."""
+        from numba.cuda.cudadrv.devicearray import DeviceNDArray
+
+        return DeviceNDArray(layout.shape, layout.strides, layout.dtype, gpu_data=self._pointer(layout, block))
+
+    def copy_to_host(self, target: np.ndarray, layout: np.ndarray, block: Block, stream: Any) -> None:
+        """Copy a row-major array of the device into a row-major array of the host, and wait for it."""
+        from numba.cuda.cudadrv import driver as numba_driver
+
+        numba_driver.device_to_host(target, self._pointer(layout, block), target.nbytes, stream=stream)
+        stream.synchronize()
+
+    def copy_to_device(self, layout: np.ndarray, source: np.ndarray, block: Block, stream: Any) -> None:
+        """Copy a row-major array of the host into a row-major array of the device."""
+        from numba.cuda.cudadrv import driver as numba_driver
+
+        numba_driver.host_to_device(self._pointer(layout, block), source, source.nbytes, stream=stream)
+
+    def _pointer(self, layout: np.ndarray, block: Block) -> Any:
+        import ctypes
+
+        from numba.cuda.cudadrv.driver import MemoryPointer
+
+        with cuda.gpus[block.device_index]:
+            context = cuda.current_context()
+        address = ctypes.c_void_p(layout.__array_interface__["data"][0])
+        return MemoryPointer(context, address, layout.nbytes)  # the block outlives it
+
+
+@functools.cache
+def driver() -> HostDriver | GpuDriver:
+    """The driver of this process, by what `miniflow.hostcuda.cuda` is."""
+    if cuda.__name__ == "miniflow.hostcuda.host":
+        return HostDriver()
+    return SimulatorDriver() if choice.simulator_asked_for() else GpuDriver()

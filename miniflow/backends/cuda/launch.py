@@ -1,0 +1,50 @@
+"""Launching kernels on `DeviceArray`s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.backends.cuda import streams
+from miniflow.backends.cuda.array import DeviceArray
+
+
+def launch(kernel: Any, grid: int | tuple, block: int | tuple, *args: Any, shared: int = 0) -> None:
+    """`kernel[grid, block, current stream, shared](*args)` on the device of the first array among `args`.
+
+    A grid or block with a 0 in it launches nothing: there is nothing to compute.
+
+    Args:
+        kernel: a `@cuda.jit` kernel.
+        grid: blocks, a number or a tuple of up to three.
+        block: threads a block, a number or a tuple of up to three.
+        args: DeviceArrays, numbers, tuples of numbers.
+        shared: bytes of dynamic shared memory.
+    """
+    if _has_zero(grid) or _has_zero(block):
+        return
+    handles = []
+    index = None
+    for x in args:
+        if type(x) is DeviceArray:
+            if index is None:
+                index = x.block.device_index
+            handles.append(x.handle)
+        else:
+            handles.append(x)
+    if index is None:
+        index = streams.current_device()
+    stream = streams.current(index).raw
+    if streams.only_one() or index == streams.current_device():
+        kernel[grid, block, stream, shared](*handles)
+    else:
+        with streams.selected(index):
+            kernel[grid, block, stream, shared](*handles)
+
+
+def each(kernel: Any, n: int, *args: Any, threads: int = 256) -> None:
+    """A 1-D launch of at least `n` threads, for kernels in which thread `cuda.grid(1)` makes item i < n."""
+    launch(kernel, -(-n // threads), threads, *args)
+
+
+def _has_zero(sizes: int | tuple) -> bool:
+    return sizes == 0 if isinstance(sizes, int) else 0 in sizes

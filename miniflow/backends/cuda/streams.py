@@ -1,0 +1,158 @@
+"""Streams and events, and which stream and device are current in a thread.
+
+A stream is a queue of work that a device does in order. Every device has a default stream; `with stream(s):` makes
+another one current. The emulated device does all work at once, in order, so that waiting is over when it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from miniflow.hostcuda import cuda
+
+
+class Stream:
+    """A queue of work on one device, which is done in order. As `torch.cuda.Stream`.
+
+    Attributes:
+        device_index: the device.
+        raw: the stream of numba.cuda, or of its stand-in.
+    """
+
+    def __init__(self, device_index: int | None = None, *, raw: Any = None):
+        self.device_index = current_device() if device_index is None else device_index
+        with selected(self.device_index):
+            self.raw = cuda.stream() if raw is None else raw
+
+    def synchronize(self) -> None:
+        """Wait until all work put into the stream is done."""
+        self.raw.synchronize()
+
+    def query(self) -> bool:
+        """Whether all work put into the stream is done."""
+        return self.record_event().query()
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Put a mark behind the work so far, and return it."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """Let work that is put into the stream from now on wait for the event."""
+        event.wait(self)
+
+    def wait_stream(self, other: Stream) -> None:
+        """Let work that is put into the stream from now on wait for what `other` has to do now."""
+        self.wait_event(other.record_event())
+
+    def __repr__(self) -> str:
+        return f"Stream(device='cuda:{self.device_index}')"
+
+
+class Event:
+    """A mark in a stream. As `torch.cuda.Event`.
+
+    Args:
+        enable_timing: whether the time between two events will be asked for.
+    """
+
+    def __init__(self, enable_timing: bool = False):
+        self.enable_timing = enable_timing
+        self.raw: Any = None
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Put the mark behind the work that the stream (the current one) has now."""
+        stream = current(current_device()) if stream is None else stream
+        with selected(stream.device_index):
+            if self.raw is None:
+                self.raw = cuda.event(timing=self.enable_timing)
+            self.raw.record(stream.raw)
+
+    def query(self) -> bool:
+        """Whether all work before the mark is done; True if it was never recorded."""
+        return self.raw is None or self.raw.query()
+
+    def synchronize(self) -> None:
+        """Wait until all work before the mark is done."""
+        if self.raw is not None:
+            self.raw.synchronize()
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let the stream (the current one) wait for the mark."""
+        if self.raw is not None:
+            stream = current(current_device()) if stream is None else stream
+            self.raw.wait(stream.raw)
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds between this mark and `end`."""
+        return cuda.event_elapsed_time(self.raw, end.raw)
+
+
+class _Current(threading.local):
+    def __init__(self):
+        self.streams: dict[int, Stream] = {}
+
+
+_current = _Current()
+_defaults: dict[int, Stream] = {}
+_lock = threading.Lock()
+
+
+def default(device_index: int) -> Stream:
+    """The default stream of a device."""
+    with _lock:
+        if device_index not in _defaults:
+            with selected(device_index):
+                _defaults[device_index] = Stream(device_index, raw=cuda.default_stream())
+        return _defaults[device_index]
+
+
+def current(device_index: int) -> Stream:
+    """The stream into which this thread puts its work on a device."""
+    found = _current.streams.get(device_index)
+    if found is None:
+        found = _current.streams[device_index] = default(device_index)
+    return found
+
+
+@contextmanager
+def stream(new: Stream) -> Iterator[None]:
+    """Make a stream, and its device, current for a `with` block."""
+    previous = current(new.device_index)
+    _current.streams[new.device_index] = new
+    try:
+        with selected(new.device_index):
+            yield
+    finally:
+        _current.streams[new.device_index] = previous
+
+
+def device_count() -> int:
+    """How many devices there are."""
+    return len(cuda.gpus)
+
+
+@functools.cache
+def only_one() -> bool:
+    """Whether there is a single device, so that it need not be selected."""
+    return device_count() == 1
+
+
+def current_device() -> int:
+    """The index of the device on which this thread works."""
+    return cuda.get_current_device().id
+
+
+def select(device_index: int) -> None:
+    """Let this thread work on another device."""
+    cuda.select_device(device_index)
+
+
+def selected(device_index: int) -> Any:
+    """A context manager that makes a device current for a `with` block."""
+    return cuda.gpus[device_index]

@@ -1,0 +1,108 @@
+"""Arrays on whatever device: making, copying, reading. A device is anything with `type` and `index`.
+
+An array on the CPU is a NumPy array, one on a CUDA device a `DeviceArray` of `backends.cuda`, which is only imported
+when the first of them is made: it takes time to load, and most programs on the CPU never need it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from miniflow.backends.registry import KERNELS, register
+
+CPU = "cpu"
+
+
+def _cuda() -> Any:
+    import miniflow.backends.cuda  # noqa: F401  (registers the kernels)
+    from miniflow.backends.cuda import array
+
+    return array
+
+
+def is_host(array: Any) -> bool:
+    """Whether an array lies in the memory of the CPU."""
+    return isinstance(array, np.ndarray)
+
+
+def same_place(array: Any, device: Any) -> bool:
+    """Whether an array lies on that device."""
+    if isinstance(array, np.ndarray):
+        return device.type == CPU
+    return device.type != CPU and array.device_index == device.index
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype, device: Any) -> Any:
+    """An array whose values are whatever lies in memory."""
+    if device.type == CPU:
+        return np.empty(shape, dtype)
+    return _cuda().empty(shape, dtype, device.index)
+
+
+def full(shape: tuple[int, ...], value: Any, dtype: np.dtype, device: Any) -> Any:
+    """An array with `value` in every place.
+
+    Raises:
+        OverflowError, ValueError: if the dtype cannot hold the value, as NumPy has it.
+    """
+    if device.type == CPU:
+        return np.full(shape, value, dtype)
+    return _cuda().full(shape, np.full((), value, dtype)[()], dtype, device.index)
+
+
+def move(array: Any, device: Any) -> Any:
+    """The array on another device: a copy, or the array itself if it is there."""
+    if same_place(array, device):
+        return array
+    host = to_host(array)
+    return host if device.type == CPU else _cuda().from_host(host, device.index)
+
+
+def to_host(array: Any) -> np.ndarray:
+    """A NumPy array with the values: the array itself on the CPU, else a copy, for which the device has to finish."""
+    return array if isinstance(array, np.ndarray) else array.numpy()
+
+
+def peek(array: Any) -> np.ndarray | None:
+    """The values where they can be looked at without waiting for a device: None on a GPU.
+
+    For checks of indices, which are left out there.
+    """
+    return array if isinstance(array, np.ndarray) else array.peek()
+
+
+def copy_into(out: Any, values: Any) -> None:
+    """Write `values`, broadcast and cast, into `out`, an array of any strides on the same device."""
+    if isinstance(out, np.ndarray):
+        np.copyto(out, values, casting="unsafe")
+    elif out.size:
+        KERNELS["cuda"]["CopyInto"](out, values)
+
+
+def add_into(out: Any, values: Any) -> None:
+    """Add `values` to `out`, an array of the same shape, dtype and device."""
+    if isinstance(out, np.ndarray):
+        np.add(out, values, out=out)
+    elif out.size:
+        KERNELS["cuda"]["CopyInto"](out, KERNELS["cuda"]["Add"](out, values))
+
+
+def fill(out: Any, value: Any) -> None:
+    """Write one number into every element of `out`."""
+    if isinstance(out, np.ndarray):
+        out[...] = value
+    elif out.size:
+        KERNELS["cuda"]["FillInto"](out, value)
+
+
+def address(array: Any) -> int:
+    """Where the first element lies."""
+    return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.address
+
+
+@register("cpu", "ToDevice", half="native")
+@register("cuda", "ToDevice", half="native")
+def to_device(x: Any, *, source: Any, target: Any) -> Any:
+    return move(x, target)

@@ -1,0 +1,75 @@
+"""How generated code spells objects from outside a kernel: literals, functions of math and NumPy, libdevice."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+from typing import Any
+
+import numpy as np
+
+from miniflow.hostcuda import runtime
+from miniflow.hostcuda.libdevice import Counterpart
+from miniflow.hostcuda.syntax import call, expression
+
+
+def literal_of(value: Any) -> ast.expr | None:
+    """A literal that makes this value, if it is a number, a string, None, or a tuple of such."""
+    if value is None or isinstance(value, bool | int | str):
+        return ast.Constant(value)
+    if type(value) is float:
+        if math.isfinite(value):
+            return ast.Constant(value)
+        return expression("np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf")
+    if type(value) is complex:
+        return ast.Constant(value)
+    if isinstance(value, np.generic) and value.dtype.names is None and value.dtype.kind in "biufc":
+        inner = literal_of(value.item())
+        return call(f"np.{type(value).__name__}", inner)
+    if type(value) is tuple:
+        parts = [literal_of(v) for v in value]
+        return None if None in parts else ast.Tuple(parts, ast.Load())
+    return None
+
+
+def function_of(value: Any) -> str:
+    """The spelling of a function or type of Python, math or NumPy, "" for any other."""
+    identifier = getattr(value, "__name__", "")
+    if getattr(builtins, identifier, None) is value and identifier:
+        return identifier
+    if any(value is f for f in (math.fmod, math.modf, math.remainder)):  # numba has them for GPUs only
+        return identifier
+    for module, owner in (("math", math), ("np", np)):
+        if identifier and getattr(owner, identifier, None) is value:
+            return f"{module}.{identifier}"
+    if isinstance(value, np.dtype) and value.names is None:
+        return f"np.dtype({value.str!r})"
+    return ""
+
+
+def libdevice_call(counterpart: Counterpart, args: list[ast.expr]) -> ast.expr:
+    """The call of a libdevice function: arguments and result are cast to the types in its signature."""
+    function = counterpart.function
+    if function.startswith("cuda."):
+        function = runtime.FUNCTIONS[function.removeprefix("cuda.")]
+    cast = [call(f"np.{dtype}", a) for dtype, a in zip(counterpart.takes, args, strict=True)]
+    return call(f"np.{counterpart.gives}", ast.Call(expression(function), cast, []))
+
+
+def is_kernel(value: Any) -> bool:
+    """Whether an object is a kernel or device function of ours."""
+    return hasattr(value, "py_func") and isinstance(getattr(value, "device", None), bool)
+
+
+def local_names(tree: ast.FunctionDef) -> set[str]:
+    """All names that a function assigns, its parameters and nested functions' variables among them."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.FunctionDef) and node is not tree:
+            names.add(node.name)
+    return names

@@ -1,0 +1,653 @@
+# ruff: noqa: E501  (messages are compared as they are)
+"""Each mistake that the checked executor reports: a minimal wrong kernel and its whole message; determinism."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from miniflow.hostcuda import KernelCheckError, UnsupportedKernelError, check, threads
+from miniflow.hostcuda import host as cuda
+from miniflow.hostcuda.ptx import numba_cuda
+
+HERE = Path(__file__)
+
+
+@pytest.fixture(autouse=True)
+def _without_typing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These kernels are wrong in other ways; what numba.cuda says is asked in the test of that alone."""
+    if "typing" not in request.node.name:
+        monkeypatch.setattr(check, "known_typing_error", lambda *_: None)
+
+
+def place(kernel: Any, text: str) -> str:
+    """file:line of the only line of a kernel that contains a text."""
+    lines, first = inspect.getsourcelines(kernel.py_func)
+    (found,) = [first + i for i, line in enumerate(lines) if text in line]
+    return f"{HERE.name}:{found}"
+
+
+def findings(kernel: Any, arguments: list, grid: Any, block: Any, shared: int = 0) -> KernelCheckError:
+    with pytest.raises(KernelCheckError) as caught:
+        check.launch(kernel, arguments, grid, block, shared)
+    return caught.value
+
+
+def says(error: KernelCheckError, *lines: str) -> None:
+    """The whole message, without the first line if that says there is one finding."""
+    head, _, body = str(error).partition("\n")
+    assert head.endswith("1 finding" if len(error.findings) == 1 else f"{len(error.findings)} findings")
+    np.testing.assert_equal(body.split("\n"), list(lines))
+
+
+BARRIER = "    put cuda.syncthreads() between the two, where all threads of the block pass; or use cuda.atomic for both"
+BLOCKS = "    let each element belong to one block, use cuda.atomic for both, or split the work into two launches"
+ATOMICS = "    use cuda.atomic for both accesses, or put cuda.syncthreads() between the two, where all threads of the block pass"
+STANDS = "    a barrier stands where all threads of the block pass: move it out of the branch or loop, and guard only the work"
+
+
+# Bounds
+
+
+@cuda.jit
+def too_far(x):
+    i = cuda.grid(1)
+    x[i] = 1.0
+
+
+def test_out_of_bounds():
+    x = np.zeros(5, np.float32)
+    error = findings(too_far, [x], 2, 4)
+    says(
+        error,
+        f"out of bounds: {place(too_far, 'x[i] = 1.0')}: thread (1, 0, 0) of block (1, 0, 0) uses x[5], but x has shape (5,)"
+        " (3 times; this is the first)",
+        "    guard it: `if index < x.shape[0]`, or launch fewer threads",
+    )
+    (finding,) = error.findings
+    assert (finding.kernel, finding.array, finding.index, finding.block, finding.thread, finding.count) == (
+        "too_far", "x", (5,), (1, 0, 0), (1, 0, 0), 3,
+    )  # fmt: skip
+    assert x.tolist() == [1.0] * 5  # the other threads went on
+
+
+@cuda.jit
+def too_far_in_two_dims(x, y):
+    row, column = cuda.grid(2)
+    y[row, column] = x[row, column + 1]
+
+
+def test_out_of_bounds_in_two_dims():
+    says(
+        findings(too_far_in_two_dims, [np.zeros((2, 3)), np.zeros((2, 3))], 1, (2, 3)),
+        f"out of bounds: {place(too_far_in_two_dims, 'y[row')}: thread (0, 2, 0) of block (0, 0, 0) uses x[0, 3], but x has "
+        "shape (2, 3) (2 times; this is the first)",
+        "    guard it: `if index < x.shape[1]`, or launch fewer threads",
+    )
+
+
+@cuda.jit
+def left_neighbour(x, y):
+    i = cuda.grid(1)
+    y[i] = x[i - 1]
+
+
+def test_negative_index():
+    x, y = np.arange(4.0), np.zeros(4)
+    says(
+        findings(left_neighbour, [x, y], 1, 4),
+        f"negative index: {place(left_neighbour, 'y[i]')}: thread (0, 0, 0) of block (0, 0, 0) uses x[-1], which wraps around "
+        "to index 3",
+        "    guard the access with an `if`, or shift the index; a literal -1 is taken as meant",
+    )
+    np.testing.assert_array_equal(y, [3, 0, 1, 2])
+
+
+@cuda.jit
+def last_element(x, y):
+    y[cuda.grid(1)] = x[-1]
+
+
+def test_a_literal_negative_index_is_meant():
+    x, y = np.arange(4.0), np.zeros(4)
+    check.launch(last_element, [x, y], 1, 4)
+    np.testing.assert_array_equal(y, [3, 3, 3, 3])
+
+
+@cuda.jit(device=True)
+def next_of(x, i):
+    return x[i + 1]
+
+
+@cuda.jit
+def calls_next_of(x, y):
+    i = cuda.grid(1)
+    y[i] = next_of(x, i)
+
+
+def test_a_mistake_in_a_device_function_names_the_caller():
+    says(
+        findings(calls_next_of, [np.zeros(4), np.zeros(4)], 1, 4),
+        f"out of bounds: {place(next_of, 'return')} (called at {place(calls_next_of, 'y[i] =')}): thread (3, 0, 0) of block "
+        "(0, 0, 0) uses x[4], but x has shape (4,)",
+        "    guard it: `if index < x.shape[0]`, or launch fewer threads",
+    )
+
+
+# Races
+
+
+@cuda.jit
+def shift_without_barrier(x, y):
+    tile = cuda.shared.array(64, np.float32)
+    i = cuda.threadIdx.x
+    tile[i] = x[i]
+    y[i] = tile[63 - i]
+
+
+def test_race_in_shared_memory():
+    says(
+        findings(shift_without_barrier, [np.zeros(64, np.float32), np.zeros(64, np.float32)], 1, 64),
+        f"race: {place(shift_without_barrier, 'tile[i] =')}: thread (32, 0, 0) of block (0, 0, 0) writes tile[32] in shared "
+        f"memory, which thread (31, 0, 0) reads at {place(shift_without_barrier, 'y[i] =')}; no barrier between them "
+        "(32 times; this is the first)",
+        BARRIER,
+        f"race: {place(shift_without_barrier, 'y[i] =')}: thread (32, 0, 0) of block (0, 0, 0) reads tile[31] in shared "
+        f"memory, which thread (31, 0, 0) writes at {place(shift_without_barrier, 'tile[i] =')}; no barrier between them "
+        "(32 times; this is the first)",
+        BARRIER,
+    )
+
+
+@cuda.jit
+def same_cell(x):
+    x[cuda.threadIdx.x // 2] = 1.0
+
+
+def test_race_of_two_writes_of_the_same_value():
+    line = place(same_cell, "x[cuda")
+    says(
+        findings(same_cell, [np.zeros(2)], 1, 4),
+        f"race: {line}: thread (1, 0, 0) of block (0, 0, 0) writes x[0] in global memory, which thread (0, 0, 0) writes at "
+        f"{line}; no barrier between them (2 times; this is the first)",
+        BARRIER,
+    )
+
+
+@cuda.jit
+def sum_over_blocks(x, total):
+    total[0] += x[cuda.grid(1)]
+
+
+def test_race_between_blocks():
+    line = place(sum_over_blocks, "total[0] +=")
+    says(
+        findings(sum_over_blocks, [np.ones(2), np.zeros(1)], 2, 1),
+        f"race: {line}: thread (0, 0, 0) of block (1, 0, 0) reads total[0] in global memory, which thread (0, 0, 0) of block "
+        f"(0, 0, 0) writes at {line}; nothing orders blocks",
+        BLOCKS,
+    )
+
+
+@cuda.jit
+def barrier_for_blocks(x):
+    i = cuda.grid(1)
+    x[i] = 1.0
+    cuda.syncthreads()
+    x[x.size - 1 - i] += 1.0
+
+
+def test_a_barrier_does_not_order_blocks():
+    error = findings(barrier_for_blocks, [np.zeros(4)], 2, 2)
+    assert {finding.kind for finding in error.findings} == {"race"}
+    assert "of block (1, 0, 0) writes x[2]" in str(error) and "nothing orders blocks" in str(error)
+
+
+@cuda.jit
+def atomic_and_plain(total):
+    cuda.atomic.add(total, 0, 1)
+    if cuda.threadIdx.x == 1:
+        total[0] = 0
+
+
+def test_race_of_an_atomic_with_a_plain_access():
+    error = findings(atomic_and_plain, [np.zeros(1, np.int32)], 1, 3)
+    atomic, plain = place(atomic_and_plain, "atomic.add"), place(atomic_and_plain, "total[0] = 0")
+    says(
+        error,
+        f"race: {atomic}: thread (2, 0, 0) of block (0, 0, 0) atomically updates total[0] in global memory, which thread "
+        f"(1, 0, 0) writes at {plain}; no barrier between them",
+        ATOMICS,
+        f"race: {plain}: thread (1, 0, 0) of block (0, 0, 0) writes total[0] in global memory, which thread (0, 0, 0) "
+        f"atomically updates at {atomic}; no barrier between them",
+        ATOMICS,
+    )
+
+
+@cuda.jit
+def warp_sum_without_syncwarp(x, y):
+    tile = cuda.shared.array(32, np.float32)
+    i = cuda.threadIdx.x
+    tile[i] = x[i]
+    value = cuda.shfl_xor_sync(0xFFFFFFFF, tile[i], 1)  # orders no memory
+    y[i] = value + tile[i ^ 1]
+
+
+def test_a_shuffle_does_not_order_memory():
+    line = place(warp_sum_without_syncwarp, "tile[i] =")
+    error = findings(warp_sum_without_syncwarp, [np.zeros(32, np.float32), np.zeros(32, np.float32)], 1, 32)
+    says(
+        error,
+        f"race: {place(warp_sum_without_syncwarp, 'y[i] =')}: thread (0, 0, 0) of block (0, 0, 0) reads tile[1] in shared "
+        f"memory, which thread (1, 0, 0) writes at {line}; no barrier between them (32 times; this is the first)",
+        BARRIER,
+    )
+
+
+@cuda.jit
+def half_a_syncwarp(x, y):
+    tile = cuda.shared.array(32, np.float32)
+    i = cuda.threadIdx.x
+    tile[i] = x[i]
+    if i < 16:
+        cuda.syncwarp(0x0000FFFF)
+        y[i] = tile[i ^ 1]
+    else:
+        y[i] = tile[i - 16]
+
+
+def test_syncwarp_orders_only_the_lanes_it_names():
+    error = findings(half_a_syncwarp, [np.zeros(32, np.float32), np.zeros(32, np.float32)], 1, 32)
+    assert len(error.findings) == 1 and error.findings[0].count == 16
+    assert f"{place(half_a_syncwarp, 'tile[i - 16]')}: thread (16, 0, 0) of block (0, 0, 0) reads tile[0]" in str(error)
+
+
+# Barriers
+
+
+@cuda.jit
+def barrier_in_a_branch(x):
+    i = cuda.threadIdx.x
+    if i < 2:
+        cuda.syncthreads()
+    x[i] = 1.0
+
+
+def test_a_barrier_that_some_threads_go_around():
+    says(
+        findings(barrier_in_a_branch, [np.zeros(4)], 1, 4),
+        f"divergent barrier: {place(barrier_in_a_branch, 'syncthreads')}: thread (0, 0, 0) of block (0, 0, 0) waits in "
+        "cuda.syncthreads, while thread (2, 0, 0) went around it and has reached the kernel's end",
+        STANDS,
+    )
+
+
+@cuda.jit
+def two_barriers(x):
+    if cuda.threadIdx.x < 2:
+        cuda.syncthreads()  # left
+    else:
+        cuda.syncthreads()  # right
+    x[cuda.threadIdx.x] = 1.0
+
+
+def test_threads_at_different_barriers():
+    right = place(two_barriers, "# right")
+    says(
+        findings(two_barriers, [np.zeros(4)], 1, 4),
+        f"divergent barrier: {place(two_barriers, '# left')}: thread (0, 0, 0) of block (0, 0, 0) waits in cuda.syncthreads, "
+        f"while thread (2, 0, 0) waits in cuda.syncthreads at {right}",
+        STANDS,
+    )
+
+
+@cuda.jit(device=True)
+def meet():
+    cuda.syncthreads()
+
+
+@cuda.jit
+def two_calls(x):
+    if cuda.threadIdx.x < 2:
+        meet()  # left call
+    else:
+        meet()  # right call
+    x[cuda.threadIdx.x] = 1.0
+
+
+def test_threads_in_one_barrier_by_different_calls():
+    barrier = place(meet, "cuda.syncthreads")
+    left, right = (place(two_calls, text).partition(":")[2] for text in ("# left", "# right"))
+    says(
+        findings(two_calls, [np.zeros(4)], 1, 4),
+        f"divergent barrier: {barrier}: thread (0, 0, 0) of block (0, 0, 0) waits in cuda.syncthreads (called at line {left}), "
+        f"while thread (2, 0, 0) waits in cuda.syncthreads (called at line {right}) at {barrier}",
+        STANDS,
+    )
+
+
+@cuda.jit
+def barrier_in_a_loop_of_threads(x):
+    for _ in range(cuda.threadIdx.x):
+        cuda.syncthreads()
+    x[cuda.threadIdx.x] = 1.0
+
+
+def test_a_barrier_in_a_loop_whose_length_differs():
+    error = findings(barrier_in_a_loop_of_threads, [np.zeros(3)], 1, 3)
+    assert "thread (1, 0, 0) of block (0, 0, 0) waits in cuda.syncthreads, while thread (0, 0, 0) went around" in str(
+        error
+    )
+
+
+@cuda.jit
+def grid_sync_in_a_branch(x):
+    grid = cuda.cg.this_grid()
+    if cuda.grid(1) < 1:
+        grid.sync()
+    x[cuda.grid(1)] = 1.0
+
+
+def test_a_grid_barrier_that_some_threads_go_around():
+    error = findings(grid_sync_in_a_branch, [np.zeros(4)], 2, 2)
+    assert "thread (0, 0, 0) of block (0, 0, 0) waits in cuda.grid.sync, while thread (1, 0, 0) went around" in str(
+        error
+    )
+
+
+@cuda.jit
+def grid_sync_in_one_block(x):
+    grid = cuda.cg.this_grid()
+    if cuda.blockIdx.x == 1:
+        grid.sync()
+    x[cuda.grid(1)] = 1.0
+
+
+def test_a_grid_barrier_that_a_block_goes_around():
+    says(
+        findings(grid_sync_in_one_block, [np.zeros(4)], 2, 2),
+        f"divergent barrier: {place(grid_sync_in_one_block, 'grid.sync')}: thread (0, 0, 0) of block (1, 0, 0) waits in "
+        "cuda.grid.sync, while thread (0, 0, 0) of block (0, 0, 0) went around it and has reached the kernel's end",
+        STANDS.replace("of the block", "of the grid"),
+    )
+
+
+# Warps
+
+
+@cuda.jit
+def shuffle_in_a_branch(x):
+    i = cuda.threadIdx.x
+    value = x[i]
+    if i < 16:
+        value += cuda.shfl_down_sync(0xFFFFFFFF, value, 8)
+    cuda.syncthreads()
+    x[i] = value
+
+
+def test_a_mask_that_names_a_lane_that_does_not_come():
+    says(
+        findings(shuffle_in_a_branch, [np.zeros(32)], 1, 32),
+        f"warp: {place(shuffle_in_a_branch, 'shfl_down')}: thread (0, 0, 0) of block (0, 0, 0) waits in cuda.shfl_down_sync "
+        f"for lane 16, which its mask 0xffffffff names, but that waits at {place(shuffle_in_a_branch, 'syncthreads')} in "
+        "cuda.syncthreads",
+        "    all lanes of a mask must make the same call: move it out of the branch, or name only the lanes in it",
+    )
+
+
+@cuda.jit
+def shuffle_from_nobody(x):
+    i = cuda.threadIdx.x
+    x[i] = cuda.shfl_down_sync(0xFFFFFFFF, x[i], 1)
+
+
+def test_a_shuffle_from_a_lane_that_does_not_exist():
+    says(
+        findings(shuffle_from_nobody, [np.zeros(20)], 1, 20),
+        f"warp: {place(shuffle_from_nobody, 'shfl_down')}: thread (19, 0, 0) of block (0, 0, 0) takes the value of lane 20 in "
+        "cuda.shfl_down_sync, but that lane does not exist: the warp has 20 threads",
+        "    let all 32 lanes call it, with a neutral value where they have no element; else its result is undefined",
+    )
+
+
+@cuda.jit
+def shuffle_from_a_finished_lane(x, y):
+    i = cuda.threadIdx.x
+    if i >= 24:
+        return
+    y[i] = cuda.shfl_down_sync(0xFFFFFFFF, x[i], 16)
+
+
+def test_a_shuffle_from_a_lane_that_has_finished():
+    error = findings(shuffle_from_a_finished_lane, [np.zeros(32), np.zeros(32)], 1, 32)
+    assert len(error.findings) == 1 and error.findings[0].count == 8
+    assert "takes the value of lane 24 in cuda.shfl_down_sync, but that lane has finished" in str(error)
+
+
+@cuda.jit
+def mask_without_itself(x):
+    x[cuda.threadIdx.x] = cuda.ballot_sync(0x0000FFFE, True)
+
+
+def test_a_mask_that_does_not_name_its_own_lane():
+    error = findings(mask_without_itself, [np.zeros(16, np.uint32)], 1, 16)
+    says(
+        error,
+        f"warp: {place(mask_without_itself, 'ballot')}: thread (0, 0, 0) of block (0, 0, 0) calls cuda.ballot_sync with mask "
+        "0x0000fffe, which does not name its own lane 0",
+        "    a lane that calls must be in the mask: build it with cuda.ballot_sync, or let only the named lanes call",
+    )
+
+
+# Uninitialised memory
+
+
+@cuda.jit
+def unwritten_shared(y):
+    tile = cuda.shared.array(8, np.float32)
+    i = cuda.threadIdx.x
+    if i < 4:
+        tile[i] = 1.0
+    cuda.syncthreads()
+    y[i] = tile[i]
+
+
+def test_unwritten_shared_memory():
+    says(
+        findings(unwritten_shared, [np.zeros(8, np.float32)], 1, 8),
+        f"uninitialised read: {place(unwritten_shared, 'y[i]')}: thread (4, 0, 0) of block (0, 0, 0) reads tile[4] in shared "
+        "memory, which nothing has written (4 times; this is the first)",
+        "    cuda.shared.array leaves garbage: write the element first",
+    )
+
+
+@cuda.jit
+def unwritten_local(y):
+    sums = cuda.local.array(2, np.float64)
+    sums[0] = 1.0
+    y[cuda.threadIdx.x] = sums[0] + sums[1]
+
+
+def test_unwritten_local_memory():
+    says(
+        findings(unwritten_local, [np.zeros(1)], 1, 1),
+        f"uninitialised read: {place(unwritten_local, 'y[cuda')}: thread (0, 0, 0) of block (0, 0, 0) reads sums[1] in local "
+        "memory, which nothing has written",
+        "    cuda.local.array leaves garbage: write the element first",
+    )
+
+
+@cuda.jit
+def add_one(x):
+    x[cuda.grid(1)] += 1.0
+
+
+def test_unwritten_device_memory():
+    x = cuda.device_array(8, np.float32)
+    cuda.to_device(np.ones(5, np.float32), to=x[:5])
+    says(
+        findings(add_one, [x], 1, 8),
+        f"uninitialised read: {place(add_one, 'x[cuda')}: thread (5, 0, 0) of block (0, 0, 0) reads x[5] in global memory, "
+        "which nothing has written (3 times; this is the first)",
+        "    device_array leaves garbage: write the element first",
+    )
+    check.launch(add_one, [x], 1, 8)  # now it is written
+
+
+# Limits and what cannot be done
+
+
+def test_a_write_to_a_read_only_array():
+    x = np.zeros(1, np.float32)
+    x.flags.writeable = False
+    error = findings(add_one, [x], 1, 1)
+    assert "constant write: " in str(error) and "writes x[0], which is constant" in str(error)
+    assert x[0] == 0
+
+
+def test_too_many_threads():
+    says(
+        findings(add_one, [np.zeros(2048)], 1, (64, 32)),
+        "limit: a block of (64, 32, 1) has 2048 threads; a GPU has at most 1024, and (1024, 1024, 64) by dim",
+        "    launch more blocks of fewer threads",
+    )
+
+
+@cuda.jit
+def large_tiles(y):
+    left = cuda.shared.array((64, 64), np.float64)
+    right = cuda.shared.array((64, 64), np.float64)
+    left[0, 0] = right[0, 0] = 1.0
+    y[0] = left[0, 0] + right[0, 0]
+
+
+def test_too_much_static_shared_memory():
+    says(
+        findings(large_tiles, [np.zeros(1)], 1, 1),
+        f"limit: {place(large_tiles, 'right = ')}: the kernel's static shared arrays take 65536 bytes; a block has 49152",
+        "    use a smaller tile or dtype, or dynamic shared memory: cuda.shared.array(0, dtype), sized at the launch",
+    )
+
+
+TABLE = np.arange(4.0)
+
+
+@cuda.jit
+def write_constant(x):
+    TABLE[cuda.grid(1)] = 1.0
+
+
+def test_a_write_to_constant_memory():
+    says(
+        findings(write_constant, [np.zeros(1)], 1, 1),
+        f"constant write: {place(write_constant, 'TABLE[')}: thread (0, 0, 0) of block (0, 0, 0) writes TABLE[0], which is "
+        "constant",
+        "    pass the array as an argument to write to it",
+    )
+
+
+@cuda.jit
+def divide_by_zero(x):
+    x[0] = 1 // (x.size - 1)
+
+
+def test_what_python_raises_is_a_finding():
+    says(
+        findings(divide_by_zero, [np.zeros(1, np.int64)], 1, 1),
+        f"exception: {place(divide_by_zero, 'x[0]')}: thread (0, 0, 0) of block (0, 0, 0) stops with ZeroDivisionError: "
+        "integer division or modulo by zero",
+        "    a GPU raises nothing: it goes on with an undefined value",
+    )
+
+
+@cuda.jit
+def wait_for_the_next_block(flag):
+    if cuda.blockIdx.x == 0:
+        while cuda.atomic.add(flag, 0, 0) == 0:
+            pass
+    else:
+        cuda.atomic.exch(flag, 0, 1)
+
+
+def test_waiting_for_a_later_block_does_not_hang(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(threads, "SPINS", 1000)
+    says(
+        findings(wait_for_the_next_block, [np.zeros(1, np.int32)], 2, 1),
+        f"exception: {place(wait_for_the_next_block, 'while')}: thread (0, 0, 0) of block (0, 0, 0) has called 1,000 atomics, "
+        "the last on flag: it seems to wait for another thread",
+        "    the checks run threads and blocks one after the other, so that a thread cannot wait for a later one but at a "
+        "barrier",
+    )
+
+
+@cuda.jit
+def wrong_for_a_gpu(x):
+    x[0] = x.middle
+
+
+def test_typing_error_of_numba_cuda_comes_first():
+    try:
+        numba_cuda()
+    except ImportError as error:  # it says what is missing
+        pytest.skip(str(error))
+    error = findings(wrong_for_a_gpu, [np.zeros(1)], 1, 1)
+    first, *_ = error.findings
+    line = place(wrong_for_a_gpu, "x[0]").partition(":")[2]
+    assert first.kind == "typing"
+    assert first.what == (
+        f"numba.cuda cannot compile this for a GPU: {HERE}:{line}: Unknown attribute 'middle' of type array(float64, 1d, C)"
+    )
+
+
+@cuda.jit(device=True)
+def factorial(n):
+    return 1 if n == 0 else n * factorial(n - 1)
+
+
+@cuda.jit
+def recursive(x):
+    x[0] = factorial(3)
+
+
+def test_recursion_is_refused():
+    with pytest.raises(UnsupportedKernelError, match="factorial calls itself; recursion is not supported in a kernel"):
+        check.launch(recursive, [np.zeros(1)], 1, 1)
+
+
+# The report
+
+
+@cuda.jit
+def many_mistakes(x, y):
+    tile = cuda.shared.array(32, np.float32)
+    i = cuda.threadIdx.x
+    tile[i] = x[i - 1] + x[i + 1]
+    y[i // 3] = tile[31 - i]
+    if i % 2 == 0:
+        cuda.syncthreads()
+
+
+def test_two_runs_report_the_same():
+    def message() -> str:
+        arrays = [np.zeros(32, np.float32), np.zeros(32, np.float32)]
+        return str(findings(many_mistakes, arrays, 3, 32))
+
+    first = message()
+    assert first == message()
+    kinds = [line.partition(":")[0] for line in first.split("\n") if not line.startswith(("    ", "kernel"))]
+    np.testing.assert_equal(kinds, sorted(kinds, key=kinds.index))  # findings of a kind stand together
+    assert {"race", "negative index", "out of bounds", "divergent barrier"} <= set(kinds)
+
+
+def test_the_option_check_runs_the_checks():
+    @cuda.jit(check=True)
+    def checked(x):
+        x[cuda.threadIdx.x + 1] = math.sqrt(2.0)
+
+    with pytest.raises(KernelCheckError, match="kernel checked: 1 finding\nout of bounds: "):
+        checked[1, 4](cuda.to_device(np.zeros(4)))

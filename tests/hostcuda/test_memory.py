@@ -1,0 +1,540 @@
+"""Device arrays: what the host may do with them, and what it is told when it may not."""
+
+import copy
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from miniflow.hostcuda import CudaDeviceError
+from miniflow.hostcuda import host as cuda
+from miniflow.hostcuda.allocation import ALIGNMENT, Allocation
+from miniflow.hostcuda.errors import DeviceArrayError, DeviceArrayTypeError, UnsupportedArrayError
+from miniflow.hostcuda.memory import DeviceNDArray
+from miniflow.hostcuda.record import DeviceRecord
+
+RECORD = np.dtype([("x", np.float32), ("n", np.int64), ("v", np.float64, (3,)), ("in", [("a", np.int8)])], align=True)
+DTYPES = [np.bool_, np.uint8, np.int16, np.float16, np.float32, np.float64, np.complex64, np.complex128]
+DTYPES += [ml_dtypes.bfloat16, "M8[s]", RECORD]
+
+
+def numbers(*shape, dtype=np.float32, order="C"):
+    return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype, order=order)
+
+
+def same(got, expected):
+    """Equal in type, dtype, shape and every element."""
+    assert type(got) is type(expected)
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected, strict=True)
+
+
+# Transfers
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_dtype_survives_the_round_trip(dtype):
+    expected = numbers(2, 3, dtype=np.uint8).astype(dtype) if dtype is not RECORD else np.zeros((2, 3), RECORD)
+    if dtype is RECORD:
+        expected["x"], expected["v"][1, 2] = 3, [1, 2, 3]
+    array = cuda.to_device(expected)
+    assert (array.dtype, array.shape, array.strides, array.ndim) == (expected.dtype, (2, 3), expected.strides, 2)
+    assert (array.size, array.nbytes, array.alloc_size) == (6, expected.nbytes, expected.nbytes)
+    np.testing.assert_array_equal(array.copy_to_host(), expected, strict=True)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (5, 7), (2, 3, 4)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_shapes_and_orders(shape, order):
+    expected = numbers(*shape, order=order)
+    array = cuda.to_device(expected)
+    same(array.copy_to_host(), expected)
+    assert array.copy_to_host().strides == expected.strides
+    assert (array.is_c_contiguous(), array.is_f_contiguous()) == (
+        expected.flags.c_contiguous,
+        expected.flags.f_contiguous,
+    )
+    assert array.flags["C_CONTIGUOUS"] == expected.flags.c_contiguous
+
+
+def test_the_copy_is_apart_from_the_original():
+    original = numbers(4)
+    array = cuda.to_device(original)
+    original[:] = -1
+    first = array.copy_to_host()
+    first[:] = -2
+    same(array.copy_to_host(), numbers(4))
+
+
+def test_to_device_takes_scalars_lists_and_device_arrays():
+    same(cuda.to_device([1.5, 2.5]).copy_to_host(), np.array([1.5, 2.5]))
+    same(cuda.to_device(np.float32(3)).copy_to_host(), np.array(3, np.float32))
+    array = cuda.to_device(numbers(3))
+    assert cuda.to_device(array) is array
+
+
+def test_to_device_without_copying_and_into_an_array():
+    empty = cuda.to_device(numbers(3), copy=False)
+    assert empty.shape == (3,) and empty.allocation.initialised is False
+    assert cuda.to_device(numbers(3), to=empty) is empty
+    same(empty.copy_to_host(), numbers(3))
+    assert cuda.to_device(numbers(3) + 1, to=empty, copy=False) is empty
+    same(empty.copy_to_host(), numbers(3))
+
+
+def test_an_array_with_gaps_is_not_transferred():
+    with pytest.raises(DeviceArrayError, match=r"shape \(4, 3\) and strides \(24, 8\) has gaps.*ascontiguousarray"):
+        cuda.to_device(numbers(4, 6)[:, ::2])
+    with pytest.raises(DeviceArrayError, match="has gaps"):
+        cuda.to_device(numbers(4)[::-1])
+
+
+def test_repeated_dimensions_are_transferred():
+    expected = np.broadcast_to(numbers(3), (4, 3))
+    array = cuda.to_device(expected)
+    assert array.strides == (0, 4) and array.alloc_size == 12
+    np.testing.assert_array_equal(array.copy_to_host(), expected)
+
+
+def test_python_objects_are_refused():
+    with pytest.raises(DeviceArrayTypeError, match="to_device: dtype object cannot lie on a device"):
+        cuda.to_device([{}, None])
+
+
+def test_copy_to_host_fills_an_array():
+    array, target = cuda.to_device(numbers(2, 3)), np.full((2, 3), np.nan, np.float32)
+    assert array.copy_to_host(target) is target
+    same(target, numbers(2, 3))
+    column = np.full((2, 1, 3), np.nan, np.float32)
+    same(array.copy_to_host(column), numbers(2, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "message"),
+    [
+        (np.empty((2, 3)), DeviceArrayTypeError, "incompatible dtype: float64 on one side, float32 on the other"),
+        (np.empty((3, 2), np.float32), DeviceArrayError, r"incompatible shape: \(3, 2\) on one side, \(2, 3\)"),
+        (np.empty((2, 3), np.float32, order="F"), DeviceArrayError, r"incompatible strides: \(4, 8\) on one side"),
+    ],
+    ids=["dtype", "shape", "strides"],
+)
+def test_copy_to_host_refuses_what_does_not_fit(target, error, message):
+    with pytest.raises(error, match=f"copy_to_host: {message}"):
+        cuda.to_device(numbers(2, 3)).copy_to_host(target)
+
+
+def test_copy_to_device_from_the_host_and_from_the_device():
+    array = cuda.device_array((2, 3), np.float32)
+    array.copy_to_device(numbers(2, 3))
+    same(array.copy_to_host(), numbers(2, 3))
+    array.copy_to_device(cuda.to_device(numbers(2, 3) * 2))
+    same(array.copy_to_host(), numbers(2, 3) * 2)
+    array.copy_to_device(np.asfortranarray(numbers(2, 3)) + 1)  # the host's side is made contiguous first
+    same(array.copy_to_host(), numbers(2, 3) + 1)
+
+
+def test_copy_to_device_refuses_what_does_not_fit():
+    array = cuda.device_array((2, 3), np.float32)
+    with pytest.raises(DeviceArrayTypeError, match="incompatible dtype: int64.*convert with .astype before it"):
+        array.copy_to_device(np.zeros((2, 3), np.int64))
+    with pytest.raises(DeviceArrayError, match=r"incompatible shape: \(6,\) on one side, \(2, 3\)"):
+        array.copy_to_device(numbers(6))
+    with pytest.raises(DeviceArrayError, match="incompatible strides"):
+        array.copy_to_device(cuda.to_device(numbers(2, 3, order="F")))
+    with pytest.raises(DeviceArrayTypeError, match="takes a NumPy array or a device array, got list"):
+        array.copy_to_device([[1.0] * 3] * 2)
+    with pytest.raises(DeviceArrayError, match=r"strides \(12, 8\) has gaps"):
+        array[:, ::2].copy_to_device(numbers(2, 2))
+
+
+def test_negative_strides_stay_on_the_device():
+    with pytest.raises(UnsupportedArrayError, match=r"negative strides \(-4,\): copy it whole, then slice"):
+        cuda.to_device(numbers(5))[::-1].copy_to_host()
+
+
+# Making arrays
+
+
+def test_device_array_is_empty_and_aligned():
+    array = cuda.device_array((3, 5), np.int16, order="F")
+    assert (array.shape, array.strides, array.dtype) == ((3, 5), (2, 6), np.dtype(np.int16))
+    assert array.allocation.initialised is False
+    assert array.host.ctypes.data % ALIGNMENT == 0
+    assert cuda.device_array(7).dtype == np.float64
+    assert cuda.device_array(np.int64(7)).shape == (7,)
+    assert cuda.device_array((2, 3), np.float32, strides=(16, 4)).strides == (16, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((2.5,), DeviceArrayTypeError, "shape: expected an integer or a tuple of integers, got 2.5"),
+        (((2, -1),), DeviceArrayError, r"a shape has no negative sizes, got \(2, -1\)"),
+        (((2, 3), np.float32, (4,)), DeviceArrayError, r"shape \(2, 3\) has 2 dimensions, strides \(4,\) have 1"),
+        (((2, 3), np.float32, None, "K"), DeviceArrayError, "order is 'C' or 'F', got 'K'"),
+    ],
+)
+def test_device_array_refuses(arguments, error, message):
+    with pytest.raises(error, match=message):
+        cuda.device_array(*arguments)
+
+
+def test_device_array_like_keeps_the_layout_without_gaps():
+    assert cuda.device_array_like(numbers(3, 4, order="F")).strides == (4, 12)
+    permuted = numbers(2, 3, 4).transpose(1, 2, 0)
+    like = cuda.device_array_like(permuted)
+    assert (like.shape, like.strides, like.dtype) == ((3, 4, 2), permuted.strides, np.float32)
+    assert cuda.device_array_like(numbers(6)[::2]).strides == (4,)
+    assert cuda.device_array_like(cuda.to_device(numbers(2, 2))).shape == (2, 2)
+
+
+def test_uninitialised_memory_is_nan_under_the_checks(monkeypatch):
+    monkeypatch.setenv("MINIFLOW_CHECK", "1")
+    assert np.isnan(cuda.device_array(5, np.float32).copy_to_host()).all()
+    same(cuda.device_array(3, np.int32).copy_to_host(), np.full(3, -1, np.int32))
+
+
+# Indexing and views
+
+
+def test_an_element_comes_to_the_host():
+    array = cuda.to_device(numbers(3, 4))
+    element = array[1, -2]
+    assert type(element) is np.float32 and element == 6
+    assert cuda.to_device(numbers())[()] == 0
+    with pytest.raises(IndexError, match="out of bounds"):
+        array[3, 0]
+    with pytest.raises(IndexError, match="too many indices"):
+        array[0, 0, 0]
+
+
+def test_slices_are_views():
+    array, expected = cuda.to_device(numbers(4, 6)), numbers(4, 6)
+    part = array[1:3, ::2]
+    assert isinstance(part, DeviceNDArray) and part.strides == (24, 8)
+    part[0] = -1
+    expected[1:3, ::2][0] = -1
+    same(array.copy_to_host(), expected)
+    same(part.copy_to_host(), expected[1:3, ::2].copy())
+    same(array[...].copy_to_host(), expected)
+    same(array[-1].copy_to_host(), expected[-1])
+    assert array[2:2].copy_to_host().shape == (0, 6)
+
+
+@pytest.mark.parametrize("item", [[0, 1], np.array([0, 1]), np.array([True, False]), None, "x", 1.0, True], ids=str)
+def test_other_indices_are_refused(item):
+    array = cuda.to_device(numbers(2, 2))
+    message = (
+        "on the host, a device array is indexed by integers, slices and '...'.*copy_to_host.. first, or index inside"
+    )
+    with pytest.raises(DeviceArrayTypeError, match=message):
+        array[item]
+    with pytest.raises(DeviceArrayTypeError, match=message):
+        array[0, item] = 1
+
+
+def random_index(generator, shape):
+    """Integers, slices of any step, and perhaps an ellipsis."""
+    parts = []
+    for n in shape[: generator.integers(1, len(shape) + 1)]:
+        start, stop = sorted(generator.integers(0, n + 1, 2).tolist())
+        choices = [slice(None), slice(start, stop), slice(start - n, None, 2), slice(stop, None, -1)]
+        if n:
+            choices.append(int(generator.integers(-n, n)))
+        parts.append(choices[generator.integers(len(choices))])
+    if generator.integers(3) == 0:
+        parts.append(Ellipsis)
+    return tuple(parts)
+
+
+def test_indices_mean_what_they_mean_in_numpy(seed):
+    generator = np.random.default_rng(seed)
+    for _ in range(200):
+        shape = tuple(generator.integers(0, 5, generator.integers(1, 4)).tolist())
+        array, expected = cuda.device_array(shape, np.int32), np.zeros(shape, np.int32)
+        array.host[...] = 0
+        written = np.zeros(shape, bool)
+        for value in (1, 2):
+            index = random_index(generator, shape)
+            part = np.full(expected[index].shape, value)
+            array[index] = part
+            expected[index] = part
+            written[index] = True
+        found = array[index]
+        found = found.host if isinstance(found, DeviceNDArray) else found
+        np.testing.assert_array_equal(found, expected[index], strict=True)
+        np.testing.assert_array_equal(array.copy_to_host(), expected, strict=True)
+        known = array.allocation.initialised
+        known = np.full(shape, known) if isinstance(known, bool) else known.reshape(*shape, 4).all(-1)
+        np.testing.assert_array_equal(known, written)
+
+
+def test_assignment_broadcasts_and_converts():
+    array, expected = cuda.device_array((3, 4), np.int32), np.zeros((3, 4), np.int32)
+    array[:] = 0
+    array[1:, 1] = cuda.to_device(np.array([7, 8], np.int32))
+    expected[1:, 1] = [7, 8]
+    array[0] = np.array([1.9, 2.9, -3.9, 4])
+    expected[0] = [1, 2, -3, 4]
+    array[2, 3] = 5.5
+    expected[2, 3] = 5
+    array[1, ...] = [9]
+    expected[1] = 9
+    same(array.copy_to_host(), expected)
+
+
+def test_assignment_refuses_what_does_not_fit():
+    array = cuda.device_array((3, 4), np.float32)
+    with pytest.raises(
+        DeviceArrayError, match=r"cannot assign shape \(3,\) to shape \(3, 4\): size 3 against 4 in dim"
+    ):
+        array[:] = np.ones(3)
+    with pytest.raises(DeviceArrayError, match="cannot assign a 2-D array to 1 dimensions"):
+        array[0] = np.ones((1, 4))
+    with pytest.raises(DeviceArrayTypeError, match="cannot assign complex128 values to a device array of float32"):
+        array[0, 0] = 1j
+
+
+def test_iteration_yields_rows_and_elements():
+    rows = list(cuda.to_device(numbers(2, 3)))
+    same(rows[1].copy_to_host(), numbers(2, 3)[1])
+    assert list(cuda.to_device(numbers(3))) == [0, 1, 2]
+    assert len(cuda.to_device(numbers(5, 2))) == 5
+    with pytest.raises(DeviceArrayTypeError, match=r"len\(\) of a 0-dimensional device array"):
+        len(cuda.to_device(numbers()))
+
+
+def test_numpy_copies_a_device_array_to_the_host():
+    array = cuda.to_device(numbers(2, 3))
+    same(np.asarray(array), numbers(2, 3))
+    same(np.asarray(array, np.float64), numbers(2, 3, dtype=np.float64))
+    with pytest.raises(DeviceArrayError, match="without a copy; leave copy=False out"):
+        np.asarray(array, copy=False)
+
+
+@pytest.mark.parametrize(
+    ("operation", "symbol"),
+    [
+        (lambda a: a + 1, r"\+"),
+        (lambda a: 2 * a, r"\*"),
+        (lambda a: a @ a, "@"),
+        (lambda a: -a, "-"),
+        (lambda a: a < 0, "<"),
+        (lambda a: a.__iadd__(1), r"\+"),
+    ],
+)
+def test_the_host_does_not_compute_with_device_arrays(operation, symbol):
+    with pytest.raises(DeviceArrayTypeError, match=f"{symbol}: the host does not compute.*copy_to_host.. first, or"):
+        operation(cuda.to_device(numbers(2, 2)))
+
+
+def test_reshape_and_ravel_are_views():
+    array = cuda.to_device(numbers(4, 6))
+    same(array.reshape(2, -1, 3).copy_to_host(), numbers(2, 4, 3))
+    same(array.reshape((24,)).copy_to_host(), numbers(24))
+    same(array.ravel().copy_to_host(), numbers(24))
+    array.reshape(24)[0] = 50
+    assert array[0, 0] == 50
+    fortran = cuda.to_device(numbers(2, 3, order="F"))
+    same(fortran.ravel(order="F").copy_to_host(), numbers(2, 3).ravel(order="F"))
+    with pytest.raises(
+        UnsupportedArrayError, match=r"reshape of shape \(2, 3\), strides \(4, 8\) to \(6,\) requires copy"
+    ):
+        fortran.reshape(6)
+    with pytest.raises(
+        UnsupportedArrayError, match=r"ravel.order=.C.. of .DeviceNDArray float32.4, 3. .* requires copying"
+    ):
+        array[:, ::2].ravel()
+    with pytest.raises(ValueError, match="cannot reshape array of size 24"):
+        array.reshape(5, 5)
+
+
+def test_view_squeeze_split_and_bind():
+    array = cuda.to_device(numbers(2, 3))
+    same(array.view(np.int32).copy_to_host(), numbers(2, 3).view(np.int32))
+    same(array.view(np.uint8).copy_to_host(), numbers(2, 3).view(np.uint8))
+    with pytest.raises(DeviceArrayError, match="a dtype of another size needs C-contiguous memory"):
+        cuda.to_device(numbers(2, 3, order="F")).view(np.uint8)
+    assert array.reshape(1, 6, 1).squeeze().shape == (6,)
+    assert array.reshape(1, 6, 1).squeeze(axis=0).shape == (6, 1)
+    parts = list(cuda.to_device(numbers(7)).split(3))
+    assert [part.shape for part in parts] == [(3,), (3,), (1,)]
+    same(parts[1].copy_to_host(), numbers(7)[3:6])
+    with pytest.raises(DeviceArrayError, match="split takes a contiguous 1-D array"):
+        next(array.split(2))
+    stream = cuda.stream()
+    assert array.bind(stream).stream is stream and array.stream == 0
+
+
+def test_transpose_copies_as_numba_does():
+    array = cuda.to_device(numbers(2, 3))
+    same(array.T.copy_to_host(), np.ascontiguousarray(numbers(2, 3).T))
+    assert array.transpose((0, 1)) is array
+    with pytest.raises(UnsupportedArrayError, match=r"transpose takes a 2-D device array, got shape \(2, 3, 1\)"):
+        array.reshape(2, 3, 1).transpose()
+    with pytest.raises(DeviceArrayError, match=r"axes \(0, 2\) are not a permutation"):
+        array.transpose((0, 2))
+
+
+# Records
+
+
+def test_records_on_the_device():
+    expected = np.zeros(3, RECORD)
+    expected["n"] = [4, 5, 6]
+    array = cuda.to_device(expected)
+    record = array[1]
+    assert isinstance(record, DeviceRecord) and record["n"] == 5
+    record["x"] = 2.5
+    expected["x"][1] = 2.5
+    record["v"][1] = 8
+    expected["v"][1, 1] = 8
+    record["in"]["a"] = 3
+    expected["in"]["a"][1] = 3
+    np.testing.assert_array_equal(array.copy_to_host(), expected)
+    np.testing.assert_array_equal(record.copy_to_host(), expected[1])
+    with pytest.raises(DeviceArrayError, match="no field 'y'; its fields are x, n, v, in"):
+        record["y"]
+
+
+def test_a_single_record_is_transferred():
+    expected = np.zeros(1, RECORD)[0]
+    expected["n"] = 9
+    record = cuda.to_device(expected)
+    assert isinstance(record, DeviceRecord) and record["n"] == 9 and record.nbytes == RECORD.itemsize
+    record.copy_to_device(np.zeros((), RECORD))
+    assert record.copy_to_host()["n"] == 0
+
+
+# Pinned, mapped, managed
+
+
+@pytest.mark.parametrize("make", [cuda.mapped_array, cuda.managed_array])
+def test_mapped_arrays_are_host_arrays_and_device_arrays(make):
+    array = make((2, 3), np.float32)
+    array[:] = numbers(2, 3)
+    assert isinstance(array, np.ndarray) and cuda.is_cuda_array(array)
+    same(array.copy_to_host(), numbers(2, 3))
+    part = array[1]
+    assert part.allocation is array.allocation
+    duplicate = array.copy()
+    assert not cuda.is_cuda_array(duplicate) and type(cuda.to_device(duplicate)) is DeviceNDArray
+    result = array + 1
+    assert type(result) is np.ndarray
+    assert isinstance(array.sum(), np.float32)
+    assert cuda.to_device(array) is array
+    array.copy_to_device(numbers(2, 3) * 2)
+    np.testing.assert_array_equal(np.asarray(array), numbers(2, 3) * 2)
+
+
+def test_pinned_arrays_are_plain_arrays():
+    array = cuda.pinned_array((2, 3), np.int16, order="F")
+    assert type(array) is np.ndarray and array.strides == (2, 4) and not cuda.is_cuda_array(array)
+    like = cuda.pinned_array_like(array)
+    assert (like.shape, like.strides, like.dtype) == (array.shape, array.strides, array.dtype)
+    assert cuda.mapped_array_like(array).strides == (2, 4)
+    with cuda.pinned(array, like):
+        pass
+
+
+def test_mapped_host_arrays_are_used_in_place():
+    one, two = numbers(3), numbers(2, 2)
+    with cuda.mapped(one) as device:
+        device[0] = 9
+    with cuda.mapped(one, two) as (_, device):
+        device[1, 1] = -1
+    np.testing.assert_array_equal(one, [9, 1, 2])
+    np.testing.assert_array_equal(two, [[0, 1], [2, -1]])
+
+
+# What is a device array
+
+
+def test_recognising_device_arrays():
+    array = cuda.to_device(numbers(3))
+    assert cuda.is_cuda_array(array) and not cuda.is_cuda_array(numbers(3))
+    assert cuda.devicearray.is_cuda_ndarray(array) and not cuda.devicearray.is_cuda_ndarray(numbers(3))
+    assert isinstance(array, cuda.cudadrv.devicearray.DeviceNDArray)
+    assert cuda.as_cuda_array(array) is array
+    assert not hasattr(array, "__cuda_array_interface__")
+    assert cuda.auto_device(array) == (array, False)
+    made, new = cuda.auto_device(numbers(3))
+    assert new and made.shape == (3,)
+
+
+def test_as_cuda_array_takes_objects_that_have_one():
+    class Tensor:
+        array = cuda.to_device(numbers(3))
+
+        def __hostcuda_array__(self):
+            return self.array
+
+    assert cuda.as_cuda_array(Tensor()) is Tensor.array
+
+
+def test_as_cuda_array_refuses_others():
+    class OnGpu:
+        __cuda_array_interface__ = {"data": (1, False)}
+
+    with pytest.raises(CudaDeviceError, match="OnGpu lies on a real GPU, out of reach"):
+        cuda.as_cuda_array(OnGpu())
+    with pytest.raises(DeviceArrayTypeError, match="ndarray is not a device array; to_device copies a NumPy array"):
+        cuda.as_cuda_array(numbers(3))
+
+
+# Which bytes were written
+
+
+def test_transfers_initialise_what_they_write():
+    array = cuda.device_array((4, 3), np.float32)
+    array[1:3, ::2] = 1
+    mask = np.zeros((4, 3), bool)
+    mask[1:3, ::2] = True
+    written = array.allocation.initialised
+    assert written.dtype == np.bool_ and written.shape == (48,)
+    np.testing.assert_array_equal(written.reshape(4, 3, 4).all(-1), mask)
+    np.testing.assert_array_equal(written.reshape(4, 3, 4).any(-1), mask)
+    array.copy_to_device(numbers(4, 3))
+    assert array.allocation.initialised is True
+    assert cuda.to_device(numbers(2)).allocation.initialised is True
+    whole = cuda.device_array((4, 3), np.float32, order="F")
+    whole[:] = 2
+    assert whole.allocation.initialised is True
+
+
+def test_an_allocation_over_given_memory_is_not_counted():
+    before = cuda.get_current_device().memory.used
+    allocation = Allocation(np.zeros(64, np.uint8), 0)
+    assert allocation.initialised is True and cuda.get_current_device().memory.used == before
+
+
+def test_device_memory_is_neither_pickled_nor_deep_copied():
+    array = cuda.to_device(numbers(3))
+    for operation in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(DeviceArrayTypeError, match="device memory cannot be pickled or deep-copied: copy_to_host"):
+            operation(array)
+    assert copy.copy(array).allocation is array.allocation
+
+
+# Several devices
+
+
+def test_devices_do_not_reach_each_others_memory(two_devices):
+    here = cuda.to_device(numbers(3))
+    with cuda.gpus[1]:
+        there = cuda.to_device(numbers(3))
+    assert (here.allocation.device, there.allocation.device) == (0, 1)
+    with pytest.raises(CudaDeviceError, match="copy of <DeviceNDArray .* on device 1 .* to device 0: copy_to_host"):
+        here.copy_to_device(there)
+    with pytest.raises(CudaDeviceError, match="on device 0 .* to device 1"):
+        there[:] = here
+    there.copy_to_device(here.copy_to_host())
+    same(there.copy_to_host(), numbers(3))
+
+
+def test_views_and_transposes_stay_on_their_device(two_devices):
+    with cuda.gpus[1]:
+        array = cuda.to_device(numbers(2, 3))
+    found = [array[0], array.reshape(6), array.T, array.view(np.int32), array.bind(0)]
+    assert [view.allocation.device for view in found] == [1] * 5

@@ -1,0 +1,72 @@
+"""`kernels.mask`: triangles and filling by a mask."""
+
+import numpy as np
+import pytest
+from both import agree, numbers_of
+from cases import CAPABILITIES, Case, compile_case, run_checked
+
+from miniflow.backends.cuda.rows import cover
+from miniflow.kernels.mask import lower_triangle, masked_fill, upper_triangle
+
+
+def normal(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def nan(*shape):
+    return np.full(shape, np.nan, np.float32)
+
+
+def mask(*shape):
+    return (np.random.default_rng(1).random(shape) < 0.5).astype(np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 4, 5), (2, 5, 4), (1, 3, 257), (1, 300, 2), (300, 1, 1)], ids=str)
+@pytest.mark.parametrize("diagonal", [0, 2, -1, 1000, -1000])
+def test_triangles(shape, diagonal):
+    x, lower, upper = normal(*shape), nan(*shape), nan(*shape)
+    grid, block = cover(shape[0] * shape[1], shape[2])
+    lower_triangle[grid, block](x, diagonal, lower)
+    upper_triangle[grid, block](x, diagonal, upper)
+    np.testing.assert_array_equal(lower, np.tril(x, diagonal))
+    np.testing.assert_array_equal(upper, np.triu(x, diagonal))
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257])
+def test_masked_fill(size):
+    x, where, out = normal(size), mask(size), nan(size)
+    masked_fill[2, 256](x, where, np.float32(-np.inf), out)
+    np.testing.assert_array_equal(out, np.where(where, np.float32(-np.inf), x))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.float16, np.float32, np.int64])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (0, 3), (2, 0, 3)], ids=str)
+def test_triangles_agree_with_the_cpu(shape, dtype):
+    agree("Tril", numbers_of(dtype, *shape), diagonal=1)
+    agree("Triu", numbers_of(dtype, *shape), diagonal=-1)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "shapes", [((2, 3), (2, 3)), ((2, 3), (3,)), ((3,), (2, 1)), ((), (2,)), ((2, 0), (1, 1))], ids=str
+)
+def test_masked_fill_agrees_with_the_cpu(shapes, dtype):
+    agree("MaskedFill", numbers_of(dtype, *shapes[0]), mask(*shapes[1]).astype(bool), value=1)
+
+
+CASES = [
+    Case("lower", lower_triangle, lambda: [normal(2, 3, 5), 1, nan(2, 3, 5)], (1, 3), (8, 2)),
+    Case("upper", upper_triangle, lambda: [normal(2, 3, 5), -1, nan(2, 3, 5)], (1, 3), (8, 2)),
+    Case("fill", masked_fill, lambda: [normal(70), mask(70), np.float32(2), nan(70)], 3, 32),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_checks(case):
+    run_checked(case)
+
+
+@pytest.mark.parametrize("cc", CAPABILITIES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_ptx(case, cc):
+    compile_case(case, cc)

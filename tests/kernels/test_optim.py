@@ -1,0 +1,159 @@
+"""`kernels.optim`: each rule against its formula in float64, and against the cpu with options, layouts and dtypes."""
+
+import itertools
+
+import numpy as np
+import pytest
+from both import on_device
+from cases import CAPABILITIES, Case, compile_case, run_checked
+from compare import assert_close
+
+from miniflow.backends.registry import KERNELS
+from miniflow.kernels import optim
+
+LR, DECAY, EPS = 0.1, 0.03, 1e-3
+
+
+def values(size, seed):
+    return np.random.default_rng(seed).uniform(0.5, 2, size).astype(np.float32)
+
+
+def numbers(*values):
+    return [np.float32(v) for v in values]
+
+
+def launched(kernel, arrays, *numbers):
+    """The arrays after one update, and before it in float64."""
+    before = [x.astype(np.float64) for x in arrays]
+    kernel[-(-arrays[0].size // 64), 64](*arrays, *numbers)
+    return arrays, before
+
+
+def close(got, want):
+    np.testing.assert_allclose(got, want, rtol=3e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("size", [1, 65])
+def test_sgd(size, momentum, nesterov):
+    arrays = [values(size, k) for k in range(3)]
+    (p, g, v), (p0, g0, v0) = launched(optim.sgd, arrays, *numbers(LR, momentum, 0.8, DECAY, -1), nesterov)
+    g1 = -g0 + DECAY * p0
+    v1 = momentum * v0 + 0.8 * g1
+    close(p, p0 - LR * (g1 if momentum == 0 else g1 + momentum * v1 if nesterov else v1))
+    close(v, v0 if momentum == 0 else v1)
+    np.testing.assert_array_equal(g, g0)
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_adam(amsgrad):
+    arrays = [values(65, k) for k in range(5)]
+    (p, _, m, v, largest), (p0, g0, m0, v0, largest0) = launched(
+        optim.adam, arrays, *numbers(LR, 0.1, 0.99, 0.01, 1.7, EPS, DECAY, 0.9, 1), amsgrad
+    )
+    g1 = g0 + DECAY * p0
+    m1, v1 = m0 + 0.1 * (g1 - m0), 0.99 * v0 + 0.01 * g1**2
+    close(m, m1)
+    close(v, v1)
+    close(largest, np.maximum(largest0, v1) if amsgrad else largest0)
+    close(p, 0.9 * p0 - LR * m1 / (np.sqrt(np.maximum(largest0, v1) if amsgrad else v1) * 1.7 + EPS))
+
+
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_rmsprop(momentum, centered):
+    arrays = [values(65, k) for k in range(5)]
+    arrays[2] += 5  # the mean square is above the squared mean
+    (p, _, v, mean, b), (p0, g0, v0, mean0, b0) = launched(
+        optim.rmsprop, arrays, *numbers(LR, 0.9, 0.1, EPS, DECAY, momentum, 1), centered
+    )
+    g1 = g0 + DECAY * p0
+    v1, mean1 = 0.9 * v0 + 0.1 * g1**2, mean0 + 0.1 * (g1 - mean0)
+    step = g1 / (np.sqrt(v1 - (mean1**2 if centered else 0)) + EPS) + momentum * b0
+    close(v, v1)
+    close(mean, mean1 if centered else mean0)
+    close(b, step if momentum else b0)
+    close(p, p0 - LR * step)
+
+
+def test_adagrad():
+    arrays = [values(65, k) for k in range(3)]
+    (p, _, s), (p0, g0, s0) = launched(optim.adagrad, arrays, *numbers(LR, EPS, DECAY, -1))
+    g1 = -g0 + DECAY * p0
+    close(s, s0 + g1**2)
+    close(p, p0 - LR * g1 / (np.sqrt(s0 + g1**2) + EPS))
+
+
+def test_without_decay_an_infinite_parameter_is_no_nan_in_the_states():
+    p, g, v = np.float32([np.inf]), np.float32([1]), np.float32([0])
+    optim.sgd[1, 32](p, g, v, *numbers(LR, 0.9, 1, 0, 1), False)
+    assert np.isinf(p[0]) and v[0] == 1
+
+
+# the rules as optimizers call them
+
+SHAPES = [(5, 7), (3,), (0,), (2, 3, 4)]
+OPTIONS = {
+    "SgdUpdate": {"lr": LR, "momentum": 0.9, "dampening": 0.1, "nesterov": False, "weight_decay": DECAY},
+    "AdamUpdate": {
+        "lr": LR, "betas": (0.9, 0.99), "eps": EPS, "weight_decay": DECAY, "decoupled": True, "amsgrad": True,
+        "do_bias_correction": True,
+    },
+    "RmspropUpdate": {
+        "lr": LR, "alpha": 0.9, "eps": EPS, "weight_decay": DECAY, "momentum": 0.9, "centered": False,
+    },
+    "AdagradUpdate": {"lr": LR, "lr_decay": 0.1, "eps": EPS, "weight_decay": DECAY},
+}  # fmt: skip
+STATES = {"SgdUpdate": 1, "AdamUpdate": 3, "RmspropUpdate": 3, "AdagradUpdate": 1}
+PER_PARAMETER = {
+    "SgdUpdate": [[False, True, False, True]],
+    "AdamUpdate": [[3, 1, 2, 9]],
+    "AdagradUpdate": [[3, 1, 2, 9]],
+}
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_agrees_with_the_cpu(name, dtype, layout):
+    """Lists of parameters; states of half-precision parameters are float32; the second state is left out."""
+    seeds = itertools.count()
+    state_type = np.float32 if dtype == np.float16 else dtype
+    lists = [[values(s, next(seeds)).astype(dtype) for s in SHAPES] for _ in range(2)]
+    lists += [[values(s, next(seeds)).astype(state_type) for s in SHAPES] for _ in range(STATES[name])]
+    if name == "RmspropUpdate":
+        lists[3] = [None] * len(SHAPES)
+    placed = [[None if x is None else on_device(x, layout) for x in arrays] for arrays in lists]
+    for maximize in (False, True):
+        options = {**OPTIONS[name], "maximize": maximize}
+        KERNELS["cpu"][name](*lists, *PER_PARAMETER.get(name, []), **options)
+        KERNELS["cuda"][name](*placed, *PER_PARAMETER.get(name, []), **options)
+        for got, want in zip(itertools.chain(*placed), itertools.chain(*lists), strict=True):
+            if want is not None:
+                assert_close(got.numpy(), want)
+
+
+FIVE = [lambda k=k: values(70, k) for k in range(5)]
+
+CASES = [
+    Case("sgd", optim.sgd, lambda: [*[f() for f in FIVE[:3]], *numbers(LR, 0.9, 1, DECAY, 1), True], 3, 32),
+    Case("sgd without momentum", optim.sgd,
+         lambda: [*[f() for f in FIVE[:3]], *numbers(LR, 0, 1, 0, 1), False], 3, 32),
+    Case("adam", optim.adam,
+         lambda: [*[f() for f in FIVE], *numbers(LR, 0.1, 0.99, 0.01, 1.7, EPS, DECAY, 0.9, 1), True], 3, 32),
+    Case("rmsprop", optim.rmsprop,
+         lambda: [*[f() for f in FIVE], *numbers(LR, 0.9, 0.1, EPS, DECAY, 0.9, 1), False], 3, 32),
+    Case("adagrad", optim.adagrad, lambda: [*[f() for f in FIVE[:3]], *numbers(LR, EPS, DECAY, 1)], 3, 32),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_checks(case):
+    run_checked(case)
+
+
+@pytest.mark.parametrize("cc", CAPABILITIES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_ptx(case, cc):
+    compile_case(case, cc)

@@ -1,0 +1,117 @@
+"""Softmax, log-softmax and their gradients against NumPy in float64, by warps and by blocks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import CAPABILITIES, Case, compile_case, run_checked
+from checks import assert_close
+
+from miniflow.kernels import softmax
+
+draw = np.random.default_rng(0)
+WARP, BLOCK = 32, 256
+SHAPES = [
+    (1, 1, WARP),
+    (7, 31, WARP),
+    (9, 33, WARP),
+    (3, 1000, WARP),
+    (2, 255, BLOCK),
+    (1, 257, BLOCK),
+    (3, 1025, BLOCK),
+]
+shapes = pytest.mark.parametrize("rows, width, block", SHAPES)
+
+
+def log_softmax(x):
+    x = x.astype(np.float64)
+    shifted = x - x.max(1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+
+
+def forward(kernel, x, block):
+    y = np.full(x.shape, np.nan, x.dtype)
+    kernel[x.shape[0], block](x, y)
+    return y
+
+
+def backward(kernel, dy, y, block):
+    dx = np.full(y.shape, np.nan, y.dtype)
+    kernel[y.shape[0], block](dy, y, dx)
+    return dx
+
+
+@shapes
+def test_forward(rows, width, block):
+    x = (5 * draw.normal(size=(rows, width))).astype(np.float32)
+    assert_close(forward(softmax.softmax_rows, x, block), np.exp(log_softmax(x)).astype(np.float32))
+    assert_close(forward(softmax.log_softmax_rows, x, block), log_softmax(x).astype(np.float32))
+
+
+@shapes
+def test_gradients(rows, width, block):
+    dy = draw.normal(size=(rows, width)).astype(np.float32)
+    log_y = log_softmax(draw.normal(size=(rows, width))).astype(np.float32)
+    y, wide = np.exp(log_y), dy.astype(np.float64)
+    expected = y * (wide - (wide * y).sum(1, keepdims=True))
+    assert_close(backward(softmax.softmax_grad_rows, dy, y, block), expected.astype(np.float32))
+    expected = wide - np.exp(log_y.astype(np.float64)) * wide.sum(1, keepdims=True)
+    assert_close(backward(softmax.log_softmax_grad_rows, dy, log_y, block), expected.astype(np.float32), atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [WARP, BLOCK])
+def test_nan_infinities_and_float64(block):
+    nan, inf = np.nan, np.inf
+    x = np.array([[nan, 1, 2], [-inf, -inf, -inf], [inf, 1, 2], [-inf, 3, 3]])
+    expected = np.array([[nan] * 3] * 3 + [[0, 0.5, 0.5]])
+    assert_close(forward(softmax.softmax_rows, x, block), expected)
+    with np.errstate(divide="ignore"):
+        assert_close(forward(softmax.log_softmax_rows, x, block), np.log(expected))
+
+
+def test_large_logits():
+    x = (1e4 + np.arange(8).reshape(2, 4)).astype(np.float32)
+    assert_close(forward(softmax.log_softmax_rows, x, WARP), log_softmax(x).astype(np.float32), rtol=1e-6)
+
+
+def numbers(shape):
+    return draw.normal(size=shape).astype(np.float32)
+
+
+def arguments(inputs, rows, width):
+    return lambda: [*(numbers((rows, width)) for _ in range(inputs)), np.full((rows, width), np.nan, np.float32)]
+
+
+def repeatable(make):
+    """Arguments that are the same every time: they are made for each executor."""
+
+    def arguments():
+        global draw
+        draw = np.random.default_rng(0)
+        return make()
+
+    return arguments
+
+
+CASES = [
+    Case(f"{kernel.py_func.__name__} {block}", kernel, arguments(inputs, rows, width), grid, block)
+    for kernel, inputs in (
+        (softmax.softmax_rows, 1),
+        (softmax.log_softmax_rows, 1),
+        (softmax.softmax_grad_rows, 2),
+        (softmax.log_softmax_grad_rows, 2),
+    )
+    for rows, width, grid, block in ((3, 35, 3, WARP), (2, 70, 2, 64))
+]
+CASES = [replace(case, arguments=repeatable(case.arguments)) for case in CASES]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_checks(case):
+    run_checked(case)
+
+
+@pytest.mark.parametrize("cc", CAPABILITIES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_ptx(case, cc):
+    assert compile_case(case, cc)
