@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import gpu, gpu_cases, harness, hostcuda, ops, startup, training
+from benchmarks import gpu, harness, hostcuda, ops, startup, training
+from benchmarks.gpu_cases import FAMILIES
 
 TABLES = ("ops", "training", "startup", "hostcuda", "gpu")
 BESIDE_TORCH = ("ops", "training", "startup")
@@ -16,33 +17,55 @@ BESIDE_TORCH = ("ops", "training", "startup")
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the tables that were asked for."""
-    parser = arguments_of_the_command()
+    parser = command()
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.tables) - set(TABLES))
     if unknown:
         parser.error(f"there is no table {', '.join(unknown)}; expected some of {', '.join(TABLES)}")
-    wanted = options.tables or [table for table in TABLES if table != "gpu"]
-    if not set(wanted).isdisjoint(BESIDE_TORCH) and importlib.util.find_spec("torch") is None:
+    options.tables = options.tables or [name for name in TABLES if name != "gpu"]
+    if not set(options.tables).isdisjoint(BESIDE_TORCH) and importlib.util.find_spec("torch") is None:
         parser.error("there is nothing to compare with: pip install torch==2.13.0")
-    refused = "gpu" in wanted and not options.dry_run and gpu.refusal()
-    if refused:
-        print(refused, file=sys.stderr)
+    refusal = gpu.refusal() if "gpu" in options.tables and not options.dry_run else ""
+    if refusal:
+        print(refusal, file=sys.stderr)
         return 2
-    with open(options.output, "w") if options.output else open(Path("/dev/null"), "w") as copy:
-        for text in tables(wanted, options):
-            print(text, flush=True)
-            print(text, flush=True, file=copy)
+    printed = ""
+    for text in tables(options):
+        print(text, flush=True)
+        printed += text + "\n"
+        if options.output:
+            options.output.write_text(printed)
     return 0
 
 
-def arguments_of_the_command() -> argparse.ArgumentParser:
+def command() -> argparse.ArgumentParser:
     """What the command line may say."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="How fast miniflow is, on this machine.")
     names = ", ".join(TABLES)
     parser.add_argument("tables", nargs="*", metavar="table", help=f"some of {names}; by default all but gpu")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="for training and hostcuda")
     parser.add_argument("--compile", action="store_true", help="time torch.compile too; needs a C++ compiler")
-    parser.add_argument("--families", nargs="+", default=[], choices=list(gpu_cases.FAMILIES), help="for gpu: only these")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the tables there too")
+    parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES, help="for gpu: only these")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the tables to a file too")
     parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # gpu without one, for the tests
     return parser
+
+
+def tables(options: argparse.Namespace) -> Iterator[str]:
+    """The machine, and table after table."""
+    yield harness.machine()
+    if "ops" in options.tables:
+        yield ops.report()
+    if "training" in options.tables:
+        for threads in options.threads:
+            yield training.report(threads, ["torch", "torch.compile"] if options.compile else ["torch"])
+    if "startup" in options.tables:
+        yield startup.report()
+    if "hostcuda" in options.tables:
+        yield from hostcuda.reports(options.threads)
+    if "gpu" in options.tables:
+        yield from gpu.reports(options.families, options.dry_run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,8 +8,26 @@ from typing import Any
 import numpy as np
 
 from benchmarks.launches import EPS, Launch, block_sums, empty, made, nans, numbers
-from miniflow.kernels import arg_reduce, batch_norm, conv, copy, cross_entropy, dropout, embedding, gather, layer_norm
-from miniflow.kernels import mask, matmul, optim, pad, pointwise, pool, random, scan, scatter
+from miniflow.kernels import (
+    arg_reduce,
+    batch_norm,
+    conv,
+    copy,
+    cross_entropy,
+    dropout,
+    embedding,
+    gather,
+    layer_norm,
+    mask,
+    matmul,
+    optim,
+    pad,
+    pointwise,
+    pool,
+    random,
+    scan,
+    scatter,
+)
 
 NAMES = np.uint64(1), np.uint64(2)  # seed and offset of a draw
 
@@ -44,7 +62,7 @@ def max_pool() -> Launch:
 
 def channel_statistics() -> Launch:
     parts = [nans(2, 4, kind=np.float64) for _ in range(3)]
-    return Launch(batch_norm.channel_statistics, 8, 256, [numbers(4, 2, 300), 1, *parts])
+    return Launch(batch_norm.channel_statistics, (8, 1), 256, [numbers(8, 300), *parts])
 
 
 def cross_entropy_rows() -> Launch:
@@ -60,12 +78,12 @@ def adam() -> Launch:
 
 
 def drop() -> Launch:
-    arguments = [numbers(1024), nans(1024), np.zeros(1024, np.uint8), *NAMES, np.uint64(1 << 30), np.float32(2)]
-    return Launch(dropout.drop, 1, 256, arguments)
+    arguments = [numbers(256), nans(256), np.zeros(256, np.uint8), *NAMES, np.uint64(1 << 30), np.float32(2)]
+    return Launch(dropout.drop, 1, 64, arguments)
 
 
 def normal() -> Launch:
-    return Launch(random.normal_float32, 1, 256, [nans(1024), *NAMES, np.float32(0), np.float32(1)])
+    return Launch(random.normal_float32, 1, 64, [nans(256), *NAMES, np.float32(0), np.float32(1)])
 
 
 def arg_max() -> Launch:
@@ -95,7 +113,7 @@ def masked_fill() -> Launch:
 
 
 def padded() -> Launch:
-    return Launch(pad.pad, 1, 256, [numbers(12), (3, 4), (1, 1), np.float32(0), nans(30), (5, 6)])
+    return Launch(pad.pad, 1, (32, 8), [numbers(12), (3, 4), (1, 1), np.float32(0), nans(30), (5, 6)])
 
 
 def spread_copy() -> Launch:

@@ -11,7 +11,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,6 +72,14 @@ def time_copy(framework: str, threads: int, dry: bool) -> dict:
     return {"bandwidth": 2 * 4e3 * math.prod(x.shape) / found["ms"]}
 
 
+def device_name(framework: str, threads: int) -> dict:
+    """What the table belongs to."""
+    torch = load(framework, threads)
+    return {
+        "name": f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+    }
+
+
 def use_full_float32(torch: ModuleType) -> None:
     """No TF32, and the fastest of cuDNN's algorithms."""
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -102,7 +110,7 @@ def as_arrays(results: Any) -> list[np.ndarray]:
 
 def time_on_device(flow: Any, call: Callable[[], Any]) -> dict:
     """Milliseconds of a call on the device and on the host: medians over windows of several calls."""
-    busy = flow.zeros(COPIED // 4, device="cuda")
+    busy = flow.zeros(COPIED, device="cuda")
     other = flow.empty_like(busy)
     host = host_ms(flow, call)
     copies = 2 + math.ceil(2 * host * CALLS / host_ms(flow, lambda: other.copy_(busy), wait=True))
@@ -189,16 +197,15 @@ def of_family(family: str, bandwidth: float, dry: bool) -> list[list[str]]:
     return [row(case, ours[case.name], theirs[case.name], bandwidth, differ[case.name]) for case in FAMILIES[family]]
 
 
-def report(families: Sequence[str] = (), dry: bool = False) -> str:
-    """The tables of these families, or of all."""
-    unknown = sorted(set(families) - set(FAMILIES))
-    if unknown:
-        raise BenchmarkError(f"there is no family {', '.join(unknown)}; expected some of {', '.join(FAMILIES)}")
+def reports(families: Sequence[str] = (), dry: bool = False) -> Iterator[str]:
+    """The table of each of these families, or of all."""
     bandwidth = in_process("gpu.time_copy", "torch", 1, dry=dry)["bandwidth"]
+    if dry:
+        yield "DRY RUN: no figure below means anything"
+    else:
+        yield in_process("gpu.device_name", "torch", 1)["name"]
+    yield f"A copy within the device reads and writes {bandwidth / 1e9:.0f} GB/s"
     header = ["kernel", "miniflow us", "torch us", "speed: miniflow / torch", "miniflow achieves", "share of copy"]
     header += ["miniflow host us", "torch host us", "differ by"]
-    parts = ["DRY RUN: no figure below means anything"] if dry else []
-    parts.append(f"A copy within the device reads and writes {bandwidth / 1e9:.0f} GB/s")
     for family in families or FAMILIES:
-        parts.append(table(f"{family}, float32 without TF32", header, of_family(family, bandwidth, dry)))
-    return "\n".join(parts)
+        yield table(f"{family}, float32 without TF32", header, of_family(family, bandwidth, dry))

@@ -18,7 +18,7 @@ class Sizes:
     width: int = 1 << 10
     wide: int = 1 << 13
     side: int = 1 << 12  # of the matrices
-    images: int = 64
+    images: int = 128
     channels: int = 64
     pixels: int = 56  # along each side of an image
 

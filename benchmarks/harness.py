@@ -7,7 +7,7 @@ fresh interpreter whose thread pools have that many threads.
 from __future__ import annotations
 
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -22,6 +22,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+PACKAGES = {
+    "miniflow-edu": "miniflow",
+    "numpy": "numpy",
+    "numba": "numba",
+    "numba-cuda": "numba_cuda",
+    "torch": "torch",
+}
 ROUNDS = 3
 LIMIT = 900  # seconds for one process
 
@@ -105,7 +112,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> s
 
 def machine() -> str:
     """The versions and the hardware that the figures belong to."""
-    names = ["miniflow-edu", "numpy", "numba", "torch"]
+    names = [name for name, module in PACKAGES.items() if importlib.util.find_spec(module)]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in names)
     system = f"Python {platform.python_version()}, {platform.system()}"
     return f"{versions}, {system}\n{_cpu()}, {os.cpu_count()} cores; {_coretype()}; {_blas()}"

@@ -6,7 +6,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -157,12 +157,12 @@ def require_same(folder: str, frameworks: Sequence[str], case: Case) -> None:
 # tables
 
 
-def beside_simulator(simulated: list[Case], checked_only: list[Case], budget: float) -> str:
+def beside_simulator(simulated: list[Case], checked_only: list[Case], budget: float, rounds: int) -> str:
     """Times in the simulator, in the checked executor and in the compiled one."""
     every = [*simulated, *checked_only]
     with tempfile.TemporaryDirectory() as folder:
         given: dict = {"folder": folder, "cases": every}
-        ours = in_turns("hostcuda.time_cases", ["miniflow"], 1, budget=budget, **given)["miniflow"]
+        ours = in_turns("hostcuda.time_cases", ["miniflow"], 1, rounds, budget=budget, **given)["miniflow"]
         checked = in_process("hostcuda.time_checks", "miniflow", 1, **given)
         slow = {"NUMBA_ENABLE_CUDASIM": "1", "MINIFLOW_CUDA": "simulator", "MINIFLOW_CHECK": "0"}
         simulator = in_process("hostcuda.time_simulator", "numba", 1, slow, folder=folder, cases=simulated)
@@ -206,19 +206,20 @@ def compile_times(families: Sequence[str]) -> str:
     return table("Compiling, each in a process of its own, without imports; to reach: 3 s", header, rows)
 
 
-def launch_times(budget: float) -> str:
+def launch_times(budget: float, rounds: int) -> str:
     """What a launch costs that does nothing."""
-    found = in_turns("hostcuda.time_launches", ["miniflow"], 1, budget=budget)["miniflow"]
+    found = in_turns("hostcuda.time_launches", ["miniflow"], 1, rounds, budget=budget)["miniflow"]
     return table("An empty launch", ["launch", "us"], [[name, f"{found[name]:.1f}"] for name in found])
 
 
-def report(threads: Sequence[int] = (1, 2)) -> str:
+def reports(threads: Sequence[int] = (1, 2)) -> Iterator[str]:
     """All tables."""
     from benchmarks.families import FAMILIES
 
-    if os.environ.get("MINIFLOW_CUDA", "host") != "host":
+    if os.environ.setdefault("MINIFLOW_CUDA", "host") != "host":  # for all processes, also where there is a GPU
         raise BenchmarkError("MINIFLOW_CUDA is set: unset it, the host executor is to be measured")
-    os.environ["MINIFLOW_CUDA"] = "host"  # for all processes, also where there is a GPU
-    tables = [beside_simulator(SIMULATED, CHECKED_ONLY, budget=1.0)]
-    tables += [beside_loops(n, HANDWRITTEN, budget=1.0, rounds=3) for n in threads]
-    return "\n".join([*tables, compile_times(list(FAMILIES)), launch_times(budget=0.3)])
+    yield beside_simulator(SIMULATED, CHECKED_ONLY, budget=1.0, rounds=3)
+    for count in threads:
+        yield beside_loops(count, HANDWRITTEN, budget=1.0, rounds=3)
+    yield compile_times(list(FAMILIES))
+    yield launch_times(budget=0.3, rounds=3)

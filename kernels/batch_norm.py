@@ -1,8 +1,9 @@
-"""Batch norm of x (images, channels, size): each channel by mean and variance over all its planes.
+"""Batch norm of x (images * channels, size): each channel by mean and variance over all its planes.
 
-A *segment* is a run of up to `SEGMENT` elements of one plane x[n, c]: planes are long in the first layers of a network
-and short in the last. A block owns a segment: one warp for short ones, up to eight; thread i takes the elements i,
-i + blockDim.x, and so on.
+A *plane* is a row of x: plane n * channels + c is channel c of image n. A *segment* is a run of up to `SEGMENT`
+elements of a plane: planes are long in the first layers of a network and short in the last. A block owns a segment,
+blockIdx = (plane, segment), with one warp for short ones, up to eight; thread i takes the elements i, i + blockDim.x,
+and so on.
 
     channel_statistics   Welford in each thread, merged by shuffles: mean and sum of squared deviations of each segment.
     merge_statistics     one warp a channel merges those of its segments: mean and biased variance, in float64.
@@ -26,30 +27,24 @@ from miniflow.kernels.softmax import block_sum
 SEGMENT = 4096  # elements
 
 
-@cuda.jit(device=True)
-def own_segment(x, segments):
-    """The image, the channel and the elements [start, stop) of the block's segment."""
-    plane = cuda.blockIdx.x // segments
-    start = cuda.blockIdx.x % segments * SEGMENT
-    return plane // x.shape[1], plane % x.shape[1], start, min(start + SEGMENT, x.shape[2])
-
-
 @cuda.jit
-def channel_statistics(x, segments, counts, means, squares):
-    """`channel_statistics[images * channels * segments, threads]`, segments = ceil(size / SEGMENT); the results are
-    (channels, images * segments) float64."""
+def channel_statistics(x, counts, means, squares):
+    """`channel_statistics[(planes, segments), threads]`, segments = ceil(size / SEGMENT); the results are (channels,
+    images * segments) float64."""
     partial = cuda.shared.array((3, WARPS), x.dtype)
-    image, channel, start, stop = own_segment(x, segments)
+    plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % counts.shape[0]
+    start = cuda.blockIdx.y * SEGMENT
+    stop = min(start + SEGMENT, x.shape[1])
     count = mean = square = x.dtype.type(0)
     for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
-        value = x[image, channel, j]
+        value = x[plane, j]
         count += x.dtype.type(1)
         delta = value - mean
         mean += delta / count
         square += delta * (value - mean)
     count, mean, square = block_welford(count, mean, square, partial)
     if cuda.threadIdx.x == 0:
-        at = image * segments + start // SEGMENT
+        at = plane // counts.shape[0] * cuda.gridDim.y + cuda.blockIdx.y
         counts[channel, at] = count
         means[channel, at] = mean
         squares[channel, at] = square
@@ -73,29 +68,33 @@ def merge_statistics(counts, means, squares, mean, var):
 
 
 @cuda.jit
-def normalize_planes(x, segments, mean, var, weight, bias, eps, y):
-    """`normalize_planes[images * channels * segments, threads]`; mean and var are (channels,) float64."""
-    image, channel, start, stop = own_segment(x, segments)
+def normalize_planes(x, mean, var, weight, bias, eps, y):
+    """`normalize_planes[(planes, segments), threads]`; mean and var are (channels,) float64."""
+    plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % mean.shape[0]
+    start = cuda.blockIdx.y * SEGMENT
+    stop = min(start + SEGMENT, x.shape[1])
     center, shift = x.dtype.type(mean[channel]), bias[channel]
     scale = x.dtype.type(weight[channel] / math.sqrt(var[channel] + eps))
     for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
-        y[image, channel, j] = (x[image, channel, j] - center) * scale + shift
+        y[plane, j] = (x[plane, j] - center) * scale + shift
 
 
 @cuda.jit
-def channel_products(dy, x, segments, mean, sums, products):
+def channel_products(dy, x, mean, sums, products):
     """sum dy and sum dy (x - mean) of each segment; the results are (channels, images * segments) float64."""
     partial = cuda.shared.array(WARPS, x.dtype)
-    image, channel, start, stop = own_segment(x, segments)
+    plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % mean.shape[0]
+    start = cuda.blockIdx.y * SEGMENT
+    stop = min(start + SEGMENT, x.shape[1])
     center = x.dtype.type(mean[channel])
     total = product = x.dtype.type(0)
     for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
-        total += dy[image, channel, j]
-        product += dy[image, channel, j] * (x[image, channel, j] - center)
+        total += dy[plane, j]
+        product += dy[plane, j] * (x[plane, j] - center)
     total = block_sum(total, partial)
     product = block_sum(product, partial)
     if cuda.threadIdx.x == 0:
-        at = image * segments + start // SEGMENT
+        at = plane // mean.shape[0] * cuda.gridDim.y + cuda.blockIdx.y
         sums[channel, at] = total
         products[channel, at] = product
 
@@ -116,14 +115,16 @@ def merge_products(sums, products, var, eps, dweight, dbias):
 
 
 @cuda.jit
-def normalize_planes_grad(dy, x, segments, mean, var, weight, eps, training, dweight, dbias, dx):
+def normalize_planes_grad(dy, x, mean, var, weight, eps, training, dweight, dbias, dx):
     """dx = weight rstd (dy - (dbias + xhat dweight) / count); outside of training the mean and the variance do not
     depend on x, and dx = weight rstd dy."""
-    image, channel, start, stop = own_segment(x, segments)
+    plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % mean.shape[0]
+    start = cuda.blockIdx.y * SEGMENT
+    stop = min(start + SEGMENT, x.shape[1])
     rstd = 1.0 / math.sqrt(var[channel] + eps)
-    count = np.float64(x.shape[0] * x.shape[2])
+    count = np.float64(x.shape[0] // mean.shape[0] * x.shape[1])
     center, scale = x.dtype.type(mean[channel]), x.dtype.type(weight[channel] * rstd)
     dy_mean = x.dtype.type(dbias[channel] / count if training else 0.0)
     slope = x.dtype.type(dweight[channel] * rstd / count if training else 0.0)
     for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
-        dx[image, channel, j] = scale * (dy[image, channel, j] - dy_mean - (x[image, channel, j] - center) * slope)
+        dx[plane, j] = scale * (dy[plane, j] - dy_mean - (x[plane, j] - center) * slope)

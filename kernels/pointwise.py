@@ -33,6 +33,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from miniflow.hostcuda import cuda
 
 
@@ -180,8 +182,8 @@ def wide_two(function: Any) -> Any:
 
 @cuda.jit(device=True)
 def place(i0, i1, i2, i3, steps):
-    """Where an element lies."""
-    return steps[0] + i0 * steps[1] + i1 * steps[2] + i2 * steps[3] + i3 * steps[4]
+    """Where an element lies. Unsigned: numba counts a negative index from the end, and would test each for its sign."""
+    return np.uint64(steps[0] + i0 * steps[1] + i1 * steps[2] + i2 * steps[3] + i3 * steps[4])
 
 
 def spread_one(function: Any) -> Any:

@@ -1,6 +1,7 @@
 """`python -m miniflow`: train a network on the bundled handwritten digits, and draw how it went.
 
-It needs no network and no GPU: with `--device cuda` CUDA kernels are run by the CPU where there is none. Read it from `main` at the bottom upwards, or from the top as a first training program.
+It needs no network and no GPU: without one, `--device cuda` runs the CUDA kernels on the CPU. Read it from `main` at
+the bottom upwards, or from the top as a first training program.
 """
 
 from __future__ import annotations

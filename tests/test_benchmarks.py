@@ -5,9 +5,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks import harness
+import miniflow as flow
+from benchmarks import families, gpu, gpu_cases, handwritten, harness, hostcuda, launches
+from benchmarks.__main__ import main
+from miniflow.hostcuda import cuda
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -65,4 +69,120 @@ def test_unknown_table_is_an_error():
     command = [sys.executable, "-m", "benchmarks", "speed"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2
-    assert "there is no table speed; expected some of ops, training, startup" in result.stderr
+    assert "there is no table speed; expected some of ops, training, startup, hostcuda, gpu" in result.stderr
+
+
+# hostcuda
+
+SMALL = [
+    ("naive matmul", 20),
+    ("tiled matmul", 32),
+    ("LayerNorm, Welford in warps", 3, 64),
+    ("LayerNorm, trees in blocks", 2, 300),
+    ("softmax of rows", 2, 70),
+    ("add", 300),
+    ("gelu", 300),
+    ("sums of blocks", 2, 300),
+    ("3x3 convolution, depthwise", 2, 3, 7),
+    ("histogram", 300),
+]
+on_host = pytest.mark.skipif(not flow.cuda.is_emulated(), reason="cuda is a GPU here; these run on the host executor")
+
+
+@on_host
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case[0])
+def test_what_is_compared_computes_the_same(case, tmp_path, monkeypatch):
+    monkeypatch.setattr(handwritten, "own_histograms", handwritten.own_histograms.py_func)
+    frameworks = ["kernel"]
+    launch = launches.made(case)
+    call, results = hostcuda.on_device(launch, cuda.jit(check=True)(launch.kernel.py_func))
+    call()
+    hostcuda.save(tmp_path, "kernel", case, results())
+    for functions in (handwritten.HANDWRITTEN, handwritten.NUMPY):
+        if case[0] in functions:
+            function = functions[case[0]]
+            call, results = hostcuda.on_host(launches.made(case), getattr(function, "py_func", function))
+            call()
+            frameworks.append("loops" if functions is handwritten.HANDWRITTEN else "numpy")
+            hostcuda.save(tmp_path, frameworks[-1], case, results())
+    assert len(frameworks) == (2 if case[0] == "gelu" else 3)  # NumPy has no erf
+    hostcuda.require_same(tmp_path, frameworks, case)
+    hostcuda.save(tmp_path, "wrong", case, [1.01 * array for array in results()])
+    with pytest.raises(harness.BenchmarkError, match=f"{case[0]} .*the results differ by .*e-.*; expected 2e-04"):
+        hostcuda.require_same(tmp_path, ["kernel", "wrong"], case)
+
+
+def test_all_that_is_measured_is_compared_above():
+    measured = {case[0] for case in hostcuda.SIMULATED + hostcuda.CHECKED_ONLY + hostcuda.HANDWRITTEN}
+    assert measured <= {case[0] for case in SMALL} == set(launches.LAUNCHES) == set(handwritten.HANDWRITTEN)
+
+
+@on_host
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_the_launches_of_the_families_are_right(family):
+    launch = families.FAMILIES[family]()
+    call, results = hostcuda.on_device(launch, cuda.jit(check=True)(launch.kernel.py_func))
+    call()  # raises with the findings
+    assert all(np.isfinite(array).all() for array in results())
+
+
+@on_host
+def test_the_tables_of_hostcuda(monkeypatch):
+    monkeypatch.setenv("MINIFLOW_CUDA", "host")
+    simulated = hostcuda.beside_simulator([("add", 300)], [("softmax of rows", 2, 40)], budget=0.01, rounds=1)
+    assert "| add 300 " in simulated and simulated.count("knows no shuffles") == 1
+    loops = hostcuda.beside_loops(2, [("add", 3000)], budget=0.01, rounds=1)
+    assert float(loops.splitlines()[-1].split("|")[-2]) > 0 and "2 thread(s), wall time" in loops
+    compiled = hostcuda.compile_times(["elementwise: add"]).splitlines()[-1].split("|")
+    cold, warm = float(compiled[2]), float(compiled[4])
+    assert 0 < warm < cold
+    assert "with three arrays and a number" in hostcuda.launch_times(budget=0.01, rounds=1)
+
+
+def test_another_executor_is_not_measured(monkeypatch):
+    monkeypatch.setenv("MINIFLOW_CUDA", "simulator")
+    with pytest.raises(harness.BenchmarkError, match="MINIFLOW_CUDA is set: unset it"):
+        next(hostcuda.reports())
+
+
+# gpu
+
+
+@on_host
+def test_gpu_refuses_the_emulator():
+    command = [sys.executable, "-m", "benchmarks", "gpu"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr == ("benchmarks.gpu measures a real GPU: miniflow's cuda device is emulated on the CPU here\n")
+
+
+def test_gpu_in_a_dry_run(tmp_path):
+    pytest.importorskip("torch", reason="the table is made beside torch")
+    output = tmp_path / "table.md"
+    assert main(["gpu", "--dry-run", "--families", "elementwise", "optim", "--output", str(output)]) == 0
+    text = output.read_text()
+    assert "DRY RUN" in text
+    for case in gpu_cases.FAMILIES["elementwise"] + gpu_cases.FAMILIES["optim"]:
+        assert f"| {case.name} " in text
+
+
+@on_host
+def test_the_clock_of_the_gpu(monkeypatch):
+    """The emulated device has events too; with them everything can be tried but the times themselves."""
+    monkeypatch.setattr(gpu, "COPIED", 1000)
+    calls = []
+    x = flow.ones(8, device="cuda")
+    found = gpu.time_on_device(flow, lambda: calls.append(x + 1))
+    assert found["ms"] >= 0 and found["host"] > 0
+    assert len(calls) == gpu.WINDOWS * (gpu.CALLS + 1)
+
+
+def test_gpu_compares_results(tmp_path):
+    case = gpu_cases.FAMILIES["elementwise"][0]
+    for name, value in (("miniflow", 1.0), ("torch", 1.001)):
+        np.savez(tmp_path / f"{name} 0.npz", np.full(3, value, np.float32))
+    with pytest.raises(harness.BenchmarkError, match=r"x \+ y: the results differ by 1.0e-03; expected 2e-04"):
+        gpu.difference(tmp_path, 0, case)
+    np.savez(tmp_path / "torch 0.npz", np.full(4, 1.0, np.float32))
+    with pytest.raises(harness.BenchmarkError, match=r"got float32\(3,\) from miniflow, float32\(4,\) from torch"):
+        gpu.difference(tmp_path, 0, case)

@@ -9,8 +9,7 @@ import numpy as np
 from miniflow.hostcuda.errors import CudaDeviceError, DeviceArrayTypeError
 from miniflow.hostcuda.layout import check_contiguous, normalized, strides_like
 from miniflow.hostcuda.mapped import is_device_memory
-from miniflow.hostcuda.memory import DeviceNDArray
-from miniflow.hostcuda.record import DeviceRecord
+from miniflow.hostcuda.memory import DeviceNDArray, DeviceRecord
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceNDArray | None = None) -> Any:

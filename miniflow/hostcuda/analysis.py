@@ -169,6 +169,15 @@ class Facts:
         }
         return Replace(known).visit(copy.deepcopy(node))
 
+    def is_steady(self, node: ast.AST) -> bool:
+        """Whether an expression is uniform but for the variables of loops that all threads at hand run alike."""
+        fixed = {
+            r: ast.Constant(0)
+            for r in set(reads(node))
+            if self.definitions.get(r) == [None] and r in self.loops and self.is_steady(self.loops[r][0].iter)
+        }
+        return self.is_uniform(Replace(fixed).visit(copy.deepcopy(node)))
+
     def _find_varying(self, forced: set[str]) -> None:
         warp_outcomes = {
             s.collective[2]

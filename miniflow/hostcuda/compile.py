@@ -55,7 +55,7 @@ places where threads meet; variable_of[thread] is what `variable` is for a threa
 import math
 
 import numpy as np
-from numba import njit, types
+from numba import carray, njit, types
 from miniflow.hostcuda.runtime import *
 '''
 
@@ -162,7 +162,7 @@ class Translation:
             sorted(self.naturals), sorted((k, repr(v)) for k, v in self.kernel.options.items()),
             ast.dump(self.tree, include_attributes=True), [sync_facts(s) for s in statements(self.tree.body)],
             [ast.dump(d.tree) for d in self.unit.functions.values()], sorted(self.unit.arrays.items()),
-            sorted(self.unit.hidden), self.unit.fingerprint, self.unit.filename,
+            sorted(self.unit.hidden), self.unit.fingerprint,
         ]  # fmt: skip
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
 
@@ -210,13 +210,13 @@ class Translation:
         given = {
             "nogil": True,
             "error_model": "numpy",
-            "fastmath": bool(options.get("fastmath")),
+            "fastmath": True if options.get("fastmath") else {"contract"} if options.get("fma", True) else False,
             "boundscheck": bool(options.get("debug")),
         }
         signature = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
         head = HEADER.format(
             name=self.unit.name,
-            filename=self.unit.filename.replace("\\", "/"),
+            filename=Path(self.unit.filename).name,
             signature=signature,
         )
         functions = [

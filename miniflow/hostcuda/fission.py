@@ -318,6 +318,8 @@ class Writer(RegionWriter):
         self.unit.neutral.update(neutral)
 
     def _for(self, node: ast.For, scope: int, guards: list) -> None:
+        node = copy.copy(node)
+        node.iter = Replace(self.each).visit(copy.deepcopy(node.iter))
         if node.level == SPLIT and loop_form(node, self.facts) == "strided":
             self._strided(node, scope, guards)
         elif self.facts.is_uniform(node.iter) and self._exits_agree(node):
@@ -332,6 +334,7 @@ class Writer(RegionWriter):
             self.synthetic.discard(target)
             self.facts.natural |= {target} if node.target.id in self.facts.natural else set()
             body = [assign(node.target.id, name(target), node.lineno), *body]
+            self.each[node.target.id] = name(target)
         self.loops.append(("plain",))
         with self.indented(f"for {target} in {self.value(node.iter)}:"):
             self.lower(body, scope, guards)

@@ -40,6 +40,9 @@ def function_of(value: Any) -> str:
         return identifier
     if any(value is f for f in (math.fmod, math.modf, math.remainder)):  # numba has them for GPUs only
         return identifier
+    for rounding in ("floor", "ceil", "trunc"):  # which give floats on a GPU
+        if value is getattr(math, rounding):
+            return f"np.{rounding}"
     for module, owner in (("math", math), ("np", np)):
         if identifier and getattr(owner, identifier, None) is value:
             return f"{module}.{identifier}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 import re
 from contextlib import contextmanager
 
@@ -29,6 +30,8 @@ from miniflow.hostcuda.syntax import (
 from miniflow.hostcuda.translate import Returns, Rewriter
 
 INDENT = "    "
+CELLS = 1040  # one for each thread a block can have, and 16, so that neighbouring arrays do not share their cache sets
+STACK = 2**20  # bytes of shared memory and private variables that go on the stack
 UNNEEDED = (
     "thread",
     "lane",
@@ -61,7 +64,8 @@ class RegionWriter:
         self.returns = any(isinstance(s, ast.Return) for s in statements(facts.tree.body))
         self.exits = self.returns and (first is None or first.region_count > 1)
         self.serial = 0
-        self.body_start = 0
+        self.stacked = 0
+        self.each: dict[str, ast.expr] = {}  # varying targets of uniform loops -> the loop's own variable
 
     def line(self, content: str) -> None:
         """One line at the present depth."""
@@ -104,16 +108,28 @@ class RegionWriter:
             self._allocate(variable, array, lead, suffix)
         for variable, kind in sorted(self.private.items()):
             for cell, dtype in self._cells(variable, kind):
-                self.line(f"{cell}{suffix} = np.empty(({lead}threads,), {dtype})")
+                if self._fits(CELLS * np.dtype(dtype.removeprefix("np.")).itemsize):
+                    self.line(f"{cell} = carray(stack({CELLS}, {dtype}), ({CELLS},))")
+                else:
+                    self.line(f"{cell}{suffix} = np.empty(({lead}threads,), {dtype})")
         if self.exits:
             if self.kinds:
                 self.line(f"exited_of{suffix} = np.zeros(({lead}threads,), np.bool_)")
             elif self.unit.cooperative:
                 self.line("exited = False")
 
+    def _fits(self, size: int) -> bool:
+        """Whether there is room for so many more bytes on the stack."""
+        self.stacked += size
+        return self.stacked <= STACK and not self.unit.cooperative
+
     def _allocate(self, variable: str, array: Allocation, lead: str, suffix: str) -> None:
         shape = "".join(f"{n}, " for n in array.shape)
-        if array.kind == "shared":
+        size = math.prod(array.shape)
+        if array.kind == "shared" and self._fits(size * 16):
+            memory = f"carray(stack({size}, {array.dtype}), ({shape.rstrip(', ')}{',' * (len(array.shape) == 1)}))"
+            self.line(f"{variable} = {memory}  # shared, line {array.line}")
+        elif array.kind == "shared":
             self.line(f"{variable}{suffix} = np.empty(({lead}{shape}), {array.dtype})  # shared, line {array.line}")
         elif array.kind == "dynamic" and not suffix:
             self._view_dynamic(variable, array)

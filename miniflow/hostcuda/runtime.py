@@ -71,12 +71,12 @@ EXPORTED = (
     *FUNCTIONS.values(),
     *OWN.values(),
     "fmod", "modf", "remainder",
-    "unsigned", "agree", "count", "all_of", "any_of", "ballot", "same", "match_any", "match_all",
+    "unsigned", "stack", "agree", "count", "all_of", "any_of", "ballot", "same", "match_any", "match_all",
     "lane_at", "lane_up", "lane_down", "lane_xor",
 )  # fmt: skip
 RESERVED = {
     *EXPORTED, "np", "math", "types", "thread", "threads", "row_of_threads", "warp", "warps", "warp_first", "warp_end",
-    "block", "first", "last", "dynamic_bytes", "lane", "grid_first",
+    "block", "first", "last", "carray", "dynamic_bytes", "lane", "grid_first",
 }  # fmt: skip
 __all__ = list(EXPORTED)  # generated code imports them all
 
@@ -98,6 +98,25 @@ def unsigned(typingctx, index):
     if isinstance(index, types.Boolean | types.BaseTuple | types.SliceType | types.EllipsisType):
         return index(index), lambda context, builder, signature, args: args[0]
     return None
+
+
+@intrinsic(prefer_literal=True)
+def stack(typingctx, count, dtype):
+    """A pointer to memory for `count` elements on the stack of the function.
+
+    LLVM knows that nothing else points there, and so vectorizes loops over several such arrays without first asking
+    whether they overlap.
+    """
+    element = dtype.dtype if isinstance(dtype, types.DType) else dtype.instance_type
+
+    def codegen(context, builder, signature, args):
+        kind = context.get_data_type(element)
+        with builder.goto_entry_block():
+            pointer = builder.alloca(ir.ArrayType(kind, count.literal_value))
+            pointer.align = 64
+        return builder.bitcast(pointer, kind.as_pointer())
+
+    return types.CPointer(element)(count, dtype), codegen
 
 
 # bits

@@ -34,7 +34,7 @@ def loop_form(loop: ast.For, facts: Facts) -> str:
     if not isinstance(loop.target, ast.Name):
         return ""
     args = loop.iter.args
-    if all(facts.is_uniform(a) for a in args):
+    if all(facts.is_steady(a) for a in args):
         return "uniform"
     if len(args) == 3 and all(facts.is_uniform(a) for a in args[1:]) and facts.coefficient(args[0]) == 1:
         positive = is_natural(args[2], facts.given_naturals | {n for n in facts.single if _is_size(n, facts)})

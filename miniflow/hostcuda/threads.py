@@ -223,8 +223,7 @@ class Thread:
         self.fail(
             "exception",
             f"{self} has called {SPINS:,} atomics, the last on {array.name}: it seems to wait for another thread",
-            "the checks run threads and blocks one after the other, so that a thread cannot wait for a later one but at a "
-            "barrier",
+            "the checks run threads and blocks one after another: a thread can wait for a later one at a barrier only",
             site,
             array=array.name,
         )

@@ -1,6 +1,6 @@
 """Making tensors: from data, and filled.
 
-They are made on the device given by `device=`, else on the default one: the CPU, unless `set_default_device` says other.
+They are made on the device given by `device=`, else on the default one (see `set_default_device`), at first the CPU.
 Dtypes follow PyTorch: Python ints become int64, Python floats the default dtype (float32 unless `set_default_dtype`
 changed it), NumPy arrays and scalars keep theirs.
 """

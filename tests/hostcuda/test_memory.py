@@ -11,8 +11,7 @@ from miniflow.hostcuda import CudaDeviceError
 from miniflow.hostcuda import host as cuda
 from miniflow.hostcuda.allocation import ALIGNMENT, Allocation
 from miniflow.hostcuda.errors import DeviceArrayError, DeviceArrayTypeError, UnsupportedArrayError
-from miniflow.hostcuda.memory import DeviceNDArray
-from miniflow.hostcuda.record import DeviceRecord
+from miniflow.hostcuda.memory import DeviceNDArray, DeviceRecord
 
 RECORD = np.dtype([("x", np.float32), ("n", np.int64), ("v", np.float64, (3,)), ("in", [("a", np.int8)])], align=True)
 DTYPES = [np.bool_, np.uint8, np.int16, np.float16, np.float32, np.float64, np.complex64, np.complex128]

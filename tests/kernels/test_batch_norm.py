@@ -29,9 +29,14 @@ def inputs(shape):
 
 
 def launch_of(shape):
-    """The number of segments a plane, and the grid."""
+    """The grid for the planes of a shape, and the shape of what is kept of the segments."""
     segments = -(-shape[2] // SEGMENT)
-    return segments, shape[0] * shape[1] * segments
+    return (shape[0] * shape[1], segments), (shape[1], shape[0] * segments)
+
+
+def planes(x):
+    """A view of (images, channels, size) as the kernels take it."""
+    return x.reshape(-1, x.shape[2])
 
 
 def statistics(x):
@@ -47,9 +52,9 @@ def normalized(x):
 @shapes
 def test_statistics(shape):
     x = inputs(shape)[0]
-    segments, grid = launch_of(shape)
-    parts = [nans((shape[1], shape[0] * segments)) for _ in range(3)]
-    kernels.channel_statistics[grid, BLOCK](x, segments, *parts)
+    grid, kept = launch_of(shape)
+    parts = [nans(kept) for _ in range(3)]
+    kernels.channel_statistics[grid, BLOCK](planes(x), *parts)
     mean, var = nans(shape[1]), nans(shape[1])
     kernels.merge_statistics[shape[1], 32](*parts, mean, var)
     expected = statistics(x)
@@ -61,8 +66,8 @@ def test_statistics(shape):
 def test_normalize(shape):
     x, _, weight, bias = inputs(shape)
     y = nans(shape, np.float32)
-    segments, grid = launch_of(shape)
-    kernels.normalize_planes[grid, BLOCK](x, segments, *statistics(x), weight, bias, EPS, y)
+    grid, kept = launch_of(shape)
+    kernels.normalize_planes[grid, BLOCK](planes(x), *statistics(x), weight, bias, EPS, planes(y))
     assert_close(y, (normalized(x) * weight[:, None] + bias[:, None]).astype(np.float32), atol=2e-5)
 
 
@@ -71,16 +76,18 @@ def test_normalize(shape):
 def test_gradients(shape, training):
     x, dy, weight, _ = inputs(shape)
     mean, var = statistics(x)
-    segments, grid = launch_of(shape)
-    parts = [nans((shape[1], shape[0] * segments)) for _ in range(2)]
-    kernels.channel_products[grid, BLOCK](dy, x, segments, mean, *parts)
+    grid, kept = launch_of(shape)
+    parts = [nans(kept) for _ in range(2)]
+    kernels.channel_products[grid, BLOCK](planes(dy), planes(x), mean, *parts)
     dweight, dbias, dx = nans(shape[1]), nans(shape[1]), nans(shape, np.float32)
     kernels.merge_products[shape[1], 32](*parts, var, EPS, dweight, dbias)
     wide, xhat = dy.astype(np.float64), normalized(x)
     expected = (wide * xhat).sum((0, 2)), wide.sum((0, 2))
     assert_close(dweight, expected[0], rtol=1e-4, atol=1e-4)
     assert_close(dbias, expected[1], rtol=1e-4, atol=1e-4)
-    kernels.normalize_planes_grad[grid, BLOCK](dy, x, segments, mean, var, weight, EPS, training, *expected, dx)
+    kernels.normalize_planes_grad[grid, BLOCK](
+        planes(dy), planes(x), mean, var, weight, EPS, training, *expected, planes(dx)
+    )
     count = shape[0] * shape[2]
     if training:
         wide = wide - (expected[1][:, None] + xhat * expected[0][:, None]) / count
@@ -94,7 +101,7 @@ def far_from_zero():
 def test_variance_of_values_far_from_zero():
     x = far_from_zero()
     parts, mean, var = [nans((2, 64)) for _ in range(3)], nans(2), nans(2)
-    kernels.channel_statistics[128, BLOCK](x, 1, *parts)
+    kernels.channel_statistics[128, BLOCK](planes(x), *parts)
     kernels.merge_statistics[2, 32](*parts, mean, var)
     assert_close(var, statistics(x)[1], rtol=2e-3)
 
@@ -110,17 +117,28 @@ def with_statistics():
 
 def gradient_arguments(training):
     x, dy, weight, _, mean, var = with_statistics()
-    return [dy, x, 1, mean, var, weight, EPS, training, np.ones(3), np.ones(3), nans(SHAPE, np.float32)]
+    return [
+        planes(dy),
+        planes(x),
+        mean,
+        var,
+        weight,
+        EPS,
+        training,
+        np.ones(3),
+        np.ones(3),
+        planes(nans(SHAPE, np.float32)),
+    ]
 
 
 def normalize_arguments():
     x, _, weight, bias, mean, var = with_statistics()
-    return [x, 1, mean, var, weight, bias, EPS, nans(SHAPE, np.float32)]
+    return [planes(x), mean, var, weight, bias, EPS, planes(nans(SHAPE, np.float32))]
 
 
 def product_arguments():
     x, dy, _, _, mean, _ = with_statistics()
-    return [dy, x, 1, mean, nans(PARTS), nans(PARTS)]
+    return [planes(dy), planes(x), mean, nans(PARTS), nans(PARTS)]
 
 
 def repeatable(make):
@@ -136,7 +154,11 @@ def repeatable(make):
 
 CASES = [
     Case(
-        "statistics", kernels.channel_statistics, lambda: [inputs(SHAPE)[0], 1, *(nans(PARTS) for _ in "cms")], 9, BLOCK
+        "statistics",
+        kernels.channel_statistics,
+        lambda: [planes(inputs(SHAPE)[0]), *(nans(PARTS) for _ in "cms")],
+        9,
+        BLOCK,
     ),
     Case(
         "merge statistics",

@@ -7,10 +7,10 @@ import pytest
 from both import on_device
 from cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked
 from checks import assert_close, assert_same
-from miniflow.kernels import conv, conv_depthwise
 
 from miniflow.backends.cuda import conv as backend
 from miniflow.backends.registry import KERNELS
+from miniflow.kernels import conv, conv_depthwise
 
 pytestmark = pytest.mark.filterwarnings("ignore:argument . is a NumPy array")
 draw = np.random.default_rng(0)

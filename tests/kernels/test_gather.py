@@ -77,7 +77,8 @@ def test_join_coordinates_gives_row_numbers():
 
 @pytest.mark.parametrize("value, dtype", [(-1, np.int64), (10, np.int32)])
 @pytest.mark.parametrize("position", [0, 17, 300])
-def test_an_index_outside_is_reported_late(position, value, dtype):
+def test_an_index_outside_is_reported_late(position, value, dtype, monkeypatch):
+    monkeypatch.setattr(faults, "_cells", {})
     index = np.random.default_rng(0).integers(0, 10, 301).astype(dtype)
     faults.report("pick", from_host(index, 0), 0, 10)
     faults.check(0)

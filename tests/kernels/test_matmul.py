@@ -5,11 +5,11 @@ import pytest
 from both import on_device
 from cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked
 from checks import assert_close, assert_same
-from miniflow.kernels.matmul import DEPTH, SIDE, THREADS, TILE, naive, register_tiled, tiled
 
 from miniflow.backends.cuda import matmul as backend
 from miniflow.backends.registry import KERNELS
 from miniflow.hostcuda import cuda
+from miniflow.kernels.matmul import DEPTH, SIDE, THREADS, TILE, naive, register_tiled, tiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:argument . is a NumPy array")
 draw = np.random.default_rng(0)

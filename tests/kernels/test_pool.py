@@ -7,10 +7,10 @@ import pytest
 from both import on_device
 from cases import CAPABILITIES, Case, compile_case, run_checked
 from checks import assert_close, assert_same
-from miniflow.kernels import pool
 
 from miniflow.backends.cuda import pool as backend
 from miniflow.backends.registry import KERNELS
+from miniflow.kernels import pool
 
 draw = np.random.default_rng(0)
 CUDA = KERNELS["cuda"]

@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.cuda import faults, streams
+from miniflow.backends.cuda import streams
 from miniflow.backends.cuda.allocator import Block, allocate
 from miniflow.backends.cuda.driver import driver
 from miniflow.backends.registry import KERNELS
 from miniflow.errors import DeviceError
 
 BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+
+at_next_copy: dict[int, Callable[[int], None]] = {}
+"""Device number -> what to call after the next copy from it to the host, which waits for it anyway: see `faults`."""
 
 
 class DeviceArray:
@@ -156,8 +159,8 @@ class DeviceArray:
         target = np.empty(source.shape, source.dtype)
         if source.size:
             driver().copy_to_host(target, source.layout, source.block, streams.current(source.device_index).raw)
-        if source.device_index in faults.pending:
-            faults.check(source.device_index)
+        if source.device_index in at_next_copy:
+            at_next_copy.pop(source.device_index)(source.device_index)
         return target
 
     def copy(self) -> DeviceArray:

@@ -6,6 +6,7 @@ is a ghost: it has the address of device memory, NumPy computes shapes and strid
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -123,14 +124,18 @@ class GpuDriver:
         numba_driver.host_to_device(self._pointer(layout, block), source, source.nbytes, stream=stream)
 
     def _pointer(self, layout: np.ndarray, block: Block) -> Any:
-        import ctypes
-
+        """numba's pointer to the first element; the block outlives it."""
         from numba.cuda.cudadrv.driver import MemoryPointer
 
-        with cuda.gpus[block.device_index]:
-            context = cuda.current_context()
         address = ctypes.c_void_p(layout.__array_interface__["data"][0])
-        return MemoryPointer(context, address, layout.nbytes)  # the block outlives it
+        return MemoryPointer(context_of(block.device_index), address, layout.nbytes)
+
+
+@functools.cache
+def context_of(device_index: int) -> Any:
+    """numba's context of a GPU."""
+    with cuda.gpus[device_index]:
+        return cuda.current_context()
 
 
 @functools.cache

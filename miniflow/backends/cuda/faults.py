@@ -9,17 +9,13 @@ but no memory is overwritten.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from miniflow.backends.cuda.array import DeviceArray, at_next_copy, full
+from miniflow.backends.cuda.launch import each
 from miniflow.errors import IndexRangeError
 from miniflow.kernels.gather import report_outside
 
-if TYPE_CHECKING:
-    from miniflow.backends.cuda.array import DeviceArray
-
-pending: set[int] = set()  # devices on which something may have been found since the last check
 _cells: dict[int, DeviceArray] = {}
 _messages: list[str] = []  # message number n stands at n - 1
 
@@ -32,16 +28,13 @@ def watch(op: str, index: DeviceArray, low: int, high: int) -> None:
 
 def report(op: str, index: DeviceArray, low: int, high: int) -> None:
     """Let the device check that all values of a contiguous index are in [low, high)."""
-    from miniflow.backends.cuda.array import full
-    from miniflow.backends.cuda.launch import each
-
     message = f"{op}: an earlier call had an index outside the range from {low} to {high - 1}"
     if message not in _messages:
         _messages.append(message)
     cell = _cells.get(index.device_index)
     if cell is None:
         cell = _cells[index.device_index] = full((1,), 0, np.int64, index.device_index)
-    pending.add(index.device_index)
+    at_next_copy[index.device_index] = check
     each(report_outside, index.size, index.reshape(-1), low, high, _messages.index(message) + 1, cell)
 
 
@@ -51,12 +44,9 @@ def check(device_index: int) -> None:
     Raises:
         IndexRangeError: for an index out of range.
     """
-    from miniflow.backends.cuda.array import full
-
     cell = _cells.get(device_index)
     if cell is None:
         return
-    pending.discard(device_index)
     number = int(cell.item())
     if number:
         _cells[device_index] = full((1,), 0, np.int64, device_index)

@@ -100,11 +100,11 @@ def parameter_gradients(
 
 
 def as_planes(x: DeviceArray) -> DeviceArray:
-    """(N, C, ...) as contiguous (N, C, L); short planes as (1, C, N * L), since a block takes one plane at a time."""
+    """(N, C, ...) as contiguous (N * C, L); short planes as (C, N * L), since a block takes one plane at a time."""
     images, channels, size = x.shape[0], x.shape[1], prod(x.shape[2:])
     if size < SHORT_PLANE:
-        return contiguous(x.view(lambda a: a.swapaxes(0, 1))).reshape((1, channels, images * size))
-    return contiguous(x).reshape((images, channels, size))
+        return contiguous(x.view(lambda a: a.swapaxes(0, 1))).reshape((channels, images * size))
+    return contiguous(x).reshape((images * channels, size))
 
 
 def from_planes(y: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
@@ -115,28 +115,26 @@ def from_planes(y: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
     return y.reshape(shape)
 
 
-def segments_of(planes: DeviceArray) -> tuple[int, int, int]:
-    """The number of segments of a plane, of blocks for all of them, and of threads for each."""
-    images, channels, size = planes.shape
-    segments = -(-size // planes_kernels.SEGMENT)
-    return segments, images * channels * segments, threads_for(min(size, planes_kernels.SEGMENT))
+def over_segments(planes: DeviceArray) -> tuple[tuple[int, int], int]:
+    """The grid that has a block for each segment of each plane, and the threads of a block."""
+    count, size = planes.shape
+    return (count, -(-size // planes_kernels.SEGMENT)), threads_for(min(size, planes_kernels.SEGMENT))
 
 
-def of_segments(planes: DeviceArray, segments: int) -> DeviceArray:
+def of_segments(planes: DeviceArray, channels: int) -> DeviceArray:
     """Room for a number of each segment, by channels."""
-    return empty((planes.shape[1], planes.shape[0] * segments), np.float64, planes.device_index)
+    (count, segments), _ = over_segments(planes)
+    return empty((channels, count // max(channels, 1) * segments), np.float64, planes.device_index)
 
 
 @register("cuda", "BatchNorm")
 def batch_norm(
     x: DeviceArray, weight: DeviceArray | None, bias: DeviceArray | None, *, eps: float
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    planes = as_planes(x)
-    segments, blocks, threads = segments_of(planes)
-    channels = planes.shape[1]
+    planes, channels = as_planes(x), x.shape[1]
     mean, var = (empty((channels,), np.float64, x.device_index) for _ in range(2))
-    parts = [of_segments(planes, segments) for _ in range(3)]
-    launch(planes_kernels.channel_statistics, blocks, threads, planes, segments, *parts)
+    parts = [of_segments(planes, channels) for _ in range(3)]
+    launch(planes_kernels.channel_statistics, *over_segments(planes), planes, *parts)
     launch(planes_kernels.merge_statistics, channels, WARP, *parts, mean, var)
     return from_planes(normalize(planes, mean, var, weight, bias, eps), x.shape), mean, var
 
@@ -163,12 +161,9 @@ def normalize(
     eps: float,
 ) -> DeviceArray:
     """(planes - mean) / sqrt(var + eps) * weight + bias"""
-    channels = planes.shape[1]
-    weight, bias = parameter(weight, 1, channels, planes), parameter(bias, 0, channels, planes)
+    weight, bias = parameter(weight, 1, mean.size, planes), parameter(bias, 0, mean.size, planes)
     y = empty(planes.shape, planes.dtype, planes.device_index)
-    segments, blocks, threads = segments_of(planes)
-    kernel = planes_kernels.normalize_planes
-    launch(kernel, blocks, threads, planes, segments, mean, var, weight, bias, eps, y)
+    launch(planes_kernels.normalize_planes, *over_segments(planes), planes, mean, var, weight, bias, eps, y)
     return y
 
 
@@ -183,15 +178,13 @@ def batch_norm_grad(
     eps: float,
     training: bool,
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    shape = x.shape
+    shape, channels = x.shape, x.shape[1]
     dy, x, mean, var = as_planes(dy), as_planes(x), statistic(mean), statistic(var)
-    channels = x.shape[1]
-    segments, blocks, threads = segments_of(x)
-    sums, products = (of_segments(x, segments) for _ in range(2))
+    sums, products = (of_segments(x, channels) for _ in range(2))
     dweight, dbias = (empty((channels,), x.dtype, x.device_index) for _ in range(2))
     dx = empty(x.shape, x.dtype, x.device_index)
-    launch(planes_kernels.channel_products, blocks, threads, dy, x, segments, mean, sums, products)
+    launch(planes_kernels.channel_products, *over_segments(x), dy, x, mean, sums, products)
     launch(planes_kernels.merge_products, channels, WARP, sums, products, var, eps, dweight, dbias)
     given = mean, var, parameter(weight, 1, channels, x), eps, training, dweight, dbias
-    launch(planes_kernels.normalize_planes_grad, blocks, threads, dy, x, segments, *given, dx)
+    launch(planes_kernels.normalize_planes_grad, *over_segments(x), dy, x, *given, dx)
     return from_planes(dx, shape), dweight, dbias
