@@ -10,7 +10,7 @@ from miniflow.device import device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import as_dtype, bfloat16, dtype, of_scalar, result_dtype
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.tensor import Tensor
+from miniflow.tensor import Tensor, beside
 
 Number = bool | int | float
 
@@ -18,8 +18,12 @@ Number = bool | int | float
 def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any]:
     """Bring two operands to the dtype in which PyTorch would compute; Python numbers stay numbers.
 
-    `name` is that of the op, for errors.
+    A NumPy array becomes a tensor on the device of the other operand. `name` is that of the op, for errors.
     """
+    if isinstance(y, np.ndarray) and isinstance(x, Tensor):
+        y = beside(x, y)
+    elif isinstance(x, np.ndarray) and isinstance(y, Tensor):
+        x = beside(y, x)
     x, y = as_tensor_or_number(x, name), as_tensor_or_number(y, name)
     target = result_type(x, y)
     return as_operand(x, target), as_operand(y, target)
