@@ -12,7 +12,7 @@ import miniflow as flow
 from miniflow.backends.memory import to_host
 from miniflow.tensor import Tensor
 
-FRESH_SEED = int(os.environ.get("MINIFLOW_TEST_SEED", random.SystemRandom().randrange(2**31)))
+FRESH_SEED = int(os.environ.setdefault("MINIFLOW_TEST_SEED", str(random.SystemRandom().randrange(2**31))))
 TOLERANCE = {  # of values, by dtype: relative, absolute
     "float64": (1e-10, 1e-12),
     "float32": (2e-5, 2e-6),

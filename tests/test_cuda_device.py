@@ -230,6 +230,22 @@ def test_a_kernel_of_ones_own():
     assert kept.copy_to_host().tolist() == [1.0, 2.0]
 
 
+def test_reading_what_nobody_wrote_is_found():
+    """With checks on, the ops themselves run in the checked executor."""
+    code = """
+import miniflow as flow
+x = flow.ones(4, device="cuda")
+print((x + x).sum().item())
+del x
+try:
+    flow.empty(4, device="cuda") * 2
+except AssertionError as error:
+    print(error)
+"""
+    right, wrong = run(code, MINIFLOW_CUDA="host", MINIFLOW_CHECK="1").split("\n", 1)
+    assert right == "8.0" and "uninitialised read" in wrong and "which nothing has written" in wrong
+
+
 # factories
 
 
@@ -294,6 +310,14 @@ def test_random_numbers_are_those_of_the_cpu():
 
 
 # mixing
+
+
+def test_numbers_and_numpy_arrays_go_with_any_device():
+    x = flow.tensor(A, device="cuda")
+    for y in (x + A, A + x, x + 1, 1.0 + x, x.add(np.float32(2)), flow.maximum(x, A)):
+        assert y.device == CUDA and y.dtype is flow.float32
+    assert_same(x * A, A * A)
+    assert_same(x > A - 1, np.ones((2, 3), np.bool_))
 
 
 def test_mixed_devices_are_refused():

@@ -171,7 +171,8 @@ def test_map_location(path):
 
 
 class Other:
-    pass
+    def __repr__(self):
+        return "Other()"
 
 
 Pair = namedtuple("Pair", "x y")

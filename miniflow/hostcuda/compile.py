@@ -36,9 +36,10 @@ from miniflow.hostcuda.errors import DivergentBarrierError, UnsupportedKernelErr
 from miniflow.hostcuda.fission import Writer
 from miniflow.hostcuda.inference import infer
 from miniflow.hostcuda.meetings import Expander
-from miniflow.hostcuda.normalise import normalise
+from miniflow.hostcuda.normalise import DeviceFunction, normalise
 from miniflow.hostcuda.regions import dtype_text
 from miniflow.hostcuda.shape_up import WarpNames, nest_returns, split_tuples
+from miniflow.hostcuda.signs import is_metadata
 from miniflow.hostcuda.syntax import Unit, statements
 from miniflow.hostcuda.webs import separate
 from miniflow.hostcuda.workers import run_blocks
@@ -177,7 +178,8 @@ class Translation:
     def _translate(self) -> str:
         facts = Facts(self.tree, self.unit, self.tuples, self.naturals, self.rank)
         probe = Writer(facts, self.unit, self.rank, None, None)
-        kinds = self._infer(probe.write())
+        text = probe.write()
+        kinds = self._infer(text) if probe.crossing or not self._indexes_only_known() else self._known_kinds()
         final = Writer(facts, self.unit, self.rank, kinds, probe)
         for variable in sorted(probe.crossing):
             if variable in self.unit.arrays:
@@ -186,7 +188,17 @@ class Translation:
             if kind is None or facts.is_recomputable(variable, isinstance(kind, types.Array)):
                 continue
             final.private[variable] = self._check_private(variable, kind)
-        return self._head() + "@njit(cache=True, **OPTIONS)\n" + final.write()
+        return self._head() + "@njit(cache=True, no_cfunc_wrapper=True, **OPTIONS)\n" + final.write()
+
+    def _known_kinds(self) -> dict[str, types.Type]:
+        """The types of parameters, and that the arrays which the kernel allocates are arrays."""
+        known = dict(zip([*self.parameters, *self.unit.hidden], self.types[len(LAUNCH_TYPES) :], strict=True))
+        return {"": types.none, **known, **{n: types.Array(types.int8, 1, "C") for n in self.unit.arrays}}
+
+    def _indexes_only_known(self) -> bool:
+        """Whether only arrays of known type are indexed: no views that the kernel takes of them."""
+        bases = [n.value for n in ast.walk(self.tree) if isinstance(n, ast.Subscript) and not is_metadata(n)]
+        return all(isinstance(b, ast.Name) and b.id in self._known_kinds() for b in bases)
 
     def _check_private(self, variable: str, kind: types.Type) -> types.Type:
         members = [kind]
@@ -219,12 +231,7 @@ class Translation:
             filename=Path(self.unit.filename).name,
             signature=signature,
         )
-        functions = [
-            f"@njit(**OPTIONS)\ndef {d.name}({', '.join([a.arg for a in d.tree.args.args] + d.coordinates)}):\n"
-            + "\n".join("    " + line for s in d.tree.body for line in ast.unparse(s).split("\n"))
-            for d in self.unit.functions.values()
-            if not d.meets
-        ]
+        functions = [device_text(d) for d in self.unit.functions.values() if not d.meets]
         return "\n\n".join([f"{head}\nOPTIONS = {given}", *functions]) + "\n\n\n"
 
     def _module(self, text: str, path: str, identifier: str) -> ModuleType:
@@ -255,6 +262,14 @@ class Translation:
             return module.blocks.compile(self.types)
         except NumbaError as error:
             raise UnsupportedKernelError(self._explain(error, self.text)) from error
+
+
+def device_text(device: DeviceFunction) -> str:
+    """The text of a device function; further parameters are the coordinates that it reads."""
+    parameters = ", ".join([a.arg for a in device.tree.args.args] + device.coordinates)
+    body = "\n".join("    " + line for s in device.tree.body for line in ast.unparse(s).split("\n"))
+    head = "@njit(no_cfunc_wrapper=True, no_cpython_wrapper=True, **OPTIONS)"
+    return f"{head}\ndef {device.name}({parameters}):\n{body}"
 
 
 @cache

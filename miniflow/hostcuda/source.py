@@ -9,7 +9,7 @@ import linecache
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
 from miniflow.hostcuda.errors import UnsupportedKernelError
@@ -49,7 +49,25 @@ def read(function: Callable) -> Source:
         raise UnsupportedKernelError(f"{filename}:{first}: a kernel is written with def, not as a lambda or async def")
     ast.increment_lineno(definition, max(first, 1) - 1)
     definition.decorator_list = []
+    if not is_of(definition, function):
+        raise UnsupportedKernelError(
+            f"{filename}:{first}: what stands there is not {function.__name__} as it was imported: "
+            "the file has changed since; import it again"
+        )
     return Source(function.__name__, filename, definition, free_names(function))
+
+
+def is_of(definition: ast.FunctionDef, function: Callable) -> bool:
+    """Whether a definition has the name, parameters, variables and constants of a function."""
+    module = compile(ast.Module([definition], []), "", "exec")
+    made = next(c for c in module.co_consts if isinstance(c, CodeType) and c.co_name == definition.name)
+    code = function.__code__
+
+    def traits(c: CodeType) -> tuple:
+        constants = {repr(k) for k in c.co_consts if not isinstance(k, CodeType)}
+        return c.co_name, c.co_argcount, c.co_varnames, {*c.co_names, *c.co_freevars}, c.co_cellvars, constants
+
+    return traits(made) == traits(code)
 
 
 def source_lines(function: Callable) -> tuple[list[str], int]:

@@ -59,12 +59,12 @@ def _x_only(variable: str, facts: Facts) -> bool:
 
 
 def _is_plain(loop: ast.For, facts: Facts) -> bool:
-    """Whether the loop holds nothing but assignments, branches and loops of a known form."""
+    """Whether the loop holds nothing but assignments, calls, branches and loops of a known form."""
     for statement in statements(loop.body):
         if isinstance(statement, ast.For):
             if not loop_form(statement, facts):
                 return False
-        elif not isinstance(statement, ast.Assign | ast.AugAssign | ast.If | ast.Pass):
+        elif not isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr | ast.If | ast.Pass):
             return False
     return True
 

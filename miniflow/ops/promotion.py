@@ -10,7 +10,7 @@ from miniflow.device import device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import as_dtype, bfloat16, dtype, of_scalar, result_dtype
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.tensor import Tensor, beside
+from miniflow.tensor import Tensor
 
 Number = bool | int | float
 
@@ -20,11 +20,12 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
 
     A NumPy array becomes a tensor on the device of the other operand. `name` is that of the op, for errors.
     """
-    if isinstance(y, np.ndarray) and isinstance(x, Tensor):
-        y = beside(x, y)
-    elif isinstance(x, np.ndarray) and isinstance(y, Tensor):
-        x = beside(y, x)
+    arrays = isinstance(x, np.ndarray), isinstance(y, np.ndarray)
     x, y = as_tensor_or_number(x, name), as_tensor_or_number(y, name)
+    if arrays[0] and isinstance(y, Tensor):
+        x = to_device(x, y.device)
+    if arrays[1] and isinstance(x, Tensor):
+        y = to_device(y, x.device)
     target = result_type(x, y)
     return as_operand(x, target), as_operand(y, target)
 

@@ -44,8 +44,8 @@ def test_the_generated_text_is_a_lesson():
     text = tiled.inspect_host()
     line = tiled.py_func.__code__.co_firstlineno
     for part in (
-        "total_of = np.empty((threads,), np.float32)",
-        f"left = np.empty((8, 8, ), np.float32)  # shared, line {line + 2}",
+        "total_of = carray(stack(1040, np.float32), (1040,))",
+        f"left = carray(stack(64, np.float32), (8, 8))  # shared, line {line + 2}",
         f"# cuda.syncthreads of line {line + 12}",
         "for threadIdx_x in range(blockDim_x):",
         "total += left[unsigned(y), unsigned(k_1)] * right[unsigned(k_1), unsigned(x)]",
@@ -272,3 +272,33 @@ def test_debug_tells_of_indices_out_of_bounds():
     kernel = cuda.jit(debug=True, opt=False)(notebook_style.py_func)
     with pytest.raises(IndexError):
         kernel[1, 8](np.zeros(4))
+
+
+def test_a_file_that_changed_after_the_import_is_noticed(tmp_path):
+    import importlib.util
+
+    path = tmp_path / "moved.py"
+    text = """
+from miniflow.hostcuda import cuda
+
+@cuda.jit
+def one(x):
+    x[cuda.grid(1)] = 1
+
+@cuda.jit
+def two(x):
+    x[cuda.grid(1)] = 2
+"""
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("moved", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    x = np.zeros(2)
+    module.one[1, 2](x)
+    np.testing.assert_array_equal(x, [1, 1])
+    path.write_text(text.replace("= 2", "= 3"))
+    with pytest.raises(UnsupportedKernelError, match="moved.py:8: what stands there is not two as it was imported"):
+        module.two[1, 2](x)
+    path.write_text(text.replace("def one(x):\n    x[cuda.grid(1)] = 1", "def one(x):\n    x[0] = 1\n    x[1] = 1\n"))
+    with pytest.raises(UnsupportedKernelError, match="not two as it was imported: the file has changed"):
+        module.two[1, 2](x)
