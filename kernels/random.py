@@ -5,8 +5,9 @@ Thread i of the grid owns block i of Philox, 128 random bits, and writes the ele
     float32, dropout    elements 4 i .. 4 i + 3, 32 bits each
     float64, integers   elements 2 i and 2 i + 1, 64 bits each
 
-so the numbers depend neither on the launch nor on the device. Nothing is read, each element is written once. `out` is
-padded to whole blocks, so that no kernel has a ragged end.
+so the numbers depend neither on the launch nor on the device. A product that is to be added is written fma(x, y, 0):
+rounded by itself, as on the CPU, where a compiler would otherwise join it with the sum. Nothing is read, each element
+is written once. `out` is padded to whole blocks, so that no kernel has a ragged end.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ def uniform_float32(out, seed, offset, low, span, top, shift, scale):
     """
     i = cuda.grid(1)
     if i < out.size // 4:
+        zero = np.float32(0)
         w0, w1, w2, w3 = random_block(seed, offset, np.uint64(i))
-        out[4 * i] = min(low + span * uniform32(w0, shift, scale), top)
-        out[4 * i + 1] = min(low + span * uniform32(w1, shift, scale), top)
-        out[4 * i + 2] = min(low + span * uniform32(w2, shift, scale), top)
-        out[4 * i + 3] = min(low + span * uniform32(w3, shift, scale), top)
+        out[4 * i] = min(low + cuda.fma(span, uniform32(w0, shift, scale), zero), top)
+        out[4 * i + 1] = min(low + cuda.fma(span, uniform32(w1, shift, scale), zero), top)
+        out[4 * i + 2] = min(low + cuda.fma(span, uniform32(w2, shift, scale), zero), top)
+        out[4 * i + 3] = min(low + cuda.fma(span, uniform32(w3, shift, scale), zero), top)
 
 
 @cuda.jit
@@ -49,8 +51,8 @@ def uniform_float64(out, seed, offset, low, span, top):
     i = cuda.grid(1)
     if i < out.size // 2:
         w0, w1, w2, w3 = random_block(seed, offset, np.uint64(i))
-        out[2 * i] = min(low + span * uniform64(w0, w1), top)
-        out[2 * i + 1] = min(low + span * uniform64(w2, w3), top)
+        out[2 * i] = min(low + cuda.fma(span, uniform64(w0, w1), 0.0), top)
+        out[2 * i + 1] = min(low + cuda.fma(span, uniform64(w2, w3), 0.0), top)
 
 
 @cuda.jit
