@@ -1,15 +1,14 @@
-"""Optimizer updates: one pass over a parameter, its gradient and its states.
+"""Optimizer updates: one pass over parameters, their gradients and their states, several parameters in one launch.
 
-    thread i of the grid  ->  element i of the parameter and of every state, changed in place
+    blocks starts[k] .. starts[k + 1] - 1 of the grid  ->  parameter k
+    thread i of those                                  ->  element i of it and of its states, changed in place
 
 SGD reads two elements and writes one (with momentum three and two); Adam reads four and writes three. What does not
 depend on the element, as the bias correction of Adam, is computed on the host.
 
-Launches: one for each parameter. Fused optimizers elsewhere put a table of pointers into one launch for all parameters,
-but numba makes no array of a pointer, and packing the parameters into one buffer would cost the two passes over memory
-that it saves. A state that an option leaves out is not touched: any array may stand in for it.
-
-All arrays are 1-D, of one floating dtype, and so are the numbers; flags are bools, the same for all threads.
+Every argument in the plural is a tuple with an entry for each parameter of the launch: 1-D arrays of one floating
+dtype, or numbers of that dtype. A state that an option leaves out is not touched: any array may stand in for it. Flags
+are bools, the same for all threads.
 """
 
 from __future__ import annotations
@@ -26,20 +25,24 @@ def penalised(gradient, parameter, weight_decay):
 
 
 @cuda.jit
-def sgd(param, grad, momentum_buffer, lr, momentum, undamped, weight_decay, sign, nesterov):
+def sgd(starts, params, grads, momentum_buffers, undamped, lr, momentum, weight_decay, sign, nesterov):
     """v = momentum v + undamped g;  p -= lr v, or lr (g + momentum v) with Nesterov; p -= lr g without momentum.
 
     Args:
-        param, grad, momentum_buffer: (n,).
-        undamped: 1 - dampening, or 1 at the first step.
+        starts: the first block of every parameter, and the number of all blocks.
+        undamped: tuple of 1 - dampening, or 1 at the first step.
         sign: -1 to maximize, else 1.
         nesterov: bool.
     """
-    i = cuda.grid(1)
+    k = 0
+    while cuda.blockIdx.x >= starts[k + 1]:
+        k += 1
+    param, grad, momentum_buffer = params[k], grads[k], momentum_buffers[k]
+    i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
         step = penalised(sign * grad[i], param[i], weight_decay)
         if momentum != 0:
-            velocity = momentum * momentum_buffer[i] + undamped * step
+            velocity = momentum * momentum_buffer[i] + undamped[k] * step
             momentum_buffer[i] = velocity
             step = step + momentum * velocity if nesterov else velocity
         param[i] -= lr * step
@@ -47,22 +50,27 @@ def sgd(param, grad, momentum_buffer, lr, momentum, undamped, weight_decay, sign
 
 @cuda.jit
 def adam(
-    param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq,
-    step_size, fresh1, beta2, fresh2, root, eps, weight_decay, decay, sign, amsgrad,
+    starts, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, step_sizes, roots,
+    fresh1, beta2, fresh2, eps, weight_decay, decay, sign, amsgrad,
 ):  # fmt: skip
     """m += fresh1 (g - m);  v = beta2 v + fresh2 g^2;  p = decay p - step_size m / (root sqrt(v) + eps).
 
     Args:
-        param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq: (n,).
-        step_size: lr / (1 - beta1^t).
+        starts: as for `sgd`.
+        step_sizes: lr / (1 - beta1^t).
+        roots: 1 / sqrt(1 - beta2^t).
         fresh1, beta2, fresh2: 1 - beta1, beta2, 1 - beta2.
-        root: 1 / sqrt(1 - beta2^t).
         weight_decay: of the L2 penalty.
         decay: 1 - lr weight_decay where the decay is decoupled, else 1.
         sign: -1 to maximize, else 1.
         amsgrad: bool, divide by the largest v so far.
     """
-    i = cuda.grid(1)
+    k = 0
+    while cuda.blockIdx.x >= starts[k + 1]:
+        k += 1
+    param, grad, step_size, root = params[k], grads[k], step_sizes[k], roots[k]
+    exp_avg, exp_avg_sq, max_exp_avg_sq = exp_avgs[k], exp_avg_sqs[k], max_exp_avg_sqs[k]
+    i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
         g = penalised(sign * grad[i], param[i], weight_decay)
         mean = exp_avg[i] + fresh1 * (g - exp_avg[i])
@@ -77,18 +85,23 @@ def adam(
 
 @cuda.jit
 def rmsprop(
-    param, grad, square_avg, grad_avg, momentum_buffer,
+    starts, params, grads, square_avgs, grad_avgs, momentum_buffers,
     lr, alpha, fresh, eps, weight_decay, momentum, sign, centered,
 ):  # fmt: skip
     """v = alpha v + fresh g^2;  b = momentum b + g / (sqrt(v) + eps);  p -= lr b. Centered: sqrt(v - mean(g)^2).
 
     Args:
-        param, grad, square_avg, grad_avg, momentum_buffer: (n,).
+        starts: as for `sgd`.
         fresh: 1 - alpha.
         sign: -1 to maximize, else 1.
         centered: bool.
     """
-    i = cuda.grid(1)
+    k = 0
+    while cuda.blockIdx.x >= starts[k + 1]:
+        k += 1
+    param, grad = params[k], grads[k]
+    square_avg, grad_avg, momentum_buffer = square_avgs[k], grad_avgs[k], momentum_buffers[k]
+    i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
         g = penalised(sign * grad[i], param[i], weight_decay)
         square = alpha * square_avg[i] + fresh * g * g
@@ -105,17 +118,21 @@ def rmsprop(
 
 
 @cuda.jit
-def adagrad(param, grad, square_sum, lr, eps, weight_decay, sign):
+def adagrad(starts, params, grads, square_sums, rates, eps, weight_decay, sign):
     """s += g^2;  p -= lr g / (sqrt(s) + eps).
 
     Args:
-        param, grad, square_sum: (n,).
-        lr: already decayed.
+        starts: as for `sgd`.
+        rates: tuple of lr, already decayed.
         sign: -1 to maximize, else 1.
     """
-    i = cuda.grid(1)
+    k = 0
+    while cuda.blockIdx.x >= starts[k + 1]:
+        k += 1
+    param, grad, square_sum = params[k], grads[k], square_sums[k]
+    i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
         g = penalised(sign * grad[i], param[i], weight_decay)
         square = square_sum[i] + g * g
         square_sum[i] = square
-        param[i] -= lr * g / (math.sqrt(square) + eps)
+        param[i] -= rates[k] * g / (math.sqrt(square) + eps)

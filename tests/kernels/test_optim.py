@@ -22,10 +22,11 @@ def numbers(*values):
     return [np.float32(v) for v in values]
 
 
-def launched(kernel, arrays, *numbers):
-    """The arrays after one update, and before it in float64."""
+def launched(kernel, arrays, own, *numbers):
+    """The arrays of one parameter after an update, and before it in float64; `own` are its own numbers."""
     before = [x.astype(np.float64) for x in arrays]
-    kernel[-(-arrays[0].size // 64), 64](*arrays, *numbers)
+    blocks = -(-arrays[0].size // 64)
+    kernel[blocks, 64]((0, blocks), *[(x,) for x in arrays], *[(n,) for n in own], *numbers)
     return arrays, before
 
 
@@ -38,7 +39,7 @@ def close(got, want):
 @pytest.mark.parametrize("size", [1, 65])
 def test_sgd(size, momentum, nesterov):
     arrays = [values(size, k) for k in range(3)]
-    (p, g, v), (p0, g0, v0) = launched(optim.sgd, arrays, *numbers(LR, momentum, 0.8, DECAY, -1), nesterov)
+    (p, g, v), (p0, g0, v0) = launched(optim.sgd, arrays, numbers(0.8), *numbers(LR, momentum, DECAY, -1), nesterov)
     g1 = -g0 + DECAY * p0
     v1 = momentum * v0 + 0.8 * g1
     close(p, p0 - LR * (g1 if momentum == 0 else g1 + momentum * v1 if nesterov else v1))
@@ -50,7 +51,7 @@ def test_sgd(size, momentum, nesterov):
 def test_adam(amsgrad):
     arrays = [values(65, k) for k in range(5)]
     (p, _, m, v, largest), (p0, g0, m0, v0, largest0) = launched(
-        optim.adam, arrays, *numbers(LR, 0.1, 0.99, 0.01, 1.7, EPS, DECAY, 0.9, 1), amsgrad
+        optim.adam, arrays, numbers(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9, 1), amsgrad
     )
     g1 = g0 + DECAY * p0
     m1, v1 = m0 + 0.1 * (g1 - m0), 0.99 * v0 + 0.01 * g1**2
@@ -66,7 +67,7 @@ def test_rmsprop(momentum, centered):
     arrays = [values(65, k) for k in range(5)]
     arrays[2] += 5  # the mean square is above the squared mean
     (p, _, v, mean, b), (p0, g0, v0, mean0, b0) = launched(
-        optim.rmsprop, arrays, *numbers(LR, 0.9, 0.1, EPS, DECAY, momentum, 1), centered
+        optim.rmsprop, arrays, [], *numbers(LR, 0.9, 0.1, EPS, DECAY, momentum, 1), centered
     )
     g1 = g0 + DECAY * p0
     v1, mean1 = 0.9 * v0 + 0.1 * g1**2, mean0 + 0.1 * (g1 - mean0)
@@ -79,7 +80,7 @@ def test_rmsprop(momentum, centered):
 
 def test_adagrad():
     arrays = [values(65, k) for k in range(3)]
-    (p, _, s), (p0, g0, s0) = launched(optim.adagrad, arrays, *numbers(LR, EPS, DECAY, -1))
+    (p, _, s), (p0, g0, s0) = launched(optim.adagrad, arrays, numbers(LR), *numbers(EPS, DECAY, -1))
     g1 = -g0 + DECAY * p0
     close(s, s0 + g1**2)
     close(p, p0 - LR * g1 / (np.sqrt(s0 + g1**2) + EPS))
@@ -87,13 +88,13 @@ def test_adagrad():
 
 def test_without_decay_an_infinite_parameter_is_no_nan_in_the_states():
     p, g, v = np.float32([np.inf]), np.float32([1]), np.float32([0])
-    optim.sgd[1, 32](p, g, v, *numbers(LR, 0.9, 1, 0, 1), False)
+    launched(optim.sgd, [p, g, v], numbers(1), *numbers(LR, 0.9, 0, 1), False)
     assert np.isinf(p[0]) and v[0] == 1
 
 
 # the rules as optimizers call them
 
-SHAPES = [(5, 7), (3,), (0,), (2, 3, 4)]
+SHAPES = [(5, 7), (3,), (0,), (2, 3, 4), (300,), (1,), (256,), (257,), (2, 2), (5,), (600,)]
 OPTIONS = {
     "SgdUpdate": {"lr": LR, "momentum": 0.9, "dampening": 0.1, "nesterov": False, "weight_decay": DECAY},
     "AdamUpdate": {
@@ -107,9 +108,9 @@ OPTIONS = {
 }  # fmt: skip
 STATES = {"SgdUpdate": 1, "AdamUpdate": 3, "RmspropUpdate": 3, "AdagradUpdate": 1}
 PER_PARAMETER = {
-    "SgdUpdate": [[False, True, False, True]],
-    "AdamUpdate": [[3, 1, 2, 9]],
-    "AdagradUpdate": [[3, 1, 2, 9]],
+    "SgdUpdate": [[False, True, False, True, *[False, True] * 3, True]],
+    "AdamUpdate": [[3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]],
+    "AdagradUpdate": [[3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]],
 }
 
 
@@ -134,17 +135,29 @@ def test_agrees_with_the_cpu(name, dtype, layout):
                 assert_close(got.numpy(), want)
 
 
-FIVE = [lambda k=k: values(70, k) for k in range(5)]
+SIZES = (70, 3, 64)
+STARTS = (0, 3, 4, 6)
+
+
+def lists(count):
+    """`count` tuples of arrays, an array for each parameter."""
+    return [tuple(values(n, 10 * c + k) for k, n in enumerate(SIZES)) for c in range(count)]
+
+
+def each(*own):
+    """Tuples of numbers, one for each parameter."""
+    return [tuple(np.float32(n + k / 8) for k in range(len(SIZES))) for n in own]
+
 
 CASES = [
-    Case("sgd", optim.sgd, lambda: [*[f() for f in FIVE[:3]], *numbers(LR, 0.9, 1, DECAY, 1), True], 3, 32),
+    Case("sgd", optim.sgd, lambda: [STARTS, *lists(3), *each(1), *numbers(LR, 0.9, DECAY, 1), True], 6, 32),
     Case("sgd without momentum", optim.sgd,
-         lambda: [*[f() for f in FIVE[:3]], *numbers(LR, 0, 1, 0, 1), False], 3, 32),
+         lambda: [STARTS, *lists(3), *each(1), *numbers(LR, 0, 0, 1), False], 6, 32),
     Case("adam", optim.adam,
-         lambda: [*[f() for f in FIVE], *numbers(LR, 0.1, 0.99, 0.01, 1.7, EPS, DECAY, 0.9, 1), True], 3, 32),
+         lambda: [STARTS, *lists(5), *each(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9, 1), True], 6, 32),
     Case("rmsprop", optim.rmsprop,
-         lambda: [*[f() for f in FIVE], *numbers(LR, 0.9, 0.1, EPS, DECAY, 0.9, 1), False], 3, 32),
-    Case("adagrad", optim.adagrad, lambda: [*[f() for f in FIVE[:3]], *numbers(LR, EPS, DECAY, 1)], 3, 32),
+         lambda: [STARTS, *lists(5), *numbers(LR, 0.9, 0.1, EPS, DECAY, 0.9, 1), False], 6, 32),
+    Case("adagrad", optim.adagrad, lambda: [STARTS, *lists(3), *each(LR), *numbers(EPS, DECAY, 1)], 6, 32),
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ def launch(kernel: Any, grid: int | tuple, block: int | tuple, *args: Any, share
         kernel: a `@cuda.jit` kernel.
         grid: blocks, a number or a tuple of up to three.
         block: threads a block, a number or a tuple of up to three.
-        args: DeviceArrays, numbers, tuples of numbers.
+        args: DeviceArrays, numbers, tuples of either.
         shared: bytes of dynamic shared memory.
     """
     if _has_zero(grid) or _has_zero(block):
@@ -29,6 +29,10 @@ def launch(kernel: Any, grid: int | tuple, block: int | tuple, *args: Any, share
             if index is None:
                 index = x.block.device_index
             handles.append(x.handle)
+        elif type(x) is tuple and x and type(x[0]) is DeviceArray:
+            if index is None:
+                index = x[0].block.device_index
+            handles.append(tuple([array.handle for array in x]))
         else:
             handles.append(x)
     if index is None:

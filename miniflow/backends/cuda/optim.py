@@ -1,50 +1,73 @@
-"""Optimizer updates: one launch for each parameter; `kernels.optim` says why."""
+"""Optimizer updates: a launch for each few parameters."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from miniflow.backends.cuda.array import DeviceArray
 from miniflow.backends.cuda.copy import copy_into
-from miniflow.backends.cuda.launch import each
+from miniflow.backends.cuda.launch import launch
 from miniflow.backends.registry import register
 from miniflow.kernels import optim as kernels
 
+THREADS = 256
+TOGETHER = 8  # parameters in a launch: their arrays are arguments, of which CUDA takes 4 KB
 
-def update(kernel: Any, arrays: tuple[DeviceArray | None, ...], *numbers: float, flag: bool | None = None) -> None:
-    """Launch a kernel over a parameter, its gradient and its states, all of one shape.
+
+def update(
+    kernel: Any,
+    rows: Sequence[Sequence[DeviceArray | None]],
+    own: Sequence[Sequence[float]],
+    *numbers: float,
+    flag: bool | None = None,
+) -> None:
+    """Launch a kernel over parameters, their gradients and states.
 
     Half precision is computed in float32; arrays of other layouts are copied, and written back if they changed.
 
     Args:
-        kernel: takes the arrays flat and of one dtype, `numbers` in that dtype, and `flag` if there is one.
-        arrays: the parameter, the gradient (not written), then the states; None for one that an option leaves out.
-        numbers: see the kernel.
-        flag: see the kernel.
+        kernel: see `kernels.optim`.
+        rows: for each parameter its array, its gradient (not written), then the states; None for one left out.
+        own: for each parameter the numbers that it has for itself.
+        numbers, flag: for all of them.
     """
-    param = arrays[0]
-    if param.size == 0:
-        return
-    real = np.float64 if param.dtype == np.float64 else np.float32
-    working = [x if x is None or (x.dtype == real and x.flags.c_contiguous) else x.astype(real) for x in arrays]
-    flat = [(working[0] if x is None else x).reshape(-1) for x in working]
+    for real in (np.float32, np.float64):
+        mine = [r for r, row in enumerate(rows) if row[0].size and (row[0].dtype == np.float64) == (real is np.float64)]
+        for first in range(0, len(mine), TOGETHER):
+            some = mine[first : first + TOGETHER]
+            _update(kernel, [rows[r] for r in some], [own[r] for r in some], real, numbers, flag)
+
+
+def _update(kernel: Any, rows: list, own: list, real: type, numbers: Sequence[float], flag: bool | None) -> None:
+    """One launch. It has always the same number of parameters, so that it is compiled once; the last have no blocks."""
+    working = [
+        [x if x is None or (x.dtype == real and x.flags.c_contiguous) else x.astype(real) for x in row] for row in rows
+    ]
+    flat = [[(row[0] if x is None else x).reshape(-1) for x in row] for row in working]
+    blocks = [-(-row[0].size // THREADS) for row in flat]
+    missing = TOGETHER - len(rows)
+    starts = (*accumulate(blocks, initial=0), *[sum(blocks)] * missing)
+    arrays = [tuple(column) for column in zip(*flat, *[flat[0]] * missing, strict=True)]
+    numbers_of_each = [tuple(map(real, column)) for column in zip(*own, *[own[0]] * missing, strict=True)]
     flags = () if flag is None else (bool(flag),)
-    each(kernel, param.size, *flat, *[real(number) for number in numbers], *flags)
-    for i, (x, changed) in enumerate(zip(arrays, working, strict=True)):
-        if x is not changed and i != 1:
-            copy_into(x, changed)
+    launch(kernel, sum(blocks), THREADS, starts, *arrays, *numbers_of_each, *map(real, numbers), *flags)
+    for row, changed in zip(rows, working, strict=True):
+        for i, (x, new) in enumerate(zip(row, changed, strict=True)):
+            if x is not new and i != 1:
+                copy_into(x, new)
 
 
 @register("cuda", "SgdUpdate", half="native")
 def sgd(params, grads, momentum_buffers, fresh, *, lr, momentum, dampening, nesterov, weight_decay, maximize):
     """`fresh[i]`: the buffer of parameter i is new, and its first gradient is not dampened."""
-    sign = -1.0 if maximize else 1.0
-    for *arrays, is_fresh in zip(params, grads, momentum_buffers, fresh, strict=True):
-        undamped = 1.0 if is_fresh else 1.0 - dampening
-        update(kernels.sgd, arrays, lr, momentum, undamped, weight_decay, sign, flag=nesterov)
+    rows = list(zip(params, grads, momentum_buffers, strict=True))
+    undamped = [(1.0 if is_fresh else 1.0 - dampening,) for is_fresh in fresh]
+    update(kernels.sgd, rows, undamped, lr, momentum, weight_decay, -1.0 if maximize else 1.0, flag=nesterov)
 
 
 @register("cuda", "AdamUpdate", half="native")
@@ -55,12 +78,10 @@ def adam(
     """`steps[i]`: how many updates parameter i has seen, this one included."""
     beta1, beta2 = betas
     l2, decay = (0.0, 1 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
-    sign, step_size, root = -1.0 if maximize else 1.0, lr, 1.0
-    for *arrays, step in zip(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, strict=True):
-        if do_bias_correction:
-            step_size, root = lr / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
-        numbers = (step_size, 1 - beta1, beta2, 1 - beta2, root, eps, l2, decay, sign)
-        update(kernels.adam, arrays, *numbers, flag=amsgrad)
+    rows = list(zip(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, strict=True))
+    own = [(lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)) if do_bias_correction else (lr, 1.0) for t in steps]
+    sign = -1.0 if maximize else 1.0
+    update(kernels.adam, rows, own, 1 - beta1, beta2, 1 - beta2, eps, l2, decay, sign, flag=amsgrad)
 
 
 @register("cuda", "RmspropUpdate", half="native")
@@ -68,13 +89,13 @@ def rmsprop(
     params, grads, square_avgs, grad_avgs, momentum_buffers,
     *, lr, alpha, eps, weight_decay, momentum, centered, maximize,
 ):  # fmt: skip
+    rows = list(zip(params, grads, square_avgs, grad_avgs, momentum_buffers, strict=True))
     numbers = (lr, alpha, 1 - alpha, eps, weight_decay, momentum, -1.0 if maximize else 1.0)
-    for arrays in zip(params, grads, square_avgs, grad_avgs, momentum_buffers, strict=True):
-        update(kernels.rmsprop, arrays, *numbers, flag=centered)
+    update(kernels.rmsprop, rows, [()] * len(rows), *numbers, flag=centered)
 
 
 @register("cuda", "AdagradUpdate", half="native")
 def adagrad(params, grads, square_sums, steps, *, lr, lr_decay, eps, weight_decay, maximize):
-    sign = -1.0 if maximize else 1.0
-    for *arrays, step in zip(params, grads, square_sums, steps, strict=True):
-        update(kernels.adagrad, arrays, lr / (1 + (step - 1) * lr_decay), eps, weight_decay, sign)
+    rows = list(zip(params, grads, square_sums, strict=True))
+    rates = [(lr / (1 + (step - 1) * lr_decay),) for step in steps]
+    update(kernels.adagrad, rows, rates, eps, weight_decay, -1.0 if maximize else 1.0)
