@@ -96,7 +96,9 @@ def cuda_device(index: int) -> device:
 
 def of_array(array: Any) -> device:
     """The device in whose memory an array lies."""
-    return CPU if isinstance(array, np.ndarray) else cuda_device(array.device_index)
+    if isinstance(array, np.ndarray) or array.device_index is None:
+        return CPU
+    return cuda_device(array.device_index)
 
 
 class _Default:

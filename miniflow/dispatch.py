@@ -21,7 +21,7 @@ import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends.registry import KERNELS
 from miniflow.device import of_array
 from miniflow.errors import DeviceError, DTypeError
-from miniflow.tape import ABSENT, Node, grad_mode
+from miniflow.tape import ABSENT, Node, modes
 from miniflow.tensor import Tensor
 
 
@@ -41,7 +41,13 @@ class Op:
     only_for: dict[str, int] = {}  # a saved input that is only read for the gradient of the input at this position
     # which of infer's inputs and of the outputs `backward` reads, in the order of ctx.saved
     saves: tuple[str, ...] = ()
+    # of an update, see `update`: how many groups of inputs it takes, which of them it changes, which attributes are
+    # lists with one entry for each parameter
+    groups = 0
+    mutates: tuple[int, ...] = ()
+    per_parameter: tuple[str, ...] = ()
     kernel_checks = False  # the kernel refuses bad inputs itself, and infer only runs to explain its error
+    checks_values = False  # `infer` looks at elements, where it can (indices): a graph asks it at every call
     view = False  # the result shares the first input's memory
     broadcasts = False  # gradients are summed back to the inputs' shapes
     backward: Callable | None = None
@@ -73,11 +79,11 @@ class Op:
     @classmethod
     def retake(cls, parent: Tensor, attrs: dict) -> tuple | None:
         """The edge of the view that this op takes of `parent` now."""
-        enabled, grad_mode.enabled = grad_mode.enabled, True
+        enabled, modes.enabled = modes.enabled, True
         try:
             return call(cls, parent, **attrs)._edge
         finally:
-            grad_mode.enabled = enabled
+            modes.enabled = enabled
 
 
 def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
@@ -90,6 +96,8 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         ShapeError, DTypeError, IndexRangeError, DimError: from the op's `infer`, with the shapes in the message.
         DeviceError: for tensors on different devices.
     """
+    if modes.autocast is not None:
+        inputs = modes.autocast(op, inputs)
     arrays = []
     tracked = on_device = False
     for x in inputs:
@@ -102,8 +110,11 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
                 tracked = True
         else:
             arrays.append(x)
-    tracked = tracked and grad_mode.enabled and op.backward is not None
-    kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
+    tracked = tracked and modes.enabled and op.backward is not None
+    if modes.tracer is None:
+        kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
+    else:
+        kernel, on_device = modes.tracer.kernel(op), True
     if on_device:
         check_one_device(op, arrays)
         op.infer(*arrays, **attrs)
@@ -165,10 +176,35 @@ def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
         index += 1
 
 
+def update(
+    op: type[Op], *groups: list[Tensor | None], live: Callable[[], dict[str, Any]] | None = None, **attrs: Any
+) -> None:
+    """Run an op that changes tensors in place, such as one update of an optimizer; nothing is recorded on the tape.
+
+    Args:
+        op: its `mutates` names the groups whose tensors the kernel changes.
+        groups: lists of equal length, entry i of each belonging to parameter i; all on one device.
+        live: tells a graph where it finds, at each replay, those attributes that change from step to step: a dict of
+            functions that return the value; for names in `op.per_parameter` lists of such functions.
+        attrs: for the kernel; those named in `op.per_parameter` are lists with one entry for each parameter.
+    """
+    if modes.tracer is not None:
+        modes.tracer.update(op, groups, attrs, {} if live is None else live())
+    else:
+        lists = [[None if x is None else x._array for x in group] for group in groups]
+        KERNELS[of_array(lists[0][0]).type][op.__name__](*lists, **attrs)
+    for position in op.mutates:
+        for x in groups[position]:
+            if x is not None:
+                (x._version or x._shared_version()).value += 1
+
+
 def find_kernel(op: type[Op], arrays: list) -> Callable:
     """The kernel for the device on which the first array lies, kept in `op.kernels` for the next call."""
     for x in arrays:
         if is_array(x):
+            if getattr(x, "is_symbolic", False):
+                check_one_device(op, arrays)
             kind = of_array(x).type
             kernel = KERNELS[kind].get(op.__name__)
             if kernel is None:
@@ -195,7 +231,12 @@ def check_one_device(op: type[Op], arrays: list) -> None:
     Raises:
         DeviceError: naming them.
     """
-    places = [of_array(x) for x in arrays if is_array(x)]
+    places = []
+    for x in arrays:
+        if is_array(x):
+            if modes.tracer is None and getattr(x, "is_symbolic", False):
+                x.numpy()  # raises: it is left over from the recording of a graph
+            places.append(of_array(x))
     for place in places:
         if place is not places[0] and place != places[0]:
             raise DeviceError(

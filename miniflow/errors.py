@@ -40,8 +40,20 @@ class AutogradError(RuntimeError):
     """The tape cannot do what was asked: nothing recorded, already freed, or changed in place."""
 
 
+class GradScalerError(RuntimeError):
+    """The methods of a GradScaler are called in an order that makes no sense."""
+
+
 class GradientCheckError(AssertionError):
     """An analytical gradient disagrees with finite differences, or the check could not tell."""
+
+
+class GraphError(RuntimeError):
+    """An nn.Graph is used in a way that it cannot be."""
+
+
+class GraphTraceError(GraphError):
+    """What `nn.Graph.build` does cannot be recorded."""
 
 
 class CheckpointError(RuntimeError):

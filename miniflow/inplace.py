@@ -19,7 +19,7 @@ from miniflow.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from miniflow.ops import index
 from miniflow.ops.creation import zeros_like
 from miniflow.ops.promotion import cast
-from miniflow.tape import Leaf, Node, is_grad_enabled
+from miniflow.tape import Leaf, Node, is_grad_enabled, modes
 from miniflow.tensor import Tensor
 
 
@@ -75,7 +75,10 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
         raise DeviceError(
             f"{name}: got values on {result.device} for a tensor on {x.device}; expected them there: use .to(device)"
         )
-    memory.copy_into(x._array, result._array)
+    if modes.tracer is None:
+        memory.copy_into(x._array, result._array)
+    else:
+        modes.tracer.write(x, result)
     x._written()
     rewrite_history(x, edge)
     return x
@@ -139,7 +142,7 @@ def rewrite_history(x: Tensor, edge: tuple | None) -> None:
 def set_item(x: Tensor, key: Any, value: Any) -> None:
     """`x[key] = value`; see `ops.index.set_item`. Where nothing is recorded, only the elements named are touched."""
     value, coordinates, place = index.locate("setitem", x, key, value)
-    if is_grad_enabled() and (x.requires_grad or value.requires_grad):
+    if is_grad_enabled() and (x.requires_grad or value.requires_grad) or modes.tracer is not None:
         write(x, "setitem", lambda: call(index.SetItem, x, value, coordinates, **place))
         return
     refuse_shared_elements("setitem", x)

@@ -12,6 +12,7 @@ import functools
 import itertools
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,37 @@ if TYPE_CHECKING:
     from miniflow.tensor import Tensor
 
 sequence = itertools.count(1).__next__
+hook_changes: deque[int] = deque(maxlen=1)  # a number that is new whenever a hook was added or removed anywhere
+_hook_numbers = itertools.count(1)
 
 
-class _GradMode(threading.local):
+def hooks_changed() -> None:
+    """Note that a hook of a tensor or module was added or removed: graphs that were recorded look at theirs."""
+    hook_changes.append(next(_hook_numbers))
+
+
+class _Modes(threading.local):
+    """What changes the way of every op call in this thread.
+
+    Attributes:
+        enabled: whether ops are recorded on the tape.
+        autocast: None, or a function of (op, inputs) that casts the inputs of an op (see `amp`).
+        tracer: None, or the `graph.trace.Tracer` of the nn.Graph that is being recorded.
+        watcher: None, or the `graph.recording.Recording` that wants to see calls of modules and of backward.
+    """
+
     enabled = True
+    autocast: Callable | None = None
+    tracer: Any = None
+    watcher: Any = None
 
 
-grad_mode = _GradMode()
+modes = _Modes()
 
 
 def is_grad_enabled() -> bool:
     """Whether ops are being recorded in this thread."""
-    return grad_mode.enabled
+    return modes.enabled
 
 
 class _Mode:
@@ -47,22 +67,22 @@ class _Mode:
         return super().__new__(cls) if function is None else super().__new__(cls)(function)
 
     def __enter__(self) -> None:
-        self._previous.append(grad_mode.enabled)
-        grad_mode.enabled = self.mode
+        self._previous.append(modes.enabled)
+        modes.enabled = self.mode
 
     def __exit__(self, *_: object) -> None:
-        grad_mode.enabled = self._previous.pop()
+        modes.enabled = self._previous.pop()
 
     def __call__(self, function: Callable) -> Callable:
         mode = self.mode
 
         @functools.wraps(function)
         def wrapped(*args, **kwargs):
-            previous, grad_mode.enabled = grad_mode.enabled, mode
+            previous, modes.enabled = modes.enabled, mode
             try:
                 return function(*args, **kwargs)
             finally:
-                grad_mode.enabled = previous
+                modes.enabled = previous
 
         return wrapped
 
@@ -97,14 +117,14 @@ class set_grad_enabled(_Mode):
 
     def __init__(self, mode: bool):
         self.mode = bool(mode)
-        self._previous = [grad_mode.enabled]
-        grad_mode.enabled = self.mode
+        self._previous = [modes.enabled]
+        modes.enabled = self.mode
 
     def __enter__(self) -> None:
-        grad_mode.enabled = self.mode
+        modes.enabled = self.mode
 
     def __call__(self, function: Callable) -> Callable:
-        grad_mode.enabled = self._previous.pop()  # used as a decorator: the switch belongs to the calls, not to now
+        modes.enabled = self._previous.pop()  # used as a decorator: the switch belongs to the calls, not to now
         return super().__call__(function)
 
 

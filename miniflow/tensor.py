@@ -17,7 +17,7 @@ from miniflow.backends import memory
 from miniflow.device import CPU, device, of_array
 from miniflow.dtype import dtype
 from miniflow.errors import ArgumentTypeError, AutogradError, DeviceError, DTypeError, PickleError, ShapeError
-from miniflow.tape import Leaf, Node, Version
+from miniflow.tape import Leaf, Node, Version, hooks_changed, modes
 
 
 class Size(tuple):
@@ -302,6 +302,7 @@ class Tensor:
             node.hooks = []
         entry = (index, hook)
         node.hooks.append(entry)
+        hooks_changed()
         return HookHandle(node.hooks, entry)
 
     # exchange with Python and NumPy
@@ -313,14 +314,20 @@ class Tensor:
             AutogradError: if the tensor requires grad, since changes through NumPy could not be recorded.
             DeviceError: if the memory is not that of the CPU.
         """
+        if modes.tracer is not None:
+            modes.tracer.look(self, "the values of a tensor")
         if self.requires_grad:
             raise AutogradError("numpy: the tensor requires grad; use x.detach().numpy()")
         if not memory.is_host(self._array):
+            if getattr(self._array, "is_symbolic", False):
+                return self._array.numpy()  # raises: it is left over from the recording of a graph
             raise DeviceError(f"numpy: the tensor is on {self.device}; copy it to the host first: x.cpu().numpy()")
         return self._array
 
     def _host_array(self) -> np.ndarray:
         """The values on the CPU, also of a tensor that requires grad: to be read only."""
+        if modes.tracer is not None:
+            modes.tracer.look(self, "the values of a tensor")
         return memory.to_host(self._array)
 
     @property
@@ -429,7 +436,10 @@ class Tensor:
 
 def beside(x: Tensor, array: np.ndarray) -> Tensor:
     """A constant tensor with the values of a NumPy array, on the device of `x`."""
-    return Tensor._wrap(array if type(x._array) is np.ndarray else memory.move(array, x.device))
+    constant = Tensor._wrap(array if type(x._array) is np.ndarray else memory.move(array, x.device))
+    if modes.tracer is not None:
+        modes.tracer.created(constant)
+    return constant
 
 
 class HookHandle:
@@ -442,6 +452,7 @@ class HookHandle:
     def remove(self) -> None:
         """Remove the hook; a second call does nothing."""
         self._hooks[:] = [entry for entry in self._hooks if entry is not self._entry]
+        hooks_changed()
 
 
 class _GradKeeper:

@@ -24,6 +24,7 @@ from compare import (
     comparisons_made,
     count_comparison,
 )
+from graph_twin import check_twin
 from layouts import LAYOUTS, laid_out, placed
 from watch import share_memory, watching_ops
 
@@ -70,6 +71,7 @@ def check_op(
     second: bool = True,
     third: bool = False,
     layouts: Sequence[str] = LAYOUTS,
+    graph: bool = True,
     rtol: float | None = None,
     atol: float | None = None,
     seed: int = 0,
@@ -89,6 +91,8 @@ def check_op(
         gradient: "dense"; "sparse" if most true gradients are zero (max, indexing); "zero" if all are (floor).
         second, third: check second order by finite differences; third order as well.
         layouts: memory layouts of the inputs under which values and gradients must not change.
+        graph: whether the function can be recorded by nn.Graph, and then gives the same bits; False for shapes that
+            depend on values.
         rtol, atol: override the tolerance of the values in float32 and float64 (default: `TOLERANCE`).
         seed: draws the cotangents.
 
@@ -112,6 +116,10 @@ def check_op(
                     _check_gradient_dtype(function, inputs, checked, name, seed)
             _check_roads(function, inputs, checked, seed, second)
             _check_accumulation(function, inputs, checked, seed)
+        if graph:
+            for name in dtypes[:1]:
+                rounded = [x.astype(named_dtype(name).numpy) if i in floating else x for i, x in enumerate(inputs)]
+                check_twin(function, rounded, checked, lambda outputs: _cotangents(outputs, seed))
         assert ran or reference is None, "check_op: no op was dispatched; does the function use the tensors?"
     if checked and second:
         _check_higher_order(function, inputs, checked, third, seed)

@@ -13,7 +13,7 @@ from miniflow.errors import AutogradError, DeviceError
 from miniflow.ops.creation import ones_like
 from miniflow.ops.elementwise import add, cast
 from miniflow.ops.shape import Contiguous, sum_to_shape
-from miniflow.tape import Leaf, Node, grad_mode
+from miniflow.tape import Leaf, Node, modes
 from miniflow.tensor import Tensor
 
 Edge = tuple[Node | Leaf, int]
@@ -34,6 +34,8 @@ def backward(
         create_graph: record the computation of the gradients, so that they can be differentiated again.
     """
     tensors = _as_tuple(tensors)
+    if modes.watcher is not None:
+        tensors = modes.watcher.before_backward(tensors, grad_tensors)
     Walk(tensors, _cotangents("backward", tensors, grad_tensors), retain_graph, create_graph).run()
 
 
@@ -137,7 +139,8 @@ class Walk:
         self.roots = [(tensor._edge, cotangent) for tensor, cotangent in zip(tensors, cotangents, strict=True)]
 
     def run(self) -> None:
-        previous, grad_mode.enabled = grad_mode.enabled, self.create_graph
+        previous, modes.enabled = modes.enabled, self.create_graph
+        autocast, modes.autocast = modes.autocast, None  # gradients have the dtypes of what they belong to
         try:
             for edge, cotangent in self.roots:
                 if self.needed is None or edge[0] in self.needed:
@@ -145,9 +148,13 @@ class Walk:
             del self.roots
             while self.queue:
                 node = heapq.heappop(self.queue)[1]
+                if modes.tracer is not None:
+                    modes.tracer.differentiate(node)
                 self.visit(node, self.pending.pop(node))
         finally:
-            grad_mode.enabled = previous
+            modes.enabled, modes.autocast = previous, autocast
+            if modes.tracer is not None:
+                modes.tracer.leave_backward()
 
     def deliver(self, edge: Edge, gradient: Tensor) -> None:
         """Add a gradient to what is pending for an output of a node."""
@@ -253,9 +260,14 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
             f"backward: a gradient on {gradient.device} reached a leaf on {tensor.device}; expected it there: has the "
             "leaf been moved since it was used, or does an autograd.Function return gradients of another device?"
         )
+    functional = create_graph or modes.tracer is not None
+    if modes.tracer is not None:
+        modes.tracer.keep_gradient(tensor)
+        if not create_graph:  # several leaves may get one gradient: each has its own to clip and unscale
+            gradient = Tensor._wrap(modes.tracer.symbol_of(gradient._array).copy())
     if tensor._grad is None:
-        tensor._grad = gradient if create_graph or (alone and _is_whole(gradient)) else call(Contiguous, gradient)
-    elif create_graph:
+        tensor._grad = gradient if functional or (alone and _is_whole(gradient)) else call(Contiguous, gradient)
+    elif functional:
         tensor._grad = add(tensor._grad, gradient)
     else:
         memory.add_into(tensor._grad._array, gradient._array)

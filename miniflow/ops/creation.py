@@ -19,6 +19,7 @@ from miniflow.dtype import BY_NUMPY, as_dtype, dtype, float64, get_default_dtype
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.ops.promotion import cast, to_device
 from miniflow.ops.shape import sizes_of
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 Number = bool | int | float
@@ -161,7 +162,7 @@ def _arrays(data: Any) -> Any:
 def new_leaf(array: np.ndarray, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor around a fresh array, moved and marked as the keywords of the factories ask."""
     place = chosen(device)
-    result = Tensor._wrap(array if place is CPU else memory.move(array, place))
+    result = made(Tensor._wrap(array if place is CPU else memory.move(array, place)))
     return result.requires_grad_() if requires_grad else result
 
 
@@ -191,8 +192,15 @@ def _filled(shape: tuple[int, ...], value: Any, dtype: np.dtype, device: Any, re
         array = np.zeros(shape, dtype)
     else:
         array = memory.full(shape, value, dtype, place)
-    result = Tensor._wrap(array)
+    result = made(Tensor._wrap(array))
     return result.requires_grad_() if requires_grad else result
+
+
+def made(result: Tensor) -> Tensor:
+    """`result`, a tensor made from numbers: known as such to a graph that is being recorded."""
+    if modes.tracer is not None:
+        modes.tracer.created(result)
+    return result
 
 
 def empty(
@@ -216,7 +224,7 @@ def empty(
     Source: `torch.empty`.
     """
     place = chosen(device)
-    result = Tensor._wrap(memory.empty(sizes_to_shape("empty", size), floating_dtype(dtype), place))
+    result = made(Tensor._wrap(memory.empty(sizes_to_shape("empty", size), floating_dtype(dtype), place)))
     return result.requires_grad_() if requires_grad else result
 
 

@@ -40,6 +40,13 @@ class DropoutGrad(Op):
         return call(DropoutGrad, ddx, keep, scale=ctx.attrs["scale"]), None
 
 
+class DropoutMask(Op):
+    """The `keep` of `Dropout` alone, for compiled graphs: whoever reads it scales, and may do more on the way."""
+
+    def infer(*, shape, p, seed, offset, device):
+        return tuple(shape), bool
+
+
 def dropout(
     x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
 ) -> Tensor:

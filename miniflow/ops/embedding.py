@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.comparison import ne
@@ -37,8 +38,15 @@ class EmbeddingGrad(Op):
     """dweight[r] = sum of dy[i] over all i with indices[i] = r; 0 for the padding row. Linear in dy."""
 
     saves = ("indices",)
+    checks_values = True  # where nobody reads the result of the lookup, a graph leaves out its check
 
     def infer(dy, indices, *, rows, padding_idx):
+        values = peek(indices)
+        if values is not None and values.size and not 0 <= values.min() <= values.max() < rows:
+            raise IndexRangeError(
+                f"embedding: got indices from {values.min()} to {values.max()}; expected 0 to {rows - 1} for a table "
+                f"of {rows} rows"
+            )
         return (rows, dy.shape[-1]), dy.dtype
 
     def backward(ctx, g):

@@ -52,6 +52,7 @@ class Gather(Op):
     """y[i, ..., k, ..., j] = x[i, ..., index[i, ..., k, ..., j], ..., j] with the index at `dim`."""
 
     saves = ("index",)
+    checks_values = True
 
     def infer(x, index, *, dim):
         check_reach("gather", index, x.shape, dim)
@@ -118,6 +119,7 @@ class Scatter(Op):
     """x with x[i, ..., index[i, ..., k, ..., j], ..., j] = src[i, ..., k, ..., j]; the last at a place counts."""
 
     saves = ("index",)
+    checks_values = True
 
     def infer(x, index, src, *, dim):
         check_index("scatter", index, dim, x.shape)
@@ -145,6 +147,7 @@ class ScatterAdd(Op):
     """x (zeros of `shape` if None) with src added at the places that `index` names: the adjoint of `Gather`."""
 
     saves = ("index",)
+    checks_values = True
 
     def infer(x, index, src, *, dim, shape):
         check_index("scatter_add", index, dim, shape)
@@ -224,6 +227,7 @@ class IndexSelect(Op):
     """y[..., k, ...] = x[..., index[k], ...] at `dim`."""
 
     saves = ("index",)
+    checks_values = True
 
     def infer(x, index, *, dim):
         _check_vector("index_select", index)
@@ -239,6 +243,7 @@ class IndexAdd(Op):
     """x (zeros of `shape` if None) with source[..., k, ...] added to x[..., index[k], ...]; `IndexSelect`'s adjoint."""
 
     saves = ("index",)
+    checks_values = True
 
     def infer(x, index, source, *, dim, shape):
         _check_vector("index_add", index)

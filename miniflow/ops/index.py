@@ -14,14 +14,18 @@ import numpy as np
 
 from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
+from miniflow.dtype import int64
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.elementwise import where
-from miniflow.ops.promotion import cast, to_device
-from miniflow.ops.shape import check_broadcast, input_shape, reshape, unsqueeze
+from miniflow.ops.join import stack
+from miniflow.ops.promotion import broadcast_shape, cast, to_device
+from miniflow.ops.shape import check_broadcast, expand, input_shape, reshape, unsqueeze
 from miniflow.ops.slice import Slice, basic_part, out_of_range, sliced_shape
+from miniflow.tape import modes
 from miniflow.tensor import Tensor, beside
 
-Coordinates = tuple[int, np.ndarray]  # a dim, and the coordinates along it
+INDEX_DTYPES = [np.dtype(name) for name in ("int8", "int16", "int32", "int64")]
+Coordinates = tuple[int, Any]  # a dim, and the coordinates along it
 PLAIN = (int, type(None), type(Ellipsis))  # what NumPy takes in a basic index as it is
 
 
@@ -56,10 +60,18 @@ def get_item(x: Tensor, index: Any) -> Tensor:
         return call(Slice, x, index=basic)
     if any(part is not Ellipsis and part != slice(None) for part in basic):
         x = call(Slice, x, index=basic)
-    if len(advanced) == 1 and advanced[0][1].dtype == np.bool_:
+    if len(advanced) == 1 and _is_mask(advanced[0][1]):
         return _pick_by_mask(x, *advanced[0])
     dims, coordinates = stack_coordinates("getitem", x._array.shape, advanced)
-    return call(Index, x, beside(x, coordinates), dims=dims)
+    return call(Index, x, _beside(x, coordinates), dims=dims)
+
+
+def _is_mask(part: Any) -> bool:
+    return isinstance(part, np.ndarray) and part.dtype == np.bool_
+
+
+def _beside(x: Tensor, coordinates: np.ndarray | Tensor) -> Tensor:
+    return beside(x, coordinates) if isinstance(coordinates, np.ndarray) else to_device(coordinates, x.device)
 
 
 def _is_plain(part: slice) -> bool:
@@ -95,8 +107,8 @@ def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, lis
         if part is Ellipsis:
             basic.append(part)
             dim += len(shape) - consumed
-        elif isinstance(part, np.ndarray):
-            if part.ndim == 0:  # a single bool: a new dim of size 1, of which one or no element is picked
+        elif isinstance(part, np.ndarray | Tensor):
+            if part.ndim == 0 and _is_mask(part):  # a single bool: a new dim of size 1, of which one or no element is picked
                 basic.append(None)
                 advanced.append((dim, np.flatnonzero(part)))
             else:
@@ -112,12 +124,17 @@ def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, lis
 
 
 def _classify(op: str, part: Any) -> Any:
-    """An int, slice, None, Ellipsis, or for everything else a NumPy array of integers or bool."""
+    """An int, slice, None, Ellipsis, or for everything else a NumPy array of integers or bool.
+
+    While a graph is being recorded, integer tensors, whose values may change from call to call, stay tensors.
+    """
     if part is None or part is Ellipsis or type(part) is int:
         return part
     if isinstance(part, slice):
         return basic_part(op, part)
-    array = to_host(part._array) if isinstance(part, Tensor) else np.asarray(part)
+    if modes.tracer is not None and isinstance(part, Tensor) and part._array.dtype in INDEX_DTYPES:
+        return part
+    array = part._host_array() if isinstance(part, Tensor) else np.asarray(part)
     if array.size == 0 and not isinstance(part, Tensor | np.ndarray):
         array = array.astype(np.int64)
     if array.dtype == np.uint8 and isinstance(part, Tensor | np.ndarray):
@@ -135,7 +152,7 @@ def _classify(op: str, part: Any) -> Any:
 def _dims_taken(part: Any) -> int:
     if part is None or part is Ellipsis:
         return 0
-    return part.ndim if isinstance(part, np.ndarray) and part.dtype == np.bool_ else 1
+    return part.ndim if _is_mask(part) else 1
 
 
 def _check_mask(op: str, mask: np.ndarray, dim: int, shape: tuple[int, ...]) -> None:
@@ -148,17 +165,21 @@ def _check_mask(op: str, mask: np.ndarray, dim: int, shape: tuple[int, ...]) -> 
 
 def stack_coordinates(
     op: str, shape: tuple[int, ...], advanced: list[Coordinates]
-) -> tuple[tuple[int, ...], np.ndarray]:
+) -> tuple[tuple[int, ...], np.ndarray | Tensor]:
     """The indexed dims, and the coordinates along them broadcast together and stacked: int64 (k, *B)."""
     dims, coordinates = [], []
     for dim, index in advanced:
-        if index.dtype == np.bool_:
+        if _is_mask(index):
             _check_mask(op, index, dim, shape)
             coordinates += index.nonzero()
             dims += range(dim, dim + index.ndim)
         else:
             coordinates.append(index)
             dims.append(dim)
+    if any(isinstance(c, Tensor) for c in coordinates):
+        shape = broadcast_shape(op, *[c.shape for c in coordinates])
+        tensors = [c if isinstance(c, Tensor) else Tensor._wrap(c) for c in coordinates]
+        return tuple(dims), stack([expand(cast(t, int64), shape) for t in tensors])
     try:
         coordinates = np.stack(np.broadcast_arrays(*coordinates)) if len(coordinates) > 1 else coordinates[0][None]
     except ValueError:
@@ -188,6 +209,7 @@ class IndexIntoZeros(Op):
     """zeros of `shape` to which every element of x is added at its place: the adjoint of `Index`."""
 
     saves = ("index",)
+    checks_values = True
 
     def infer(x, index, *, dims, shape):
         check_coordinates("getitem", shape, index, dims)
@@ -246,9 +268,9 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
     shape = sliced_shape(op, x._array.shape, basic)
     dims, coordinates = stack_coordinates(op, shape, advanced) if advanced else ((), None)
     if advanced:
-        check_coordinates(op, shape, coordinates, dims)
-        shape = picked_shape(shape, coordinates.shape[1:], dims)
-        coordinates = beside(x, coordinates)
+        coordinates = _beside(x, coordinates)
+        check_coordinates(op, shape, coordinates._array, dims)
+        shape = picked_shape(shape, coordinates._array.shape[1:], dims)
     value = _as_value(x, value)
     while value._array.ndim > len(shape) and value._array.shape[0] == 1:
         value = reshape(value, value._array.shape[1:])
@@ -293,7 +315,7 @@ class SetItem(Op):
 
 def _only_where(last: Tensor, dvalue: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]) -> Tensor:
     """The gradient of the values, zero for those that a later one replaced."""
-    if to_host(last._array).all():
+    if modes.tracer is None and to_host(last._array).all():
         return dvalue
     behind = len(shape) - dims[-1] - 1 if dims[-1] - dims[0] == len(dims) - 1 else len(shape) - len(dims)
     return where(reshape(last, last._array.shape + (1,) * behind), dvalue, 0.0)

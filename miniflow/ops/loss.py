@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from math import prod
 from typing import Any
@@ -11,7 +12,9 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.activation import softplus
-from miniflow.ops.elementwise import abs, add, clamp, div, log, mul, neg, sub
+from miniflow.ops.amp_identity import in_float32
+from miniflow.ops.comparison import eq
+from miniflow.ops.elementwise import abs, add, clamp, div, log, mul, neg, sub, where
 from miniflow.ops.permute import movedim
 from miniflow.ops.reduce import mean, sum
 from miniflow.ops.shape import reshape, unsqueeze
@@ -109,14 +112,19 @@ def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
         return unsqueeze(dy, 1)
     if reduction == "sum":
         return dy
-    return div(dy, total) if total.item() else mul(dy, 0.0)  # every row was to be ignored
+    return div(dy, where(eq(total, 0), math.inf, total))  # 0 if every row was to be ignored
 
 
 def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Bring (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,); ShapeError if unfit."""
+    """Bring (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,); ShapeError if unfit.
+
+    Beside (N, C) also (N, 1) will do for the indices, as in OneFlow.
+    """
     shape, classes = input._array.shape, target._array.shape
     if len(shape) == 2 and len(classes) == 1 and classes[0] == shape[0]:
         return input, target
+    if len(shape) == 2 and classes == (shape[0], 1):
+        return input, reshape(target, (shape[0],))
     expected = shape[:1] + shape[2:]
     if len(shape) == 1 and classes == ():
         return unsqueeze(input, 0), unsqueeze(target, 0)
@@ -188,6 +196,7 @@ def _soft_cross_entropy(
         )
     class_dim = 1 if len(shape) > 1 else 0
     classes = shape[class_dim]
+    input, target, weight = in_float32(input, target, weight)
     if smoothing:
         target = add(mul(target, 1.0 - smoothing), smoothing / classes)
     terms = mul(target, log_softmax(input, class_dim))
@@ -223,6 +232,7 @@ def nll_loss(
     Source: `torch.nn.functional.nll_loss`.
     """
     check_reduction("nll_loss", reduction)
+    input, weight = in_float32(input, weight)
     rows, classes = as_rows("nll_loss", input, target)
     loss = call(NllLoss, rows, classes, weight, ignore_index=ignore_index, reduction=reduction)[0]
     return reshape(loss, target.shape) if reduction == "none" and target.ndim != 1 else loss
@@ -281,7 +291,7 @@ def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
             "the same shape: reshape one of them",
             stacklevel=3,
         )
-    return sub(input, target)
+    return sub(*in_float32(input, target))
 
 
 class BinaryCrossEntropy(Op):
@@ -338,6 +348,7 @@ def binary_cross_entropy(
 
     Source: `torch.nn.functional.binary_cross_entropy`.
     """
+    input, target, weight = in_float32(input, target, weight)
     loss = call(BinaryCrossEntropy, input, target)
     return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", loss, weight), reduction)
 
@@ -370,6 +381,7 @@ def binary_cross_entropy_with_logits(
     Source: `torch.nn.functional.binary_cross_entropy_with_logits`.
     """
     op = "binary_cross_entropy_with_logits"
+    input, target, weight, pos_weight = in_float32(input, target, weight, pos_weight)
     same_floats(op, input._array, target._array)
     positive = softplus(neg(input), threshold=float("inf"))
     if pos_weight is not None:

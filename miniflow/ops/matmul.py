@@ -6,7 +6,7 @@ from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.ops.elementwise import add, mul
-from miniflow.ops.promotion import Number, broadcast_shape, promote
+from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
 from miniflow.tensor import Tensor
@@ -92,7 +92,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     >>> flow.matmul(flow.ones(2, 3), flow.ones(3, 4)).shape
     miniflow.Size([2, 4])
     """
-    if isinstance(x, Tensor) and isinstance(y, Tensor) and x._array.dtype is y._array.dtype:
+    if isinstance(x, Tensor) and isinstance(y, Tensor) and (x._array.dtype is y._array.dtype or left_to_autocast(x, y)):
         if x._array.ndim == 2 == y._array.ndim:  # the ordinary case needs nothing of what follows
             return product(x, y)
     else:
@@ -177,7 +177,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if input._array.ndim == 2 and input._array.dtype is weight._array.dtype:
         return call(Linear, input, weight, bias)
-    _check_same_dtype("linear", input._array, weight._array, None if bias is None else bias._array)
+    if not left_to_autocast(input, weight, bias):
+        _check_same_dtype("linear", input._array, weight._array, None if bias is None else bias._array)
     if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
         Linear.infer(input._array, weight._array, None)
     rows = call(Linear, reshape(input, (-1, input.shape[-1])), weight, bias)

@@ -229,7 +229,7 @@ def batch_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalize each channel: (x - mean) / sqrt(var + eps) * weight + bias.
@@ -243,7 +243,7 @@ def batch_norm(
         running_mean, running_var: (C,); both may be None in training.
         weight, bias: (C,).
         training: use the statistics of the batch.
-        momentum: the share of the batch in the new running statistics.
+        momentum: the share of the batch in the new running statistics, a number or a 0-dim tensor.
         eps: added to the variance.
 
     Raises:
@@ -277,7 +277,7 @@ def batch_norm(
 
 
 @no_grad()
-def _update(running: Tensor, batch: Tensor, momentum: float, correction: float) -> None:
+def _update(running: Tensor, batch: Tensor, momentum: float | Tensor, correction: float) -> None:
     if running.shape != batch.shape:
         raise ShapeError(f"batch_norm: got running statistics {tuple(running.shape)}; expected {tuple(batch.shape)}")
     running.mul_(1.0 - momentum).add_(cast(mul(batch, momentum * correction), running.dtype))

@@ -126,6 +126,8 @@ def tile(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
 class OneHot(Op):
     """y[..., c] = 1 where x[...] = c, else 0; no gradient."""
 
+    checks_values = True
+
     def infer(x, *, num_classes):
         if x.dtype.kind not in "iu":
             raise DTypeError(f"one_hot: got {x.dtype}; expected classes of int64: use .long()")

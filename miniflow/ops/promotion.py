@@ -8,8 +8,9 @@ import numpy as np
 
 from miniflow.device import device
 from miniflow.dispatch import Op, call
-from miniflow.dtype import as_dtype, bfloat16, dtype, of_scalar, result_dtype
+from miniflow.dtype import as_dtype, bfloat16, dtype, float16, float32, of_scalar, result_dtype
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 Number = bool | int | float
@@ -28,6 +29,13 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
         y = to_device(y, x.device)
     target = result_type(x, y)
     return as_operand(x, target), as_operand(y, target)
+
+
+def left_to_autocast(*operands: Any) -> bool:
+    """Whether autocast is going to bring operands of a matrix product, which may differ in dtype, to one dtype."""
+    if modes.autocast is None or modes.autocast.dtype_for(operands) is None:
+        return False
+    return all(x is None or isinstance(x, Tensor) and x.dtype in (float32, float16, bfloat16) for x in operands)
 
 
 def as_tensor_or_number(x: Any, name: str) -> Tensor | Number:
@@ -163,12 +171,13 @@ def binary(op: type[Op], x: Any, y: Any) -> Tensor:
         if isinstance(y, Tensor):
             if x._array.dtype is y._array.dtype:
                 return call(op, x, y)
-        elif (y.__class__ is float or y.__class__ is int) and x._array.dtype.kind == "f":
+        elif (y.__class__ is float or y.__class__ is int) and x._array.dtype.kind == "f" and x._array.itemsize > 2:
             return call(op, x, y)
     x, y = promote(x, y, op.function_name)
     if x.__class__ is float or y.__class__ is float:
         tensor = x if isinstance(x, Tensor) else y
-        if isinstance(tensor, Tensor) and tensor.dtype is bfloat16:  # computed in float32 and rounded once
+        kind = tensor.dtype if isinstance(tensor, Tensor) else None
+        if kind is bfloat16 or kind is float16 and op.backward is not None:  # computed in float32 and rounded once
             result = call(op, *[cast(v, np.float32) if isinstance(v, Tensor) else v for v in (x, y)])
-            return cast(result, bfloat16) if result.is_floating_point() else result
+            return cast(result, kind) if result.is_floating_point() else result
     return call(op, x, y)

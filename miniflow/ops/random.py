@@ -19,6 +19,7 @@ from miniflow.inplace import write
 from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.promotion import broadcast_shape
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 
@@ -84,7 +85,8 @@ def range_of(numpy_dtype: np.dtype) -> tuple[int, int]:
 
 def draw(op: type[Op], like: Tensor, generator: Generator | None, **attrs: Any) -> Tensor:
     """Run a random op on the generator's next draw."""
-    seed, offset = (default_generator if generator is None else generator).next_draw()
+    source = default_generator if generator is None else generator
+    seed, offset = source.next_draw() if modes.tracer is None else modes.tracer.draw(source)
     return call(op, like, **attrs, seed=seed, offset=offset)
 
 
@@ -283,7 +285,7 @@ def normal(
     if not tensors:
         like = empty(size, dtype=dtype, device=device)
         return draw(Normal, like, generator, mean=float(mean), std=float(std)).requires_grad_(requires_grad)
-    if isinstance(std, Tensor) and not bool((std >= 0).all()):
+    if isinstance(std, Tensor) and modes.tracer is None and not bool((std >= 0).all()):
         raise ArgumentError("normal: got a std with negative elements; expected at least 0 in every place")
     like = empty(
         broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype, device=tensors[0].device

@@ -7,7 +7,7 @@ import pytest
 from checks import assert_close, assert_same
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, AutogradError
+from miniflow.errors import ArgumentError, AutogradError, GraphTraceError, ShapeError
 from miniflow.nn.utils import clip_grad_norm_, clip_grad_value_
 
 
@@ -81,3 +81,80 @@ def test_refusals():
         clip_grad_value_([p], -1)
     with pytest.raises(TypeError, match=r"model.parameters\(\)"):
         clip_grad_value_([("name", p)], 1)
+    p = flow.zeros(3, requires_grad=True)
+    p.grad = flow.ones(1).expand(3)
+    for clip in (clip_grad_norm_, clip_grad_value_):
+        with pytest.raises(ShapeError, match=f"{clip.__name__}: the tensor is an expanded or read-only view"):
+            clip([p], 1)
+
+
+def test_a_gradient_that_is_clipped_counts_as_written():
+    p = flow.zeros(2, requires_grad=True)
+    p.grad = flow.tensor([3.0, 4.0])
+    for clip in (clip_grad_norm_, clip_grad_value_):
+        before = p.grad.version
+        clip(p, 0.5)
+        assert p.grad.version == before + 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_number_of_threads_changes_no_bit(count, monkeypatch):
+    from miniflow.backends.cpu import threads
+
+    monkeypatch.setattr(threads.numba, "get_num_threads", lambda: count)
+    draw = np.random.default_rng(0)
+    p = flow.zeros(300_001, requires_grad=True)
+    p.grad = flow.tensor(draw.normal(size=300_001), dtype=flow.float32)
+    gradient = p.grad.cpu().numpy().copy()
+    total = clip_grad_norm_(p, 2.0)
+    assert total.item() == pytest.approx(float(np.linalg.norm(gradient.astype(np.float64))), rel=1e-7)
+    factor = np.float32(2.0 / (total.item() + 1e-6))
+    assert_same(p.grad, gradient * factor)
+
+
+class Clipping(flow.nn.Graph):
+    """Clips in `build`, after backward, as an eager loop does."""
+
+    def __init__(self, model, optimizer, clip):
+        super().__init__()
+        self.model, self.clip = model, clip
+        self.add_optimizer(optimizer)
+
+    def build(self, x):
+        loss = (self.model(x) ** 2).sum()
+        loss.backward()
+        return loss, self.clip(self.model.parameters())
+
+
+@pytest.mark.parametrize("norm_type", [1, 2.0, 3.5, math.inf])
+def test_a_graph_clips_to_the_same_bits(norm_type):
+    def made():
+        flow.manual_seed(0)
+        model = flow.nn.Linear(5, 3)
+        return model, flow.optim.SGD(model.parameters(), lr=0.1)
+
+    def clip(parameters):
+        return clip_grad_norm_(parameters, 0.5, norm_type)
+
+    (model, optimizer), twin = made(), made()
+    graph = Clipping(*twin, clip)
+    graph.config.disable_pass("fused_update")
+    x = flow.randn(4, 5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = (model(x) ** 2).sum()
+        loss.backward()
+        norm = clip(model.parameters())
+        optimizer.step()
+        for got, want in zip(graph(x), (loss, norm), strict=True):
+            assert_same(got, want.detach().cpu().numpy())
+    for p, q in zip(twin[0].parameters(), model.parameters(), strict=True):
+        assert_same(p.detach(), q.detach().cpu().numpy())
+
+
+def test_a_graph_cannot_look_at_the_norm():
+    model = flow.nn.Linear(2, 1)
+    optimizer = flow.optim.SGD(model.parameters())
+    graph = Clipping(model, optimizer, lambda p: clip_grad_norm_(p, 1.0, error_if_nonfinite=True))
+    with pytest.raises(GraphTraceError, match="error_if_nonfinite=True has to look at the norm"):
+        graph(flow.ones(1, 2))

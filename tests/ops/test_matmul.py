@@ -148,3 +148,25 @@ def test_any_batch_shapes(batch, sizes, holes, cuts):
     second = [1 if hole else n for n, hole in zip(batch, holes[2:], strict=False)][cuts[1] :]
     x, y = draw(*first, rows, inner), draw(*second, inner, columns, seed=1)
     check_op(flow.matmul, [x, y], np.matmul, second=False, gradient="sparse")
+
+
+@pytest.mark.cpu_only("how the CPU multiplies few rows")
+@pytest.mark.parametrize("rows", [2, 5, 8, 31])
+@pytest.mark.parametrize("columns", [512, 515])
+def test_few_rows(rows, columns):
+    """Loops take the place of the BLAS, in parts that leave every bit as it is."""
+    from miniflow.backends.cpu import few_rows
+
+    x, weight, bias = draw(rows, 1031), draw(columns, 1031), draw(columns).astype(np.float32)
+    narrow, narrow_weight = x.astype(np.float32), weight.astype(np.float32)
+    assert few_rows.suits(narrow, narrow_weight)
+    y = few_rows.product(narrow, narrow_weight, np.full((rows, columns), np.nan, np.float32))
+    assert_close(y, (x @ weight.T).astype(np.float32), rtol=1e-4, atol=1e-3)
+    parts = np.full_like(y, np.nan)
+    for start, stop in ((0, 50), (50, 51), (51, 129)):
+        few_rows._tiles(start, stop, narrow, narrow_weight, parts)
+    assert (parts == y).all()
+    operands = [flow.from_numpy(array) for array in (narrow, narrow_weight, bias)]
+    assert (linear(*operands).numpy() == y + bias).all()
+    narrow[1, 3] = np.inf
+    assert np.isinf(few_rows.product(narrow, narrow_weight, parts)[1]).all() and np.isfinite(parts[0]).all()

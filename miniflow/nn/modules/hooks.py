@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from miniflow.autograd.function import Function
 from miniflow.errors import ArgumentTypeError, AutogradError
 from miniflow.ops.creation import zeros
-from miniflow.tape import is_grad_enabled
+from miniflow.tape import hooks_changed, is_grad_enabled
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class RemovableHandle:
 
     def remove(self) -> None:
         """Remove the hook; a second call does nothing."""
+        hooks_changed()
         self._hooks.pop(self.id, None)
 
     def __enter__(self) -> RemovableHandle:
@@ -39,6 +40,7 @@ class RemovableHandle:
 def add_hook(hooks: dict[int, Any], entry: Any, prepend: bool) -> RemovableHandle:
     """Put `entry` at the end of `hooks`, or before all others."""
     handle = RemovableHandle(hooks)
+    hooks_changed()
     others = dict(hooks) if prepend else {}
     if prepend:
         hooks.clear()

@@ -14,6 +14,7 @@ from miniflow.nn.modules import hooks, state
 from miniflow.nn.modules.attributes import KINDS, AttributeTables
 from miniflow.nn.modules.hooks import RemovableHandle
 from miniflow.nn.parameter import Parameter, convert_in_place
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
@@ -56,6 +57,14 @@ class Module(AttributeTables):
         raise NotImplementedError(f"{self._get_name()} has no forward: define forward(self, ...) in the class")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if modes.tracer is not None:
+            with modes.tracer.scope(self):
+                return self._run(args, kwargs) if modes.watcher is None else modes.watcher.run(self, args, kwargs)
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+            return hooks.call_with_hooks(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def _run(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
             return hooks.call_with_hooks(self, args, kwargs)
         return self.forward(*args, **kwargs)

@@ -86,7 +86,7 @@ class BatchNorm(Module):
         if self.training and self.track_running_stats:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
-                momentum = 1 / self.num_batches_tracked.item()
+                momentum = 1 / self.num_batches_tracked.double()
         mean, var = self.running_mean, self.running_var
         if self.training and not self.track_running_stats:
             mean = var = None

@@ -4,11 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
-from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError
+import numpy as np
+
+from miniflow.dispatch import Op, call, update
+from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, GraphTraceError
+from miniflow.inplace import refuse_shared_elements
 from miniflow.ops.creation import tensor
-from miniflow.tape import no_grad
+from miniflow.ops.reduce import floating
+from miniflow.tape import modes, no_grad
 from miniflow.tensor import Tensor
+
+
+class TotalNorm(Op):
+    """The p-norm of all elements of all inputs as one vector: 0-dim, float32, or float64 if an input has that."""
+
+    def infer(*gradients, norm_type):
+        for g in gradients:
+            floating("clip_grad_norm_", g.dtype)
+        return (), np.dtype(np.float64 if any(g.dtype == np.float64 for g in gradients) else np.float32)
+
+
+class ClipGradNorm(Op):
+    """gradient <- gradient * min(1, max_norm / (norm + 1e-6)), in place."""
+
+    outputs = ("gradients",)
+    groups = 2  # gradients, norms (0-dim)
+    mutates = (0,)
+
+
+class ClipGradValue(Op):
+    """gradient <- the nearest number from -clip_value to clip_value, in place."""
+
+    outputs = ("gradients",)
+    groups = 1  # gradients
+    mutates = (0,)
 
 
 def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -18,14 +49,17 @@ def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]
             raise ArgumentTypeError(
                 f"{name}: got a {type(p).__name__} among the parameters; expected tensors: pass model.parameters()"
             )
-    return [p.grad for p in parameters if p.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    for g in gradients:
+        refuse_shared_elements(name, g)
+    return gradients
 
 
-def _norm(x: Tensor, norm_type: float) -> float:
-    """In float32 for half precision, whose range a norm may leave."""
-    if x.numel() == 0:
-        return 0.0
-    return (x.float() if x.element_size() < 4 else x).norm(norm_type).item()
+def _by_device(tensors: list[Tensor]) -> list[list[Tensor]]:
+    found: dict[Any, list[Tensor]] = {}
+    for x in tensors:
+        found.setdefault(x.device, []).append(x)
+    return list(found.values())
 
 
 @no_grad
@@ -48,6 +82,8 @@ def clip_grad_norm_(
     Raises:
         ArgumentError: for a negative bound or a norm type that is not above 0.
         AutogradError: if the norm is nan or inf and `error_if_nonfinite` is set; the gradients are then unchanged.
+        GraphTraceError: if `error_if_nonfinite` is set while a graph is recorded.
+        ShapeError: for a gradient that is an expanded view.
 
     >>> import miniflow as flow
     >>> w = flow.zeros(2, requires_grad=True)
@@ -64,28 +100,31 @@ def clip_grad_norm_(
     if not norm_type > 0:
         raise ArgumentError(f"clip_grad_norm_: got norm_type={norm_type}; expected a number above 0, or float('inf')")
     gradients = _gradients("clip_grad_norm_", parameters)
-    norms = [_norm(g, norm_type) for g in gradients]
-    total = total_norm(norms, norm_type)
-    if error_if_nonfinite and not math.isfinite(total):
-        raise AutogradError(
-            f"clip_grad_norm_: the norm of the gradients is {total}; look for the cause with x.isfinite().all(), "
-            "or pass error_if_nonfinite=False to go on"
+    if not gradients:
+        return tensor(0.0)
+    places = _by_device(gradients)
+    norms = [call(TotalNorm, *some, norm_type=norm_type) for some in places]
+    total = norms[0]
+    if len(places) > 1:
+        total = call(TotalNorm, *[norm.to(total.device) for norm in norms], norm_type=norm_type)
+    if error_if_nonfinite:
+        _refuse_nonfinite(total)
+    for some in places:
+        update(ClipGradNorm, some, [total.to(some[0].device)] * len(some), max_norm=max_norm)
+    return total.to(gradients[0].dtype)
+
+
+def _refuse_nonfinite(total: Tensor) -> None:
+    if modes.tracer is not None:
+        raise GraphTraceError(
+            "clip_grad_norm_: error_if_nonfinite=True has to look at the norm, which has no value yet while a graph is "
+            "recorded; use error_if_nonfinite=False, or a GradScaler, which leaves out steps that are not finite"
         )
-    factor = max_norm / (total + 1e-6)
-    if not factor >= 1:  # also when it is nan
-        for g in gradients:
-            g.mul_(factor)
-    return tensor(total, dtype=gradients[0].dtype if gradients else None)
-
-
-def total_norm(norms: list[float], norm_type: float) -> float:
-    """The p-norm of all elements of several tensors, from the p-norms of each."""
-    if any(math.isnan(n) for n in norms):
-        return math.nan
-    largest = max(norms, default=0.0)
-    if math.isinf(norm_type) or largest == 0 or math.isinf(largest):
-        return largest
-    return largest * sum((n / largest) ** norm_type for n in norms) ** (1 / norm_type)
+    if not math.isfinite(total.item()):
+        raise AutogradError(
+            f"clip_grad_norm_: the norm of the gradients is {total.item()}; look for the cause with "
+            "x.isfinite().all(), or pass error_if_nonfinite=False to go on"
+        )
 
 
 @no_grad
@@ -106,5 +145,5 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     """
     if not clip_value >= 0:
         raise ArgumentError(f"clip_grad_value_: got clip_value={clip_value}; expected a number of at least 0")
-    for g in _gradients("clip_grad_value_", parameters):
-        g.clamp_(-clip_value, clip_value)
+    for some in _by_device(_gradients("clip_grad_value_", parameters)):
+        update(ClipGradValue, some, clip_value=clip_value)

@@ -1,0 +1,431 @@
+"""The program that a graph records: instructions over typed slots, in order, each slot written once.
+
+A `Program` is straight-line code in static single assignment form. It begins from `inputs` (given anew at every call)
+and `states` (memory that lives on between calls: parameters, buffers, what optimizers remember, tensors that `build`
+captured), and ends with `outputs` and with `writes`: which value each changed state takes at the end of the call.
+There are no views that are written through and no writes in the middle: the tracer has resolved them. So passes may
+move, share and drop instructions as long as every slot is computed before it is read.
+
+    %5:f32[8, 4] = linear(%0, %1, %2)        # model.fc  train.py:12
+
+Numbers that change from call to call (learning rates, offsets of random draws, the step) are `Scalar`s in attributes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from miniflow.backends import memory
+from miniflow.dispatch import Op
+
+INPUT, PARAMETER, BUFFER, OPTIMIZER, CAPTURED = "input", "parameter", "buffer", "optimizer", "captured"
+CONSTANT, VALUE = "constant", "value"
+STATES = (PARAMETER, BUFFER, OPTIMIZER, CAPTURED)
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"  # the phases of a training step
+SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
+
+
+def layout_of(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A row-major array of that geometry which takes up no memory; its elements must not be touched."""
+    steps, stride = [], np.dtype(dtype).itemsize
+    for size in reversed(shape):
+        steps.append(stride)
+        stride *= max(size, 1)
+    return as_strided(np.empty(1, dtype), shape, tuple(reversed(steps)))
+
+
+class Slot:
+    """One array of a program: an input, a state, a constant, or the result of an instruction.
+
+    Attributes:
+        shape: of the array.
+        dtype: a NumPy dtype.
+        device: a `miniflow.device`.
+        kind: INPUT, PARAMETER, BUFFER, OPTIMIZER, CAPTURED, CONSTANT or VALUE.
+        name: where it comes from: "input.0", "model.fc.weight"; "" for results.
+        requires_grad: of a parameter or captured tensor.
+    """
+
+    __slots__ = ("shape", "dtype", "device", "kind", "name", "requires_grad")
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: Any,
+        device: Any,
+        kind: str = VALUE,
+        name: str = "",
+        requires_grad: bool = False,
+    ):
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.device = device
+        self.kind = kind
+        self.name = name
+        self.requires_grad = requires_grad
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    # what shape rules, which are written for arrays, look at
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps in bytes between neighbours of the array in row-major order."""
+        return layout_of(self.shape, self.dtype).strides
+
+    @property
+    def flags(self) -> Any:
+        """NumPy's flags of the array in row-major order."""
+        return layout_of(self.shape, self.dtype).flags
+
+    @property
+    def device_index(self) -> int | None:
+        """Of a cuda device, None for the CPU."""
+        return None if self.device.type == "cpu" else self.device.index
+
+    def reshape(self, *shape: Any, copy: bool | None = None) -> np.ndarray:
+        """What NumPy says to a view of that shape."""
+        return layout_of(self.shape, self.dtype).reshape(*shape, copy=copy)
+
+    def peek(self) -> None:
+        """A slot has no values to look at."""
+        return None
+
+    @property
+    def type(self) -> str:
+        """As printed: `f32[8, 4]`."""
+        name = SHORT.get(self.dtype.name, self.dtype.name.replace("uint", "u").replace("int", "i"))
+        return f"{name}{list(self.shape)}"
+
+    def like(self, **changes: Any) -> Slot:
+        """A new result slot of the same shape, dtype and device, but for `changes`."""
+        return Slot(**{"shape": self.shape, "dtype": self.dtype, "device": self.device, **changes})
+
+    def __repr__(self) -> str:
+        return f"Slot({self.name or self.kind}:{self.type})"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number that is looked up anew at every call; it stands in the attributes of instructions.
+
+    Attributes:
+        name: "draw.0.offset", "optimizer.0.group.0.lr", "optimizer.0.step.3" ...
+        source: a function without arguments that returns the number for the coming call; None in a loaded program.
+    """
+
+    name: str
+    source: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+class Draws:
+    """The random draws of a program: from which generator each is taken, in order.
+
+    Draw N is named by the scalars "draw.N.seed" and "draw.N.offset". Every call takes all of them at its start, also
+    those of instructions that passes have dropped or moved: so the numbers are those of eager mode, and the generator
+    stands where eager mode would have left it.
+    """
+
+    def __init__(self, generators: Sequence[Any] = ()):
+        self.generators = list(generators)
+        self._taken: list[tuple[int, int]] = []
+
+    def add(self, generator: Any) -> tuple[Scalar, Scalar]:
+        """One more draw: its seed and its offset."""
+        self.generators.append(generator)
+        return self.scalars(len(self.generators) - 1)
+
+    def scalars(self, number: int) -> tuple[Scalar, Scalar]:
+        """Seed and offset of draw `number`."""
+        return (
+            Scalar(f"draw.{number}.seed", lambda: self._taken[number][0]),
+            Scalar(f"draw.{number}.offset", lambda: self._taken[number][1]),
+        )
+
+    def take(self) -> None:
+        """Take all draws of a call."""
+        self._taken = [generator.next_draw() for generator in self.generators]
+
+    def repeated(self, times: int) -> Draws:
+        """The draws of `times` calls, one after the other: draw N of call k is number k * len(generators) + N."""
+        return Draws(self.generators * times)
+
+
+@dataclass(eq=False)
+class Instruction:
+    """One op applied to slots.
+
+    Attributes:
+        op: the op class; `infer` is its shape rule and the kernel of its name computes it.
+        inputs: slots, Python numbers, or None for absent inputs.
+        outputs: the slots that it writes.
+        attrs: keyword arguments of the kernel; `Scalar`s in them, also within lists and tuples, vary.
+        scope: the dotted name of the module it was recorded in, "" outside of all.
+        location: `file:line` of the user's code.
+        phase: FORWARD, BACKWARD or UPDATE.
+        unless: a 0-dim bool slot; when it holds True the instruction, which then is an update, is left out.
+        after: a slot that must have been computed before this runs, although it is not read: recomputation of
+            activations waits for backward with it. Two instructions that differ in it are never merged.
+    """
+
+    op: type[Op]
+    inputs: list[Any]
+    outputs: list[Slot]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    scope: str = ""
+    location: str = ""
+    phase: str = FORWARD
+    unless: Slot | None = None
+    after: Slot | None = None
+
+    @property
+    def reads(self) -> list[Slot]:
+        """The slots among the inputs, and `unless`."""
+        slots = [x for x in self.inputs if isinstance(x, Slot)]
+        return slots if self.unless is None else [*slots, self.unless]
+
+    @property
+    def waits_for(self) -> list[Slot]:
+        """All slots that must exist before this runs."""
+        return self.reads if self.after is None else [*self.reads, self.after]
+
+    @property
+    def output(self) -> Slot:
+        """The only output."""
+        (slot,) = self.outputs
+        return slot
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers: two such instructions are never the same."""
+        return "offset" in self.attrs and "seed" in self.attrs
+
+    @property
+    def mutates(self) -> tuple[int, ...]:
+        """For updates: the positions of inputs whose memory the kernel changes, one for each output, in order.
+
+        An update's inputs are groups of equal length (parameters, gradients, states); `op.mutates` names the groups.
+        """
+        groups = getattr(self.op, "mutates", ())
+        if not groups:
+            return ()
+        each = len(self.inputs) // self.op.groups
+        positions = (group * each + i for group in groups for i in range(each))
+        return tuple(i for i in positions if self.inputs[i] is not None)
+
+    def with_(self, **changes: Any) -> Instruction:
+        """A copy with some fields changed; lists and dicts are copied."""
+        fresh = replace(self, **changes)
+        fresh.inputs, fresh.outputs, fresh.attrs = list(fresh.inputs), list(fresh.outputs), dict(fresh.attrs)
+        return fresh
+
+
+@dataclass(eq=False)
+class Program:
+    """What one call computes. Passes take a program and return a new one; they never change the one they got.
+
+    Attributes:
+        inputs: given at each call, in the order of the flattened arguments of `build`.
+        states: memory that outlives a call; `tensors` holds the tensor behind each.
+        constants: arrays known when the program was recorded.
+        instructions: in order.
+        outputs: slots in the order of the flattened result of `build`; inputs and states may stand among them.
+        writes: state slot -> the slot whose value it holds after the call. A value whose shape and dtype are the
+            state's; for updates it is the output that the kernel wrote in place.
+        tensors: state slot -> Tensor.
+        draws: the random draws that every call takes before it begins, `draws.take()`; `Scalar`s name them.
+    """
+
+    inputs: list[Slot] = field(default_factory=list)
+    states: list[Slot] = field(default_factory=list)
+    constants: dict[Slot, np.ndarray] = field(default_factory=dict)
+    instructions: list[Instruction] = field(default_factory=list)
+    outputs: list[Slot] = field(default_factory=list)
+    writes: dict[Slot, Slot] = field(default_factory=dict)
+    tensors: dict[Slot, Any] = field(default_factory=dict)
+    draws: Draws = field(default_factory=Draws)
+    name: str = "program"
+
+    def with_(self, **changes: Any) -> Program:
+        """A copy with some fields changed; lists and dicts are copied, instructions and slots are shared."""
+        fresh = replace(self, **changes)
+        for name in ("inputs", "states", "instructions", "outputs"):
+            setattr(fresh, name, list(getattr(fresh, name)))
+        for name in ("constants", "writes", "tensors"):
+            setattr(fresh, name, dict(getattr(fresh, name)))
+        return fresh
+
+    def producers(self) -> dict[Slot, Instruction]:
+        """The instruction that computes each result."""
+        return {slot: instruction for instruction in self.instructions for slot in instruction.outputs}
+
+    def consumers(self) -> dict[Slot, list[Instruction]]:
+        """The instructions that read each slot, in order; an instruction that reads it twice stands there once."""
+        found: dict[Slot, list[Instruction]] = {}
+        for instruction in self.instructions:
+            for slot in dict.fromkeys(instruction.reads):
+                found.setdefault(slot, []).append(instruction)
+        return found
+
+    @property
+    def results(self) -> list[Slot]:
+        """All slots that must be computed: outputs and the final values of states."""
+        return [*self.outputs, *self.writes.values()]
+
+    def scalars(self) -> dict[str, Scalar]:
+        """Every number that varies, by name, in order of appearance."""
+        found: dict[str, Scalar] = {}
+        for instruction in self.instructions:
+            for value in instruction.attrs.values():
+                for scalar in scalars_in(value):
+                    found.setdefault(scalar.name, scalar)
+        return found
+
+    def check(self) -> None:
+        """Raise AssertionError unless every slot is written once, before it is read. For tests of passes."""
+        known = {*self.inputs, *self.states, *self.constants}
+        for instruction in self.instructions:
+            for slot in instruction.waits_for:
+                assert slot in known, f"{instruction.op.__name__} reads {slot} before it is written"
+            for slot in instruction.outputs:
+                assert slot not in known, f"{instruction.op.__name__} writes {slot} a second time"
+                known.add(slot)
+        for slot in self.results:
+            assert slot in known, f"the result {slot} is never computed"
+        for state, slot in self.writes.items():
+            assert state in self.states and (state.shape, state.dtype) == (slot.shape, slot.dtype), f"{state} <- {slot}"
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+def scalars_in(value: Any) -> Iterator[Scalar]:
+    """The `Scalar`s in an attribute."""
+    if isinstance(value, Scalar):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from scalars_in(part)
+
+
+def with_numbers(value: Any, numbers: dict[str, Any]) -> Any:
+    """An attribute with the numbers of this call in place of `Scalar`s."""
+    if isinstance(value, Scalar):
+        return numbers[value.name]
+    if isinstance(value, list | tuple) and any(True for _ in scalars_in(value)):
+        return type(value)(with_numbers(part, numbers) for part in value)
+    return value
+
+
+def substitute(instructions: Iterable[Instruction], new: dict[Slot, Slot]) -> list[Instruction]:
+    """The instructions reading `new[slot]` where they read `slot`; chains in `new` are followed."""
+    result = []
+    for instruction in instructions:
+        if any(slot in new for slot in instruction.waits_for):
+            inputs = [follow(new, x) if isinstance(x, Slot) else x for x in instruction.inputs]
+            unless = None if instruction.unless is None else follow(new, instruction.unless)
+            after = None if instruction.after is None else follow(new, instruction.after)
+            instruction = instruction.with_(inputs=inputs, unless=unless, after=after)
+        result.append(instruction)
+    return result
+
+
+def follow(new: dict[Slot, Slot], slot: Slot) -> Slot:
+    """What stands for `slot` in the end."""
+    while slot in new:
+        slot = new[slot]
+    return slot
+
+
+def replaced(program: Program, new: dict[Slot, Slot], instructions: Sequence[Instruction] | None = None) -> Program:
+    """`program` (with other `instructions`, if given) in which every reader of a slot in `new` reads its substitute."""
+    return program.with_(
+        instructions=substitute(program.instructions if instructions is None else instructions, new),
+        outputs=[follow(new, slot) for slot in program.outputs],
+        writes={state: follow(new, slot) for state, slot in program.writes.items()},
+    )
+
+
+# printing
+
+
+def numbering(program: Program) -> dict[Slot, str]:
+    """The names under which slots are printed: `%0`, `%1` ... in order of appearance."""
+    counter = itertools.count()
+    names: dict[Slot, str] = {}
+    made = (slot for instruction in program.instructions for slot in instruction.outputs)
+    for slot in itertools.chain(program.inputs, program.states, program.constants, made):
+        if slot not in names:
+            names[slot] = f"%{next(counter)}"
+    return names
+
+
+def text(program: Program) -> str:
+    """The program as it can be read: inputs and states, instructions with their places, outputs and writes."""
+    names = numbering(program)
+    head = [f"{names[s]}:{s.type} = {s.kind} {s.name}".rstrip() for s in (*program.inputs, *program.states)]
+    head += [f"{names[s]}:{s.type} = constant {_values(a)}" for s, a in program.constants.items()]
+    body = [f"{line}{place}" for line, place in _aligned(program, names)]
+    tail = [f"write {state.name} <- {names[slot]}" for state, slot in program.writes.items()]
+    tail.append(f"return {', '.join(names[slot] for slot in program.outputs)}".rstrip())
+    return f"{program.name}:\n" + "\n".join(f"  {line}" for line in [*head, *body, *tail])
+
+
+def _aligned(program: Program, names: dict[Slot, str]) -> Iterator[tuple[str, str]]:
+    for instruction in program.instructions:
+        place = "  ".join(filter(None, [instruction.scope, instruction.location]))
+        line = instruction_text(instruction, names)
+        yield line, f"{' ' * max(2, 72 - len(line))}# {place}" if place else ""
+
+
+def instruction_text(instruction: Instruction, names: dict[Slot, str]) -> str:
+    """`%7:f32[8, 4] = add(%5, 1.0, alpha=2)`."""
+    outputs = ", ".join(f"{names[slot]}:{slot.type}" for slot in instruction.outputs)
+    inputs = [names[x] if isinstance(x, Slot) else repr(x) for x in instruction.inputs]
+    attrs = [f"{name}={_attribute(value)}" for name, value in instruction.attrs.items()]
+    unless = "" if instruction.unless is None else f" unless {names[instruction.unless]}"
+    return f"{outputs} = {instruction.op.function_name}({', '.join(inputs + attrs)}){unless}"
+
+
+def _attribute(value: Any) -> str:
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(value, list | tuple):
+        inner = ", ".join(map(_attribute, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+    if hasattr(value, "text"):  # the body of a fused region
+        return value.text
+    return repr(value)
+
+
+def _values(array: np.ndarray) -> str:
+    return " ".join(np.array2string(memory.to_host(array), threshold=6, edgeitems=2, separator=", ").split())

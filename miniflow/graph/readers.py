@@ -1,0 +1,19 @@
+"""Who makes and who reads what: the first question of every pass that replaces several instructions by one."""
+
+from __future__ import annotations
+
+from miniflow.graph.ir import Instruction, Program, Slot
+
+
+class Readers:
+    """The instructions before and behind each slot of a program."""
+
+    def __init__(self, program: Program):
+        self.made = program.producers()
+        self.consumers = program.consumers()
+        self.results = set(program.results)
+
+    def only_reader(self, slot: Slot) -> Instruction | None:
+        """The instruction that alone reads a slot, which is no result of the program."""
+        readers = self.consumers.get(slot, [])
+        return readers[0] if len(readers) == 1 and slot not in self.results else None

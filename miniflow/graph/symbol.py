@@ -1,0 +1,147 @@
+"""Symbolic arrays: what tensors hold while a graph is being recorded.
+
+A `Symbol` has a shape, a dtype and strides, and no values. It refers to a `Cell`, a piece of memory whose current value
+is a slot of the program. A view refers to the cell of its base: after a write to the cell it is taken anew. So programs
+that write in place, also through views, become programs in which every slot is written once (Bradbury et al. 2018
+call this functionalization).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from miniflow.errors import GraphTraceError
+from miniflow.graph.ir import Slot
+
+
+class Cell:
+    """Memory during recording: the slot that holds its value now, and how often it was written."""
+
+    __slots__ = ("value", "writes")
+
+    def __init__(self, value: Slot):
+        self.value = value
+        self.writes = 0
+
+    def write(self, value: Slot) -> None:
+        """Let the memory hold another value."""
+        self.value = value
+        self.writes += 1
+
+
+class Symbol:
+    """Stands where an array would stand: a whole cell, or the view that `op` takes of `parent`.
+
+    Attributes:
+        layout: a NumPy array of the same shape, dtype and strides, whose elements must never be looked at.
+        device_index: of a cuda device, None for the CPU.
+        recorder: the tracer that made it.
+    """
+
+    __slots__ = ("recorder", "cell", "layout", "device_index", "parent", "op", "attrs", "_taken")
+
+    is_symbolic = True
+
+    def __init__(self, recorder: Any, cell: Cell, layout: np.ndarray, device_index: int | None):
+        self.recorder = recorder
+        self.cell = cell
+        self.layout = layout
+        self.device_index = device_index
+        self.parent: Symbol | None = None
+        self.op: Any = None
+        self.attrs: dict[str, Any] = {}
+        self._taken: tuple[int, Slot] | None = None
+
+    def view(self, op: Any, attrs: dict[str, Any], layout: np.ndarray) -> Symbol:
+        """The symbol of the view that `op` takes of this one."""
+        result = Symbol(self.recorder, self.cell, layout, self.device_index)
+        result.parent, result.op, result.attrs = self, op, attrs
+        return result
+
+    def slot(self, emit: Callable[[Any, list, dict], list[Slot]]) -> Slot:
+        """The slot that holds its value now; `emit` adds the instruction that takes a view anew, where needed."""
+        if self.parent is None:
+            return self.cell.value
+        if self._taken is None or self._taken[0] != self.cell.writes:
+            base = self.parent.slot(emit)
+            self._taken = self.cell.writes, emit(self.op, [base], self.attrs)[0]
+        return self._taken[1]
+
+    def wrote(self, value: Slot) -> None:
+        """Remember the slot that was just written through this view."""
+        if self.parent is not None:
+            self._taken = self.cell.writes, value
+
+    def steps(self) -> tuple:
+        """The (op, attrs) that lead from the whole cell to this view."""
+        return () if self.parent is None else (*self.parent.steps(), (self.op, self.attrs))
+
+    # what an array has
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.layout.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.layout.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.layout.ndim
+
+    @property
+    def size(self) -> int:
+        return self.layout.size
+
+    @property
+    def itemsize(self) -> int:
+        return self.layout.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.layout.nbytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.layout.strides
+
+    @property
+    def flags(self) -> Any:
+        return self.layout.flags
+
+    @property
+    def offset(self) -> int:
+        return 0
+
+    def reshape(self, *shape: Any, copy: bool | None = None) -> np.ndarray:
+        """Whether a view of that shape is possible: ValueError if not, as for arrays. Only `copy=False` makes sense."""
+        return self.layout.reshape(*shape, copy=copy)
+
+    def copy(self) -> Symbol:
+        """The value as it is now, under a symbol that later writes do not reach."""
+        return self.recorder.whole(self.recorder.slot_of(self))
+
+    def is_alone(self) -> bool:
+        """Whether nothing else refers to its memory; nobody can tell values apart by that in a program of slots."""
+        return True
+
+    def peek(self) -> None:
+        """There are no values to be looked at."""
+        return None
+
+    def numpy(self) -> NoReturn:
+        """Refuse to show values.
+
+        Raises:
+            GraphTraceError: always, naming the user's line.
+        """
+        self.recorder.refuse("the values of a tensor")
+
+    @property
+    def address(self) -> NoReturn:
+        self.recorder.refuse("the address of a tensor")
+

@@ -1,0 +1,351 @@
+"""Record a step as a program.
+
+`record` runs a function once on symbolic tensors (see `symbol`). While it runs, `dispatch` asks the tracer for the
+kernel of every op: one that computes nothing, but appends an instruction. Autograd and the optimizers run as they are,
+so that their ops are recorded too. Nothing that outlives the step is changed: parameters, buffers and states of
+optimizers appear as states of the program, and what the step wrote to them as its `writes`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from miniflow.backends.memory import load_kernels
+from miniflow.backends.registry import KERNELS
+from miniflow.device import CPU, of_array
+from miniflow.dispatch import Op, is_array
+from miniflow.errors import GraphTraceError
+from miniflow.graph.ir import (
+    BACKWARD, CAPTURED, CONSTANT, FORWARD, INPUT, UPDATE, Draws, Instruction, Program, Scalar, Slot, layout_of,
+)  # fmt: skip
+from miniflow.graph.symbol import Cell, Symbol
+from miniflow.inplace import ViewScatter
+from miniflow.ops.promotion import Cast, ToDevice, ToInteger
+from miniflow.tape import Node, modes, sequence
+from miniflow.tensor import Tensor
+
+PACKAGE = str(Path(__file__).parents[1])
+
+
+def record(
+    step: Callable[..., Iterable[Tensor]],
+    inputs: Sequence[tuple[tuple[int, ...], np.dtype, Any]],
+    states: Iterable[tuple[str, str, Tensor]] = (),
+    *,
+    name: str = "program",
+    modules: dict[Any, str] | None = None,
+    input_names: Sequence[str] | None = None,
+) -> Program:
+    """The program of one step.
+
+    Args:
+        step: called with one tensor for each input; returns the tensors that the program returns.
+        inputs: shape, NumPy dtype and device of each.
+        states: `(name, kind, tensor)` of the tensors known to live on; any other tensor that the step meets is CAPTURED.
+        name: of the program.
+        modules: module -> dotted name, for the scopes of instructions.
+        input_names: names of the inputs; by default "input.0" ...
+
+    Raises:
+        GraphTraceError: if the step looks at a value, or returns what is no tensor.
+        Exception: what the step raises.
+    """
+    tracer = Tracer(name, modules or {})
+    for state_name, kind, tensor in states:
+        tracer.add_state(state_name, kind, tensor)
+    symbols = [
+        tracer.add_input(input_names[i] if input_names else f"input.{i}", *meta) for i, meta in enumerate(inputs)
+    ]
+    with tracer.recording():
+        outputs = list(step(*[Tensor._wrap(symbol) for symbol in symbols]))
+        return tracer.finish(outputs)
+
+
+def active() -> Tracer | None:
+    """The tracer of the graph that this thread is recording."""
+    return modes.tracer
+
+
+class Tracer:
+    """The recording of one program. One thread records with it, once."""
+
+    def __init__(self, name: str, modules: dict[Any, str]):
+        self.program = Program(name=name)
+        self.draws = Draws([])
+        self.modules = modules
+        self.phase = FORWARD
+        self.entered: set[Any] = set()  # modules that were called
+        self._scopes: list[str] = []
+        self._symbols: dict[int, Symbol] = {}  # by id of the array of a tensor that is not symbolic
+        self._arrays: list[Any] = []  # keeps these arrays alive, so that their ids stay theirs
+        self._state_of: dict[Slot, Cell] = {}
+        self._created: set[int] = set()  # ids of arrays made by the step itself
+        self._gradients: dict[Tensor, Tensor | None] = {}
+        self._before: tuple[str, str, str] | None = None  # scope and place of forward, while backward runs
+        self._updates = 0  # how many were recorded
+        self._unless: Tensor | None = None  # a bool; where it holds True at replay, updates are left out
+        self._marks: list[int] = []  # tape positions at which instructions were recorded ...
+        self._places: list[tuple[str, str]] = []  # ... and where they came from
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the op calls of this thread; afterwards, gradients of leaves are what they were before."""
+        if modes.tracer is not None:
+            raise GraphTraceError(
+                f"{self.program.name}: called while {modes.tracer.program.name} is being recorded; a graph cannot be "
+                "called within the build of another: call its modules instead"
+            )
+        modes.tracer = self
+        try:
+            yield
+        finally:
+            modes.tracer = None
+            for tensor, gradient in self._gradients.items():
+                tensor._grad = gradient
+
+    # memory
+
+    def add_input(self, name: str, shape: tuple[int, ...], dtype: Any, device: Any) -> Symbol:
+        """A new input of the program."""
+        slot = Slot(shape, dtype, device, INPUT, name)
+        self.program.inputs.append(slot)
+        return self.whole(slot)
+
+    def add_state(self, name: str, kind: str, tensor: Tensor) -> Symbol:
+        """Let `tensor` be a state of the program."""
+        array = tensor._array
+        known = self._symbols.get(id(array))
+        if known is not None:
+            return known
+        slot = Slot(array.shape, array.dtype, of_array(array), kind, name, tensor._edge is not None)
+        self.program.states.append(slot)
+        self.program.tensors[slot] = tensor
+        return self._enter(array, slot)
+
+    def _enter(self, array: Any, slot: Slot) -> Symbol:
+        layout = array if isinstance(array, np.ndarray) else array.layout
+        symbol = Symbol(self, Cell(slot), layout, None if slot.device is CPU else slot.device.index)
+        self._symbols[id(array)] = symbol
+        self._arrays.append(array)
+        self._state_of[slot] = symbol.cell
+        return symbol
+
+    def created(self, tensor: Tensor) -> None:
+        """Note that the step made this tensor from numbers: a constant, unless it writes to it."""
+        if not isinstance(tensor._array, Symbol):
+            self._created.add(id(tensor._array))
+            self._arrays.append(tensor._array)
+
+    def symbol_of(self, array: Any, tensor: Tensor | None = None) -> Symbol:
+        """The symbol of an array: its own, or that of a state or constant."""
+        if isinstance(array, Symbol):
+            if array.recorder is not self:
+                array.numpy()
+            return array
+        known = self._symbols.get(id(array))
+        if known is not None:
+            return known
+        if id(array) in self._created:
+            slot = Slot(array.shape, array.dtype, of_array(array), CONSTANT)
+            self.program.constants[slot] = array
+            return self._enter(array, slot)
+        count = sum(slot.kind == CAPTURED for slot in self.program.states)
+        return self.add_state(f"captured.{count}", CAPTURED, Tensor._wrap(array) if tensor is None else tensor)
+
+    def whole(self, slot: Slot) -> Symbol:
+        """A symbol for new memory that holds `slot`."""
+        index = None if slot.device is CPU or slot.device.type == "cpu" else slot.device.index
+        return Symbol(self, Cell(slot), layout_of(slot.shape, slot.dtype), index)
+
+    def slot_of(self, array: Any) -> Slot:
+        """The slot that holds the value of an array now."""
+        return self.symbol_of(array).slot(self.emit)
+
+    def write(self, tensor: Tensor, values: Tensor) -> None:
+        """Write `values`, of the same shape, into the memory of `tensor`."""
+        symbol, value = self.symbol_of(tensor._array, tensor), self.slot_of(values._array)
+        if value.dtype != symbol.dtype:
+            op = Cast if symbol.dtype.kind not in "biu" else ToInteger
+            (value,) = self.emit(op, [value], {"dtype": symbol.dtype})
+        self.write_slot(symbol, value)
+
+    def keep_gradient(self, leaf: Tensor) -> None:
+        """Called before the gradient of a leaf changes: `recording` puts the old one back."""
+        if leaf not in self._gradients:
+            self._gradients[leaf], leaf._grad = leaf._grad, None
+
+    # instructions
+
+    def kernel(self, op: type[Op]) -> Callable[..., Any]:
+        """What computes `op` while recording: a function of arrays that returns symbols."""
+
+        def run(*arrays: Any, **attrs: Any) -> Any:
+            inputs = [self.slot_of(x) if is_array(x) else x for x in arrays]
+            if op.view:
+                return self._view(op, self.symbol_of(arrays[0]), attrs)
+            results = [self.whole(slot) for slot in self.emit(op, inputs, attrs)]
+            return results[0] if op.single else tuple(results)
+
+        return run
+
+    def _view(self, op: type[Op], symbol: Symbol, attrs: dict[str, Any]) -> Symbol:
+        layout = KERNELS["cpu"][op.__name__](symbol.layout, **attrs)
+        view = symbol.view(op, attrs, layout)
+        view.slot(self.emit)
+        return view
+
+    def emit(self, op: type[Op], inputs: list[Any], attrs: dict[str, Any]) -> list[Slot]:
+        """Append an instruction, and return its outputs."""
+        results = op.infer(*inputs, **attrs)
+        device = attrs["target"] if op is ToDevice else next(x.device for x in inputs if isinstance(x, Slot))
+        if op is ToDevice:
+            load_kernels(device)
+        outputs = [Slot(shape, dtype, device) for shape, dtype in ([results] if op.single else results)]
+        self.append(Instruction(op, inputs, outputs, dict(attrs)))
+        return outputs
+
+    def append(self, instruction: Instruction) -> None:
+        """Append an instruction, with its phase and where it comes from."""
+        scope, location = self._scopes[-1] if self._scopes else "", ""
+        if self._before is None:
+            location = user_line()
+            self._marks.append(sequence())
+            self._places.append((scope, location))
+        else:
+            scope, location = self._before
+        instruction.scope, instruction.location, instruction.phase = scope, location, self.phase
+        self.program.instructions.append(instruction)
+
+    def draw(self, generator: Any) -> tuple[Scalar, Scalar]:
+        """Seed and offset of a random draw, which every call makes anew."""
+        return self.draws.add(generator)
+
+    def update(
+        self,
+        op: type[Op],
+        groups: Sequence[Sequence[Tensor | None]],
+        attrs: dict[str, Any],
+        live: dict[str, Any],
+    ) -> None:
+        """Record an update, one instruction for each parameter; see `dispatch.update`."""
+        scope = self._scopes[-1] if self._scopes else "update"
+        prefix = f"{scope}.{self._updates}"
+        self._updates += 1
+        for i in range(len(groups[0])):
+            own = {**attrs, **{name: list(attrs[name][i : i + 1]) for name in op.per_parameter}}
+            for name, source in live.items():
+                each = name in op.per_parameter
+                own[name] = [Scalar(f"{prefix}.{name}.{i}", source[i])] if each else Scalar(f"{prefix}.{name}", source)
+            symbols = [None if group[i] is None else self.symbol_of(group[i]._array, group[i]) for group in groups]
+            inputs = [None if symbol is None else symbol.slot(self.emit) for symbol in symbols]
+            changed = [position for position in op.mutates if inputs[position] is not None]
+            outputs = [inputs[position].like() for position in changed]
+            unless = None if self._unless is None else self.slot_of(self._unless._array)
+            self.append(Instruction(op, inputs, outputs, own, unless=unless))
+            for position, output in zip(changed, outputs, strict=True):
+                self.write_slot(symbols[position], output)
+
+    def write_slot(self, symbol: Symbol, value: Slot) -> None:
+        """Write to the memory of a symbol, which may be a view."""
+        if symbol.parent is None:
+            symbol.cell.write(value)
+        else:
+            (whole,) = self.emit(ViewScatter, [symbol.cell.value, value], {"steps": symbol.steps()})
+            symbol.cell.write(whole)
+            symbol.wrote(value)
+
+    # places
+
+    @contextmanager
+    def scope(self, module: Any) -> Iterator[None]:
+        """Record the instructions of a module under its name."""
+        self.entered.add(module)
+        outer = self._scopes[-1] if self._scopes else ""
+        own = self.modules.get(module) or f"{outer}.{type(module).__name__}".removeprefix(".")
+        self._scopes.append(own)
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+
+    @contextmanager
+    def updating(self, scope: str, unless: Tensor | None = None) -> Iterator[None]:
+        """Record clipping and the step of an optimizer, under a scope such as "optimizer.0".
+
+        Args:
+            scope: of the instructions.
+            unless: a 0-dim bool; a replay in which it holds True leaves the updates out (see `amp.GradScaler`).
+        """
+        self.phase, self._unless = UPDATE, unless
+        self._scopes.append(scope)
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+            self.phase, self._unless = FORWARD, None
+
+    def differentiate(self, node: Any) -> None:
+        """Called by the backward walk before each node: what follows is its gradient."""
+        self.phase = BACKWARD
+        if isinstance(node, Node):
+            at = bisect.bisect_left(self._marks, node.sequence) - 1
+            self._before = self._places[at] if at >= 0 else ("", "")
+
+    def leave_backward(self) -> None:
+        """Called by the backward walk at its end."""
+        self.phase, self._before = FORWARD, None
+
+    def look(self, tensor: Tensor, what: str) -> None:
+        """Called when a program looks at the values of a tensor: allowed only for constants that the step made.
+
+        Raises:
+            GraphTraceError: for anything else, whose value at the time of recording would be burned in.
+        """
+        array = tensor._array
+        if id(array) not in self._created or id(array) in self._symbols:
+            self.refuse(what)
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise GraphTraceError for a look at what a recording does not have."""
+        active = modes.tracer is self
+        where = f"{user_line()}: " if active else ""
+        reason = (
+            f"{what} cannot be looked at in nn.Graph.build: tensor.item(), .numpy(), .tolist(), bool(tensor) and Python "
+            "branches on tensor values are not allowed there, since build is recorded once and replayed; use "
+            "flow.where, or return the tensor from build and look at it outside"
+            if active
+            else f"{what} cannot be had: the tensor was made while {self.program.name} was being recorded, and only "
+            "what build returns has values; return it from build"
+        )
+        raise GraphTraceError(f"{where}{reason}")
+
+    # the end
+
+    def finish(self, outputs: Sequence[Any]) -> Program:
+        """The program, given what the step returned."""
+        for i, y in enumerate(outputs):
+            if not isinstance(y, Tensor):
+                raise GraphTraceError(f"{self.program.name}: output {i} is a {type(y).__name__}; expected a Tensor")
+        program = self.program
+        program.outputs = [self.slot_of(y._array) for y in outputs]
+        states = set(program.states)
+        for slot, cell in self._state_of.items():
+            if cell.value is not slot and slot in states:
+                program.writes[slot] = cell.value
+        program.draws = self.draws
+        return program
+
+
+def user_line() -> str:
+    """`file:line` of the innermost frame outside of this package."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

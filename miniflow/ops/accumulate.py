@@ -1,0 +1,32 @@
+"""Sums whose second term is zero but in a few places, as compiled graphs compute them: only those places are touched.
+
+Eager mode adds an array full of zeros, the gradient of a slice or of a lookup, to another gradient.
+"""
+
+from __future__ import annotations
+
+from miniflow.dispatch import Op
+from miniflow.errors import ShapeError
+from miniflow.ops.slice import sliced_shape
+
+
+class SliceAdd(Op):
+    """y = total with x added to total[index]: total + SliceIntoZeros(x)."""
+
+    def infer(total, x, *, index):
+        place = sliced_shape("slice_add", total.shape, index)
+        if place != x.shape or total.dtype != x.dtype:
+            raise ShapeError(f"slice_add: got {x.shape} of {x.dtype}; expected {place} of {total.dtype}")
+        return total.shape, total.dtype
+
+
+class EmbeddingAdd(Op):
+    """y = total with dy[i] added to row indices[i], but for the padding row: total + EmbeddingGrad(dy, indices)."""
+
+    def infer(total, dy, indices, *, padding_idx):
+        if (*indices.shape, total.shape[1]) != dy.shape or total.dtype != dy.dtype:
+            raise ShapeError(
+                f"embedding_add: got rows {dy.shape} of {dy.dtype} for indices {indices.shape}; expected "
+                f"{(*indices.shape, total.shape[1])} of {total.dtype}"
+            )
+        return total.shape, total.dtype

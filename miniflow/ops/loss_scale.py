@@ -1,0 +1,83 @@
+"""Loss scaling: what mixed-precision training multiplies the loss by and divides the gradients by, and its check.
+
+Gradients below 6e-8 are zero in float16. A loss times 65536 has gradients that much larger; before the update they are
+divided by the same number in float32. Where one of them overflowed, the update is left out. See `amp.GradScaler`.
+
+Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.dtype import HALF
+from miniflow.inplace import write
+from miniflow.ops.comparison import logical_or
+from miniflow.ops.promotion import cast, to_device
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+
+class ScaleLoss(Op):
+    """y = x * scale; `scale` may change from replay to replay of a graph."""
+
+    def infer(x, *, scale):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        return call(ScaleLoss, dy, scale=ctx.attrs["scale"])
+
+
+class UnscaleGradient(Op):
+    """y = x * (1 / scale), the reciprocal rounded to the dtype of x: exact where the scale is a power of two."""
+
+    def infer(x, *, scale):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        return call(UnscaleGradient, dy, scale=ctx.attrs["scale"])
+
+
+class AnyNonFinite(Op):
+    """Whether any element of any input is inf or nan: one 0-dim bool for all of them."""
+
+    def infer(*gradients):
+        return (), np.dtype(np.bool_)
+
+
+def scale_loss(loss: Tensor, scale: Any) -> Tensor:
+    """loss * scale, in float32 for a half-precision loss, whose range the product would leave.
+
+    Args:
+        loss: floating.
+        scale: a number, or a `Scalar` while a graph is recorded.
+    """
+    return call(ScaleLoss, cast(loss, np.float32) if loss._array.dtype in HALF else loss, scale=scale)
+
+
+@no_grad
+def unscale_gradients(gradients: Iterable[Tensor], scale: Any) -> None:
+    """Multiply each gradient by 1 / scale, in place; `scale` is a number, or a `Scalar` while a graph is recorded."""
+    for g in gradients:
+        write(g, "unscale", lambda g=g: call(UnscaleGradient, g, scale=scale))
+
+
+@no_grad
+def any_non_finite(gradients: Sequence[Tensor]) -> Tensor:
+    """Whether any element of any of the tensors is inf or nan: a 0-dim bool on the device of the first of them.
+
+    >>> import miniflow as flow
+    >>> any_non_finite([flow.zeros(3), flow.tensor([1.0, float("nan")])]).item()
+    True
+    """
+    by_device: dict[Any, list[Tensor]] = {}
+    for g in gradients:
+        by_device.setdefault(g.device, []).append(g)
+    first, *others = [call(AnyNonFinite, *together) for together in by_device.values()]
+    for found in others:
+        first = logical_or(first, to_device(found, first.device))
+    return first
