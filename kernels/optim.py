@@ -4,7 +4,8 @@
     thread i of those                                  ->  element i of it and of its states, changed in place
 
 SGD reads two elements and writes one (with momentum three and two); Adam reads four and writes three. What does not
-depend on the element, as the bias correction of Adam, is computed on the host.
+depend on the element, as the bias correction of Adam, is computed on the host; but for the bound on the norm of the
+gradient, which only the device knows.
 
 Every argument in the plural is a tuple with an entry for each parameter of the launch: 1-D arrays of one floating
 dtype, or numbers of that dtype. A state that an option leaves out is not touched: any array may stand in for it. Flags
@@ -15,7 +16,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from miniflow.hostcuda import cuda
+
+
+@cuda.jit(device=True)
+def gradient_factor(factor, norm, max_norm):
+    """factor * min(1, max_norm / (norm + 1e-6)), float64; a negative max_norm is none, and `norm` is not read."""
+    if max_norm < 0:
+        return factor
+    shrink = max_norm / (np.float64(norm[0]) + 1e-6)
+    return factor if shrink >= 1 else factor * shrink
 
 
 @cuda.jit(device=True)
@@ -25,13 +37,17 @@ def penalised(gradient, parameter, weight_decay):
 
 
 @cuda.jit
-def sgd(starts, params, grads, momentum_buffers, undamped, lr, momentum, weight_decay, sign, nesterov):
+def sgd(
+    starts, params, grads, momentum_buffers, norms, undamped, lr, momentum, weight_decay, factor, max_norm, nesterov
+):  # fmt: skip
     """v = momentum v + undamped g;  p -= lr v, or lr (g + momentum v) with Nesterov; p -= lr g without momentum.
 
     Args:
         starts: the first block of every parameter, and the number of all blocks.
         undamped: tuple of 1 - dampening, or 1 at the first step.
-        sign: -1 to maximize, else 1.
+        factor: float64, what gradients are multiplied by: -1 to maximize, else 1, times what was fused into the update.
+        norms: tuple of arrays (1,).
+        max_norm: float64, the bound on them, see `gradient_factor`.
         nesterov: bool.
     """
     k = 0
@@ -40,7 +56,8 @@ def sgd(starts, params, grads, momentum_buffers, undamped, lr, momentum, weight_
     param, grad, momentum_buffer = params[k], grads[k], momentum_buffers[k]
     i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
-        step = penalised(sign * grad[i], param[i], weight_decay)
+        scale = param.dtype.type(gradient_factor(factor, norms[k], max_norm))
+        step = penalised(scale * grad[i], param[i], weight_decay)
         if momentum != 0:
             velocity = momentum * momentum_buffer[i] + undamped[k] * step
             momentum_buffer[i] = velocity
@@ -50,8 +67,8 @@ def sgd(starts, params, grads, momentum_buffers, undamped, lr, momentum, weight_
 
 @cuda.jit
 def adam(
-    starts, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, step_sizes, roots,
-    fresh1, beta2, fresh2, eps, weight_decay, decay, sign, amsgrad,
+    starts, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, norms, step_sizes, roots,
+    fresh1, beta2, fresh2, eps, weight_decay, decay, factor, max_norm, amsgrad,
 ):  # fmt: skip
     """m += fresh1 (g - m);  v = beta2 v + fresh2 g^2;  p = decay p - step_size m / (root sqrt(v) + eps).
 
@@ -62,7 +79,7 @@ def adam(
         fresh1, beta2, fresh2: 1 - beta1, beta2, 1 - beta2.
         weight_decay: of the L2 penalty.
         decay: 1 - lr weight_decay where the decay is decoupled, else 1.
-        sign: -1 to maximize, else 1.
+        norms, factor, max_norm: as for `sgd`.
         amsgrad: bool, divide by the largest v so far.
     """
     k = 0
@@ -72,7 +89,8 @@ def adam(
     exp_avg, exp_avg_sq, max_exp_avg_sq = exp_avgs[k], exp_avg_sqs[k], max_exp_avg_sqs[k]
     i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
-        g = penalised(sign * grad[i], param[i], weight_decay)
+        scale = param.dtype.type(gradient_factor(factor, norms[k], max_norm))
+        g = penalised(scale * grad[i], param[i], weight_decay)
         mean = exp_avg[i] + fresh1 * (g - exp_avg[i])
         square = beta2 * exp_avg_sq[i] + fresh2 * g * g
         exp_avg[i] = mean
@@ -85,15 +103,15 @@ def adam(
 
 @cuda.jit
 def rmsprop(
-    starts, params, grads, square_avgs, grad_avgs, momentum_buffers,
-    lr, alpha, fresh, eps, weight_decay, momentum, sign, centered,
+    starts, params, grads, square_avgs, grad_avgs, momentum_buffers, norms,
+    lr, alpha, fresh, eps, weight_decay, momentum, factor, max_norm, centered,
 ):  # fmt: skip
     """v = alpha v + fresh g^2;  b = momentum b + g / (sqrt(v) + eps);  p -= lr b. Centered: sqrt(v - mean(g)^2).
 
     Args:
         starts: as for `sgd`.
         fresh: 1 - alpha.
-        sign: -1 to maximize, else 1.
+        norms, factor, max_norm: as for `sgd`.
         centered: bool.
     """
     k = 0
@@ -103,7 +121,8 @@ def rmsprop(
     square_avg, grad_avg, momentum_buffer = square_avgs[k], grad_avgs[k], momentum_buffers[k]
     i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
-        g = penalised(sign * grad[i], param[i], weight_decay)
+        scale = param.dtype.type(gradient_factor(factor, norms[k], max_norm))
+        g = penalised(scale * grad[i], param[i], weight_decay)
         square = alpha * square_avg[i] + fresh * g * g
         square_avg[i] = square
         if centered:
@@ -118,13 +137,13 @@ def rmsprop(
 
 
 @cuda.jit
-def adagrad(starts, params, grads, square_sums, rates, eps, weight_decay, sign):
+def adagrad(starts, params, grads, square_sums, norms, rates, eps, weight_decay, factor, max_norm):
     """s += g^2;  p -= lr g / (sqrt(s) + eps).
 
     Args:
         starts: as for `sgd`.
         rates: tuple of lr, already decayed.
-        sign: -1 to maximize, else 1.
+        norms, factor, max_norm: as for `sgd`.
     """
     k = 0
     while cuda.blockIdx.x >= starts[k + 1]:
@@ -132,7 +151,8 @@ def adagrad(starts, params, grads, square_sums, rates, eps, weight_decay, sign):
     param, grad, square_sum = params[k], grads[k], square_sums[k]
     i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
-        g = penalised(sign * grad[i], param[i], weight_decay)
+        scale = param.dtype.type(gradient_factor(factor, norms[k], max_norm))
+        g = penalised(scale * grad[i], param[i], weight_decay)
         square = square_sum[i] + g * g
         square_sum[i] = square
         param[i] -= rates[k] * g / (math.sqrt(square) + eps)

@@ -22,6 +22,12 @@ def _cuda() -> Any:
     return array
 
 
+def load_kernels(device: Any) -> None:
+    """Register the kernels of a device, which otherwise happens when the first array is made there."""
+    if device.type != CPU:
+        _cuda()
+
+
 def is_host(array: Any) -> bool:
     """Whether an array lies in the memory of the CPU."""
     return isinstance(array, np.ndarray)

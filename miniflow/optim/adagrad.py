@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, arrays, check_at_least_zero, find_update, new_state
-from miniflow.tensor import Tensor
+from miniflow.dispatch import Op
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+
+
+class AdagradUpdate(Op):
+    """One step of `Adagrad`; `steps`: how many updates each parameter will then have seen."""
+
+    outputs = ("params", "square_sums")
+    groups = 3  # params, grads, square_sums
+    mutates = (0, 2)
+    per_parameter = ("steps",)
 
 
 class Adagrad(Optimizer):
@@ -38,6 +47,9 @@ class Adagrad(Optimizer):
     Source: `torch.optim.Adagrad`; Duchi et al. 2011, "Adaptive Subgradient Methods for Online Learning".
     """
 
+    rule = AdagradUpdate
+    counts_steps = True
+
     def __init__(
         self,
         params: ParameterGroups,
@@ -58,23 +70,11 @@ class Adagrad(Optimizer):
     def check_options(self, options: dict[str, Any]) -> None:
         check_at_least_zero(self, options, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
-    def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        states = [self._next_state(p, group["initial_accumulator_value"]) for p in params]
-        find_update("AdagradUpdate", params)(
-            arrays(params),
-            arrays([p._grad for p in params]),
-            arrays([state["sum"] for state in states]),
-            [state["step"] for state in states],
-            lr=group["lr"],
-            lr_decay=group["lr_decay"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )
+    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return ("sum",)
 
-    def _next_state(self, p: Tensor, initial: float) -> dict[str, Any]:
-        state = self.state[p]
-        if not state:
-            state.update(step=0, sum=new_state(p, initial))
-        state["step"] += 1
-        return state
+    def first_value(self, group: dict[str, Any]) -> float:
+        return group["initial_accumulator_value"]
+
+    def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
+        return {name: group[name] for name in ("lr", "lr_decay", "eps", "weight_decay", "maximize")}

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from miniflow.dispatch import Op
 from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, arrays, check_at_least_zero, find_update, new_state
-from miniflow.tensor import Tensor
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+
+
+class AdamUpdate(Op):
+    """One step of `Adam`; `steps`: how many updates each parameter will then have seen."""
+
+    outputs = ("params", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs")
+    groups = 5  # params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs
+    mutates = (0, 2, 3, 4)
+    per_parameter = ("steps",)
 
 
 class Adam(Optimizer):
@@ -42,6 +51,8 @@ class Adam(Optimizer):
     Reddi et al. 2018, "On the Convergence of Adam and Beyond" (amsgrad).
     """
 
+    rule = AdamUpdate
+    counts_steps = True
     decoupled = False  # whether weight decay acts on the parameter, not on the gradient
 
     def __init__(
@@ -68,34 +79,12 @@ class Adam(Optimizer):
         if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
             raise ArgumentError(f"{self._name}: got betas={betas!r}; expected two numbers of at least 0 and below 1")
 
-    def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        amsgrad = group["amsgrad"]
-        states = [self._next_state(p, amsgrad) for p in params]
-        find_update("AdamUpdate", params)(
-            arrays(params),
-            arrays([p._grad for p in params]),
-            arrays([state["exp_avg"] for state in states]),
-            arrays([state["exp_avg_sq"] for state in states]),
-            arrays([state["max_exp_avg_sq"] if amsgrad else None for state in states]),
-            [state["step"] for state in states],
-            lr=group["lr"],
-            betas=group["betas"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            decoupled=self.decoupled,
-            amsgrad=amsgrad,
-            maximize=group["maximize"],
-            do_bias_correction=group["do_bias_correction"],
-        )
+    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq" if group["amsgrad"] else None)
 
-    def _next_state(self, p: Tensor, amsgrad: bool) -> dict[str, Any]:
-        state = self.state[p]
-        if not state:
-            state.update(step=0, exp_avg=new_state(p), exp_avg_sq=new_state(p))
-        if amsgrad and "max_exp_avg_sq" not in state:
-            state["max_exp_avg_sq"] = new_state(p)
-        state["step"] += 1
-        return state
+    def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
+        names = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "do_bias_correction")
+        return {"decoupled": self.decoupled, **{name: group[name] for name in names}}
 
 
 class AdamW(Adam):

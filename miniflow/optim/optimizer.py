@@ -1,7 +1,10 @@
 """The base of all optimizers: parameter groups, state, and the loop of `step`.
 
-An optimizer is a rule for one update of the parameters of a group. The rule itself is a kernel of the device on which
-the parameters lie (`backends/cpu/optim.py`), which takes all parameters of the group at once.
+An optimizer is a rule for one update of the parameters of a group. The rule itself is an op whose kernel on the device
+of the parameters (`backends/cpu/optim.py`) takes all parameters of the group at once.
+
+What changes from step to step (the learning rate, how many steps a parameter has seen) stays in Python: a graph that
+recorded a step looks it up through `live` and calls `count_step` after each replay.
 """
 
 from __future__ import annotations
@@ -9,27 +12,30 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from miniflow.backends.registry import KERNELS
+from miniflow.dispatch import Op, update
 from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.nn.utils.clip_grad import clip_grad_norm_
 from miniflow.ops.creation import full
-from miniflow.tape import enable_grad
+from miniflow.tape import enable_grad, modes
 from miniflow.tensor import Tensor
 
 ParameterGroups = Iterable[Tensor] | Iterable[dict[str, Any]]
 
-EXTRA_KEYS = ("params", "initial_lr", "clip_grad_max_norm", "clip_grad_norm_type")  # allowed in every group
+# allowed in every group
+EXTRA_KEYS = ("params", "initial_lr", "lr_scale", "clip_grad_max_norm", "clip_grad_norm_type")
 
 
 class Optimizer:
     """Holds parameters in groups, each with its own options, and changes them by their gradients in `step`.
 
-    A subclass gives `defaults`, checks options in `check_options`, and computes one update in `update`.
+    A subclass gives `defaults`, checks options in `check_options`, and names the op of its rule with what the op takes
+    in `rule`, `state_names` and `attributes`; or it computes one update in `update`.
 
     Args:
         params: tensors, or groups: dicts with a "params" entry and options that differ from `defaults`.
@@ -38,6 +44,10 @@ class Optimizer:
     Attributes:
         param_groups: list of dicts, "params" and the options, which may be changed between steps.
         state: for each parameter, what the rule remembers about it.
+        rule: the op of one update; its groups are parameters, gradients, then the states of `state_names`.
+        counts_steps: whether the state of a parameter has a "step".
+
+    A group may have "lr_scale", by which a graph multiplies the learning rate, and only a graph, as in OneFlow.
 
     Raises:
         ArgumentTypeError: for parameters that are not tensors.
@@ -46,10 +56,14 @@ class Optimizer:
     Source: `torch.optim.Optimizer`.
     """
 
+    rule: type[Op] | None = None
+    counts_steps = False
+
     def __init__(self, params: ParameterGroups, defaults: dict[str, Any]):
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self._untouched: set[Tensor] = set()  # parameters with a new state that no step has changed yet
         self._on_devices = False  # whether parameters were ever met elsewhere than on the CPU
         if isinstance(params, Tensor | dict):
             raise ArgumentTypeError(
@@ -70,9 +84,33 @@ class Optimizer:
     def check_options(self, options: dict[str, Any]) -> None:
         """Raise ArgumentError if the options of a group are impossible."""
 
+    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        """The names of the state tensors that `rule` takes, in its order; None for one that the options leave out."""
+        return ()
+
+    def first_value(self, group: dict[str, Any]) -> float:
+        """What a new state is filled with."""
+        return 0.0
+
+    def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
+        """The attributes of `rule`, but for those in `rule.per_parameter`."""
+        return {}
+
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
         """Change `params`, those parameters of `group` that have a gradient."""
-        raise NotImplementedError(f"{self._name}: an optimizer must override update(group, params)")
+        if self.rule is None:
+            raise NotImplementedError(f"{self._name}: an optimizer must override update(group, params)")
+        names = self.state_names(group)
+        self._make_states(group, params, names)
+        update(
+            self.rule,
+            params,
+            [p._grad for p in params],
+            *[[None] * len(params) if name is None else [self.state[p][name] for p in params] for name in names],
+            live=lambda: self.live(group, params),
+            **self.attributes(group),
+            **{name: [self.coming(name, p) for p in params] for name in self.rule.per_parameter},
+        )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient.
@@ -91,13 +129,70 @@ class Optimizer:
             params = [p for p in group["params"] if p._grad is not None]
             for neighbours in self._by_device(params):
                 self.update(group, neighbours)
-            for p in params:
-                p._written()
+                if self.rule is None:
+                    for p in neighbours:
+                        p._written()
+                elif modes.tracer is None:
+                    self.count_step(neighbours)
         return loss
+
+    # what changes from step to step
+
+    def coming(self, name: str, p: Tensor) -> Any:
+        """The attribute `name` of `rule` at the coming step of `p`.
+
+        "steps": how many updates the parameter will have seen, that one included. "fresh": whether it is the first.
+        """
+        return self.state[p]["step"] + 1 if name == "steps" else p in self._untouched
+
+    def changing(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """Which of `rule.per_parameter` have to be looked up at every step of a graph."""
+        return self.rule.per_parameter
+
+    def live(self, group: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
+        """Where the attributes of an update that change are found: functions by name, lists of them if per parameter.
+
+        Their values are those of the coming step. They stay right when `load_state_dict` replaces the groups.
+        """
+        index = next(i for i, other in enumerate(self.param_groups) if other is group)
+        each = {name: [partial(self.coming, name, p) for p in params] for name in self.changing(group)}
+        return {"lr": partial(self._scaled_rate, index), **each}
+
+    def _scaled_rate(self, index: int) -> float:
+        group = self.param_groups[index]
+        return group["lr"] * group["lr_scale"] if "lr_scale" in group else group["lr"]
+
+    def count_step(self, params: Iterable[Tensor]) -> None:
+        """Note that `params` have been updated once more; `step` does so itself, except while a graph records it."""
+        if self.counts_steps:
+            for p in params:
+                self.state[p]["step"] += 1
+        if self._untouched:
+            self._untouched.difference_update(params)
+
+    def create_state(self) -> None:
+        """Make the state tensors of all parameters that require grad, as the first step would."""
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.requires_grad]
+            for neighbours in self._by_device(params):
+                self._make_states(group, neighbours, self.state_names(group))
+
+    def _make_states(self, group: dict[str, Any], params: list[Tensor], names: tuple[str | None, ...]) -> None:
+        wanted = [name for name in names if name is not None]
+        if not wanted and not self.counts_steps:
+            return
+        for p in params:
+            state = self.state[p]
+            if self.counts_steps and "step" not in state:
+                state["step"] = 0
+            for name in wanted:
+                if name not in state:
+                    state[name] = new_state(p, self.first_value(group))
+                    self._untouched.add(p)
 
     def _by_device(self, params: list[Tensor]) -> list[list[Tensor]]:
         """The parameters that lie on one device together; their states follow them there."""
-        if not self._on_devices and all(type(p._array) is np.ndarray for p in params):
+        if not self._on_devices and all([type(p._array) is np.ndarray for p in params]):
             return [params] if params else []
         self._on_devices = True
         groups: dict[Any, list[Tensor]] = {}
@@ -180,8 +275,12 @@ class Optimizer:
         """
         number = {p: i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
         groups = [{**group, "params": [number[p] for p in group["params"]]} for group in self.param_groups]
-        state = {number[p]: dict(values) for p, values in self.state.items()}
+        state = {number[p]: dict(values) for p, values in self.state.items() if not self._is_new(p, values)}
         return {"state": state, "param_groups": groups}
+
+    def _is_new(self, p: Tensor, values: dict[str, Any]) -> bool:
+        """Whether no step has used this state so far."""
+        return p in self._untouched and not values.get("step")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over state and options, matching parameters by order; tensors are copied.
@@ -213,6 +312,7 @@ class Optimizer:
         state = {param_of[i]: self._load_state(i, param_of[i], values) for i, values in saved_state.items()}
         self.param_groups = groups
         self.state = defaultdict(dict, state)
+        self._untouched.clear()
 
     def _load_options(self, group: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
         unknown = [key for key in saved if key not in self.defaults and key not in EXTRA_KEYS]
@@ -245,16 +345,6 @@ class Optimizer:
             lines.append(f"Parameter Group {i}")
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
-
-
-def find_update(op: str, params: list[Tensor]) -> Callable:
-    """The kernel `op` of the device on which `params` lie."""
-    return KERNELS[params[0].device.type][op]
-
-
-def arrays(tensors: Iterable[Tensor | None]) -> list[Any]:
-    """What a kernel sees of tensors."""
-    return [None if t is None else t._array for t in tensors]
 
 
 def _state_dtype(p: Tensor) -> Any:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from miniflow.dispatch import Op
 from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, arrays, check_at_least_zero, find_update, new_state
-from miniflow.tensor import Tensor
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+
+
+class RmspropUpdate(Op):
+    """One step of `RMSprop`."""
+
+    outputs = ("params", "square_avgs", "grad_avgs", "momentum_buffers")
+    groups = 5  # params, grads, square_avgs, grad_avgs, momentum_buffers
+    mutates = (0, 2, 3, 4)
 
 
 class RMSprop(Optimizer):
@@ -41,6 +49,9 @@ class RMSprop(Optimizer):
     Source: `torch.optim.RMSprop`; Hinton, "Neural Networks for Machine Learning", lecture 6; Graves 2013 (centered).
     """
 
+    rule = RmspropUpdate
+    counts_steps = True
+
     def __init__(
         self,
         params: ParameterGroups,
@@ -64,30 +75,13 @@ class RMSprop(Optimizer):
         if options["alpha"] > 1:
             raise ArgumentError(f"RMSprop: got alpha={options['alpha']}; expected a number from 0 to 1")
 
-    def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        names = (
+    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return (
             "square_avg",
             "grad_avg" if group["centered"] else None,
-            "momentum_buffer" if group["momentum"] else None,
-        )
-        states = [self._state(p, names) for p in params]
-        find_update("RmspropUpdate", params)(
-            arrays(params),
-            arrays([p._grad for p in params]),
-            *[arrays([state.get(name) for state in states]) for name in names],
-            lr=group["lr"],
-            alpha=group["alpha"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            momentum=group["momentum"],
-            centered=group["centered"],
-            maximize=group["maximize"],
+            "momentum_buffer" if group["momentum"] != 0 else None,
         )
 
-    def _state(self, p: Tensor, names: tuple[str | None, ...]) -> dict[str, Any]:
-        state = self.state[p]
-        for name in names:
-            if name is not None and name not in state:
-                state[name] = new_state(p)
-        state["step"] = state.get("step", 0) + 1
-        return state
+    def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
+        names = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
+        return {name: group[name] for name in names}

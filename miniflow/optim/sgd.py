@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from miniflow.dispatch import Op
 from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, arrays, check_at_least_zero, find_update, new_state
-from miniflow.tensor import Tensor
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+
+
+class SgdUpdate(Op):
+    """One step of `SGD`; `fresh`: the first gradient of a parameter is not dampened."""
+
+    outputs = ("params", "momentum_buffers")
+    groups = 3  # params, grads, momentum_buffers
+    mutates = (0, 2)
+    per_parameter = ("fresh",)
 
 
 class SGD(Optimizer):
@@ -39,6 +48,8 @@ class SGD(Optimizer):
     Source: `torch.optim.SGD`; Sutskever et al. 2013, "On the importance of initialization and momentum".
     """
 
+    rule = SgdUpdate
+
     def __init__(
         self,
         params: ParameterGroups,
@@ -64,25 +75,12 @@ class SGD(Optimizer):
                 "expected momentum above 0 and dampening=0"
             )
 
-    def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        buffers: list[Tensor | None] = [None] * len(params)
-        fresh = [False] * len(params)
-        if group["momentum"] != 0:
-            for i, p in enumerate(params):
-                state = self.state[p]
-                fresh[i] = "momentum_buffer" not in state
-                if fresh[i]:
-                    state["momentum_buffer"] = new_state(p)
-                buffers[i] = state["momentum_buffer"]
-        find_update("SgdUpdate", params)(
-            arrays(params),
-            arrays([p._grad for p in params]),
-            arrays(buffers),
-            fresh,
-            lr=group["lr"],
-            momentum=group["momentum"],
-            dampening=group["dampening"],
-            nesterov=group["nesterov"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )
+    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return ("momentum_buffer" if group["momentum"] != 0 else None,)
+
+    def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
+        names = ("lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize")
+        return {name: group[name] for name in names}
+
+    def changing(self, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("fresh",) if group["momentum"] != 0 and group["dampening"] != 0 else ()

@@ -6,7 +6,9 @@ from both import agree
 from cases import CAPABILITIES, Case, compile_case, run_checked
 from philox_reference import words_reference
 
-from miniflow.kernels.dropout import drop, drop_rest, scale_kept
+import miniflow as flow
+from miniflow.backends.registry import KERNELS
+from miniflow.kernels.dropout import draw_mask, draw_rest_of_mask, drop, drop_rest, scale_kept
 
 SEED, OFFSET = 7, 3
 KEY = np.uint64(SEED), np.uint64(OFFSET)
@@ -40,6 +42,24 @@ def test_drop(size, p):
     np.testing.assert_array_equal(y, np.where(want, x * scale, 0))
 
 
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 257, 1023])
+def test_the_mask_alone(size):
+    keep = room(size)
+    if size >= 4:
+        draw_mask[-(-size // 256), 64](keep, *KEY, threshold(0.3))
+    draw_rest_of_mask[1, 4](keep, *KEY, threshold(0.3))
+    want = words_reference(SEED, OFFSET, -(-size // 4)).ravel()[:size] >= threshold(0.3)
+    np.testing.assert_array_equal(keep, want)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (4,), (), (0, 2), (7, 41)], ids=str)
+def test_the_mask_agrees_with_the_cpu(shape):
+    place = flow.device("cuda")
+    attrs = {"shape": shape, "p": 0.4, "seed": SEED, "offset": OFFSET, "device": place}
+    want = KERNELS["cpu"]["DropoutMask"](**attrs)
+    np.testing.assert_array_equal(KERNELS["cuda"]["DropoutMask"](**attrs).numpy(), want)
+
+
 @pytest.mark.parametrize("size", [1, 63, 64, 65])
 def test_scale_kept(size):
     dy, keep, dx = values(size), (values(size) > 0).astype(np.uint8), nan(size)
@@ -62,6 +82,8 @@ def test_dropped_infinities_are_zero():
 CASES = [
     Case("drop", drop, lambda: [values(68), nan(68), room(68), *KEY, threshold(0.4), np.float32(2)], 1, 32),
     Case("rest", drop_rest, lambda: [values(7), nan(7), room(7), *KEY, threshold(0.4), np.float32(2)], 1, 4),
+    Case("mask", draw_mask, lambda: [room(68), *KEY, threshold(0.4)], 1, 32),
+    Case("rest of mask", draw_rest_of_mask, lambda: [room(7), *KEY, threshold(0.4)], 1, 4),
     Case("gradient", scale_kept,
          lambda: [values(70), np.arange(70, dtype=np.uint8) % 2, nan(70), np.float32(2)], 3, 32),
 ]  # fmt: skip

@@ -22,11 +22,14 @@ def numbers(*values):
     return [np.float32(v) for v in values]
 
 
-def launched(kernel, arrays, own, *numbers):
+def launched(kernel, arrays, own, *numbers, factor=1.0, norm=2.0, max_norm=-1.0, flag=None):
     """The arrays of one parameter after an update, and before it in float64; `own` are its own numbers."""
     before = [x.astype(np.float64) for x in arrays]
     blocks = -(-arrays[0].size // 64)
-    kernel[blocks, 64]((0, blocks), *[(x,) for x in arrays], *[(n,) for n in own], *numbers)
+    norms = (np.float32([norm]),)
+    flags = () if flag is None else (flag,)
+    own = [(n,) for n in own]
+    kernel[blocks, 64]((0, blocks), *[(x,) for x in arrays], norms, *own, *numbers, factor, max_norm, *flags)
     return arrays, before
 
 
@@ -39,7 +42,9 @@ def close(got, want):
 @pytest.mark.parametrize("size", [1, 65])
 def test_sgd(size, momentum, nesterov):
     arrays = [values(size, k) for k in range(3)]
-    (p, g, v), (p0, g0, v0) = launched(optim.sgd, arrays, numbers(0.8), *numbers(LR, momentum, DECAY, -1), nesterov)
+    (p, g, v), (p0, g0, v0) = launched(
+        optim.sgd, arrays, numbers(0.8), *numbers(LR, momentum, DECAY), factor=-1.0, flag=nesterov
+    )
     g1 = -g0 + DECAY * p0
     v1 = momentum * v0 + 0.8 * g1
     close(p, p0 - LR * (g1 if momentum == 0 else g1 + momentum * v1 if nesterov else v1))
@@ -51,7 +56,7 @@ def test_sgd(size, momentum, nesterov):
 def test_adam(amsgrad):
     arrays = [values(65, k) for k in range(5)]
     (p, _, m, v, largest), (p0, g0, m0, v0, largest0) = launched(
-        optim.adam, arrays, numbers(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9, 1), amsgrad
+        optim.adam, arrays, numbers(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9), flag=amsgrad
     )
     g1 = g0 + DECAY * p0
     m1, v1 = m0 + 0.1 * (g1 - m0), 0.99 * v0 + 0.01 * g1**2
@@ -67,7 +72,7 @@ def test_rmsprop(momentum, centered):
     arrays = [values(65, k) for k in range(5)]
     arrays[2] += 5  # the mean square is above the squared mean
     (p, _, v, mean, b), (p0, g0, v0, mean0, b0) = launched(
-        optim.rmsprop, arrays, [], *numbers(LR, 0.9, 0.1, EPS, DECAY, momentum, 1), centered
+        optim.rmsprop, arrays, [], *numbers(LR, 0.9, 0.1, EPS, DECAY, momentum), flag=centered
     )
     g1 = g0 + DECAY * p0
     v1, mean1 = 0.9 * v0 + 0.1 * g1**2, mean0 + 0.1 * (g1 - mean0)
@@ -80,7 +85,7 @@ def test_rmsprop(momentum, centered):
 
 def test_adagrad():
     arrays = [values(65, k) for k in range(3)]
-    (p, _, s), (p0, g0, s0) = launched(optim.adagrad, arrays, numbers(LR), *numbers(EPS, DECAY, -1))
+    (p, _, s), (p0, g0, s0) = launched(optim.adagrad, arrays, numbers(LR), *numbers(EPS, DECAY), factor=-1.0)
     g1 = -g0 + DECAY * p0
     close(s, s0 + g1**2)
     close(p, p0 - LR * g1 / (np.sqrt(s0 + g1**2) + EPS))
@@ -88,8 +93,16 @@ def test_adagrad():
 
 def test_without_decay_an_infinite_parameter_is_no_nan_in_the_states():
     p, g, v = np.float32([np.inf]), np.float32([1]), np.float32([0])
-    launched(optim.sgd, [p, g, v], numbers(1), *numbers(LR, 0.9, 0, 1), False)
+    launched(optim.sgd, [p, g, v], numbers(1), *numbers(LR, 0.9, 0), flag=False)
     assert np.isinf(p[0]) and v[0] == 1
+
+
+@pytest.mark.parametrize(("norm", "max_norm", "shrink"), [(2, 0.5, 0.25), (2, 4, 1), (np.nan, 1, np.nan), (2, -1, 1)])
+def test_factors_of_the_gradient(norm, max_norm, shrink):
+    arrays = [values(65, k) for k in range(3)]
+    options = {"factor": -0.5, "norm": norm, "max_norm": float(max_norm), "flag": False}
+    (p, _, _), (p0, g0, _) = launched(optim.sgd, arrays, numbers(1), *numbers(LR, 0, DECAY), **options)
+    close(p, p0 - LR * (-0.5 * shrink * g0 + DECAY * p0))
 
 
 # the rules as optimizers call them
@@ -108,9 +121,9 @@ OPTIONS = {
 }  # fmt: skip
 STATES = {"SgdUpdate": 1, "AdamUpdate": 3, "RmspropUpdate": 3, "AdagradUpdate": 1}
 PER_PARAMETER = {
-    "SgdUpdate": [[False, True, False, True, *[False, True] * 3, True]],
-    "AdamUpdate": [[3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]],
-    "AdagradUpdate": [[3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]],
+    "SgdUpdate": {"fresh": [False, True, False, True, *[False, True] * 3, True]},
+    "AdamUpdate": {"steps": [3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]},
+    "AdagradUpdate": {"steps": [3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]},
 }
 
 
@@ -127,12 +140,37 @@ def test_agrees_with_the_cpu(name, dtype, layout):
         lists[3] = [None] * len(SHAPES)
     placed = [[None if x is None else on_device(x, layout) for x in arrays] for arrays in lists]
     for maximize in (False, True):
-        options = {**OPTIONS[name], "maximize": maximize}
-        KERNELS["cpu"][name](*lists, *PER_PARAMETER.get(name, []), **options)
-        KERNELS["cuda"][name](*placed, *PER_PARAMETER.get(name, []), **options)
-        for got, want in zip(itertools.chain(*placed), itertools.chain(*lists), strict=True):
-            if want is not None:
-                assert_close(got.numpy(), want)
+        options = {**OPTIONS[name], **PER_PARAMETER.get(name, {}), "maximize": maximize}
+        KERNELS["cpu"][name](*lists, **options)
+        KERNELS["cuda"][name](*placed, **options)
+        compare(placed, lists)
+
+
+def compare(placed, lists):
+    for got, want in zip(itertools.chain(*placed), itertools.chain(*lists), strict=True):
+        if want is not None:
+            assert_close(got.numpy(), want)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_fused_rules_multiply_gradients(name):
+    """On both devices, as the rule itself does with gradients that were multiplied before."""
+    count, states = len(SHAPES), STATES[name]
+    norms = [np.array(n, np.float32) for n in (0.5, 2, 0, 7, 8, 3, 0.9, 1, np.inf, 4, 100)]
+    lists = [[values(s, 100 * c + k) for k, s in enumerate(SHAPES)] for c in range(2 + states)]
+    placed = [[on_device(x, "contiguous") for x in arrays] for arrays in [*lists, norms]]
+    plain = [[x.copy() for x in arrays] for arrays in lists]
+    options = {**OPTIONS[name], **PER_PARAMETER.get(name, {}), "maximize": False}
+    fused = {"multiply": (3.0,), "divide": (8.0, 0.5), "max_norm": 1.5}
+    for k in range(count):
+        plain[1][k] *= np.float32(0.75 * min(1.0, 1.5 / (float(norms[k]) + 1e-6)))
+    KERNELS["cpu"][name](*plain, **options)
+    KERNELS["cpu"][f"Fused{name}"](*lists, norms, **options, **fused)
+    KERNELS["cuda"][f"Fused{name}"](*placed, **options, **fused)
+    del plain[1], lists[1], placed[1], placed[-1]
+    compare(placed, lists)
+    for got, want in zip(itertools.chain(*lists), itertools.chain(*plain), strict=True):
+        assert_close(got, want)
 
 
 SIZES = (70, 3, 64)
@@ -149,15 +187,22 @@ def each(*own):
     return [tuple(np.float32(n + k / 8) for k in range(len(SIZES))) for n in own]
 
 
+def norms():
+    return tuple(np.float32([n]) for n in (0.5, 2, 9))
+
+
 CASES = [
-    Case("sgd", optim.sgd, lambda: [STARTS, *lists(3), *each(1), *numbers(LR, 0.9, DECAY, 1), True], 6, 32),
+    Case("sgd", optim.sgd,
+         lambda: [STARTS, *lists(3), norms(), *each(1), *numbers(LR, 0.9, DECAY), 1.0, 1.5, True], 6, 32),
     Case("sgd without momentum", optim.sgd,
-         lambda: [STARTS, *lists(3), *each(1), *numbers(LR, 0, 0, 1), False], 6, 32),
+         lambda: [STARTS, *lists(3), norms(), *each(1), *numbers(LR, 0, 0), 1.0, -1.0, False], 6, 32),
     Case("adam", optim.adam,
-         lambda: [STARTS, *lists(5), *each(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9, 1), True], 6, 32),
+         lambda: [STARTS, *lists(5), norms(), *each(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9), 1.0, 1.5,
+                  True], 6, 32),
     Case("rmsprop", optim.rmsprop,
-         lambda: [STARTS, *lists(5), *numbers(LR, 0.9, 0.1, EPS, DECAY, 0.9, 1), False], 6, 32),
-    Case("adagrad", optim.adagrad, lambda: [STARTS, *lists(3), *each(LR), *numbers(EPS, DECAY, 1)], 6, 32),
+         lambda: [STARTS, *lists(5), norms(), *numbers(LR, 0.9, 0.1, EPS, DECAY, 0.9), 1.0, 1.5, False], 6, 32),
+    Case("adagrad", optim.adagrad, lambda: [STARTS, *lists(3), norms(), *each(LR), *numbers(EPS, DECAY), 1.0, 1.5], 6,
+         32),
 ]  # fmt: skip
 
 

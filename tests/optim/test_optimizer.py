@@ -308,3 +308,58 @@ def test_repr():
         "SGD (\nParameter Group 0\n    dampening: 0.0\n    lr: 0.5\n    maximize: False\n    momentum: 0.0\n"
         "    nesterov: False\n    weight_decay: 0.0\n)"
     )
+
+
+@pytest.mark.parametrize(("optimizer", "options"), [*WITH_STATE, (optim.SGD, {"momentum": 0.9, "dampening": 0.5})])
+def test_state_that_was_made_before_the_first_step_changes_nothing(optimizer, options):
+    params = [[leaf(1.0, 2.0), leaf(3.0)] for _ in range(2)]
+    before, after = (optimizer(some, lr=0.1, **options) for some in params)
+    after.create_state()
+    assert set(after.state) == set(params[1])
+    assert after.state_dict()["state"] == {}, "no step has used it so far"
+    for seed in range(2):
+        for some, instance in zip(params, (before, after), strict=True):
+            give_gradients(some, seed)
+            instance.step()
+        after.create_state()
+    for p, q in zip(*params, strict=True):
+        assert_same(q.detach(), p.detach().cpu().numpy())
+        assert before.state[p].keys() == after.state[q].keys()
+    assert set(after.state_dict()["state"]) == {0, 1}
+
+
+def test_state_is_made_for_what_requires_grad():
+    p, q = leaf(1.0), leaf(2.0).requires_grad_(False)
+    plain = optim.SGD([p, q])
+    plain.create_state()
+    assert not plain.state
+    adam = optim.Adam([p, q])
+    adam.create_state()
+    assert set(adam.state) == {p} and adam.state[p]["step"] == 0
+
+
+def test_what_changes_from_step_to_step_is_found_live():
+    p, q = leaf(1.0), leaf(2.0)
+    optimizer = optim.Adam([{"params": [p]}, {"params": [q], "lr_scale": 0.5}], lr=0.5)
+    optimizer.create_state()
+    first, second = (optimizer.live(group, group["params"]) for group in optimizer.param_groups)
+    assert (first["lr"](), second["lr"](), second["steps"][0]()) == (0.5, 0.25, 1)
+    optimizer.count_step([q])
+    optimizer.param_groups[1]["lr"] = 2.0
+    assert (first["lr"](), second["lr"](), first["steps"][0](), second["steps"][0]()) == (0.5, 1.0, 1, 2)
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()) | {"state": {}})
+    optimizer.param_groups[1]["lr"] = 3.0
+    assert second["lr"]() == 1.5
+
+
+def test_first_gradients_are_looked_up_only_where_they_count():
+    p = leaf(1.0)
+    for options, names in (({}, {"lr"}), ({"momentum": 0.5}, {"lr"})):
+        optimizer = optim.SGD([p], **options)
+        assert set(optimizer.live(optimizer.param_groups[0], [p])) == names
+    optimizer = optim.SGD([p], momentum=0.5, dampening=0.1)
+    optimizer.create_state()
+    fresh = optimizer.live(optimizer.param_groups[0], [p])["fresh"][0]
+    assert fresh() is True
+    optimizer.count_step([p])
+    assert fresh() is False

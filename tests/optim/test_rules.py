@@ -8,7 +8,7 @@ from checks import assert_close, assert_same, on_device
 
 import miniflow as flow
 from miniflow import optim
-from miniflow.backends.cpu.optim import PARALLEL_FROM, adagrad_loop, adam_loop, rmsprop_loop, sgd_loop
+from miniflow.backends.cpu.optim import SHARED_FROM, adagrad_rows, adam_rows, rmsprop_rows, sgd_rows
 
 STEPS = 20
 
@@ -177,8 +177,8 @@ def test_states_of_half_precision_are_float32():
 
 
 @pytest.mark.parametrize(("optimizer", "rule", "options"), [CASES[2], CASES[6], CASES[12], CASES[14]])
-@pytest.mark.parametrize("size", [PARALLEL_FROM - 1, PARALLEL_FROM, PARALLEL_FROM + 1])
-def test_both_variants_around_the_size_that_switches(optimizer, rule, options, size):
+@pytest.mark.parametrize("size", [SHARED_FROM - 1, SHARED_FROM, SHARED_FROM + 1])
+def test_around_the_size_from_which_threads_share(optimizer, rule, options, size):
     draw = np.random.default_rng(0)
     start, g = draw.normal(size=size), draw.normal(size=size)
     p = flow.tensor(start, dtype=flow.float32, requires_grad=True)
@@ -190,7 +190,7 @@ def test_both_variants_around_the_size_that_switches(optimizer, rule, options, s
 
 
 def signatures():
-    return [len(element_loop.serial.signatures) for element_loop in (sgd_loop, adam_loop, rmsprop_loop, adagrad_loop)]
+    return [len(rows_loop.signatures) for rows_loop in (sgd_rows, adam_rows, rmsprop_rows, adagrad_rows)]
 
 
 def test_integer_options_need_no_loop_of_their_own():
@@ -209,14 +209,14 @@ def test_integer_options_need_no_loop_of_their_own():
 
 def test_gradients_that_are_read_only_need_no_loop_of_their_own():
     run(optim.SGD, {}, flow.float32, [(1,)])
-    compiled = len(sgd_loop.serial.signatures)
+    compiled = len(sgd_rows.signatures)
     p = flow.zeros(1, requires_grad=True)
     p.sum().backward()
     optim.SGD([p], lr=0.5).step()
     assert p.tolist() == [-0.5]
     p.grad = on_device(np.broadcast_to(np.float32(1), (1,)))
     optim.SGD([p], lr=0.5).step()
-    assert p.tolist() == [-1.0] and len(sgd_loop.serial.signatures) == compiled
+    assert p.tolist() == [-1.0] and len(sgd_rows.signatures) == compiled
 
 
 @pytest.mark.parametrize("optimizer", [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.Adagrad])

@@ -1,20 +1,25 @@
 """The CPU kernels: NumPy where it is fast, numba where it is not. Importing this package registers them all."""
 
 from miniflow.backends.cpu import (  # noqa: F401
+    accumulate,
     activation,
+    clip_grad,
     conv,
     elementwise,
     embedding,
     index,
     join,
     loss,
+    loss_scale,
     matmul,
     norm,
+    norm_activation,
     optim,
     pool,
     random,
     reduce,
     shape,
     softmax,
+    sparse,
     triangle,
 )

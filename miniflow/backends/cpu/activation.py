@@ -10,7 +10,7 @@ from numba import prange
 from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.transcendental import erf as erf_of
 from miniflow.backends.cpu.transcendental import exp, exp_nonpositive, log1p_unit, tanh
-from miniflow.backends.registry import register
+from miniflow.backends.registry import register, register_into
 
 SQRT_HALF = 0.5**0.5
 TWO_OVER_SQRT_PI = 2 / np.pi**0.5
@@ -20,9 +20,19 @@ CUBIC = 0.044715  # Hendrycks and Gimpel 2016
 RELU_LOOP_FROM = 4096  # elements; below, one call of NumPy costs less than the compiled loop around it
 
 
-def run(kernel: Callable, first: np.ndarray, *rest: np.ndarray, numbers: tuple[float, ...] = ()) -> np.ndarray:
-    """Run a loop `kernel(*flat arrays, flat output, *numbers)`; the numbers are cast to the arrays' dtype."""
-    out = np.empty(first.shape, first.dtype)
+def run(
+    kernel: Callable,
+    first: np.ndarray,
+    *rest: np.ndarray,
+    numbers: tuple[float, ...] = (),
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """Run a loop `kernel(*flat arrays, flat output, *numbers)`; the numbers are cast to the arrays' dtype.
+
+    `out` must not be one of the inputs: where memory overlaps, compiled loops go element by element.
+    """
+    if out is None:
+        out = np.empty(first.shape, first.dtype)
     flat = [np.ascontiguousarray(x).reshape(-1) for x in (first, *rest)]
     kernel(*flat, out.reshape(-1), *[first.dtype.type(number) for number in numbers])
     return out
@@ -145,6 +155,14 @@ def relu(x: np.ndarray) -> np.ndarray:
     return run(relu_loop, x)
 
 
+@register_into("cpu", "Relu", half="native")
+def relu_into(y: np.ndarray, x: np.ndarray) -> None:
+    if x.dtype.char in "fd":
+        run(relu_loop, x, out=y)
+    else:
+        np.maximum(x, x.dtype.type(0), out=y)
+
+
 @register("cpu", "ReluGrad")
 def relu_grad(dy: np.ndarray, y: np.ndarray) -> np.ndarray:
     return run(relu_grad_loop, dy, y)
@@ -198,3 +216,43 @@ def softplus(x: np.ndarray, *, beta: float, threshold: float) -> np.ndarray:
 @register("cpu", "SoftplusGrad")
 def softplus_grad(dy: np.ndarray, x: np.ndarray, *, beta: float, threshold: float) -> np.ndarray:
     return run(softplus_grad_loop, dy, x, numbers=(beta, threshold))
+
+
+def _into(kernel: Callable) -> Callable:
+    def into(out, *arrays):
+        run(kernel, *arrays, out=out)
+
+    into.__name__ = kernel.__name__.replace("_loop", "_into").replace("_rows", "_into")
+    return into
+
+
+for _name, _loop in {
+    "ReluGrad": relu_grad_loop,
+    "Sigmoid": sigmoid_loop,
+    "SigmoidGrad": sigmoid_grad_loop,
+    "Erf": erf_loop,
+    "ErfGrad": erf_grad_loop,
+    "Silu": silu_loop,
+    "SiluGrad": silu_grad_loop,
+}.items():
+    register_into("cpu", _name)(_into(_loop))
+
+
+@register_into("cpu", "Gelu")
+def gelu_into(y: np.ndarray, x: np.ndarray, *, approximate: str) -> None:
+    run(gelu_tanh_loop if approximate == "tanh" else gelu_loop, x, out=y)
+
+
+@register_into("cpu", "GeluGrad")
+def gelu_grad_into(dx: np.ndarray, dy: np.ndarray, x: np.ndarray, *, approximate: str) -> None:
+    run(gelu_tanh_grad_loop if approximate == "tanh" else gelu_grad_loop, dy, x, out=dx)
+
+
+@register_into("cpu", "Softplus")
+def softplus_into(y: np.ndarray, x: np.ndarray, *, beta: float, threshold: float) -> None:
+    run(softplus_loop, x, numbers=(beta, threshold), out=y)
+
+
+@register_into("cpu", "SoftplusGrad")
+def softplus_grad_into(dx: np.ndarray, dy: np.ndarray, x: np.ndarray, *, beta: float, threshold: float) -> None:
+    run(softplus_grad_loop, dy, x, numbers=(beta, threshold), out=dx)

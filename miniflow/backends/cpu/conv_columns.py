@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 
 from miniflow.backends.cpu.threads import SERIAL_PRODUCT, share, sum_of_parts, unlocked
-from miniflow.backends.cpu.windows import inside, pad, taps
-from miniflow.backends.windows import Pair, Windows
+from miniflow.backends.cpu.windows import bordered, inside, pad, taps
+from miniflow.backends.windows import Windows
 
 PRODUCT_COLUMNS = 784  # images share a product up to this many windows
 
@@ -46,13 +46,13 @@ def _as_rows(y: np.ndarray) -> np.ndarray:
     return y[0] if len(y) == 1 else y.swapaxes(0, 1).reshape(y.shape[1], -1)
 
 
-def forward(x: np.ndarray, weight: np.ndarray, windows: Windows) -> np.ndarray:
-    """x (N, C, H, W), weight (O, C, KH, KW) -> y (N, O, OH, OW)"""
+def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
+    """x (N, C, H, W), weight (O, C, KH, KW) -> out (N, O, OH, OW)"""
     n, o = len(x), len(weight)
     counts = windows.counts(x.shape[2:])
     view = taps(pad(x, windows.padding), windows, counts)
     matrix = weight.reshape(o, -1)
-    y = np.empty((n, o, counts[0] * counts[1]), x.dtype)
+    y = out.reshape(n, o, counts[0] * counts[1])
 
     def convolve(start: int, stop: int) -> None:
         together = _together(stop - start, y.shape[2])
@@ -66,11 +66,10 @@ def forward(x: np.ndarray, weight: np.ndarray, windows: Windows) -> np.ndarray:
                 y[images] = np.matmul(matrix, columns).reshape(o, -1, y.shape[2]).swapaxes(0, 1)
 
     _share(convolve, view, o)
-    return y.reshape(n, o, *counts)
 
 
-def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
-    """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C, KH, KW)"""
+def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray) -> None:
+    """dy (N, O, OH, OW), x (N, C, H, W) -> out (O, C, KH, KW)"""
     n, o, oh, ow = dy.shape
     view = taps(pad(x, windows.padding), windows, (oh, ow))
     dy = dy.reshape(n, o, oh * ow)
@@ -87,23 +86,24 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
         totals[start] = total
 
     _share(add_up, view, o)
-    return sum_of_parts(totals).reshape(o, x.shape[1], *windows.kernel)
+    np.copyto(out.reshape(o, inner), sum_of_parts(totals))
 
 
-def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) -> np.ndarray:
-    """dy (N, O, OH, OW), weight (O, C, KH, KW) -> dx (N, C, *size)"""
+def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
+    """dy (N, O, OH, OW), weight (O, C, KH, KW) -> out (N, C, H, W)"""
     n, o, oh, ow = dy.shape
     c = weight.shape[1]
-    (top, bottom), (left, right) = windows.padding
     dy, matrix = dy.reshape(n, o, oh * ow), weight.reshape(o, -1).T
-    padded = np.zeros((n, c, size[0] + top + bottom, size[1] + left + right), dy.dtype)
+    padded = bordered(out, windows.padding)
+    padded[...] = 0
     together = _together(n, oh * ow)
     for first in range(0, n, together):
         images = slice(first, min(first + together, n))
         columns = np.matmul(matrix, _as_rows(dy[images])).reshape(c, *windows.kernel, -1, oh, ow)
         part = padded[images]
         share(_add_columns, len(part) * c, columns.size, columns, part, *windows.stride, *windows.dilation)
-    return inside(padded, windows.padding)
+    if padded is not out:
+        np.copyto(out, inside(padded, windows.padding))
 
 
 @unlocked()

@@ -9,37 +9,32 @@ import numpy as np
 
 from miniflow.backends.cpu.loops import SUMS
 from miniflow.backends.cpu.threads import share, unlocked
-from miniflow.backends.cpu.windows import inside, pad
-from miniflow.backends.windows import Pair, Windows
+from miniflow.backends.cpu.windows import bordered, inside, pad
+from miniflow.backends.windows import Windows
 
 
-def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
+def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, groups: int, y: np.ndarray) -> None:
     """x (N, C, H, W), weight (O, C / groups, KH, KW) -> y (N, O, OH, OW)"""
-    y = np.empty((len(x), len(weight), *windows.counts(x.shape[2:])), x.dtype)
     padded = pad(x, windows.padding)
     weight = np.ascontiguousarray(weight)
     share(_forward, len(x) * len(weight), y.size, padded, weight, y, groups, *windows.stride, *windows.dilation)
-    return y
 
 
-def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, groups: int, size: Pair) -> np.ndarray:
-    """dy (N, O, OH, OW), weight (O, C / groups, KH, KW) -> dx (N, C, *size)"""
-    (top, bottom), (left, right) = windows.padding
-    shape = (len(dy), weight.shape[1] * groups, size[0] + top + bottom, size[1] + left + right)
-    padded = np.empty(shape, dy.dtype)
+def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, groups: int, dx: np.ndarray) -> None:
+    """dy (N, O, OH, OW), weight (O, C / groups, KH, KW) -> dx (N, C, H, W)"""
+    padded = bordered(dx, windows.padding)
     weight, dy = np.ascontiguousarray(weight), np.ascontiguousarray(dy)
-    planes = shape[0] * shape[1]
+    planes = len(dx) * dx.shape[1]
     share(_data_grad, planes, dy.size, padded, weight, dy, groups, *windows.stride, *windows.dilation)
-    return inside(padded, windows.padding)
+    if padded is not dx:
+        np.copyto(dx, inside(padded, windows.padding))
 
 
-def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
+def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int, dweight: np.ndarray) -> None:
     """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C / groups, KH, KW)"""
-    dweight = np.empty((dy.shape[1], x.shape[1] // groups, *windows.kernel), x.dtype)
     padded = pad(x, windows.padding)
     dy, pairs = np.ascontiguousarray(dy), dweight.shape[0] * dweight.shape[1]
     share(_weight_grad, pairs, dy.size, padded, dweight, dy, groups, *windows.stride, *windows.dilation)
-    return dweight
 
 
 @unlocked()

@@ -24,28 +24,28 @@ def _pixels(x: np.ndarray, stride: Pair) -> np.ndarray:
     return x.reshape(*x.shape[:2], -1)
 
 
-def forward(x: np.ndarray, weight: np.ndarray, windows: Windows) -> np.ndarray:
-    """x (N, C, H, W), weight (O, C, 1, 1) -> y (N, O, OH, OW)"""
-    y = np.matmul(weight.reshape(weight.shape[:2]), _pixels(x, windows.stride))
-    return y.reshape(len(x), len(weight), *windows.counts(x.shape[2:]))
+def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
+    """x (N, C, H, W), weight (O, C, 1, 1) -> out (N, O, OH, OW)"""
+    y = out.reshape(*out.shape[:2], out.shape[2] * out.shape[3])
+    np.matmul(weight.reshape(weight.shape[:2]), _pixels(x, windows.stride), out=y)
 
 
-def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) -> np.ndarray:
-    """dy (N, O, OH, OW), weight (O, C, 1, 1) -> dx (N, C, *size)"""
+def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
+    """dy (N, O, OH, OW), weight (O, C, 1, 1) -> out (N, C, H, W)"""
     n, o, oh, ow = dy.shape
-    seen = np.matmul(weight.reshape(weight.shape[:2]).T, dy.reshape(n, o, oh * ow)).reshape(n, -1, oh, ow)
+    matrix, dy = weight.reshape(weight.shape[:2]).T, dy.reshape(n, o, oh * ow)
     if windows.stride == (1, 1):
-        return seen
-    dx = np.zeros((n, weight.shape[1], *size), dy.dtype)
-    dx[:, :, :: windows.stride[0], :: windows.stride[1]] = seen
-    return dx
+        np.matmul(matrix, dy, out=out.reshape(n, -1, oh * ow))
+    else:
+        out[...] = 0
+        out[:, :, :: windows.stride[0], :: windows.stride[1]] = np.matmul(matrix, dy).reshape(n, -1, oh, ow)
 
 
-def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
-    """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C, 1, 1)"""
+def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray) -> None:
+    """dy (N, O, OH, OW), x (N, C, H, W) -> out (O, C, 1, 1)"""
     pixels, dy = _pixels(x, windows.stride), dy.reshape(*dy.shape[:2], -1)
-    dweight = np.zeros((dy.shape[1], x.shape[1]), x.dtype)
+    dweight = out.reshape(out.shape[:2])
+    dweight[...] = 0
     part = np.empty_like(dweight)
     for image, cotangent in zip(pixels, dy, strict=True):
         dweight += np.matmul(cotangent, image.T, out=part)
-    return dweight.reshape(*dweight.shape, 1, 1)

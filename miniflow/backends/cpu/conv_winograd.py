@@ -92,27 +92,27 @@ def cotangent_matrix(m: int) -> np.ndarray:
     return np.pad(output_matrix(m).T, ((0, 0), (0, WINDOW - m)))
 
 
-def forward(x: np.ndarray, weight: np.ndarray, windows: Windows) -> np.ndarray:
-    """x (N, C, H, W), weight (O, C, K, K) -> y (N, O, OH, OW)"""
+def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
+    """x (N, C, H, W), weight (O, C, K, K) -> out (N, O, OH, OW)"""
     o, c, k, _ = weight.shape
     kernels = np.matmul(kernel_matrix(k), weight.swapaxes(0, 1).reshape(c * o, k * k).T)
     (top, _), (left, _) = windows.padding
-    return _convolve(x, kernels.reshape(POINTS, c, o), k, top, left, windows.counts(x.shape[2:]))
+    _convolve(x, kernels.reshape(POINTS, c, o), k, top, left, out)
 
 
-def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, size: Pair) -> np.ndarray:
-    """dy (N, O, OH, OW), weight (O, C, K, K) -> dx (N, C, *size): the convolution of dy with the turned kernel."""
+def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
+    """dy (N, O, OH, OW), weight (O, C, K, K) -> out (N, C, H, W): the convolution of dy with the turned kernel."""
     o, c, k, _ = weight.shape
     kernels = np.matmul(kernel_matrix(k)[:, ::-1], weight.reshape(o * c, k * k).T)
     (top, _), (left, _) = windows.padding
-    return _convolve(dy, kernels.reshape(POINTS, o, c), k, k - 1 - top, k - 1 - left, size)
+    _convolve(dy, kernels.reshape(POINTS, o, c), k, k - 1 - top, k - 1 - left, out)
 
 
-def _convolve(x: np.ndarray, kernels: np.ndarray, k: int, top: int, left: int, size: Pair) -> np.ndarray:
-    """Convolve with kernels that are already points, (36, channels in, channels out); `size` is that of the result."""
-    m, tiles = WINDOW + 1 - k, _tiles(size, k)
+def _convolve(x: np.ndarray, kernels: np.ndarray, k: int, top: int, left: int, y: np.ndarray) -> None:
+    """Convolve with kernels that are already points, (36, channels in, channels out), into `y`."""
+    m, tiles = WINDOW + 1 - k, _tiles(y.shape[2:], k)
     _, c, o = kernels.shape
-    x, y = np.ascontiguousarray(x), np.empty((len(x), o, *size), x.dtype)
+    x = np.ascontiguousarray(x)
     together = _images_together(tiles, c * o)
 
     def convolve(start: int, stop: int) -> None:
@@ -124,11 +124,10 @@ def _convolve(x: np.ndarray, kernels: np.ndarray, k: int, top: int, left: int, s
             _points_to_images(y[images], products.lines, output_matrix(m), tiles)
 
     share(convolve, len(x), x.size)
-    return y
 
 
-def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
-    """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C, K, K)"""
+def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray) -> None:
+    """dy (N, O, OH, OW), x (N, C, H, W) -> out (O, C, K, K)"""
     o, c, k = dy.shape[1], x.shape[1], windows.kernel[0]
     (top, _), (left, _) = windows.padding
     x, dy, m, tiles = np.ascontiguousarray(x), np.ascontiguousarray(dy), WINDOW + 1 - k, _tiles(dy.shape[2:], k)
@@ -147,7 +146,7 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows) -> np.ndarray:
 
     share(add_up, len(x), x.size)
     total = sum_of_parts(totals)
-    return np.matmul(total.reshape(POINTS, o * c).T, kernel_matrix(k)).reshape(o, c, k, k)
+    np.matmul(total.reshape(POINTS, o * c).T, kernel_matrix(k), out=out.reshape(o * c, k * k))
 
 
 def _images_together(tiles: Pair, pairs: int) -> int:

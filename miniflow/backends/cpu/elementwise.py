@@ -5,7 +5,7 @@ NumPy's loops are vectorized (also exp, log, tanh in float32), broadcast, and ta
 
 import numpy as np
 
-from miniflow.backends.registry import register
+from miniflow.backends.registry import EVERY, register, register_into
 
 UFUNCS = {
     "Add": np.add,
@@ -48,8 +48,18 @@ UFUNCS = {
     "Isfinite": np.isfinite,
 }
 
+
+def _into(ufunc):
+    def into(out, *inputs):
+        ufunc(*inputs, out=out)
+
+    into.ufunc = ufunc
+    return into
+
+
 for _name, _ufunc in UFUNCS.items():
     register("cpu", _name, half="native")(_ufunc)
+    register_into("cpu", _name, EVERY, half="native")(_into(_ufunc))
 
 
 def _of_numbers(ufunc):
@@ -76,14 +86,30 @@ def where(condition, x, y):
     return np.where(condition, np.asarray(x, dtype), np.asarray(y, dtype))
 
 
-@register("cpu", "Clamp", half="native")
+@register_into("cpu", "Where", (2,), half="native")
+def where_into(out, condition, x, y):
+    np.copyto(out, y, casting="unsafe")
+    np.copyto(out, x, casting="unsafe", where=condition)
+
+
+@register("cpu", "Clamp")
 def clamp(x, *, min, max):
     return np.clip(x, min, max, dtype=x.dtype)
+
+
+@register_into("cpu", "Clamp", (0,))
+def clamp_into(out, x, *, min, max):
+    np.clip(x, min, max, out=out, dtype=x.dtype)
 
 
 @register("cpu", "Rsqrt")
 def rsqrt(x):
     return np.reciprocal(np.sqrt(x))
+
+
+@register_into("cpu", "Rsqrt", (0,))
+def rsqrt_into(out, x):
+    np.reciprocal(np.sqrt(x, out=out), out=out)
 
 
 @register("cpu", "PowScalar")
@@ -95,9 +121,24 @@ def pow_scalar(x, *, exponent):
     return np.power(x, exponent, dtype=x.dtype)
 
 
+@register_into("cpu", "PowScalar", (0,))
+def pow_scalar_into(out, x, *, exponent):
+    if exponent == 2:
+        np.square(x, out=out)
+    elif exponent == 0.5:
+        np.sqrt(x, out=out)
+    else:
+        np.power(x, exponent, out=out, dtype=x.dtype)
+
+
 @register("cpu", "Cast", half="native")
 def cast(x, *, dtype):
     return x.astype(dtype)
+
+
+@register_into("cpu", "Cast", half="native")
+def cast_into(out, x, *, dtype):
+    np.copyto(out, x, casting="unsafe")
 
 
 @register("cpu", "ToInteger", half="native")

@@ -12,7 +12,7 @@ from math import prod
 import numba
 import numpy as np
 
-from miniflow.backends.registry import KERNELS, register
+from miniflow.backends.registry import KERNELS, register, register_into
 
 
 def key(index: np.ndarray, dims: tuple[int, ...]) -> tuple:
@@ -60,6 +60,20 @@ def set_item(
     out = x.copy()
     set_item_into(out, value, index, basic=basic, dims=dims)
     return out
+
+
+@register_into("cpu", "SetItem", (0,), half="native")
+def copy_and_set_item(
+    out: np.ndarray,
+    x: np.ndarray,
+    value: np.ndarray,
+    index: np.ndarray | None,
+    *,
+    basic: tuple,
+    dims: tuple[int, ...],
+) -> None:
+    np.copyto(out, x)
+    set_item_into(out, value, index, basic=basic, dims=dims)
 
 
 @register("cpu", "SetItemInto", half="native")
@@ -158,6 +172,12 @@ def masked_fill(x: np.ndarray, mask: np.ndarray, *, value: float) -> np.ndarray:
     return out
 
 
+@register_into("cpu", "MaskedFill", (0,), half="native")
+def masked_fill_into(out: np.ndarray, x: np.ndarray, mask: np.ndarray, *, value: float) -> None:
+    np.copyto(out, x)
+    np.copyto(out, np.asarray(value, x.dtype), where=mask)
+
+
 @register("cpu", "Nonzero", half="native")
 def nonzero(x: np.ndarray) -> np.ndarray:
     return np.argwhere(x)
@@ -209,3 +229,12 @@ def view_scatter(x: np.ndarray, values: np.ndarray, *, steps: tuple) -> np.ndarr
         place = KERNELS["cpu"][op.__name__](place, **attrs)
     place[...] = values
     return out
+
+
+@register_into("cpu", "ViewScatter", (0,), half="native")
+def view_scatter_into(out: np.ndarray, x: np.ndarray, values: np.ndarray, *, steps: tuple) -> None:
+    np.copyto(out, x)
+    place = out
+    for op, attrs in steps:
+        place = KERNELS["cpu"][op.__name__](place, **attrs)
+    place[...] = values

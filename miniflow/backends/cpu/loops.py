@@ -35,7 +35,7 @@ class loop:
         def run(x, *rest):
             return (serial if x.size < PARALLEL_FROM else parallel)(x, *rest)
 
-        run.serial, run.parallel = serial, parallel
+        run.serial, run.parallel, run.__name__ = serial, parallel, function.__name__
         return run
 
 

@@ -12,7 +12,7 @@ from numba import njit, prange
 from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.softmax import row_exp_sum, row_max
 from miniflow.backends.cpu.transcendental import exp_nonpositive
-from miniflow.backends.registry import register
+from miniflow.backends.registry import register, register_into
 from miniflow.errors import ArgumentError, IndexRangeError
 
 LOG_FLOOR = -100.0  # where binary_cross_entropy cuts its logarithms off, as PyTorch does
@@ -138,6 +138,26 @@ def cross_entropy(
     return reduced, lse, total
 
 
+@register_into("cpu", "CrossEntropy")
+def cross_entropy_into(
+    out: tuple[np.ndarray, ...],
+    x: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    *,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> None:
+    reduced, lse, total = out
+    rows, classes = x.shape
+    target = class_indices("cross_entropy", target, ignore_index, classes)
+    loss, factor = np.empty(rows), np.empty(rows)
+    x = np.ascontiguousarray(x)
+    cross_entropy_rows(x, target, class_weights(weight), ignore_index, label_smoothing, loss, lse, factor)
+    reduced[...], total[...] = reduce_rows(loss, factor, reduction, x.dtype)
+
+
 @register("cpu", "CrossEntropyGrad")
 def cross_entropy_grad(
     dy: np.ndarray,
@@ -151,12 +171,30 @@ def cross_entropy_grad(
     reduction: str,
     label_smoothing: float,
 ) -> np.ndarray:
-    x, target, weight = np.ascontiguousarray(x), np.ascontiguousarray(target, np.int64), class_weights(weight)
     dx = np.empty(x.shape, x.dtype)
+    options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+    cross_entropy_grad_into(dx, dy, x, target, weight, lse, total, **options)
+    return dx
+
+
+@register_into("cpu", "CrossEntropyGrad")
+def cross_entropy_grad_into(
+    dx: np.ndarray,
+    dy: np.ndarray,
+    x: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    lse: np.ndarray,
+    total: np.ndarray,
+    *,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> None:
+    x, target, weight = np.ascontiguousarray(x), np.ascontiguousarray(target, np.int64), class_weights(weight)
     dloss = np.ascontiguousarray(row_cotangents(dy, total, x.shape[0], reduction))
     total_weight = float(weight.sum()) if weight.size else float(x.shape[1])
     cross_entropy_grad_rows(x, target, weight, ignore_index, label_smoothing, total_weight, dloss, lse, dx)
-    return dx
 
 
 @register("cpu", "NllLoss")

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit, prange
 
 from miniflow.backends.cpu.loops import SUMS, loop
-from miniflow.backends.registry import register
+from miniflow.backends.registry import register, register_into
 
 BLOCK = 4096  # terms that are added in the arrays' own precision before they go into a float64 total
 SHORT_PLANE = 8  # elements
@@ -179,12 +179,27 @@ def as_rows(x: np.ndarray, dims: int) -> np.ndarray:
 def layer_norm(
     x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, dims: int, eps: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    count = prod(x.shape[: x.ndim - dims])
+    out = np.empty(x.shape, x.dtype), np.empty(count), np.empty(count)
+    layer_norm_into(out, x, weight, bias, dims=dims, eps=eps)
+    return out
+
+
+@register_into("cpu", "LayerNorm")
+def layer_norm_into(
+    out: tuple[np.ndarray, ...],
+    x: np.ndarray,
+    weight: np.ndarray | None,
+    bias: np.ndarray | None,
+    *,
+    dims: int,
+    eps: float,
+) -> None:
+    y, mean, rstd = out
     rows = as_rows(x, dims)
-    count, width = rows.shape
-    y, mean, rstd = np.empty(rows.shape, x.dtype), np.empty(count), np.empty(count)
+    width = rows.shape[1]
     weight, bias = parameter(weight, 1, width, x.dtype), parameter(bias, 0, width, x.dtype)
-    layer_norm_rows(rows, weight, bias, eps, mean, rstd, y)
-    return y.reshape(x.shape), mean, rstd
+    layer_norm_rows(rows, weight, bias, eps, mean, rstd, y.reshape(rows.shape))
 
 
 @register("cpu", "LayerNormGrad")
@@ -193,12 +208,27 @@ def layer_norm_grad(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     shape = x.shape
     normalized = shape[len(shape) - dims :]
-    dx, dweight, dbias = np.empty(shape, x.dtype), np.empty(normalized, x.dtype), np.empty(normalized, x.dtype)
+    out = np.empty(shape, x.dtype), np.empty(normalized, x.dtype), np.empty(normalized, x.dtype)
+    layer_norm_grad_into(out, dy, x, weight, mean, rstd, dims=dims)
+    return out
+
+
+@register_into("cpu", "LayerNormGrad")
+def layer_norm_grad_into(
+    out: tuple[np.ndarray, ...],
+    dy: np.ndarray,
+    x: np.ndarray,
+    weight: np.ndarray | None,
+    mean: np.ndarray,
+    rstd: np.ndarray,
+    *,
+    dims: int,
+) -> None:
+    dx, dweight, dbias = out
     dy, x = as_rows(dy, dims), as_rows(x, dims)
     width = x.shape[1]
     weight = parameter(weight, 1, width, x.dtype)
     layer_norm_grad_rows(dy, x, weight, mean, rstd, dx.reshape(x.shape), dweight.reshape(width), dbias.reshape(width))
-    return dx, dweight, dbias
 
 
 def as_planes(x: np.ndarray) -> np.ndarray:
@@ -209,11 +239,18 @@ def as_planes(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x).reshape(images, channels, size)
 
 
-def from_planes(y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The inverse of `as_planes`."""
-    if prod(shape[2:]) < SHORT_PLANE:
-        return np.ascontiguousarray(y.reshape(shape[1], shape[0], *shape[2:]).swapaxes(0, 1))
-    return y.reshape(shape)
+def planes_for(y: np.ndarray) -> np.ndarray:
+    """Memory for the results of `y` (N, C, ...) in the form that `as_planes` gives: `y` itself for long planes."""
+    images, channels, size = y.shape[0], y.shape[1], prod(y.shape[2:])
+    if size < SHORT_PLANE:
+        return np.empty((1, channels, images * size), y.dtype)
+    return y.reshape(images, channels, size)
+
+
+def from_planes(planes: np.ndarray, y: np.ndarray) -> None:
+    """Bring results from the memory of `planes_for` to `y`."""
+    if prod(y.shape[2:]) < SHORT_PLANE:
+        np.copyto(y, planes.reshape(y.shape[1], y.shape[0], *y.shape[2:]).swapaxes(0, 1))
 
 
 @register("cpu", "BatchNorm")
@@ -221,26 +258,50 @@ def batch_norm(
     x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, eps: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     channels = x.shape[1]
-    mean, var = np.empty(channels), np.empty(channels)
-    return normalize(x, mean, var, weight, bias, eps, True), mean, var
+    out = np.empty(x.shape, x.dtype), np.empty(channels), np.empty(channels)
+    batch_norm_into(out, x, weight, bias, eps=eps)
+    return out
+
+
+@register_into("cpu", "BatchNorm")
+def batch_norm_into(
+    out: tuple[np.ndarray, ...], x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, eps: float
+) -> None:
+    y, mean, var = out
+    normalize(y, x, mean, var, weight, bias, eps, True)
 
 
 @register("cpu", "BatchNormInference")
 def batch_norm_inference(
     x: np.ndarray, mean: np.ndarray, var: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, eps: float
 ) -> np.ndarray:
+    y = np.empty(x.shape, x.dtype)
+    batch_norm_inference_into(y, x, mean, var, weight, bias, eps=eps)
+    return y
+
+
+@register_into("cpu", "BatchNormInference")
+def batch_norm_inference_into(
+    y: np.ndarray,
+    x: np.ndarray,
+    mean: np.ndarray,
+    var: np.ndarray,
+    weight: np.ndarray | None,
+    bias: np.ndarray | None,
+    *,
+    eps: float,
+) -> None:
     mean, var = (np.ascontiguousarray(statistic, np.float64) for statistic in (mean, var))
-    return normalize(x, mean, var, weight, bias, eps, False)
+    normalize(y, x, mean, var, weight, bias, eps, False)
 
 
-def normalize(x, mean, var, weight, bias, eps, training):
+def normalize(y, x, mean, var, weight, bias, eps, training):
     """Run the channels' loop on planes."""
-    planes = as_planes(x)
+    planes, results = as_planes(x), planes_for(y)
     channels = planes.shape[1]
-    y = np.empty(planes.shape, x.dtype)
     weight, bias = parameter(weight, 1, channels, x.dtype), parameter(bias, 0, channels, x.dtype)
-    batch_norm_channels(planes, weight, bias, eps, training, mean, var, y)
-    return from_planes(y, x.shape)
+    batch_norm_channels(planes, weight, bias, eps, training, mean, var, results)
+    from_planes(results, y)
 
 
 @register("cpu", "BatchNormGrad")
@@ -254,10 +315,27 @@ def batch_norm_grad(
     eps: float,
     training: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    shape, channels = x.shape, x.shape[1]
-    dy, x = as_planes(dy), as_planes(x)
+    channels = x.shape[1]
+    out = np.empty(x.shape, x.dtype), np.empty(channels, x.dtype), np.empty(channels, x.dtype)
+    batch_norm_grad_into(out, dy, x, weight, mean, var, eps=eps, training=training)
+    return out
+
+
+@register_into("cpu", "BatchNormGrad")
+def batch_norm_grad_into(
+    out: tuple[np.ndarray, ...],
+    dy: np.ndarray,
+    x: np.ndarray,
+    weight: np.ndarray | None,
+    mean: np.ndarray,
+    var: np.ndarray,
+    *,
+    eps: float,
+    training: bool,
+) -> None:
+    dx, dweight, dbias = out
+    dy, x, results = as_planes(dy), as_planes(x), planes_for(dx)
     mean, var = (np.ascontiguousarray(statistic, np.float64) for statistic in (mean, var))
-    dx, dweight, dbias = np.empty(x.shape, x.dtype), np.empty(channels, x.dtype), np.empty(channels, x.dtype)
-    weight = parameter(weight, 1, channels, x.dtype)
-    batch_norm_grad_channels(dy, x, weight, eps, training, mean, var, dx, dweight, dbias)
-    return from_planes(dx, shape), dweight, dbias
+    weight = parameter(weight, 1, x.shape[1], x.dtype)
+    batch_norm_grad_channels(dy, x, weight, eps, training, mean, var, results, dweight, dbias)
+    from_planes(results, dx)

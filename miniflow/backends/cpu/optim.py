@@ -1,58 +1,92 @@
-"""Optimizer updates: each reads and writes the memory of a parameter once.
+"""Optimizer updates: each reads and writes the memory of a parameter once, all parameters in one compiled call.
 
-A kernel takes the parameters of a group as lists of arrays and changes parameters and states in place. The arithmetic
-of one element stands in the compiled loops; `update` brings arrays of any layout and dtype into their form.
+A kernel takes parameters, gradients and states as lists of arrays and changes parameters and states in place. The
+arithmetic of one element stands in the functions named `..._loop`; those named `..._rows` run them over the rows of a
+`Table`, from element `start` to `stop` of all; `update` brings arrays of any layout and dtype into that form.
+
+Every loop works in the dtype of its arrays, to which it rounds the numbers that it gets in float64.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numba import prange
 
-from miniflow.backends.cpu.loops import loop
+from miniflow.backends.cpu.tables import Arrays, overlap, tables, vector
+from miniflow.backends.cpu.threads import compiled, share, unlocked
 from miniflow.backends.registry import register
 
-PARALLEL_FROM = 262_144  # elements: below, one thread is done before a second one has woken up
-FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-ABSENT = {FLOAT32: np.empty(0, FLOAT32), FLOAT64: np.empty(0, FLOAT64)}  # stands for a state that an option leaves out
+SHARED_FROM = 131_072  # elements: below, one thread is done before a second one has begun
 
 
-def update(element_loop: Callable, arrays: tuple, *numbers: float) -> None:
-    """Run a compiled loop over a parameter, its gradient and its states, all of one shape.
+def update(rows_loop: Callable, groups: Sequence[Arrays], own: np.ndarray, *numbers: float) -> None:
+    """Run a compiled function over parameters, their gradients and their states.
 
     Args:
-        element_loop: takes the arrays flat and of one dtype, then `numbers`.
-        arrays: the parameter, the gradient (not written), then the states; None for a state that does not exist.
-        numbers: floats and bools; an int would have the loop compiled once more.
+        rows_loop: takes start, stop, the fields of a table, `own` and `numbers`.
+        groups: the parameters, the gradients (not written), then the states; None for a state that is left out.
+        own: float64 (parameters, k), numbers that each parameter has for itself; (1, k) if all have the same.
+        numbers: floats and bools; an int would have the function compiled once more.
     """
-    real = FLOAT64 if arrays[0].dtype == FLOAT64 else FLOAT32
-    flat = []
-    copied = []
-    for array in arrays:
-        if array is None:
-            flat.append(ABSENT[real])
-        elif array.dtype is real and array.flags.carray:
-            flat.append(array.ravel())
-        else:
-            flat.append(np.array(array, real, order="C").ravel())
-            copied.append((array, flat[-1]))
-    run = element_loop.serial if flat[0].size < PARALLEL_FROM else element_loop.parallel
-    run(*flat, *numbers)
-    for array, changed in copied:
-        if array is not arrays[1]:
-            array[...] = changed.reshape(array.shape)
+    changed = [column for column in range(len(groups)) if column != 1]
+    for table, rows in tables(groups, changed):
+        mine = own if len(own) == 1 else own[rows]
+        many = table.total if table.total >= SHARED_FROM else 0
+        share(rows_loop, table.total, many, table.addresses, table.ends, table.like, mine, *numbers)
 
 
-@loop()
-def sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, weight_decay, sign):
+def fused_factor(maximize: bool, multiply: Sequence[float], divide: Sequence[float]) -> float:
+    """What all gradients are multiplied by."""
+    factor = -1.0 if maximize else 1.0
+    for number in multiply:
+        factor *= number
+    for number in divide:
+        factor /= number
+    return float(factor)
+
+
+def factors(
+    maximize: bool,
+    norms: Sequence[np.ndarray] | None,
+    multiply: Sequence[float],
+    divide: Sequence[float],
+    max_norm: float | None,
+) -> list[float]:
+    """What each gradient is multiplied by, in float64: the sign, numbers, and min(1, max_norm / (norm + 1e-6)).
+
+    One number if it is the same for all.
+    """
+    factor = fused_factor(maximize, multiply, divide)
+    if norms is None or max_norm is None:
+        return [factor]
+    some = norms[:1] if all([norm is norms[0] for norm in norms]) else norms
+    shrink = [max_norm / (float(norm) + 1e-6) for norm in some]
+    return [factor if x >= 1 else factor * x for x in shrink]
+
+
+def together(*columns: Sequence[float]) -> np.ndarray:
+    """Numbers of each parameter, (parameters, columns); (1, columns) if every column is the same for all."""
+    rows = max(map(len, columns))
+    return np.array([*zip(*[column if len(column) == rows else column * rows for column in columns], strict=True)])
+
+
+def each(steps: Sequence[int], numbers_at: Callable[[int], tuple[float, ...]]) -> list[tuple[float, ...]]:
+    """Columns of what depends on how many steps a parameter has seen; of one row if all have seen as many."""
+    if steps.count(steps[0]) == len(steps):
+        return [(number,) for number in numbers_at(steps[0])]
+    known = {step: numbers_at(step) for step in set(steps)}
+    return [*zip(*[known[step] for step in steps], strict=True)]
+
+
+@compiled
+def sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, weight_decay, factor):
     real = param.dtype.type
     lr, momentum, undamped = real(lr), real(momentum), real(undamped)
-    weight_decay, sign = real(weight_decay), real(sign)
-    for i in prange(param.size):
-        g = sign * grad[i]
+    weight_decay, factor = real(weight_decay), real(factor)
+    for i in range(param.size):
+        g = factor * grad[i]
         if weight_decay != 0:  # 0 * inf is nan
             g += weight_decay * param[i]
         if momentum != 0:
@@ -65,24 +99,40 @@ def sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, wei
         param[i] -= lr * g
 
 
+@unlocked()
+def sgd_rows(start, stop, addresses, ends, like, own, lr, momentum, nesterov, weight_decay):
+    for row in range(ends.size - 1):
+        first, count = overlap(ends, row, start, stop)
+        if count > 0:
+            param = vector(addresses[row, 0], first, count, like)
+            grad = vector(addresses[row, 1], first, count, like)
+            momentum_buffer = vector(addresses[row, 2], first, count, like)
+            factor, undamped = own[row % own.shape[0], 0], own[row % own.shape[0], 1]
+            sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, weight_decay, factor)
+
+
 @register("cpu", "SgdUpdate", half="native")
-def sgd(params, grads, momentum_buffers, fresh, *, lr, momentum, dampening, nesterov, weight_decay, maximize):
+@register("cpu", "FusedSgdUpdate", half="native")
+def sgd(
+    params, grads, momentum_buffers, norms=None,
+    *, fresh, lr, momentum, dampening, nesterov, weight_decay, maximize, multiply=(), divide=(), max_norm=None,
+):  # fmt: skip
     """`fresh[i]`: the buffer of parameter i is new, and its first gradient is not dampened."""
-    lr, momentum, weight_decay, sign = float(lr), float(momentum), float(weight_decay), -1.0 if maximize else 1.0
-    for param, grad, buffer, is_fresh in zip(params, grads, momentum_buffers, fresh, strict=True):
-        undamped = 1.0 if is_fresh else 1.0 - dampening
-        update(sgd_loop, (param, grad, buffer), lr, momentum, undamped, nesterov, weight_decay, sign)
+    undamped = [1.0 if is_fresh else 1.0 - dampening for is_fresh in fresh] if dampening else [1.0]
+    own = together(factors(maximize, norms, multiply, divide, max_norm), undamped)
+    numbers = (float(lr), float(momentum), bool(nesterov), float(weight_decay))
+    update(sgd_rows, (params, grads, momentum_buffers), own, *numbers)
 
 
-@loop()
+@compiled
 def adam_loop(
-    param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step_size, beta1, beta2, root, eps, l2, decay, sign, amsgrad
+    param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step_size, beta1, beta2, root, eps, l2, decay, factor, amsgrad
 ):
     real = param.dtype.type
     step_size, fresh1, beta2, fresh2 = real(step_size), real(1 - beta1), real(beta2), real(1 - beta2)
-    root, eps, l2, decay, sign = real(root), real(eps), real(l2), real(decay), real(sign)
-    for i in prange(param.size):
-        g = sign * grad[i]
+    root, eps, l2, decay, factor = real(root), real(eps), real(l2), real(decay), real(factor)
+    for i in range(param.size):
+        g = factor * grad[i]
         if l2 != 0:  # 0 * inf is nan
             g += l2 * param[i]
         mean = exp_avg[i] + fresh1 * (g - exp_avg[i])
@@ -95,35 +145,50 @@ def adam_loop(
         param[i] = decay * param[i] - step_size * (mean / (math.sqrt(square) * root + eps))
 
 
+@unlocked()
+def adam_rows(start, stop, addresses, ends, like, own, beta1, beta2, eps, l2, decay, amsgrad):
+    for row in range(ends.size - 1):
+        first, count = overlap(ends, row, start, stop)
+        if count > 0:
+            param = vector(addresses[row, 0], first, count, like)
+            grad = vector(addresses[row, 1], first, count, like)
+            mean = vector(addresses[row, 2], first, count, like)
+            square = vector(addresses[row, 3], first, count, like)
+            largest = vector(addresses[row, 4], first, count, like)
+            numbers = own[row % own.shape[0]]
+            factor, step_size, root = numbers[0], numbers[1], numbers[2]
+            adam_loop(
+                param, grad, mean, square, largest, step_size, beta1, beta2, root, eps, l2, decay, factor, amsgrad
+            )  # fmt: skip
+
+
 @register("cpu", "AdamUpdate", half="native")
+@register("cpu", "FusedAdamUpdate", half="native")
 def adam(
-    params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps,
-    *, lr, betas, eps, weight_decay, decoupled, amsgrad, maximize, do_bias_correction,
+    params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, norms=None,
+    *, steps, lr, betas, eps, weight_decay, decoupled, amsgrad, maximize, do_bias_correction,
+    multiply=(), divide=(), max_norm=None,
 ):  # fmt: skip
     """`steps[i]`: how many updates parameter i has seen, this one included."""
-    beta1, beta2, eps, sign = float(betas[0]), float(betas[1]), float(eps), -1.0 if maximize else 1.0
+    beta1, beta2 = float(betas[0]), float(betas[1])
     l2, decay = (0.0, float(1 - lr * weight_decay)) if decoupled else (float(weight_decay), 1.0)
-    step_size, root = float(lr), 1.0
-    corrected = None
-    for param, grad, mean, square, largest, step in zip(
-        params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, strict=True
-    ):
-        if do_bias_correction and step != corrected:
-            step_size, root = lr / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
-            corrected = step
-        arrays = (param, grad, mean, square, largest)
-        update(adam_loop, arrays, step_size, beta1, beta2, root, eps, l2, decay, sign, amsgrad)
+    corrected = [(lr,), (1.0,)]  # the size of a step, and what the root of the square is multiplied by
+    if do_bias_correction:
+        corrected = each(steps, lambda t: (lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)))
+    own = together(factors(maximize, norms, multiply, divide, max_norm), *corrected)
+    groups = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs)
+    update(adam_rows, groups, own, beta1, beta2, float(eps), l2, decay, bool(amsgrad))
 
 
-@loop()
+@compiled
 def rmsprop_loop(
-    param, grad, square_avg, grad_avg, momentum_buffer, lr, alpha, eps, weight_decay, momentum, centered, sign
+    param, grad, square_avg, grad_avg, momentum_buffer, lr, alpha, eps, weight_decay, momentum, centered, factor
 ):
     real = param.dtype.type
     lr, alpha, fresh, eps = real(lr), real(alpha), real(1 - alpha), real(eps)
-    weight_decay, momentum, sign = real(weight_decay), real(momentum), real(sign)
-    for i in prange(param.size):
-        g = sign * grad[i]
+    weight_decay, momentum, factor = real(weight_decay), real(momentum), real(factor)
+    for i in range(param.size):
+        g = factor * grad[i]
         if weight_decay != 0:  # 0 * inf is nan
             g += weight_decay * param[i]
         square = alpha * square_avg[i] + fresh * g * g
@@ -139,34 +204,41 @@ def rmsprop_loop(
         param[i] -= lr * g
 
 
+@unlocked()
+def rmsprop_rows(
+    start, stop, addresses, ends, like, own, lr, alpha, eps, weight_decay, momentum, centered
+):  # fmt: skip
+    for row in range(ends.size - 1):
+        first, count = overlap(ends, row, start, stop)
+        if count > 0:
+            param = vector(addresses[row, 0], first, count, like)
+            grad = vector(addresses[row, 1], first, count, like)
+            square = vector(addresses[row, 2], first, count, like)
+            mean = vector(addresses[row, 3], first, count, like)
+            momentum_buffer = vector(addresses[row, 4], first, count, like)
+            factor = own[row % own.shape[0], 0]
+            rmsprop_loop(
+                param, grad, square, mean, momentum_buffer, lr, alpha, eps, weight_decay, momentum, centered, factor
+            )  # fmt: skip
+
+
 @register("cpu", "RmspropUpdate", half="native")
+@register("cpu", "FusedRmspropUpdate", half="native")
 def rmsprop(
-    params,
-    grads,
-    square_avgs,
-    grad_avgs,
-    momentum_buffers,
-    *,
-    lr,
-    alpha,
-    eps,
-    weight_decay,
-    momentum,
-    centered,
-    maximize,
-):
-    numbers = (float(lr), float(alpha), float(eps), float(weight_decay), float(momentum), centered)
-    sign = -1.0 if maximize else 1.0
-    for arrays in zip(params, grads, square_avgs, grad_avgs, momentum_buffers, strict=True):
-        update(rmsprop_loop, arrays, *numbers, sign)
+    params, grads, square_avgs, grad_avgs, momentum_buffers, norms=None,
+    *, lr, alpha, eps, weight_decay, momentum, centered, maximize, multiply=(), divide=(), max_norm=None,
+):  # fmt: skip
+    own = together(factors(maximize, norms, multiply, divide, max_norm))
+    numbers = (float(lr), float(alpha), float(eps), float(weight_decay), float(momentum), bool(centered))
+    update(rmsprop_rows, (params, grads, square_avgs, grad_avgs, momentum_buffers), own, *numbers)
 
 
-@loop()
-def adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, sign):
+@compiled
+def adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, factor):
     real = param.dtype.type
-    lr, eps, weight_decay, sign = real(lr), real(eps), real(weight_decay), real(sign)
-    for i in prange(param.size):
-        g = sign * grad[i]
+    lr, eps, weight_decay, factor = real(lr), real(eps), real(weight_decay), real(factor)
+    for i in range(param.size):
+        g = factor * grad[i]
         if weight_decay != 0:  # 0 * inf is nan
             g += weight_decay * param[i]
         square = square_sum[i] + g * g
@@ -174,8 +246,24 @@ def adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, sign):
         param[i] -= lr * g / (math.sqrt(square) + eps)
 
 
+@unlocked()
+def adagrad_rows(start, stop, addresses, ends, like, own, eps, weight_decay):
+    for row in range(ends.size - 1):
+        first, count = overlap(ends, row, start, stop)
+        if count > 0:
+            param = vector(addresses[row, 0], first, count, like)
+            grad = vector(addresses[row, 1], first, count, like)
+            square_sum = vector(addresses[row, 2], first, count, like)
+            factor, lr = own[row % own.shape[0], 0], own[row % own.shape[0], 1]
+            adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, factor)
+
+
 @register("cpu", "AdagradUpdate", half="native")
-def adagrad(params, grads, square_sums, steps, *, lr, lr_decay, eps, weight_decay, maximize):
-    eps, weight_decay, sign = float(eps), float(weight_decay), -1.0 if maximize else 1.0
-    for param, grad, square_sum, step in zip(params, grads, square_sums, steps, strict=True):
-        update(adagrad_loop, (param, grad, square_sum), lr / (1 + (step - 1) * lr_decay), eps, weight_decay, sign)
+@register("cpu", "FusedAdagradUpdate", half="native")
+def adagrad(
+    params, grads, square_sums, norms=None,
+    *, steps, lr, lr_decay, eps, weight_decay, maximize, multiply=(), divide=(), max_norm=None,
+):  # fmt: skip
+    (rates,) = each(steps, lambda t: (lr / (1 + (t - 1) * lr_decay),))
+    own = together(factors(maximize, norms, multiply, divide, max_norm), rates)
+    update(adagrad_rows, (params, grads, square_sums), own, float(eps), float(weight_decay))

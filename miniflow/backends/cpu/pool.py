@@ -12,22 +12,28 @@ import functools
 import numpy as np
 
 from miniflow.backends.cpu.threads import compiled, share, unlocked
-from miniflow.backends.registry import register
+from miniflow.backends.registry import register, register_into
 from miniflow.backends.windows import Pair, Windows, window_count
 
 
 @register("cpu", "MaxPool2d")
 def max_pool2d(x, *, kernel, stride, padding, dilation, ceil_mode):
-    counts = Windows(kernel, stride, padding, dilation, ceil_mode).counts(x.shape[2:])
-    y = np.empty((*x.shape[:2], *counts), x.dtype)
+    windows = Windows(kernel, stride, padding, dilation, ceil_mode)
+    y = np.empty((*x.shape[:2], *windows.counts(x.shape[2:])), x.dtype)
     index = np.empty(y.shape, np.int32)
+    max_pool2d_into((y, index), x, **windows._asdict())
+    return y, index
+
+
+@register_into("cpu", "MaxPool2d")
+def max_pool2d_into(out, x, *, kernel, stride, padding, dilation, ceil_mode):
+    y, index = out
     planes, results, indices = as_planes(np.ascontiguousarray(x)), as_planes(y), as_planes(index)
     if (kernel, stride, padding, dilation, ceil_mode) == ((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1), False):
         share(_max_2x2, len(planes), x.size, planes, results, indices)
     else:
         border = padding[0][0], padding[1][0]
         share(_max, len(planes), x.size, planes, results, indices, kernel, stride, border, dilation)
-    return y, index
 
 
 def as_planes(x: np.ndarray) -> np.ndarray:
@@ -100,10 +106,15 @@ def _take_larger(row, step, position, best, where):
 @register("cpu", "MaxPool2dGrad")
 def max_pool2d_grad(dy, index, *, size):
     dx = np.empty((*dy.shape[:2], *size), dy.dtype)
+    max_pool2d_grad_into(dx, dy, index, size=size)
+    return dx
+
+
+@register_into("cpu", "MaxPool2dGrad")
+def max_pool2d_grad_into(dx, dy, index, *, size):
     planes = len(dy) * dy.shape[1]
     flat = [a.reshape(planes, a.shape[2] * a.shape[3]) for a in (dx, np.ascontiguousarray(dy), index)]
     share(_scatter, planes, dx.size, *flat)
-    return dx
 
 
 @unlocked()
@@ -158,15 +169,19 @@ def _avg_windows(size: Pair, dtype: np.dtype, attrs: dict) -> tuple[Bounds, Boun
     return rows, columns
 
 
-def _average(x: np.ndarray, rows: Bounds, columns: Bounds) -> np.ndarray:
-    y = np.empty((*x.shape[:2], len(rows[0]), len(columns[0])), x.dtype)
+def _average(x: np.ndarray, rows: Bounds, columns: Bounds, y: np.ndarray | None = None) -> np.ndarray:
+    if y is None:
+        y = np.empty((*x.shape[:2], len(rows[0]), len(columns[0])), x.dtype)
     planes = as_planes(np.ascontiguousarray(x))
     share(_average_planes, len(planes), x.size, planes, as_planes(y), *rows, *columns)
     return y
 
 
-def _average_grad(dy: np.ndarray, size: Pair, rows: Bounds, columns: Bounds) -> np.ndarray:
-    dx = np.empty((*dy.shape[:2], *size), dy.dtype)
+def _average_grad(
+    dy: np.ndarray, size: Pair, rows: Bounds, columns: Bounds, dx: np.ndarray | None = None
+) -> np.ndarray:
+    if dx is None:
+        dx = np.empty((*dy.shape[:2], *size), dy.dtype)
     planes = as_planes(np.ascontiguousarray(dy))
     share(_average_planes_grad, len(planes), dx.size, as_planes(dx), planes, *rows, *columns)
     return dx
@@ -177,9 +192,19 @@ def avg_pool2d(x, **attrs):
     return _average(x, *_avg_windows(x.shape[2:], x.dtype, attrs))
 
 
+@register_into("cpu", "AvgPool2d")
+def avg_pool2d_into(y, x, **attrs):
+    _average(x, *_avg_windows(x.shape[2:], x.dtype, attrs), y)
+
+
 @register("cpu", "AvgPool2dGrad")
 def avg_pool2d_grad(dy, *, size, **attrs):
     return _average_grad(dy, size, *_avg_windows(size, dy.dtype, attrs))
+
+
+@register_into("cpu", "AvgPool2dGrad")
+def avg_pool2d_grad_into(dx, dy, *, size, **attrs):
+    _average_grad(dy, size, *_avg_windows(size, dy.dtype, attrs), dx)
 
 
 @register("cpu", "AdaptiveAvgPool2d")
@@ -188,10 +213,22 @@ def adaptive_avg_pool2d(x, *, output_size):
     return _average(x, rows, columns)
 
 
+@register_into("cpu", "AdaptiveAvgPool2d")
+def adaptive_avg_pool2d_into(y, x, *, output_size):
+    rows, columns = (_even_bounds(n, m, x.dtype) for n, m in zip(x.shape[2:], output_size, strict=True))
+    _average(x, rows, columns, y)
+
+
 @register("cpu", "AdaptiveAvgPool2dGrad")
 def adaptive_avg_pool2d_grad(dy, *, size):
     rows, columns = (_even_bounds(n, m, dy.dtype) for n, m in zip(size, dy.shape[2:], strict=True))
     return _average_grad(dy, size, rows, columns)
+
+
+@register_into("cpu", "AdaptiveAvgPool2dGrad")
+def adaptive_avg_pool2d_grad_into(dx, dy, *, size):
+    rows, columns = (_even_bounds(n, m, dy.dtype) for n, m in zip(size, dy.shape[2:], strict=True))
+    _average_grad(dy, size, rows, columns, dx)
 
 
 @unlocked()

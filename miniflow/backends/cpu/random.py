@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 
 from miniflow.backends.cpu.loops import loop
-from miniflow.backends.registry import register
+from miniflow.backends.registry import register, register_into
 from miniflow.errors import ArgumentError
 from miniflow.philox import below, normal32, normal64, random_block, uniform32, uniform64
 
@@ -90,6 +90,16 @@ def drop(x, y, keep, seed, offset, first, threshold, scale):
         y[k + ONE] = x[k + ONE] * scale if k1 else zero
         y[k + TWO] = x[k + TWO] * scale if k2 else zero
         y[k + THREE] = x[k + THREE] * scale if k3 else zero
+
+
+@loop(EXACT)
+def draw_mask(keep, seed, offset, first, threshold):
+    for i in prange(keep.size // 4):
+        block = np.uint64(i)
+        k = FOUR * block
+        w0, w1, w2, w3 = random_block(seed, offset, first + block)
+        k0, k1, k2, k3 = w0 >= threshold, w1 >= threshold, w2 >= threshold, w3 >= threshold
+        keep[k], keep[k + ONE], keep[k + TWO], keep[k + THREE] = k0, k1, k2, k3
 
 
 @loop(EXACT)
@@ -197,8 +207,15 @@ def exponential_race(weights: np.ndarray, num_samples: int, seed: int, offset: i
 @register("cpu", "Dropout")
 def dropout(x: np.ndarray, *, p: float, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:
     """One pass over x: draw, compare, scale. Reads x, writes y and one byte of mask an element."""
+    out = np.empty(x.shape, x.dtype), np.empty(x.shape, np.bool_)
+    dropout_into(out, x, p=p, seed=seed, offset=offset)
+    return out
+
+
+@register_into("cpu", "Dropout")
+def dropout_into(out: tuple[np.ndarray, np.ndarray], x: np.ndarray, *, p: float, seed: int, offset: int) -> None:
     flat = np.ascontiguousarray(x).reshape(-1)
-    y, keep = np.empty_like(flat), np.empty(flat.size, np.bool_)
+    y, keep = (array.reshape(-1) for array in out)
     threshold, scale = np.uint64(round(p * 2**32)), flat.dtype.type(0 if p == 1 else 1 / (1 - p))
     key = name_of_draw(seed, offset)
     drop(flat, y, keep, *key, np.uint64(0), threshold, scale)
@@ -208,12 +225,34 @@ def dropout(x: np.ndarray, *, p: float, seed: int, offset: int) -> tuple[np.ndar
         last[: flat.size - whole] = flat[whole:]
         drop(last, last_y, last_keep, *key, np.uint64(whole // 4), threshold, scale)
         y[whole:], keep[whole:] = last_y[: flat.size - whole], last_keep[: flat.size - whole]
-    return y.reshape(x.shape), keep.reshape(x.shape)
 
 
 @register("cpu", "DropoutGrad")
 def dropout_grad(dy: np.ndarray, keep: np.ndarray, *, scale: float) -> np.ndarray:
+    dx = np.empty(dy.shape, dy.dtype)
+    dropout_grad_into(dx, dy, keep, scale=scale)
+    return dx
+
+
+@register_into("cpu", "DropoutGrad")
+def dropout_grad_into(dx: np.ndarray, dy: np.ndarray, keep: np.ndarray, *, scale: float) -> None:
     flat = np.ascontiguousarray(dy).reshape(-1)
-    dx = np.empty_like(flat)
-    scale_kept(flat, keep.reshape(-1), dx, flat.dtype.type(scale))
-    return dx.reshape(dy.shape)
+    scale_kept(flat, keep.reshape(-1), dx.reshape(-1), flat.dtype.type(scale))
+
+
+@register_into("cpu", "DropoutMask", half="native")
+def dropout_mask_into(keep: np.ndarray, *, shape: tuple[int, ...], p: float, seed: int, offset: int, device) -> None:
+    flat, name, threshold = keep.reshape(-1), name_of_draw(seed, offset), np.uint64(round(p * 2**32))
+    whole = flat.size // 4 * 4
+    draw_mask(flat, *name, np.uint64(0), threshold)
+    if whole < flat.size:
+        last = np.empty(4, np.bool_)
+        draw_mask(last, *name, np.uint64(whole // 4), threshold)
+        flat[whole:] = last[: flat.size - whole]
+
+
+@register("cpu", "DropoutMask", half="native")
+def dropout_mask(*, shape: tuple[int, ...], p: float, seed: int, offset: int, device) -> np.ndarray:
+    keep = np.empty(shape, np.bool_)
+    dropout_mask_into(keep, shape=shape, p=p, seed=seed, offset=offset, device=device)
+    return keep

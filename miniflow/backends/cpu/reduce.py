@@ -8,13 +8,14 @@ terms in the array's own dtype, side by side, and the sums of blocks in float64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod as product
 
 import numba
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from miniflow.backends.registry import register
+from miniflow.backends.registry import register, register_into
 
 SMALL = {True: 8192, False: 512}  # elements up to which NumPy is as fast, for sums over all dims and over some
 ROW_BLOCK, COLUMN_BLOCK = 512, 128
@@ -31,45 +32,60 @@ def axes(x: np.ndarray, dim: Dims) -> Dims:
     return None if dim == () else dim
 
 
-def total(x: np.ndarray, dim: Dims, keepdim: bool) -> np.ndarray:
-    """The sum over `dim`: in x's own dtype for floats, in int64 for integers and bool."""
+def total(x: np.ndarray, dim: Dims, keepdim: bool, out: np.ndarray | None = None) -> np.ndarray:
+    """The sum over `dim`, in `out` if given: in x's own dtype for floats, in int64 for integers and bool."""
     if type(dim) is int and x.ndim == 2 and not keepdim and x.dtype.kind == "f" and x.flags.c_contiguous:
         if dim == 0:  # as in the gradient of a bias
-            return _sum_columns(x[None])[0]
+            out = np.empty(x.shape[1], x.dtype) if out is None else out
+            _sum_columns(x[None], out[None])
+            return out
         if dim in (1, -1):
-            return _sum_rows(x)
+            out = np.empty(x.shape[0], x.dtype) if out is None else out
+            _sum_rows(x, out)
+            return out
     axis = axes(x, dim)
     if x.dtype.kind != "f":
-        return np.add.reduce(x, axis, np.int64, None, keepdim)
+        return np.add.reduce(x, axis, np.int64, out, keepdim)
     if x.size <= SMALL[axis is None]:
-        return np.add.reduce(x, axis, None, None, keepdim)
-    return _sum_runs(np.ascontiguousarray(x), axis, keepdim)
+        return np.add.reduce(x, axis, None, out, keepdim)
+    return _sum_runs(np.ascontiguousarray(x), axis, keepdim, out)
 
 
-def _sum_runs(x: np.ndarray, axis: Dims, keepdim: bool) -> np.ndarray:
+def _sum_runs(x: np.ndarray, axis: Dims, keepdim: bool, out: np.ndarray | None) -> np.ndarray:
     reduced = range(x.ndim) if axis is None else normalize_axis_tuple(axis, x.ndim)
     shape = [1 if d in reduced else n for d, n in enumerate(x.shape) if keepdim or d not in reduced]
     sizes = list(x.shape)
-    stop = x.ndim
-    while stop > 0:  # from the last run of reduced dims to the first: the dims before and behind it stay in place
+    runs = _runs(reduced, x.ndim)
+    for start, stop in runs:
+        before, count, behind = product(sizes[:start]), product(sizes[start:stop]), product(sizes[stop:])
+        last = (start, stop) == runs[-1]
+        sums = np.empty(before * behind, x.dtype) if out is None or not last else out.reshape(-1)
+        if behind == 1:
+            _sum_rows(x.reshape(before, count), sums)
+        else:
+            _sum_columns(x.reshape(before, count, behind), sums.reshape(before, behind))
+        x = sums
+        sizes[start:stop] = []
+    return x.reshape(shape)
+
+
+def _runs(reduced: Sequence[int], ndim: int) -> list[tuple[int, int]]:
+    """Neighbouring reduced dims as (start, stop), from the last to the first: dims before and behind stay in place."""
+    runs = []
+    stop = ndim
+    while stop > 0:
         start = stop
         while start > 0 and start - 1 in reduced:
             start -= 1
         if start < stop:
-            before, count, behind = product(sizes[:start]), product(sizes[start:stop]), product(sizes[stop:])
-            if behind == 1:
-                x = _sum_rows(x.reshape(before, count))
-            else:
-                x = _sum_columns(x.reshape(before, count, behind))
-            sizes[start:stop] = []
+            runs.append((start, stop))
         stop = start - 1
-    return x.reshape(shape)
+    return runs
 
 
 @numba.njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def _sum_rows(x):
+def _sum_rows(x, out):
     """(A, R) -> (A,)"""
-    out = np.empty(x.shape[0], x.dtype)
     for a in range(x.shape[0]):
         sums = 0.0
         for start in range(0, x.shape[1], ROW_BLOCK):
@@ -79,17 +95,16 @@ def _sum_rows(x):
                 terms += block[i]
             sums += terms
         out[a] = sums
-    return out
 
 
 @numba.njit(cache=True)
-def _sum_columns(x):
+def _sum_columns(x, out):
     """(A, R, B) -> (A, B)"""
-    out = np.zeros((x.shape[0], x.shape[2]), x.dtype)
     if x.shape[1] <= COLUMN_BLOCK:
         for a in range(x.shape[0]):
+            out[a] = 0.0
             _add_rows_to(out[a], x[a])
-        return out
+        return
     terms = np.empty(x.shape[2], x.dtype)
     sums = np.empty(x.shape[2], np.float64)
     for a in range(x.shape[0]):
@@ -101,7 +116,6 @@ def _sum_columns(x):
                 sums[j] += terms[j]
         for j in range(x.shape[2]):
             out[a, j] = sums[j]
-    return out
 
 
 @numba.njit(cache=True, inline="always")
@@ -138,6 +152,39 @@ def mean(x: np.ndarray, *, dim: Dims, keepdim: bool) -> np.ndarray:
         raise TypeError("not a float")
     y, count = total(x, dim, keepdim), reduced_count(x, dim)
     return y / count if count else y * np.nan
+
+
+@register_into("cpu", "Sum")
+def sum_into(out: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
+    total(x, dim, keepdim, out)
+
+
+@register_into("cpu", "SumToShape")
+def sum_to_shape_into(out: np.ndarray, x: np.ndarray, *, shape: tuple[int, ...]) -> None:
+    lead = x.ndim - len(shape)
+    dims = tuple([d for d in range(x.ndim) if d < lead or shape[d - lead] != x.shape[d]])
+    if dims:
+        kept = [n for d, n in enumerate(x.shape) if d not in dims]
+        total(x, dims, False, out.reshape(kept))
+    else:
+        np.copyto(out, x)
+
+
+@register_into("cpu", "Mean")
+def mean_into(out: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
+    total(x, dim, keepdim, out)
+    count = reduced_count(x, dim)
+    np.true_divide(out, count if count else np.nan, out=out)
+
+
+@register_into("cpu", "Amax", half="native")
+def amax_into(out: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
+    np.maximum.reduce(x, axes(x, dim), None, out, keepdim)
+
+
+@register_into("cpu", "Amin", half="native")
+def amin_into(out: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
+    np.minimum.reduce(x, axes(x, dim), None, out, keepdim)
 
 
 @register("cpu", "Prod")

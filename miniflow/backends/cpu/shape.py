@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from miniflow.backends.registry import register
+from miniflow.backends.registry import register, register_into
 
 
 @register("cpu", "View", half="native")
@@ -13,6 +13,11 @@ def view(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
         if size < -1:  # NumPy takes any negative size as unknown
             raise ValueError("negative size")
     return x.reshape(shape) if x.flags.c_contiguous else x.reshape(shape, copy=False)
+
+
+@register("cpu", "AmpBlackIdentity", half="native")
+def identity(x: np.ndarray) -> np.ndarray:
+    return x.view()
 
 
 @register("cpu", "Transpose", half="native")
@@ -48,6 +53,12 @@ def slice_into_zeros(y: np.ndarray, *, shape: tuple[int, ...], index: tuple) -> 
     out = np.zeros(shape, y.dtype)
     out[index] = y
     return out
+
+
+@register_into("cpu", "SliceIntoZeros", half="native")
+def slice_into_zeros_into(out: np.ndarray, y: np.ndarray, *, shape: tuple[int, ...], index: tuple) -> None:
+    out[...] = 0
+    out[index] = y
 
 
 @register("cpu", "Diagonal", half="native")
@@ -96,9 +107,20 @@ def contiguous(x: np.ndarray) -> np.ndarray:
     return x.copy()
 
 
+@register_into("cpu", "Clone", half="native")
+@register_into("cpu", "Contiguous", half="native")
+def copy_into(out: np.ndarray, x: np.ndarray) -> None:
+    np.copyto(out, x)
+
+
 @register("cpu", "Flip", half="native")
 def flip(x: np.ndarray, *, dims: tuple[int, ...]) -> np.ndarray:
     return np.flip(x, dims).copy()
+
+
+@register_into("cpu", "Flip", half="native")
+def flip_into(out: np.ndarray, x: np.ndarray, *, dims: tuple[int, ...]) -> None:
+    np.copyto(out, np.flip(x, dims))
 
 
 @register("cpu", "Pad", half="native")

@@ -14,7 +14,7 @@ from numba.extending import overload
 
 from miniflow.backends.cpu.loops import SUMS, loop
 from miniflow.backends.cpu.transcendental import exp_nonpositive
-from miniflow.backends.registry import register
+from miniflow.backends.registry import register, register_into
 
 
 def row_max(x: np.ndarray) -> float:
@@ -135,3 +135,25 @@ def log_softmax(x: np.ndarray, *, dim: int) -> np.ndarray:
 @register("cpu", "LogSoftmaxGrad")
 def log_softmax_grad(dy: np.ndarray, y: np.ndarray, *, dim: int) -> np.ndarray:
     return by_rows(log_softmax_grad_rows, dy, y, dim=dim)
+
+
+def _into(kernel: Callable) -> Callable:
+    def into(out, *arrays, dim):
+        if out.ndim and dim in (-1, out.ndim - 1):
+            if out.size:
+                rows = [np.ascontiguousarray(x).reshape(-1, out.shape[-1]) for x in (*arrays, out)]
+                kernel(*rows)
+        else:
+            out[...] = by_rows(kernel, *arrays, dim=dim)
+
+    into.__name__ = kernel.__name__.replace("_loop", "_into").replace("_rows", "_into")
+    return into
+
+
+for _name, _rows in {
+    "Softmax": softmax_rows,
+    "SoftmaxGrad": softmax_grad_rows,
+    "LogSoftmax": log_softmax_rows,
+    "LogSoftmaxGrad": log_softmax_grad_rows,
+}.items():
+    register_into("cpu", _name)(_into(_rows))

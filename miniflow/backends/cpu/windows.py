@@ -22,10 +22,19 @@ def pad(x: np.ndarray, padding: Padding) -> np.ndarray:
     return padded
 
 
-def inside(padded: np.ndarray, padding: Padding) -> np.ndarray:
-    """A padded image (N, C, H, W) without its border, contiguous."""
+def bordered(x: np.ndarray, padding: Padding) -> np.ndarray:
+    """Memory for `x` (N, C, H, W) and a border around it; `x` itself if there is none."""
     (top, bottom), (left, right) = padding
-    return np.ascontiguousarray(padded[:, :, top : padded.shape[2] - bottom, left : padded.shape[3] - right])
+    if not (top or bottom or left or right):
+        return x
+    n, c, h, w = x.shape
+    return np.empty((n, c, h + top + bottom, w + left + right), x.dtype)
+
+
+def inside(padded: np.ndarray, padding: Padding) -> np.ndarray:
+    """A padded image (N, C, H, W) without its border: a view."""
+    (top, bottom), (left, right) = padding
+    return padded[:, :, top : padded.shape[2] - bottom, left : padded.shape[3] - right]
 
 
 def taps(padded: np.ndarray, windows: Windows, counts: Pair) -> np.ndarray:

@@ -4,8 +4,10 @@ Importing it registers its kernels; that happens when the first tensor on a cuda
 """
 
 from miniflow.backends.cuda import (  # noqa: F401
+    accumulate,
     activation,
     arg_reduce,
+    clip_grad,
     conv,
     copy,
     dropout,
@@ -14,13 +16,16 @@ from miniflow.backends.cuda import (  # noqa: F401
     index,
     join,
     loss,
+    loss_scale,
     matmul,
     norm,
+    norm_activation,
     optim,
     pool,
     random,
     reduce,
     shape,
     softmax,
+    sparse,
     triangle,
 )

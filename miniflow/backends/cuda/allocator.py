@@ -266,6 +266,12 @@ class Allocator:
             self.segments.take(len(whole))
             self.reserved.take(sum(entry[0] for entry in whole))
 
+    def withdraw(self, stream: streams.Stream) -> list[Pool]:
+        """Take the cached memory of a stream out of use, as long as the list lives: a CUDA graph has its addresses."""
+        with self.lock:
+            self._take_up_freed()
+            return [self.pools.pop(key) for key in list(self.pools) if key[0] is stream]
+
     def empty_cache(self) -> None:
         """Give cached memory back, as far as it is whole segments."""
         with self.lock:

@@ -25,6 +25,17 @@ def dropout(x: DeviceArray, *, p: float, seed: int, offset: int) -> tuple[Device
     return y, keep
 
 
+@register("cuda", "DropoutMask")
+def dropout_mask(*, shape: tuple[int, ...], p: float, seed: int, offset: int, device) -> DeviceArray:
+    keep = empty(shape, np.bool_, device.index)
+    if keep.size:
+        arguments = bits(keep.reshape(-1)), *name_of_draw(seed, offset), np.uint64(round(p * 2**32))
+        each(kernels.draw_mask, keep.size // 4, *arguments)
+        if keep.size % 4:
+            launch(kernels.draw_rest_of_mask, 1, 4, *arguments)
+    return keep
+
+
 @register("cuda", "DropoutGrad")
 def dropout_grad(dy: DeviceArray, keep: DeviceArray, *, scale: float) -> DeviceArray:
     dx = empty(dy.shape, dy.dtype, dy.device_index)

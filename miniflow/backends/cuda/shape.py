@@ -23,6 +23,7 @@ VIEWS = {
     "Slice": cpu.basic_slice,
     "Diagonal": cpu.diagonal,
     "Unfold": cpu.unfold,
+    "AmpBlackIdentity": cpu.identity,
 }
 
 

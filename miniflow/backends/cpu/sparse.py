@@ -1,0 +1,97 @@
+"""Sparse updates: sum what belongs to one row, and run an optimizer's rule on the rows that were touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from miniflow.backends.cpu.threads import unlocked
+from miniflow.backends.registry import KERNELS, register
+
+SPREAD = 2_654_435_769  # 2^32 / golden ratio: sends neighbours and multiples of powers of two to different places
+
+
+@unlocked()
+def group(dy, indices, padding, table, rows, values):
+    """`table`, whose size is a power of two, holds for each row the first position that names it: open addressing."""
+    for p in range(indices.size):
+        row = indices[p]
+        if row < 0 or row == padding:
+            continue
+        place = row * SPREAD
+        place = (place ^ (place >> 32)) & (table.size - 1)
+        while table[place] >= 0 and indices[table[place]] != row:
+            place = (place + 1) & (table.size - 1)
+        if table[place] < 0:
+            table[place] = p
+            rows[p] = row
+        first = table[place]
+        for j in range(dy.shape[1]):
+            values[first, j] += dy[p, j]
+
+
+@unlocked()
+def put(part, rows, x):
+    """x[rows[p], j] = part[p, j]: a third of the time that NumPy takes for it."""
+    for p in range(rows.size):
+        for j in range(part.shape[1]):
+            x[rows[p], j] = part[p, j]
+
+
+@register("cpu", "GroupRows")
+def group_rows(dy: np.ndarray, indices: np.ndarray, *, padding_idx: int) -> tuple[np.ndarray, np.ndarray]:
+    flat = np.ascontiguousarray(indices, np.int64).reshape(-1)
+    terms = np.ascontiguousarray(dy).reshape(flat.size, dy.shape[-1])
+    table = np.full(hash_table_size(flat.size), -1, np.int64)
+    rows, values = np.full(flat.size, -1, np.int64), np.zeros(terms.shape, dy.dtype)
+    group(terms, flat, padding_idx, table, rows, values)
+    return rows, values
+
+
+def hash_table_size(count: int) -> int:
+    """Places for `count` keys of which at least half stay empty: a power of two.
+
+    >>> hash_table_size(5)
+    16
+    """
+    return 2 << max(count - 1, 0).bit_length()
+
+
+def update_rows(rule: str, mutates: Sequence[int]) -> Callable:
+    """The kernel that copies the touched rows together, runs the kernel `rule` on them, and writes them back."""
+
+    def kernel(*groups: Any, **attrs: Any) -> None:
+        params, gradients, *states, rows = groups
+        named = [r >= 0 for r in rows]
+        touched = [r[is_named] for r, is_named in zip(rows, named, strict=True)]
+        gradients = [values[is_named] for values, is_named in zip(gradients, named, strict=True)]
+        parts = [[take_rows(x, t) for x, t in zip(xs, touched, strict=True)] for xs in (params, *states)]
+        parts.insert(1, gradients)
+        KERNELS["cpu"][rule](*parts, **attrs)
+        for position in mutates:
+            for x, t, part in zip(groups[position], touched, parts[position], strict=True):
+                if x is not None:
+                    put_rows(part, t, x)
+
+    return kernel
+
+
+def take_rows(x: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    """A copy of the rows; `take` is three times as fast as indexing, but would copy a table of another layout."""
+    if x is None:
+        return None
+    return x.take(rows, 0) if x.flags.c_contiguous else x[rows]
+
+
+def put_rows(part: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
+    """Write rows back to where they were taken from."""
+    if x.flags.c_contiguous and x.dtype in (np.float32, np.float64):
+        put(part, rows, x)
+    else:
+        x[rows] = part
+
+
+for rule, mutates in (("SgdUpdate", (0, 2)), ("AdamUpdate", (0, 2, 3, 4)), ("AdagradUpdate", (0, 2))):
+    register("cpu", f"Sparse{rule}", half="native")(update_rows(rule, mutates))

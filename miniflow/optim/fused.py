@@ -1,0 +1,50 @@
+"""Updates that first multiply their gradients: what stands between backward and the update, done in the update.
+
+    g <- gradient * (product of `multiply` / product of `divide` * min(1, max_norm / (norm + 1e-6)))
+
+The factor is computed in float64 and rounded once to the dtype of the update. The last group of inputs holds the 0-dim
+norm that belongs to each gradient; `max_norm` None leaves the bound out, and then the norms may be None, too.
+
+Source: the `scale_by_tensor` and `model_update_cast` inputs of OneFlow's update ops.
+"""
+
+from __future__ import annotations
+
+from miniflow.dispatch import Op
+from miniflow.optim.adagrad import AdagradUpdate
+from miniflow.optim.adam import AdamUpdate
+from miniflow.optim.rmsprop import RmspropUpdate
+from miniflow.optim.sgd import SgdUpdate
+
+
+class FusedSgdUpdate(SgdUpdate):
+    """`SgdUpdate` of multiplied gradients."""
+
+    groups = SgdUpdate.groups + 1
+
+
+class FusedAdamUpdate(AdamUpdate):
+    """`AdamUpdate` of multiplied gradients."""
+
+    groups = AdamUpdate.groups + 1
+
+
+class FusedRmspropUpdate(RmspropUpdate):
+    """`RmspropUpdate` of multiplied gradients."""
+
+    groups = RmspropUpdate.groups + 1
+
+
+class FusedAdagradUpdate(AdagradUpdate):
+    """`AdagradUpdate` of multiplied gradients."""
+
+    groups = AdagradUpdate.groups + 1
+
+
+FUSED_RULES: dict[type[Op], type[Op]] = {
+    SgdUpdate: FusedSgdUpdate,
+    AdamUpdate: FusedAdamUpdate,
+    RmspropUpdate: FusedRmspropUpdate,
+    AdagradUpdate: FusedAdagradUpdate,
+}
+"""The op of a rule -> the same with a factor for its gradients."""

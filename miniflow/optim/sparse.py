@@ -1,0 +1,63 @@
+"""Updates of those rows of a table that a step looked up: their cost does not depend on the size of the table.
+
+The gradient of an embedding is zero but for a few rows. `GroupRows` brings it into the form of `rows` and `values`, one
+entry for each index; the first index that names a row stands for all that name it:
+
+    indices   7  3  7  9         rows     7  3  -1  9
+    dy        a  b  c  d         values  a+c b   0  d
+
+The rules then are those of the optimizers on these rows alone. Rows that were not looked up stay as they are, and so do
+their states: for SGD and Adagrad that is what the update of the whole table does to rows with a zero gradient, too; for
+SGD with momentum and for Adam it is not, and called lazy. Weight decay would change every row: it has no sparse form.
+
+Source: OneFlow's indexed_slices_sgd_update, _momentum_update, _adam_update; `torch.optim.SparseAdam`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from miniflow.dispatch import Op
+from miniflow.optim.adagrad import AdagradUpdate
+from miniflow.optim.adam import AdamUpdate
+from miniflow.optim.sgd import SgdUpdate
+
+
+class GroupRows(Op):
+    """The gradient of an embedding, as rows and values; indices below 0, and those of the padding row, are left out.
+
+    rows[p] = indices[p] if no earlier index is the same, else -1; values[p] = the sum of dy[q] over all q with the same
+    index, in the order of q; 0 where rows[p] is -1.
+    """
+
+    outputs = ("rows", "values")
+
+    def infer(dy, indices, *, padding_idx):
+        count = int(np.prod(indices.shape, dtype=np.int64))
+        return [((count,), np.dtype(np.int64)), ((count, dy.shape[-1]), dy.dtype)]
+
+
+class SparseSgdUpdate(SgdUpdate):
+    """`SgdUpdate` of the rows that the last group names; the gradients are those of these rows."""
+
+    groups = SgdUpdate.groups + 1
+
+
+class SparseAdamUpdate(AdamUpdate):
+    """`AdamUpdate` of the rows that the last group names; the gradients are those of these rows."""
+
+    groups = AdamUpdate.groups + 1
+
+
+class SparseAdagradUpdate(AdagradUpdate):
+    """`AdagradUpdate` of the rows that the last group names; the gradients are those of these rows."""
+
+    groups = AdagradUpdate.groups + 1
+
+
+SPARSE_RULES: dict[type[Op], type[Op]] = {
+    SgdUpdate: SparseSgdUpdate,
+    AdamUpdate: SparseAdamUpdate,
+    AdagradUpdate: SparseAdagradUpdate,
+}
+"""The op of a rule -> its sparse form, which takes the rows as one group more."""
