@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import gpu, harness, hostcuda, ops, startup, training
+from benchmarks import gpu, graph, harness, hostcuda, ops, sparse, startup, training
 from benchmarks.gpu_cases import FAMILIES
 
-TABLES = ("ops", "training", "startup", "hostcuda", "gpu")
-BESIDE_TORCH = ("ops", "training", "startup")
+TABLES = ("ops", "training", "graph", "sparse", "startup", "hostcuda", "gpu")
+BESIDE_TORCH = ("ops", "training", "graph", "sparse", "startup")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,8 +43,10 @@ def command() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="How fast miniflow is, on this machine.")
     names = ", ".join(TABLES)
     parser.add_argument("tables", nargs="*", metavar="table", help=f"some of {names}; by default all but gpu")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="for training and hostcuda")
-    parser.add_argument("--compile", action="store_true", help="time torch.compile too; needs a C++ compiler")
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="for all but ops, startup, gpu"
+    )
+    parser.add_argument("--compile", action="store_true", help="training: torch.compile too; needs a C++ compiler")
     parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES, help="for gpu: only these")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the tables to a file too")
     parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # gpu without one, for the tests
@@ -59,6 +61,11 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
     if "training" in options.tables:
         for threads in options.threads:
             yield training.report(threads, ["torch", "torch.compile"] if options.compile else ["torch"])
+    if "graph" in options.tables:
+        yield from graph.reports(options.threads)
+    if "sparse" in options.tables:
+        for threads in options.threads:
+            yield sparse.report(threads)
     if "startup" in options.tables:
         yield startup.report()
     if "hostcuda" in options.tables:

@@ -50,7 +50,11 @@ def in_process(function: str, framework: str, threads: int, env: dict | None = N
 
 
 def in_turns(function: str, frameworks: Sequence[str], threads: int, rounds: int = ROUNDS, **arguments: Any) -> dict:
-    """Measure each framework `rounds` times, taking turns; returns {framework: {key: median, or the list reported}}."""
+    """Measure each framework `rounds` times, taking turns; returns {framework: {key: median, or the list reported}}.
+
+    Args:
+        arguments: of the function; `env` of its processes.
+    """
     reports: dict[str, list[dict]] = {framework: [] for framework in frameworks}
     for _ in range(rounds):
         for framework in frameworks:

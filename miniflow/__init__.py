@@ -4,7 +4,8 @@ import miniflow.process  # noqa: F401  (sets how threads wait: before NumPy is l
 
 # isort: split
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
-from miniflow import autograd, cuda, data, nn, optim, show, utils, vision
+from miniflow import amp, autograd, cuda, data, graph, nn, optim, optimizer, show, typing, utils, vision
+from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.device import device, get_default_device, set_default_device
 from miniflow.dtype import (
@@ -23,6 +24,21 @@ from miniflow.dtype import (
     uint8,
 )
 from miniflow.dtype import bool_ as bool
+from miniflow.graph.job import (
+    FunctionConfig,
+    clear_default_session,
+    constant_initializer,
+    get_all_variables,
+    get_variable,
+    global_function,
+    load_variables,
+    ones_initializer,
+    random_normal_initializer,
+    random_uniform_initializer,
+    truncated_normal_initializer,
+    zeros_initializer,
+)
+from miniflow.graph.job import FunctionConfig as function_config
 from miniflow.ops.activation import erf, gelu, relu, sigmoid, silu, softplus
 from miniflow.ops.comparison import (
     bitwise_and,
@@ -118,10 +134,15 @@ from miniflow.ops.triangle import diag, tril, triu
 from miniflow.printing import set_printoptions
 from miniflow.serialization import load, save
 from miniflow.tensor import Size, Tensor
+from miniflow.typing import Placeholder
+
+nn.Graph, nn.graph = graph.Graph, graph  # a layer above nn and optim, under OneFlow's names
 
 __version__ = "0.1.0"
 __all__ = [
+    "FunctionConfig",
     "Generator",
+    "Placeholder",
     "Size",
     "Tensor",
     "abs",
@@ -130,12 +151,14 @@ __all__ = [
     "all",
     "amax",
     "amin",
+    "amp",
     "any",
     "arange",
     "argmax",
     "argmin",
     "argwhere",
     "as_tensor",
+    "autocast",
     "autograd",
     "bernoulli",
     "bfloat16",
@@ -153,8 +176,10 @@ __all__ = [
     "ceil",
     "chunk",
     "clamp",
+    "clear_default_session",
     "clone",
     "concat",
+    "constant_initializer",
     "cos",
     "cuda",
     "data",
@@ -185,12 +210,18 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "function_config",
     "gather",
     "ge",
     "gelu",
+    "get_all_variables",
+    "get_autocast_dtype",
     "get_default_device",
     "get_default_dtype",
     "get_rng_state",
+    "get_variable",
+    "global_function",
+    "graph",
     "gt",
     "index_add",
     "index_select",
@@ -200,6 +231,7 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "is_autocast_enabled",
     "is_grad_enabled",
     "isfinite",
     "isinf",
@@ -208,6 +240,7 @@ __all__ = [
     "linear",
     "linspace",
     "load",
+    "load_variables",
     "log",
     "log_softmax",
     "logical_and",
@@ -240,8 +273,10 @@ __all__ = [
     "normal",
     "one_hot",
     "ones",
+    "ones_initializer",
     "ones_like",
     "optim",
+    "optimizer",
     "pad",
     "permute",
     "pow",
@@ -253,6 +288,8 @@ __all__ = [
     "randint_like",
     "randn",
     "randn_like",
+    "random_normal_initializer",
+    "random_uniform_initializer",
     "randperm",
     "reciprocal",
     "relu",
@@ -298,6 +335,8 @@ __all__ = [
     "tril",
     "triu",
     "trunc",
+    "truncated_normal_initializer",
+    "typing",
     "uint8",
     "unbind",
     "unflatten",
@@ -308,5 +347,6 @@ __all__ = [
     "vision",
     "where",
     "zeros",
+    "zeros_initializer",
     "zeros_like",
 ]

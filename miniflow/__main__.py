@@ -75,6 +75,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--device", type=device, default="cpu", help="where to compute: cpu, cuda, cuda:1 ...")
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="equal seeds give equal runs")
+    parser.add_argument("--graph", action="store_true", help="train through nn.Graph: record a step once and replay it")
     parser.add_argument("--save", type=file, metavar="PATH", help="write the weights here after every epoch")
     options = parser.parse_args(arguments)
     options.picture = Path(f"miniflow_{options.model}.png").absolute()
@@ -139,26 +140,54 @@ def unwritable(path: Path) -> str:
         return f"the folder {path.parent} cannot be written to ({error.strerror})"
 
 
-def train_epoch(model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler, loader: DataLoader, bar: tqdm) -> list:
+class EagerStep:
+    """One training step, op by op; `StepGraph` is the same step as a graph."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler):
+        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
+
+    def __call__(self, images: flow.Tensor, labels: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
+        """The loss and the logits (N, 10)."""
+        logits = self.model(images)
+        loss = nn.functional.cross_entropy(logits, labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.scheduler.step()
+        return loss, logits
+
+
+class StepGraph(nn.Graph):
+    """The same step, recorded in the first call and replayed in the others, update and schedule included."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer, lr_sch=scheduler)
+
+    def build(self, images: flow.Tensor, labels: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
+        """The loss and the logits (N, 10)."""
+        logits = self.model(images)
+        loss = nn.functional.cross_entropy(logits, labels)
+        loss.backward()
+        return loss, logits
+
+
+def train_epoch(model: nn.Module, step: EagerStep | StepGraph, loader: DataLoader, bar: tqdm) -> list:
     """One pass over the training digits; returns the loss of every step."""
     model.train()
     device = next(model.parameters()).device
     history, right, seen = [], 0, 0
     for images, labels in loader:
         images, labels = images.to(device), labels.to(device)
-        logits = model(images)  # (N, 10)
-        loss = nn.functional.cross_entropy(logits, labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        scheduler.step()
+        loss, logits = step(images, labels)
 
         history.append(loss.item())
         if not math.isfinite(history[-1]):
             raise Diverged(f"the loss became {history[-1]} in step {len(history)}: try a smaller --lr")
         right += (logits.argmax(dim=1) == labels).sum().item()
         seen += len(labels)
-        bar.set_postfix_str(f"loss {loss.item():.3f}, accuracy {right / seen:.1%}", refresh=False)
+        bar.set_postfix_str(f"loss {history[-1]:.3f}, accuracy {right / seen:.1%}", refresh=False)
         bar.update()
     return history
 
@@ -185,10 +214,11 @@ def train(options: argparse.Namespace, history: History) -> None:
     optimizer = Adam(model.parameters(), lr=options.lr)
     loader = DataLoader(digits, batch_size=options.batch_size, shuffle=True)
     scheduler = CosineAnnealingLR(optimizer, options.epochs * len(loader))
+    step = (StepGraph if options.graph else EagerStep)(model, optimizer, scheduler)
     introduce(options, model, len(digits))
     for epoch in range(1, options.epochs + 1):
         with tqdm(total=len(loader), desc=f"epoch {epoch}/{options.epochs}", unit="step", dynamic_ncols=True) as bar:
-            history.train += train_epoch(model, optimizer, scheduler, loader, bar)
+            history.train += train_epoch(model, step, loader, bar)
             loss, history.predicted = evaluate(model, held_out)
             history.test.append(loss)
             accuracy = (history.predicted == truth).mean()
@@ -210,7 +240,7 @@ def introduce(options: argparse.Namespace, model: nn.Module, examples: int) -> N
     print(
         f"miniflow {metadata.version('miniflow-edu')}: {type(model).__name__} with {parameters:,} parameters, "
         f"{examples:,} digits in batches of {options.batch_size}, Adam with lr {options.lr:g}, seed {options.seed}, "
-        f"on {options.device}{emulated}"
+        f"on {options.device}{emulated}{', as an nn.Graph' if options.graph else ''}"
     )
 
 

@@ -18,6 +18,7 @@ import json
 import math
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ from miniflow.tensor import Size, Tensor
 STRUCTURE = "miniflow.structure"
 SUPPORTED = ", ".join(t.name for t in ALL)
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+# what is saved as a folder: (whether an object is such, what saves it), and a file name -> what loads its folder
+SAVERS: list[tuple[Callable[[Any], bool], Callable[[Any, Path], None]]] = []
+FOLDER_LOADERS: dict[str, Callable[[Path, Any], Any]] = {}
 FOREIGN = {  # first bytes -> what such a file is
     b"PK\x03\x04": "a zip archive, as torch.save and numpy.savez write",
     b"\x80": "a pickle, as torch.save, oneflow.save and pickle.dump write",
@@ -57,8 +61,8 @@ def save(obj: Any, path: str | os.PathLike) -> None:
     Args:
         obj: a Tensor, NumPy array, None, bool, int, float (nan and inf too), str or Size, or dicts, OrderedDicts, lists
             and tuples of such; keys of dicts are str, int, float, bool, None or tuples of them. The state dicts of
-            modules and optimizers are such objects.
-        path: the file; its folder exists. The usual suffix is `.safetensors`.
+            modules and optimizers are such objects. Or a compiled nn.Graph, which is written as a folder.
+        path: the file; its folder exists. The usual suffix is `.safetensors`. For a graph, the name of a folder.
 
     Raises:
         CheckpointError: for an object that cannot be saved, naming its place inside `obj`, or a file that cannot be
@@ -73,6 +77,9 @@ def save(obj: Any, path: str | os.PathLike) -> None:
     Source: `torch.save`, with safetensors in the place of pickle.
     """
     path = _as_path(path, "save")
+    for is_such, save_folder in SAVERS:
+        if is_such(obj):
+            return save_folder(obj, path)
     packer = _Packer()
     structure = json.dumps(packer.pack(obj, ()), allow_nan=False)
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in packer.arrays.items()}
@@ -89,12 +96,12 @@ def load(path: str | os.PathLike, map_location: str | device | None = None) -> A
     """Read what `save` wrote, or any other safetensors file as a flat dict of tensors.
 
     Args:
-        path: the file.
+        path: the file, or the folder of a graph.
         map_location: the device to put all tensors on; None for those that `save` found them on (for a file without
             structure, the CPU).
 
     Returns:
-        the object that was saved, in fresh memory.
+        the object that was saved, in fresh memory; for a graph, what can be called as the graph.
 
     Raises:
         CheckpointError: if the file is missing, a directory, truncated, damaged or of another kind: the message says
@@ -104,6 +111,9 @@ def load(path: str | os.PathLike, map_location: str | device | None = None) -> A
     Source: `torch.load`, with safetensors in the place of pickle.
     """
     path = _as_path(path, "load")
+    for name, load_folder in FOLDER_LOADERS.items():
+        if path.is_dir() and (path / name).exists():
+            return load_folder(path, map_location)
     _refuse_foreign(path)
     arrays, metadata = _read(path)
     if STRUCTURE not in metadata:

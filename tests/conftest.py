@@ -12,7 +12,13 @@ from asserts import certainly_asserts
 
 import miniflow as flow
 
-ON_EVERY_DEVICE = ("autograd", "nn", "ops", "optim")  # folders whose tests run on every device
+ON_EVERY_DEVICE = (
+    "amp",
+    "autograd",
+    "nn",
+    "ops",
+    "optim",
+)  # folders whose tests run on every device; also modules that say so
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,7 +32,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     A test that looks at NumPy's memory, or at what only the CPU has, says `@pytest.mark.cpu_only("why")`.
     """
-    if metafunc.definition.path.parent.name in ON_EVERY_DEVICE:
+    if metafunc.definition.path.parent.name in ON_EVERY_DEVICE or hasattr(metafunc.module, "ON_EVERY_DEVICE"):
         cpu_only = metafunc.definition.get_closest_marker("cpu_only")
         assert cpu_only is None or cpu_only.args, f"{metafunc.definition.name}: cpu_only has to say why"
         wanted = metafunc.config.getoption("--device")

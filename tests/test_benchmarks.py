@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from benchmarks import families, gpu, gpu_cases, handwritten, harness, hostcuda, launches
+from benchmarks import families, gpu, gpu_cases, graph, handwritten, harness, hostcuda, launches, networks
 from benchmarks.__main__ import main
 from miniflow.hostcuda import cuda
 
@@ -34,6 +34,38 @@ def test_the_network_learns_and_repeats():
     first, second = (harness.in_process("training.time_step", "miniflow", 1, network="mlp", batch=16) for _ in range(2))
     assert first["losses"] == second["losses"]
     assert first["losses"][-1] < 0.8 * first["losses"][0] and first["ms"] > 0.05
+
+
+@pytest.mark.parametrize(("network", "batch"), [("mlp", 4), ("encoder", 1)])
+def test_a_graph_is_compared_with_the_same_step(network, batch):
+    eager, replayed = (
+        harness.in_process("graph.time_step", framework, 1, network=network, batch=batch, calls=2)
+        for framework in ("miniflow", "miniflow.graph")
+    )
+    assert replayed["losses"] == pytest.approx(eager["losses"], rel=1e-5)
+    assert replayed["ms"] > 0 and replayed["first"] > 0
+
+
+def test_planned_memory_stands_beside_that_of_eager_arrays():
+    eager, planned = (
+        harness.in_process("graph.memory", framework, 1, network="mlp", batch=64)
+        for framework in ("miniflow", "miniflow.graph")
+    )
+    weights = 4 * (784 * 256 + 256 * 128 + 128 * 10) / 1e6  # at least the largest gradient
+    assert 0.8 * weights < planned["arrays"] < eager["arrays"] < 5 * weights
+    assert planned["resident"] > 50 and eager["resident"] > 50
+
+
+def test_resnet18_has_as_many_parameters_as_published():
+    model = networks.resnet18(flow.nn)
+    assert sum(p.numel() for p in model.parameters()) == 11_173_962
+    assert model(flow.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_replays_on_a_device_are_compared():
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
+    text = graph.captured_table([2], dry=True)
+    assert "| mlp batch 2 " in text
 
 
 def test_seconds_per_call_is_the_time_of_one_call():
@@ -69,7 +101,10 @@ def test_unknown_table_is_an_error():
     command = [sys.executable, "-m", "benchmarks", "speed"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2
-    assert "there is no table speed; expected some of ops, training, startup, hostcuda, gpu" in result.stderr
+    assert (
+        "there is no table speed; expected some of ops, training, graph, sparse, startup, hostcuda, gpu"
+        in result.stderr
+    )
 
 
 # hostcuda

@@ -12,14 +12,14 @@ KERNELS = ROOT.parent / "kernels"  # installed as miniflow.kernels
 
 LAYERS = [  # from the ground up; a package stands for all of its modules
     ["errors", "process", "hostcuda"],
-    ["dtype", "device", "atomic", "philox"],
+    ["dtype", "device", "atomic", "philox", "typing"],
     ["kernels"],
     ["backends"],
     ["tape"],
     ["tensor"],
     ["dispatch", "printing"],
     ["ops", "inplace"],
-    ["autograd", "cuda"],
+    ["autograd", "cuda", "amp"],
     ["methods"],
     ["nn"],
     ["optim", "serialization"],
@@ -27,6 +27,8 @@ LAYERS = [  # from the ground up; a package stands for all of its modules
     ["data"],
     ["vision"],
     ["show"],
+    ["graph"],
+    ["optimizer"],
     [""],  # miniflow/__init__.py, the public names
     ["__main__"],
 ]

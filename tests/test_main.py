@@ -71,6 +71,25 @@ def test_saved_weights_give_the_reported_accuracy(tmp_path):
     assert accuracy > 0.85
 
 
+def test_training_through_a_graph(tmp_path, monkeypatch):
+    result = run("--graph", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "on cpu, as an nn.Graph" in result.stdout and "Warning" not in result.stderr
+    assert float(re.search(r"test accuracy ([\d.]+) % on 1,000 digits", result.stdout)[1]) >= 96
+
+
+def test_a_graph_trains_as_eager_code_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def losses(*arguments):
+        history = program.History()
+        program.train(program.parse(["--model", "mlp", "--epochs", "1", *arguments]), history)
+        return np.array(history.train), np.array(history.test)
+
+    for graph, eager in zip(losses("--graph"), losses(), strict=True):
+        np.testing.assert_allclose(graph, eager, rtol=1e-3)
+
+
 def test_training_through_cuda_kernels(tmp_path):
     result = run("--model", "mlp", "--device", "cuda", "--epochs", 1, "--batch-size", 100, "--lr", 0.01, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -83,7 +102,7 @@ def test_help_lists_every_option(capsys):
         program.main(["--help"])
     text = capsys.readouterr().out
     assert stopped.value.code == 0
-    for option in "--epochs --batch-size --lr --device --seed --model --save --help".split():
+    for option in "--epochs --batch-size --lr --device --seed --model --graph --save --help".split():
         assert option in text
 
 

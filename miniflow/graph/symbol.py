@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from miniflow.errors import GraphTraceError
 from miniflow.graph.ir import Slot
 
 
@@ -144,4 +143,3 @@ class Symbol:
     @property
     def address(self) -> NoReturn:
         self.recorder.refuse("the address of a tensor")
-

@@ -23,8 +23,19 @@ from miniflow.device import CPU, of_array
 from miniflow.dispatch import Op, is_array
 from miniflow.errors import GraphTraceError
 from miniflow.graph.ir import (
-    BACKWARD, CAPTURED, CONSTANT, FORWARD, INPUT, UPDATE, Draws, Instruction, Program, Scalar, Slot, layout_of,
-)  # fmt: skip
+    BACKWARD,
+    CAPTURED,
+    CONSTANT,
+    FORWARD,
+    INPUT,
+    UPDATE,
+    Draws,
+    Instruction,
+    Program,
+    Scalar,
+    Slot,
+    layout_of,
+)
 from miniflow.graph.symbol import Cell, Symbol
 from miniflow.inplace import ViewScatter
 from miniflow.ops.promotion import Cast, ToDevice, ToInteger
@@ -48,7 +59,7 @@ def record(
     Args:
         step: called with one tensor for each input; returns the tensors that the program returns.
         inputs: shape, NumPy dtype and device of each.
-        states: `(name, kind, tensor)` of the tensors known to live on; any other tensor that the step meets is CAPTURED.
+        states: `(name, kind, tensor)` of the tensors known to live on; any other tensor that is met is CAPTURED.
         name: of the program.
         modules: module -> dotted name, for the scopes of instructions.
         input_names: names of the inputs; by default "input.0" ...
@@ -317,8 +328,8 @@ class Tracer:
         active = modes.tracer is self
         where = f"{user_line()}: " if active else ""
         reason = (
-            f"{what} cannot be looked at in nn.Graph.build: tensor.item(), .numpy(), .tolist(), bool(tensor) and Python "
-            "branches on tensor values are not allowed there, since build is recorded once and replayed; use "
+            f"{what} cannot be looked at in nn.Graph.build: tensor.item(), .numpy(), .tolist(), bool(tensor) and "
+            "Python branches on tensor values are not allowed there, since build is recorded once and replayed; use "
             "flow.where, or return the tensor from build and look at it outside"
             if active
             else f"{what} cannot be had: the tensor was made while {self.program.name} was being recorded, and only "

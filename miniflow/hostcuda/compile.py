@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -32,6 +30,7 @@ from numba.core.errors import NumbaError
 
 from miniflow.hostcuda import runtime
 from miniflow.hostcuda.analysis import Facts
+from miniflow.hostcuda.cache import cache_folder, keep
 from miniflow.hostcuda.errors import DivergentBarrierError, UnsupportedKernelError
 from miniflow.hostcuda.fission import Writer
 from miniflow.hostcuda.inference import infer
@@ -154,7 +153,7 @@ class Translation:
         self.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
         self.naturals = {n for n, t in named.items() if isinstance(t, types.Integer) and (natural or not t.signed)}
         self.path = cache_folder() / f"{function.__name__}_{self._key(argument_types)}.py"
-        self.text = self.path.read_text() if self.path.exists() else self._keep(self._translate())
+        self.text = self.path.read_text() if self.path.exists() else keep(self.path, self._translate())
 
     def _key(self, argument_types: tuple[types.Type, ...]) -> str:
         """A digest of everything that the text depends on."""
@@ -166,14 +165,6 @@ class Translation:
             sorted(self.unit.hidden), self.unit.fingerprint,
         ]  # fmt: skip
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
-
-    def _keep(self, text: str) -> str:
-        """Write the text to its file, so that it appears at once or not at all."""
-        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, suffix=".tmp")
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        os.replace(temporary, self.path)
-        return text
 
     def _translate(self) -> str:
         facts = Facts(self.tree, self.unit, self.tuples, self.naturals, self.rank)
@@ -282,17 +273,3 @@ def compiler_digest() -> str:
 def sync_facts(statement: ast.stmt) -> tuple:
     """What ast.dump does not show of a meeting."""
     return (getattr(statement, "what", ""), getattr(statement, "collective", None), getattr(statement, "lineno", 0))
-
-
-def cache_folder() -> Path:
-    """Where generated modules are kept: MINIFLOW_CACHE_DIR, or the user's cache folder, or a temporary one."""
-    chosen = os.environ.get("MINIFLOW_CACHE_DIR")
-    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "miniflow"
-    for folder in (base / "hostcuda", Path(tempfile.gettempdir()) / f"miniflow-{os.getuid()}" / "hostcuda"):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if os.access(folder, os.W_OK):
-                return folder
-        except OSError:
-            continue
-    raise OSError("no folder for compiled kernels can be written to: set MINIFLOW_CACHE_DIR")

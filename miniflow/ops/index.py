@@ -108,7 +108,9 @@ def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, lis
             basic.append(part)
             dim += len(shape) - consumed
         elif isinstance(part, np.ndarray | Tensor):
-            if part.ndim == 0 and _is_mask(part):  # a single bool: a new dim of size 1, of which one or no element is picked
+            if part.ndim == 0 and _is_mask(
+                part
+            ):  # a single bool: a new dim of size 1, of which one or no element is picked
                 basic.append(None)
                 advanced.append((dim, np.flatnonzero(part)))
             else:

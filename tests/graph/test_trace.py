@@ -14,7 +14,7 @@ from miniflow.graph.trace import active, record
 from miniflow.tape import modes
 
 X = np.random.default_rng(0).normal(size=(4, 5, 6)).astype(np.float32)
-I = np.array([0, -1, 2])
+ROWS = np.array([0, -1, 2])
 
 
 def recorded(function, *arrays, **options):
@@ -60,7 +60,7 @@ def test_writes_in_place_and_through_views_are_resolved():
         z.add_(1)
         return [x, y, z, y.reshape(5, -1), x.detach()]
 
-    assert_twin(build, X, I)
+    assert_twin(build, X, ROWS)
 
 
 def test_strides_decide_as_in_eager_mode_what_is_a_view():
@@ -75,7 +75,7 @@ def test_strides_decide_as_in_eager_mode_what_is_a_view():
 
 
 def test_integer_tensors_index():
-    assert_twin(lambda x, i: [x[i], x[:, i], x[i, i], x[0, i, i], x[:, [1, 2]], x[i[0]], x[..., i]], X, I)
+    assert_twin(lambda x, i: [x[i], x[:, i], x[i, i], x[0, i, i], x[:, [1, 2]], x[i[0]], x[..., i]], X, ROWS)
 
 
 def test_tensors_made_in_build_are_constants_unless_written():

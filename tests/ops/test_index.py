@@ -307,7 +307,9 @@ def test_masked_fill():
 
 
 def test_masked_select():
-    check_op(lambda x, m: x.masked_select(m), [A, MASK], lambda x, m: x[m], dtypes=MOVING, gradient="sparse", graph=False)
+    check_op(
+        lambda x, m: x.masked_select(m), [A, MASK], lambda x, m: x[m], dtypes=MOVING, gradient="sparse", graph=False
+    )
     row = np.array([True, False, True])
     check_op(lambda x, m: x.masked_select(m), [A, row], lambda x, m: x[..., m].ravel(), gradient="sparse", graph=False)
 

@@ -1,0 +1,350 @@
+"""Loss scaling for float16: the loss is multiplied, gradients are divided, and a step with infinities is left out.
+
+In eager code:
+
+    scaler = flow.amp.GradScaler()
+    with flow.autocast("cuda"):
+        loss = loss_function(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+In a graph (`set_grad_scaler`) the same things happen within the recorded step, and the scale is a number that every
+replay looks up:
+
+    scale = Scalar("grad_scaler.scale", scaler.get_scale)
+    scaler.scale_in_graph(loss, scale).backward()
+    skip = scaler.unscale_in_graph(parameters, scale)    # a 0-dim bool; None if steps are never left out
+    with tracer.updating("optimizer.0", unless=skip):    # clipping comes after unscaling, and before the step
+        optimizer.clip_grad()
+        optimizer.step()
+
+`skip` is one more output of the program. After each replay the graph calls `scaler.replayed(bool(skip))`; where it was
+True, nothing else that counts steps moves on: not `count_step` of the optimizers, not the schedulers, not the number
+of the training step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, GradScalerError
+from miniflow.ops.loss_scale import any_non_finite, scale_loss, unscale_gradients
+from miniflow.tensor import Tensor
+
+READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
+
+
+class GradScaler:
+    """Dynamic loss scaling: the scale is halved when a gradient overflows, and doubled when none has for long.
+
+    Args:
+        init_scale: the first scale.
+        growth_factor: the scale is multiplied by it after `growth_interval` finite steps in a row.
+        backoff_factor: the scale is multiplied by it after a step with an inf or nan; it does not fall below 1.
+        growth_interval: in steps.
+        enabled: if False, nothing is scaled or checked, and `step` is the optimizer's own.
+
+    Raises:
+        ArgumentError: for numbers out of range.
+        ArgumentTypeError: for a scale that is no number.
+
+    >>> import miniflow as flow
+    >>> w = flow.tensor([1.0], requires_grad=True)
+    >>> optimizer = flow.optim.SGD([w], lr=0.5)
+    >>> scaler = GradScaler(init_scale=8.0)
+    >>> scaler.scale((w * float("inf")).sum()).backward()
+    >>> scaler.step(optimizer)
+    >>> scaler.update()
+    >>> w.tolist(), scaler.get_scale()
+    ([1.0], 4.0)
+
+    Source: `torch.amp.GradScaler`; `oneflow.amp.GradScaler`; Micikevicius et al. 2018, "Mixed Precision Training".
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ):
+        _check_number("init_scale", init_scale, init_scale_is_valid)
+        self._enabled = enabled
+        self._scale = float(init_scale)
+        self._finite_steps = 0  # in a row
+        self._stages: dict[int, tuple[str, bool]] = {}  # id of an optimizer -> stage, whether an inf was found
+        self.set_growth_factor(growth_factor)
+        self.set_backoff_factor(backoff_factor)
+        self.set_growth_interval(growth_interval)
+
+    # numbers
+
+    def get_scale(self) -> float:
+        """The scale now; 1.0 if not enabled."""
+        return self._scale if self._enabled else 1.0
+
+    def get_growth_factor(self) -> float:
+        """What the scale is multiplied by to grow."""
+        return self._growth_factor
+
+    def set_growth_factor(self, value: float) -> None:
+        """Set it to a number above 1."""
+        _check_number("growth_factor", value, lambda v: v > 1 and math.isfinite(v), "a finite number above 1")
+        self._growth_factor = float(value)
+
+    def get_backoff_factor(self) -> float:
+        """What the scale is multiplied by after an overflow."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, value: float) -> None:
+        """Set it to a number between 0 and 1."""
+        _check_number("backoff_factor", value, lambda v: 0 < v < 1, "a number above 0 and below 1")
+        self._backoff_factor = float(value)
+
+    def get_growth_interval(self) -> int:
+        """How many finite steps in a row let the scale grow."""
+        return self._growth_interval
+
+    def set_growth_interval(self, value: int) -> None:
+        """Set it to a number of steps."""
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ArgumentError(f"GradScaler: got growth_interval={value!r}; expected a whole number of at least 1")
+        self._growth_interval = value
+
+    def is_enabled(self) -> bool:
+        """Whether it scales at all."""
+        return self._enabled
+
+    # eager
+
+    def scale(self, outputs: Any) -> Any:
+        """The loss, or a list or tuple of losses, multiplied by the scale."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, Tensor):
+            return scale_loss(outputs, self._scale)
+        if isinstance(outputs, list | tuple):
+            return type(outputs)(self.scale(y) for y in outputs)
+        raise ArgumentTypeError(
+            f"GradScaler.scale: got {type(outputs).__name__}; expected a Tensor, or a list or tuple of tensors"
+        )
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divide the gradients of an optimizer's parameters by the scale, in place, and note whether all are finite.
+
+        `step` does so itself; call it before, to clip or look at the gradients.
+
+        Raises:
+            GradScalerError: if it was called for this optimizer since the last `update`, or after `step`.
+            ArgumentError: for gradients in float16, whose range they would leave.
+        """
+        if not self._enabled:
+            return
+        stage = self._stages.get(id(optimizer), (READY, False))[0]
+        if stage is UNSCALED:
+            raise GradScalerError("unscale_() has already been called on this optimizer since the last update().")
+        if stage is STEPPED:
+            raise GradScalerError("unscale_() is being called after step(): call it before, or update() first.")
+        gradients = gradients_of(p for group in optimizer.param_groups for p in group["params"])
+        if gradients:
+            found = self._has_overflowed(gradients)
+            unscale_gradients(gradients, self._scale)
+            self._stages[id(optimizer)] = (UNSCALED, found)
+
+    def _has_overflowed(self, gradients: list[Tensor]) -> bool:
+        return bool(any_non_finite(gradients).item())
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Unscale the gradients unless that was done, and call `optimizer.step` if all of them are finite.
+
+        Returns:
+            what `optimizer.step` returned; None if the step was left out.
+
+        Raises:
+            GradScalerError: if it was called for this optimizer since the last `update`, or if no parameter has a
+                gradient.
+            ArgumentError: for a closure.
+        """
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if args or "closure" in kwargs:
+            raise ArgumentError("GradScaler.step: got a closure; expected none: its gradients could not be unscaled")
+        if self._stages.get(id(optimizer), (READY, False))[0] is STEPPED:
+            raise GradScalerError("step() has already been called since the last update().")
+        if id(optimizer) not in self._stages:
+            self.unscale_(optimizer)
+        if id(optimizer) not in self._stages:
+            raise GradScalerError(
+                "step(): no gradient was checked for this optimizer: call scaler.scale(loss).backward() before"
+            )
+        found = self._stages[id(optimizer)][1]
+        self._stages[id(optimizer)] = (STEPPED, found)
+        return None if found else optimizer.step(**kwargs)
+
+    def update(self, new_scale: float | None = None) -> None:
+        """Let the scale grow or back off, once after the `step` of all optimizers; or set it to `new_scale`.
+
+        Raises:
+            GradScalerError: if no gradients were checked since the last `update`.
+        """
+        if not self._enabled:
+            return
+        if new_scale is not None:
+            _check_number("new_scale", new_scale, init_scale_is_valid)
+            self._scale = float(new_scale)
+        elif not self._stages:
+            raise GradScalerError("update(): no gradients were checked before: call step(optimizer) or unscale_ first.")
+        else:
+            self.replayed(any(found for _, found in self._stages.values()))
+        self._stages.clear()
+
+    # in a graph
+
+    def check_for_graph(self) -> None:
+        """Refuse what OneFlow's graphs cannot do.
+
+        Raises:
+            ArgumentError: unless the backoff factor is 1 / growth factor.
+        """
+        if not math.isclose(self._backoff_factor, 1.0 / self._growth_factor, rel_tol=1e-9):
+            raise ArgumentError(
+                f"Only support 1.0/growth_factor as backoff_factor at the moment, got {self._backoff_factor} and "
+                f"growth_factor {self._growth_factor}"
+            )
+
+    def scale_in_graph(self, loss: Tensor, scale: Any) -> Tensor:
+        """The loss to differentiate while a graph is recorded; `scale` is a `Scalar` that reads `get_scale`."""
+        return scale_loss(loss, scale) if self._enabled else loss
+
+    def unscale_in_graph(self, parameters: Iterable[Tensor], scale: Any) -> Tensor | None:
+        """Divide the gradients of `parameters` by the scale while a graph is recorded.
+
+        Returns:
+            whether any of them is inf or nan, a 0-dim bool; None if there are none, or if nobody has to look.
+        """
+        gradients = gradients_of(parameters) if self._enabled else []
+        if not gradients:
+            return None
+        found = any_non_finite(gradients)
+        unscale_gradients(gradients, scale)
+        return found
+
+    def replayed(self, found_inf: bool) -> None:
+        """Let the scale follow one step: back off after an inf or nan, grow after enough finite steps in a row."""
+        if not self._enabled:
+            return
+        if found_inf:
+            self._scale = max(self._scale * self._backoff_factor, min(self._scale, 1.0))
+            self._finite_steps = 0
+            return
+        self._finite_steps += 1
+        if self._finite_steps >= self._growth_interval:
+            grown = self._scale * self._growth_factor
+            self._scale = grown if grown <= np.finfo(np.float32).max else self._scale
+            self._finite_steps = 0
+
+    # state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Numbers that `load_state_dict` takes, under PyTorch's names; empty if not enabled."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self._scale,
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._finite_steps,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave.
+
+        Raises:
+            CheckpointError: if a number is missing; the scaler is then unchanged.
+            ArgumentError: for numbers out of range.
+        """
+        if not self._enabled:
+            return
+        names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+        if not isinstance(state_dict, dict) or any(name not in state_dict for name in names):
+            raise CheckpointError(
+                f"GradScaler.load_state_dict: expected a dict with {', '.join(names)}; was it saved by a scaler that "
+                "was not enabled?"
+            )
+        scale, growth, backoff, interval, finite = (state_dict[name] for name in names)
+        fresh = GradScaler(scale, growth, backoff, interval)
+        self._scale, self._finite_steps = fresh._scale, int(finite)
+        self._growth_factor, self._backoff_factor = fresh._growth_factor, fresh._backoff_factor
+        self._growth_interval = fresh._growth_interval
+
+    def __repr__(self) -> str:
+        return (
+            f"GradScaler(scale={self.get_scale()}, growth_factor={self._growth_factor}, "
+            f"backoff_factor={self._backoff_factor}, growth_interval={self._growth_interval}, enabled={self._enabled})"
+        )
+
+
+class StaticGradScaler(GradScaler):
+    """Loss scaling by a fixed number: no gradient is checked, and no step left out.
+
+    Args:
+        scale_factor: the scale.
+
+    Raises:
+        ArgumentError: for a scale that is not above 0.
+
+    Source: `oneflow.amp.StaticGradScaler`.
+    """
+
+    def __init__(self, scale_factor: float):
+        super().__init__(scale_factor)
+
+    def _has_overflowed(self, gradients: list[Tensor]) -> bool:
+        return False
+
+    def check_for_graph(self) -> None:
+        """There is nothing that a graph could not do."""
+
+    def unscale_in_graph(self, parameters: Iterable[Tensor], scale: Any) -> None:
+        """Divide the gradients of `parameters` by the scale while a graph is recorded; steps are never left out."""
+        unscale_gradients(gradients_of(parameters), scale)
+
+    def replayed(self, found_inf: bool) -> None:
+        """The scale stays as it is."""
+
+    def __repr__(self) -> str:
+        return f"StaticGradScaler({self._scale})"
+
+
+def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of those parameters that have one.
+
+    Raises:
+        ArgumentError: for a gradient in float16.
+    """
+    gradients = [p.grad for p in dict.fromkeys(parameters) if p.grad is not None]
+    if any(g._array.dtype == np.float16 for g in gradients):
+        raise ArgumentError(
+            "unscale_: got a gradient in float16, whose small values are lost when it is divided; expected float32: "
+            "keep the parameters in float32 and run the model under flow.autocast"
+        )
+    return gradients
+
+
+def init_scale_is_valid(value: float) -> bool:
+    """Whether losses can be multiplied by it: above 0, and within the range of float32."""
+    return 0 < value <= float(np.finfo(np.float32).max)
+
+
+def _check_number(name: str, value: Any, valid: Any, expected: str = "a finite number above 0") -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ArgumentTypeError(f"GradScaler: got {name}={value!r}; expected a number")
+    if not valid(value):
+        raise ArgumentError(f"GradScaler: got {name}={value!r}; expected {expected}")

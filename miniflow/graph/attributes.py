@@ -1,0 +1,106 @@
+"""What assigning to an attribute of a graph does: modules become its blocks, optimizers and tensors are refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from miniflow.graph import describe
+from miniflow.graph.block import GraphModule, ProxyModule, unwrap
+from miniflow.graph.config import GraphConfig
+from miniflow.graph.state import module_names
+from miniflow.nn.modules.module import Module
+from miniflow.optim.optimizer import Optimizer
+from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from miniflow.graph.compiled import Compiled
+    from miniflow.graph.recording import Recording
+
+Self = TypeVar("Self", bound="GraphAttributes")
+
+
+class GraphAttributes:
+    """The part of `Graph` that knows its modules by attribute, and forgets its plans when they change."""
+
+    config: GraphConfig
+    _blocks: dict[str, Module]
+    _options: dict[Module, GraphModule]
+    _plans: list[Compiled]
+    _last: Compiled | None
+    _recording: Recording | None
+
+    def _initialised(self: Self) -> Self:
+        """The graph itself, if `Graph.__init__` has run.
+
+        Raises:
+            AttributeError: otherwise.
+        """
+        if "_blocks" not in self.__dict__:
+            raise AttributeError(
+                "Base class nn.Graph has not been initialized, please call super().__init__() in subclass of nn.Graph "
+                f"before assigning any attribute: in {type(self).__name__}.__init__"
+            )
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._initialised()
+        kind = type(self).__name__
+        value = unwrap(value)
+        if isinstance(value, Module):
+            if hasattr(type(self), name) or name == "config":
+                raise AttributeError(f"'{kind}' nn.Graph has an attribute '{name}' of its own: choose another name")
+            self.__dict__.pop(name, None)
+            self._blocks[name] = value
+            self._forget_plans()
+        elif isinstance(value, Optimizer):
+            raise AttributeError(
+                f"'{kind}' nn.Graph is not allowed to set Optimizer attribute named '{name}'. "
+                "Please use add_optimizer(...) instead."
+            )
+        elif isinstance(value, Tensor):
+            raise AttributeError(
+                f"'{kind}' nn.Graph is not allowed to set Tensor attribute named '{name}'. "
+                "Please use nn.Module to hold the tensor, then add the nn.Module to nn.Graph."
+            )
+        elif name == "config" and not isinstance(value, GraphConfig):
+            raise AttributeError(f"'{kind}' nn.Graph has an attribute 'config' of its own: choose another name")
+        else:
+            self._blocks.pop(name, None)
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """Reached when ordinary lookup has failed."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        blocks = self._initialised()._blocks
+        if name in blocks:
+            return ProxyModule(self, blocks[name])
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __delattr__(self, name: str) -> None:
+        if name in self._initialised()._blocks:
+            del self._blocks[name]
+            self._forget_plans()
+        else:
+            object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.__dict__.get("_blocks", ())})
+
+    def _forget_plans(self) -> None:
+        self.__dict__.update(_plans=[], _last=None, _recording=None)
+        if self._options:
+            self._options_changed()
+
+    def _options_of(self, module: Module) -> GraphModule:
+        if module not in self._options:
+            self._options[module] = GraphModule(self)
+        return self._options[module]
+
+    def _options_changed(self) -> None:
+        names = module_names(self._blocks)
+        flagged = {names[m] for m, options in self._options.items() if options.activation_checkpointing and m in names}
+        self.config.checkpoint_scopes = frozenset(flagged)
+
+    def _module_text(self, module: Module) -> str:
+        return describe.module_text(self, module, module_names(self._blocks).get(module, "?"))

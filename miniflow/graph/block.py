@@ -1,0 +1,185 @@
+"""How a graph sees its modules: `graph.model` is a proxy that acts as the module and carries its options.
+
+The options belong to the graph, not to the module: two graphs over one module have their own.
+
+    graph.model.config.activation_checkpointing = True          # as in OneFlow 0.8 and before
+    graph.model.to(nn.graph.GraphModule).set_stage(0)            # as since then
+    graph.model.to(nn.Module)                                    # the module itself
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from miniflow.errors import ArgumentError, ArgumentTypeError
+from miniflow.nn.modules.module import Module
+
+if TYPE_CHECKING:
+    from miniflow.graph.graph import Graph
+
+
+class GraphModule:
+    """The options of a module in a graph.
+
+    Attributes:
+        activation_checkpointing: compute the activations within the module again when backward needs them, instead of
+            keeping them: less memory, the same numbers.
+        stage_id: the number of the pipeline stage, None if there are no stages. On one device, stages run one after
+            the other, and it has no effect.
+        stage_placement: where the stage lies.
+
+    Source: `oneflow.nn.graph.GraphModule`; Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._checkpointing = False
+        self._stage_id: int | None = None
+        self.stage_placement: Any = None
+
+    @property
+    def activation_checkpointing(self) -> bool:
+        """Whether the activations within the module are computed again for backward."""
+        return self._checkpointing
+
+    @activation_checkpointing.setter
+    def activation_checkpointing(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise ArgumentTypeError(f"activation_checkpointing: got {mode!r}; expected True or False")
+        self._checkpointing = mode
+        self._graph._options_changed()
+
+    @property
+    def stage_id(self) -> int | None:
+        """The number of the pipeline stage."""
+        return self._stage_id
+
+    @stage_id.setter
+    def stage_id(self, value: int) -> None:
+        self.set_stage(value)
+
+    def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
+        """Put the module into a pipeline stage.
+
+        Args:
+            stage_id: stages are numbered from 0 in the order of the data.
+            placement: where the stage lies.
+
+        Raises:
+            ArgumentError: for a number that is not an integer of at least 0.
+        """
+        if stage_id is not None and (not isinstance(stage_id, int) or isinstance(stage_id, bool) or stage_id < 0):
+            raise ArgumentError(f"set_stage: got stage_id={stage_id!r}; expected an integer of at least 0")
+        self._stage_id = stage_id
+        self.stage_placement = placement
+
+    def options(self) -> dict[str, Any]:
+        """What is not as it is by default."""
+        found: dict[str, Any] = {}
+        if self._stage_id is not None:
+            found["stage_id"] = self._stage_id
+        if self.stage_placement is not None:
+            found["placement"] = self.stage_placement
+        if self._checkpointing:
+            found["activation_checkpointing"] = True
+        return found
+
+    def __repr__(self) -> str:
+        return f"(CONFIG:config:GraphModule({''.join(f'{name}={value}, ' for name, value in self.options().items())}))"
+
+
+class ProxyModule:
+    """A module of a graph: attributes, calls and items are the module's, and modules among them are proxies again.
+
+    Attributes:
+        config: the options of the module in the graph, a `GraphModule`; a module that has an attribute `config` of its
+            own keeps it, and `.to(nn.graph.GraphModule)` gives the options.
+    """
+
+    def __init__(self, graph: Graph, module: Module) -> None:
+        object.__setattr__(self, "_proxy_graph", graph)
+        object.__setattr__(self, "_proxy_module", module)
+
+    @property
+    def __class__(self) -> type:
+        """That of the module, so that `isinstance(graph.model, nn.Module)` holds."""
+        return type(self._proxy_module)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._proxy_module(*args, **kwargs)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """The options for `GraphModule`, the module for `nn.Module`; otherwise converts it as `nn.Module.to` does."""
+        if args and args[0] is GraphModule:
+            return self._proxy_graph._options_of(self._proxy_module)
+        if args and args[0] is Module:
+            return self._proxy_module
+        self._proxy_module.to(*args, **kwargs)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """Reached for everything that is not defined here."""
+        module = self._proxy_module
+        if name == "config" and not hasattr(module, "config"):
+            return self._proxy_graph._options_of(module)
+        return wrap(self._proxy_graph, getattr(module, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._proxy_module, name, unwrap(value))
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._proxy_module, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return wrap(self._proxy_graph, self._proxy_module[key])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._proxy_module[key] = unwrap(value)
+
+    def __delitem__(self, key: Any) -> None:
+        del self._proxy_module[key]
+
+    def __len__(self) -> int:
+        return len(self._proxy_module)
+
+    def __bool__(self) -> bool:
+        return bool(self._proxy_module)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (wrap(self._proxy_graph, value) for value in self._proxy_module)
+
+    def __contains__(self, key: Any) -> bool:
+        return unwrap(key) in self._proxy_module
+
+    def __hash__(self) -> int:
+        return hash(self._proxy_module)
+
+    def __eq__(self, other: object) -> bool:
+        return self._proxy_module == unwrap(other)
+
+    def __copy__(self) -> Module:
+        return copy.copy(self._proxy_module)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+        return copy.deepcopy(self._proxy_module, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._proxy_module.__reduce_ex__(protocol)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self._proxy_module), "config"})
+
+    def __repr__(self) -> str:
+        return self._proxy_graph._module_text(self._proxy_module)
+
+
+def wrap(graph: Graph, value: Any) -> Any:
+    """A proxy for a module; anything else as it is."""
+    return ProxyModule(graph, value) if isinstance(value, Module) and type(value) is not ProxyModule else value
+
+
+def unwrap(value: Any) -> Any:
+    """The module of a proxy; anything else as it is."""
+    return value._proxy_module if type(value) is ProxyModule else value

@@ -1,0 +1,169 @@
+"""What a fused region computes, for one element: steps in order, each a function of inputs, numbers and earlier steps.
+
+    x0:float32, x1:float32; v0 = add(x0, x1); v1 = gelu(v0) -> v0, v1
+
+A body knows no shapes: inputs are broadcast to the shape of the region. Values of float16 and bfloat16 are held in
+float32 and rounded by each step, as the kernels of single ops do it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from miniflow.graph.codegen.functions import CASTABLE, FUNCTIONS, arity
+
+HALVES = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation on elements.
+
+    Attributes:
+        function: a key of `functions.FUNCTIONS`, or "cast".
+        operands: "x2" for an input, "n0" for a number, "v1" for the result of a step.
+        dtype: of the result.
+    """
+
+    function: str
+    operands: tuple[str, ...]
+    dtype: str
+
+
+class Body:
+    """The computation of a region.
+
+    Args:
+        inputs: the dtypes of the inputs, by name.
+        numbers: the Python numbers among the operands, each with the dtype that it is computed in, float32 or float64.
+        steps: in order; step i is called "vi".
+        outputs: names of the values that leave the region.
+
+    >>> body = Body(["float32"], [(2.0, "float32")], [Step("mul", ("x0", "n0"), "float32")], ["v0"])
+    >>> body.text
+    '{v0 = mul(x0, 2.0) -> v0}'
+    """
+
+    def __init__(
+        self,
+        inputs: Iterable[str],
+        numbers: Iterable[tuple[float, str]],
+        steps: Iterable[Step],
+        outputs: Iterable[str],
+    ):
+        self.inputs = tuple(inputs)
+        self.numbers = tuple(numbers)
+        self.steps = tuple(steps)
+        self.outputs = tuple(outputs)
+        self.launchers: dict[str, Any] = {}  # device type -> what runs this body there
+
+    @property
+    def text(self) -> str:
+        """As it is printed in programs."""
+        steps = [
+            f"v{i} = {step.function}({', '.join(map(self._shown, step.operands))})" for i, step in self._numbered()
+        ]
+        return f"{{{'; '.join(steps)} -> {', '.join(self.outputs)}}}"
+
+    @property
+    def structure(self) -> tuple:
+        """All but the values of the numbers: bodies of one structure share their compiled loops."""
+        return self.inputs, tuple(kind for _, kind in self.numbers), self.steps, self.outputs
+
+    @property
+    def digest(self) -> str:
+        """A name for the structure, the same in every process."""
+        return hashlib.sha256(repr(self.structure).encode()).hexdigest()[:16]
+
+    @property
+    def output_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the outputs."""
+        return tuple(self.dtype_of(name) for name in self.outputs)
+
+    @property
+    def cost(self) -> int:
+        """About the time for an element: in additions, of which a read or a write of memory counts two."""
+        return sum(FUNCTIONS[step.function].cost for step in self.steps) + 2 * len(self.inputs) + 2 * len(self.outputs)
+
+    def dtype_of(self, operand: str) -> str:
+        """The dtype of an input, a number or a step's result."""
+        table = {"x": self.inputs, "n": [kind for _, kind in self.numbers], "v": [s.dtype for s in self.steps]}
+        return table[operand[0]][int(operand[1:])]
+
+    def dependencies(self) -> list[set[int]]:
+        """For each output the positions of the inputs that it is computed from."""
+        needs: list[set[int]] = []
+        for step in self.steps:
+            needs.append(set().union(*(self._needs(name, needs) for name in step.operands)))
+        return [self._needs(name, needs) for name in self.outputs]
+
+    def as_json(self) -> dict[str, Any]:
+        """Lists and strings from which `from_json` makes the body again; numbers as hexadecimal text, inf included."""
+        return {
+            "inputs": list(self.inputs),
+            "numbers": [[float(value).hex(), kind] for value, kind in self.numbers],
+            "steps": [[step.function, list(step.operands), step.dtype] for step in self.steps],
+            "outputs": list(self.outputs),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Body:
+        """The body that `as_json` wrote.
+
+        Raises:
+            ValueError: if it is none: an unknown function or dtype, a name that is not defined before it is used.
+        """
+        try:
+            numbers = [(float.fromhex(value), str(kind)) for value, kind in data["numbers"]]
+            steps = [Step(str(function), tuple(map(str, names)), str(kind)) for function, names, kind in data["steps"]]
+            body = cls(map(str, data["inputs"]), numbers, steps, map(str, data["outputs"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this describes no fused region: {data!r}") from error
+        body.check()
+        return body
+
+    def check(self) -> None:
+        """Raise ValueError unless every function, dtype and name is known where it is used."""
+        known = {f"x{i}" for i in range(len(self.inputs))} | {f"n{i}" for i in range(len(self.numbers))}
+        kinds = {*self.inputs, *(s.dtype for s in self.steps)}
+        if not kinds <= CASTABLE or any(kind not in ("float32", "float64") for _, kind in self.numbers):
+            raise ValueError(f"a fused region of unknown dtypes: {sorted(kinds)}")
+        for i, step in self._numbered():
+            if step.function not in FUNCTIONS or len(step.operands) != arity(step.function):
+                raise ValueError(f"a fused region calls {step.function} with {len(step.operands)} operands")
+            if not known.issuperset(step.operands):
+                raise ValueError(f"a fused region reads {step.operands} before they are computed")
+            known.add(f"v{i}")
+        if not self.outputs or any(name not in known or name[0] != "v" for name in self.outputs):
+            raise ValueError(f"a fused region returns {self.outputs}, which it does not compute")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Body) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self.structure)
+
+    def __repr__(self) -> str:
+        return f"Body({self.text})"
+
+    def _key(self) -> tuple:
+        return self.structure, tuple(float(value).hex() for value, _ in self.numbers)
+
+    def _numbered(self) -> Iterable[tuple[int, Step]]:
+        return enumerate(self.steps)
+
+    def _needs(self, name: str, needs: list[set[int]]) -> set[int]:
+        kind, number = name[0], int(name[1:])
+        return {number} if kind == "x" else needs[number] if kind == "v" else set()
+
+    def _shown(self, operand: str) -> str:
+        if operand[0] != "n":
+            return operand
+        value, kind = self.numbers[int(operand[1:])]
+        return repr(value) if not math.isfinite(value) or kind == "float64" else str(np.float32(value))

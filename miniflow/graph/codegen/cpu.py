@@ -1,0 +1,217 @@
+"""Fused regions on the CPU: one compiled loop each, vectorized, shared among threads where it is long.
+
+The generated function takes arrays by their `id` and finds the address of their elements itself: the arguments of a
+call are integers and two tables that are made once for each geometry, so that a launch costs a microsecond.
+
+    kernel(first, last, table, numbers, y0, ..., x0, ...)
+
+    table     n1, n2, columns, whether first and last count columns instead of rows, then three steps for each array
+    numbers   the Python numbers among the operands
+
+An output may be written over an input of the same shape and dtype that it is computed from: then the input is read
+before the output is written, for each element. No other memory may overlap, which LLVM is told (see `scalars.store`),
+so that it vectorizes without testing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (gives NumPy the name bfloat16)
+import numpy as np
+
+from miniflow.backends.cpu.threads import SHARED_FROM, share
+from miniflow.backends.registry import register, register_into
+from miniflow.graph.codegen.body import Body
+from miniflow.graph.codegen.geometry import walk
+from miniflow.graph.codegen.source import lines_of, module_of
+
+HEAD = '''"""{text}
+
+Generated. Rows {first_form}; along them v: an element for each column, s: one for the row.
+"""
+
+import numpy as np
+
+from miniflow.graph.codegen.scalars import *
+
+
+@njit("void(int64, int64, int64[::1], float64[::1]{ids})", cache=True, nogil=True, error_model="numpy")
+def kernel(first, last, table, numbers, {arrays}):
+    middle, inner = table[0], table[1]
+    begin, end = (first, last) if table[3] else (0, table[2])
+    start, stop = (0, 1) if table[3] else (first, last)
+'''
+
+
+SHARED_COST = 3_000_000  # additions: about 100 microseconds, of which handing over a part costs 20
+
+
+@dataclass
+class Launch:
+    """What a call of a compiled loop needs beside the arrays.
+
+    Attributes:
+        kernel: the loop; None if there is nothing to compute.
+        items: how many rows, or columns of the only row, there are to share.
+        shared: whether it is worth several threads.
+        table: see the head of this file.
+    """
+
+    kernel: Callable | None
+    items: int
+    shared: bool
+    table: np.ndarray
+
+
+class Launcher:
+    """Runs a body on NumPy arrays."""
+
+    def __init__(self, body: Body):
+        self.body = body
+        self.dtypes = [np.dtype(kind) for kind in body.output_dtypes]
+        self.numbers = np.array([value for value, _ in body.numbers] or [0.0], np.float64)
+        self.launches: dict[tuple, Launch | None] = {}
+
+    def run(self, outs: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> None:
+        """Compute all elements of `outs`, which are C-contiguous, from `inputs`, which are broadcast to their shape."""
+        launch = self.launch(outs, inputs)
+        if launch is None:
+            self.run(outs, whole(inputs, outs[0].shape))
+        elif launch.shared:
+            arrays = map(id, (*outs, *inputs))
+            share(launch.kernel, launch.items, SHARED_FROM, launch.table, self.numbers, *arrays)
+        elif launch.kernel is not None:
+            launch.kernel(0, launch.items, launch.table, self.numbers, *map(id, outs), *map(id, inputs))
+
+    def bound(self, outs: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> Callable[[], None]:
+        """A function that runs on these very arrays, again and again, at a third of the cost of a launch."""
+        launch = self.launch(outs, inputs)
+        if launch is None or launch.kernel is None:
+            return partial(self.run, tuple(outs), tuple(inputs))
+        arrays = [id(x) for x in (*outs, *inputs)]
+        if launch.shared:
+            call = partial(share, launch.kernel, launch.items, SHARED_FROM, launch.table, self.numbers, *arrays)
+        else:
+            call = partial(launch.kernel, 0, launch.items, launch.table, self.numbers, *arrays)
+        call.arrays = (*outs, *inputs)  # which live as long as the function does
+        call.__name__ = "fused_elementwise"
+        return call
+
+    def launch(self, outs: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> Launch | None:
+        """The launch for arrays of this geometry, from the table or made now; None if they have to be copied first."""
+        key = (outs[0].shape, *[(x.shape, x.strides) for x in inputs])
+        try:
+            return self.launches[key]
+        except KeyError:
+            launch = self.launches[key] = self.prepared(outs, inputs)
+            return launch
+
+    def prepared(self, outs: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> Launch | None:
+        """The launch for arrays of this geometry, or None."""
+        shape, size = outs[0].shape, outs[0].size
+        if size == 0:
+            return Launch(None, 0, False, np.zeros(0, np.int64))
+        way = walk(shape, [*outs, *inputs])
+        if way is None:
+            return None
+        flat = way.rows == 1
+        table = np.array([*way.sizes[1:], flat, *[s for steps in way.steps for s in steps]], np.int64)
+        forms = way.forms[len(outs) :] if way.sizes[3] > 1 else "v" * len(inputs)
+        shared = size * self.body.cost >= SHARED_COST
+        return Launch(kernel_of(self.body, forms), way.sizes[3] if flat else way.rows, shared, table)
+
+
+def whole(inputs: Sequence[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
+    """Contiguous copies of this shape."""
+    return [np.ascontiguousarray(np.broadcast_to(x, shape)) for x in inputs]
+
+
+def launcher(body: Body) -> Launcher:
+    """What runs this body; made when first needed."""
+    found = body.launchers.get("cpu")
+    if found is None:
+        found = body.launchers["cpu"] = Launcher(body)
+    return found
+
+
+@register("cpu", "FusedElementwise", half="native")
+def fused_elementwise(*inputs: np.ndarray, body: Body) -> tuple[np.ndarray, ...]:
+    run = launcher(body)
+    arrays = [np.asarray(x) for x in inputs]  # kernels may have returned scalars, which have no address
+    shape = np.broadcast_shapes(*[x.shape for x in arrays])
+    outs = tuple([np.empty(shape, dtype) for dtype in run.dtypes])
+    run.run(outs, arrays)
+    return outs
+
+
+def computed_from(k: int, *, body: Body) -> set[int]:
+    """The positions of inputs that output k may be written over."""
+    return body.dependencies()[k]
+
+
+def bind_fused_elementwise(out: Any, *inputs: np.ndarray, body: Body) -> Callable[[], None]:
+    """A function without arguments that does what `fused_elementwise_into` does, for arrays that stay."""
+    return launcher(body).bound(out if type(out) is tuple else (out,), inputs)
+
+
+@register_into("cpu", "FusedElementwise", in_place=computed_from, half="native", bind=bind_fused_elementwise)
+def fused_elementwise_into(out: np.ndarray | tuple[np.ndarray, ...], *inputs: np.ndarray, body: Body) -> None:
+    launcher(body).run(out if type(out) is tuple else (out,), inputs)
+
+
+def kernel_of(body: Body, forms: str) -> Callable:
+    """The compiled loop for inputs of these forms; bodies of one structure share it."""
+    return compiled(source_of(body, forms), f"{body.digest}_{forms}")
+
+
+@cache
+def compiled(text: str, name: str) -> Callable:
+    """The function `kernel` of a generated module."""
+    return module_of(name, text).kernel
+
+
+def source_of(body: Body, forms: str) -> str:
+    """The text of the module for inputs of these forms."""
+    outputs = [f"y{k}" for k in range(len(body.outputs))]
+    inputs = [f"x{i}" for i in range(len(body.inputs))]
+    arrays = [*outputs, *inputs]
+    text = HEAD.format(
+        text=structure_text(body),
+        first_form=" ".join(f"{x}:{form}" for x, form in zip(inputs, forms, strict=True)),
+        ids=", int64" * len(arrays),
+        arrays=", ".join(arrays),
+    )
+    lines = [f"    n{i} = np.{kind}(numbers[{i}])" for i, (_, kind) in enumerate(body.numbers)]
+    lines += [f"    {a} = data_of({a})" for a in arrays]
+    lines += ["    for row in range(start, stop):"]
+    lines += ["        i0, i1, i2 = row // inner // middle, row // inner % middle, row % inner"]
+    for position, a in enumerate(arrays):
+        at = 4 + 3 * position
+        lines.append(f"        {a}_row = {a} + i0 * table[{at}] + i1 * table[{at + 1}] + i2 * table[{at + 2}]")
+    loads = [f'{x}_here = load({x}_row, {{}}, "{kind}", "{x}")' for x, kind in zip(inputs, body.inputs, strict=True)]
+    lines += ["        " + load.format(0) for load, form in zip(loads, forms, strict=True) if form == "s"]
+    lines += ["        for j in range(begin, end):"]
+    lines += ["            " + load.format("j") for load, form in zip(loads, forms, strict=True) if form == "v"]
+    lines += ["            " + line for line in lines_of(body, "cpu", {x: f"{x}_here" for x in inputs})]
+    lines += ["            " + line for line in stores(body, arrays)]
+    return text + "\n".join(lines) + "\n"
+
+
+def stores(body: Body, arrays: Sequence[str]) -> list[str]:
+    """The statements that write the outputs."""
+    lines = []
+    for k, (value, kind) in enumerate(zip(body.outputs, body.output_dtypes, strict=True)):
+        others = ",".join(name for name in arrays if name != f"y{k}")
+        lines.append(f'store(y{k}_row, j, {value}, "{kind}", "y{k}", "{others}")')
+    return lines
+
+
+def structure_text(body: Body) -> str:
+    """The body with names for its numbers, whose values are not in the text."""
+    steps = [f"v{i}:{step.dtype} = {step.function}({', '.join(step.operands)})" for i, step in enumerate(body.steps)]
+    inputs = ", ".join(f"x{i}:{kind}" for i, kind in enumerate(body.inputs))
+    return "\n".join([f"{inputs} ->", *steps, f"-> {', '.join(body.outputs)}"])

@@ -1,0 +1,331 @@
+"""What generated loops for the CPU call: reading and writing elements by address, and functions of one element.
+
+The functions are those of `backends.cpu.activation`, operation by operation, and may contract a * b + c as its loops
+do, so that a fused region gives what the kernels of single ops give. `log` in float32 is a polynomial here, since
+numba's would be a call of the C library for each element.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic, overload
+
+from miniflow.backends.cpu.activation import CUBIC, ONE_OVER_SQRT_TWO_PI, SQRT_HALF, SQRT_TWO_OVER_PI, TWO_OVER_SQRT_PI
+from miniflow.backends.cpu.transcendental import CONTRACT, erf, exp, exp_nonpositive, f32, log1p_unit, tanh
+
+__all__ = [
+    "absolute", "clamp", "data_of", "erf", "erf_grad", "exp", "gelu", "gelu_grad", "gelu_tanh",
+    "gelu_tanh_grad", "isfinite", "isinf", "isnan", "load", "log", "maximum", "minimum", "njit", "relu", "relu_grad",
+    "round_bfloat16", "round_float16", "rsqrt", "sigmoid", "sigmoid_grad", "sign", "silu", "silu_grad", "softplus",
+    "softplus_grad", "sqrt", "store", "tanh", "where",
+]  # fmt: skip
+
+HEAD = object.__basicsize__  # in CPython an array's `char *data` follows the head that all objects have
+KINDS = {
+    "float32": types.float32, "float64": types.float64, "float16": types.float32, "bfloat16": types.float32,
+    "bool": types.boolean, "uint8": types.uint8, "int8": types.int8, "int16": types.int16, "int32": types.int32,
+    "int64": types.int64,
+}  # fmt: skip
+I16, I32, HALF = ir.IntType(16), ir.IntType(32), ir.HalfType()
+
+exactly = njit(error_model="numpy")
+contracted = njit(error_model="numpy", fastmath={"contract"})
+
+
+# memory
+
+
+def scopes(module: ir.Module, names: list[str]) -> ir.MDValue:
+    """The alias scopes of these names (https://llvm.org/docs/LangRef.html#noalias-and-alias-scope-metadata)."""
+    domain = module.add_metadata(["miniflow"])
+    return module.add_metadata([module.add_metadata([f"miniflow.{name}", domain]) for name in names])
+
+
+@intrinsic
+def data_of(typingctx, identity):
+    """The address of the first element of the array whose `id` is given."""
+
+    def codegen(context, builder, signature, args):
+        address = builder.add(args[0], ir.Constant(args[0].type, HEAD))
+        return builder.load(builder.inttoptr(address, args[0].type.as_pointer()))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic(prefer_literal=True)
+def load(typingctx, address, index, dtype, scope):
+    """Element `index` of the memory at `address`; half precision is widened to float32.
+
+    Args:
+        dtype: its name.
+        scope: the name of the array, for `store`.
+    """
+    kind = dtype.literal_value
+
+    def codegen(context, builder, signature, args):
+        stored = I16 if kind in ("float16", "bfloat16") else context.get_data_type(KINDS[kind])
+        place = builder.gep(builder.inttoptr(args[0], stored.as_pointer()), [args[1]])
+        value = builder.load(place)
+        value.set_metadata("alias.scope", scopes(builder.module, [scope.literal_value]))
+        return widened(context, builder, value, kind)
+
+    return KINDS[kind](types.int64, types.int64, dtype, scope), codegen
+
+
+def widened(context, builder, value, kind):
+    """A value in memory as it is computed with."""
+    if kind == "float16":
+        return builder.fpext(builder.bitcast(value, HALF), ir.FloatType())
+    if kind == "bfloat16":
+        return builder.bitcast(builder.shl(builder.zext(value, I32), ir.Constant(I32, 16)), ir.FloatType())
+    if kind == "bool":
+        return builder.icmp_unsigned("!=", value, ir.Constant(value.type, 0))
+    return value
+
+
+@intrinsic(prefer_literal=True)
+def store(typingctx, address, index, value, dtype, scope, apart):
+    """Write element `index` of the memory at `address`.
+
+    Args:
+        value: of half precision if rounded to it already.
+        dtype: its name.
+        scope: the name of the array.
+        apart: the names of all other arrays, with commas between them: this write changes nothing in them that the loop
+            has yet to read. An input from whose element the value was computed has been read when it is replaced.
+    """
+    kind = dtype.literal_value
+
+    def codegen(context, builder, signature, args):
+        number = narrowed(context, builder, args[2], kind)
+        place = builder.gep(builder.inttoptr(args[0], number.type.as_pointer()), [args[1]])
+        written = builder.store(number, place)
+        written.set_metadata("alias.scope", scopes(builder.module, [scope.literal_value]))
+        others = [name for name in apart.literal_value.split(",") if name]
+        if others:
+            written.set_metadata("noalias", scopes(builder.module, others))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, KINDS[kind], dtype, scope, apart), codegen
+
+
+def narrowed(context, builder, value, kind):
+    """A value as it lies in memory."""
+    if kind == "float16":
+        return builder.bitcast(builder.fptrunc(value, HALF), I16)
+    if kind == "bfloat16":
+        return builder.trunc(builder.lshr(builder.bitcast(value, I32), ir.Constant(I32, 16)), I16)
+    if kind == "bool":
+        return builder.zext(value, ir.IntType(8))
+    return value
+
+
+# half precision
+
+
+@intrinsic
+def round_float16(typingctx, x):
+    """The float16 nearest to a float32, as a float32."""
+
+    def codegen(context, builder, signature, args):
+        return builder.fpext(builder.fptrunc(args[0], HALF), ir.FloatType())
+
+    return types.float32(types.float32), codegen
+
+
+@intrinsic
+def round_bfloat16(typingctx, x):
+    """The bfloat16 nearest to a float32, halves to even, as a float32: the upper half of its bits. NaN stays NaN."""
+
+    def codegen(context, builder, signature, args):
+        (x,) = args
+        word = builder.bitcast(x, I32)
+        last = builder.and_(builder.lshr(word, I32(16)), I32(1))
+        rounded = builder.add(word, builder.add(last, I32(0x7FFF)))
+        quiet = builder.or_(word, I32(0x00400000))
+        kept = builder.select(builder.fcmp_unordered("uno", x, x), quiet, rounded)
+        return builder.bitcast(builder.and_(kept, I32(0xFFFF0000)), ir.FloatType())
+
+    return types.float32(types.float32), codegen
+
+
+# arithmetic, as NumPy's ufuncs have it
+
+
+@exactly
+def absolute(x):
+    return abs(x)
+
+
+@exactly
+def maximum(x, y):
+    return x if (x > y) | (x != x) else y
+
+
+@exactly
+def minimum(x, y):
+    return x if (x < y) | (x != x) else y
+
+
+@exactly
+def clamp(x, low, high):
+    x = low if x < low else x
+    return high if x > high else x
+
+
+@exactly
+def sign(x):
+    zero = type(x)(0)
+    return type(x)(1) if x > zero else type(x)(-1) if x < zero else zero if x == zero else x
+
+
+@exactly
+def where(condition, x, y):
+    return x if condition else y
+
+
+@exactly
+def sqrt(x):
+    return math.sqrt(x)
+
+
+@exactly
+def rsqrt(x):
+    return type(x)(1) / math.sqrt(x)
+
+
+@exactly
+def isnan(x):
+    return x != x
+
+
+@exactly
+def isinf(x):
+    return (x == x) & (x - x != x - x)
+
+
+@exactly
+def isfinite(x):
+    return x - x == x - x
+
+
+SMALLEST_NORMAL, INFINITY, NAN = f32(2.0**-126), f32(np.inf), f32(np.nan)
+SQRT_HALF_BITS, FRACTION, EXPONENT_OF_UP = np.int32(0x3F3504F3), np.int32(23), f32(23)
+UP = f32(2.0**23)
+LN2_HIGH, LN2_LOW = f32(0.693359375), f32(-2.12194440e-4)  # their sum is ln 2; e * LN2_HIGH is exact
+P0, P1, P2, P3 = f32(0.333333313), f32(-0.250008225), f32(0.200012267), f32(-0.166233569)
+P4, P5, P6, P7 = f32(0.142017618), f32(-0.131601945), f32(0.127615497), f32(-0.0763442963)
+
+
+def log(x: float) -> float:
+    """The natural logarithm."""
+    return math.log(x)
+
+
+def log_float32(x):
+    """x = 2^e (1 + r) with 1 + r from sqrt(1/2) to sqrt(2); log x = e ln 2 + r - r^2 / 2 + r^3 P(r)."""
+    small = x < SMALLEST_NORMAL
+    scaled = f32(x * UP if small else x)
+    bits = scaled.view(np.int32)
+    exponent = np.int32(np.int32(bits - SQRT_HALF_BITS) >> FRACTION)
+    r = np.int32(bits - np.int32(exponent << FRACTION)).view(np.float32) - f32(1.0)
+    e = f32(exponent) - (EXPONENT_OF_UP if small else f32(0))
+    p = P0 + r * (P1 + r * (P2 + r * (P3 + r * (P4 + r * (P5 + r * (P6 + r * P7))))))
+    t = r * r
+    y = (r - (f32(0.5) * t - (t * r * p + e * LN2_LOW))) + e * LN2_HIGH
+    y = NAN if x < f32(0) else y
+    y = -INFINITY if x == f32(0) else y
+    return x if (x == INFINITY) | (x != x) else y
+
+
+@overload(log, jit_options=CONTRACT)
+def _log(x):
+    return log_float32 if x == types.float32 else lambda x: math.log(x)
+
+
+# activations
+
+
+@exactly
+def relu(x):
+    zero = type(x)(0)
+    return zero if x <= zero else x
+
+
+@exactly
+def relu_grad(dy, y):
+    zero = type(y)(0)
+    return zero if y <= zero else dy
+
+
+@contracted
+def sigmoid(x):
+    one = type(x)(1)
+    return one / (one + exp(-x))
+
+
+@contracted
+def sigmoid_grad(dy, y):
+    return dy * y * (type(y)(1) - y)
+
+
+@contracted
+def erf_grad(dy, x):
+    return dy * type(x)(TWO_OVER_SQRT_PI) * exp(-x * x)
+
+
+@contracted
+def gelu(x):
+    half, one, scale = type(x)(0.5), type(x)(1), type(x)(SQRT_HALF)
+    return half * x * (one + erf(scale * x))
+
+
+@contracted
+def gelu_grad(dy, x):
+    half, one, scale = type(x)(0.5), type(x)(1), type(x)(SQRT_HALF)
+    distribution = half * (one + erf(scale * x))
+    return dy * (distribution + x * type(x)(ONE_OVER_SQRT_TWO_PI) * exp(-half * x * x))
+
+
+@contracted
+def gelu_tanh(x):
+    half, one, scale, cubic = type(x)(0.5), type(x)(1), type(x)(SQRT_TWO_OVER_PI), type(x)(CUBIC)
+    return half * x * (one + tanh(scale * (x + cubic * x * x * x)))
+
+
+@contracted
+def gelu_tanh_grad(dy, x):
+    half, one, scale, cubic = type(x)(0.5), type(x)(1), type(x)(SQRT_TWO_OVER_PI), type(x)(CUBIC)
+    t = tanh(scale * (x + cubic * x * x * x))
+    return dy * half * ((one + t) + x * (one - t * t) * scale * (one + type(x)(3 * CUBIC) * x * x))
+
+
+@contracted
+def silu(x):
+    return x / (type(x)(1) + exp(-x))
+
+
+@contracted
+def silu_grad(dy, x):
+    one = type(x)(1)
+    s = one / (one + exp(-x))
+    return dy * s * (one + x * (one - s))
+
+
+@contracted
+def softplus(x, beta, threshold):
+    zero, z = type(x)(0), beta * x
+    size = -z if z < zero else z
+    smooth = ((zero if z < zero else z) + log1p_unit(exp_nonpositive(-size))) / beta
+    return x if z > threshold else smooth
+
+
+@contracted
+def softplus_grad(dy, x, beta, threshold):
+    z = beta * x
+    smooth = dy / (type(x)(1) + exp(-z))
+    return dy if z > threshold else smooth

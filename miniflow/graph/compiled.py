@@ -1,0 +1,160 @@
+"""A compiled step: what a graph replays for inputs of one kind, and how it tells whether a call fits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from miniflow.backends import memory
+from miniflow.device import CPU, of_array
+from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, unflatten
+from miniflow.graph.passes import PassRecord, run_passes
+from miniflow.graph.recording import Recording
+from miniflow.graph.replay import Replay
+from miniflow.graph.watch import Watch
+from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from miniflow.graph.graph import Graph
+
+array_of = attrgetter("_array")
+
+
+class Compiled:
+    """The step of a graph for inputs of one kind.
+
+    Args:
+        graph: the graph.
+        tree: of its arguments, `(args, kwargs)`.
+        metas: shape, dtype and device of the tensors among them.
+
+    Attributes:
+        recording: what `build` did.
+        program: after all passes.
+        report: what each pass did.
+        replay: runs the program.
+    """
+
+    def __init__(self, graph: Graph, tree: Tree, metas: Sequence[tuple]):
+        self.graph = graph
+        self.tree = tree
+        self.metas = list(metas)
+        self.report: list[PassRecord] = []
+        for optimizer in graph._optimizers:
+            optimizer.create_state()
+        changes = graph.config.changes
+        with self._stage("building graph"):
+            self.recording = Recording(graph, tree, metas)
+        with self._stage("optimizing graph"):
+            self.program = run_passes(self.recording.program, graph.config, self.report)
+        with self._stage("building plan"):
+            self.replay = Replay(self.program, graph.config)
+        tensors = {slot.name: self.program.tensors[slot] for slot in self.program.states}
+        self.watch = Watch(self.recording.names, graph._optimizers, tensors)
+        self._changes, self._key = changes, graph.config.key()
+        self._plain = is_plain(tree)
+        self._checks = [(shape, dtype, None if device is CPU else device) for shape, dtype, device in metas]
+        self._finish = self._finisher()
+
+    @contextmanager
+    def _stage(self, what: str) -> Iterator[None]:
+        """Print that a stage begins, and at its end how long it took, or that it failed."""
+        say, head = self.graph._print, self.graph._shallow_repr()
+        say(0, f"{head} start {what}.")
+        start = time.perf_counter()
+        try:
+            yield
+        except BaseException as error:
+            say(0, f"[ERROR]{head} {what} got error: {type(error).__name__}.")
+            raise
+        say(0, f"{head} {what} Done! Cost time: {time.perf_counter() - start:.2f}s.\n")
+
+    # whether a call fits
+
+    def arrays_of(self, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:
+        """The arrays of a call's tensors; None if it needs another plan."""
+        if self._plain and not kwargs and len(args) == len(self._checks):
+            tensors: Sequence[Any] = args
+        else:
+            tensors, tree = flatten((args, kwargs))
+            if tree != self.tree:
+                return None
+        arrays = []
+        for x, (shape, dtype, device) in zip(tensors, self._checks, strict=True):
+            if not isinstance(x, Tensor):
+                return None
+            array = x._array
+            if array.shape != shape or array.dtype != dtype:
+                return None
+            if (type(array) is np.ndarray) != (device is None) or (device is not None and of_array(array) != device):
+                return None
+            arrays.append(array)
+        return arrays
+
+    def is_up_to_date(self) -> bool:
+        """Whether nothing that was burned into the recording has changed."""
+        return (self._changes == self.graph.config.changes or self._has_same_options()) and self.watch.is_same()
+
+    def _has_same_options(self) -> bool:
+        if self._key != self.graph.config.key():
+            return False
+        self._changes = self.graph.config.changes
+        return True
+
+    def input_difference(self, tree: Tree, metas: Sequence[tuple]) -> tuple[int, tuple, tuple] | str | None:
+        """How a call's inputs differ: index, expected and actual meta; or in words, if their structure does."""
+        if tree != self.tree:
+            return "the structure of the arguments, or a constant among them"
+        for index, (expected, actual) in enumerate(zip(self.metas, metas, strict=True)):
+            if expected != actual:
+                return index, expected, actual
+        return None
+
+    # running it
+
+    def run(self, arrays: list[Any]) -> Any:
+        """One call: what `build` returned, with the values of this call."""
+        return self._finish(self.replay(arrays))
+
+    def _finisher(self) -> Callable[[list[Any]], Any]:
+        """What has to be done with the outputs of a replay."""
+        tree = self.recording.result
+        if not self.graph._optimizers:
+            return (lambda outputs: Tensor._wrap(outputs[0])) if tree == LEAF else (lambda o: assemble(tree, o))
+
+        def finish(outputs: list[Any]) -> Any:
+            self._count(outputs)
+            return Tensor._wrap(outputs[0]) if tree == LEAF else assemble(tree, outputs)
+
+        return finish
+
+    def _count(self, outputs: list[Any]) -> None:
+        """Let everything move on that counts steps; an update that was left out counts for the scaler only."""
+        graph = self.graph
+        skipped = bool(memory.to_host(outputs.pop())) if self.recording.skips else False
+        if graph._grad_scaler is not None:
+            graph._grad_scaler.replayed(skipped)
+        if skipped:
+            return
+        graph._train_step += 1
+        for optimizer, params in self.recording.updated:
+            optimizer.count_step(params)
+        for scheduler in graph._schedulers:
+            scheduler.step()
+
+
+def assemble(tree: Tree, outputs: list[Any]) -> Any:
+    """The result of a call around the arrays of its tensors."""
+    return unflatten(tree, [Tensor._wrap(array) for array in outputs])
+
+
+def is_plain(tree: Tree) -> bool:
+    """Whether all arguments are positional tensors."""
+    args, kwargs = tree.children
+    positional = args.kind == SEQUENCE and all(child.kind == TENSOR for child in args.children)
+    return positional and kwargs.kind == DICT and not kwargs.children

@@ -1,0 +1,315 @@
+"""What an nn.Graph may be told about how to compile: `graph.config`.
+
+The names are OneFlow's. Fusions that OneFlow leaves off until they are allowed are on here; every pass of
+`graph/passes` can be switched off by its name with `disable_pass`. Options of OneFlow that have no meaning here are
+taken with a warning that names what to use instead.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from miniflow.dtype import as_dtype, bfloat16, float16
+from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError
+from miniflow.graph.passes import PIPELINE
+
+MEMORY_PLANNING = "memory_planning"
+PASSES = (*dict.fromkeys(PIPELINE), MEMORY_PLANNING)
+STRAIGHTEN = ("Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu", "DelayShortGpu")
+ZERO_MODES = ("distributed_split", "non_distributed")
+
+
+class GraphConfig:
+    """The options of one graph.
+
+    Attributes:
+        training: whether an optimizer was added.
+        amp_dtype: the half precision of automatic mixed precision, a NumPy dtype; None without it.
+        accumulation_steps: into how many micro-batches each call cuts its inputs.
+        checkpoint_scopes: the names of modules whose activations are computed again for backward.
+        disabled_passes: names of passes that are left out.
+        outputs_buffer_size: how many buffers each output takes in turn.
+        sparse_parameters: names of the parameters that are updated only where their gradient has rows.
+        is_static: whether another shape or dtype of an input is an error, as in OneFlow.
+
+    >>> import miniflow as flow
+    >>> class Double(flow.nn.Graph):
+    ...     def build(self, x):
+    ...         return 2 * x
+    >>> graph = Double()
+    >>> graph.config.disable_pass("cse")
+    >>> graph.config
+    (CONFIG:config:GraphConfig(training=False, disabled_passes=['cse'], ))
+
+    Source: `oneflow.nn.graph.GraphConfig`.
+    """
+
+    def __init__(self) -> None:
+        self.__dict__["changes"] = 0  # how often an option was set; a graph whose options were changed compiles anew
+        self.training = False
+        self.amp_dtype: np.dtype | None = None
+        self.accumulation_steps = 1
+        self.checkpoint_scopes: frozenset[str] = frozenset()
+        self.disabled_passes: set[str] = set()
+        self.outputs_buffer_size = 2
+        self.sparse_parameters: frozenset[str] = frozenset()
+        self.is_static = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+        self.__dict__["changes"] += 1
+
+    # what is computed
+
+    def enable_amp(self, mode: bool = True, *, dtype: Any = float16) -> None:
+        """Compute in half precision where it is safe; parameters stay float32.
+
+        Args:
+            mode: on or off.
+            dtype: flow.float16 or flow.bfloat16.
+
+        Raises:
+            DTypeError: for another dtype.
+        """
+        dtype = as_dtype(dtype)
+        if dtype not in (float16, bfloat16):
+            raise DTypeError(f"enable_amp: got dtype={dtype}; expected flow.float16 or flow.bfloat16")
+        self.amp_dtype = dtype.numpy if _switch("enable_amp", mode) else None
+
+    def set_gradient_accumulation_steps(self, value: int) -> None:
+        """Cut every input along its first dimension into `value` micro-batches, and update once with the mean gradient.
+
+        It has no effect in a graph without an optimizer.
+
+        Raises:
+            ArgumentError: unless it is an integer of at least 1.
+        """
+        self.accumulation_steps = _count("set_gradient_accumulation_steps", value)
+
+    def static_shapes(self, mode: bool = True) -> None:
+        """Make it an error to call the graph with inputs of another shape, dtype or device than in the first call.
+
+        That is OneFlow's behaviour. Without it, a graph compiles a second plan for them.
+        """
+        self.is_static = _switch("static_shapes", mode)
+
+    def set_outputs_buffer_size(self, value: int = 2) -> None:
+        """Take `value` buffers in turn for each output. A buffer that somebody still holds is never written to.
+
+        Raises:
+            ArgumentError: unless it is an integer of at least 1.
+        """
+        self.outputs_buffer_size = _count("set_outputs_buffer_size", value)
+
+    # passes
+
+    def disable_pass(self, *names: str) -> None:
+        """Leave passes out.
+
+        Raises:
+            ArgumentError: for a name that no pass has; the message lists them.
+        """
+        self.disabled_passes |= _passes("disable_pass", names)
+
+    def enable_pass(self, *names: str) -> None:
+        """Take passes in again.
+
+        Raises:
+            ArgumentError: for a name that no pass has; the message lists them.
+        """
+        self.disabled_passes -= _passes("enable_pass", names)
+
+    def _allow(self, option: str, mode: bool, name: str) -> None:
+        (self.enable_pass if _switch(option, mode) else self.disable_pass)(name)
+
+    def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
+        """Fold unscaling, weight decay and clipping into the optimizer's update: the pass "fused_update". On anyway."""
+        self._allow("allow_fuse_model_update_ops", mode, "fused_update")
+
+    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
+        """Let ops add to what they would have been added to: the pass "add_to_output". On anyway."""
+        self._allow("allow_fuse_add_to_output", mode, "add_to_output")
+
+    def allow_fuse_cast_scale(self, mode: bool = True) -> None:
+        """Cast and scale in one step: the pass "cast_scale". On anyway."""
+        self._allow("allow_fuse_cast_scale", mode, "cast_scale")
+
+    def enable_fused_model_update_cast(self, mode: bool = True) -> None:
+        """Fold the cast of half-precision gradients into the update: part of the pass "fused_update". On anyway."""
+        self._allow("enable_fused_model_update_cast", mode, "fused_update")
+
+    def enable_multi_tensor_update(self, mode: bool = True) -> None:
+        """Update all parameters of a group at once: the pass "multi_tensor_update". On anyway."""
+        self._allow("enable_multi_tensor_update", mode, "multi_tensor_update")
+
+    def enable_compress_memory(self, mode: bool = True) -> None:
+        """Let results share memory when they are not needed at the same time: "memory_planning". On anyway."""
+        self._allow("enable_compress_memory", mode, MEMORY_PLANNING)
+
+    def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
+        """As `enable_compress_memory`, OneFlow's other name for it."""
+        self._allow("enable_choose_best_memory_allocation", mode, MEMORY_PLANNING)
+
+    # what has no meaning here
+
+    def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
+        """OneFlow's choice of an order of execution; here instructions run in the order of the recording.
+
+        Raises:
+            ArgumentError: for a mode that OneFlow has not.
+        """
+        if mode not in STRAIGHTEN:
+            raise ArgumentError(f"enable_straighten_algorithm: got mode={mode!r}; expected one of {STRAIGHTEN}")
+        if mode != "Disable":
+            _no_effect(
+                "enable_straighten_algorithm",
+                "instructions run in the order in which build recorded them; "
+                "to save memory set module.config.activation_checkpointing = True",
+            )
+
+    def disable_straighten_algorithm(self, mode: str = "Disable") -> None:
+        """Instructions run in the order of the recording: there is nothing to disable."""
+        self.enable_straighten_algorithm(mode)
+
+    def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
+        """OneFlow's choice among cuDNN's algorithms; the convolutions here are written out, without cuDNN."""
+        _unless_off("enable_cudnn_conv_heuristic_search_algo", mode, "convolutions run kernels of their own, no cuDNN")
+
+    def enable_xla_jit(self, value: bool = True) -> None:
+        """OneFlow 0.6's use of XLA."""
+        _unless_off(
+            "enable_xla_jit", value, 'the pass "elementwise_fusion", which is on, compiles chains of ops with numba'
+        )
+
+    def enable_tensorrt(self, value: bool = True) -> None:
+        """OneFlow 0.6's use of TensorRT."""
+        _unless_off(
+            "enable_tensorrt", value, "export to ONNX and run it with onnxruntime's TensorrtExecutionProvider instead"
+        )
+
+    def enable_openvino(self, value: bool = True) -> None:
+        """OneFlow 0.6's use of OpenVINO."""
+        _unless_off(
+            "enable_openvino", value, "export to ONNX and run it with onnxruntime's OpenVINOExecutionProvider instead"
+        )
+
+    def enable_auto_parallel(self, mode: bool = True) -> None:
+        """OneFlow's search for SBP signatures."""
+        _unless_off("enable_auto_parallel", mode, "place parameters and inputs yourself")
+
+    def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
+        """An option of `enable_auto_parallel`."""
+        _unless_off("enable_auto_parallel_ignore_user_sbp_config", mode, "there is no search for SBP signatures")
+
+    def set_auto_parallel_computation_cost_ratio(self, ratio: float) -> None:
+        """An option of `enable_auto_parallel`."""
+        _no_effect("set_auto_parallel_computation_cost_ratio", "there is no search for SBP signatures")
+
+    def set_auto_parallel_wait_time(self, cost: float) -> None:
+        """An option of `enable_auto_parallel`."""
+        _no_effect("set_auto_parallel_wait_time", "there is no search for SBP signatures")
+
+    def enable_auto_parallel_trunk_algo(self, mode: bool = True) -> None:
+        """An option of `enable_auto_parallel`."""
+        _unless_off("enable_auto_parallel_trunk_algo", mode, "there is no search for SBP signatures")
+
+    def enable_auto_parallel_sbp_collector(self, mode: bool = True) -> None:
+        """An option of `enable_auto_parallel`."""
+        _unless_off("enable_auto_parallel_sbp_collector", mode, "there is no search for SBP signatures")
+
+    def enable_auto_memory(self, mode: str = "AdaptiveMemory") -> None:
+        """OneFlow's choice of what to compute again."""
+        _no_effect("enable_auto_memory", "choose the modules: module.config.activation_checkpointing = True")
+
+    def enable_zero(
+        self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1
+    ) -> None:
+        """Shard optimizer states, gradients and parameters over ranks (ZeRO).
+
+        Raises:
+            ArgumentError: for a stage other than 1, 2 and 3.
+        """
+        if stage not in (1, 2, 3):
+            raise ArgumentError(f"enable_zero: got stage={stage!r}; expected 1, 2 or 3")
+        _unless_off("enable_zero", mode, ZERO)
+
+    def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> None:
+        """OneFlow 0.6's spelling of `enable_zero`.
+
+        Raises:
+            ArgumentError: for a mode that OneFlow has not.
+        """
+        if mode not in ZERO_MODES:
+            raise ArgumentError(f"set_zero_redundancy_optimizer_mode: got {mode!r}; expected one of {ZERO_MODES}")
+        _no_effect("set_zero_redundancy_optimizer_mode", ZERO)
+
+    def set_zero_redundancy_optimizer_min_size_after_split(self, value: int) -> None:
+        """OneFlow 0.7's spelling of `enable_zero(shard_min_size=)`."""
+        _no_effect("set_zero_redundancy_optimizer_min_size_after_split", ZERO)
+
+    # printing
+
+    def options(self) -> dict[str, Any]:
+        """What is not as it is by default, by the names under which it is printed."""
+        found: dict[str, Any] = {}
+        if self.amp_dtype is not None:
+            found["enable_amp"] = as_dtype(self.amp_dtype)
+        if self.accumulation_steps != 1:
+            found["gradient_accumulation_steps"] = self.accumulation_steps
+        if self.outputs_buffer_size != 2:
+            found["outputs_buffer_size"] = self.outputs_buffer_size
+        if self.is_static:
+            found["static_shapes"] = True
+        if self.disabled_passes:
+            found["disabled_passes"] = sorted(self.disabled_passes)
+        return found
+
+    def key(self) -> tuple:
+        """What a plan depends on: equal keys compile to equal plans."""
+        return (
+            self.training,
+            self.amp_dtype,
+            self.accumulation_steps,
+            self.checkpoint_scopes,
+            frozenset(self.disabled_passes),
+            self.outputs_buffer_size,
+            self.sparse_parameters,
+        )
+
+    def __repr__(self) -> str:
+        options = "".join(f"{name}={value}, " for name, value in self.options().items())
+        return f"(CONFIG:config:GraphConfig(training={self.training}, {options}))"
+
+
+ZERO = "one process holds everything, there are no ranks to shard over"
+
+
+def _switch(option: str, mode: Any) -> bool:
+    if not isinstance(mode, bool | np.bool_):
+        raise ArgumentTypeError(f"{option}: got {mode!r}; expected True or False")
+    return bool(mode)
+
+
+def _count(option: str, value: Any) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ArgumentError(f"{option}: got {value!r}; expected an integer of at least 1")
+    return int(value)
+
+
+def _passes(option: str, names: tuple[str, ...]) -> set[str]:
+    unknown = [name for name in names if name not in PASSES]
+    if unknown:
+        raise ArgumentError(f"{option}: got {unknown}; expected names among {', '.join(PASSES)}")
+    return set(names)
+
+
+def _unless_off(option: str, mode: Any, instead: str) -> None:
+    if _switch(option, mode):
+        _no_effect(option, instead, stacklevel=4)
+
+
+def _no_effect(option: str, instead: str, stacklevel: int = 3) -> None:
+    warnings.warn(f"GraphConfig.{option} has no effect: {instead}.", stacklevel=stacklevel)

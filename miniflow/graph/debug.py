@@ -1,0 +1,142 @@
+"""What a graph says when it is compiled: what it prints, its warnings, and why it compiles again."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from miniflow.errors import ArgumentError, GraphError
+from miniflow.graph import describe
+from miniflow.graph.config import GraphConfig
+from miniflow.graph.nested import Tree
+from miniflow.tape import modes
+from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from miniflow.graph.compiled import Compiled
+
+CHANGES_LISTED = 4  # of what has changed since the last call
+
+
+class DebugOutput:
+    """The part of `Graph` that prints.
+
+    Attributes:
+        name: of the graph.
+    """
+
+    name: str
+    config: GraphConfig
+    _last: Compiled | None
+    _level: int
+    _shows_places: bool
+    _warned: set[str]
+
+    def debug(
+        self,
+        v_level: int = 0,
+        *,
+        ranks: int | Sequence[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
+        """Print what happens when the graph is compiled.
+
+        Args:
+            v_level: -1: nothing. 0: stages with their times, and why a call compiles again. 1: also inputs, outputs and
+                parameters of modules, as `build` meets them. 2: also operators. 3: also the programs before and after
+                the passes.
+            ranks: which ranks print: one, several, None for rank 0, -1 for all.
+            max_py_stack_depth: 0 to leave out the line of `build` that an operator comes from.
+            only_user_py_stack, op_repr_with_py_stack: of OneFlow; lines are always the user's.
+
+        Raises:
+            ArgumentError: for a level that is none.
+        """
+        if v_level not in (-1, 0, 1, 2, 3):
+            raise ArgumentError(f"debug: got v_level={v_level!r}; expected -1 (off), 0, 1, 2 or 3")
+        chosen = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
+        shown = 0 in chosen or -1 in chosen
+        self.__dict__.update(_level=v_level if shown else -1, _shows_places=max_py_stack_depth > 0)
+
+    def _prints(self, level: int) -> bool:
+        return level <= self._level
+
+    def _print(self, level: int, text: str) -> None:
+        if level <= self._level and text:
+            print(text, flush=True)
+
+    def _warn_constant(self, name: str, value: Any, what: str) -> None:
+        kind = type(value).__name__
+        self._warn(name, f"{name} is of type {kind}, not Tensor, and becomes a constant of the graph: {what}")
+
+    def _warn_of_modes(self, tensors: Sequence[Tensor]) -> None:
+        """Warn of what eager code would heed around a call, and a graph does not."""
+        if modes.autocast is not None:
+            self._warn("autocast", "a graph does not see the autocast around its call: use config.enable_amp(True)")
+        if modes.enabled and any(tensor.requires_grad for tensor in tensors):
+            self._warn(
+                "inputs",
+                "an input requires grad, but no gradient flows through a graph to its inputs; pass x.detach(), and for "
+                "gradients within build use flow.autograd.grad",
+            )
+
+    def _warn(self, key: str, text: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            warnings.warn(f"{self.name}: {text}.", stacklevel=outside(__file__))
+
+    def _shallow_repr(self) -> str:
+        return describe.shallow(self)
+
+    def _report(self, plan: Compiled) -> None:
+        recorded = plan.recording.program
+        counts = f"{len(recorded.instructions)} operators over {len(recorded.states)} states"
+        self._print(1, f"{self._shallow_repr()} recorded {counts}.")
+        if self._prints(2):
+            self._print(2, "\n".join(describe.operator_lines(recorded, None, self._shows_places)))
+        if self._prints(3):
+            self._print(3, "\n".join([str(recorded), *map(str, plan.report), str(plan.program)]))
+
+    def _explain(self, tree: Tree, metas: Sequence[tuple]) -> None:
+        """Say what has changed since the last call; an error if other inputs are not allowed."""
+        difference = self._last.input_difference(tree, metas)
+        if self.config.is_static and difference is not None:
+            self._refuse_dynamic(difference)
+        changed = self._last.watch.differences()
+        if isinstance(difference, str):
+            changed = [difference, *changed]
+        elif difference is not None:
+            index, expected, actual = difference
+            was, now = describe.tensor_text(expected), describe.tensor_text(actual)
+            changed = [f"input {index} is {now}, was {was}", *changed]
+        if len(changed) > CHANGES_LISTED:
+            changed[CHANGES_LISTED:] = [f"and {len(changed) - CHANGES_LISTED} more"]
+        reason = "; ".join(changed) or "an option of its config"
+        self._print(0, f"{self._shallow_repr()} compiles again, since something has changed: {reason}.")
+
+    def _refuse_dynamic(self, difference: Any) -> NoReturn:
+        message = (
+            f"{self.name}: nn.Graph ONLY accepts static inputs tensor meta, please check whether your input tensor "
+            "meta each step is the same as the input of first call graph."
+        )
+        if isinstance(difference, str):
+            raise GraphError(f"{message} What differs is {difference}.")
+        index, expected, actual = difference
+        raise GraphError(
+            f"{message} The excepted tensor meta is: {describe.tensor_text(expected)}, but the actual tensor meta is: "
+            f"{describe.tensor_text(actual)}. The input index is {index}. Use config.static_shapes(False), or decorate "
+            "__init__ with @nn.Graph.with_dynamic_input_shape(), to compile a plan for each."
+        )
+
+
+def outside(file: str) -> int:
+    """The `stacklevel` of a warning that points to the first caller outside of the folder of `file`."""
+    folder, frame, level = str(Path(file).parent), sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(folder):
+        frame, level = frame.f_back, level + 1
+    return level

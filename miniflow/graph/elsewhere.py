@@ -1,0 +1,42 @@
+"""Methods of OneFlow's graphs whose work is done in another way here; each says which."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NoReturn
+
+from miniflow.errors import GraphError
+
+
+class DoneElsewhere:
+    """The part of `Graph` that knows what OneFlow's has besides."""
+
+    def runtime_state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """OneFlow's state of a compiled graph; here `flow.save` writes that to files.
+
+        Raises:
+            GraphError: always.
+        """
+        raise GraphError(
+            "runtime_state_dict: use flow.save(graph, folder), which writes the compiled graph with its weights"
+        )
+
+    def load_runtime_state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """OneFlow's way to take over a compiled graph; here `nn.Graph.load` reads it from files.
+
+        Raises:
+            GraphError: always.
+        """
+        raise GraphError("load_runtime_state_dict: use nn.Graph.load(folder), which reads what flow.save wrote")
+
+    def share_from(self, shared_graph: Any) -> None:
+        """OneFlow's way to let graphs share weights; here they do so by having the same module."""
+        _no_effect("share_from(graph)", "graphs over one module share its parameters; give both the same module")
+
+    def enable_shared(self, mode: bool = True) -> None:
+        """OneFlow's switch for `share_from`."""
+        _no_effect("enable_shared()", "graphs over one module share its parameters")
+
+
+def _no_effect(what: str, instead: str) -> None:
+    warnings.warn(f"nn.Graph: {what} has no effect: {instead}.", stacklevel=3)

@@ -1,0 +1,375 @@
+"""nn.Graph: a step that is recorded once, rewritten, and replayed.
+
+    class Train(nn.Graph):
+        def __init__(self, model, loss_function, optimizer):
+            super().__init__()
+            self.model = model
+            self.loss_function = loss_function
+            self.add_optimizer(optimizer)
+
+        def build(self, x, y):
+            loss = self.loss_function(self.model(x), y)
+            loss.backward()
+            return loss
+
+    step = Train(model, loss_function, optimizer)
+    for x, y in loader:
+        loss = step(x, y)
+
+The first call records what `build` does on symbolic tensors, backward, clipping and the update of the parameters
+included (`recording`), sends the record through the passes (`passes`), lays out memory (`plan`) and runs it (`replay`).
+Further calls only run it. Python in `build` runs while recording and never again: branches, prints and side effects are
+those of that time. A call with inputs of another shape, dtype or device, or after a flag, an option or a module has
+changed, records again; `debug()` says why. Hooks of modules run while recording too: the ops in them become part of the
+graph, what else they do happens once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from miniflow.amp.grad_scaler import GradScaler
+from miniflow.errors import ArgumentError, ArgumentTypeError, GraphError, GraphTraceError, PickleError
+from miniflow.graph import describe, dynamic, picture, serialize
+from miniflow.graph.attributes import GraphAttributes
+from miniflow.graph.compiled import Compiled
+from miniflow.graph.config import GraphConfig
+from miniflow.graph.debug import DebugOutput
+from miniflow.graph.elsewhere import DoneElsewhere
+from miniflow.graph.ir import Program
+from miniflow.graph.memory import MemoryReport
+from miniflow.graph.nested import Tree, constants, flatten
+from miniflow.graph.saved.parts import Parts
+from miniflow.graph.state import load_state, parameter_names, save_state
+from miniflow.nn.modules.state import IncompatibleKeys
+from miniflow.optim.lr_scheduler.base import LRScheduler
+from miniflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
+from miniflow.optim.optimizer import Optimizer
+from miniflow.tape import modes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PLANS_KEPT = 10
+
+_counts: defaultdict[str, itertools.count] = defaultdict(itertools.count)
+
+
+class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
+    """A computation that is recorded at its first call and replayed at the others.
+
+    Assign modules to attributes in `__init__`, override `build`, and call the graph. With an optimizer, a call is a
+    training step: `build` calls backward once, and the update of the parameters belongs to the graph. Parameters share
+    their memory with eager code, which sees the new values; their `.grad` is left alone.
+
+    Args:
+        debug_v_level: what is printed, as in `debug`.
+        enable_get_runtime_state_dict: of OneFlow; `flow.save` writes any compiled graph.
+
+    Attributes:
+        config: options, a `GraphConfig`.
+        name: the class's name and a number: "Net_0".
+
+    >>> import miniflow as flow
+    >>> class Double(flow.nn.Graph):
+    ...     def build(self, x):
+    ...         return 2 * x
+    >>> Double()(flow.tensor([1.0, 2.0])).tolist()
+    [2.0, 4.0]
+
+    Source: `oneflow.nn.Graph`.
+    """
+
+    def __init__(self, *, debug_v_level: int = -1, enable_get_runtime_state_dict: bool = False):
+        name = type(self).__name__
+        self.__dict__.update(
+            name=f"{name}_{next(_counts[name])}",
+            config=GraphConfig(),
+            _blocks={},
+            _options={},
+            _optimizers=[],
+            _schedulers=[],
+            _sparse=[],
+            _grad_scaler=None,
+            _train_step=0,
+            _plans=[],
+            _last=None,
+            _recording=None,
+            _kept=PLANS_KEPT,
+            _lock=threading.Lock(),
+            _warned=set(),
+            _level=-1,
+            _shows_places=True,
+        )
+        if debug_v_level >= 0:
+            self.debug(debug_v_level)
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """What the graph computes; every subclass overrides it."""
+        raise NotImplementedError("nn.Graph.build() method must be overridden when subclassing the nn.Graph.")
+
+    # calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if modes.tracer is not None:
+            self._refuse_nesting()
+        with self._initialised()._lock:
+            plan = self._last
+            arrays = None if plan is None else plan.arrays_of(args, kwargs)
+            if arrays is None or not plan.is_up_to_date():
+                plan, arrays = self._find(args, kwargs)
+            return plan.run(arrays)
+
+    def _compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile for inputs like these without running it."""
+        if modes.tracer is not None:
+            self._refuse_nesting()
+        with self._initialised()._lock:
+            self._find(args, kwargs)
+
+    def _find(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Compiled, list[Any]]:
+        """The plan for a call, compiled if there is none, and the arrays of its tensors."""
+        for plan in reversed(self._plans):
+            arrays = plan.arrays_of(args, kwargs)
+            if arrays is not None and plan.is_up_to_date():
+                self._plans.remove(plan)
+                self._plans.append(plan)
+                break
+        else:
+            tensors, tree = flatten((args, kwargs))
+            for tensor in tensors:
+                if getattr(tensor._array, "is_symbolic", False):
+                    tensor._array.numpy()  # raises: it was left over from the recording of a graph
+            self._warn_of_modes(tensors)
+            plan = self._add_plan(tree, [describe.meta(tensor._array) for tensor in tensors])
+            arrays = [tensor._array for tensor in tensors]
+        self.__dict__.update(_last=plan, _recording=plan.recording)
+        return plan, arrays
+
+    def _add_plan(self, tree: Tree, metas: Sequence[tuple]) -> Compiled:
+        if self._last is not None:
+            self._explain(tree, metas)
+        for name, value in constants(tree, f"{self.name}_input"):
+            self._warn_constant(name, value, "another value makes another plan; pass a tensor if it changes often")
+        if any(self._sparse):
+            names, pairs = parameter_names(self), zip(self._optimizers, self._sparse, strict=True)
+            sparse = {names[p] for o, is_sparse in pairs if is_sparse for g in o.param_groups for p in g["params"]}
+            self.config.sparse_parameters = frozenset(sparse)
+        plan = Compiled(self, tree, metas)
+        self._report(plan)
+        self.__dict__["_plans"] = [old for old in self._plans if not old.watch.is_obsolete()]
+        self._plans.append(plan)
+        if len(self._plans) > self._kept:
+            del self._plans[0]
+            self._print(0, f"{self._shallow_repr()} keeps {self._kept} plans: the one used longest ago was dropped.")
+        return plan
+
+    def _refuse_nesting(self) -> NoReturn:
+        raise GraphTraceError(
+            f"{self.name}: called while {modes.tracer.program.name} is being recorded; a graph cannot be called within "
+            "the build of another: call its modules instead"
+        )
+
+    # training
+
+    def add_optimizer(self, optim: Optimizer, *, lr_sch: LRScheduler | None = None, is_sparse: bool = False) -> None:
+        """Make every call a training step of this optimizer; several may be added, of different parameters.
+
+        `build` then has to call backward once. Gradients are zeroed, clipped (as the group's "clip_grad_max_norm" says)
+        and applied by the graph. Learning rates are looked up at each call, so they may also be set by hand.
+
+        Args:
+            optim: the optimizer.
+            lr_sch: a schedule of it, stepped after each call.
+            is_sparse: update only those rows of embeddings that a call has touched: equal for plain SGD, "lazy" for
+                rules with a state.
+
+        Raises:
+            ArgumentTypeError: for anything but an optimizer and a scheduler of the library.
+            ArgumentError: for a scheduler of another optimizer, or one that needs a metric.
+            GraphError: after the first call.
+        """
+        self._initialised()._require_not_compiled("add_optimizer")
+        if not isinstance(optim, Optimizer):
+            raise ArgumentTypeError(f"add_optimizer: got a {type(optim).__name__}; expected a flow.optim.Optimizer")
+        if optim.rule is None:
+            raise ArgumentTypeError(
+                f"add_optimizer: {type(optim).__name__} overrides update(); a graph can record optimizers only that "
+                "name the op of their update in `rule`"
+            )
+        if lr_sch is not None:
+            self._check_scheduler(optim, lr_sch)
+            self._schedulers.append(lr_sch)
+        self._optimizers.append(optim)
+        self._sparse.append(bool(is_sparse))
+        self.config.training = True
+
+    def _check_scheduler(self, optim: Optimizer, lr_sch: Any) -> None:
+        if isinstance(lr_sch, ReduceLROnPlateau):
+            raise ArgumentError(
+                "add_optimizer: ReduceLROnPlateau needs a metric; leave lr_sch out and call scheduler.step(metric) "
+                "after the graph: the learning rate is looked up at each call"
+            )
+        if not isinstance(lr_sch, LRScheduler):
+            raise ArgumentTypeError(
+                f"add_optimizer: got a {type(lr_sch).__name__} as lr_sch; expected one of flow.optim.lr_scheduler"
+            )
+        if lr_sch.optimizer is not optim:
+            raise ArgumentError(
+                "add_optimizer: lr_sch.optimizer must be the optimizer that is added; it schedules another one"
+            )
+
+    def set_grad_scaler(self, grad_scaler: GradScaler | None = None) -> None:
+        """Scale the loss before backward and the gradients back after it; see `flow.amp.GradScaler`.
+
+        Raises:
+            ArgumentTypeError: for anything but a GradScaler or StaticGradScaler.
+            ArgumentError: if its backoff factor is not 1 / growth factor.
+            GraphError: after the first call.
+        """
+        self._initialised()._require_not_compiled("set_grad_scaler")
+        if grad_scaler is not None:
+            if not isinstance(grad_scaler, GradScaler):
+                raise ArgumentTypeError(
+                    f"set_grad_scaler: got a {type(grad_scaler).__name__}; expected a flow.amp.GradScaler or "
+                    "StaticGradScaler"
+                )
+            grad_scaler.check_for_graph()
+        self.__dict__["_grad_scaler"] = grad_scaler
+
+    def _require_not_compiled(self, what: str) -> None:
+        if self.is_compiled:
+            raise GraphError(f"{self.name}: {what} has to be called before the first call of the graph")
+
+    @property
+    def _micro_batches(self) -> int:
+        """Into how many parts inputs are cut."""
+        cuts = self.config.training and "accumulation" not in self.config.disabled_passes
+        return self.config.accumulation_steps if cuts else 1
+
+    # state
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of modules by attribute, what optimizers remember, and the number of the training step.
+
+        Optimizer states have OneFlow's names: `model.fc.weight-momentum`, `-m`, `-v`, `System-Train-TrainStep`. Tensors
+        share their memory with modules and optimizers. `flow.save` writes it.
+        """
+        return save_state(self._initialised())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+        """Take over what `state_dict` gave; before the first call only.
+
+        Args:
+            state_dict: of a graph with the same attributes and optimizers.
+            strict: whether missing and unexpected names are errors; wrong shapes always are.
+
+        Raises:
+            GraphError: after the first call.
+            CheckpointError: if the state does not fit; nothing is then changed.
+        """
+        return load_state(self._initialised(), state_dict, strict)
+
+    @property
+    def training(self) -> bool:
+        """Whether an optimizer was added."""
+        return self.config.training
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a call, or `_compile`, has compiled it."""
+        return self._last is not None
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise PickleError(
+            f"{self.name}: graphs are not copied or pickled; make another graph over a copy of the module, or write "
+            "flow.save(graph, folder)"
+        )
+
+    # looking at it
+
+    @property
+    def ir(self) -> Program:
+        """The program that the last call ran, after all passes; `print(graph.ir)`.
+
+        Raises:
+            GraphError: before the first call.
+        """
+        return self._require_plan("ir").program
+
+    @property
+    def recorded(self) -> Program:
+        """The program as it was recorded, before any pass.
+
+        Raises:
+            GraphError: before the first call.
+        """
+        return self._require_plan("recorded").recording.program
+
+    _compiled_graph_proto = ir
+    _full_graph_proto = recorded
+
+    def _require_plan(self, what: str) -> Compiled:
+        if self._last is None:
+            raise GraphError(f"{self.name}.{what}: graph must be compiled first. Call it once.")
+        return self._last
+
+    def __repr__(self) -> str:
+        return describe.graph_text(self._initialised())
+
+    def show(self, *, recorded: bool = False, max_boxes: int = 400, figure: Figure | None = None) -> Figure:
+        """Draw `ir`: modules as frames, forward, backward and update side by side, fused instructions dark.
+
+        Args:
+            recorded: draw the program as it was before all passes.
+            max_boxes: refuse to draw more instructions than these.
+            figure: a matplotlib figure to draw into; by default a new one from pyplot.
+
+        Raises:
+            GraphError: before the first call, or for more instructions.
+        """
+        plan = self._require_plan("show")
+        program = plan.recording.program if recorded else plan.program
+        return picture.draw(program, max_boxes=max_boxes, figure=figure)
+
+    def memory(self) -> MemoryReport:
+        """How much memory the last call's plan needs: `print(graph.memory())`, `graph.memory().picture()`.
+
+        Raises:
+            GraphError: before the first call.
+        """
+        return MemoryReport(self._require_plan("memory").replay.plan)
+
+    # made in other ways
+
+    def _to_save(self) -> Parts:
+        """What `flow.save` writes: the plan of the last call.
+
+        Raises:
+            GraphError: before the first call.
+        """
+        if self._last is None:
+            raise GraphError(f"{self.name}: graph must be compiled first. Call it once, then save it.")
+        recording = self._last.recording
+        skipper = self._grad_scaler if recording.skips else None
+        return Parts(recording.program, self.config, self._last.tree, recording.result, skipper)
+
+    @staticmethod
+    def load(path: str | os.PathLike, map_location: Any = None) -> serialize.LoadedGraph:
+        """Read a compiled graph from the folder that `flow.save(graph, folder)` wrote; see `serialize.load_graph`."""
+        return serialize.load_graph(path, map_location)
+
+    @staticmethod
+    def trace(function: Callable) -> Graph:
+        """Decorate a function, or wrap a module, so that it is a graph; see `dynamic.trace`."""
+        return dynamic.trace(Graph, function)
+
+    @staticmethod
+    def with_dynamic_input_shape(*, size: int = PLANS_KEPT, enable_shared: bool = True) -> Callable:
+        """Decorate the `__init__` of a graph to keep up to `size` plans; see `dynamic.with_dynamic_input_shape`."""
+        return dynamic.with_dynamic_input_shape(size, enable_shared)

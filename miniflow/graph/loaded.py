@@ -1,0 +1,130 @@
+"""A graph that came from a folder."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from miniflow.backends.memory import to_host
+from miniflow.dtype import BY_NUMPY
+from miniflow.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, ShapeError
+from miniflow.graph.ir import Slot
+from miniflow.graph.nested import flatten, unflatten
+from miniflow.graph.passes import run_passes
+from miniflow.graph.replay import Replay
+from miniflow.graph.saved.parts import Parts
+from miniflow.graph.saved.trees import describe, fits
+from miniflow.tensor import Tensor
+
+
+class LoadedGraph:
+    """A compiled graph without the code of its model: call it as the graph that was saved.
+
+    Made by `flow.load(folder)`. Inputs must have the shapes, dtypes and devices that the graph was compiled for. In a
+    training graph each call is a training step and changes `state_dict()`.
+
+    Attributes:
+        program_recorded: what the file holds.
+        program: the same after all passes, which is what runs.
+        config: the options of the graph that was saved.
+        numbers: the values that vary from step to step by name, such as "optimizer.0.group.0.lr". They can be set;
+            steps are counted by every call.
+    """
+
+    def __init__(self, parts: Parts, numbers: dict[str, Any]) -> None:
+        self._parts, self.numbers = parts, numbers
+        self.program_recorded, self.config = parts.program, parts.config
+        self.program = run_passes(parts.program, parts.config)
+        self._replay = Replay(self.program, parts.config)
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name of the graph that was saved."""
+        return self.program_recorded.name
+
+    @property
+    def is_compiled(self) -> bool:
+        """True: only compiled graphs can be saved."""
+        return True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program.
+
+        Raises:
+            ArgumentTypeError: for arguments of another structure, or other constants among them.
+            ShapeError, DTypeError, DeviceError: for a tensor unlike that of the first call of the graph.
+        """
+        tensors, tree = flatten((args, kwargs))
+        if not fits(self._parts.arguments, tree):
+            got, expected = ("{}, {}".format(*map(describe, t.children)) for t in (tree, self._parts.arguments))
+            raise ArgumentTypeError(f"{self.name}: called with {got}; expected {expected}")
+        for number, (tensor, slot) in enumerate(zip(tensors, self.program.inputs, strict=True)):
+            self._check(number, tensor, slot)
+        with self._lock:
+            arrays = self._replay([tensor._array for tensor in tensors])
+            self._count(arrays)
+        return unflatten(self._parts.results, [Tensor._wrap(array) for array in arrays])
+
+    def _check(self, number: int, tensor: Tensor, slot: Slot) -> None:
+        which = f"{self.name}: input {number}"
+        if tensor._array.shape != slot.shape:
+            raise ShapeError(
+                f"{which} has shape {tuple(tensor.shape)}; expected {slot.shape}, which the graph was compiled for: "
+                "pad the batch, or save a graph for that shape"
+            )
+        if tensor._array.dtype != slot.dtype:
+            expected = BY_NUMPY[slot.dtype]
+            raise DTypeError(f"{which} has {tensor.dtype}; expected {expected}: use x.to({expected})")
+        if tensor.device != slot.device:
+            raise DeviceError(
+                f"{which} is on {tensor.device}; expected {slot.device}: move it, or load the graph with "
+                f"map_location={str(tensor.device)!r}"
+            )
+
+    def _count(self, outputs: list[Any]) -> None:
+        """Count the step that was made; one that was left out counts for the scaler only."""
+        if self._parts.skipper is not None:
+            skipped = bool(to_host(outputs.pop()))
+            self._parts.skipper.replayed(skipped)
+            if skipped:
+                return
+        for name, value in self.numbers.items():
+            if kind_of(name) == "steps":
+                self.numbers[name] = value + 1
+            elif kind_of(name) == "fresh":
+                self.numbers[name] = False
+
+    def set_lr(self, lr: float) -> None:
+        """Let all optimizers in the graph go on with this learning rate.
+
+        Raises:
+            ArgumentError: if the graph has no optimizer, or for a rate that is negative or no number.
+        """
+        names = [name for name in self.numbers if kind_of(name) == "lr"]
+        if not names or isinstance(lr, bool) or not isinstance(lr, int | float) or not lr >= 0:
+            raise ArgumentError(
+                f"{self.name}.set_lr: got {lr!r} for {len(names)} rates; expected a number for at least 1"
+            )
+        self.numbers.update(dict.fromkeys(names, float(lr)))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters, buffers and states of optimizers by name; they share memory with the graph."""
+        return {slot.name: self.program_recorded.tensors[slot] for slot in self.program_recorded.states}
+
+    def _to_save(self) -> Parts:
+        return self._parts
+
+    def __repr__(self) -> str:
+        args, kwargs = map(describe, self._parts.arguments.children)
+        states = sum(slot.nbytes for slot in self.program_recorded.states)
+        return (
+            f"LoadedGraph({self.name}: {args}, {kwargs} -> {describe(self._parts.results)}, "
+            f"{len(self.program.instructions)} instructions, {states} bytes of states)"
+        )
+
+
+def kind_of(name: str) -> str:
+    """What a number is: "steps" in "optimizer.0.0.steps.3", "lr" in "optimizer.0.0.lr"."""
+    parts = name.split(".")
+    return parts[-2] if parts[-1].isdecimal() and len(parts) > 1 else parts[-1]

@@ -1,0 +1,163 @@
+"""Nested arguments and results of a graph: lists, tuples, dicts and dataclasses of tensors and None.
+
+`flatten` takes a value apart into its tensors, in order, and a `Tree` that remembers everything else; two values of
+equal trees differ in their tensors only. Every place has a name, as in OneFlow: "0.1" is the second positional
+argument, "0.1.0_left" what it holds under its first key, "left".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from miniflow.errors import ArgumentTypeError, GraphError
+from miniflow.tensor import Tensor
+
+TENSOR, SEQUENCE, NAMED, DICT, DATACLASS, CONSTANT = "tensor", "sequence", "namedtuple", "dict", "dataclass", "constant"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What a nested value is, apart from its tensors.
+
+    Attributes:
+        kind: TENSOR, SEQUENCE, NAMED, DICT, DATACLASS or CONSTANT.
+        type: of the container.
+        keys: of a dict, or the names of a dataclass's fields.
+        children: trees of what it holds.
+        constant: the value of a CONSTANT.
+        key: what tells this constant from others; values such as 1, 1.0 and True are different.
+    """
+
+    kind: str
+    type: type | None = None
+    keys: tuple = ()
+    children: tuple[Tree, ...] = ()
+    constant: Any = field(default=None, compare=False)
+    key: Any = None
+
+
+LEAF = Tree(TENSOR)
+
+
+def flatten(value: Any, tell: bool = True) -> tuple[list[Tensor], Tree]:
+    """The tensors in `value`, in order, and the tree around them.
+
+    Args:
+        value: nested in any way.
+        tell: whether trees of different constants have to differ.
+
+    Raises:
+        ArgumentTypeError: for a constant that cannot be told from others.
+        GraphError: for a value that contains itself.
+    """
+    tensors: list[Tensor] = []
+    return tensors, _tree(value, tensors, (), tell)
+
+
+def _tree(value: Any, tensors: list[Tensor], above: tuple[int, ...], tell: bool) -> Tree:
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return LEAF
+    found = _contents(value)
+    if found is None:
+        return Tree(CONSTANT, type(value), constant=value, key=_key(value) if tell else None)
+    if id(value) in above:
+        raise GraphError(f"nn.Graph: a {type(value).__name__} contains itself; pass a structure without cycles")
+    kind, keys, children = found
+    above = (*above, id(value))
+    return Tree(kind, type(value), keys, tuple(_tree(child, tensors, above, tell) for child in children))
+
+
+def _contents(value: Any) -> tuple[str, tuple, list[Any]] | None:
+    """Kind, keys and contents of a container; None for anything else."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return NAMED, tuple(value._fields), list(value)
+    if type(value) in (list, tuple):
+        return SEQUENCE, (), list(value)
+    if isinstance(value, dict):
+        return DICT, tuple(value), list(value.values())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = tuple(f.name for f in dataclasses.fields(value))
+        return DATACLASS, names, [getattr(value, name) for name in names]
+    return None
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, float | complex):
+        return repr(value)  # nan is like nan, -0.0 is not like 0.0
+    try:
+        hash(value)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"nn.Graph: got a {type(value).__name__}; expected tensors, None and values that can be hashed, in lists, "
+            "tuples, dicts and dataclasses: a graph has to notice when a constant changes"
+        ) from None
+    return value
+
+
+def unflatten(tree: Tree, tensors: Sequence[Any]) -> Any:
+    """The value of this tree that holds `tensors`."""
+    return _build(tree, iter(tensors))
+
+
+def _build(tree: Tree, tensors: Iterator[Any]) -> Any:
+    if tree.kind == TENSOR:
+        return next(tensors)
+    if tree.kind == CONSTANT:
+        return tree.constant
+    children = [_build(child, tensors) for child in tree.children]
+    if tree.kind == SEQUENCE:
+        return tree.type(children)
+    if tree.kind == NAMED:
+        return tree.type(*children)
+    if tree.kind == DICT:
+        return _like_dict(tree, children)
+    return _like_dataclass(tree, children)
+
+
+def _like_dict(tree: Tree, children: list[Any]) -> dict:
+    items = zip(tree.keys, children, strict=True)
+    try:
+        return tree.type(items)
+    except TypeError:  # a dict whose constructor takes something else, as defaultdict does
+        return dict(items)
+
+
+def _like_dataclass(tree: Tree, children: list[Any]) -> Any:
+    result = object.__new__(tree.type)
+    for name, child in zip(tree.keys, children, strict=True):
+        object.__setattr__(result, name, child)
+    return result
+
+
+def names(tree: Tree, prefix: str) -> list[tuple[str, Tree]]:
+    """The name of every place that holds no container, in order: `_Name_0_input.0.1_3`.
+
+    The last number counts all places, containers too, in the order of the tree; in a dict the key stands for it.
+    """
+    found: list[tuple[str, Tree]] = []
+    _visit(tree, prefix, "", [0], lambda name, place: found.append((name, place)))
+    return found
+
+
+def _visit(tree: Tree, path: str, key: str, count: list[int], note: Callable[[str, Tree], None]) -> None:
+    number, count[0] = count[0], count[0] + 1
+    if tree.kind in (TENSOR, CONSTANT):
+        note(f"_{path}_{key or number}", tree)
+        return
+    for i, child in enumerate(tree.children):
+        name = str(tree.keys[i]) if tree.kind in (DICT, DATACLASS) else ""
+        _visit(child, f"{path}.{i}", name, count, note)
+
+
+def constants(tree: Tree, prefix: str) -> list[tuple[str, Any]]:
+    """The constants other than None, with their names."""
+    found = [(name, place.constant) for name, place in names(tree, prefix) if place.kind == CONSTANT]
+    return [(name, value) for name, value in found if value is not None]

@@ -1,0 +1,199 @@
+"""Gradient accumulation: one update from several micro-batches.
+
+The recorded program is a step on one micro-batch. The result takes a batch that is k times as large, cuts it along dim
+0, runs forward and backward once for each part, and updates the parameters once, with the mean of the gradients:
+
+    x0, x1 = slice(x, 0:n), slice(x, n:2n)
+    g0 = backward(forward(x0))        # the activations of one micro-step are gone before the next begins
+    g1 = backward(forward(x1))
+    w' = update(w, (g0 + g1) / 2)
+
+It does what eager code does that calls `backward` on each micro-batch, divides the gradients by k and steps once:
+every micro-step draws random numbers of its own, and sees the buffers (running statistics) as the one before it has
+left them. What does not depend on the micro-batch, such as the cast of a weight, is computed once.
+
+Of what `build` returns, scalars are stacked to shape (k,) and other tensors joined along dim 0; what does not depend on
+the micro-batch, and what the update computes, is returned as it is.
+
+Source: OneFlow's GradientAccumulationRewritePass (unpack, repeat, acc, pack); Huang et al. 2019, "GPipe", section 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from miniflow.graph.ir import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    UPDATE,
+    Instruction,
+    Program,
+    Slot,
+    scalars_in,
+    substitute,
+    with_numbers,
+)
+from miniflow.ops.elementwise import Add, Div
+from miniflow.ops.join import Cat, Stack
+from miniflow.ops.loss_scale import AnyNonFinite, UnscaleGradient
+from miniflow.ops.slice import Slice
+
+
+def run(program: Program, accumulation_steps: int) -> Program:
+    """The program of a step over `accumulation_steps` micro-batches; a program without an update is left as it is.
+
+    Args:
+        program: recorded with inputs of the size of a micro-batch; inputs of no dims are given to every micro-step.
+        accumulation_steps: how many micro-batches make a batch.
+    """
+    if accumulation_steps == 1 or not update_part(program):
+        return program
+    return Accumulation(program, accumulation_steps).run()
+
+
+class Accumulation:
+    """The making of one such program.
+
+    Attributes:
+        copies: for each micro-step, what stands in it for each slot that it computes anew.
+        sums: gradient -> the sum of its copies so far, later their mean.
+        carried: state -> the slot with the value that a micro-step leaves in it for the next one.
+    """
+
+    def __init__(self, program: Program, steps: int):
+        self.program, self.steps = program, steps
+        self.updates = update_part(program)
+        updated = {slot for i in self.updates for slot in i.outputs}
+        self.carried = {state: slot for state, slot in program.writes.items() if slot not in updated}
+        self.body = [i for i in program.instructions if i not in self.updates]
+        self.varying = varying([*program.inputs, *self.carried], self.body)
+        self.made_by_backward = {slot for i in self.body if i.phase == BACKWARD for slot in i.outputs}
+        self.gradients = self._find_gradients()
+        self.inputs = {slot: whole(slot, steps) for slot in program.inputs}
+        self.draws = program.draws.repeated(steps)
+        self.instructions: list[Instruction] = []
+        self.copies: list[dict[Slot, Slot]] = []
+        self.sums: dict[Slot, Slot] = {}
+
+    def run(self) -> Program:
+        """The program of all micro-steps and one update."""
+        self.instructions += [i for i in self.body if i.outputs[0] not in self.varying]
+        for step in range(self.steps):
+            self._micro_step(step, [i for i in self.body if i.outputs[0] in self.varying])
+        for slot, total in self.sums.items():
+            self.sums[slot] = self._emit(Div, [total, float(self.steps)], slot.like(), BACKWARD)
+        outputs = [self._joined(slot) for slot in self.program.outputs]
+        return self.program.with_(
+            inputs=list(self.inputs.values()),
+            instructions=self.instructions + substitute(self.updates, self._for_update()),
+            outputs=outputs,
+            writes={s: self._latest(slot) if s in self.carried else slot for s, slot in self.program.writes.items()},
+            draws=self.draws,
+        )
+
+    def _find_gradients(self) -> dict[Slot, None]:
+        """What updates read of the rest of the program and what therefore is averaged."""
+        read = dict.fromkeys(slot for i in self.updates for slot in i.reads)
+        averaged = (self.varying | self.made_by_backward) - {*self.carried, *self.carried.values()}
+        return {slot: None for slot in read if slot in averaged and slot.dtype.kind not in "biu"}
+
+    # the parts of the program
+
+    def _micro_step(self, step: int, body: list[Instruction]) -> None:
+        """Append forward and backward on one micro-batch, each gradient being added to its sum at once."""
+        copy = {state: self._latest(slot) for state, slot in self.carried.items()} if step else {}
+        self.copies.append(copy)
+        copy |= {slot: self._part(slot, step) for slot in self.inputs}
+        draws = self._draws(step, body)
+        for instruction in body:
+            outputs = [slot.like() for slot in instruction.outputs]
+            attrs = {name: with_numbers(value, draws) for name, value in instruction.attrs.items()}
+            after = copy.get(instruction.after, instruction.after)
+            inputs = [copy.get(x, x) if isinstance(x, Slot) else x for x in instruction.inputs]
+            self.instructions.append(instruction.with_(inputs=inputs, outputs=outputs, attrs=attrs, after=after))
+            copy.update(zip(instruction.outputs, outputs, strict=True))
+            self._add_to_sums(instruction.outputs, instruction)
+        made = {slot for instruction in body for slot in instruction.outputs}
+        self._add_to_sums([slot for slot in self.gradients if slot not in made])
+
+    def _part(self, slot: Slot, step: int) -> Slot:
+        """The micro-batch of an input."""
+        if slot.ndim == 0:
+            return self.inputs[slot]
+        size = slot.shape[0]
+        return self._emit(
+            Slice, [self.inputs[slot]], slot.like(), FORWARD, index=(slice(step * size, (step + 1) * size), ...)
+        )
+
+    def _draws(self, step: int, body: list[Instruction]) -> dict[str, Any]:
+        """What stands in a micro-step for each scalar by its name: draws are those that follow the step before."""
+        each = len(self.program.draws.generators)
+        found = {s.name: s for i in body for value in i.attrs.values() for s in scalars_in(value)}
+        for name in found:
+            kind, number, *part = name.split(".")
+            if kind == "draw":
+                found[name] = self.draws.scalars(int(number) + step * each)[part == ["offset"]]
+        return found
+
+    def _add_to_sums(self, slots: Iterable[Slot], place: Instruction | None = None) -> None:
+        copy = self.copies[-1]
+        for slot in slots:
+            if slot in self.gradients:
+                terms = [self.sums[slot]] if slot in self.sums else []
+                terms.append(copy.get(slot, slot))
+                self.sums[slot] = terms[0] if len(terms) == 1 else self._emit(Add, terms, slot.like(), BACKWARD, place)
+
+    def _for_update(self) -> dict[Slot, Slot]:
+        """What updates read in place of the slots of a micro-step."""
+        return {**{slot: new for slot, new in self.copies[-1].items() if slot not in self.carried}, **self.sums}
+
+    def _latest(self, slot: Slot) -> Slot:
+        return self.copies[-1].get(slot, slot)
+
+    def _joined(self, slot: Slot) -> Slot:
+        """An output made of those of the micro-steps."""
+        if slot in self.sums and slot in self.made_by_backward:
+            return self.sums[slot]
+        if slot in self.inputs or slot not in self.varying:
+            return self.inputs.get(slot, slot)
+        parts = [copy[slot] for copy in self.copies]
+        if slot.ndim == 0:
+            return self._emit(Stack, parts, slot.like(shape=(self.steps,)), FORWARD, dim=0)
+        sizes = (slot.shape[0],) * self.steps
+        return self._emit(Cat, parts, whole(slot, self.steps), FORWARD, dim=0, sizes=sizes)
+
+    def _emit(
+        self, op: Any, inputs: list[Any], output: Slot, phase: str, place: Instruction | None = None, **attrs: Any
+    ) -> Slot:
+        scope, location = (place.scope, place.location) if place else ("", "")
+        self.instructions.append(Instruction(op, inputs, [output], attrs, scope, location, phase))
+        return output
+
+
+def update_part(program: Program) -> dict[Instruction, None]:
+    """What is done once with the mean gradients: unscaling and the search for infinities, clipping, updates."""
+    part: dict[Instruction, None] = {}
+    made: set[Slot] = set()
+    for instruction in program.instructions:
+        with_gradients = instruction.phase == UPDATE or instruction.op in (AnyNonFinite, UnscaleGradient)
+        if with_gradients or any(slot in made for slot in instruction.reads):
+            part[instruction] = None
+            made.update(instruction.outputs)
+    return part
+
+
+def varying(slots: Iterable[Slot], instructions: Iterable[Instruction]) -> set[Slot]:
+    """The slots whose values differ between micro-steps: `slots`, what depends on them, and random numbers."""
+    found = set(slots)
+    for instruction in instructions:
+        if instruction.is_random or any(slot in found for slot in instruction.waits_for):
+            found.update(instruction.outputs)
+    return found
+
+
+def whole(slot: Slot, steps: int) -> Slot:
+    """A slot for `steps` arrays of `slot`, one after the other."""
+    shape = (steps * slot.shape[0], *slot.shape[1:]) if slot.ndim else ()
+    return slot.like(shape=shape, **({"kind": INPUT, "name": slot.name} if slot.kind == INPUT else {}))

@@ -1,0 +1,355 @@
+"""Where each value of a program lies while it is replayed.
+
+Values that live at the same time lie apart, others may share memory. In this order:
+
+    views        share the memory of what they are taken of, at no cost
+    updates      write into the memory of the states that they change, if nobody reads the old values later
+    in place     a result takes over the memory of an input that is read for the last time (Into.in_place)
+    best fit     blocks are placed in one arena, the largest first, each in the smallest gap that is free meanwhile:
+                 "greedy by size", Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference"
+
+OneFlow calls it memory reuse: `InplaceLbiGraph` and `InterJobMemSharing` / `MemReuseAlgorithm_SizeBestFit`.
+What cannot be planned is allocated at each call: results of ops without an `Into`, outputs (which the user keeps), and
+whatever is made of the inputs by views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from miniflow.backends.registry import INTO, Into
+from miniflow.graph.ir import Instruction, Program, Slot, scalars_in
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+COPIED_UP_TO = 4096  # bytes: outputs up to that size are computed in the arena and copied
+
+
+@dataclass(eq=False)
+class Block:
+    """Part of the arena.
+
+    Attributes:
+        nbytes: its size.
+        first, last: the numbers of the instructions that write it first and read it last.
+        slots: the values that lie there, one after the other.
+        offset: from the start of the arena.
+    """
+
+    nbytes: int
+    first: int
+    last: int
+    slots: list[Slot] = field(default_factory=list)
+    offset: int = 0
+
+
+@dataclass(eq=False)
+class Plan:
+    """What `plan` decided.
+
+    Attributes:
+        root: slot -> the slot whose memory it is a view of; itself if it is no view.
+        uses: root -> the numbers of the instructions that read it, in order; `len(instructions)` for the end.
+        block: root -> its block, for results in the arena.
+        in_state: result of an update -> the state in whose memory it lies.
+        taken: result of an update -> the input whose memory it takes over.
+        staged: (number of instruction, position of input): updates of a copy, since the old value is read later.
+        late: written states whose value is copied to them at the end.
+        kept: outputs' roots that lie in buffers which are handed to the user.
+        dynamic: slots whose array differs from call to call.
+        arena_bytes: the size of the arena.
+        peak_before: bytes if every value had its own memory from its instruction to its last use.
+        peak_after: the arena and what is allocated beside it.
+    """
+
+    program: Program
+    root: dict[Slot, Slot] = field(default_factory=dict)
+    uses: dict[Slot, list[int]] = field(default_factory=dict)
+    block: dict[Slot, Block] = field(default_factory=dict)
+    in_state: dict[Slot, Slot] = field(default_factory=dict)
+    taken: dict[Slot, Slot] = field(default_factory=dict)
+    staged: set[tuple[int, int]] = field(default_factory=set)
+    late: dict[Slot, Slot] = field(default_factory=dict)
+    kept: set[Slot] = field(default_factory=set)
+    dynamic: set[Slot] = field(default_factory=set)
+    arena_bytes: int = 0
+    peak_before: int = 0
+    peak_after: int = 0
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks in the order in which they are first written."""
+        return list(dict.fromkeys(self.block.values()))
+
+
+def into_of(instruction: Instruction) -> Into | None:
+    """The kernel with which an instruction writes into planned memory, if there is one; only the CPU's is planned."""
+    on_host = instruction.outputs[0].device.type == "cpu"
+    return INTO["cpu"].get(instruction.op.__name__) if on_host and not instruction.mutates else None
+
+
+def has_scalars(instruction: Instruction) -> bool:
+    """Whether an attribute varies from call to call."""
+    return any(True for value in instruction.attrs.values() for _ in scalars_in(value))
+
+
+def plan(program: Program, shared: Iterable[Sequence[Slot]] = (), *, reuse: bool = True) -> Plan:
+    """Decide where the values of a program lie.
+
+    Args:
+        program: whose instructions are in an order in which they can run.
+        shared: groups of states whose memories overlap.
+        reuse: whether results may share memory; else each has its own, as to find out what planning saves.
+    """
+    result = Plan(program)
+    find_roots(result)
+    find_uses(result)
+    write_in_states(result, shared)
+    keep_outputs(result)
+    place = _Placement(result, reuse)
+    for number, instruction in enumerate(program.instructions):
+        place.instruction(number, instruction)
+    result.arena_bytes = assign_offsets(result.blocks, reuse)
+    result.peak_before = peak(_own_memory(result))
+    result.peak_after = result.arena_bytes + peak(_beside_arena(result))
+    return result
+
+
+def find_roots(plan: Plan) -> None:
+    """Follow views to what they are taken of."""
+    program, root = plan.program, plan.root
+    for slot in (*program.inputs, *program.states, *program.constants):
+        root[slot] = slot
+    for instruction in program.instructions:
+        for slot in instruction.outputs:
+            root[slot] = root[instruction.inputs[0]] if instruction.op.view else slot
+
+
+def find_uses(plan: Plan) -> None:
+    """Note who reads each root; taking a view reads nothing."""
+    program, end = plan.program, len(plan.program.instructions)
+    for number, instruction in enumerate(program.instructions):
+        if not instruction.op.view:
+            for slot in dict.fromkeys(plan.root[slot] for slot in instruction.reads):
+                plan.uses.setdefault(slot, []).append(number)
+    for slot in program.outputs:
+        plan.uses.setdefault(plan.root[slot], []).append(end)
+
+
+def write_in_states(plan: Plan, shared: Iterable[Sequence[Slot]]) -> None:
+    """Let updates change the memory of states where that is safe; other writes are copies at the end."""
+    program, producers = plan.program, plan.program.producers()
+    chains = {state: _updates_of(state, value, producers) for state, value in program.writes.items()}
+    for state, chain in chains.items():
+        if not chain:
+            _write_late(plan, state)
+    beside = {slot: [other for other in group if other is not slot] for group in shared for slot in group}
+    number_of = {id(instruction): number for number, instruction in enumerate(program.instructions)}
+    for state, chain in chains.items():
+        if chain and _is_safe(plan, state, chain, beside.get(state, ()), number_of):
+            plan.in_state.update(dict.fromkeys((output for _, _, output in chain), state))
+        elif chain:
+            _write_late(plan, state)
+
+
+def _write_late(plan: Plan, state: Slot) -> None:
+    value = plan.program.writes[state]
+    if value is not state:
+        plan.late[state] = value
+        plan.uses.setdefault(plan.root[value], []).append(len(plan.program.instructions))
+
+
+def _updates_of(state: Slot, value: Slot, producers: dict) -> list[tuple[Instruction, int, Slot]]:
+    """The updates (instruction, position of input, output) that lead from a state to its last value, if it is so."""
+    chain = []
+    while value is not state:
+        instruction = producers.get(value)
+        if instruction is None or not instruction.mutates:
+            return []
+        position = instruction.mutates[instruction.outputs.index(value)]
+        chain.append((instruction, position, value))
+        value = instruction.inputs[position]
+    return chain[::-1]
+
+
+def _is_safe(plan: Plan, state: Slot, chain: list, beside: Sequence[Slot], number_of: dict[int, int]) -> bool:
+    """Whether nobody reads a value of the state, or of memory that overlaps it, after an update replaced it."""
+    first = number_of[id(chain[0][0])]
+    for other in beside:
+        if other in plan.program.writes or any(use >= first for use in plan.uses.get(other, ())):
+            return False
+    old = state
+    for instruction, _, output in chain:
+        reads = [x for x in instruction.reads if plan.root[x] is old]
+        if plan.uses[old][-1] > number_of[id(instruction)] or len(reads) > 1:
+            return False
+        old = output
+    return True
+
+
+def keep_outputs(plan: Plan) -> None:
+    """Find the outputs that are computed in memory which the user gets: large ones. Others are copied at the end."""
+    producers = plan.program.producers()
+    for slot in plan.program.outputs:
+        root = plan.root[slot]
+        instruction = producers.get(root)
+        if slot.nbytes > COPIED_UP_TO and instruction is not None and into_of(instruction) is not None:
+            plan.kept.add(root)
+
+
+class _Placement:
+    """Goes through the instructions and finds memory for their results."""
+
+    def __init__(self, plan: Plan, reuse: bool):
+        self.plan, self.reuse = plan, reuse
+        self.whole: set[Slot] = set()  # results, and views of all their elements in order
+        plan.dynamic.update(plan.program.inputs)
+
+    def instruction(self, number: int, instruction: Instruction) -> None:
+        """Place the outputs of one instruction."""
+        plan = self.plan
+        if instruction.op.view:
+            self.view(instruction)
+            return
+        self.whole.update(instruction.outputs)
+        if instruction.mutates:
+            for position, output in zip(instruction.mutates, instruction.outputs, strict=True):
+                self.update(number, instruction, position, output)
+            return
+        into = into_of(instruction)
+        for output in instruction.outputs:
+            if into is None or output in plan.kept:
+                plan.dynamic.add(output)
+            elif not self.reuse or not self.in_place(number, instruction, into, output):
+                self.block(number, output)
+
+    def view(self, instruction: Instruction) -> None:
+        """A view lies where its input lies."""
+        (source, *_), output = instruction.inputs, instruction.output
+        if source in self.plan.dynamic or has_scalars(instruction):
+            self.plan.dynamic.add(output)
+        if source in self.whole and instruction.op.__name__ == "View":
+            self.whole.add(output)
+
+    def block(self, number: int, output: Slot) -> None:
+        """New memory for a result, on the CPU in the arena."""
+        if output.device.type != "cpu":
+            self.plan.dynamic.add(output)
+            return
+        self.plan.block[output] = Block(output.nbytes, number, self.last(number, output), [output])
+
+    def last(self, number: int, output: Slot) -> int:
+        """The number of the instruction that reads a result last."""
+        return self.plan.uses.get(output, [number])[-1]
+
+    def is_free(self, number: int, instruction: Instruction, position: int) -> bool:
+        """Whether the memory of an input is that of a result which is read here for the last time, as a whole."""
+        x, plan = instruction.inputs[position], self.plan
+        root = plan.root[x]
+        return x in self.whole and root not in plan.kept and root not in plan.in_state and plan.uses[root][-1] == number
+
+    def in_place(self, number: int, instruction: Instruction, into: Into, output: Slot) -> bool:
+        """Let a result take over the memory of an input, if that is possible."""
+        plan, allowed = self.plan, into.in_place
+        if callable(allowed):
+            allowed = allowed(instruction.outputs.index(output), **instruction.attrs)
+        for position, x in enumerate(instruction.inputs):
+            if position not in allowed or not isinstance(x, Slot) or (x.shape, x.dtype) != (
+                output.shape, output.dtype,
+            ):  # fmt: skip
+                continue
+            block = plan.block.get(plan.root[x])
+            if block is None or not self.is_free(number, instruction, position):
+                continue
+            alike = all(
+                i in allowed and y in self.whole and y.shape == x.shape
+                for i, y in enumerate(instruction.inputs)
+                if isinstance(y, Slot) and plan.block.get(plan.root[y]) is block
+            )
+            if alike and not any(plan.block.get(other) is block for other in instruction.outputs):
+                block.slots.append(output)
+                block.last = max(block.last, self.last(number, output))
+                plan.block[output] = block
+                return True
+        return False
+
+    def update(self, number: int, instruction: Instruction, position: int, output: Slot) -> None:
+        """The result of an update lies in the memory of the input that it changes, or of a copy of that."""
+        plan, x = self.plan, instruction.inputs[position]
+        if output in plan.in_state:
+            plan.taken[output] = x
+            return
+        reads = [y for y in instruction.reads if plan.root[y] is plan.root[x]]
+        if len(reads) == 1 and self.is_free(number, instruction, position):
+            plan.taken[output] = x
+            if x in plan.dynamic:
+                plan.dynamic.add(output)
+            else:
+                block = plan.block[output] = plan.block[plan.root[x]]
+                block.slots.append(output)
+                block.last = max(block.last, self.last(number, output))
+        else:
+            plan.staged.add((number, position))
+            self.block(number, output)
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to whole cache lines."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def assign_offsets(blocks: Iterable[Block], reuse: bool = True) -> int:
+    """Give each block its place in the arena, beside others that live at the same time; return the arena's size."""
+    placed: list[Block] = []
+    end = 0
+    for block in sorted(blocks, key=lambda block: (-block.nbytes, block.first)):
+        size = aligned(block.nbytes)
+        beside = [o for o in placed if not reuse or (o.first <= block.last and block.first <= o.last)]
+        best, gap, start = None, None, 0
+        for other in sorted(beside, key=lambda other: other.offset):
+            free = other.offset - start
+            if free >= size and (gap is None or free < gap):
+                best, gap = start, free
+            start = max(start, other.offset + aligned(other.nbytes))
+        block.offset = start if best is None else best
+        placed.append(block)
+        end = max(end, block.offset + size)
+    return end
+
+
+def peak(spans: Iterable[tuple[int, int, int]]) -> int:
+    """The most bytes alive at once, of (bytes, first, last)."""
+    return max(alive(spans), default=0)
+
+
+def alive(spans: Iterable[tuple[int, int, int]]) -> list[int]:
+    """The bytes alive at each instruction, of (bytes, first, last)."""
+    spans = list(spans)
+    changes = [0] * (max((last for _, _, last in spans), default=-1) + 2)
+    for nbytes, first, last in spans:
+        changes[first] += nbytes
+        changes[last + 1] -= nbytes
+    total, result = 0, []
+    for change in changes[:-1]:
+        total += change
+        result.append(total)
+    return result
+
+
+def _spans(plan: Plan, wanted) -> list[tuple[int, int, int]]:
+    return [
+        (slot.nbytes, number, plan.uses.get(slot, [number])[-1])
+        for number, instruction in enumerate(plan.program.instructions)
+        if not instruction.op.view
+        for slot in instruction.outputs
+        if wanted(slot)
+    ]
+
+
+def _own_memory(plan: Plan) -> list[tuple[int, int, int]]:
+    """Every result as if it had its own memory; updates change what they are given, as without a graph."""
+    return _spans(plan, lambda slot: slot not in plan.in_state and slot not in plan.taken)
+
+
+def _beside_arena(plan: Plan) -> list[tuple[int, int, int]]:
+    return _spans(plan, lambda slot: slot in plan.dynamic and slot not in plan.taken)

@@ -1,0 +1,281 @@
+"""One run of `build` under the tracer: what the step of a graph is, and what else has to be known to replay it.
+
+A step is `build`; with optimizers, then, as in OneFlow, unscaling and clipping of gradients, and their updates. The
+learning rate schedules are stepped after each replay, since they are Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from miniflow.errors import GraphError, GraphTraceError
+from miniflow.graph.describe import io_lines, meta, state_text
+from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER, Program, Scalar
+from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
+from miniflow.graph.nested import names as places_of
+from miniflow.graph.state import module_names, parameter_names, state_label
+from miniflow.graph.trace import active, record
+from miniflow.nn.modules.module import Module
+from miniflow.optim.optimizer import Optimizer
+from miniflow.tape import enable_grad, modes
+from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from miniflow.graph.graph import Graph
+
+
+class Recording:
+    """The recording of a graph's step for inputs of one kind.
+
+    Args:
+        graph: to be recorded.
+        tree: of its arguments, `(args, kwargs)`.
+        metas: shape, dtype and device of the tensors among them.
+
+    Attributes:
+        program: what was recorded, before any pass.
+        result: the tree of what `build` returned.
+        updated: the optimizers, each with the parameters that it updates.
+        skips: whether the last output says that the update was left out.
+        names: module -> dotted name; those that were met but belong to no attribute of the graph too.
+        calls: module -> the lines of inputs and outputs of its first call.
+        input_lines, output_lines: of the graph.
+    """
+
+    def __init__(self, graph: Graph, tree: Tree, metas: Sequence[tuple]):
+        self.graph = graph
+        self.tree = tree
+        self.result: Tree | None = None
+        self.updated: list[tuple[Optimizer, list[Tensor]]] = []
+        self.skips = False
+        self.names = module_names(graph._blocks)
+        self.calls: dict[Module, tuple[list[str], list[str]]] = {}
+        self.input_lines = io_lines("INPUT", f"{graph.name}_input", tree, metas)
+        self.output_lines: list[str] = []
+        self._inside: list[Module] = []
+        self._backwards = 0
+        self._scale = Scalar("grad_scaler.scale", graph._grad_scaler.get_scale) if graph._grad_scaler else None
+        self.states = list(self._states())
+        self.program = self._record(metas)
+
+    def _record(self, metas: Sequence[tuple]) -> Program:
+        places = places_of(self.tree, f"{self.graph.name}_input")
+        names = [name.removeprefix("_") for name, place in places if place.kind == TENSOR]
+        steps = self.graph._micro_batches
+        cut = [micro(one, steps, name) for one, name in zip(metas, names, strict=True)]
+        with ExitStack() as stack:
+            stack.enter_context(enable_grad())
+            stack.enter_context(self._watching())
+            stack.enter_context(self._guards())
+            stack.enter_context(self._keeping_buffers())
+            return record(
+                self._step, cut, self.states, name=self.graph.name, modules=dict(self.names), input_names=names
+            )
+
+    def _states(self) -> Iterator[tuple[str, str, Tensor]]:
+        """Name, kind and tensor of everything that is known to live on."""
+        for module, path in self.names.items():
+            yield from ((f"{path}.{name}", PARAMETER, p) for name, p in module._parameters.items() if p is not None)
+            yield from ((f"{path}.{name}", BUFFER, b) for name, b in module._buffers.items() if b is not None)
+        names = parameter_names(self.graph)
+        for optimizer in self.graph._optimizers:
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    yield names[p], PARAMETER, p
+                    for name, value in optimizer.state.get(p, {}).items():
+                        if isinstance(value, Tensor):
+                            yield f"{names[p]}{state_label(name)}", OPTIMIZER, value
+
+    # the step
+
+    def _step(self, *tensors: Tensor) -> list[Tensor]:
+        graph = self.graph
+        args, kwargs = unflatten(self.tree, tensors)
+        graph._print(1, "\n".join(self.input_lines))
+        returned = graph.build(*args, **kwargs)
+        self._write_assigned_buffers()
+        outputs, self.result = flatten(returned)
+        metas = [meta(tensor._array) for tensor in outputs]
+        self.output_lines = io_lines("OUTPUT", f"{graph.name}_output", _as_arguments(self.result), metas)
+        graph._print(1, "\n".join(self.output_lines))
+        for name, value in constants(_as_arguments(self.result), f"{graph.name}_output"):
+            graph._warn_constant(name, value, "every call returns it as it was in the first")
+        skip = self._update() if graph._optimizers else None
+        self.skips = skip is not None
+        return outputs if skip is None else [*outputs, skip]
+
+    def _update(self) -> Tensor | None:
+        """Unscaling, clipping and the steps of the optimizers; returns whether they are to be left out."""
+        graph, tracer = self.graph, active()
+        if not self._backwards:
+            raise GraphError(
+                f"{graph.name}: build did not call backward, but the graph has an optimizer; "
+                "call loss.backward() in build, or add no optimizer to a graph that only predicts"
+            )
+        for optimizer in graph._optimizers:
+            params = [p for group in optimizer.param_groups for p in group["params"] if p._grad is not None]
+            if not params:
+                raise GraphError(
+                    f"{graph.name}: backward reached no parameter of {type(optimizer).__name__}; do they require grad, "
+                    "and was the loss computed from them in build?"
+                )
+            self.updated.append((optimizer, params))
+        skip = None
+        if graph._grad_scaler is not None:
+            with tracer.updating("grad_scaler"):
+                everything = [p for _, params in self.updated for p in params]
+                skip = graph._grad_scaler.unscale_in_graph(everything, self._scale)
+        for number, optimizer in enumerate(graph._optimizers):
+            with tracer.updating(f"optimizer.{number}", unless=skip):
+                optimizer.clip_grad()
+                optimizer.step()
+        return skip
+
+    # what happens meanwhile
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        before, modes.watcher = modes.watcher, self
+        autocast, modes.autocast = modes.autocast, None
+        try:
+            yield
+        finally:
+            modes.watcher, modes.autocast = before, autocast
+
+    def run(self, module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run a module that is called within build, and take note of its inputs and outputs."""
+        if module not in self.names:
+            self.names[module] = active()._scopes[-1]
+        name, say = self.names[module], self.graph._print
+        inputs = _lines("INPUT", f"{name}_input", (args, kwargs))
+        if self.graph._prints(1):
+            own = {f"{name}.{key}": p for key, p in module._parameters.items() if p is not None}
+            states = [state_text("PARAMETER", path, p) for path, p in own.items()]
+            say(1, "\n".join([f"(MODULE:{name}:{module._get_name()}({module.extra_repr()}))", *inputs, *states]))
+        self._inside.append(module)
+        try:
+            result = module._run(args, kwargs)
+        finally:
+            self._inside.pop()
+        outputs = _lines("OUTPUT", f"{name}_output", ((result,), {}))
+        say(1, "\n".join(outputs))
+        self.calls.setdefault(module, (inputs, outputs))
+        return result
+
+    def before_backward(self, tensors: tuple[Tensor, ...], gradients: Any) -> tuple[Tensor, ...]:
+        """Check a call of backward within build, and scale the loss if there is a scaler.
+
+        Raises:
+            GraphError: if there is no optimizer, if it was called before, or if the loss is no scalar.
+        """
+        name = self.graph.name
+        if not self.graph._optimizers:
+            raise GraphError(
+                f"{name}: backward was called in build, but the graph has no optimizer, and it leaves the .grad of "
+                "parameters alone; call add_optimizer in __init__, or return flow.autograd.grad(loss, tensors)"
+            )
+        if self._backwards:
+            raise GraphError(
+                f"{name}: backward was called twice in build; expected one call: add the losses, "
+                "(loss_1 + loss_2).backward()"
+            )
+        for tensor in tensors:
+            if gradients is None and tensor.numel() != 1:
+                raise GraphError(
+                    f"{name}: Grad can be implicitly created only for scalar outputs, and the loss has shape "
+                    f"{tuple(tensor.shape)}; reduce it: loss.mean().backward()"
+                )
+        self._backwards += 1
+        if self._scale is None:
+            return tensors
+        return tuple(self.graph._grad_scaler.scale_in_graph(tensor, self._scale) for tensor in tensors)
+
+    @contextmanager
+    def _guards(self) -> Iterator[None]:
+        """Refuse direct calls of `forward` of modules whose activations are checkpointed: their scope would be lost."""
+        flagged = {module: name for module, name in self.names.items() if name in self.graph.config.checkpoint_scopes}
+        before = {module: vars(module).get("forward") for module in flagged}
+        for module, name in flagged.items():
+            vars(module)["forward"] = self._guard(module, name, module.forward)
+        try:
+            yield
+        finally:
+            for module, forward in before.items():
+                vars(module).pop("forward")
+                if forward is not None:
+                    vars(module)["forward"] = forward
+
+    @contextmanager
+    def _keeping_buffers(self) -> Iterator[None]:
+        """Afterwards, modules have the buffers that they had before."""
+        self._buffers = [
+            (module, name, buffer)
+            for module in self.names
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        try:
+            yield
+        finally:
+            for module, name, buffer in self._buffers:
+                module._buffers[name] = buffer
+
+    def _write_assigned_buffers(self) -> None:
+        """A buffer that `forward` assigned anew, `self.mean = ...`, is one that every call writes to.
+
+        Raises:
+            GraphTraceError: if its new value does not fit into the old one.
+        """
+        for module, name, buffer in self._buffers:
+            new = module._buffers.get(name)
+            if new is buffer:
+                continue
+            if new is None or (new.shape, new.dtype) != (buffer.shape, buffer.dtype):
+                got = "None" if new is None else f"a tensor of shape {tuple(new.shape)} and {new.dtype}"
+                raise GraphTraceError(
+                    f"{self.graph.name}: build assigned {got} to the buffer {self.names[module]}.{name} of shape "
+                    f"{tuple(buffer.shape)} and {buffer.dtype}; expected the same shape and dtype, so that calls can "
+                    "go on from it"
+                )
+            active().write(buffer, new)
+
+    def _guard(self, module: Module, name: str, forward: Callable) -> Callable:
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if modes.watcher is self and (not self._inside or self._inside[-1] is not module):
+                raise GraphTraceError(
+                    f"{self.graph.name}: {name}.forward was called directly, but the module has "
+                    f"activation_checkpointing: call the module itself, {name}(...)"
+                )
+            return forward(*args, **kwargs)
+
+        return guarded
+
+
+def micro(value: tuple, steps: int, name: str) -> tuple:
+    """Shape, dtype and device of a micro-batch; what has no dimensions is given to all of them.
+
+    Raises:
+        GraphError: if the first dimension cannot be cut into `steps` equal parts.
+    """
+    shape, dtype, device = value
+    if steps == 1 or not shape:
+        return value
+    if shape[0] % steps:
+        raise GraphError(
+            f"set_gradient_accumulation_steps({steps}): {name} has shape {tuple(shape)}, whose first dimension cannot "
+            f"be cut into {steps} equal micro-batches; use a batch size that {steps} divides"
+        )
+    return (shape[0] // steps, *shape[1:]), dtype, device
+
+
+def _as_arguments(tree: Tree) -> Tree:
+    """The tree of the result as OneFlow counts it: like that of arguments, `((result,), {})`."""
+    parts = tree if tree.kind == "sequence" else Tree("sequence", tuple, children=(tree,))
+    return Tree("sequence", tuple, children=(parts, Tree("dict", dict)))
+
+
+def _lines(kind: str, prefix: str, values: Any) -> list[str]:
+    tensors, tree = flatten(values, tell=False)
+    return io_lines(kind, prefix, tree, [meta(tensor._array) for tensor in tensors], is_lazy=True)

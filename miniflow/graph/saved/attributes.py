@@ -1,0 +1,186 @@
+"""What values the attributes of an instruction from a file may take."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from miniflow.backends.registry import KERNELS
+from miniflow.device import device
+from miniflow.dispatch import Op
+from miniflow.dtype import BY_NUMPY
+from miniflow.graph.ir import Scalar
+from miniflow.ops.pool import AvgPool2d, AvgPool2dGrad
+
+
+def refuse(reason: str) -> NoReturn:
+    """Raise ValueError."""
+    raise ValueError(reason)
+
+
+def require(condition: Any, reason: str) -> None:
+    """Raise ValueError unless the condition holds."""
+    if not condition:
+        refuse(reason)
+
+
+# kinds of values
+
+
+def number(value: Any) -> bool:
+    """An int or a float, nan and infinities among them."""
+    return isinstance(value, int | float | np.generic) and not isinstance(value, bool)
+
+
+def integer(least: int | None = None, most: int = 2**62) -> Callable[[Any], bool]:
+    """Integers within bounds."""
+    low = -(2**62) if least is None else least
+    return lambda value: type(value) is int and low <= value <= most
+
+
+def several(of: Callable[[Any], bool], count: int | None = None) -> Callable[[Any], bool]:
+    """Tuples, or lists, of `count` values."""
+    return lambda value: isinstance(value, tuple | list) and count in (None, len(value)) and all(map(of, value))
+
+
+def either(*kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Values of any of some kinds."""
+    return lambda value: any(kind(value) for kind in kinds)
+
+
+def among(*values: Any) -> Callable[[Any], bool]:
+    """One of these values."""
+    return lambda value: any(value is v or type(value) is type(v) and value == v for v in values)
+
+
+def is_part_of_index(value: Any) -> bool:
+    """An int, slice, None or Ellipsis."""
+    return value is None or value is ... or isinstance(value, slice) or type(value) is int
+
+
+def is_plain(value: Any) -> bool:
+    """What updates take: numbers, bools, names, and lists of these."""
+    if isinstance(value, tuple | list):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, bool | str | Scalar) or number(value)
+
+
+def is_steps(value: Any) -> bool:
+    """The views that `ViewScatter` takes: pairs of the name of an op that takes a view, and its attributes."""
+    return isinstance(value, tuple) and all(
+        isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], type) and step[0].view
+        and isinstance(step[1], dict) for step in value
+    )  # fmt: skip
+
+
+def varying(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Such values, or a `Scalar` that stands for one."""
+    return lambda value: isinstance(value, Scalar) or of(value)
+
+
+DIM = integer(-64, 64)
+SIZE, COUNT = integer(0, 2**48), integer(1, 2**48)
+FLAG = among(True, False)
+PAIR_OF_SIZES = several(SIZE, 2)
+WINDOW = several(COUNT, 2)
+
+# by their names, which mean the same in all ops
+ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
+    "approximate": among("none", "tanh"),
+    "basic": several(is_part_of_index),
+    "beta": number,
+    "ceil_mode": FLAG,
+    "correction": number,
+    "count_include_pad": FLAG,
+    "diagonal": integer(),
+    "dilation": WINDOW,
+    "dim": either(among(None), DIM, several(DIM)),
+    "dim0": DIM,
+    "dim1": DIM,
+    "dim2": DIM,
+    "dims": either(integer(0, 64), several(DIM)),
+    "divisor_override": either(among(None), COUNT),
+    "dtype": lambda value: isinstance(value, np.dtype) and value in BY_NUMPY,
+    "eps": lambda value: number(value) and value >= 0,
+    "exponent": number,
+    "groups": COUNT,
+    "high": number,
+    "ignore_index": integer(),
+    "index": several(is_part_of_index),
+    "keepdim": FLAG,
+    "kernel": WINDOW,
+    "label_smoothing": lambda value: number(value) and 0 <= value <= 1,
+    "low": number,
+    "max": either(among(None), number),
+    "mean": number,
+    "min": either(among(None), number),
+    "num_classes": integer(-1, 2**48),
+    "num_samples": COUNT,
+    "offset": varying(integer()),
+    "output_size": PAIR_OF_SIZES,
+    "p": number,
+    "padding": either(PAIR_OF_SIZES, several(PAIR_OF_SIZES, 2)),
+    "padding_idx": integer(-1, 2**48),
+    "reduction": among("none", "mean", "sum"),
+    "replacement": FLAG,
+    "rows": SIZE,
+    "norm_type": lambda value: number(value) and value > 0,
+    "scale": varying(number),
+    "seed": varying(integer(0, 2**64)),
+    "shape": several(integer(-1, 2**48)),
+    "size": either(SIZE, several(SIZE)),
+    "sizes": several(SIZE),
+    "source": lambda value: isinstance(value, device),
+    "std": lambda value: number(value) and value >= 0,
+    "step": COUNT,
+    "steps": is_steps,
+    "stride": WINDOW,
+    "target": lambda value: isinstance(value, device),
+    "threshold": number,
+    "training": FLAG,
+    "transpose_x": FLAG,
+    "transpose_y": FLAG,
+    "value": either(FLAG, number),
+    "widths": several(several(integer(-(2**48), 2**48), 2)),
+}
+
+UPDATES: dict[str, Callable[[Any], bool]] = {  # of optimizers
+    **dict.fromkeys(("amsgrad", "centered", "decoupled", "do_bias_correction", "maximize", "nesterov"), FLAG),
+    **dict.fromkeys(
+        ("alpha", "clip_value", "dampening", "lr_decay", "max_norm", "momentum", "weight_decay"), number
+    ),
+    "eps": lambda value: number(value) and value >= 0,
+    "lr": varying(number),
+    "betas": several(lambda value: number(value) and 0 <= value < 1, 2),
+    "fresh": several(varying(FLAG)),
+    "steps": several(varying(integer(1))),
+}  # fmt: skip
+
+
+def check_attributes(op: type[Op], attrs: dict[str, Any]) -> None:
+    """Refuse attributes that the op does not have, and values that they cannot take."""
+    names = attribute_names(op)
+    require(set(attrs) == names, f"the attributes {sorted(attrs)}; expected {sorted(names)}")
+    for name, value in attrs.items():
+        rules = UPDATES if op.groups else ATTRIBUTES
+        require(rules.get(name, is_plain)(value), f"{name}={value!r:.60}")
+
+
+@functools.cache
+def attribute_names(op: type[Op]) -> set[str]:
+    """The attributes of an op: the keyword arguments of its shape rule and of its kernel."""
+    kernel = KERNELS["cpu"][op.__name__]
+    parameters = [] if isinstance(kernel, np.ufunc) else list(inspect.signature(kernel).parameters.values())
+    if op.groups:
+        return {p.name for p in parameters[op.groups :] if p.default is p.empty}  # others are for passes
+    rule = inspect.signature(op.infer).parameters.values()
+    named = {p.name for p in rule if p.kind is p.KEYWORD_ONLY}
+    if op is AvgPool2dGrad:
+        return named | attribute_names(AvgPool2d)
+    if any(p.kind is p.VAR_KEYWORD for p in rule):
+        named |= {p.name for p in parameters[len(rule) - 1 :]}
+    return named

@@ -1,0 +1,311 @@
+"""What instructions a program from a file may have.
+
+Ops check what users give them. But gradients are called by the tape alone, whose operands fit by construction, and so
+their shape rules take them on trust, as compiled kernels do: operands of the wrong shape would be read behind their
+end. A file is not the tape. Here stand the rules that such ops would have, and what values attributes may take.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from miniflow.device import device
+from miniflow.dispatch import Op
+from miniflow.errors import CheckpointError
+from miniflow.graph.ir import Instruction, Slot
+from miniflow.graph.saved.attributes import check_attributes, refuse, require
+from miniflow.nn.utils.clip_grad import ClipGradNorm
+from miniflow.ops.conv import Conv2d
+from miniflow.ops.index import picked_shape
+from miniflow.ops.loss import check_rows
+from miniflow.ops.norm import BatchNorm, LayerNorm
+from miniflow.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from miniflow.ops.promotion import ToDevice
+from miniflow.ops.slice import Diagonal, Unfold, sliced_shape
+
+REFUSED = (ValueError, TypeError, IndexError, AttributeError, KeyError, ArithmeticError, MemoryError, RecursionError)
+# Ops that recordings consist of, and whose operands are checked, by their shape rules or by the RULES below. Left out
+# are those that only passes make, and Nonzero, whose shape depends on values.
+RECORDED = frozenset(
+    """
+    Abs AdagradUpdate AdamUpdate AdaptiveAvgPool2d AdaptiveAvgPool2dGrad Add All Amax Amin AmpBlackIdentity Any
+    AnyNonFinite Argmax Argmin AvgPool2d AvgPool2dGrad BatchNorm BatchNormGrad BatchNormInference Bernoulli
+    BinaryCrossEntropy BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift BitwiseXor Cast Cat Ceil
+    Clamp ClipGradNorm ClipGradValue Clone Contiguous Conv2d Conv2dDataGrad Conv2dWeightGrad Cos CrossEntropy
+    CrossEntropyGrad Diagonal DiagonalIntoZeros Div Dropout DropoutGrad Embedding EmbeddingGrad Eq Erf ErfGrad Exp
+    Expand Flip Floor FloorDivide FoldAdd Gather Ge Gelu GeluGrad Gt Index IndexAdd IndexIntoZeros IndexSelect
+    Integers Isfinite Isinf Isnan LayerNorm LayerNormGrad Le Linear Log LogSoftmax LogSoftmaxGrad LogicalAnd
+    LogicalNot LogicalOr LogicalXor Logsumexp Lt MaskedFill Matmul MaxDim MaxPool2d MaxPool2dGather MaxPool2dGrad
+    Maximum Mean MinDim Minimum Mul Multinomial Ne Neg NllLoss Norm Normal OneHot Pad Permutation Permute Pow
+    PowScalar Prod ProdOfOthers Relu ReluGrad Remainder RmspropUpdate Round Rsqrt ScaleLoss Scatter ScatterAdd
+    ScatteredLast SetItem SgdUpdate Sigmoid SigmoidGrad Sign Silu SiluGrad Sin Slice SliceIntoZeros Softmax
+    SoftmaxGrad Softplus SoftplusGrad Sqrt Stack Std Sub Sum SumToShape Tanh TargetWeights ToDevice ToInteger
+    TotalNorm Transpose Tril Triu Trunc Unfold Uniform UnscaleGradient Var View ViewScatter Where WrittenLast
+    """.split()
+)
+OPTIONAL = {  # groups of an update that may be absent, and the attribute that says so
+    ("SgdUpdate", 2): "momentum",
+    ("AdamUpdate", 4): "amsgrad",
+    ("RmspropUpdate", 3): "centered",
+    ("RmspropUpdate", 4): "momentum",
+}
+ABSENT = (("ScatterAdd", "x"), ("IndexAdd", "x"), ("SetItem", "index"))  # beside weights and biases
+
+
+@functools.cache
+def known_ops() -> dict[str, type[Op]]:
+    """The ops that may stand in a file, by name."""
+    found: dict[str, type[Op]] = {}
+    waiting = [Op]
+    for op in waiting:  # grows while it is read
+        waiting += op.__subclasses__()
+        if op.__name__ in RECORDED and op.__module__.startswith("miniflow."):
+            found[op.__name__] = op
+    return found
+
+
+def check_instruction(instruction: Instruction, at: str, makers: dict[Slot, Instruction] | None = None) -> None:
+    """Refuse an instruction unless its attributes make sense and its outputs are what the op makes of its inputs.
+
+    Args:
+        at: its place, for the message.
+        makers: the instructions before it, by their outputs.
+
+    Raises:
+        CheckpointError: naming place and reason.
+    """
+    op = instruction.op
+    try:
+        check_attributes(op, instruction.attrs)
+        expected = inferred(instruction)
+        if op.__name__ in RULES:
+            RULES[op.__name__](*instruction.inputs, makers=makers or {}, **instruction.attrs)
+    except REFUSED as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"load: {at}: {op.__name__} does not accept its operands ({reason:.300})") from error
+    got = [(slot.shape, slot.dtype, slot.device) for slot in instruction.outputs]
+    if got != expected:
+        kinds = [", ".join(f"{d} {list(s)} on {p}" for s, d, p in kind) or "none" for kind in (got, expected)]
+        raise CheckpointError(f"load: {at}: {op.__name__} is said to give {kinds[0]}; it gives {kinds[1]}")
+
+
+def inferred(instruction: Instruction) -> list[tuple[tuple[int, ...], np.dtype, device]]:
+    """Shape, dtype and device of each output."""
+    op, slots = instruction.op, [x for x in instruction.inputs if isinstance(x, Slot)]
+    places = {slot.device for slot in [*slots, *filter(None, [instruction.unless])]}
+    if len(places) != 1:
+        refuse(f"operands on {len(places)} devices")
+    place = instruction.attrs["target"] if op is ToDevice else places.pop()
+    if op.groups:
+        check_groups(instruction)
+    if instruction.unless is not None:
+        is_flag = (instruction.unless.shape, instruction.unless.dtype) == ((), np.dtype(bool))
+        require(op.groups and is_flag, "only updates can be left out, and a 0-dim bool says when")
+    if instruction.mutates:
+        changed = [instruction.inputs[position] for position in instruction.mutates]
+        return [(x.shape, x.dtype, place) for x in changed]
+    check_kinds(instruction)
+    result = op.infer(*instruction.inputs, **instruction.attrs)
+    kinds = [result] if op.single else result
+    return [(tuple(int(n) for n in shape), np.dtype(dtype), place) for shape, dtype in kinds]
+
+
+def check_kinds(instruction: Instruction) -> None:
+    """None stands only for operands that may be absent, a number only where it would be broadcast."""
+    names = [p.name for p in inspect.signature(instruction.op.infer).parameters.values()]
+    for position, x in enumerate(instruction.inputs):
+        name = names[min(position, len(names) - 1)]
+        absent = x is None and (name in ("weight", "bias") or (instruction.op.__name__, name) in ABSENT)
+        is_number = x is not None and instruction.op.broadcasts
+        require(isinstance(x, Slot) or absent or is_number, f"{x!r:.40} for {name}")
+
+
+def check_groups(instruction: Instruction) -> None:
+    """The inputs of an update come in groups of equal length; what belongs to one parameter has its shape."""
+    each, rest = divmod(len(instruction.inputs), instruction.op.groups)
+    if rest or not each:
+        refuse(f"{len(instruction.inputs)} inputs for {instruction.op.groups} groups")
+    for i in range(each):
+        column = instruction.inputs[i::each]
+        if instruction.op is ClipGradNorm:
+            require(isinstance(column[1], Slot) and column[1].shape == (), "a norm that is not 0-dim")
+            column = column[:1]
+        for group, x in enumerate(column):
+            needed = OPTIONAL.get((instruction.op.__name__, group))
+            absent = needed is not None and not instruction.attrs[needed]
+            require(isinstance(x, Slot) or x is None and absent, f"nothing for group {group}")
+        shapes = {x.shape for x in column if x is not None}
+        require(len(shapes) == 1, f"the shapes {shapes} for one parameter")
+    for name in instruction.op.per_parameter:
+        if len(instruction.attrs[name]) != each:
+            refuse(f"{name} of {len(instruction.attrs[name])} parameters instead of {each}")
+
+
+def like(slot: Slot, shape: tuple[int, ...]) -> Slot:
+    """A stand-in for an array of another shape, for shape rules."""
+    return slot.like(shape=tuple(shape))
+
+
+# operands of ops that trust the tape
+
+
+def same_shape(x: Slot, y: Slot, **_: Any) -> None:
+    """Both operands have one shape."""
+    require(x.shape == y.shape, f"shapes {x.shape} and {y.shape}")
+
+
+def adjoint(forward: Callable[..., Any], what: Slot, shape: tuple[int, ...], **attrs: Any) -> None:
+    """`what` has the shape that `forward` gives to an array of `shape`."""
+    result = forward(like(what, shape), **attrs)[0]
+    require(tuple(result) == what.shape, f"shape {what.shape}; the forward op gives {tuple(result)}")
+
+
+def conv_data_grad(dy, weight, *, size, makers, **attrs) -> None:
+    x = like(dy, (dy.shape[0], weight.shape[1] * attrs["groups"], *size))
+    adjoint_conv(dy, x, weight, attrs)
+
+
+def conv_weight_grad(dy, x, *, size, makers, **attrs) -> None:
+    require(x.shape[1] % attrs["groups"] == 0, "groups that do not divide the channels")
+    weight = like(dy, (dy.shape[1], x.shape[1] // attrs["groups"], *size))
+    adjoint_conv(dy, x, weight, attrs)
+
+
+def adjoint_conv(dy: Slot, x: Slot, weight: Slot, attrs: dict) -> None:
+    shape = Conv2d.infer(x, weight, None, **attrs)[0]
+    require(tuple(shape) == dy.shape, f"a cotangent of shape {dy.shape}; the convolution gives {tuple(shape)}")
+
+
+def made_by(slot: Any, position: int, makers: dict[Slot, Instruction], *ops: str) -> Instruction:
+    """The instruction that made `slot` as its output `position`, which must be of one of some ops."""
+    maker = makers.get(slot)
+    require(
+        maker is not None and maker.op.__name__ in ops and maker.outputs[position] is slot,
+        f"an operand that is not output {position} of {' or '.join(ops)}",
+    )
+    return maker
+
+
+def max_pool_grad(dy, index, *, size, makers) -> None:
+    maker = made_by(index, 1, makers, MaxPool2d.__name__)
+    require(dy.shape == index.shape, f"shapes {dy.shape} and {index.shape}")
+    require(tuple(size) == maker.inputs[0].shape[2:], f"size {size} for an image of shape {maker.inputs[0].shape}")
+
+
+def max_pool_gather(x, index, *, makers) -> None:
+    maker = made_by(index, 1, makers, MaxPool2d.__name__)
+    require(x.shape == maker.inputs[0].shape, f"shapes {x.shape} and {maker.inputs[0].shape}")
+
+
+def cross_entropy_grad(dy, x, target, weight, lse, total, *, makers, **attrs) -> None:
+    maker = made_by(lse, 1, makers, "CrossEntropy")
+    require(maker.inputs == [x, target, weight] and maker.outputs[2] is total, "operands of another loss")
+    require(attrs == maker.attrs, "other attributes than those of the loss")
+    require(dy.shape == maker.outputs[0].shape, f"a cotangent of shape {dy.shape}")
+
+
+def target_weights(x, target, weight, *, makers, **_) -> None:
+    check_rows("target_weights", x, target, weight)
+    users = [m for m in makers.values() if m.op.__name__ in ("CrossEntropy", "NllLoss")]
+    checked = any(m.inputs[1] is target and m.inputs[0].shape == x.shape for m in users)
+    require(checked, "classes that no loss has checked")
+
+
+def layer_norm_grad(dy, x, weight, mean, rstd, *, dims, makers) -> None:
+    maker = made_by(mean, 1, makers, "LayerNorm")
+    require(maker.outputs[2] is rstd and maker.attrs["dims"] == dims, "statistics of another layer norm")
+    LayerNorm.infer(x, weight, None, dims=dims, eps=0.0)
+    require(dy.shape == x.shape == maker.inputs[0].shape, f"shapes {dy.shape} and {x.shape}")
+
+
+def batch_norm_grad(dy, x, weight, mean, var, *, makers, **_) -> None:
+    kinds = BatchNorm.infer(x, weight, None, eps=0.0)
+    for statistic, (shape, _dtype) in zip((mean, var), kinds[1:], strict=True):
+        require(statistic.shape == tuple(shape), f"statistics of shape {statistic.shape}")
+    require(dy.shape == x.shape, f"shapes {dy.shape} and {x.shape}")
+
+
+def embedding_grad(dy, indices, *, rows, makers, **_) -> None:
+    require(indices.dtype.kind in "iu" and dy.shape[:-1] == indices.shape and dy.ndim, f"a cotangent {dy.shape}")
+    users = [m for m in makers.values() if m.op.__name__ == "Embedding"]
+    checked = any(m.inputs[0] is indices and m.inputs[1].shape[0] == rows for m in users)
+    require(checked, "indices that no embedding has checked")
+
+
+def index_into_zeros(x, index, *, dims, shape, makers) -> None:
+    require(len(index.shape) >= 1 and index.shape[0] == len(dims), f"coordinates of shape {index.shape}")
+    wanted = picked_shape(tuple(shape), index.shape[1:], dims)
+    require(x.shape == wanted, f"shape {x.shape} instead of {wanted}")
+
+
+def set_item(x, value, index, *, basic, dims, makers) -> None:
+    shape = sliced_shape("setitem", x.shape, tuple(basic))
+    if index is not None:
+        require(len(index.shape) >= 1 and index.shape[0] == len(dims), f"coordinates of shape {index.shape}")
+        shape = picked_shape(shape, index.shape[1:], dims)
+    require(np.broadcast_shapes(value.shape, shape) == tuple(shape), f"a value of shape {value.shape}")
+
+
+def scatter_add(x, index, src, *, shape, dim, makers) -> None:
+    require(x is None or x.shape == tuple(shape), "another shape than the first operand's")
+    scattered(index, src, tuple(shape), dim)
+
+
+def scattered(index: Slot, src: Slot, shape: tuple[int, ...], dim: int) -> None:
+    require(src.shape == index.shape and len(index.shape) == len(shape), f"shapes {src.shape} and {index.shape}")
+    require(0 <= dim < max(len(shape), 1), f"dim {dim}")
+    fits = all(n <= size for d, (n, size) in enumerate(zip(index.shape, shape, strict=True)) if d != dim)
+    require(fits, f"an index of shape {index.shape} for {shape}")
+
+
+def view_scatter(x, values, *, steps, makers) -> None:
+    place = x
+    for op, attrs in steps:
+        check_attributes(op, attrs)
+        shape, _ = op.infer(place, **attrs)
+        place = like(x, shape)
+    require(place.shape == values.shape and x.dtype == values.dtype, f"values of shape {values.shape}")
+
+
+RULES: dict[str, Callable[..., None]] = {
+    **dict.fromkeys(
+        ("ReluGrad", "SigmoidGrad", "ErfGrad", "GeluGrad", "SiluGrad", "SoftplusGrad", "SoftmaxGrad", "LogSoftmaxGrad",
+         "DropoutGrad"), same_shape,
+    ),
+    "AdaptiveAvgPool2dGrad": lambda dy, *, size, makers: adjoint(
+        AdaptiveAvgPool2d.infer, dy, (*dy.shape[:2], *size), output_size=dy.shape[2:]
+    ),
+    "AvgPool2dGrad": lambda dy, *, size, makers, **windows: adjoint(
+        AvgPool2d.infer, dy, (*dy.shape[:2], *size), **windows
+    ),
+    "BatchNormGrad": batch_norm_grad,
+    "Cat": lambda *xs, dim, sizes, makers: require([x.shape[dim] for x in xs] == list(sizes), f"sizes {sizes}"),
+    "Conv2dDataGrad": conv_data_grad,
+    "Conv2dWeightGrad": conv_weight_grad,
+    "CrossEntropyGrad": cross_entropy_grad,
+    "DiagonalIntoZeros": lambda x, *, shape, makers, **attrs: adjoint(Diagonal.infer, x, shape, **attrs),
+    "Dropout": lambda x, *, p, makers, **_: require(0 <= p <= 1, f"p={p}"),
+    "EmbeddingGrad": embedding_grad,
+    "FoldAdd": lambda x, *, shape, makers, **attrs: adjoint(Unfold.infer, x, shape, **attrs),
+    "Index": lambda x, index, *, dims, makers: require(
+        len(index.shape) >= 1 and index.shape[0] == len(dims), f"coordinates of shape {index.shape}"
+    ),
+    "IndexIntoZeros": index_into_zeros,
+    "LayerNormGrad": layer_norm_grad,
+    "MaxPool2dGather": max_pool_gather,
+    "MaxPool2dGrad": max_pool_grad,
+    "Scatter": lambda x, index, src, *, dim, makers: scattered(index, src, x.shape, dim),
+    "ScatterAdd": scatter_add,
+    "ScatteredLast": lambda index, *, dim, shape, makers: require(len(shape) == index.ndim, f"shape {shape}"),
+    "SetItem": set_item,
+    "SliceIntoZeros": lambda x, *, shape, index, makers: require(
+        x.shape == sliced_shape("slice", tuple(shape), tuple(index)), f"shape {x.shape}"
+    ),
+    "ViewScatter": view_scatter,
+    "WrittenLast": lambda index, *, dims, shape, makers: require(index.shape[0] == len(dims), f"dims {dims}"),
+}  # fmt: skip

@@ -1,0 +1,35 @@
+"""What of a graph is saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from miniflow.amp.grad_scaler import GradScaler
+from miniflow.graph.config import GraphConfig
+from miniflow.graph.ir import Program
+from miniflow.graph.nested import Tree
+
+
+@dataclass
+class Parts:
+    """All that is needed to run a graph without its code.
+
+    Attributes:
+        program: as recorded, before all passes.
+        config: what the passes are told.
+        arguments: the tree of `(args, kwargs)` of a call.
+        results: the tree of what a call returns.
+        skipper: the scaler that decides by the last output of the program, a bool, whether the step was left out; None
+            if there is no such output.
+    """
+
+    program: Program
+    config: GraphConfig
+    arguments: Tree
+    results: Tree
+    skipper: GradScaler | None = None
+
+    def scaler_state(self) -> dict[str, Any] | None:
+        """The numbers of the scaler."""
+        return None if self.skipper is None else self.skipper.state_dict()

@@ -1,0 +1,168 @@
+"""The state of a graph: modules, what optimizers remember, and the number of the training step, under OneFlow's names.
+
+model                     the state_dict of the module in that attribute: {"fc.weight": ..., ...}
+model.fc.weight-m         what the optimizer remembers about a parameter
+System-Train-TrainStep    how many steps were done, those left out for an overflow not counted
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from miniflow.errors import CheckpointError, GraphError
+from miniflow.graph.block import unwrap
+from miniflow.nn.modules.module import Module
+from miniflow.nn.modules.state import IncompatibleKeys, load
+from miniflow.ops.creation import tensor
+from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from miniflow.graph.graph import Graph
+
+LABELS = {  # miniflow's and PyTorch's names of optimizer states -> OneFlow's
+    "momentum_buffer": "-momentum",
+    "exp_avg": "-m",
+    "exp_avg_sq": "-v",
+    "max_exp_avg_sq": "-max_v",
+    "square_avg": "-mean_square",
+    "grad_avg": "-mean_gradient",
+    "sum": "-sum",
+}
+TRAIN_STEP = "System-Train-TrainStep"
+LOSS_SCALE = "System-Train-LossScale"
+GOOD_STEPS = "System-Train-GoodStepCounter"
+STEP = "-step"  # of a parameter that was updated less or more often than the graph was called
+
+
+def state_label(name: str) -> str:
+    """The end of the name of an optimizer's state: "-m" for "exp_avg"."""
+    return LABELS.get(name, f"-{name}")
+
+
+def module_names(blocks: Mapping[str, Module]) -> dict[Module, str]:
+    """All modules of a graph with their dotted names; shared ones under their first name."""
+    found: dict[Module, str] = {}
+    for attribute, block in blocks.items():
+        for path, module in block.named_modules(prefix=attribute):
+            found.setdefault(unwrap(module), path)
+    return found
+
+
+def parameter_names(graph: Graph) -> dict[Tensor, str]:
+    """All parameters of modules and optimizers with their names; shared ones under their first name."""
+    found: dict[Tensor, str] = {}
+    for module, path in module_names(graph._blocks).items():
+        for name, p in module._parameters.items():
+            if p is not None:
+                found.setdefault(p, f"{path}.{name}")
+    for number, optimizer in enumerate(graph._optimizers):
+        for i, p in enumerate(_parameters(optimizer.param_groups)):
+            found.setdefault(p, f"optimizer.{number}.param.{i}")
+    return found
+
+
+def _parameters(groups: Iterable[dict[str, Any]]) -> list[Tensor]:
+    return [p for group in groups for p in group["params"]]
+
+
+def save_state(graph: Graph) -> OrderedDict[str, Any]:
+    """The work of `Graph.state_dict`."""
+    state: OrderedDict[str, Any] = OrderedDict()
+    for name, block in graph._blocks.items():
+        state[name] = block.state_dict()
+    if graph.config.training:
+        state.update(_training_state(graph))
+        for name, (p, optimizer) in _steps(graph).items():
+            count = optimizer.state[p]["step"]
+            if count != graph._train_step:
+                state[name] = tensor([count])
+    return state
+
+
+def _training_state(graph: Graph) -> dict[str, Tensor]:
+    """Tensors of optimizers, which share their memory, and copies of the numbers."""
+    names = parameter_names(graph)
+    state: dict[str, Tensor] = {}
+    for optimizer in graph._optimizers:
+        optimizer.create_state()
+        for p in _parameters(optimizer.param_groups):
+            for key, value in optimizer.state.get(p, {}).items():
+                if isinstance(value, Tensor):
+                    state[f"{names[p]}{state_label(key)}"] = value.detach()
+    state[TRAIN_STEP] = tensor([graph._train_step])
+    scaler = graph._grad_scaler.state_dict() if graph._grad_scaler is not None else {}
+    if scaler:
+        state[LOSS_SCALE] = tensor([scaler["scale"]])
+        state[GOOD_STEPS] = tensor([scaler["_growth_tracker"]])
+    return state
+
+
+def _steps(graph: Graph) -> dict[str, tuple[Tensor, Any]]:
+    """The parameters of which an optimizer counts the steps, by the names of the counts."""
+    names = parameter_names(graph)
+    return {
+        f"{names[p]}{STEP}": (p, optimizer)
+        for optimizer in graph._optimizers
+        for p in _parameters(optimizer.param_groups)
+        if "step" in optimizer.state.get(p, {})
+    }
+
+
+class _Everything:
+    """All tensors of a graph's state under flat names, in the way in which `nn.modules.state.load` asks a module."""
+
+    def __init__(self, tensors: dict[str, Tensor]):
+        self.tensors = tensors
+
+    def state_dict(self, keep_vars: bool = True) -> dict[str, Tensor]:
+        return self.tensors
+
+
+def load_state(graph: Graph, state_dict: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
+    """The work of `Graph.load_state_dict`: compare everything first, then copy."""
+    if graph.is_compiled:
+        raise GraphError("nn.Graph's state dict can only be loaded before the first call of a graph.")
+    if not isinstance(state_dict, Mapping):
+        raise CheckpointError(
+            f"{graph.name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict from state_dict()"
+        )
+    given = _flat(state_dict)
+    own = _flat({name: block.state_dict(keep_vars=True) for name, block in graph._blocks.items()})
+    numbers: dict[str, Tensor] = {}
+    if graph.config.training:
+        training = _training_state(graph)
+        counts = _steps(graph)
+        numbers = {name: value for name, value in training.items() if name.startswith("System-Train-")}
+        numbers |= {name: tensor([0]) for name in given if name in counts}
+        own |= {**training, **numbers}
+    Everything = type(type(graph).__name__, (_Everything,), {})  # so that errors name the graph
+    keys = load(Everything(own), given, strict)
+    if numbers:
+        _load_numbers(graph, {name: value for name, value in numbers.items() if name in given})
+    return keys
+
+
+def _flat(state: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{name}.{key}": entry for key, entry in value.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def _load_numbers(graph: Graph, numbers: dict[str, Tensor]) -> None:
+    if TRAIN_STEP in numbers:
+        graph._train_step = int(numbers[TRAIN_STEP].item())
+    for name, (p, optimizer) in _steps(graph).items():
+        optimizer.state[p]["step"] = int(numbers[name].item()) if name in numbers else graph._train_step
+    if graph._train_step:
+        for optimizer in graph._optimizers:
+            optimizer._untouched.clear()
+    if LOSS_SCALE in numbers:
+        scale, good = numbers[LOSS_SCALE].item(), int(numbers[GOOD_STEPS].item()) if GOOD_STEPS in numbers else 0
+        scaler = graph._grad_scaler
+        scaler.load_state_dict({**scaler.state_dict(), "scale": float(scale), "_growth_tracker": good})

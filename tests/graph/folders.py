@@ -1,0 +1,77 @@
+"""Graphs that are saved as folders, for tests of loading them."""
+
+from compare import count_comparison
+
+import miniflow as flow
+from miniflow import nn
+
+GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
+
+
+class Predict(nn.Graph):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def build(self, x):
+        return self.model(x)
+
+
+class Train(nn.Graph):
+    def __init__(self, model, optimizer, scaler=None):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer)
+        self.set_grad_scaler(scaler)
+
+    def build(self, x, y):
+        logits = self.model(x)
+        loss = nn.functional.cross_entropy(logits, y)
+        loss.backward()
+        return {"loss": loss, "rest": (logits, None)}
+
+
+def network():
+    flow.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.3),
+        nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+def batch():
+    generator = flow.Generator().manual_seed(3)
+    return flow.randn(5, 1, 8, 8, generator=generator), flow.tensor([1, 2, 3, 4, 5])
+
+
+def trained(folder, optimizer=None, scaler=None, plain=True):
+    """A graph that made two steps and was saved."""
+    model = network()
+    graph = Train(
+        model, optimizer(model.parameters()) if optimizer else flow.optim.SGD(model.parameters(), 0.1), scaler
+    )
+    if plain:
+        graph.config.disable_pass("elementwise_fusion")  # compiling its loops takes longer than everything else here
+    graph(*batch())
+    graph(*batch())
+    flow.save(graph, folder)
+    return graph
+
+
+def assert_equal(a, b):
+    count_comparison()
+    assert (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+    assert a.numpy().tobytes() == b.numpy().tobytes()
+
+
+def same_steps(graph, loaded, count=3):
+    """The same results, bit for bit, of `count` calls with the same draws."""
+    found = []
+    for one in (graph, loaded):
+        flow.manual_seed(5)
+        found.append([one(*batch()) for _ in range(count)])
+    for a, b in zip(*found, strict=True):
+        assert_equal(a["loss"], b["loss"])
+        assert_equal(a["rest"][0], b["rest"][0])
+        assert b["rest"][1] is None
+    return found[0]

@@ -1,0 +1,245 @@
+"""How graphs refuse, and what they leave behind."""
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+from checks import assert_same
+from networks import Bare, Predict, Train, check_states, eager_step, labels, normal, pair
+
+import miniflow as flow
+from miniflow import nn
+from miniflow.errors import ArgumentError, ArgumentTypeError, GraphError, GraphTraceError, IndexRangeError, PickleError
+
+
+def test_build_has_to_be_overridden():
+    with pytest.raises(NotImplementedError, match=r"nn.Graph.build\(\) method must be overridden when subclassing the"):
+        Bare()(normal(2))
+
+
+def test_init_of_the_base_class_comes_first():
+    class Early(nn.Graph):
+        def __init__(self):
+            self.model = nn.Linear(2, 2)
+
+    class Never(nn.Graph):
+        def __init__(self):
+            pass
+
+    words = r"Base class nn.Graph has not been initialized, please call super\(\).__init__\(\) in subclass of nn.Graph"
+    with pytest.raises(AttributeError, match=words):
+        Early()
+    with pytest.raises(AttributeError, match=words):
+        Never()(normal(2))
+    with pytest.raises(AttributeError, match=words):
+        repr(Never())
+
+
+def test_attributes_that_are_refused():
+    graph = Bare()
+    with pytest.raises(
+        AttributeError,
+        match="'Bare' nn.Graph is not allowed to set Optimizer attribute named 'opt'. Please use add_optimizer",
+    ):
+        graph.opt = flow.optim.SGD([flow.zeros(1, requires_grad=True)], lr=0.1)
+    with pytest.raises(
+        AttributeError,
+        match="'Bare' nn.Graph is not allowed to set Tensor attribute named 'w'. Please use nn.Module to hold the",
+    ):
+        graph.w = flow.zeros(1)
+    with pytest.raises(AttributeError, match="'Bare' object has no attribute 'model'"):
+        graph.model  # noqa: B018
+    for name, value in (("config", {"size": 3}), ("config", nn.Linear(2, 2)), ("load", nn.Linear(2, 2))):
+        with pytest.raises(
+            AttributeError, match=f"'Bare' nn.Graph has an attribute '{name}' of its own: choose another"
+        ):
+            setattr(graph, name, value)
+    graph.number = 3
+    assert graph.number == 3
+    del graph.number
+    assert not hasattr(graph, "number")
+
+
+def test_what_add_optimizer_refuses():
+    model = nn.Linear(4, 3)
+    optimizer, other = (flow.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    graph = Bare()
+    with pytest.raises(ArgumentTypeError, match="add_optimizer: got a Linear; expected a flow.optim.Optimizer"):
+        graph.add_optimizer(model)
+    with pytest.raises(ArgumentError, match="lr_sch.optimizer must be the optimizer that is added"):
+        graph.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(other, 2))
+    with pytest.raises(ArgumentTypeError, match="got a float as lr_sch"):
+        graph.add_optimizer(optimizer, lr_sch=0.5)
+    with pytest.raises(ArgumentError, match="ReduceLROnPlateau needs a metric; leave lr_sch out"):
+        graph.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.ReduceLROnPlateau(optimizer))
+
+    class Own(flow.optim.Optimizer):
+        def update(self, group, params):
+            pass
+
+    with pytest.raises(ArgumentTypeError, match=r"Own overrides update\(\); a graph can record optimizers only"):
+        graph.add_optimizer(Own(model.parameters(), {"lr": 1.0}))
+    with pytest.raises(ArgumentTypeError, match="set_grad_scaler: got a int; expected a flow.amp.GradScaler"):
+        graph.set_grad_scaler(3)
+    with pytest.raises(ArgumentError, match="Only support 1.0/growth_factor as backoff_factor at the moment, got 0.25"):
+        graph.set_grad_scaler(flow.amp.GradScaler(backoff_factor=0.25))
+    graph = Predict(model)
+    graph(normal(2, 4))
+    with pytest.raises(GraphError, match="add_optimizer has to be called before the first call of the graph"):
+        graph.add_optimizer(optimizer)
+    with pytest.raises(GraphError, match="set_grad_scaler has to be called before the first call"):
+        graph.set_grad_scaler(None)
+
+
+def test_backward_has_to_be_called_once_on_a_scalar():
+    w = flow.ones(3, requires_grad=True)
+    unused = flow.ones(3, requires_grad=True)
+
+    def graph(build, p=w):
+        return Bare(build, flow.optim.SGD([p], lr=0.1))
+
+    def twice(x):
+        (x * w).sum().backward()
+        (x * w).mean().backward()
+
+    x = normal(3)
+    with pytest.raises(GraphError, match="build did not call backward, but the graph has an optimizer"):
+        graph(lambda x: (x * w).sum())(x)
+    with pytest.raises(GraphError, match="backward was called twice in build; expected one call: add the losses"):
+        graph(twice)(x)
+    with pytest.raises(
+        GraphError, match=r"Grad can be implicitly created only for scalar .* the loss has shape \(3,\)"
+    ):
+        graph(lambda x: (x * w).backward())(x)
+    with pytest.raises(GraphError, match="backward reached no parameter of SGD"):
+        graph(lambda x: (x * w).sum().backward(), unused)(x)
+    with pytest.raises(GraphError, match="backward was called in build, but the graph has no optimizer"):
+        Bare(lambda x: (x * w).sum().backward())(x)
+    assert w.grad is None and unused.grad is None and w.tolist() == [1.0, 1.0, 1.0]
+    (slope,) = Bare(lambda x: flow.autograd.grad((x * w).sum(), w))(x)
+    np.testing.assert_array_equal(slope.numpy(), x.numpy())
+
+
+def test_a_graph_in_the_build_of_another_is_refused():
+    inner = Predict(nn.Linear(4, 3))
+    outer = Bare(lambda x: inner(x))
+    words = f"{inner.name}: called while {outer.name} is being recorded; a graph cannot be called within the build"
+    with pytest.raises(GraphTraceError, match=words):
+        outer(normal(2, 4))
+    inner(normal(2, 4))
+    with pytest.raises(GraphTraceError, match=words):
+        outer(normal(2, 4))
+    recursive = Bare(lambda x: recursive(x))
+    with pytest.raises(GraphTraceError, match="a graph cannot be called within the build"):
+        recursive(normal(2, 4))
+
+
+def test_an_exception_in_the_first_call_leaves_everything_as_it_was():
+    model, other = pair()
+    optimizer = flow.optim.Adam(model.parameters(), lr=0.1)
+    graph = Train(model, optimizer)
+    x, y = normal(8, 4), labels(8)
+    flow.manual_seed(4)
+    random, before = flow.get_rng_state().tolist(), {k: v.tolist() for k, v in model.state_dict().items()}
+    calls = []
+
+    class Failing(nn.CrossEntropyLoss):
+        def forward(self, *args):
+            calls.append(args)
+            if len(calls) == 1:
+                raise ZeroDivisionError("in build")
+            return super().forward(*args)
+
+    graph.loss_function = Failing()
+    with pytest.raises(ZeroDivisionError, match="in build"):
+        graph(x, y)
+    assert not graph.is_compiled and flow.get_rng_state().tolist() == random
+    assert {k: v.tolist() for k, v in model.state_dict().items()} == before
+    assert all(s["step"] == 0 for s in optimizer.state.values())
+    loss = graph(x, y)
+    flow.manual_seed(4)
+    assert_same(loss, eager_step(other, [flow.optim.Adam(other.parameters(), lr=0.1)], x, y).detach().numpy())
+    check_states(model, other)
+
+
+def test_an_exception_while_replaying_leaves_the_graph_callable():
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 3))
+    optimizer = flow.optim.Adam(model.parameters(), lr=0.1)
+    graph = Train(model, optimizer)
+    good, bad, y = flow.tensor([[0, 1], [2, 3]]), flow.tensor([[0, 1], [2, 7]]), labels(2)
+    before = {k: v.tolist() for k, v in model.state_dict().items()}
+    with pytest.raises(IndexRangeError, match="7"):
+        graph(bad, y)
+    assert {k: v.tolist() for k, v in model.state_dict().items()} == before
+    assert all(s["step"] == 0 for s in optimizer.state.values()) and graph._train_step == 0
+    assert np.isfinite(graph(good, y).item())
+    assert {s["step"] for s in optimizer.state.values()} == {1}
+
+
+def test_threads_take_turns():
+    model = nn.Linear(4, 3)
+    graph = Train(model, flow.optim.SGD(model.parameters(), lr=0.1))
+    predict = Predict(nn.Linear(4, 3))
+    inputs = [normal(n % 3 + 1, 4, seed=n) for n in range(12)]
+    expected = [predict.model(x).detach().numpy() for x in inputs]
+    results, errors = [None] * len(inputs), []
+
+    def work(n):
+        try:
+            for _ in range(5):
+                results[n] = predict(inputs[n]).numpy()
+                graph(normal(8, 4), labels(8))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and graph._train_step == 60 and len(graph._plans) == 1 and len(predict._plans) == 3
+    for got, want in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_what_is_not_seen_is_warned_of():
+    graph = Predict(nn.Linear(4, 3))
+    with (
+        flow.autocast("cpu"),
+        pytest.warns(UserWarning, match=r"does not see the autocast .* config.enable_amp\(True\)"),
+    ):
+        assert graph(normal(2, 4)).dtype is flow.float32
+    with pytest.warns(UserWarning, match="an input requires grad, but no gradient flows through a graph to its inputs"):
+        assert not graph(normal(3, 4).requires_grad_()).requires_grad
+    with flow.no_grad():
+        assert graph(normal(4, 4).requires_grad_()).shape == (4, 3)
+
+
+def test_tensors_left_over_from_a_recording():
+    kept = []
+    graph = Bare(lambda x: kept.append(x * 2) or x)
+    graph(normal(2, 4))
+    for call in (lambda: Predict(nn.Linear(4, 3))(kept[0]), lambda: graph(kept[0]), lambda: kept[0] + 1):
+        with pytest.raises(GraphTraceError, match="the tensor was made while Bare_.* was being recorded"):
+            call()
+
+
+def test_graphs_are_not_copied():
+    graph = Predict(nn.Linear(4, 3))
+    for copied in (copy.copy, copy.deepcopy):
+        with pytest.raises(
+            PickleError, match="graphs are not copied or pickled; make another graph over a copy of the"
+        ):
+            copied(graph)
+
+
+def test_what_is_done_elsewhere():
+    graph = Predict(nn.Linear(4, 3))
+    with pytest.warns(UserWarning, match=r"share_from\(graph\) has no effect: .* give both the same module"):
+        graph.share_from(Predict(nn.Linear(4, 3)))
+    with pytest.warns(
+        UserWarning, match=r"enable_shared\(\) has no effect: graphs over one module share its parameters"
+    ):
+        graph.enable_shared()
+    assert not graph.is_compiled

@@ -1,0 +1,170 @@
+"""add_to_output: golden texts, near misses, kernels, and results that stay but for the sign of zeros."""
+
+import numpy as np
+import pytest
+from compare import assert_close
+from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program, recorded
+
+import miniflow as flow
+from miniflow.backends.registry import INTO, KERNELS
+from miniflow.graph.ir import Program, Slot
+from miniflow.graph.passes import add_to_output
+from miniflow.ops.elementwise import Add
+from miniflow.ops.embedding import EmbeddingGrad
+from miniflow.ops.slice import SliceIntoZeros
+
+EXACT = {"exact": False, "rtol": 0, "atol": 0}  # -0 may become 0
+
+
+def accumulated(b: ProgramBuilder, *outputs: Slot) -> Program:
+    """The program after the pass, held against the one before."""
+    before = b.build(*outputs)
+    after = assert_unchanged(before, add_to_output.run)
+    assert_same_results(before, after, **EXACT, special=True)
+    return after
+
+
+def part(b: ProgramBuilder, *index, shape=(2, 9)):
+    """Random numbers put into zeros of `shape` at an index."""
+    return b(SliceIntoZeros, b.input(*np.empty(shape)[index].shape), shape=shape, index=index)
+
+
+def test_parts_of_a_whole_are_joined():
+    b = ProgramBuilder()
+    q, k, v = (part(b, ..., slice(3 * i, 3 * i + 3)) for i in (1, 0, 2))
+    after = accumulated(b, b(Add, b(Add, q, k), v))
+    assert str(after) == (
+        "program:\n"
+        "  %0:f32[2, 3] = input input.0\n"
+        "  %1:f32[2, 3] = input input.1\n"
+        "  %2:f32[2, 3] = input input.2\n"
+        "  %3:f32[2, 9] = cat(%1, %0, %2, dim=1, sizes=(3, 3, 3))\n"
+        "  return %3"
+    )
+
+
+def test_slices_that_have_lost_their_dim_are_stacked():
+    b = ProgramBuilder()
+    rows = [part(b, slice(None), i, ..., shape=(4, 3, 5)) for i in (0, -1, 1)]
+    after = accumulated(b, b(Add, rows[0], b(Add, rows[1], rows[2])))
+    assert op_names(after) == ["stack"] and after.instructions[0].inputs == [b.program.inputs[i] for i in (0, 2, 1)]
+
+
+def test_one_more_term_is_added_to_the_whole():
+    b = ProgramBuilder()
+    x = b.input(2, 9)
+    first, last = part(b, ..., slice(0, 4)), part(b, ..., slice(4, 9))
+    assert op_names(accumulated(b, b(Add, b(Add, first, x), last))) == ["cat", "add"]
+
+
+INCOMPLETE = {
+    "a gap": [slice(0, 3), slice(4, 9)],
+    "an overlap": [slice(0, 5), slice(4, 9)],
+    "a missing end": [slice(0, 3), slice(3, 8)],
+    "steps": [slice(0, None, 2), slice(1, None, 2)],
+    "an index and a slice": [0, slice(1, 9)],
+}
+
+
+@pytest.mark.parametrize("what", INCOMPLETE)
+def test_parts_that_leave_something_out_are_added_one_by_one(what):
+    b = ProgramBuilder()
+    shape = (9, 2)
+    parts = [part(b, index, ..., shape=shape) for index in INCOMPLETE[what]]
+    assert op_names(accumulated(b, b(Add, *parts))) == ["slice_into_zeros", "slice_add"]
+
+
+def test_a_part_is_added_where_it_belongs():
+    b = ProgramBuilder()
+    x = b.input(2, 9)
+    after = accumulated(b, b(Add, part(b, 1, ..., slice(2, 8, 3)), x))
+    assert str(after) == (
+        "program:\n"
+        "  %0:f32[2, 9] = input input.0\n"
+        "  %1:f32[2] = input input.1\n"
+        "  %2:f32[2, 9] = slice_add(%0, %1, index=(1, Ellipsis, slice(2, 8, 3)))\n"
+        "  return %2"
+    )
+
+
+def test_rows_are_added_to_a_table():
+    b = ProgramBuilder()
+    table, dy, indices = b.input(5, 4), b.input(2, 6, 4), b.input(2, 6, dtype="int64")
+    grad = b(EmbeddingGrad, dy, indices, rows=5, padding_idx=1)
+    before = b.build(b(Add, table, grad))
+    after = assert_unchanged(before, add_to_output.run)
+    assert op_names(after) == ["embedding_add"] and after.instructions[0].attrs == {"padding_idx": 1}
+    assert_same_results(before, after, exact=False)
+
+
+@pytest.mark.parametrize("also", ["read", "result"])
+def test_a_term_that_is_needed_elsewhere_stays(also):
+    b = ProgramBuilder()
+    term, x = part(b, 0, ...), b.input(2, 9)
+    total = b(Add, term, x)
+    program = b.build(total, b(Add, term, 1.0) if also == "read" else term)
+    assert add_to_output.run(program) is program
+
+
+def test_a_term_that_is_broadcast_stays():
+    b = ProgramBuilder()
+    program = b.build(b(Add, part(b, 0, ...), b.input(9)), b(Add, part(b, 0, ...), 2.0))
+    assert add_to_output.run(program) is program
+
+
+@pytest.mark.parametrize("name", ["SliceAdd", "EmbeddingAdd"])
+def test_kernels_leave_their_inputs_alone_unless_they_are_given_their_memory(name):
+    random = np.random.default_rng(0)
+    total = random.normal(size=(5, 4)).astype(np.float32)
+    if name == "SliceAdd":
+        rest, attrs = (random.normal(size=(2, 4)).astype(np.float32),), {"index": (slice(1, 3), ...)}
+        expected = total.copy()
+        expected[1:3] += rest[0]
+    else:
+        rest = random.normal(size=(3, 4)).astype(np.float32), np.array([4, 0, 4])
+        attrs, expected = {"padding_idx": -1}, total.copy()
+        np.add.at(expected, rest[1], rest[0])
+    old, into = total.copy(), INTO["cpu"][name]
+    assert_close(KERNELS["cpu"][name](total, *rest, **attrs), expected)
+    out = np.full_like(total, np.nan)
+    into.run(out, total, *rest, **attrs)
+    assert_close(out, expected)
+    assert (total == old).all() and into.in_place == (0,)
+    into.run(total, total, *rest, **attrs)
+    assert_close(total, expected)
+
+
+def test_a_projection_taken_apart_has_its_gradient_in_one_piece():
+    weight = flow.tensor(np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32), requires_grad=True)
+
+    def step(x):
+        q, k, v = flow.nn.functional.linear(x, weight).chunk(3, -1)
+        (q * k + v).sum().backward()
+        return weight.grad
+
+    before = recorded(step, (5, 4), states={"weight": weight})
+    after = assert_unchanged(before, add_to_output.run)
+    assert op_names(before).count("slice_into_zeros") == 3 and "slice_into_zeros" not in op_names(after)
+    assert op_names(after).count("cat") == 1
+    assert_same_results(before, after, **EXACT)
+
+
+def test_a_tied_table_has_its_gradient_in_one_piece():
+    table = flow.tensor(np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32), requires_grad=True)
+    indices = flow.tensor([0, 2, 2])
+
+    def step(x):
+        hidden = flow.nn.functional.embedding(indices, table) * x
+        (hidden @ table.t()).exp().sum().backward()
+        return table.grad
+
+    before = recorded(step, (3, 4), states={"table": table, "indices": indices})
+    after = assert_unchanged(before, add_to_output.run)
+    assert "embedding_add" in op_names(after) and "embedding_grad" not in op_names(after)
+    assert_same_results(before, after, exact=False)
+
+
+def test_results_of_random_programs_stay(seed):
+    for number in range(8):
+        before = random_program(seed + number)
+        assert_same_results(before, assert_unchanged(before, add_to_output.run), **EXACT, special=True)

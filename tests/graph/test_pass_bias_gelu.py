@@ -1,0 +1,108 @@
+"""bias_gelu: the bias of a linear layer is added by the pointwise op that follows; golden texts and results."""
+
+import numpy as np
+import pytest
+from bodies import evaluated
+from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_model, op_names
+
+from miniflow import nn
+from miniflow.backends.registry import KERNELS
+from miniflow.graph.ir import BACKWARD
+from miniflow.graph.passes import bias_gelu, elementwise_fusion
+from miniflow.ops.activation import Gelu, Relu
+from miniflow.ops.elementwise import Add
+from miniflow.ops.matmul import Linear
+from miniflow.ops.reduce import Sum
+from miniflow.ops.shape import View
+
+
+@pytest.fixture(autouse=True)
+def any_size(monkeypatch):
+    """Small layers too; the loops are computed by NumPy."""
+    monkeypatch.setattr(bias_gelu, "SMALLEST", 0)
+    monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", evaluated)
+
+
+def test_bias_and_gelu_are_one():
+    b = ProgramBuilder()
+    x, w, bias = b.input(4, 3), b.parameter(5, 3), b.parameter(5)
+    before = b.build(b(Gelu, b(Linear, x, w, bias), approximate="none"))
+    after = assert_unchanged(before, bias_gelu.run)
+    assert str(after).splitlines()[4:] == [
+        "  %3:f32[4, 5] = matmul(%0, %1, transpose_x=False, transpose_y=True)",
+        "  %4:f32[4, 5] = fused_elementwise(%3, %2, body={v0 = add(x0, x1); v1 = gelu(v0) -> v1})",
+        "  return %4",
+    ]
+    assert_same_results(before, after, exact=False, special=True, rtol=1e-6, atol=1e-6)
+
+
+def test_views_that_keep_the_columns_are_crossed():
+    b = ProgramBuilder()
+    x, w, bias, residual = b.input(6, 3), b.parameter(4, 3), b.parameter(4), b.input(2, 3, 4)
+    rows = b(View, b(Linear, x, w, bias), shape=(2, 3, 4))
+    before = b.build(b(Add, residual, rows), b(Sum, rows, dim=None, keepdim=False))
+    after = assert_unchanged(before, bias_gelu.run)
+    assert str(after).splitlines()[5:] == [
+        "  %4:f32[6, 4] = matmul(%0, %2, transpose_x=False, transpose_y=True)",
+        "  %5:f32[2, 3, 4] = view(%4, shape=(2, 3, 4))",
+        "  %6:f32[2, 3, 4], %7:f32[2, 3, 4] = fused_elementwise(%5, %3, %1, "
+        "body={v0 = add(x0, x1); v1 = add(x2, v0) -> v0, v1})",
+        "  %8:f32[] = sum(%6, dim=None, keepdim=False)",
+        "  return %7, %8",
+    ]
+    assert_same_results(before, after, exact=False, rtol=1e-6, atol=1e-6)
+
+
+def no_bias(b, x, w, bias):
+    return [b(Relu, b(Linear, x, w, None))]
+
+
+def other_columns(b, x, w, bias):
+    return [b(Relu, b(View, b(Linear, x, w, bias), shape=(20,)))]
+
+
+def nothing_pointwise(b, x, w, bias):
+    return [b(Sum, b(Linear, x, w, bias), dim=0, keepdim=False)]
+
+
+def another_phase(b, x, w, bias):
+    y = b(Linear, x, w, bias)
+    b.phase = BACKWARD
+    return [b(Relu, y)]
+
+
+@pytest.mark.parametrize("make", [no_bias, other_columns, nothing_pointwise, another_phase])
+def test_what_is_left_alone(make):
+    b = ProgramBuilder()
+    program = b.build(*make(b, b.input(4, 3), b.parameter(5, 3), b.parameter(5)))
+    assert bias_gelu.run(program) is program
+
+
+def test_half_precision_and_small_layers_are_left_alone(monkeypatch):
+    for kind, smallest in (("float16", 0), ("float32", 21)):
+        monkeypatch.setattr(bias_gelu, "SMALLEST", smallest)
+        b = ProgramBuilder()
+        x, w, bias = b.input(4, 3, dtype=kind), b.parameter(5, 3, dtype=kind), b.parameter(5, dtype=kind)
+        program = b.build(b(Relu, b(Linear, x, w, bias)))
+        assert bias_gelu.run(program) is program
+
+
+def test_a_result_of_the_program_is_still_computed():
+    b = ProgramBuilder()
+    x, w, bias = b.input(4, 3), b.parameter(5, 3), b.parameter(5)
+    y = b(Linear, x, w, bias)
+    before = b.build(y, b(Relu, y), b(View, y, shape=(2, 2, 5)))
+    after = assert_unchanged(before, bias_gelu.run)
+    assert op_names(after) == ["matmul", "fused_elementwise", "view"]
+    assert_same_results(before, after, exact=False, special=True, rtol=1e-6, atol=1e-6)
+
+
+def test_larger_regions_take_the_pair_in(monkeypatch):
+    monkeypatch.setitem(elementwise_fusion.SMALLEST, "cpu", 0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Tanh(), nn.Linear(8, 4), nn.ReLU())
+    before = of_model(model, (3, 5, 6))
+    after = assert_unchanged(assert_unchanged(before, bias_gelu.run), elementwise_fusion.run)
+    bodies = [i.attrs["body"].text for i in after.instructions if "body" in i.attrs]
+    assert bodies[0] == "{v0 = add(x0, x1); v1 = gelu(v0); v2 = tanh(v1) -> v0, v2}"
+    assert "linear" not in op_names(after)
+    assert_same_results(before, after, exact=False, rtol=1e-5, atol=np.float32(1e-6))

@@ -1,0 +1,193 @@
+"""fused_update: golden texts, what stays as it is, and training steps that agree to the last digits."""
+
+import numpy as np
+import pytest
+from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names
+from training import Training
+
+import miniflow as flow
+from miniflow import nn, optim
+from miniflow.graph.ir import UPDATE, Scalar
+from miniflow.graph.passes import fused_update, multi_tensor_update
+from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
+from miniflow.ops.elementwise import Add, Div, Mul
+from miniflow.ops.loss_scale import AnyNonFinite, UnscaleGradient
+from miniflow.ops.promotion import Cast
+from miniflow.optim.sgd import SgdUpdate
+
+ATTRS = {"fresh": [False], "lr": 0.5, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0}
+ATTRS["maximize"] = False
+SCALE = Scalar("scale", lambda: 8.0)
+
+
+def builder():
+    b = ProgramBuilder()
+    b.phase = UPDATE
+    return b
+
+
+def update(b, parameter, gradient):
+    result = b(SgdUpdate, parameter, gradient, None, **ATTRS)
+    b.write(parameter, result)
+    return result
+
+
+def test_golden():
+    b = builder()
+    p, q, g, h = b.parameter(2, name="weight"), b.parameter(3, name="bias"), b.input(2), b.input(3)
+    skip = b(AnyNonFinite, g, h)
+    unscaled = [b(UnscaleGradient, x, scale=SCALE) for x in (g, h)]
+    b.unless = skip
+    norm = b(TotalNorm, *unscaled, norm_type=2.0)
+    for parameter, gradient in zip((p, q), unscaled, strict=True):
+        update(b, parameter, b(ClipGradNorm, gradient, norm, max_norm=0.25))
+    before = b.build()
+    after = assert_unchanged(before, fused_update.run)
+    attrs = "lr=0.5, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=0.0, maximize=False"
+    attrs += ", multiply=(), divide=(<scale>,), max_norm=0.25"
+    assert str(after) == (
+        "program:\n"
+        "  %0:f32[2] = input input.0\n"
+        "  %1:f32[3] = input input.1\n"
+        "  %2:f32[2] = parameter weight\n"
+        "  %3:f32[3] = parameter bias\n"
+        "  %4:bool[] = any_non_finite(%0, %1)\n"
+        "  %5:f32[] = total_norm(%0, %1, norm_type=2.0) unless %4\n"
+        "  %6:f32[] = unscale_gradient(%5, scale=<scale>)\n"
+        f"  %7:f32[2] = fused_sgd_update(%2, %0, None, %6, fresh=[False], {attrs}) unless %4\n"
+        f"  %8:f32[3] = fused_sgd_update(%3, %1, None, %6, fresh=[False], {attrs}) unless %4\n"
+        "  write weight <- %7\n"
+        "  write bias <- %8\n"
+        "  return"
+    )
+    assert_same_results(before, after, exact=False, rtol=1e-6, atol=1e-7)
+    merged = multi_tensor_update.run(after)
+    assert op_names(merged) == ["any_non_finite", "total_norm", "unscale_gradient", "fused_sgd_update"]
+    assert_same_results(after, merged)
+
+
+def test_products_and_quotients_with_numbers():
+    b = builder()
+    p, g = b.parameter(2, 3), b.input(2, 3)
+    g = b(Div, b(Mul, 0.5, b(Mul, b(UnscaleGradient, g, scale=4.0), 3.0)), 5)
+    update(b, p, g)
+    before = b.build()
+    after = assert_unchanged(before, fused_update.run)
+    (instruction,) = after.instructions
+    assert instruction.attrs["multiply"] == (0.5, 3.0) and instruction.attrs["divide"] == (5, 4.0)
+    assert_same_results(before, after, exact=False, rtol=1e-6)
+
+
+def other(b, p, g, case):
+    """A gradient that does not allow it."""
+    if case == "read elsewhere":
+        g = b(Mul, g, 2.0)
+        b.program.outputs.append(b(Add, g, 1.0))
+    elif case == "returned":
+        g = b(Mul, g, 2.0)
+        b.program.outputs.append(g)
+    elif case == "product with a tensor":
+        g = b(Mul, g, g)
+    elif case == "reciprocal":
+        g = b(Div, 2.0, g)
+    elif case == "cast":
+        g = b(Cast, b(Cast, g, dtype=np.dtype(np.float16)), dtype=np.dtype(np.float32))
+    elif case == "bound on the values":
+        g = b(ClipGradValue, g, clip_value=0.5)
+    elif case == "bound left out at another time":
+        b.unless = b.input(dtype="bool")
+        g = b(ClipGradNorm, g, b(TotalNorm, g, norm_type=2.0), max_norm=0.1)
+        b.unless = None
+    return g
+
+
+CASES = [
+    "read elsewhere", "returned", "product with a tensor", "reciprocal", "cast", "bound on the values",
+    "bound left out at another time",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_stays(case):
+    b = builder()
+    p, g = b.parameter(2), b.input(2)
+    update(b, p, other(b, p, g, case))
+    program = b.build(*b.program.outputs)
+    assert fused_update.run(program) is program
+
+
+def test_a_norm_that_is_returned_is_divided_all_the_same():
+    b = builder()
+    p, g = b.parameter(2), b.input(2)
+    unscaled = b(UnscaleGradient, g, scale=8.0)
+    norm = b(TotalNorm, unscaled, norm_type=2.0)
+    update(b, p, b(ClipGradNorm, unscaled, norm, max_norm=0.25))
+    before = b.build(norm)
+    after = fused_update.run(before)
+    assert op_names(after) == ["total_norm", "unscale_gradient", "fused_sgd_update"]
+    assert_same_results(before, after, exact=False, rtol=1e-6)
+
+
+def test_the_division_stays_if_the_unscaled_gradient_is_needed():
+    b = builder()
+    p, g = b.parameter(2), b.input(2)
+    unscaled = b(UnscaleGradient, g, scale=8.0)
+    norm = b(TotalNorm, unscaled, norm_type=2.0)
+    update(b, p, b(ClipGradNorm, unscaled, norm, max_norm=0.25))
+    before = b.build(unscaled)
+    after = fused_update.run(before)
+    assert op_names(after) == ["unscale_gradient", "total_norm", "fused_sgd_update"]
+    assert_same_results(before, after, exact=False, rtol=1e-6)
+
+
+RULES = [
+    (optim.SGD, {}),
+    (optim.SGD, {"momentum": 0.9, "weight_decay": 0.1, "maximize": True}),
+    (optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
+    (optim.AdamW, {"weight_decay": 0.1}),
+    (optim.RMSprop, {"momentum": 0.5, "centered": True}),
+    (optim.Adagrad, {"lr_decay": 0.1}),
+]
+
+
+@pytest.mark.parametrize("norm_type", [2.0, float("inf")])
+@pytest.mark.parametrize(("rule", "options"), RULES)
+def test_training_steps_agree(rule, options, norm_type):
+    flow.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 1))
+    clip = {"clip_grad_max_norm": 0.1, "clip_grad_norm_type": norm_type}
+    training = Training(
+        model, nn.functional.mse_loss, rule([{"params": model.parameters(), **clip}], lr=0.1, **options), clip=True
+    )
+    draw = np.random.default_rng(0)
+    x, y = (flow.tensor(draw.normal(size=s), dtype=flow.float32) for s in ((4, 5), (4, 1)))
+    before = training.record(x._array, y._array)
+    after = assert_unchanged(before, fused_update.run)
+    assert op_names(after).count(f"fused_{rule.rule.function_name}") == 4 and "clip_grad_norm" not in op_names(after)
+    assert_same_results(before, after, exact=False, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_chains_agree(seed):
+    """Parameters whose gradients go through random factors, some of them read elsewhere, on the way to the update."""
+    random = np.random.default_rng(seed)
+    b = builder()
+    gradients = [b.input(*shape) for shape in ((3,), (2, 4), (), (5,))]
+    steps = [
+        lambda g: b(Mul, g, 0.7), lambda g: b(Div, g, 3.0), lambda g: b(UnscaleGradient, g, scale=SCALE),
+        lambda g: b(Add, g, 0.1), lambda g: b(ClipGradNorm, g, b(TotalNorm, g, norm_type=2.0), max_norm=0.3),
+    ]  # fmt: skip
+    outputs = []
+    for _ in range(4):
+        gradients = [steps[random.integers(len(steps))](g) for g in gradients]
+        if random.random() < 0.3:
+            outputs.append(gradients[random.integers(4)])
+        if random.random() < 0.3:
+            norm = b(TotalNorm, *gradients, norm_type=2.0)
+            gradients = [b(ClipGradNorm, g, norm, max_norm=0.5) for g in gradients]
+    for g in gradients:
+        update(b, b.parameter(*g.shape), g)
+    before = b.build(*outputs)
+    after = assert_unchanged(before, fused_update.run)
+    assert_same_results(before, after, exact=False, rtol=1e-5, atol=1e-6)
+    assert_same_results(after, multi_tensor_update.run(after))

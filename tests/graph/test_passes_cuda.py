@@ -1,0 +1,65 @@
+"""The passes that bring kernels of their own, on a cuda device: the results are those of the programs before them."""
+
+import numpy as np
+from programs import ProgramBuilder, assert_same_results, of_model, op_names, random_program, recorded
+
+import miniflow as flow
+from miniflow.graph.passes import add_to_output, algebraic, dead_code, dropout_mask, layout, normalization_activation
+from miniflow.ops.activation import Gelu, Relu
+from miniflow.ops.dropout import Dropout
+from miniflow.ops.elementwise import Add
+from miniflow.ops.norm import BatchNorm
+
+
+def test_batch_norm_with_shortcut_and_relu():
+    b = ProgramBuilder(device="cuda")
+    x, z = b.input(3, 4, 5, 5), b.input(3, 4, 5, 5)
+    y, mean, var = b(BatchNorm, x, b.parameter(4), b.parameter(4), eps=1e-5)
+    before = b.build(b(Relu, b(Add, y, z)), mean, var)
+    after = normalization_activation.run(before)
+    assert op_names(after) == ["batch_norm_relu"]
+    assert_same_results(before, after, exact=False)
+
+
+def test_gradients_of_batch_norm_and_relu():
+    nn = flow.nn
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 3)).to("cuda")
+    before = of_model(model, (2, 2, 8, 8), device="cuda")
+    after = normalization_activation.run(before)
+    assert {"batch_norm_relu", "batch_norm_relu_grad"} <= set(op_names(after))
+    assert_same_results(before, after, exact=False, rtol=1e-4, atol=1e-5)
+
+
+def test_masks_of_dropout():
+    b = ProgramBuilder(device="cuda")
+    x = b.input(40, 33)
+    y, keep = b.draw(Dropout, b(Gelu, x, approximate="none"), p=0.3)
+    before = b.build(y, keep)
+    after = dropout_mask.run(before)
+    assert op_names(after) == ["gelu", "dropout_mask", "dropout_grad"]
+    assert_same_results(before, after)
+
+
+def test_gradients_are_put_together_and_added_in_place():
+    table = flow.tensor(np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32), device="cuda")
+    table.requires_grad_()
+    indices = flow.tensor([0, 2, 2, 1], device="cuda")
+
+    def step(x):
+        rows = flow.nn.functional.embedding(indices, table) * x
+        q, k = (rows * 2).chunk(2, -1)
+        ((q * k).sum() + (rows @ table.t()).sum() + rows[1:].exp().sum()).backward()
+        return table.grad
+
+    before = recorded(step, (4, 6), states={"table": table, "indices": indices}, device="cuda")
+    after = add_to_output.run(before)
+    assert {"embedding_add", "cat", "slice_add"} <= set(op_names(after))
+    assert_same_results(before, after, exact=False)
+
+
+def test_random_programs():
+    for number in range(3):
+        before = after = random_program(number, device="cuda")
+        for some_pass in (algebraic, add_to_output, layout, dead_code, normalization_activation, dropout_mask):
+            after = some_pass.run(after)
+        assert_same_results(before, after, exact=False)

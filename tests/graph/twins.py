@@ -1,0 +1,168 @@
+"""Examples of every layer, optimizer and schedule, for the test that their graphs compute what eager mode computes.
+
+`test_equality.py` finds the classes by itself, in `nn`, `optim`, `lr_scheduler` and `vision.models`, and fails for one
+that has no example here: so whatever is added later joins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import miniflow as flow
+from miniflow import nn
+from miniflow.vision import models
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    """Standard normal numbers in float32."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def classes(*shape: int, count: int = 3) -> np.ndarray:
+    """Integers below `count`."""
+    return np.random.default_rng(1).integers(0, count, shape)
+
+
+IMAGES, ROWS = normal(4, 3, 8, 8), normal(4, 6)
+PROBABILITIES = np.random.default_rng(2).uniform(0.1, 0.9, (4, 6)).astype(np.float32)
+
+
+class WithLoss(nn.Module):
+    """A layer before a loss, so that the loss has gradients to give."""
+
+    def __init__(self, loss: nn.Module, between: nn.Module | None = None):
+        super().__init__()
+        self.layer, self.between, self.loss = nn.Linear(6, 6), between or nn.Identity(), loss
+
+    def forward(self, x: Any, target: Any) -> Any:
+        return self.loss(self.between(self.layer(x)), target)
+
+
+class Lists(nn.Module):
+    """Parameters and modules in containers, some of them shared."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        if kind == "ModuleList":
+            self.parts = nn.ModuleList([nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6)])
+            self.parts.append(self.parts[0])
+        elif kind == "ModuleDict":
+            self.parts = nn.ModuleDict({"first": nn.Linear(6, 6), "act": nn.Tanh()})
+        elif kind == "ParameterList":
+            self.parts = nn.ParameterList([nn.Parameter(flow.tensor(normal(6))), nn.Parameter(flow.tensor(ROWS[0]))])
+        else:
+            self.parts = nn.ParameterDict({"weight": nn.Parameter(flow.tensor(normal(6, 6)))})
+        self.kind = kind
+
+    def forward(self, x: Any) -> Any:
+        if self.kind == "ParameterList":
+            return x * self.parts[0] + self.parts[1]
+        if self.kind == "ParameterDict":
+            return x @ self.parts["weight"]
+        for part in self.parts.values() if self.kind == "ModuleDict" else self.parts:
+            x = part(x)
+        return x
+
+
+def after_linear(layer: nn.Module) -> nn.Module:
+    """A layer without parameters behind one that has some."""
+    return nn.Sequential(nn.Linear(6, 6), layer)
+
+
+def after_conv(layer: nn.Module) -> nn.Module:
+    """A layer of images behind a convolution."""
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), layer)
+
+
+# class name -> a list of (make the module, the inputs)
+MODULES: dict[str, list] = {
+    **{
+        name: [(lambda name=name: after_linear(getattr(nn, name)()), [ROWS])]
+        for name in ("ReLU", "Sigmoid", "SiLU", "Softplus", "Tanh", "Identity")
+    },
+    **{name: [(lambda name=name: after_linear(getattr(nn, name)(-1)), [ROWS])] for name in ("Softmax", "LogSoftmax")},
+    "GELU": [
+        (lambda: after_linear(nn.GELU()), [ROWS]),
+        (lambda: after_linear(nn.GELU(approximate="tanh")), [ROWS]),
+    ],
+    **{
+        name: [(lambda name=name: Lists(name), [ROWS])]
+        for name in ("ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
+    },
+    "Sequential": [(lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2)), [ROWS])],
+    "Linear": [(lambda: nn.Linear(6, 3), [ROWS]), (lambda: nn.Linear(6, 3, bias=False), [normal(2, 3, 6)])],
+    "Conv2d": [
+        (lambda: nn.Conv2d(3, 5, 3), [IMAGES]),
+        (lambda: nn.Conv2d(3, 6, 3, stride=2, padding=1, groups=3, bias=False), [IMAGES]),
+        (lambda: nn.Conv2d(3, 4, 1), [IMAGES]),
+        (lambda: nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1, dilation=1)), [IMAGES]),
+    ],
+    "Dropout": [(lambda: after_linear(nn.Dropout(0.4)), [ROWS])],
+    "Embedding": [
+        (lambda: nn.Embedding(7, 4), [classes(5, 2, count=7)]),
+        (lambda: nn.Embedding(7, 4, padding_idx=1), [classes(5, 2, count=7)]),
+    ],
+    "BatchNorm1d": [
+        (lambda: nn.BatchNorm1d(6), [ROWS]),
+        (lambda: after_linear(nn.BatchNorm1d(6, momentum=None)), [ROWS]),
+        (lambda: after_linear(nn.BatchNorm1d(6, affine=False, track_running_stats=False)), [ROWS]),
+    ],
+    "BatchNorm2d": [(lambda: after_conv(nn.Sequential(nn.BatchNorm2d(4), nn.ReLU())), [IMAGES])],
+    "LayerNorm": [(lambda: nn.LayerNorm(6), [ROWS]), (lambda: after_conv(nn.LayerNorm([8, 8])), [IMAGES])],
+    "AdaptiveAvgPool2d": [(lambda: after_conv(nn.AdaptiveAvgPool2d((3, 2))), [IMAGES])],
+    "AvgPool2d": [(lambda: after_conv(nn.AvgPool2d(2)), [IMAGES])],
+    "MaxPool2d": [(lambda: after_conv(nn.MaxPool2d(3, 2, 1)), [IMAGES])],
+    "ConstantPad2d": [(lambda: after_conv(nn.ConstantPad2d((1, 2, 0, 1), 0.5)), [IMAGES])],
+    "ZeroPad2d": [(lambda: after_conv(nn.ZeroPad2d(1)), [IMAGES])],
+    "Flatten": [(lambda: after_conv(nn.Flatten()), [IMAGES])],
+    "Unflatten": [(lambda: after_linear(nn.Unflatten(1, (2, 3))), [ROWS])],
+    "BCELoss": [(lambda: WithLoss(nn.BCELoss(), nn.Sigmoid()), [ROWS, PROBABILITIES])],
+    "BCEWithLogitsLoss": [(lambda: WithLoss(nn.BCEWithLogitsLoss()), [ROWS, PROBABILITIES])],
+    "CrossEntropyLoss": [
+        (lambda: WithLoss(nn.CrossEntropyLoss()), [ROWS, classes(4, count=6)]),
+        (lambda: WithLoss(nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=1)), [ROWS, classes(4, count=6)]),
+    ],
+    "L1Loss": [(lambda: WithLoss(nn.L1Loss()), [ROWS, PROBABILITIES])],
+    "MSELoss": [(lambda: WithLoss(nn.MSELoss(reduction="none")), [ROWS, PROBABILITIES])],
+    "NLLLoss": [(lambda: WithLoss(nn.NLLLoss(), nn.LogSoftmax(-1)), [ROWS, classes(4, count=6)])],
+    "LeNet": [(lambda: models.LeNet(), [normal(4, 1, 28, 28)])],
+    "MLP": [(lambda: models.MLP(), [normal(4, 1, 28, 28)])],
+}
+
+# class name -> a list of options
+OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
+    "SGD": [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1},
+        {"momentum": 0.9, "nesterov": True},
+        {"maximize": True},
+    ],
+    "Adam": [{}, {"weight_decay": 0.1, "amsgrad": True}, {"do_bias_correction": False, "maximize": True}],
+    "AdamW": [{"weight_decay": 0.1}, {"amsgrad": True, "betas": (0.8, 0.9)}],
+    "RMSprop": [{}, {"centered": True, "momentum": 0.9, "weight_decay": 0.1}],
+    "Adagrad": [{}, {"lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}],
+}
+
+# class name -> a list of functions that make one for an optimizer
+SCHEDULERS: dict[str, list] = {
+    "CosineAnnealingLR": [lambda o: flow.optim.lr_scheduler.CosineAnnealingLR(o, 4, 0.001)],
+    "ExponentialLR": [lambda o: flow.optim.lr_scheduler.ExponentialLR(o, 0.5)],
+    "LambdaLR": [lambda o: flow.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step))],
+    "LinearLR": [lambda o: flow.optim.lr_scheduler.LinearLR(o, 0.25, 1.0, 3)],
+    "MultiStepLR": [lambda o: flow.optim.lr_scheduler.MultiStepLR(o, [1, 3], 0.5)],
+    "StepLR": [lambda o: flow.optim.lr_scheduler.StepLR(o, 2, 0.5)],
+    "WarmupLR": [
+        lambda o: flow.optim.lr_scheduler.WarmupLR(o, 0.1, 3),
+        lambda o: flow.optim.lr_scheduler.WarmupLR(flow.optim.lr_scheduler.StepLR(o, 2), 0.5, 2, "constant"),
+    ],
+}
+
+CLIPS: list[dict[str, float]] = [
+    {"clip_grad_max_norm": 0.1},
+    {"clip_grad_max_norm": 1e6},
+    {"clip_grad_max_norm": 0.1, "clip_grad_norm_type": 1.0},
+    {"clip_grad_max_norm": 0.1, "clip_grad_norm_type": float("inf")},
+]
