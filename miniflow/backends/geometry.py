@@ -3,6 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class LaidOut:
+    """What stands for an array and has the geometry of a NumPy array, its `layout`, under NumPy's names."""
+
+    __slots__ = ()
+
+    layout: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of all dimensions."""
+        return self.layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between neighbours along each dimension, in bytes."""
+        return self.layout.strides
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type."""
+        return self.layout.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self.layout.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.layout.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.layout.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.layout.nbytes
+
+    @property
+    def flags(self) -> Any:
+        """NumPy's flags of the layout: `c_contiguous`, `f_contiguous`, `writeable`."""
+        return self.layout.flags
 
 
 def merged(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:

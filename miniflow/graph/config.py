@@ -33,6 +33,7 @@ class GraphConfig:
         disabled_passes: names of passes that are left out.
         outputs_buffer_size: how many buffers each output takes in turn.
         sparse_parameters: names of the parameters that are updated only where their gradient has rows.
+        cuda_graph: whether calls are launched as CUDA graphs where that is possible.
         is_static: whether another shape or dtype of an input is an error, as in OneFlow.
 
     >>> import miniflow as flow
@@ -56,6 +57,7 @@ class GraphConfig:
         self.disabled_passes: set[str] = set()
         self.outputs_buffer_size = 2
         self.sparse_parameters: frozenset[str] = frozenset()
+        self.cuda_graph = False
         self.is_static = False
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -103,6 +105,13 @@ class GraphConfig:
             ArgumentError: unless it is an integer of at least 1.
         """
         self.outputs_buffer_size = _count("set_outputs_buffer_size", value)
+
+    def enable_cuda_graph(self, mode: bool = True) -> None:
+        """On a GPU, launch a whole call at once as a CUDA graph, where the driver can and its numbers do not change.
+
+        Other calls are replayed on the stream; see `graph/capture.py`.
+        """
+        self.cuda_graph = _switch("enable_cuda_graph", mode)
 
     # passes
 
@@ -261,6 +270,8 @@ class GraphConfig:
             found["gradient_accumulation_steps"] = self.accumulation_steps
         if self.outputs_buffer_size != 2:
             found["outputs_buffer_size"] = self.outputs_buffer_size
+        if self.cuda_graph:
+            found["cuda_graph"] = True
         if self.is_static:
             found["static_shapes"] = True
         if self.disabled_passes:
@@ -276,6 +287,7 @@ class GraphConfig:
             self.checkpoint_scopes,
             frozenset(self.disabled_passes),
             self.outputs_buffer_size,
+            self.cuda_graph,
             self.sparse_parameters,
         )
 

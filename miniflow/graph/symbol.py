@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from miniflow.backends.geometry import LaidOut
 from miniflow.graph.ir import Slot
 
 
@@ -31,7 +32,7 @@ class Cell:
         self.writes += 1
 
 
-class Symbol:
+class Symbol(LaidOut):
     """Stands where an array would stand: a whole cell, or the view that `op` takes of `parent`.
 
     Attributes:
@@ -79,38 +80,6 @@ class Symbol:
         return () if self.parent is None else (*self.parent.steps(), (self.op, self.attrs))
 
     # what an array has
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.layout.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.layout.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.layout.ndim
-
-    @property
-    def size(self) -> int:
-        return self.layout.size
-
-    @property
-    def itemsize(self) -> int:
-        return self.layout.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.layout.nbytes
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return self.layout.strides
-
-    @property
-    def flags(self) -> Any:
-        return self.layout.flags
 
     @property
     def offset(self) -> int:

@@ -135,3 +135,19 @@ def test_ranges_for_profilers(monkeypatch):
     program = trace.record(lambda x: [model(x)], metas, modules=modules)
     Replay(program)([flow.ones(2, 3, device="cuda")._array])
     assert calls == ["model.0", "pop", "model.1", "pop"]
+
+
+def test_a_graph_that_asks_for_cuda_graphs_replays_on_the_stream_where_there_are_none():
+    class Doubled(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.enable_cuda_graph()
+
+        def build(self, x):
+            return (x * 2).exp()
+
+    graph = Doubled()
+    x = flow.tensor([0.0, 1.0], device="cuda" if flow.cuda.is_emulated() else "cpu")
+    for _ in range(3):
+        assert_close(graph(x).cpu(), np.exp(np.array([0.0, 2.0], np.float32)), rtol=1e-6)
+    assert isinstance(graph._last.replay.capture, str) and graph._last.replay.capture

@@ -56,11 +56,12 @@ def test_what_is_set():
     assert config.amp_dtype == np.float16
     config.set_gradient_accumulation_steps(4)
     config.set_outputs_buffer_size(3)
+    config.enable_cuda_graph()
     config.static_shapes()
     config.disable_pass("cse")
     assert repr(config) == (
         "(CONFIG:config:GraphConfig(training=False, enable_amp=miniflow.float16, gradient_accumulation_steps=4, "
-        "outputs_buffer_size=3, static_shapes=True, disabled_passes=['cse'], ))"
+        "outputs_buffer_size=3, cuda_graph=True, static_shapes=True, disabled_passes=['cse'], ))"
     )
     config.enable_amp(False)
     config.static_shapes(False)

@@ -17,6 +17,7 @@ import numpy as np
 from miniflow.backends.cuda import streams
 from miniflow.backends.cuda.allocator import Block, allocate
 from miniflow.backends.cuda.driver import driver
+from miniflow.backends.geometry import LaidOut
 from miniflow.backends.registry import KERNELS
 from miniflow.errors import DeviceError
 
@@ -26,7 +27,7 @@ at_next_copy: dict[int, Callable[[int], None]] = {}
 """Device number -> what to call after the next copy from it to the host, which waits for it anyway: see `faults`."""
 
 
-class DeviceArray:
+class DeviceArray(LaidOut):
     """Elements of one dtype in the memory of one device.
 
     Attributes:
@@ -40,48 +41,6 @@ class DeviceArray:
         self.layout = layout
         self.block = block
         self._handle = None
-
-    # geometry, as NumPy names it
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes of all dimensions."""
-        return self.layout.shape
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Steps between neighbours along each dimension, in bytes."""
-        return self.layout.strides
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The element type."""
-        return self.layout.dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return self.layout.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.layout.size
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.layout.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.layout.nbytes
-
-    @property
-    def flags(self) -> Any:
-        """NumPy's flags of the layout: `c_contiguous`, `f_contiguous`, `writeable`."""
-        return self.layout.flags
 
     @property
     def address(self) -> int:
