@@ -1,7 +1,8 @@
 """What a recorded step depends on besides its inputs, and how it is noticed that some of it has changed.
 
-Flags such as `training`, which parameters require grad, the options of optimizers and the modules themselves are burned
-into a recording. A graph looks at all of them before each call, in a few microseconds, and names what has changed.
+Flags such as `training`, numbers and strings among the attributes of modules (a dropout's `p`), which parameters
+require grad, the options of optimizers and the modules themselves are burned into a recording. A graph looks at all of
+them before each call, in a few microseconds, and names what has changed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from miniflow.tensor import Tensor
 
 LIVE = ("params", "lr", "initial_lr", "lr_scale")  # of a parameter group: looked up at each call, or compared apart
 TABLES = ("_parameters", "_buffers", "_modules")
+SIMPLE = (bool, int, float, str, tuple, type(None))  # attributes whose values Python code may have branched on
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
@@ -38,7 +40,13 @@ class Watch:
         self._places = [(vars(m)[table], key) for m in self.modules for table in TABLES for key in vars(m)[table]]
         self._members = [table[key] for table, key in self._places]
         self._training = [bool(m.training) for m in self.modules]
-        self._all_places = [*self._places, *[(vars(m), "training") for m in self.modules]]
+        self._attributes = [
+            (m, key)
+            for m in self.modules
+            for key, value in vars(m).items()
+            if isinstance(value, SIMPLE) and key[0] != "_"
+        ]
+        self._all_places = [*self._places, *[(vars(m), key) for m, key in self._attributes]]
         self._all_members = [table[key] for table, key in self._all_places]
         self._edges = [tensor._edge for tensor in self.tensors]
         self._wants = [edge is not None for edge in self._edges]
@@ -112,6 +120,10 @@ class Watch:
                 if not any(name.startswith(f"{other}.") for other in told):  # what holds it says it too
                     yield f"{name} was in {_mode(training)} mode, is in {_mode(module.training)} mode"
                 told.add(name)
+        values = self._all_members[len(self._places) :]
+        for (module, key), value in zip(self._attributes, values, strict=True):
+            if key != "training" and (now := vars(module).get(key)) is not value:
+                yield f"{self.modules[module]}.{key} is {now!r}, was {value!r}"
         for (table, key), member in zip(self._places, self._members, strict=True):
             if table.get(key) is not member:
                 yield f"the attribute {key!r} of a module is another object"

@@ -339,6 +339,26 @@ def test_graphs_in_several_threads():
     assert wrong == []
 
 
+def test_an_attribute_of_a_module_that_changes_is_noticed(capsys):
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = 2.0
+
+        def forward(self, x):
+            return x * self.factor
+
+    layer = Scale()
+    graph = graph_of(lambda g, x: g.m0(x), layer)
+    assert_same(graph(X), (X * 2).numpy())
+    graph.debug(0)
+    layer.factor = 3.0
+    assert_same(graph(X), (X * 3).numpy())
+    assert "m0.factor is 3.0, was 2.0" in capsys.readouterr().out
+    layer.factor = 2.0
+    assert_same(graph(X), (X * 2).numpy())
+
+
 def test_train_and_eval_are_two_plans():
     flow.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
