@@ -371,3 +371,20 @@ def test_train_and_eval_are_two_plans():
     got = graph(X)
     flow.set_rng_state(state)
     assert_same(got, model(X).detach().numpy())
+
+
+def test_memory_of_a_parameter_that_is_read_elsewhere_after_backward():
+    flow.manual_seed(0)
+    layer = nn.Linear(300, 300, bias=False)  # large: its update is moved to where its gradient is made
+    part = layer.weight.detach()[:2]
+    x = flow.randn(4, 300)
+
+    def build(g, x):
+        g.m0(x).square().sum().backward()
+        return part * 2
+
+    graph = graph_of(build, layer, optimizer=flow.optim.SGD(layer.parameters(), lr=0.1))
+    for _ in range(2):
+        before = part.clone()
+        assert_same(graph(x), (before * 2).numpy())
+        assert (part != before).any().item()

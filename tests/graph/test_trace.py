@@ -257,3 +257,26 @@ def test_autograd_functions_and_second_order_gradients_are_recorded():
 def test_shared_inputs_and_outputs_that_alias_inputs():
     program = assert_twin(lambda x: [x, x.view(-1), x.detach(), x[0]], X)
     assert program.outputs[0] is program.inputs[0]
+
+
+def test_what_is_written_has_the_dtype_of_the_memory():
+    def build(x):
+        x = x.clone()
+        x.mul_(x.double())  # computed in float64, written into float32
+        x[0].copy_(x[1].double() + 1)
+        return [x]
+
+    assert_twin(build, X)
+
+
+def test_draws_are_taken_from_the_generators_that_were_named():
+    def build(x, first, second):
+        dropped = flow.nn.functional.dropout(x, 0.5, generator=first)
+        return [dropped, flow.rand(3, generator=second), flow.rand(3, generator=second)]
+
+    one, two = (flow.Generator().manual_seed(seed) for seed in (1, 2))
+    program = recorded(lambda x: build(x, one, two), X)
+    got, _ = interpret(program, [X])
+    want = build(flow.tensor(X), *(flow.Generator().manual_seed(seed) for seed in (1, 2)))
+    for y, eager in zip(got, want, strict=True):
+        assert_same(y, eager.numpy())
