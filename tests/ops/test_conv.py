@@ -93,6 +93,7 @@ def test_small(name):
 # large enough for each method, and for groups of images: x, weight, (stride, padding, dilation, groups), the method
 LARGE = {
     "many images a product": ((70, 1, 6, 7), (5, 1, 3, 3), (1, 1, 1, 1), conv_columns),
+    "several images at a time": ((9, 3, 30, 28), (5, 3, 5, 5), (1, 2, 1, 1), conv_columns),
     "columns, strided": ((3, 16, 19, 17), (16, 16, 3, 3), (2, 1, 1, 1), conv_columns),
     "columns, dilated": ((3, 16, 19, 17), (16, 16, 3, 3), (1, 1, 2, 1), conv_columns),
     "columns, wide border": ((3, 16, 9, 9), (16, 16, 3, 3), (1, 3, 1, 1), conv_columns),
@@ -134,6 +135,8 @@ def test_every_method(name, threads_used, monkeypatch):
     stride, padding, dilation, groups = options
     monkeypatch.setattr(threads.numba, "get_num_threads", lambda: threads_used)
     monkeypatch.setattr(threads, "SHARED_FROM", 1)
+    if threads_used > 1:
+        monkeypatch.setattr(conv_winograd, "SERIAL_PRODUCT", 20_000)  # products are cut into parts of their columns
     x, weight, bias = (a.astype(np.float32) for a in operands(shape, weight_shape))
     windows = Windows(weight_shape[2:], pair(stride), tuple((p, p) for p in pair(padding)), pair(dilation))
     if method is None:

@@ -8,7 +8,8 @@ from checks import assert_close, assert_same, on_device
 
 import miniflow as flow
 from miniflow import optim
-from miniflow.backends.cpu.optim import SHARED_FROM, adagrad_rows, adam_rows, rmsprop_rows, sgd_rows
+from miniflow.backends.cpu.optim import adagrad_rows, adam_rows, rmsprop_rows, sgd_rows
+from miniflow.backends.cpu.threads import SHARED_FROM
 
 STEPS = 20
 

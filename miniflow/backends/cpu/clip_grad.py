@@ -14,7 +14,6 @@ from miniflow.backends.cpu.threads import compiled, share, unlocked
 from miniflow.backends.registry import register
 
 PART = 65_536  # elements that go into one partial sum, whoever computes it: so the number of threads changes no bit
-SHARED_FROM = 131_072
 summing = numba.njit(error_model="numpy", fastmath=set(SUMS))
 
 
@@ -89,8 +88,7 @@ def total_norm(*gradients: np.ndarray, norm_type: float) -> np.ndarray:
 
 def _partials(table: Table, p: float) -> np.ndarray:
     results = np.empty(-(-table.total // PART))
-    many = table.total if table.total >= SHARED_FROM else 0
-    share(partial_norms, results.size, many, table.addresses, table.ends, table.like, p, results)
+    share(partial_norms, results.size, table.total, table.addresses, table.ends, table.like, p, results)
     return results
 
 
@@ -113,9 +111,8 @@ def clip_grad_norm(gradients: Arrays, norms: Sequence[np.ndarray], *, max_norm: 
     if (factors >= 1).all():
         return
     for table, rows in tables([gradients], changed=(0,)):
-        many = table.total if table.total >= SHARED_FROM else 0
         mine = factors if alone else factors[rows]
-        share(scale_rows, table.total, many, table.addresses, table.ends, table.like, mine)
+        share(scale_rows, table.total, table.total, table.addresses, table.ends, table.like, mine)
 
 
 @unlocked()
@@ -133,5 +130,4 @@ def clamp_rows(start, stop, addresses, ends, like, bound):
 @register("cpu", "ClipGradValue", half="native")
 def clip_grad_value(gradients: Arrays, *, clip_value: float) -> None:
     for table, _ in tables([gradients], changed=(0,)):
-        many = table.total if table.total >= SHARED_FROM else 0
-        share(clamp_rows, table.total, many, table.addresses, table.ends, table.like, float(clip_value))
+        share(clamp_rows, table.total, table.total, table.addresses, table.ends, table.like, float(clip_value))

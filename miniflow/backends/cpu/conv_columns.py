@@ -3,8 +3,9 @@
 The columns of an image are a matrix (C*KH*KW, OH*OW): what each tap of each window sees. With the weight as a matrix
 (O, C*KH*KW), for each image
     y = weight @ columns            dweight = sum dy @ columns^T            dcolumns = weight^T @ dy,
-and dx adds up dcolumns where windows overlap (col2im). Images with few windows are taken several at a time, so that the
-products are large enough for the BLAS. One buffer of columns serves the whole batch.
+and dx adds up dcolumns where windows overlap (col2im). Images with few windows share a product, so that it is large
+enough for the BLAS; of the others several are taken at a time, so that threads seldom ask for the interpreter's lock.
+One buffer of columns serves the whole batch.
 Chellapilla, Puri, Simard 2006, "High performance convolutional neural networks for document processing".
 """
 
@@ -19,6 +20,7 @@ from miniflow.backends.cpu.windows import bordered, inside, pad, taps
 from miniflow.backends.windows import Windows
 
 PRODUCT_COLUMNS = 784  # images share a product up to this many windows
+BUFFER = 131_072  # elements of the columns of images that are taken at a time: 0.5 MB
 
 
 def _together(images: int, windows: int) -> int:
@@ -26,19 +28,32 @@ def _together(images: int, windows: int) -> int:
     return max(1, min(images, PRODUCT_COLUMNS // max(1, windows)))
 
 
+def _at_a_time(images: int, size: int) -> int:
+    """How many images with `size` elements of columns are taken at a time, each with a product of its own."""
+    return max(1, min(images, BUFFER // max(1, size)))
+
+
 def _share(work: Callable[[int, int], None], view: np.ndarray, outputs: int) -> None:
     """Run `work(start, stop)` on the images of a view of taps, in threads if the BLAS does not use them itself."""
     images, c, kh, kw, oh, ow = view.shape
     product = outputs * c * kh * kw * oh * ow * _together(images, oh * ow)
-    share(work, images, view.size if product <= SERIAL_PRODUCT else 0)
+    share(work, images, 2 * view.size if product <= SERIAL_PRODUCT else 0)
 
 
 def _columns(view: np.ndarray, buffer: np.ndarray) -> np.ndarray:
-    """Copy the taps (B, C, KH, KW, OH, OW) of a few images into `buffer`; returns it as a matrix (C*KH*KW, B*OH*OW)."""
+    """Copy the taps (B, C, KH, KW, OH, OW) of a few images into `buffer`; returns them as (C*KH*KW, B*OH*OW)."""
     b, c, kh, kw, oh, ow = view.shape
     columns = buffer[: view.size].reshape(c, kh, kw, b, oh, ow)
     np.copyto(columns, view.transpose(1, 2, 3, 0, 4, 5))
     return columns.reshape(c * kh * kw, b * oh * ow)
+
+
+def _stacked_columns(view: np.ndarray, buffer: np.ndarray) -> np.ndarray:
+    """Copy the taps (B, C, KH, KW, OH, OW) of a few images into `buffer`; returns them as (B, C*KH*KW, OH*OW)."""
+    b, c, kh, kw, oh, ow = view.shape
+    columns = buffer[: view.size].reshape(view.shape)
+    np.copyto(columns, view)
+    return columns.reshape(b, c * kh * kw, oh * ow)
 
 
 def _as_rows(y: np.ndarray) -> np.ndarray:
@@ -55,15 +70,17 @@ def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray
     y = out.reshape(n, o, counts[0] * counts[1])
 
     def convolve(start: int, stop: int) -> None:
+        size = matrix.shape[1] * y.shape[2]
         together = _together(stop - start, y.shape[2])
-        buffer = np.empty(together * matrix.shape[1] * y.shape[2], x.dtype)
-        for first in range(start, stop, together):
-            images = slice(first, min(first + together, stop))
-            columns = _columns(view[images], buffer)
-            if together == 1:
-                np.matmul(matrix, columns, out=y[first])
+        step = together if together > 1 else _at_a_time(stop - start, size)
+        buffer = np.empty(step * size, x.dtype)
+        for first in range(start, stop, step):
+            images = slice(first, min(first + step, stop))
+            if together > 1:
+                products = np.matmul(matrix, _columns(view[images], buffer))
+                y[images] = products.reshape(o, -1, y.shape[2]).swapaxes(0, 1)
             else:
-                y[images] = np.matmul(matrix, columns).reshape(o, -1, y.shape[2]).swapaxes(0, 1)
+                np.matmul(matrix, _stacked_columns(view[images], buffer), out=y[images])
 
     _share(convolve, view, o)
 
@@ -78,11 +95,16 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
 
     def add_up(start: int, stop: int) -> None:
         together = _together(stop - start, oh * ow)
-        buffer = np.empty(together * inner * oh * ow, x.dtype)
-        total, part = np.zeros((o, inner), x.dtype), np.empty((o, inner), x.dtype)  # not two views of one array
-        for first in range(start, stop, together):
-            images = slice(first, min(first + together, stop))
-            total += np.matmul(_as_rows(dy[images]), _columns(view[images], buffer).T, out=part)
+        step = together if together > 1 else _at_a_time(stop - start, inner * oh * ow)
+        buffer = np.empty(step * inner * oh * ow, x.dtype)
+        total = np.zeros((o, inner), x.dtype)
+        for first in range(start, stop, step):
+            images = slice(first, min(first + step, stop))
+            if together > 1:
+                total += np.matmul(_as_rows(dy[images]), _columns(view[images], buffer).T)
+            else:
+                columns = _stacked_columns(view[images], buffer)
+                total += np.matmul(dy[images], columns.swapaxes(1, 2)).sum(0)
         totals[start] = total
 
     _share(add_up, view, o)

@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import functools
 
+import numba
 import numpy as np
 
 from miniflow.backends.cpu.threads import SERIAL_PRODUCT, compiled, share, sum_of_parts, unlocked
+from miniflow.backends.cpu.transpose import transpose
 from miniflow.backends.windows import Pair, Windows
 
 LANES = 16  # one 512-bit vector of float32, one cache line
@@ -120,10 +122,10 @@ def _convolve(x: np.ndarray, kernels: np.ndarray, k: int, top: int, left: int, y
         for first in range(start, stop, together):
             images = slice(first, min(first + together, stop))
             _images_to_points(x[images], points.lines, INPUT_MATRIX, top, left, m, tiles)
-            np.matmul(points.of(images), kernels, out=products.of(images))
+            _multiply(points.of(images), kernels, products.of(images))
             _points_to_images(y[images], products.lines, output_matrix(m), tiles)
 
-    share(convolve, len(x), x.size)
+    share(convolve, len(x), 8 * x.size)
 
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray) -> None:
@@ -141,12 +143,22 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
             images = slice(first, min(first + together, stop))
             _images_to_points(x[images], points.lines, INPUT_MATRIX, top, left, m, tiles)
             _cotangents_to_points(dy[images], cotangents.lines, cotangent_matrix(m), m, tiles)
-            total += np.matmul(cotangents.of(images).swapaxes(1, 2), points.of(images), out=product)
+            _multiply(cotangents.of(images).swapaxes(1, 2), points.of(images), product)
+            total += product
         totals[start] = total
 
-    share(add_up, len(x), x.size)
+    share(add_up, len(x), 8 * x.size)
     total = sum_of_parts(totals)
     np.matmul(total.reshape(POINTS, o * c).T, kernel_matrix(k), out=out.reshape(o * c, k * k))
+
+
+def _multiply(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+    """(36, M, K) times (36, K, N), by columns so few that OpenBLAS leaves them to this thread: others multiply too."""
+    columns = y.shape[2]
+    if numba.get_num_threads() > 1:
+        columns = max(LANES, SERIAL_PRODUCT // (x.shape[1] * x.shape[2]) // LANES * LANES)
+    for first in range(0, y.shape[2], columns):
+        np.matmul(x, y[:, :, first : first + columns], out=out[:, :, first : first + columns])
 
 
 def _images_together(tiles: Pair, pairs: int) -> int:
@@ -174,13 +186,15 @@ class _Points:
 
 
 @compiled
-def _turn(x, turned, top, left):
-    """(C, H, W) -> (rows, columns, blocks, LANES), inside a border of zeros: now loads are contiguous."""
+def _turn(x, pixels, turned, top, left):
+    """(C, H, W) -> (rows, columns, blocks, LANES), inside a border of zeros; `pixels` (H * W, C) is overwritten."""
     channels, height, width = x.shape
+    transpose(x.reshape(channels, height * width), pixels)
+    lines, sources = turned.reshape(len(turned), -1), pixels.reshape(height, width * channels)
     for h in range(height):
-        for c in range(channels):
-            for w in range(width):
-                turned[h + top, w + left, c // LANES, c % LANES] = x[c, h, w]
+        target, source = lines[h + top, left * channels :], sources[h]
+        for i in range(width * channels):
+            target[i] = source[i]
 
 
 @unlocked()
@@ -189,10 +203,11 @@ def _images_to_points(x, points, matrix, top, left, m, tiles):
     rows, columns = tiles
     n, blocks = len(matrix), x.shape[1] // LANES  # n is WINDOW, as a variable: loops over it are not unrolled
     turned = np.empty((rows * m + WINDOW - m, columns * m + WINDOW - m, blocks, LANES), x.dtype)
+    pixels = np.empty((x.shape[2] * x.shape[3], x.shape[1]), x.dtype)
     half = np.empty((WINDOW, WINDOW, LANES), x.dtype)
+    turned[:] = 0
     for b in range(len(x)):
-        turned[:] = 0
-        _turn(x[b], turned, top, left)
+        _turn(x[b], pixels, turned, top, left)
         line = b * rows * columns * blocks
         for tile in range(rows * columns):
             h, w = tile // columns * m, tile % columns * m
@@ -236,11 +251,12 @@ def _cotangents_to_points(dy, points, matrix, m, tiles):
     n, blocks = len(matrix), dy.shape[1] // LANES
     turned = np.empty((rows * m, columns * m, blocks, LANES), dy.dtype)
     third, fourth, some = (2, 3, np.float32(1)) if m == 4 else (0, 1, np.float32(0))  # with m = 2 there are two rows
+    pixels = np.empty((dy.shape[2] * dy.shape[3], dy.shape[1]), dy.dtype)
     half = np.empty((WINDOW, WINDOW, LANES), dy.dtype)
     half[:] = 0
+    turned[:] = 0
     for b in range(len(dy)):
-        turned[:] = 0
-        _turn(dy[b], turned, 0, 0)
+        _turn(dy[b], pixels, turned, 0, 0)
         line = b * rows * columns * blocks
         for tile in range(rows * columns):
             h, w = tile // columns * m, tile % columns * m
@@ -283,7 +299,7 @@ def _points_to_images(y, points, matrix, tiles):
     _, channels, height, width = y.shape
     rows, columns = tiles
     m, n, blocks = *matrix.shape, channels // LANES
-    strip = np.empty((m, columns * m, blocks, LANES), y.dtype)
+    pixels = np.empty((height, width, blocks, LANES), y.dtype)
     half = np.empty((4, WINDOW, LANES), y.dtype)
     for b in range(len(y)):
         line = b * rows * columns * blocks
@@ -303,9 +319,9 @@ def _points_to_images(y, points, matrix, tiles):
                     infinity = points[q + 30, line]
                     for lane in range(LANES):
                         half[m - 1, q, lane] += infinity[lane]
-                for i in range(m):
-                    for j in range(m):
-                        target = strip[i, column * m + j, block]
+                for i in range(min(m, height - row * m)):
+                    for j in range(min(m, width - column * m)):
+                        target = pixels[row * m + i, column * m + j, block]
                         m0, m1, m2, m3, m4, m5 = (
                             matrix[j, 0],
                             matrix[j, 1],
@@ -320,8 +336,4 @@ def _points_to_images(y, points, matrix, tiles):
                                 m3 * half[i, 3, lane] + m4 * half[i, 4, lane] + m5 * half[i, 5, lane]
                             )
                 line += 1
-            if column == columns - 1:
-                for i in range(min(m, height - row * m)):
-                    for c in range(channels):
-                        for w in range(width):
-                            y[b, c, row * m + i, w] = strip[i, w, c // LANES, c % LANES]
+        transpose(pixels.reshape(height * width, channels), y[b].reshape(channels, height * width))

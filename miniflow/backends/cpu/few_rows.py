@@ -33,7 +33,7 @@ def suits(x: np.ndarray, weight: np.ndarray) -> bool:
 
 def product(x: np.ndarray, weight: np.ndarray, out: np.ndarray) -> np.ndarray:
     """x (M, K), weight (N, K) -> out (M, N) = x weight^T, which is returned too"""
-    share(_tiles, -(-weight.shape[0] // TILE), weight.size, x, weight, out)
+    share(_tiles, -(-weight.shape[0] // TILE), len(x) * weight.size // 16, x, weight, out)
     return out
 
 

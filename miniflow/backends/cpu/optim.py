@@ -18,8 +18,6 @@ from miniflow.backends.cpu.tables import Arrays, overlap, tables, vector
 from miniflow.backends.cpu.threads import compiled, share, unlocked
 from miniflow.backends.registry import register
 
-SHARED_FROM = 131_072  # elements: below, one thread is done before a second one has begun
-
 
 def update(rows_loop: Callable, groups: Sequence[Arrays], own: np.ndarray, *numbers: float) -> None:
     """Run a compiled function over parameters, their gradients and their states.
@@ -33,8 +31,7 @@ def update(rows_loop: Callable, groups: Sequence[Arrays], own: np.ndarray, *numb
     changed = [column for column in range(len(groups)) if column != 1]
     for table, rows in tables(groups, changed):
         mine = own if len(own) == 1 else own[rows]
-        many = table.total if table.total >= SHARED_FROM else 0
-        share(rows_loop, table.total, many, table.addresses, table.ends, table.like, mine, *numbers)
+        share(rows_loop, table.total, table.total, table.addresses, table.ends, table.like, mine, *numbers)
 
 
 def fused_factor(maximize: bool, multiply: Sequence[float], divide: Sequence[float]) -> float:

@@ -2,8 +2,9 @@
 
 numba's own parallel loops cost one to four seconds of compilation each, on top of their body's. Work that takes a part
 of its range, `work(start, stop, *args)`, and does not hold the interpreter's lock (compiled kernels, large NumPy
-operations) can be run by ordinary threads instead. Handing a part over costs some 20 microseconds: it pays where the
-items are whole images or planes.
+operations) can be run by ordinary threads instead. Waking a thread costs 20 microseconds, in a virtual machine 100, and
+so does every return to the interpreter while another thread has its lock: parts should be large, and be computed in
+few calls.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from miniflow.backends.cpu.loops import STRICT
 
-SHARED_FROM = 65_536  # elements
+SHARED_FROM = 262_144  # elements, at 0.5 ns each
 # Matrix products of so many multiplications OpenBLAS leaves to the calling thread with AVX-512, without it a quarter as
 # many. Larger ones it shares out itself, and then threads that call it wait for each other.
 SERIAL_PRODUCT = 1_000_000
@@ -39,7 +40,8 @@ def share(work: Callable, items: int, elements: int, *args: Any) -> None:
     Args:
         work: mostly compiled kernels or large NumPy operations; its parts must not write to the same memory.
         items: how many there are.
-        elements: how many array elements are touched: few are done by one thread.
+        elements: how many array elements are touched, those that take longer than 0.5 ns counted several times; few are
+            done by one thread.
     """
     parts = min(numba.get_num_threads(), items) if elements >= SHARED_FROM else 1
     if parts <= 1:

@@ -1,0 +1,73 @@
+"""The transpose of a matrix of float32, by blocks of 16x16 that stay in registers.
+
+Element by element either the loads or the stores jump from row to row, and that costs some 1 ns each. Here 16 vectors
+are loaded, exchanged in four rounds (after round d row i holds, where column and row differ in bit d, what row i ^ d
+held) and stored: about 0.15 ns for each element that lies in the cache. LLVM does not find the exchange in a loop, so
+it is written in LLVM's own language.
+
+Eklundh 1972, "A fast computer method for matrix transposing".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+from miniflow.backends.cpu.threads import compiled
+
+BLOCK = 16  # float32 in a vector of 512 bits; with shorter vectors LLVM takes several
+
+
+@compiled
+def transpose(source, target):
+    """source (R, C) -> target (C, R), both contiguous"""
+    rows, columns = source.shape
+    whole_rows, whole_columns = rows // BLOCK * BLOCK, columns // BLOCK * BLOCK
+    for r in range(0, whole_rows, BLOCK):
+        for c in range(0, whole_columns, BLOCK):
+            _transpose_block(source, r * columns + c, target, c * rows + r)
+    for r in range(rows):
+        for c in range(whole_columns if r < whole_rows else 0, columns):
+            target[c, r] = source[r, c]
+
+
+@intrinsic
+def _transpose_block(typing_context: Any, source: types.Array, first: Any, target: types.Array, second: Any) -> tuple:
+    """The block of `source` that begins at element `first` -> that of `target` at element `second`."""
+    if not all(array.dtype == types.float32 and array.ndim == 2 and array.layout == "C" for array in (source, target)):
+        raise TypingError("transpose: expected two contiguous matrices of float32")
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: tuple) -> Any:
+        vector = ir.VectorType(ir.FloatType(), BLOCK)
+        pointers = []
+        for k in (0, 2):
+            array = context.make_array(signature.args[k])(context, builder, arguments[k])
+            row = builder.extract_value(array.shape, 1)
+            starts = [builder.add(arguments[k + 1], builder.mul(row, row.type(i))) for i in range(BLOCK)]
+            pointers.append([builder.bitcast(builder.gep(array.data, [s]), vector.as_pointer()) for s in starts])
+        lines = [builder.load(pointer, align=4) for pointer in pointers[0]]
+        for distance in (1, 2, 4, 8):
+            lines = _exchanged(builder, lines, distance)
+        for line, pointer in zip(lines, pointers[1], strict=True):
+            builder.store(line, pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp), generate
+
+
+def _exchanged(builder: ir.IRBuilder, lines: list, distance: int) -> list:
+    """Swap the elements in which the numbers of line and column differ in this bit."""
+    columns = range(BLOCK)
+    low = [k - distance + BLOCK if k & distance else k for k in columns]  # BLOCK and above: of the second line
+    high = [k + BLOCK if k & distance else k + distance for k in columns]
+    result = list(lines)
+    for i in columns:
+        if not i & distance:
+            pair = lines[i], lines[i + distance]
+            for line, mask in ((i, low), (i + distance, high)):
+                result[line] = builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), mask))
+    return result
