@@ -40,7 +40,8 @@ class BenchmarkError(RuntimeError):
 def in_process(function: str, framework: str, threads: int, env: dict | None = None, **arguments: Any) -> dict:
     """Call `function`, named "module.function" inside this package, in a fresh interpreter; returns its result."""
     environment = {**os.environ, **dict.fromkeys(POOLS, str(threads)), **(env or {})}
-    environment.pop("OPENBLAS_CORETYPE", None)
+    for unwanted in ("OPENBLAS_CORETYPE", "PYTHONDONTWRITEBYTECODE"):  # which users do not have
+        environment.pop(unwanted, None)
     call = json.dumps({"framework": framework, "threads": threads, **arguments})
     command = [sys.executable, "-m", "benchmarks.harness", function, call]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)

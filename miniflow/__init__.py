@@ -3,10 +3,13 @@
 import miniflow.process  # noqa: F401  (sets how threads wait: before NumPy is loaded)
 
 # isort: split
+import sys
+
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
-from miniflow import amp, autograd, cuda, data, graph, nn, optim, optimizer, show, typing, utils, vision
+from miniflow import amp, autograd, cuda, data, nn, optim, show, typing, utils, vision
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from miniflow.deferred import defer
 from miniflow.device import device, get_default_device, set_default_device
 from miniflow.dtype import (
     bfloat16,
@@ -24,21 +27,6 @@ from miniflow.dtype import (
     uint8,
 )
 from miniflow.dtype import bool_ as bool
-from miniflow.graph.job import (
-    FunctionConfig,
-    clear_default_session,
-    constant_initializer,
-    get_all_variables,
-    get_variable,
-    global_function,
-    load_variables,
-    ones_initializer,
-    random_normal_initializer,
-    random_uniform_initializer,
-    truncated_normal_initializer,
-    zeros_initializer,
-)
-from miniflow.graph.job import FunctionConfig as function_config
 from miniflow.ops.activation import erf, gelu, relu, sigmoid, silu, softplus
 from miniflow.ops.comparison import (
     bitwise_and,
@@ -136,7 +124,21 @@ from miniflow.serialization import load, save
 from miniflow.tensor import Size, Tensor
 from miniflow.typing import Placeholder
 
-nn.Graph, nn.graph = graph.Graph, graph  # a layer above nn and optim, under OneFlow's names
+JOBS = [
+    "FunctionConfig", "clear_default_session", "constant_initializer", "get_all_variables", "get_variable",
+    "global_function", "load_variables", "ones_initializer", "random_normal_initializer", "random_uniform_initializer",
+    "truncated_normal_initializer", "zeros_initializer",
+]  # fmt: skip
+defer(nn, {"Graph": "miniflow.graph:Graph", "graph": "miniflow.graph"})  # layers above nn, under OneFlow's names
+defer(
+    sys.modules[__name__],
+    {
+        **{name: f"miniflow.graph.job:{name}" for name in JOBS},
+        "function_config": "miniflow.graph.job:FunctionConfig",
+        "graph": "miniflow.graph",
+        "optimizer": "miniflow.optimizer",
+    },
+)
 
 __version__ = "0.1.0"
 __all__ = [

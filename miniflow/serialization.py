@@ -18,7 +18,7 @@ import json
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,7 @@ from miniflow.tensor import Size, Tensor
 STRUCTURE = "miniflow.structure"
 SUPPORTED = ", ".join(t.name for t in ALL)
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-# what is saved as a folder: (whether an object is such, what saves it), and a file name -> what loads its folder
-SAVERS: list[tuple[Callable[[Any], bool], Callable[[Any, Path], None]]] = []
-FOLDER_LOADERS: dict[str, Callable[[Path, Any], Any]] = {}
+GRAPH, GRAPHS = "graph.json", "miniflow.graph.serialize"  # graphs are folders; a layer above, imported when needed
 FOREIGN = {  # first bytes -> what such a file is
     b"PK\x03\x04": "a zip archive, as torch.save and numpy.savez write",
     b"\x80": "a pickle, as torch.save, oneflow.save and pickle.dump write",
@@ -77,9 +75,8 @@ def save(obj: Any, path: str | os.PathLike) -> None:
     Source: `torch.save`, with safetensors in the place of pickle.
     """
     path = _as_path(path, "save")
-    for is_such, save_folder in SAVERS:
-        if is_such(obj):
-            return save_folder(obj, path)
+    if hasattr(obj, "_to_save"):
+        return import_module(GRAPHS).save_graph(obj._to_save(), path)
     packer = _Packer()
     structure = json.dumps(packer.pack(obj, ()), allow_nan=False)
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in packer.arrays.items()}
@@ -111,11 +108,10 @@ def load(path: str | os.PathLike, map_location: str | device | None = None) -> A
     Source: `torch.load`, with safetensors in the place of pickle.
     """
     path = _as_path(path, "load")
-    for name, load_folder in FOLDER_LOADERS.items():
-        if path.is_dir() and (path / name).exists():
-            return load_folder(path, map_location)
+    if (path / GRAPH).exists():
+        return import_module(GRAPHS).load_graph(path, map_location)
     _refuse_foreign(path)
-    arrays, metadata = _read(path)
+    arrays, metadata = read_file(path)
     if STRUCTURE not in metadata:
         return {name: _tensor(array, map_location) for name, array in arrays.items()}
     try:
@@ -295,7 +291,7 @@ def _refuse_foreign(path: Path) -> None:
             raise CheckpointError(f"load: {path} is {kind}; expected safetensors{remedy}")
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def read_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays and the metadata of a safetensors file, checked by the library against the file's size."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import miniflow
+
 ROOT = Path(__file__).parents[1] / "miniflow"
 KERNELS = ROOT.parent / "kernels"  # installed as miniflow.kernels
 
 LAYERS = [  # from the ground up; a package stands for all of its modules
-    ["errors", "process", "hostcuda"],
+    ["errors", "process", "hostcuda", "deferred"],
     ["dtype", "device", "atomic", "philox", "typing"],
     ["kernels"],
     ["backends"],
@@ -146,6 +148,14 @@ def test_devices_are_loaded_when_they_are_first_used():
     lazy = {"miniflow.backends.cuda", "miniflow.hostcuda", "miniflow.kernels", "numba.cuda"}
     assert not lazy & modules_after_import()
     assert "miniflow.cuda" in modules_after_import()
+
+
+def test_graphs_are_loaded_when_they_are_first_used():
+    assert not {"miniflow.graph", "miniflow.optimizer"} & modules_after_import()
+    assert {"graph", "optimizer", "global_function"} <= set(dir(miniflow))
+    assert "Graph" in dir(miniflow.nn) and miniflow.nn.Graph is miniflow.graph.Graph
+    with pytest.raises(AttributeError, match="module 'miniflow.nn' has no attribute 'Grape'"):
+        _ = miniflow.nn.Grape
 
 
 @pytest.mark.parametrize("name", HEAVY)

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from miniflow import serialization
 from miniflow.amp.grad_scaler import GradScaler
 from miniflow.atomic import replacing, sync
 from miniflow.errors import CheckpointError
@@ -40,10 +39,11 @@ from miniflow.graph.saved.fields import choice, integer, items, record, refuse, 
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.trees import count, decode_tree, describe, encode_tree
 from miniflow.graph.saved.values import DTYPES, NAMES, decode_value, encode_value
+from miniflow.serialization import GRAPH, read_file
 from miniflow.tensor import Tensor
 
 FORMAT, VERSION = "miniflow.graph", 1
-GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
+WEIGHTS = "weights.safetensors"
 NEXT = ".weights.safetensors.next"  # the weights of a graph.json that is about to be put in place
 MAX_BYTES = 1 << 29  # of graph.json
 KEYS = ("format", "version", "checksum", "weights", "graph", "config", "numbers", "scaler", "arguments", "results")
@@ -244,7 +244,7 @@ def read_weights(folder: Path, expected: Any) -> dict[str, np.ndarray]:
         with suppress(OSError):
             found.append(file_checksum(folder / name))
             if found[-1] == expected:
-                arrays, _ = serialization._read(folder / name)
+                arrays, _ = read_file(folder / name)
                 return arrays
     if not found:
         raise CheckpointError(f"load: {folder / WEIGHTS} is missing; copy the whole folder")
@@ -363,17 +363,3 @@ def own_tensor(array: np.ndarray, slot: Any) -> Tensor:
     """A tensor on the device of a slot, in memory of its own."""
     tensor = Tensor._wrap(np.array(array, order="C"))
     return tensor if slot.device.type == "cpu" else tensor.to(slot.device)
-
-
-def is_graph(obj: Any) -> bool:
-    """Whether `flow.save` writes an object as a folder."""
-    return hasattr(obj, "_to_save")
-
-
-def save(graph: Any, path: str | os.PathLike) -> None:
-    """`flow.save(graph, path)` for an nn.Graph or a loaded one."""
-    save_graph(graph._to_save(), path)
-
-
-serialization.SAVERS.append((is_graph, save))
-serialization.FOLDER_LOADERS[GRAPH] = load_graph
