@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from checks import assert_close, assert_same
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import ArgumentError, AutogradError, DeviceError, DTypeError, PickleError
+from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, DeviceError, DTypeError, PickleError
 
 
 class Block(nn.Module):
@@ -320,3 +321,42 @@ def test_repr_of_nested_modules():
     )
     assert repr(Block().linear) == "Linear(in_features=3, out_features=2, bias=True)"
     assert "linear" in dir(Block()) and "scale" in dir(Block())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: nn.Linear(2, 2), lambda: nn.Conv2d(1, 1, 1), lambda: nn.LayerNorm(2), lambda: nn.MaxPool2d(1),
+     lambda: nn.Embedding(3, 2), lambda: nn.BatchNorm1d(2), lambda: nn.ReLU(), lambda: nn.Sequential(nn.Flatten())],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [[[1.0, 2.0]], None, "text"], ids=lambda value: type(value).__name__)
+def test_what_is_no_tensor_is_refused(make, value):
+    with pytest.raises(TypeError, match=type(value).__name__):
+        make()(value)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_layer_says_that_it_wants_a_tensor(compiled):
+    class Applied(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def build(self, x):
+            return self.layer(x)
+
+    layer = Applied() if compiled else nn.Linear(2, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a graph warns that the numbers become constants
+        with pytest.raises(ArgumentTypeError, match="Linear: got a list; expected a Tensor: wrap the values with flow"):
+            layer([[1.0, 2.0]])
+
+
+def test_other_attribute_errors_stay_as_they_are():
+    class Wrong(nn.Module):
+        def forward(self, x):
+            return x.nonsense
+
+    with pytest.raises(AttributeError, match="nonsense"):
+        Wrong()([1.0])
+    with pytest.raises(AttributeError, match="nonsense"):
+        Wrong()(flow.ones(1))

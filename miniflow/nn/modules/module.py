@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from miniflow.device import device
 from miniflow.dtype import as_dtype, bfloat16, float16, float32, float64
-from miniflow.errors import ArgumentError, DTypeError, PickleError
+from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, PickleError
 from miniflow.nn.modules import hooks, state
 from miniflow.nn.modules.attributes import KINDS, AttributeTables
 from miniflow.nn.modules.hooks import RemovableHandle
@@ -57,17 +57,29 @@ class Module(AttributeTables):
         raise NotImplementedError(f"{self._get_name()} has no forward: define forward(self, ...) in the class")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if modes.tracer is not None:
-            with modes.tracer.scope(self):
-                return self._run(args, kwargs) if modes.watcher is None else modes.watcher.run(self, args, kwargs)
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
-            return hooks.call_with_hooks(self, args, kwargs)
-        return self.forward(*args, **kwargs)
+        try:
+            if modes.tracer is not None:
+                with modes.tracer.scope(self):
+                    return self._run(args, kwargs) if modes.watcher is None else modes.watcher.run(self, args, kwargs)
+            if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+                return hooks.call_with_hooks(self, args, kwargs)
+            return self.forward(*args, **kwargs)
+        except AttributeError as error:
+            self._refuse_what_is_no_tensor((*args, *kwargs.values()), error)
+            raise
 
     def _run(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
             return hooks.call_with_hooks(self, args, kwargs)
         return self.forward(*args, **kwargs)
+
+    def _refuse_what_is_no_tensor(self, values: tuple, error: AttributeError) -> None:
+        """Say that an argument should be a tensor, if the error is that it has not what every tensor has."""
+        for value in values:
+            if value is error.obj and hasattr(Tensor, error.name) and not isinstance(value, Tensor):
+                kind = type(value).__name__
+                message = f"{self._get_name()}: got a {kind}; expected a Tensor: wrap the values with flow.tensor"
+                raise ArgumentTypeError(message) from error
 
     # the tree
 
