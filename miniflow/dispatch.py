@@ -96,7 +96,8 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         ShapeError, DTypeError, IndexRangeError, DimError: from the op's `infer`, with the shapes in the message.
         DeviceError: for tensors on different devices.
     """
-    if modes.autocast is not None:
+    plain = modes.plain
+    if not plain and modes.autocast is not None:
         inputs = modes.autocast(op, inputs)
     arrays = []
     tracked = on_device = False
@@ -111,7 +112,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         else:
             arrays.append(x)
     tracked = tracked and modes.enabled and op.backward is not None
-    if modes.tracer is None:
+    if plain or modes.tracer is None:
         kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
     else:
         kernel, on_device = modes.tracer.kernel(op), True
