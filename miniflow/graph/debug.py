@@ -32,7 +32,7 @@ class DebugOutput:
     config: GraphConfig
     _last: Compiled | None
     _level: int
-    _shows_places: bool
+    _lines_shown: int
     _warned: set[str]
 
     def debug(
@@ -51,7 +51,8 @@ class DebugOutput:
                 parameters of modules, as `build` meets them. 2: also operators. 3: also the programs before and after
                 the passes.
             ranks: which ranks print: one, several, None for rank 0, -1 for all.
-            max_py_stack_depth: 0 to leave out the line of `build` that an operator comes from.
+            max_py_stack_depth: how many lines of the user's code are shown for an operator: where it was called, and
+                what led there within `build`.
             only_user_py_stack, op_repr_with_py_stack: of OneFlow; lines are always the user's.
 
         Raises:
@@ -61,7 +62,7 @@ class DebugOutput:
             raise ArgumentError(f"debug: got v_level={v_level!r}; expected -1 (off), 0, 1, 2 or 3")
         chosen = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
         shown = 0 in chosen or -1 in chosen
-        self.__dict__.update(_level=v_level if shown else -1, _shows_places=max_py_stack_depth > 0)
+        self.__dict__.update(_level=v_level if shown else -1, _lines_shown=max_py_stack_depth)
 
     def _prints(self, level: int) -> bool:
         return level <= self._level
@@ -98,7 +99,7 @@ class DebugOutput:
         counts = f"{len(recorded.instructions)} operators over {len(recorded.states)} states"
         self._print(1, f"{self._shallow_repr()} recorded {counts}.")
         if self._prints(2):
-            self._print(2, "\n".join(describe.operator_lines(recorded, None, self._shows_places)))
+            self._print(2, "\n".join(describe.operator_lines(recorded, None, self._lines_shown)))
         if self._prints(3):
             self._print(3, "\n".join([str(recorded), *map(str, plan.report), str(plan.program)]))
 

@@ -84,7 +84,7 @@ def graph_text(graph: Graph) -> str:
         lines += recording.input_lines
     lines += [module_text(graph, module, name) for name, module in graph._blocks.items()]
     if recording is not None:
-        lines += operator_lines(recording.program, "", graph._shows_places)
+        lines += operator_lines(recording.program, "", graph._lines_shown)
         lines += recording.output_lines
     return _block(shallow(graph), lines)
 
@@ -101,7 +101,7 @@ def module_text(graph: Graph, module: Module, name: str) -> str:
     lines += [state_text("PARAMETER", f"{name}.{key}", p) for key, p in module._parameters.items() if p is not None]
     lines += [state_text("BUFFER", f"{name}.{key}", b) for key, b in module._buffers.items() if b is not None]
     if recording is not None:
-        own = operator_lines(recording.program, recording.names.get(module, name), graph._shows_places)
+        own = operator_lines(recording.program, recording.names.get(module, name), graph._lines_shown)
         lines += [_block(f"(GraphModule:{name.rpartition('.')[2]}())", own)] if own else []
     lines += outputs
     return _block(f"(MODULE:{name}:{module._get_name()}({module.extra_repr()}))", lines)
@@ -114,10 +114,10 @@ def _block(head: str, lines: list[str]) -> str:
     return f"{head}: (\n  {inner}\n)"
 
 
-def operator_lines(program: Program, scope: str | None, with_places: bool = True) -> list[str]:
+def operator_lines(program: Program, scope: str | None, lines: int = 2) -> list[str]:
     """The operators that the forward of a module recorded, not those of modules below it; with None, all."""
     return [
-        operator_text(instruction, label, labels, with_places)
+        operator_text(instruction, label, labels, lines)
         for instruction, label, labels in _labelled(program)
         if scope is None or (instruction.scope == scope and instruction.phase == FORWARD)
     ]
@@ -135,13 +135,14 @@ def _outputs(instruction: Instruction) -> Iterator[tuple[Slot, str]]:
     return zip(instruction.outputs, instruction.op.outputs, strict=False)
 
 
-def operator_text(instruction: Instruction, label: str, labels: dict[Slot, str], with_place: bool = True) -> str:
-    """`(OPERATOR: model.fc-linear-0(...) -> (...), placement=(...))`, and the line of the user's code."""
+def operator_text(instruction: Instruction, label: str, labels: dict[Slot, str], lines: int = 2) -> str:
+    """`(OPERATOR: model.fc-linear-0(...) -> (...), placement=(...))`, and lines of the user's code."""
     inputs = [f"{labels[x]}:{_slot_text(x)}" if isinstance(x, Slot) else repr(x) for x in instruction.inputs]
     outputs = [f"{labels.get(y, 'out')}:{_slot_text(y)}" for y in instruction.outputs]
     place = instruction.outputs[0].device
     where = f'placement=(miniflow.placement(type="{place.type}", ranks=[0]))'
-    location = f", location=({instruction.location})" if with_place and instruction.location else ""
+    places = [instruction.location, *instruction.callers][:lines] if instruction.location else []
+    location = f", location=({' < '.join(places)})" if places else ""
     return f"(OPERATOR: {label}({', '.join(inputs)}) -> ({', '.join(outputs)}), {where}{location})"
 
 

@@ -104,7 +104,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             _lock=threading.Lock(),
             _warned=set(),
             _level=-1,
-            _shows_places=True,
+            _lines_shown=2,
         )
         if debug_v_level >= 0:
             self.debug(debug_v_level)

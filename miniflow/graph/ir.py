@@ -189,6 +189,7 @@ class Instruction:
         attrs: keyword arguments of the kernel; `Scalar`s in them, also within lists and tuples, vary.
         scope: the dotted name of the module it was recorded in, "" outside of all.
         location: `file:line` of the user's code.
+        callers: the lines that led there, innermost first, as far as they belong to the step.
         phase: FORWARD, BACKWARD or UPDATE.
         unless: a 0-dim bool slot; when it holds True the instruction, which then is an update, is left out.
         after: a slot that must have been computed before this runs, although it is not read: recomputation of
@@ -204,6 +205,7 @@ class Instruction:
     phase: str = FORWARD
     unless: Slot | None = None
     after: Slot | None = None
+    callers: list[str] = field(default_factory=list)
 
     @property
     def reads(self) -> list[Slot]:

@@ -99,11 +99,11 @@ class Tracer:
         self._state_of: dict[Slot, Cell] = {}
         self._created: set[int] = set()  # ids of arrays made by the step itself
         self._gradients: dict[Tensor, Tensor | None] = {}
-        self._before: tuple[str, str, str] | None = None  # scope and place of forward, while backward runs
+        self._before: tuple[str, list[str]] | None = None  # scope and lines of forward, while backward runs
         self._updates = 0  # how many were recorded
         self._unless: Tensor | None = None  # a bool; where it holds True at replay, updates are left out
         self._marks: list[int] = []  # tape positions at which instructions were recorded ...
-        self._places: list[tuple[str, str]] = []  # ... and where they came from
+        self._places: list[tuple[str, list[str]]] = []  # ... and where they came from
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -224,14 +224,14 @@ class Tracer:
 
     def append(self, instruction: Instruction) -> None:
         """Append an instruction, with its phase and where it comes from."""
-        scope, location = self._scopes[-1] if self._scopes else "", ""
         if self._before is None:
-            location = user_line()
+            scope, lines = self._scopes[-1] if self._scopes else "", user_lines()
             self._marks.append(sequence())
-            self._places.append((scope, location))
+            self._places.append((scope, lines))
         else:
-            scope, location = self._before
-        instruction.scope, instruction.location, instruction.phase = scope, location, self.phase
+            scope, lines = self._before
+        instruction.scope, instruction.phase = scope, self.phase
+        instruction.location, *instruction.callers = lines or [""]
         self.program.instructions.append(instruction)
 
     def draw(self, generator: Any) -> tuple[Scalar, Scalar]:
@@ -307,7 +307,7 @@ class Tracer:
         self.phase = BACKWARD
         if isinstance(node, Node):
             at = bisect.bisect_left(self._marks, node.sequence) - 1
-            self._before = self._places[at] if at >= 0 else ("", "")
+            self._before = self._places[at] if at >= 0 else ("", [])
 
     def leave_backward(self) -> None:
         """Called by the backward walk at its end."""
@@ -326,7 +326,7 @@ class Tracer:
     def refuse(self, what: str) -> NoReturn:
         """Raise GraphTraceError for a look at what a recording does not have."""
         active = modes.tracer is self
-        where = f"{user_line()}: " if active else ""
+        where = f"{user_lines()[0]}: " if active else ""
         reason = (
             f"{what} cannot be looked at in nn.Graph.build: tensor.item(), .numpy(), .tolist(), bool(tensor) and "
             "Python branches on tensor values are not allowed there, since build is recorded once and replayed; use "
@@ -354,9 +354,17 @@ class Tracer:
         return program
 
 
-def user_line() -> str:
-    """`file:line` of the innermost frame outside of this package."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+def user_lines() -> list[str]:
+    """`file:line` of the frames outside of this package, innermost first, up to the call of `record`.
+
+    If there is none before it, then that which led to it.
+    """
+    lines: list[str] = []
+    frame, recorded = sys._getframe(1), True
+    while frame is not None and (recorded or not lines):
+        if frame.f_code is record.__code__:
+            recorded = False
+        elif not frame.f_code.co_filename.startswith(PACKAGE):
+            lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
         frame = frame.f_back
-    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return lines

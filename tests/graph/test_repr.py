@@ -189,6 +189,10 @@ def test_level_2_prints_operators_and_level_3_programs(capsys):
     assert "(OPERATOR: model.fc-linear-0(" in out and "location=(test_repr.py:" in out and "linear(%0" not in out
     _, out = output_of(capsys, v_level=2, max_py_stack_depth=0)
     assert "(OPERATOR: model.fc-linear-0(" in out and "location" not in out
+    here = r"test_repr\.py:\d+"
+    for depth, wanted in ((1, here), (2, f"{here} < {here}"), (9, f"{here} < {here}")):  # forward, which build called
+        _, out = output_of(capsys, v_level=2, max_py_stack_depth=depth)
+        assert re.search(rf"\(OPERATOR: model\.fc-linear-0\(.*location=\({wanted}\)\)$", out, re.MULTILINE)
     _, out = output_of(capsys, v_level=3)
     assert "linear(%0, %1, %2)" in out and re.search(r"^dead_code: \d+ -> \d+ instructions, ", out, re.MULTILINE)
 
