@@ -10,9 +10,11 @@ import compare
 import numpy as np
 import pytest
 from bodies import evaluated, random_body
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.registry import INTO, KERNELS
 from miniflow.graph.codegen import cpu
+from miniflow.graph.codegen import cuda as cuda_codegen
 from miniflow.graph.codegen.body import Body, Step
 from miniflow.graph.codegen.functions import FUNCTIONS, arity
 from miniflow.graph.codegen.fused import FusedElementwise
@@ -265,6 +267,59 @@ def test_random_bodies_on_cuda(kind, seed):
         some = [shapes[i % len(shapes)] for i in range(len(body.inputs))]
         arrays = [numbers(*shape, seed=i, kind=k) for i, (shape, k) in enumerate(zip(some, body.inputs, strict=True))]
         check(body, *arrays, device="cuda", rtol=2e-5 if kind == F else 6e-2, atol=2e-5 if kind == F else 6e-2)
+
+
+# the generated kernels
+
+
+def storage(x):
+    """An array as a kernel sees it: booleans and half precision as their bits."""
+    kinds = {"bool": np.uint8, "float16": np.uint16, "bfloat16": np.uint16}
+    return x.view(kinds[x.dtype.name]) if x.dtype.name in kinds else x
+
+
+def cases_of(name, body, arrays):
+    """Launches of the flat kernel, with a lone element as first input, and of the spread kernel."""
+
+    def flat():
+        outs = [storage(np.zeros(37, kind)) for kind in body.output_dtypes]
+        lone, *others = arrays
+        numbers_ = [np.float64(v) if kind == "float64" else np.float32(v) for v, kind in body.numbers]
+        return [*outs, storage(lone[:1].copy()), *[storage(x.copy()) for x in others], *numbers_]
+
+    def spread():
+        tensors, given = [], flat()
+        outs, inputs = given[: len(body.outputs)], given[len(body.outputs) : len(body.outputs) + len(arrays)]
+        for array in (*outs, *inputs):
+            tensors += [array, (0, 0, 0, 7, 1) if array.size > 1 else (0, 0, 0, 0, 0)]
+        return [(1, 1, 5, 7), *tensors, *given[len(outs) + len(inputs) :]]
+
+    forms = "s" + "v" * (len(arrays) - 1)
+    return [
+        Case(f"{name}, flat", cuda_codegen.kernel_of(body, forms), flat, grid=2, block=32, tolerance=2e-5),
+        Case(f"{name}, spread", cuda_codegen.kernel_of(body, ""), spread, grid=(2, 3), block=(4, 2), tolerance=2e-5),
+    ]
+
+
+def generated():
+    for kind in ("float32", "float64", "float16", "bfloat16"):
+        for part in range(2):
+            functions = [f for f in ALL[part::2] if kind != "float64" or not FUNCTIONS[f].slow_double]
+            yield from cases_of(f"{kind} {part}", *of_functions(functions, kind))
+
+
+GENERATED = list(generated())
+
+
+@pytest.mark.parametrize("case", GENERATED, ids=str)
+def test_checks(case):
+    run_checked(case)
+
+
+@pytest.mark.parametrize("cc", CAPABILITIES)
+@pytest.mark.parametrize("case", GENERATED, ids=str)
+def test_ptx(case, cc):
+    compile_case(case, cc)
 
 
 # bodies and their files

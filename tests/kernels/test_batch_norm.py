@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import CAPABILITIES, Case, compile_case, run_checked
 from checks import assert_close
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.kernels import batch_norm as kernels
 from miniflow.kernels.batch_norm import SEGMENT

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 from both import on_device
-from cases import CAPABILITIES, Case, compile_case, run_checked
 from compare import assert_close
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.registry import KERNELS
 from miniflow.kernels import clip_grad

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 from both import on_device
-from cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked
 from checks import assert_close, assert_same
+from kernel_cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked
 
 from miniflow.backends.cuda import conv as backend
 from miniflow.backends.registry import KERNELS

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from both import LAYOUTS, agree, numbers_of, on_device
-from cases import CAPABILITIES, Case, compile_case, run_checked
 from compare import assert_same
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cuda.copy import copy_into, fill_into
 from miniflow.kernels import copy

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from both import agree
-from cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 from philox_reference import words_reference
 
 import miniflow as flow

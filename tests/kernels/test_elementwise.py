@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from both import agree, numbers_of, on_device
-from cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cuda.pointwise import apply, apply_into, cover, halved, merged
 from miniflow.kernels import activation, elementwise

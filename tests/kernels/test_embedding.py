@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from both import agree, on_device
-from cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cuda.rows import cover
 from miniflow.backends.registry import KERNELS

@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.hostcuda import cuda
 from miniflow.kernels import half
@@ -39,3 +40,26 @@ def test_every_pattern(kind):
     np.testing.assert_array_equal(widened, exact)
     np.testing.assert_array_equal(narrowed.view(kind).astype(np.float32), want.astype(np.float32))
     np.testing.assert_array_equal(rounded, want.astype(np.float32))
+
+
+def case_of(kind):
+    def arguments():
+        bits = np.random.default_rng(1).integers(0, 2**16, 70, np.uint16)
+        x = np.random.default_rng(2).standard_normal(70).astype(np.float32)
+        return [bits, x, np.full(70, np.nan, np.float32), np.full(70, 7, np.uint16), np.full(70, np.nan, np.float32)]
+
+    return Case(np.dtype(kind).name, kernel_of(*FUNCTIONS[kind]), arguments, grid=2, block=64)
+
+
+CASES = [case_of(kind) for kind in FUNCTIONS]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_checks(case):
+    run_checked(case)
+
+
+@pytest.mark.parametrize("cc", CAPABILITIES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_ptx(case, cc):
+    compile_case(case, cc)

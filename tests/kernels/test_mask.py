@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from both import agree, numbers_of
-from cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cuda.rows import cover
 from miniflow.kernels.mask import lower_triangle, masked_fill, upper_triangle

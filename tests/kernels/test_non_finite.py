@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from both import LAYOUTS, on_device
-from cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cpu.loss_scale import EXPONENTS
 from miniflow.backends.registry import KERNELS

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from both import on_device, results
-from cases import CAPABILITIES, Case, compile_case, run_checked
 from checks import assert_close
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.registry import KERNELS
 from miniflow.kernels import norm_activation as kernels

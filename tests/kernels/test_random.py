@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from both import agree, on_device
-from cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 from philox_reference import words_reference
 
 from miniflow.backends.registry import KERNELS

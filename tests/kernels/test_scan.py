@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import CAPABILITIES, Case, compile_case, run_checked
 from checks import assert_close, assert_same
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.kernels.reduce import THREADS
 from miniflow.kernels.scan import CUMULATIVE_PRODUCT, CUMULATIVE_SUM

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from both import on_device
-from cases import CAPABILITIES, Case, compile_case, run_checked
 from compare import assert_close, assert_same
+from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 import miniflow.backends.cuda  # noqa: F401  (registers the kernels)
 from miniflow.backends.cpu.sparse import hash_table_size
@@ -177,7 +177,7 @@ def test_checks(case):
 
 def test_checks_of_finding_owners():
     """Which place a row gets may depend on the order of the threads, its owner does not."""
-    from cases import ON_HOST
+    from kernel_cases import ON_HOST
 
     if not ON_HOST:
         pytest.skip("the checks belong to the host executor")
