@@ -47,7 +47,7 @@ def kernel(first, last, table, numbers, {arrays}):
 '''
 
 
-SHARED_COST = 3_000_000  # additions: about 100 microseconds, of which handing over a part costs 20
+SHARED_COST = 3_000_000  # additions: about 100 microseconds; see backends.cpu.threads for what sharing costs
 
 
 @dataclass
