@@ -33,9 +33,15 @@ def test_nan_and_infinity_are_moved_bit_by_bit():
     assert (target == bits.T).all()
 
 
-@pytest.mark.parametrize(
-    "source", [np.zeros((16, 16)), np.zeros((32, 32), np.float32)[:, ::2]], ids=["float64", "strided"]
-)
-def test_other_arrays_are_refused(source):
-    with pytest.raises(TypingError, match="expected two contiguous matrices of float32"):
-        into(source, np.zeros(source.shape[::-1], source.dtype))
+@pytest.mark.parametrize("rows, columns", [(16, 32), (37, 21)])
+def test_rows_may_lie_apart(rows, columns):
+    source = np.arange(rows * 50, dtype=np.float32).reshape(rows, 50)[:, 3 : 3 + columns]
+    target = np.zeros((columns, 60), np.float32)
+    into(source, target[:, 5 : 5 + rows])
+    assert (target[:, 5 : 5 + rows] == source.T).all()
+    assert not target[:, :5].any() and not target[:, 5 + rows :].any()
+
+
+def test_other_dtypes_are_refused():
+    with pytest.raises(TypingError, match="expected two matrices of float32"):
+        into(np.zeros((16, 16)), np.zeros((16, 16)))

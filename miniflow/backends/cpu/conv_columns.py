@@ -19,6 +19,8 @@ from miniflow.backends.cpu.threads import SERIAL_PRODUCT, share, sum_of_parts, u
 from miniflow.backends.cpu.windows import bordered, inside, pad, taps
 from miniflow.backends.windows import Windows
 
+Copy = Callable[[np.ndarray, np.ndarray], None]  # target, source
+
 PRODUCT_COLUMNS = 784  # images share a product up to this many windows
 BUFFER = 131_072  # elements of the columns of images that are taken at a time: 0.5 MB
 
@@ -33,26 +35,39 @@ def _at_a_time(images: int, size: int) -> int:
     return max(1, min(images, BUFFER // max(1, size)))
 
 
-def _share(work: Callable[[int, int], None], view: np.ndarray, outputs: int) -> None:
-    """Run `work(start, stop)` on the images of a view of taps, in threads if the BLAS does not use them itself."""
+def _share(work: Callable[[int, int, Copy], None], view: np.ndarray, outputs: int) -> None:
+    """Run `work(start, stop, copy)` on the images of a view of taps, in threads if the BLAS does not use them itself.
+
+    If it does, they share out the copying.
+    """
     images, c, kh, kw, oh, ow = view.shape
     product = outputs * c * kh * kw * oh * ow * _together(images, oh * ow)
-    share(work, images, 2 * view.size if product <= SERIAL_PRODUCT else 0)
+    if product <= SERIAL_PRODUCT:
+        share(work, images, 2 * view.size, np.copyto)
+    else:
+        work(0, images, _copy_in_threads)
 
 
-def _columns(view: np.ndarray, buffer: np.ndarray) -> np.ndarray:
+def _copy_in_threads(target: np.ndarray, source: np.ndarray) -> None:
+    def copy(start: int, stop: int) -> None:
+        np.copyto(target[start:stop], source[start:stop])
+
+    share(copy, len(target), target.size)
+
+
+def _columns(view: np.ndarray, buffer: np.ndarray, copy: Copy) -> np.ndarray:
     """Copy the taps (B, C, KH, KW, OH, OW) of a few images into `buffer`; returns them as (C*KH*KW, B*OH*OW)."""
     b, c, kh, kw, oh, ow = view.shape
     columns = buffer[: view.size].reshape(c, kh, kw, b, oh, ow)
-    np.copyto(columns, view.transpose(1, 2, 3, 0, 4, 5))
+    copy(columns, view.transpose(1, 2, 3, 0, 4, 5))
     return columns.reshape(c * kh * kw, b * oh * ow)
 
 
-def _stacked_columns(view: np.ndarray, buffer: np.ndarray) -> np.ndarray:
+def _stacked_columns(view: np.ndarray, buffer: np.ndarray, copy: Copy) -> np.ndarray:
     """Copy the taps (B, C, KH, KW, OH, OW) of a few images into `buffer`; returns them as (B, C*KH*KW, OH*OW)."""
     b, c, kh, kw, oh, ow = view.shape
     columns = buffer[: view.size].reshape(view.shape)
-    np.copyto(columns, view)
+    copy(columns, view)
     return columns.reshape(b, c * kh * kw, oh * ow)
 
 
@@ -69,7 +84,7 @@ def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray
     matrix = weight.reshape(o, -1)
     y = out.reshape(n, o, counts[0] * counts[1])
 
-    def convolve(start: int, stop: int) -> None:
+    def convolve(start: int, stop: int, copy: Copy) -> None:
         size = matrix.shape[1] * y.shape[2]
         together = _together(stop - start, y.shape[2])
         step = together if together > 1 else _at_a_time(stop - start, size)
@@ -77,10 +92,10 @@ def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray
         for first in range(start, stop, step):
             images = slice(first, min(first + step, stop))
             if together > 1:
-                products = np.matmul(matrix, _columns(view[images], buffer))
+                products = np.matmul(matrix, _columns(view[images], buffer, copy))
                 y[images] = products.reshape(o, -1, y.shape[2]).swapaxes(0, 1)
             else:
-                np.matmul(matrix, _stacked_columns(view[images], buffer), out=y[images])
+                np.matmul(matrix, _stacked_columns(view[images], buffer, copy), out=y[images])
 
     _share(convolve, view, o)
 
@@ -93,7 +108,7 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
     inner = x.shape[1] * windows.kernel[0] * windows.kernel[1]
     totals = {0: np.zeros((o, inner), x.dtype)}
 
-    def add_up(start: int, stop: int) -> None:
+    def add_up(start: int, stop: int, copy: Copy) -> None:
         together = _together(stop - start, oh * ow)
         step = together if together > 1 else _at_a_time(stop - start, inner * oh * ow)
         buffer = np.empty(step * inner * oh * ow, x.dtype)
@@ -101,9 +116,9 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
         for first in range(start, stop, step):
             images = slice(first, min(first + step, stop))
             if together > 1:
-                total += np.matmul(_as_rows(dy[images]), _columns(view[images], buffer).T)
+                total += np.matmul(_as_rows(dy[images]), _columns(view[images], buffer, copy).T)
             else:
-                columns = _stacked_columns(view[images], buffer)
+                columns = _stacked_columns(view[images], buffer, copy)
                 total += np.matmul(dy[images], columns.swapaxes(1, 2)).sum(0)
         totals[start] = total
 

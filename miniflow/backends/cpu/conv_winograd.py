@@ -138,13 +138,14 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
 
     def add_up(start: int, stop: int) -> None:
         points, cotangents = (_Points(min(together, stop - start), tiles, channels) for channels in (c, o))
-        total, product = np.zeros((2, POINTS, o, c), x.dtype)
+        total, product = np.empty((2, POINTS, o, c), x.dtype)
         for first in range(start, stop, together):
             images = slice(first, min(first + together, stop))
             _images_to_points(x[images], points.lines, INPUT_MATRIX, top, left, m, tiles)
             _cotangents_to_points(dy[images], cotangents.lines, cotangent_matrix(m), m, tiles)
-            _multiply(cotangents.of(images).swapaxes(1, 2), points.of(images), product)
-            total += product
+            _multiply(cotangents.of(images).swapaxes(1, 2), points.of(images), product if first > start else total)
+            if first > start:
+                total += product
         totals[start] = total
 
     share(add_up, len(x), 8 * x.size)

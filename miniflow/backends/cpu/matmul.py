@@ -3,6 +3,8 @@
 import numpy as np
 
 from miniflow.backends.cpu import few_rows
+from miniflow.backends.cpu.threads import SERIAL_PRODUCT, share, unlocked
+from miniflow.backends.cpu.transpose import transpose
 from miniflow.backends.registry import register, register_into
 
 
@@ -16,7 +18,12 @@ def matmul(x, y, *, transpose_x, transpose_y):
         y = y.swapaxes(-1, -2)
     if x.shape[-1] == 1 == y.shape[-2]:  # an outer product moves memory, for which the BLAS takes four times as long
         return x * y
-    return np.matmul(x, y)
+    if x.ndim < 3 or y.ndim < 3:
+        return np.matmul(x, y)
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    out = np.empty((*batch, x.shape[-2], y.shape[-1]), x.dtype)
+    _batched(x, y, out)
+    return out
 
 
 @register_into("cpu", "Matmul")
@@ -30,8 +37,44 @@ def matmul_into(out, x, y, *, transpose_x, transpose_y):
         y = y.swapaxes(-1, -2)
     if x.shape[-1] == 1 == y.shape[-2]:
         np.multiply(x, y, out=out)
-    else:
+    elif x.ndim < 3 or y.ndim < 3:
         np.matmul(x, y, out=out)
+    else:
+        _batched(x, y, out)
+
+
+def _batched(x, y, out):
+    """Many products. Small ones OpenBLAS leaves to the calling thread: threads share them out.
+
+    It is slow at small products with y transposed, and waits then for other threads: y is copied to its own order.
+    """
+    batch, product = out.shape[:-2], x.shape[-2] * x.shape[-1] * y.shape[-1]
+    if product > SERIAL_PRODUCT or x.shape[:-2] != batch or y.shape[:-2] != batch:
+        np.matmul(x, y, out=out)
+        return
+    turned = None
+    if out.ndim <= 4 and y.dtype == np.float32 and y.strides[-2] == y.itemsize and y.shape[-1] > 1:
+        turned = np.empty(y.shape, y.dtype)
+
+    def multiply(start, stop):
+        right = y[start:stop]
+        if turned is not None:
+            right = turned[start:stop]
+            source, target = (
+                a.reshape(1, *a.shape) if a.ndim == 3 else a for a in (y[start:stop].swapaxes(-1, -2), right)
+            )
+            _transpose_matrices(source, target)
+        np.matmul(x[start:stop], right, out=out[start:stop])
+
+    share(multiply, len(out), out.size * x.shape[-1] // 16)
+
+
+@unlocked()
+def _transpose_matrices(x, y):
+    """x (A, B, R, C) -> y (A, B, C, R)"""
+    for a in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            transpose(x[a, b], y[a, b])
 
 
 @register("cpu", "Linear")

@@ -24,31 +24,34 @@ BLOCK = 16  # float32 in a vector of 512 bits; with shorter vectors LLVM takes s
 
 @compiled
 def transpose(source, target):
-    """source (R, C) -> target (C, R), both contiguous"""
+    """source (R, C) -> target (C, R); the elements of a row lie side by side, in both"""
     rows, columns = source.shape
     whole_rows, whole_columns = rows // BLOCK * BLOCK, columns // BLOCK * BLOCK
     for r in range(0, whole_rows, BLOCK):
         for c in range(0, whole_columns, BLOCK):
-            _transpose_block(source, r * columns + c, target, c * rows + r)
+            _transpose_block(source[r:, c:], target[c:, r:])
     for r in range(rows):
         for c in range(whole_columns if r < whole_rows else 0, columns):
             target[c, r] = source[r, c]
 
 
 @intrinsic
-def _transpose_block(typing_context: Any, source: types.Array, first: Any, target: types.Array, second: Any) -> tuple:
-    """The block of `source` that begins at element `first` -> that of `target` at element `second`."""
-    if not all(array.dtype == types.float32 and array.ndim == 2 and array.layout == "C" for array in (source, target)):
-        raise TypingError("transpose: expected two contiguous matrices of float32")
+def _transpose_block(typing_context: Any, source: types.Array, target: types.Array) -> tuple:
+    """The first 16x16 elements."""
+    if not all(array.dtype == types.float32 and array.ndim == 2 for array in (source, target)):
+        raise TypingError("transpose: expected two matrices of float32")
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: tuple) -> Any:
         vector = ir.VectorType(ir.FloatType(), BLOCK)
         pointers = []
-        for k in (0, 2):
-            array = context.make_array(signature.args[k])(context, builder, arguments[k])
-            row = builder.extract_value(array.shape, 1)
-            starts = [builder.add(arguments[k + 1], builder.mul(row, row.type(i))) for i in range(BLOCK)]
-            pointers.append([builder.bitcast(builder.gep(array.data, [s]), vector.as_pointer()) for s in starts])
+        for kind, argument in zip(signature.args, arguments, strict=True):
+            array = context.make_array(kind)(context, builder, argument)
+            start, step = (
+                builder.bitcast(array.data, ir.IntType(8).as_pointer()),
+                builder.extract_value(array.strides, 0),
+            )
+            rows = [builder.gep(start, [builder.mul(step, step.type(i))]) for i in range(BLOCK)]
+            pointers.append([builder.bitcast(row, vector.as_pointer()) for row in rows])
         lines = [builder.load(pointer, align=4) for pointer in pointers[0]]
         for distance in (1, 2, 4, 8):
             lines = _exchanged(builder, lines, distance)
@@ -56,7 +59,7 @@ def _transpose_block(typing_context: Any, source: types.Array, first: Any, targe
             builder.store(line, pointer, align=4)
         return context.get_dummy_value()
 
-    return types.void(source, types.intp, target, types.intp), generate
+    return types.void(source, target), generate
 
 
 def _exchanged(builder: ir.IRBuilder, lines: list, distance: int) -> list:
