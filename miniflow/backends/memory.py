@@ -103,6 +103,16 @@ def fill(out: Any, value: Any) -> None:
         KERNELS["cuda"]["FillInto"](out, value)
 
 
+def row_major(array: Any) -> Any:
+    """An array whose elements lie in row-major order without gaps: the array itself, or a copy."""
+    return array if layout(array).flags.c_contiguous else array.copy()
+
+
+def layout(array: Any) -> np.ndarray:
+    """A NumPy array with the shape and the strides; that of a GPU's array has no elements to look at."""
+    return array if isinstance(array, np.ndarray) else array.layout
+
+
 def address(array: Any) -> int:
     """Where the first element lies."""
     return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.address

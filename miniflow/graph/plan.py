@@ -143,7 +143,10 @@ def write_in_states(plan: Plan, shared: Iterable[Sequence[Slot]]) -> None:
     for state, chain in chains.items():
         if not chain:
             _write_late(plan, state)
-    beside = {slot: [other for other in group if other is not slot] for group in shared for slot in group}
+    beside: dict[Slot, list[Slot]] = {}
+    for group in shared:
+        for slot in group:
+            beside.setdefault(slot, []).extend(other for other in group if other is not slot)
     number_of = {id(instruction): number for number, instruction in enumerate(program.instructions)}
     for state, chain in chains.items():
         if chain and _is_safe(plan, state, chain, beside.get(state, ()), number_of):

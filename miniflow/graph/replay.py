@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from miniflow.backends import memory
 from miniflow.device import of_array
 from miniflow.errors import GraphError
 from miniflow.graph import capture
@@ -55,6 +56,7 @@ class Replay:
         self.written = [program.tensors[slot] for slot in program.writes]
         self.states: list[Any] = []
         self.arena = np.empty(0, np.uint8)
+        self._strides: dict[Slot, tuple[int, ...]] = {}
         self.source = ""
         self._lock = threading.Lock()
         self._function: Callable = self._bind()
@@ -86,9 +88,10 @@ class Replay:
         self.arena[...] = 0xFF
 
     def _own(self, x: Any) -> Any:
-        """An input, contiguous, and not in memory that the call writes to."""
+        """An input in row-major order, and not in memory that the call writes to."""
         if not isinstance(x, np.ndarray):
-            return x
+            is_written = any(x.block is block for block in self._blocks)
+            return x.copy() if is_written else memory.row_major(x)
         if not x.flags.c_contiguous:
             return x.copy()
         if self._bounds:
@@ -100,14 +103,20 @@ class Replay:
         return x
 
     def _bind(self) -> Callable:
-        """Lay out memory for the states as they lie now, and write the function."""
-        self.states = [tensor._array for tensor in self.tensors]
-        by_slot = dict(zip(self.program.states, self.states, strict=True))
+        """Lay out memory for the states as they lie now, and write the function.
+
+        If that fails, nothing runs on the arrays that they had before: the next call tries again.
+        """
+        self.states = [None] * len(self.tensors)
+        states = [tensor._array for tensor in self.tensors]
+        by_slot = dict(zip(self.program.states, states, strict=True))
         for slot, found in by_slot.items():
             check_state(self.program.name, slot, found)
+        self._check_strides(by_slot)
         self.plan = plan(self.program, overlapping(by_slot), reuse=self.reuse)
-        hosts = [by_slot[slot] for slot in self.program.writes if isinstance(by_slot[slot], np.ndarray)]
-        self._bounds = [byte_bounds(array) for array in hosts if array.size]
+        written = [by_slot[slot] for slot in self.program.writes]
+        self._bounds = [byte_bounds(array) for array in written if memory.is_host(array) and array.size]
+        self._blocks = [array.block for array in written if not memory.is_host(array)]
         self._hull = (
             min((low for low, _ in self._bounds), default=0),
             max((high for _, high in self._bounds), default=0),
@@ -121,7 +130,23 @@ class Replay:
             if not isinstance(self.capture, str):
                 self.capture.forget()
             self.capture = capture.make(function, self.program)
+        self.states = states
         return function
+
+    def _check_strides(self, by_slot: dict[Slot, Any]) -> None:
+        """Refuse states that lie in another order than at first: views of them may be copies now.
+
+        Raises:
+            GraphError: naming the state.
+        """
+        strides = {slot: memory.layout(array).strides for slot, array in by_slot.items() if array.size > 1}
+        for slot, before in (self._strides or strides).items():
+            if strides[slot] != before:
+                raise GraphError(
+                    f"{self.program.name}: {slot.name} has strides {strides[slot]} (bytes), had {before} before; "
+                    "expected them unchanged: give it memory in the same order"
+                )
+        self._strides = strides
 
     def _explained(self, error: Exception) -> Exception:
         """The error, or what the op's shape rule has to say, with the place where the instruction comes from."""
@@ -184,6 +209,6 @@ def _span(array: Any) -> tuple[int, int]:
 
 def empty_arena(nbytes: int) -> np.ndarray:
     """Memory that begins at a cache line."""
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % ALIGNMENT
-    return memory[start : start + nbytes]
+    block = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -memory.address(block) % ALIGNMENT
+    return block[start : start + nbytes]

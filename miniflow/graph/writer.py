@@ -33,19 +33,36 @@ class Outputs:
     def take(self) -> np.ndarray:
         """A buffer that is free."""
         for buffer in self.buffers:
-            if sys.getrefcount(buffer) == 3:  # the list's, the variable's, the argument's
-                return buffer
+            if sys.getrefcount(buffer) == REFERENCES:
+                if self.is_intact(buffer):
+                    return buffer
+                self.buffers = [other for other in self.buffers if other is not buffer]
         buffer = np.empty(self.shape, self.dtype)
         if len(self.buffers) < self.count:
             self.buffers.append(buffer)
         return buffer
+
+    def is_intact(self, buffer: np.ndarray) -> bool:
+        """Whether its last user has not given it another shape or dtype."""
+        flags = buffer.flags
+        return buffer.shape == self.shape and buffer.dtype == self.dtype and flags.c_contiguous and flags.writeable
+
+
+def references_from_a_list() -> int:
+    """What `getrefcount` says in a loop over a list that alone holds the object; Python versions differ."""
+    for buffer in [object()]:
+        count = sys.getrefcount(buffer)
+    return count
+
+
+REFERENCES = references_from_a_list()
 
 
 def settled(result: Any) -> Any:
     """A kernel's result as an array, with its elements in row-major order."""
     if isinstance(result, tuple):
         return tuple([settled(array) for array in result])
-    return result if hasattr(result, "device_index") else np.asarray(result, order="C")
+    return memory.row_major(result) if hasattr(result, "device_index") else np.asarray(result, order="C")
 
 
 def is_true(array: Any) -> bool:
@@ -283,17 +300,18 @@ class Writer:
     def end(self) -> None:
         """The outputs, and the states that are written by copying.
 
-        No output lies in memory that a state, an input or the arena owns.
+        No output lies in memory that a state, an input, the arena or another output owns.
         """
-        results: dict[Slot, str] = {}
+        results: list[str] = []
+        own, given = self.plan.dynamic.difference(self.program.inputs), set()
         for slot in self.program.outputs:
-            if slot in results:
-                continue
-            if slot in self.plan.dynamic and self.plan.root[slot] in self.plan.dynamic.difference(self.program.inputs):
-                results[slot] = self.names[slot]
+            root = self.plan.root[slot]
+            if slot in self.plan.dynamic and root in own and root not in given:
+                given.add(root)
+                results.append(self.names[slot])
             else:
-                results[slot] = f"y{len(results)}"
-                self.line(f"{results[slot]} = {self.names[slot]}.copy()")
+                results.append(f"y{len(results)}")
+                self.line(f"{results[-1]} = {self.names[slot]}.copy()")
         sources = {value: self.names[value] for value in self.plan.late.values()}
         for i, value in enumerate(sources):
             if self.plan.root[value] in self.program.tensors or self.plan.root[value] in self.plan.in_state:
@@ -301,7 +319,7 @@ class Writer:
                 self.line(f"s{i} = {self.names[value]}.copy()", "other writes may overlap it")
         for state, value in self.plan.late.items():
             self.line(f"copyto({self.names[state]}, {sources[value]})", f"write {state.name}")
-        self.line(f"return [{', '.join(results[slot] for slot in self.program.outputs)}]")
+        self.line(f"return [{', '.join(results)}]")
 
     def last_lines(self) -> dict[int, list[Slot]]:
         """For each instruction, the local variables that are not needed after it."""

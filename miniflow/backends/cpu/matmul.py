@@ -12,10 +12,9 @@ from miniflow.backends.registry import register, register_into
 def matmul(x, y, *, transpose_x, transpose_y):
     if transpose_x:
         x = x.swapaxes(-1, -2)
-    if transpose_y:
-        if few_rows.suits(x, y):
-            return few_rows.product(x, y, np.empty((len(x), len(y)), x.dtype))
-        y = y.swapaxes(-1, -2)
+    y = y.swapaxes(-1, -2) if transpose_y else y
+    if y.flags.f_contiguous and few_rows.suits(x, y.T):
+        return few_rows.product(x, y.T, np.empty((len(x), y.shape[1]), x.dtype))
     if x.shape[-1] == 1 == y.shape[-2]:  # an outer product moves memory, for which the BLAS takes four times as long
         return x * y
     if x.ndim < 3 or y.ndim < 3:
@@ -30,12 +29,10 @@ def matmul(x, y, *, transpose_x, transpose_y):
 def matmul_into(out, x, y, *, transpose_x, transpose_y):
     if transpose_x:
         x = x.swapaxes(-1, -2)
-    if transpose_y:
-        if few_rows.suits(x, y):
-            few_rows.product(x, y, out)
-            return
-        y = y.swapaxes(-1, -2)
-    if x.shape[-1] == 1 == y.shape[-2]:
+    y = y.swapaxes(-1, -2) if transpose_y else y
+    if y.flags.f_contiguous and few_rows.suits(x, y.T):
+        few_rows.product(x, y.T, out)
+    elif x.shape[-1] == 1 == y.shape[-2]:
         np.multiply(x, y, out=out)
     elif x.ndim < 3 or y.ndim < 3:
         np.matmul(x, y, out=out)
