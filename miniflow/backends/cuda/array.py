@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from sys import getrefcount
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -100,8 +101,7 @@ class DeviceArray(LaidOut):
     def is_alone(self) -> bool:
         """Whether this is the only array on its memory, fills it, and lies in it in row-major order."""
         layout, block = self.layout, self.block
-        references = 3  # of this array, of the variable, and of the call
-        return layout.flags.c_contiguous and layout.nbytes == block.memory.nbytes and getrefcount(block) <= references
+        return layout.flags.c_contiguous and layout.nbytes == block.memory.nbytes and getrefcount(block) <= REFERENCES
 
     # elements
 
@@ -181,6 +181,16 @@ class DeviceArray(LaidOut):
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, device_index={self.device_index})"
+
+
+def references_from_an_attribute() -> int:
+    """What `getrefcount` says of a variable whose object only an attribute holds too; Python versions differ."""
+    holder = SimpleNamespace(block=object())
+    _, block = holder, holder.block
+    return getrefcount(block)
+
+
+REFERENCES = references_from_an_attribute()
 
 
 def empty(shape: tuple[int, ...], dtype: Any, device_index: int) -> DeviceArray:
