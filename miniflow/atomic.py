@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,8 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     """Give the block a temporary file name beside `path`; when the block succeeds, that file takes the place of `path`.
 
     The data reaches the disk (fsync) before the name does (rename), so a crash at any moment leaves either the old file
-    or the new one. When the block raises, the temporary file is removed and `path` is as before.
+    or the new one. When the block raises, the temporary file is removed and `path` is as before. Every thread has a
+    temporary file of its own.
 
     Args:
         path: where the file will be; a symbolic link is followed and stays.
@@ -33,7 +35,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     ('42', 1)
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         yield temporary
         sync(temporary)

@@ -115,7 +115,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
     if plain or modes.tracer is None:
         kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
     else:
-        kernel, on_device = modes.tracer.kernel(op), True
+        kernel, on_device = modes.tracer.kernel(op, inputs), True
     if on_device:
         check_one_device(op, arrays)
         op.infer(*arrays, **attrs)

@@ -119,7 +119,8 @@ def _keep_old_values(node: Node, x: Tensor) -> None:
         for i, (value, _, index) in enumerate(node._saved):
             if value is x:
                 if old is None:
-                    old = Tensor._wrap(x._array.copy())
+                    array = x._array if modes.tracer is None else modes.tracer.symbol_of(x._array, x)
+                    old = Tensor._wrap(array.copy())
                     old._edge = x._fresh_edge()
                 node._saved[i] = (old, 0, index)
 

@@ -34,7 +34,12 @@ from miniflow.errors import AutogradError, CheckpointError, DeviceError
 from miniflow.tensor import Size, Tensor
 
 STRUCTURE = "miniflow.structure"
+BY_NAME = {t.name: t.numpy for t in ALL}
 SUPPORTED = ", ".join(t.name for t in ALL)
+FORMATS = {  # element type in a safetensors file -> name of a dtype
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "F16": "float16",
+    "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+}  # fmt: skip
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 GRAPH, GRAPHS = "graph.json", "miniflow.graph.serialize"  # graphs are folders; a layer above, imported when needed
 FOREIGN = {  # first bytes -> what such a file is
@@ -301,6 +306,18 @@ def read_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             f"load: {path} is not an intact safetensors file: {error}; "
             "it was cut short, damaged, or written by something else"
         ) from error
+
+
+def parse(content: bytes, path: Path) -> dict[str, np.ndarray]:
+    """The arrays, not to be written to, in the bytes of a safetensors file, which was read from `path`."""
+    try:
+        entries = dict(safetensors.deserialize(content))
+        return {
+            name: np.frombuffer(entry["data"], BY_NAME[FORMATS[entry["dtype"]]]).reshape(entry["shape"])
+            for name, entry in entries.items()
+        }
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"load: {path} is not an intact safetensors file: {error}; it was damaged") from error
 
 
 def _read_array(file: Any, name: str, path: Path) -> np.ndarray:

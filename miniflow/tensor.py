@@ -200,6 +200,8 @@ class Tensor:
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Ask for gradients of this leaf (or no longer), and return the tensor itself.
 
+        Hooks stay, and are called again once gradients are.
+
         Raises:
             AutogradError: for a non-leaf, or a dtype that has no gradients.
         """
@@ -208,12 +210,16 @@ class Tensor:
                 raise AutogradError(
                     f"requires_grad_: got dtype {self.dtype}; only floating dtypes have gradients: x.float()"
                 )
-            self._edge = (Leaf(self), 0)
+            leaf = Leaf(self)
+            leaf.hooks = self.__dict__.pop("_hooks_of_frozen", None)
+            self._edge = (leaf, 0)
         elif not requires_grad and self._fresh_edge() is not None:
             if not self.is_leaf:
                 raise AutogradError(
                     "requires_grad_(False) on a non-leaf tensor: use x.detach() to cut it from the tape"
                 )
+            if hooks := self._edge[0].hooks:
+                self.__dict__["_hooks_of_frozen"] = hooks
             self._edge = None
         return self
 
@@ -250,6 +256,8 @@ class Tensor:
                 )
             if value.device != self.device:
                 raise DeviceError(f"grad: got a gradient on {value.device}; expected {self.device}: use gradient.to")
+        if modes.tracer is not None:
+            modes.tracer.keep_gradient(self)
         self._grad = value
 
     def detach(self) -> Tensor:
@@ -269,6 +277,8 @@ class Tensor:
             raise DTypeError(f"data: got {value.dtype}; expected {self.dtype}, the dtype of the tensor")
         if value.device != self.device:
             raise DeviceError(f"data: got a tensor on {value.device}; expected {self.device}: use value.to")
+        if modes.tracer is not None:
+            modes.tracer.refuse_other_memory(self, "tensor.data = ...")
         self._array = value._array
 
     def retain_grad(self) -> None:
@@ -427,6 +437,8 @@ class Tensor:
     def __deepcopy__(self, memo: dict) -> Tensor:
         if not self.is_leaf:
             raise AutogradError("deepcopy: only leaf tensors can be deep-copied; use x.detach().clone()")
+        if modes.tracer is not None:
+            modes.tracer.look(self, "the values of a tensor")
         result = type(self)._wrap(self._array.copy())
         memo[id(self)] = result
         if self._grad is not None:

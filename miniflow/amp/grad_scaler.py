@@ -34,6 +34,7 @@ import numpy as np
 
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, GradScalerError
 from miniflow.ops.loss_scale import any_non_finite, scale_loss, unscale_gradients
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
@@ -124,7 +125,12 @@ class GradScaler:
     # eager
 
     def scale(self, outputs: Any) -> Any:
-        """The loss, or a list or tuple of losses, multiplied by the scale."""
+        """The loss, or a list or tuple of losses, multiplied by the scale.
+
+        Raises:
+            GraphError: within the build of a graph; so do `unscale_`, `step` and `update`.
+        """
+        self._refuse_in_build("scale")
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
@@ -144,6 +150,7 @@ class GradScaler:
             GradScalerError: if it was called for this optimizer since the last `update`, or after `step`.
             ArgumentError: for gradients in float16, whose range they would leave.
         """
+        self._refuse_in_build("unscale_")
         if not self._enabled:
             return
         stage = self._stages.get(id(optimizer), (READY, False))[0]
@@ -171,6 +178,7 @@ class GradScaler:
                 gradient.
             ArgumentError: for a closure.
         """
+        self._refuse_in_build("step")
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if args or "closure" in kwargs:
@@ -193,6 +201,7 @@ class GradScaler:
         Raises:
             GradScalerError: if no gradients were checked since the last `update`.
         """
+        self._refuse_in_build("update")
         if not self._enabled:
             return
         if new_scale is not None:
@@ -203,6 +212,13 @@ class GradScaler:
         else:
             self.replayed(any(found for _, found in self._stages.values()))
         self._stages.clear()
+
+    def _refuse_in_build(self, what: str) -> None:
+        if modes.watcher is not None:
+            modes.watcher.before_step(
+                f"{type(self).__name__}.{what}",
+                "the graph scales the loss and the gradients itself: use set_grad_scaler in __init__",
+            )
 
     # in a graph
 

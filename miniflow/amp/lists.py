@@ -91,6 +91,12 @@ BLACK: frozenset[type[Op]] = frozenset(
     {AmpBlackIdentity, CrossEntropy, CrossEntropyGrad, NllLoss, TargetWeights, BinaryCrossEntropy}
 )
 
+# what they compute from half precision and float32 is float32, in eager mode and in a graph
+PROMOTING: frozenset[type[Op]] = frozenset({Add, Sub, Mul, Div, Maximum, Minimum, Where, Cat, Stack})
+
+# they write into their first input, and compute in its dtype
+INTO_FIRST: frozenset[type[Op]] = frozenset({ViewScatter, SetItem, Scatter})
+
 UNTOUCHED: frozenset[type[Op]] = frozenset({Cast, ToDevice})  # autocast leaves their inputs as they are
 
 # the positions of inputs that stay float32 beside an x in half precision: parameters and running statistics

@@ -12,7 +12,7 @@ from miniflow.dispatch import call
 from miniflow.errors import AutogradError, DeviceError
 from miniflow.ops.creation import ones_like
 from miniflow.ops.elementwise import add, cast
-from miniflow.ops.shape import Contiguous, sum_to_shape
+from miniflow.ops.shape import Contiguous, clone, sum_to_shape
 from miniflow.tape import Leaf, Node, modes
 from miniflow.tensor import Tensor
 
@@ -265,7 +265,9 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
         modes.tracer.keep_gradient(tensor)
         if not create_graph:  # several leaves may get one gradient: each has its own to clip and unscale
             gradient = Tensor._wrap(modes.tracer.symbol_of(gradient._array).copy())
-    if tensor._grad is None:
+    if create_graph and tensor._grad is None:
+        tensor._grad = clone(gradient)
+    elif tensor._grad is None:
         tensor._grad = gradient if functional or (alone and _is_whole(gradient)) else call(Contiguous, gradient)
     elif functional:
         tensor._grad = add(tensor._grad, gradient)

@@ -28,6 +28,7 @@ class GraphAttributes:
     _plans: list[Compiled]
     _last: Compiled | None
     _recording: Recording | None
+    _forgotten: str
 
     def _initialised(self: Self) -> Self:
         """The graph itself, if `Graph.__init__` has run.
@@ -51,7 +52,7 @@ class GraphAttributes:
                 raise AttributeError(f"'{kind}' nn.Graph has an attribute '{name}' of its own: choose another name")
             self.__dict__.pop(name, None)
             self._blocks[name] = value
-            self._forget_plans()
+            self._forget_plans(f"its module {name!r} is another")
         elif isinstance(value, Optimizer):
             raise AttributeError(
                 f"'{kind}' nn.Graph is not allowed to set Optimizer attribute named '{name}'. "
@@ -64,8 +65,14 @@ class GraphAttributes:
             )
         elif name == "config" and not isinstance(value, GraphConfig):
             raise AttributeError(f"'{kind}' nn.Graph has an attribute 'config' of its own: choose another name")
+        elif name == "config":
+            value._set_training(value.training or self.training)
+            object.__setattr__(self, name, value)
+            if self._options:
+                self._options_changed()
         else:
-            self._blocks.pop(name, None)
+            if self._blocks.pop(name, None) is not None:
+                self._forget_plans(f"its attribute {name!r} is no module any more")
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
@@ -80,15 +87,17 @@ class GraphAttributes:
     def __delattr__(self, name: str) -> None:
         if name in self._initialised()._blocks:
             del self._blocks[name]
-            self._forget_plans()
+            self._forget_plans(f"its module {name!r} was deleted")
         else:
             object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.__dict__.get("_blocks", ())})
 
-    def _forget_plans(self) -> None:
-        self.__dict__.update(_plans=[], _last=None, _recording=None)
+    def _forget_plans(self, why: str) -> None:
+        """Forget what was compiled; the next call says why it compiles again."""
+        if self._last is not None:
+            self.__dict__.update(_plans=[], _last=None, _recording=None, _forgotten=why)
         if self._options:
             self._options_changed()
 

@@ -10,10 +10,13 @@ The options belong to the graph, not to the module: two graphs over one module h
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from miniflow.errors import ArgumentError, ArgumentTypeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, GraphError
+from miniflow.graph.config import refusal
+from miniflow.nn.modules.container import ModuleDict
 from miniflow.nn.modules.module import Module
 
 if TYPE_CHECKING:
@@ -39,6 +42,16 @@ class GraphModule:
         self._stage_id: int | None = None
         self.stage_placement: Any = None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an option.
+
+        Raises:
+            AttributeError: for a name that no option has.
+        """
+        if name not in MODULE_OPTIONS:
+            raise AttributeError(refusal(self, name, value, INSTEAD))
+        object.__setattr__(self, name, value)
+
     @property
     def activation_checkpointing(self) -> bool:
         """Whether the activations within the module are computed again for backward."""
@@ -61,7 +74,7 @@ class GraphModule:
         self.set_stage(value)
 
     def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
-        """Put the module into a pipeline stage.
+        """Put the module into a pipeline stage, which has no effect on one device.
 
         Args:
             stage_id: stages are numbered from 0 in the order of the data.
@@ -69,11 +82,17 @@ class GraphModule:
 
         Raises:
             ArgumentError: for a number that is not an integer of at least 0.
+
+        Warns:
+            UserWarning: once for each graph.
         """
         if stage_id is not None and (not isinstance(stage_id, int) or isinstance(stage_id, bool) or stage_id < 0):
             raise ArgumentError(f"set_stage: got stage_id={stage_id!r}; expected an integer of at least 0")
         self._stage_id = stage_id
         self.stage_placement = placement
+        self._graph._warn(
+            "set_stage", "set_stage has no effect: everything runs on one device, in the order in which build calls it"
+        )
 
     def options(self) -> dict[str, Any]:
         """What is not as it is by default."""
@@ -88,6 +107,10 @@ class GraphModule:
 
     def __repr__(self) -> str:
         return f"(CONFIG:config:GraphModule({''.join(f'{name}={value}, ' for name, value in self.options().items())}))"
+
+
+MODULE_OPTIONS = ("_graph", "_checkpointing", "_stage_id", "stage_placement", "activation_checkpointing", "stage_id")
+INSTEAD = {"stage": "config.stage_id = {}", "checkpointing": "config.activation_checkpointing = {}"}
 
 
 class ProxyModule:
@@ -113,7 +136,7 @@ class ProxyModule:
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """The options for `GraphModule`, the module for `nn.Module`; otherwise converts it as `nn.Module.to` does."""
         if args and args[0] is GraphModule:
-            return self._proxy_graph._options_of(self._proxy_module)
+            return options_of(self._proxy_graph, self._proxy_module)
         if args and args[0] is Module:
             return self._proxy_module
         self._proxy_module.to(*args, **kwargs)
@@ -123,8 +146,11 @@ class ProxyModule:
         """Reached for everything that is not defined here."""
         module = self._proxy_module
         if name == "config" and not hasattr(module, "config"):
-            return self._proxy_graph._options_of(module)
-        return wrap(self._proxy_graph, getattr(module, name))
+            return options_of(self._proxy_graph, module)
+        value = getattr(module, name)
+        if getattr(value, "__func__", None) in GIVING_MODULES:
+            return functools.partial(wrapped_call, self._proxy_graph, value)
+        return wrap(self._proxy_graph, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._proxy_module, name, unwrap(value))
@@ -175,9 +201,47 @@ class ProxyModule:
         return self._proxy_graph._module_text(self._proxy_module)
 
 
+GIVING_MODULES = {
+    Module.modules, Module.children, Module.named_modules, Module.named_children, Module.get_submodule, Module.apply,
+    ModuleDict.values, ModuleDict.items,
+}  # fmt: skip
+
+
 def wrap(graph: Graph, value: Any) -> Any:
     """A proxy for a module; anything else as it is."""
     return ProxyModule(graph, value) if isinstance(value, Module) and type(value) is not ProxyModule else value
+
+
+def wrapped_call(graph: Graph, method: Callable, *args: Any, **kwargs: Any) -> Any:
+    """What a method of `GIVING_MODULES` gives, with proxies for the modules in it."""
+    if method.__func__ is Module.apply:
+        function, *rest = [*args, *kwargs.values()]
+        args, kwargs = (lambda module: function(wrap(graph, module)), *rest), {}
+    result = method(*args, **kwargs)
+    if isinstance(result, Module):
+        return wrap(graph, result)
+    if isinstance(result, Iterator):
+        return (wrapped_entry(graph, entry) for entry in result)
+    return [wrapped_entry(graph, entry) for entry in result]
+
+
+def wrapped_entry(graph: Graph, entry: Any) -> Any:
+    """A module, or a pair of name and module, with a proxy in its place."""
+    return tuple([wrap(graph, x) for x in entry]) if isinstance(entry, tuple) else wrap(graph, entry)
+
+
+def options_of(graph: Graph, module: Module) -> GraphModule:
+    """The options of a module in a graph.
+
+    Raises:
+        GraphError: for a module that the graph does not have, as a slice of a Sequential, which is a new one.
+    """
+    if all(module is not own for block in graph._blocks.values() for own in block.modules()):
+        raise GraphError(
+            f"{graph.name}: got the options of a {type(module).__name__} that is no module of the graph; expected one "
+            "of those that it has, and a slice is a new one: set the options of its modules one by one"
+        )
+    return graph._options_of(module)
 
 
 def unwrap(value: Any) -> Any:

@@ -16,6 +16,7 @@ from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, u
 from miniflow.graph.passes import PassRecord, run_passes
 from miniflow.graph.recording import Recording
 from miniflow.graph.replay import Replay
+from miniflow.graph.state import module_names
 from miniflow.graph.watch import Watch
 from miniflow.tensor import Tensor
 
@@ -48,18 +49,23 @@ class Compiled:
         for optimizer in graph._optimizers:
             optimizer.create_state()
         changes = graph.config.changes
-        with self._stage("building graph"):
+        with self._stage("building graph"), graph._written.counting(self._owners()):
             self.recording = Recording(graph, tree, metas)
         with self._stage("optimizing graph"):
             self.program = run_passes(self.recording.program, graph.config, self.report)
         with self._stage("building plan"):
             self.replay = Replay(self.program, graph.config)
         tensors = {slot.name: self.program.tensors[slot] for slot in self.program.states}
-        self.watch = Watch(self.recording.names, graph._optimizers, tensors)
+        self.watch = Watch(graph, self.recording.names, tensors, self.recording.program.aliases)
         self._changes, self._key = changes, graph.config.key()
         self._plain = is_plain(tree)
         self._checks = [(shape, dtype, None if device is CPU else device) for shape, dtype, device in metas]
         self._finish = self._finisher()
+
+    def _owners(self) -> list[Any]:
+        """The graph, its modules, and those that it met in its last recording: `build` may assign to attributes."""
+        last = self.graph._recording
+        return [self.graph, *{**module_names(self.graph._blocks), **(last.names if last else {})}]
 
     @contextmanager
     def _stage(self, what: str) -> Iterator[None]:
@@ -93,6 +99,8 @@ class Compiled:
                 return None
             if (type(array) is np.ndarray) != (device is None) or (device is not None and of_array(array) != device):
                 return None
+            if x._edge is not None or x._view is not None:
+                self.graph._warn_of_modes((x,))
             arrays.append(array)
         return arrays
 

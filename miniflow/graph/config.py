@@ -7,26 +7,32 @@ taken with a warning that names what to use instead.
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from miniflow.dtype import as_dtype, bfloat16, float16
+from miniflow.dtype import HALF, as_dtype, float16
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError
 from miniflow.graph.passes import PIPELINE
 
 MEMORY_PLANNING = "memory_planning"
 PASSES = (*dict.fromkeys(PIPELINE), MEMORY_PLANNING)
 STRAIGHTEN = ("Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu", "DelayShortGpu")
+AUTO_MEMORY = ("Disable", "SlightMemoryDown", "ModerateMemoryDown", "HeavyMemoryDown", "AdaptiveMemory")
 ZERO_MODES = ("distributed_split", "non_distributed")
+
+_changes = itertools.count(1)
 
 
 class GraphConfig:
     """The options of one graph.
 
     Attributes:
-        training: whether an optimizer was added.
+        training: whether the graph has an optimizer; `add_optimizer` says so.
         amp_dtype: the half precision of automatic mixed precision, a NumPy dtype; None without it.
         accumulation_steps: into how many micro-batches each call cuts its inputs.
         checkpoint_scopes: the names of modules whose activations are computed again for backward.
@@ -49,20 +55,34 @@ class GraphConfig:
     """
 
     def __init__(self) -> None:
-        self.__dict__["changes"] = 0  # how often an option was set; a graph whose options were changed compiles anew
-        self.training = False
+        self._set_training(False)
         self.amp_dtype: np.dtype | None = None
         self.accumulation_steps = 1
         self.checkpoint_scopes: frozenset[str] = frozenset()
-        self.disabled_passes: set[str] = set()
+        self.disabled_passes: frozenset[str] = frozenset()
         self.outputs_buffer_size = 2
         self.sparse_parameters: frozenset[str] = frozenset()
         self.cuda_graph = False
         self.is_static = False
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """Set an option.
+
+        Raises:
+            AttributeError: for a name that no option has, or one that is set by a method.
+            ArgumentError, ArgumentTypeError, DTypeError: for a value that the option cannot have.
+        """
+        if name not in OPTIONS:
+            raise AttributeError(refusal(self, name, value, INSTEAD))
+        self._set(name, OPTIONS[name](name, value))
+
+    def _set(self, name: str, value: Any) -> None:
         self.__dict__[name] = value
-        self.__dict__["changes"] += 1
+        self.__dict__["changes"] = next(_changes)  # a graph whose options were changed compiles anew
+
+    def _set_training(self, training: bool) -> None:
+        """Take note of whether a graph with these options has an optimizer."""
+        self._set("training", training)
 
     # what is computed
 
@@ -76,10 +96,8 @@ class GraphConfig:
         Raises:
             DTypeError: for another dtype.
         """
-        dtype = as_dtype(dtype)
-        if dtype not in (float16, bfloat16):
-            raise DTypeError(f"enable_amp: got dtype={dtype}; expected flow.float16 or flow.bfloat16")
-        self.amp_dtype = dtype.numpy if _switch("enable_amp", mode) else None
+        half = _half("enable_amp", as_dtype(dtype))
+        self.amp_dtype = half if _switch("enable_amp", mode) else None
 
     def set_gradient_accumulation_steps(self, value: int) -> None:
         """Cut every input along its first dimension into `value` micro-batches, and update once with the mean gradient.
@@ -109,7 +127,8 @@ class GraphConfig:
     def enable_cuda_graph(self, mode: bool = True) -> None:
         """On a GPU, launch a whole call at once as a CUDA graph, where the driver can and its numbers do not change.
 
-        Other calls are replayed on the stream; see `graph/capture.py`.
+        Other calls are replayed on the stream; see `graph/capture.py`. A graph that works on the CPU warns at its first
+        call that there is nothing to launch.
         """
         self.cuda_graph = _switch("enable_cuda_graph", mode)
 
@@ -230,8 +249,15 @@ class GraphConfig:
         _unless_off("enable_auto_parallel_sbp_collector", mode, "there is no search for SBP signatures")
 
     def enable_auto_memory(self, mode: str = "AdaptiveMemory") -> None:
-        """OneFlow's choice of what to compute again."""
-        _no_effect("enable_auto_memory", "choose the modules: module.config.activation_checkpointing = True")
+        """OneFlow's choice of what to compute again.
+
+        Raises:
+            ArgumentError: for a mode that OneFlow has not.
+        """
+        if mode not in AUTO_MEMORY:
+            raise ArgumentError(f"enable_auto_memory: got mode={mode!r}; expected one of {AUTO_MEMORY}")
+        if mode != "Disable":
+            _no_effect("enable_auto_memory", "choose the modules: module.config.activation_checkpointing = True")
 
     def enable_zero(
         self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1
@@ -285,7 +311,7 @@ class GraphConfig:
             self.amp_dtype,
             self.accumulation_steps,
             self.checkpoint_scopes,
-            frozenset(self.disabled_passes),
+            self.disabled_passes,
             self.outputs_buffer_size,
             self.cuda_graph,
             self.sparse_parameters,
@@ -311,11 +337,65 @@ def _count(option: str, value: Any) -> int:
     return int(value)
 
 
-def _passes(option: str, names: tuple[str, ...]) -> set[str]:
+def _passes(option: str, names: Iterable[str]) -> frozenset[str]:
+    names = (names,) if isinstance(names, str) else tuple(names)
     unknown = [name for name in names if name not in PASSES]
     if unknown:
         raise ArgumentError(f"{option}: got {unknown}; expected names among {', '.join(PASSES)}")
-    return set(names)
+    return frozenset(names)
+
+
+def _half(option: str, value: Any) -> np.dtype | None:
+    if value is None:
+        return None
+    kind = as_dtype(value)
+    if kind.numpy not in HALF:
+        raise DTypeError(f"{option}: got dtype={kind}; expected flow.float16 or flow.bfloat16")
+    return kind.numpy
+
+
+def _names(option: str, value: Iterable[str]) -> frozenset[str]:
+    return frozenset(value)
+
+
+def _dtype(option: str, value: Any) -> Any:
+    return as_dtype(value)
+
+
+OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses values that it cannot have
+    "amp_dtype": _half,
+    "accumulation_steps": _count,
+    "checkpoint_scopes": _names,
+    "disabled_passes": _passes,
+    "outputs_buffer_size": _count,
+    "sparse_parameters": _names,
+    "cuda_graph": _switch,
+    "is_static": _switch,
+    "variable_dtype": _dtype,  # of job functions
+}
+
+INSTEAD = {  # what is assigned by mistake -> what to call
+    "training": "add_optimizer(optimizer) of the graph, which makes its calls training steps",
+    "amp": "config.enable_amp({})",
+    "gradient_accumulation_steps": "config.set_gradient_accumulation_steps({})",
+    "activation_checkpointing": "graph.model.config.activation_checkpointing = {}, of the modules",
+    "static_shapes": "config.static_shapes({})",
+}
+
+
+def refusal(options: Any, name: str, value: Any, instead: dict[str, str]) -> str:
+    """Why an attribute cannot be set: it is a method, or there is none of this name."""
+    kind = type(options).__name__
+    known = sorted(x for x in {*dir(options), *instead} if not x.startswith("_"))
+    if name in instead:
+        remedy = f"use {instead[name].format(repr(value))}"
+    elif callable(getattr(type(options), name, None)):
+        remedy = f"it is a method: call config.{name}({value!r})"
+    elif close := difflib.get_close_matches(name, known, 1):
+        remedy = f"did you mean {close[0]}?"
+    else:
+        remedy = f"it has {', '.join(known)}"
+    return f"{kind}.{name}: got an assignment; expected the name of an option: {remedy}"
 
 
 def _unless_off(option: str, mode: Any, instead: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from miniflow.graph.compiled import Compiled
 
 CHANGES_LISTED = 4  # of what has changed since the last call
+OFTEN = 4  # so many compilations for inputs of one kind are warned of
 
 
 class DebugOutput:
@@ -31,6 +33,9 @@ class DebugOutput:
     name: str
     config: GraphConfig
     _last: Compiled | None
+    _plans: list[Compiled]
+    _forgotten: str
+    _compilations: Counter
     _level: int
     _lines_shown: int
     _warned: set[str]
@@ -103,12 +108,37 @@ class DebugOutput:
         if self._prints(3):
             self._print(3, "\n".join([str(recorded), *map(str, plan.report), str(plan.program)]))
 
-    def _explain(self, tree: Tree, metas: Sequence[tuple]) -> None:
-        """Say what has changed since the last call; an error if other inputs are not allowed."""
-        difference = self._last.input_difference(tree, metas)
+    def _explain(self, tree: Tree, metas: Sequence[tuple]) -> str:
+        """Say why a call compiles again; an error if other inputs are not allowed.
+
+        What has changed is told from the last plan for inputs of this kind, or if there is none, from the last plan.
+        """
+        reason = self._forgotten
+        if self._last is not None:
+            alike = (plan for plan in reversed(self._plans) if plan.input_difference(tree, metas) is None)
+            reason = self._reason(next(alike, self._last), tree, metas)
+        if reason:
+            self._print(0, f"{self._shallow_repr()} compiles again, since something has changed: {reason}.")
+        self.__dict__["_forgotten"] = ""
+        return reason
+
+    def _count_compilation(self, tree: Tree, metas: Sequence[tuple], reason: str) -> None:
+        """Warn when inputs of one kind are compiled for again and again."""
+        kind = hash((tree, tuple(metas)))
+        self._compilations[kind] += 1
+        if self._compilations[kind] == OFTEN and reason:
+            self._warn(
+                "compilations",
+                f"compiled for the {OFTEN}th time for inputs of one kind, which takes long; the last time, {reason}: "
+                "let it stay the same, or if it has to change in every step, let it be a tensor that build takes",
+            )
+
+    def _reason(self, plan: Compiled, tree: Tree, metas: Sequence[tuple]) -> str:
+        """Why a plan does not fit."""
+        difference = plan.input_difference(tree, metas)
         if self.config.is_static and difference is not None:
             self._refuse_dynamic(difference)
-        changed = self._last.watch.differences()
+        changed = plan.watch.differences()
         if isinstance(difference, str):
             changed = [difference, *changed]
         elif difference is not None:
@@ -117,8 +147,7 @@ class DebugOutput:
             changed = [f"input {index} is {now}, was {was}", *changed]
         if len(changed) > CHANGES_LISTED:
             changed[CHANGES_LISTED:] = [f"and {len(changed) - CHANGES_LISTED} more"]
-        reason = "; ".join(changed) or "an option of its config"
-        self._print(0, f"{self._shallow_repr()} compiles again, since something has changed: {reason}.")
+        return "; ".join(changed) or "an option of its config"
 
     def _refuse_dynamic(self, difference: Any) -> NoReturn:
         message = (

@@ -42,6 +42,11 @@ def meta(array: Any) -> tuple:
     return array.shape, array.dtype, of_array(array)
 
 
+def strides(array: Any) -> tuple[int, ...]:
+    """Steps in bytes between neighbours along each dimension of an array."""
+    return array.strides if isinstance(array, np.ndarray) else array.layout.strides
+
+
 def tensor_text(value: tuple, is_lazy: bool = False, requires_grad: bool = False) -> str:
     """`tensor(..., size=(2, 3), dtype=miniflow.float32)`, with the device if that is not the CPU."""
     shape, numpy_dtype, place = value

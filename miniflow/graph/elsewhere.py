@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from miniflow.errors import GraphError
+
+if TYPE_CHECKING:
+    from miniflow.graph.compiled import Compiled
+    from miniflow.graph.graph import Graph
 
 
 class DoneElsewhere:
@@ -36,6 +40,17 @@ class DoneElsewhere:
     def enable_shared(self, mode: bool = True) -> None:
         """OneFlow's switch for `share_from`."""
         _no_effect("enable_shared()", "graphs over one module share its parameters")
+
+
+def warn_of_cuda_graph(graph: Graph, plan: Compiled) -> None:
+    """Warn of a CUDA graph that was asked for where there is no GPU."""
+    places = {slot.device.type for instruction in plan.program.instructions for slot in instruction.outputs}
+    if graph.config.cuda_graph and "cuda" not in places:
+        graph._warn(
+            "cuda_graph",
+            "GraphConfig.enable_cuda_graph has no effect: the graph works on the CPU; move its modules and inputs to a "
+            "cuda device",
+        )
 
 
 def _no_effect(what: str, instead: str) -> None:

@@ -29,8 +29,9 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from miniflow.amp.grad_scaler import GradScaler
@@ -40,7 +41,8 @@ from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.compiled import Compiled
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.debug import DebugOutput
-from miniflow.graph.elsewhere import DoneElsewhere
+from miniflow.graph.elsewhere import DoneElsewhere, warn_of_cuda_graph
+from miniflow.graph.held import Written
 from miniflow.graph.ir import Program
 from miniflow.graph.memory import MemoryReport
 from miniflow.graph.nested import Tree, constants, flatten
@@ -105,7 +107,11 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             _warned=set(),
             _level=-1,
             _lines_shown=2,
+            _written=Written(),
+            _forgotten="",
+            _compilations=Counter(),
         )
+        self.__dict__["_hidden"] = frozenset((*self.__dict__, "_hidden"))
         if debug_v_level >= 0:
             self.debug(debug_v_level)
 
@@ -116,8 +122,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
     # calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if modes.tracer is not None:
-            self._refuse_nesting()
+        if not modes.plain:
+            self._heed_modes()
         with self._initialised()._lock:
             plan = self._last
             arrays = None if plan is None else plan.arrays_of(args, kwargs)
@@ -152,8 +158,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         return plan, arrays
 
     def _add_plan(self, tree: Tree, metas: Sequence[tuple]) -> Compiled:
-        if self._last is not None:
-            self._explain(tree, metas)
+        reason = self._explain(tree, metas)
         for name, value in constants(tree, f"{self.name}_input"):
             self._warn_constant(name, value, "another value makes another plan; pass a tensor if it changes often")
         if any(self._sparse):
@@ -161,6 +166,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             sparse = {names[p] for o, is_sparse in pairs if is_sparse for g in o.param_groups for p in g["params"]}
             self.config.sparse_parameters = frozenset(sparse)
         plan = Compiled(self, tree, metas)
+        self._count_compilation(tree, metas, reason)
+        warn_of_cuda_graph(self, plan)
         self._report(plan)
         self.__dict__["_plans"] = [old for old in self._plans if not old.watch.is_obsolete()]
         self._plans.append(plan)
@@ -168,6 +175,12 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             del self._plans[0]
             self._print(0, f"{self._shallow_repr()} keeps {self._kept} plans: the one used longest ago was dropped.")
         return plan
+
+    def _heed_modes(self) -> None:
+        """Refuse a call while another graph is recorded; warn of autocast."""
+        if modes.tracer is not None:
+            self._refuse_nesting()
+        self._warn_of_modes(())
 
     def _refuse_nesting(self) -> NoReturn:
         raise GraphTraceError(
@@ -183,6 +196,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         `build` then has to call backward once. Gradients are zeroed, clipped (as the group's "clip_grad_max_norm" says)
         and applied by the graph. Learning rates are looked up at each call, so they may also be set by hand.
 
+        Where a gradient of any optimizer overflows under a grad scaler, all of them are left out in that call.
+
         Args:
             optim: the optimizer.
             lr_sch: a schedule of it, stepped after each call.
@@ -191,7 +206,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
         Raises:
             ArgumentTypeError: for anything but an optimizer and a scheduler of the library.
-            ArgumentError: for a scheduler of another optimizer, or one that needs a metric.
+            ArgumentError: for an optimizer that was added before, a scheduler of another optimizer, or one that needs
+                a metric.
             GraphError: after the first call.
         """
         self._initialised()._require_not_compiled("add_optimizer")
@@ -202,12 +218,17 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
                 f"add_optimizer: {type(optim).__name__} overrides update(); a graph can record optimizers only that "
                 "name the op of their update in `rule`"
             )
+        if any(optim is other for other in self._optimizers):
+            raise ArgumentError(
+                f"add_optimizer: got the same {type(optim).__name__} twice; expected every optimizer once: each call "
+                "would update its parameters twice"
+            )
         if lr_sch is not None:
             self._check_scheduler(optim, lr_sch)
             self._schedulers.append(lr_sch)
         self._optimizers.append(optim)
         self._sparse.append(bool(is_sparse))
-        self.config.training = True
+        self.config._set_training(True)
 
     def _check_scheduler(self, optim: Optimizer, lr_sch: Any) -> None:
         if isinstance(lr_sch, ReduceLROnPlateau):
@@ -226,6 +247,9 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     def set_grad_scaler(self, grad_scaler: GradScaler | None = None) -> None:
         """Scale the loss before backward and the gradients back after it; see `flow.amp.GradScaler`.
+
+        A call in which a gradient overflows updates nothing, also where only one of several optimizers met it; eager
+        code, which calls `step` for each, leaves out that one alone.
 
         Raises:
             ArgumentTypeError: for anything but a GradScaler or StaticGradScaler.
@@ -249,7 +273,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
     @property
     def _micro_batches(self) -> int:
         """Into how many parts inputs are cut."""
-        cuts = self.config.training and "accumulation" not in self.config.disabled_passes
+        cuts = self._optimizers and "accumulation" not in self.config.disabled_passes
         return self.config.accumulation_steps if cuts else 1
 
     # state
@@ -278,7 +302,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
     @property
     def training(self) -> bool:
         """Whether an optimizer was added."""
-        return self.config.training
+        return bool(self._optimizers)
 
     @property
     def is_compiled(self) -> bool:
@@ -347,17 +371,30 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     # made in other ways
 
-    def _to_save(self) -> Parts:
-        """What `flow.save` writes: the plan of the last call.
+    @contextmanager
+    def _to_save(self) -> Iterator[Parts]:
+        """What `flow.save` writes: the plan of the last call. Calls of other threads wait until the block is done.
 
         Raises:
-            GraphError: before the first call.
+            GraphError: before the first call, or if the plan would no longer be used.
         """
-        if self._last is None:
-            raise GraphError(f"{self.name}: graph must be compiled first. Call it once, then save it.")
-        recording = self._last.recording
-        skipper = self._grad_scaler if recording.skips else None
-        return Parts(recording.program, self.config, self._last.tree, recording.result, skipper)
+        if modes.tracer is not None:
+            raise GraphTraceError(
+                f"{self.name}: saved while {modes.tracer.program.name} is being recorded; save it after the call"
+            )
+        with self._initialised()._lock:
+            plan = self._last
+            if plan is None:
+                raise GraphError(f"{self.name}: graph must be compiled first. Call it once, then save it.")
+            if not plan.is_up_to_date():
+                changed = "; ".join(plan.watch.differences()) or "an option of its config"
+                raise GraphError(
+                    f"{self.name}: cannot be saved, since something has changed after the last call: {changed:.1000}; "
+                    "call the graph once, then save it"
+                )
+            recording = plan.recording
+            skipper = self._grad_scaler if recording.skips else None
+            yield Parts(recording.program, self.config, plan.tree, recording.result, skipper)
 
     @staticmethod
     def load(path: str | os.PathLike, map_location: Any = None) -> serialize.LoadedGraph:

@@ -16,13 +16,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from miniflow.backends import memory
 from miniflow.dispatch import Op
+from miniflow.errors import GraphTraceError
+from miniflow.tape import modes
 
 INPUT, PARAMETER, BUFFER, OPTIMIZER, CAPTURED = "input", "parameter", "buffer", "optimizer", "captured"
 CONSTANT, VALUE = "constant", "value"
@@ -114,6 +116,16 @@ class Slot:
     def peek(self) -> None:
         """A slot has no values to look at."""
         return None
+
+    def numpy(self) -> NoReturn:
+        """Refuse to show values.
+
+        Raises:
+            GraphTraceError: always; while a graph is being recorded, with the user's line.
+        """
+        if modes.tracer is not None:
+            modes.tracer.refuse("the values of a tensor")
+        raise GraphTraceError("the values of a tensor cannot be had: a program has none before it runs")
 
     @property
     def type(self) -> str:
@@ -262,6 +274,7 @@ class Program:
         writes: state slot -> the slot whose value it holds after the call. A value whose shape and dtype are the
             state's; for updates it is the output that the kernel wrote in place.
         tensors: state slot -> Tensor.
+        aliases: other tensors on the array of a state, each with that state's tensor.
         draws: the random draws that every call takes before it begins, `draws.take()`; `Scalar`s name them.
     """
 
@@ -272,13 +285,14 @@ class Program:
     outputs: list[Slot] = field(default_factory=list)
     writes: dict[Slot, Slot] = field(default_factory=dict)
     tensors: dict[Slot, Any] = field(default_factory=dict)
+    aliases: list[tuple[Any, Any]] = field(default_factory=list)
     draws: Draws = field(default_factory=Draws)
     name: str = "program"
 
     def with_(self, **changes: Any) -> Program:
         """A copy with some fields changed; lists and dicts are copied, instructions and slots are shared."""
         fresh = replace(self, **changes)
-        for name in ("inputs", "states", "instructions", "outputs"):
+        for name in ("inputs", "states", "instructions", "outputs", "aliases"):
             setattr(fresh, name, list(getattr(fresh, name)))
         for name in ("constants", "writes", "tensors"):
             setattr(fresh, name, dict(getattr(fresh, name)))

@@ -18,11 +18,12 @@ name are one variable in all jobs, so that a job of type "predict" sees what one
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,7 @@ Initializer = Callable[[Tensor], Any]
 Factory = Callable[[list[Tensor]], tuple[Optimizer, LRScheduler | None]]
 
 _variables: dict[str, Parameter] = {}
+_variables_lock = threading.RLock()  # an initializer may get variables too
 
 
 class FunctionConfig(GraphConfig):
@@ -212,7 +214,7 @@ class JobFunction:
             )
         return JobGraph(self, job)
 
-    def _to_save(self) -> Parts:
+    def _to_save(self) -> AbstractContextManager[Parts]:
         if self.graph is None:
             raise GraphError(f"{self.__name__}: graph must be compiled first. Call it once, then save it.")
         return self.graph._to_save()
@@ -232,7 +234,7 @@ class JobGraph(Graph):
     def __init__(self, function: JobFunction, job: Job):
         super().__init__()
         self.function, self.job = function.function, job
-        self.__dict__.update(name=function.__name__, config=job.config)
+        self.__dict__.update(name=function.__name__, config=copy.copy(job.config))
         self.variables = Variables(job.variables)
         job.graph = self
         if job.factory is not None:
@@ -283,7 +285,7 @@ def get_variable(
     shape: Sequence[int] | None = None,
     dtype: Any = None,
     initializer: Initializer | None = None,
-    trainable: bool = True,
+    trainable: bool | None = None,
 ) -> Tensor:
     """The variable of that name, made at the first time; to be called in a job function.
 
@@ -293,11 +295,11 @@ def get_variable(
         dtype: by default that of the job's config.
         initializer: fills a tensor in place: one of those below, or a function such as `nn.init.kaiming_normal_`. By
             default zeros.
-        trainable: whether optimizers change it.
+        trainable: whether optimizers change it; by default they do.
 
     Raises:
         GraphError: outside of a job function.
-        ArgumentError: for a name that is no string.
+        ArgumentError: for a name that is no string, or a variable that exists with another `trainable`.
         ShapeError, DTypeError: for a variable that exists with another shape or dtype, or a new one without a shape.
 
     Source: `oneflow.get_variable`.
@@ -305,18 +307,31 @@ def get_variable(
     job = current_job("get_variable")
     if not isinstance(name, str) or not name:
         raise ArgumentError(f"get_variable: got the name {name!r}; expected a string")
-    if name not in _variables:
-        if shape is None:
-            raise ShapeError(f"get_variable: there is no variable {name!r} yet, and no shape to make it of")
-        kind = job.config.variable_dtype if dtype is None else as_dtype(dtype)
-        _variables[name] = new_variable(tuple(shape), kind, initializer or zeros_initializer(), trainable)
-    variable = _variables[name]
+    with _variables_lock:
+        variable = known_variable(job, name)
+        if variable is None:
+            if shape is None:
+                raise ShapeError(f"get_variable: there is no variable {name!r} yet, and no shape to make it of")
+            kind = job.config.variable_dtype if dtype is None else as_dtype(dtype)
+            variable = new_variable(tuple(shape), kind, initializer or zeros_initializer(), trainable is not False)
+            _variables[name] = variable
     if shape is not None and tuple(shape) != tuple(variable.shape):
         raise ShapeError(f"get_variable: {name!r} has shape {tuple(variable.shape)}; asked for {tuple(shape)}")
     if dtype is not None and as_dtype(dtype) != variable.dtype:
         raise DTypeError(f"get_variable: {name!r} has {variable.dtype}; asked for {as_dtype(dtype)}")
+    if trainable is not None and bool(trainable) != variable.requires_grad:
+        raise ArgumentError(
+            f"get_variable: {name!r} has trainable={variable.requires_grad}; asked for {bool(trainable)}: one variable "
+            "is trainable in all jobs or in none"
+        )
     job.variables[name] = variable
     return variable
+
+
+def known_variable(job: Job, name: str) -> Parameter | None:
+    """The variable of that name which the job has, also one that `clear_default_session` forgot, or that there is."""
+    own = {} if job.graph is None else job.graph.variables._parameters
+    return own.get(name, _variables.get(name))
 
 
 def new_variable(shape: tuple[int, ...], kind: dtype, initializer: Initializer, trainable: bool) -> Parameter:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from miniflow.backends.memory import to_host
 from miniflow.dtype import BY_NUMPY
-from miniflow.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, ShapeError
+from miniflow.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DeviceError,
+    DTypeError,
+    GraphTraceError,
+    ShapeError,
+)
 from miniflow.graph.ir import Slot
 from miniflow.graph.nested import flatten, unflatten
 from miniflow.graph.passes import run_passes
 from miniflow.graph.replay import Replay
 from miniflow.graph.saved.parts import Parts
-from miniflow.graph.saved.trees import describe, fits
+from miniflow.graph.saved.trees import arranged, describe
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 
@@ -52,11 +62,19 @@ class LoadedGraph:
         """Run the program.
 
         Raises:
-            ArgumentTypeError: for arguments of another structure, or other constants among them.
+            ArgumentTypeError: for arguments of another structure, or other constants among them. Arguments with names
+                and the entries of dicts may stand in any order.
+            GraphTraceError: in the build of another graph, or for a tensor that is left over from one.
             ShapeError, DTypeError, DeviceError: for a tensor unlike that of the first call of the graph.
         """
-        tensors, tree = flatten((args, kwargs))
-        if not fits(self._parts.arguments, tree):
+        if modes.tracer is not None:
+            raise GraphTraceError(
+                f"{self.name}: called while {modes.tracer.program.name} is being recorded; a loaded graph cannot be "
+                "called within the build of another: call it before or after, on the values"
+            )
+        given, tree = flatten((args, kwargs))
+        tensors = arranged(self._parts.arguments, tree, given)
+        if tensors is None:
             got, expected = ("{}, {}".format(*map(describe, t.children)) for t in (tree, self._parts.arguments))
             raise ArgumentTypeError(f"{self.name}: called with {got}; expected {expected}")
         for number, (tensor, slot) in enumerate(zip(tensors, self.program.inputs, strict=True)):
@@ -67,6 +85,8 @@ class LoadedGraph:
         return unflatten(self._parts.results, [Tensor._wrap(array) for array in arrays])
 
     def _check(self, number: int, tensor: Tensor, slot: Slot) -> None:
+        if getattr(tensor._array, "is_symbolic", False):
+            tensor._array.numpy()  # raises: it was left over from the recording of a graph
         which = f"{self.name}: input {number}"
         if tensor._array.shape != slot.shape:
             raise ShapeError(
@@ -112,8 +132,11 @@ class LoadedGraph:
         """Parameters, buffers and states of optimizers by name; they share memory with the graph."""
         return {slot.name: self.program_recorded.tensors[slot] for slot in self.program_recorded.states}
 
-    def _to_save(self) -> Parts:
-        return self._parts
+    @contextmanager
+    def _to_save(self) -> Iterator[Parts]:
+        """What `flow.save` writes. Calls of other threads wait until the block is done."""
+        with self._lock:
+            yield self._parts
 
     def __repr__(self) -> str:
         args, kwargs = map(describe, self._parts.arguments.children)

@@ -65,7 +65,7 @@ def _tree(value: Any, tensors: list[Tensor], above: tuple[int, ...], tell: bool)
         return LEAF
     found = _contents(value)
     if found is None:
-        return Tree(CONSTANT, type(value), constant=value, key=_key(value) if tell else None)
+        return Tree(CONSTANT, type(value), constant=_own(value), key=_key(value) if tell else None)
     if id(value) in above:
         raise GraphError(f"nn.Graph: a {type(value).__name__} contains itself; pass a structure without cycles")
     kind, keys, children = found
@@ -87,10 +87,15 @@ def _contents(value: Any) -> tuple[str, tuple, list[Any]] | None:
     return None
 
 
+def _own(value: Any) -> Any:
+    """A constant that nobody changes: a copy of an array."""
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
 def _key(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.shape, value.dtype.str, value.tobytes()
-    if isinstance(value, float | complex):
+    if isinstance(value, float | complex | np.inexact):
         return repr(value)  # nan is like nan, -0.0 is not like 0.0
     try:
         hash(value)
@@ -111,7 +116,7 @@ def _build(tree: Tree, tensors: Iterator[Any]) -> Any:
     if tree.kind == TENSOR:
         return next(tensors)
     if tree.kind == CONSTANT:
-        return tree.constant
+        return _own(tree.constant)
     children = [_build(child, tensors) for child in tree.children]
     if tree.kind == SEQUENCE:
         return tree.type(children)

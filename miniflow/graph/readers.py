@@ -12,8 +12,10 @@ class Readers:
         self.made = program.producers()
         self.consumers = program.consumers()
         self.results = set(program.results)
+        self.awaited = {instruction.after for instruction in program.instructions}
 
     def only_reader(self, slot: Slot) -> Instruction | None:
-        """The instruction that alone reads a slot, which is no result of the program."""
+        """The instruction that alone reads a slot, which is no result of the program and which none waits for."""
         readers = self.consumers.get(slot, [])
-        return readers[0] if len(readers) == 1 and slot not in self.results else None
+        needed = slot in self.results or slot in self.awaited
+        return readers[0] if len(readers) == 1 and not needed else None

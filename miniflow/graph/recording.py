@@ -6,13 +6,13 @@ learning rate schedules are stepped after each replay, since they are Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from miniflow.errors import GraphError, GraphTraceError
 from miniflow.graph.describe import io_lines, meta, state_text
-from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER, Program, Scalar
+from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
 from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
 from miniflow.graph.nested import names as places_of
 from miniflow.graph.state import module_names, parameter_names, state_label
@@ -56,6 +56,8 @@ class Recording:
         self.output_lines: list[str] = []
         self._inside: list[Module] = []
         self._backwards = 0
+        self._assigned: list[tuple[Module, str, Tensor]] = []
+        self._sources: list[Slot | None] = []  # the states in whose memory lie the values of assigned buffers
         self._scale = Scalar("grad_scaler.scale", graph._grad_scaler.get_scale) if graph._grad_scaler else None
         self.states = list(self._states())
         self.program = self._record(metas)
@@ -69,10 +71,9 @@ class Recording:
             stack.enter_context(enable_grad())
             stack.enter_context(self._watching())
             stack.enter_context(self._guards())
-            stack.enter_context(self._keeping_buffers())
-            return record(
-                self._step, cut, self.states, name=self.graph.name, modules=dict(self.names), input_names=names
-            )
+            modules = {**self.names, self.graph: self.graph.name}
+            program = record(self._step, cut, self.states, name=self.graph.name, modules=modules, input_names=names)
+        return self._give_own_memory(program)
 
     def _states(self) -> Iterator[tuple[str, str, Tensor]]:
         """Name, kind and tensor of everything that is known to live on."""
@@ -93,6 +94,7 @@ class Recording:
     def _step(self, *tensors: Tensor) -> list[Tensor]:
         graph = self.graph
         args, kwargs = unflatten(self.tree, tensors)
+        self._forget_gradients(parameter_names(graph))
         graph._print(1, "\n".join(self.input_lines))
         returned = graph.build(*args, **kwargs)
         self._write_assigned_buffers()
@@ -105,6 +107,13 @@ class Recording:
         skip = self._update() if graph._optimizers else None
         self.skips = skip is not None
         return outputs if skip is None else [*outputs, skip]
+
+    def _forget_gradients(self, parameters: Iterable[Tensor | None]) -> None:
+        """Let the step begin without gradients: what eager code left in `.grad` is no part of it."""
+        if self.graph._optimizers:
+            for p in parameters:
+                if p is not None:
+                    active().keep_gradient(p)
 
     def _update(self) -> Tensor | None:
         """Unscaling, clipping and the steps of the optimizers; returns whether they are to be left out."""
@@ -148,6 +157,7 @@ class Recording:
         """Run a module that is called within build, and take note of its inputs and outputs."""
         if module not in self.names:
             self.names[module] = active()._scopes[-1]
+            self._forget_gradients(module._parameters.values())
         name, say = self.names[module], self.graph._print
         inputs = _lines("INPUT", f"{name}_input", (args, kwargs))
         if self.graph._prints(1):
@@ -192,6 +202,30 @@ class Recording:
             return tensors
         return tuple(self.graph._grad_scaler.scale_in_graph(tensor, self._scale) for tensor in tensors)
 
+    def before_step(self, what: str, remedy: str) -> None:
+        """Refuse what the graph does itself after `build`.
+
+        Raises:
+            GraphError: unless the graph calls it.
+        """
+        if active().phase != UPDATE:
+            raise GraphError(f"{self.graph.name}: {what} was called in build; {remedy}")
+
+    def before_clipping(self, what: str) -> None:
+        """Refuse to clip gradients that are not yet those of the update: scaled ones, or those of a micro-batch.
+
+        Raises:
+            GraphError: unless the graph calls it.
+        """
+        graph = self.graph
+        scaled = graph._grad_scaler is not None and graph._grad_scaler.is_enabled()
+        if active().phase != UPDATE and (scaled or graph._micro_batches > 1):
+            still = "are still multiplied by the scale" if scaled else "are those of one micro-batch"
+            raise GraphError(
+                f"{graph.name}: {what} was called in build, where gradients {still}; give the optimizer's groups "
+                "'clip_grad_max_norm', by which the graph clips before the update"
+            )
+
     @contextmanager
     def _guards(self) -> Iterator[None]:
         """Refuse direct calls of `forward` of modules whose activations are checkpointed: their scope would be lost."""
@@ -207,39 +241,63 @@ class Recording:
                 if forward is not None:
                     vars(module)["forward"] = forward
 
-    @contextmanager
-    def _keeping_buffers(self) -> Iterator[None]:
-        """Afterwards, modules have the buffers that they had before."""
-        self._buffers = [
-            (module, name, buffer)
-            for module in self.names
-            for name, buffer in module._buffers.items()
-            if buffer is not None
-        ]
-        try:
-            yield
-        finally:
-            for module, name, buffer in self._buffers:
-                module._buffers[name] = buffer
-
     def _write_assigned_buffers(self) -> None:
         """A buffer that `forward` assigned anew, `self.mean = ...`, is one that every call writes to.
 
         Raises:
-            GraphTraceError: if its new value does not fit into the old one.
+            GraphTraceError: if its new value does not fit into the old one, or if another attribute keeps state.
         """
-        for module, name, buffer in self._buffers:
-            new = module._buffers.get(name)
-            if new is buffer:
-                continue
+        tracer = active()
+        tracer.kept.check()
+        self._assigned = list(tracer.kept.buffers())
+        values = []
+        for module, key, buffer in self._assigned:
+            new, name = module._buffers.get(key), f"{self.graph.name}: build assigned"
             if new is None or (new.shape, new.dtype) != (buffer.shape, buffer.dtype):
                 got = "None" if new is None else f"a tensor of shape {tuple(new.shape)} and {new.dtype}"
                 raise GraphTraceError(
-                    f"{self.graph.name}: build assigned {got} to the buffer {self.names[module]}.{name} of shape "
+                    f"{name} {got} to the buffer {tracer.kept.names[module]}.{key} of shape "
                     f"{tuple(buffer.shape)} and {buffer.dtype}; expected the same shape and dtype, so that calls can "
                     "go on from it"
                 )
-            active().write(buffer, new)
+            if tracer.kept.is_shared(buffer):
+                raise GraphTraceError(
+                    f"{name} the buffer {tracer.kept.names[module]}.{key}, which is registered under another name too; "
+                    "expected a tensor of its own: register buffer.clone()"
+                )
+            symbol = tracer.symbol_of(new._array, new)
+            self._sources.append(tracer.state_in(symbol.cell))
+            values.append(Tensor._wrap(symbol.copy()))
+        for (_, _, buffer), value in zip(self._assigned, values, strict=True):
+            tracer.write(buffer, value)
+
+    def _give_own_memory(self, program: Program) -> Program:
+        """Let each assigned buffer lie in memory that nobody else has: eager code, too, leaves the old tensor alone.
+
+        Raises:
+            GraphTraceError: for a buffer whose memory, or that of its new value, is that of another state.
+        """
+        slots = {id(tensor): slot for slot, tensor in program.tensors.items()}
+        shared = [first._array for _, first in program.aliases]
+        assigned = {slots[id(old)] for *_, old in self._assigned if id(old) in slots}
+        for (module, key, buffer), source in zip(self._assigned, self._sources, strict=True):
+            name = f"{self.graph.name}: build assigned the buffer {self.names.get(module, type(module).__name__)}.{key}"
+            if any(buffer._array is array for array in shared):
+                raise GraphTraceError(
+                    f"{name}, whose memory another tensor of the step shares; expected memory of its own: register "
+                    "tensor.clone()"
+                )
+            if source in program.writes and source not in assigned:
+                raise GraphTraceError(
+                    f"{name} the memory of {source.name}, which the step writes to; expected a value of its own: "
+                    "tensor.detach().clone()"
+                )
+            if id(buffer) in slots and not buffer.__dict__.get("belongs_to_graphs"):
+                own = Tensor._wrap(buffer._array.copy())
+                own.__dict__["belongs_to_graphs"] = True
+                own.requires_grad_(buffer.requires_grad)
+                module._buffers[key] = program.tensors[slots[id(buffer)]] = own
+        return program
 
     def _guard(self, module: Module, name: str, forward: Callable) -> Callable:
         def guarded(*args: Any, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ from miniflow.device import of_array
 from miniflow.errors import GraphError
 from miniflow.graph import capture
 from miniflow.graph.ir import Program, Slot
+from miniflow.graph.overlap import overlapping
 from miniflow.graph.plan import ALIGNMENT, plan
 from miniflow.graph.writer import Writer
 
@@ -186,25 +187,6 @@ def check_state(name: str, slot: Slot, found: Any) -> None:
             f"{name}: {slot.name} was recorded as {slot.type} on {slot.device}, now it is {now.type} on {now.device}; "
             "expected it unchanged: make a new graph"
         )
-
-
-def overlapping(arrays: dict[Slot, Any]) -> list[list[Slot]]:
-    """Pairs of states whose memories overlap, or may."""
-    spans = sorted([(*_span(array), slot) for slot, array in arrays.items() if array.size], key=lambda span: span[:2])
-    pairs = []
-    for i, (_, high, slot) in enumerate(spans):
-        for low, _, other in spans[i + 1 :]:
-            if low >= high:
-                break
-            pairs.append([slot, other])
-    return pairs
-
-
-def _span(array: Any) -> tuple[int, int]:
-    """Where an array's memory begins and ends; on a device that of all arrays in its block."""
-    if isinstance(array, np.ndarray):
-        return byte_bounds(array)
-    return byte_bounds(array.block.memory)
 
 
 def empty_arena(nbytes: int) -> np.ndarray:

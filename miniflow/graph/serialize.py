@@ -17,8 +17,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,22 +33,29 @@ from miniflow.amp.grad_scaler import GradScaler
 from miniflow.atomic import replacing, sync
 from miniflow.errors import CheckpointError
 from miniflow.graph.config import PASSES, GraphConfig
-from miniflow.graph.ir import Program, Scalar
+from miniflow.graph.ir import Program, Scalar, Slot
 from miniflow.graph.loaded import LoadedGraph, kind_of
 from miniflow.graph.nested import DICT, SEQUENCE, Tree
-from miniflow.graph.replay import overlapping
+from miniflow.graph.overlap import sharing
+from miniflow.graph.replay import check_state
 from miniflow.graph.saved import program as programs
 from miniflow.graph.saved.fields import choice, integer, items, record, refuse, text
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.trees import count, decode_tree, describe, encode_tree
 from miniflow.graph.saved.values import DTYPES, NAMES, decode_value, encode_value
-from miniflow.serialization import GRAPH, read_file
+from miniflow.serialization import GRAPH, parse
 from miniflow.tensor import Tensor
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None
 
 FORMAT, VERSION = "miniflow.graph", 1
 WEIGHTS = "weights.safetensors"
 NEXT = ".weights.safetensors.next"  # the weights of a graph.json that is about to be put in place
 MAX_BYTES = 1 << 29  # of graph.json
+READS, READS_UNCHANGED = 100, 3  # how often a folder is read while somebody writes to it
 KEYS = ("format", "version", "checksum", "weights", "graph", "config", "numbers", "scaler", "arguments", "results")
 SCALE = "grad_scaler.scale"  # the name of the number that a scaler gives
 CONFIG = (
@@ -56,17 +66,51 @@ FAILURES = (ValueError, TypeError, KeyError, IndexError, AttributeError, Arithme
             MemoryError, RecursionError, LookupError)  # fmt: skip
 
 
-def save_graph(parts: Parts, path: str | os.PathLike) -> None:
+_writing: dict[str, threading.Lock] = {}  # a lock for each folder
+
+
+def save_graph(saving: AbstractContextManager[Parts], path: str | os.PathLike) -> None:
     """Write a graph to a folder, which is made if it does not exist; an older graph there is replaced at the end.
 
     Args:
-        parts: of the graph.
+        saving: gives the parts of the graph; no step is made as long as it is open.
         path: the folder.
 
     Raises:
-        CheckpointError: for a graph that contains what cannot be written, or a folder that cannot be written.
+        CheckpointError: for a graph that contains what cannot be written or read again, or a folder that cannot be
+            written.
+        GraphError: for a graph that was not called yet, or whose model has changed since.
     """
     folder = Path(path)
+    with saving as parts:
+        document, arrays = encoded(parts)
+    check_readable(document, arrays)
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"save: {folder} is a file; expected the name of a folder for the graph")
+    with _writing.setdefault(os.path.realpath(folder), threading.Lock()):
+        is_new = not folder.exists()
+        try:
+            folder.mkdir(exist_ok=True)
+            with alone(folder):
+                write(folder, document, arrays)
+        except BaseException as error:
+            if is_new:
+                with suppress(OSError):
+                    folder.rmdir()
+            if isinstance(error, OSError | safetensors.SafetensorError):
+                raise CheckpointError(f"save: cannot write {folder}: {error}") from error
+            raise
+
+
+def encoded(parts: Parts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The document of a graph, and the arrays that belong to it, which share no memory with the graph.
+
+    Raises:
+        CheckpointError: for what has no place in a file.
+        GraphError: for a state that is no longer what was recorded.
+    """
+    for slot in parts.program.states:
+        check_state(parts.program.name, slot, parts.program.tensors[slot]._array)
     refuse_shared_memory(parts.program)
     graph, arrays = programs.encode(parts.program)
     varying = {name: s for name, s in parts.program.scalars().items() if not is_draw(name)}
@@ -77,25 +121,40 @@ def save_graph(parts: Parts, path: str | os.PathLike) -> None:
         "version": VERSION,
         "graph": graph,
         "config": encode_config(parts.config),
-        "numbers": {name: encode_value(scalar.source()) for name, scalar in varying.items()},
+        "numbers": {name: encode_number(name, scalar.source()) for name, scalar in varying.items()},
         "scaler": parts.scaler_state(),
         "arguments": encode_tree(parts.arguments, "arguments"),
         "results": encode_tree(parts.results, "results"),
     }
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"save: {folder} is a file; expected the name of a folder for the graph")
-    is_new = not folder.exists()
+    return document, arrays
+
+
+def check_readable(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Refuse a graph that `load_graph` would refuse.
+
+    Raises:
+        CheckpointError: naming the place in the document.
+    """
     try:
-        folder.mkdir(exist_ok=True)
-        write(folder, document, arrays)
-    except BaseException as error:
-        (folder / NEXT).unlink(missing_ok=True)
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()
-        if isinstance(error, OSError | safetensors.SafetensorError):
-            raise CheckpointError(f"save: cannot write {folder}: {error}") from error
-        raise
+        decoded(json.loads(json.dumps(document, allow_nan=False)), programs.Decoder(arrays))
+    except (CheckpointError, *FAILURES) as error:
+        reason = str(error).removeprefix("load: ")
+        raise CheckpointError(f"save: flow.load would refuse this graph: {reason:.500}") from error
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let other processes wait that save to this folder, on systems and disks that can."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def refuse_shared_memory(program: Program) -> None:
@@ -104,7 +163,7 @@ def refuse_shared_memory(program: Program) -> None:
     Raises:
         CheckpointError: naming them.
     """
-    for a, b in overlapping({slot: program.tensors[slot]._array for slot in program.states}):
+    for a, b in sharing({slot: program.tensors[slot]._array for slot in program.states}):
         if a in program.writes or b in program.writes:
             raise CheckpointError(
                 f"save: {a.name} and {b.name} lie in the same memory, and the graph writes to it; expected tensors "
@@ -114,15 +173,35 @@ def refuse_shared_memory(program: Program) -> None:
 
 def write(folder: Path, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """Write both files; the moment that counts is when `graph.json` gets its name."""
-    with replacing(folder / NEXT) as temporary:
-        safetensors.numpy.save_file(arrays, temporary, metadata={"format": "pt"})
-    document = {**document, "weights": file_checksum(folder / NEXT)}
-    document["checksum"] = checksum(document)
-    with replacing(folder / GRAPH) as temporary:
-        temporary.write_text(layout({key: document[key] for key in KEYS}) + "\n", encoding="utf-8")
+    settle(folder)
+    try:
+        with replacing(folder / NEXT) as temporary:
+            safetensors.numpy.save_file(arrays, temporary, metadata={"format": "pt"})
+        document = {**document, "weights": file_checksum(folder / NEXT)}
+        document["checksum"] = checksum(document)
+        with replacing(folder / GRAPH) as temporary:
+            temporary.write_text(layout({key: document[key] for key in KEYS}) + "\n", encoding="utf-8")
+    except BaseException:
+        with suppress(OSError):
+            settle(folder)
+        raise
     os.replace(folder / NEXT, folder / WEIGHTS)
     if os.name == "posix":
         sync(folder)
+
+
+def settle(folder: Path) -> None:
+    """Give the weights of `graph.json` their name if a save was interrupted before; remove those of no graph."""
+    if not (folder / NEXT).exists():
+        return
+    try:
+        belongs = read_document(folder)["weights"] == file_checksum(folder / NEXT)
+    except CheckpointError:
+        belongs = False
+    if belongs:
+        os.replace(folder / NEXT, folder / WEIGHTS)
+    else:
+        (folder / NEXT).unlink(missing_ok=True)
 
 
 def load_graph(path: str | os.PathLike, map_location: Any = None) -> LoadedGraph:
@@ -140,27 +219,33 @@ def load_graph(path: str | os.PathLike, map_location: Any = None) -> LoadedGraph
             or do not make sense: the message says where.
     """
     folder = Path(path)
-    document = read_document(folder)
-    arrays = read_weights(folder, document["weights"])
+    document, arrays = read_folder(folder)
     decoder = programs.Decoder(arrays, map_location)
     try:
-        program = decoder.program(document["graph"])
-        config = decode_config(document["config"])
-        numbers = decode_numbers(document["numbers"])
-        scaler = decode_scaler(document["scaler"])
-        program = bind(program, numbers, scaler)
+        parts, numbers = decoded(document, decoder)
+        program = parts.program
         for slot in program.states:
-            program.tensors[slot] = own_tensor(decoder.values[slot], slot)
+            program.tensors[slot] = own_tensor(slot, decoder)
         for slot in program.constants:
-            program.constants[slot] = own_tensor(decoder.values[slot], slot)._array
-        trees = [decode_tree(document[name], name) for name in ("arguments", "results")]
-        check_trees(*trees, program, scaler)
-        return LoadedGraph(Parts(program, config, *trees, scaler), numbers)
+            program.constants[slot] = own_tensor(slot, decoder)._array
+        return LoadedGraph(parts, numbers)
     except CheckpointError as error:
         raise CheckpointError(f"{error}; in {folder / GRAPH}") from error.__cause__
     except FAILURES as error:
         reason = f"{type(error).__name__}: {error}"
         raise CheckpointError(f"load: the graph in {folder} does not make sense ({reason:.500})") from error
+
+
+def decoded(document: dict[str, Any], decoder: programs.Decoder) -> tuple[Parts, dict[str, Any]]:
+    """What a document says, checked: the parts, without tensors for the states, and the numbers that vary."""
+    program = decoder.program(document["graph"])
+    config = decode_config(document["config"])
+    numbers = decode_numbers(document["numbers"])
+    scaler = decode_scaler(document["scaler"])
+    program = bind(program, numbers, scaler)
+    arguments, results = (decode_tree(document[name], name) for name in ("arguments", "results"))
+    check_trees(arguments, results, program, scaler)
+    return Parts(program, config, arguments, results, scaler), numbers
 
 
 # the files
@@ -237,21 +322,39 @@ def no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON value")
 
 
-def read_weights(folder: Path, expected: Any) -> dict[str, np.ndarray]:
-    """The arrays that belong to a `graph.json`, known by their checksum."""
-    found = []
-    for name in (WEIGHTS, NEXT):
-        with suppress(OSError):
-            found.append(file_checksum(folder / name))
-            if found[-1] == expected:
-                arrays, _ = read_file(folder / name)
-                return arrays
+def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The document of a folder and the arrays that belong to it.
+
+    While somebody saves another graph there, the files may be of two graphs: then they are read again.
+    """
+    seen: Counter[str] = Counter()
+    while True:
+        document = read_document(folder)
+        content, found = read_weights(folder, document["weights"])
+        if content is not None:
+            return document, parse(content, folder / WEIGHTS)
+        seen[document["checksum"]] += 1
+        if seen.total() >= READS or seen[document["checksum"]] >= READS_UNCHANGED:
+            break
+        time.sleep(0.005)
     if not found:
         raise CheckpointError(f"load: {folder / WEIGHTS} is missing; copy the whole folder")
     raise CheckpointError(
         f"load: {folder / WEIGHTS} is damaged, or belongs to another graph: its checksum is not the one in {GRAPH}; "
         "restore an intact copy of the folder"
     )
+
+
+def read_weights(folder: Path, expected: Any) -> tuple[bytes | None, bool]:
+    """The bytes of the file with this checksum, if there is one, and whether there is any file of weights."""
+    found = False
+    for name in (WEIGHTS, NEXT):
+        with suppress(OSError):
+            content = (folder / name).read_bytes()
+            found = True
+            if hashlib.sha256(content).hexdigest() == expected:
+                return content, True
+    return None, found
 
 
 # what stands in the document beside the program
@@ -270,7 +373,7 @@ def decode_config(value: Any) -> GraphConfig:
     config = GraphConfig()
     if type(value["training"]) is not bool:
         refuse("config.training", value["training"], "true or false")
-    config.training = value["training"]
+    config._set_training(value["training"])
     if value["amp_dtype"] is not None:
         config.amp_dtype = DTYPES[choice(value["amp_dtype"], "config.amp_dtype", ("float16", "bfloat16"))]
     config.accumulation_steps = integer(value["accumulation_steps"], "config.accumulation_steps", 1, 2**20)
@@ -280,6 +383,14 @@ def decode_config(value: Any) -> GraphConfig:
     at = "config.disabled_passes"
     config.disabled_passes = {choice(v, place, PASSES) for v, place in items(value["disabled_passes"], at)}
     return config
+
+
+def encode_number(name: str, value: Any) -> Any:
+    """A number that changes from call to call: NumPy's become plain ones, and bools numbers unless a flag is meant."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if kind_of(name) == "fresh":
+        return bool(value)
+    return encode_value(int(value) if isinstance(value, bool) else value)
 
 
 def decode_numbers(value: Any) -> dict[str, Any]:
@@ -359,7 +470,9 @@ def with_sources(value: Any, source_of: Callable[[str], Scalar]) -> Any:
     return value
 
 
-def own_tensor(array: np.ndarray, slot: Any) -> Tensor:
-    """A tensor on the device of a slot, in memory of its own."""
-    tensor = Tensor._wrap(np.array(array, order="C"))
+def own_tensor(slot: Slot, decoder: programs.Decoder) -> Tensor:
+    """A tensor on the device of a slot with the values from the file, in memory of its own."""
+    order = decoder.orders[slot]
+    array = np.array(decoder.values[slot].transpose(order), order="C").transpose(np.argsort(order))
+    tensor = Tensor._wrap(array)
     return tensor if slot.device.type == "cpu" else tensor.to(slot.device)

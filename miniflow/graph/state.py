@@ -72,10 +72,10 @@ def save_state(graph: Graph) -> OrderedDict[str, Any]:
     state: OrderedDict[str, Any] = OrderedDict()
     for name, block in graph._blocks.items():
         state[name] = block.state_dict()
-    if graph.config.training:
+    if graph.training:
         state.update(_training_state(graph))
         for name, (p, optimizer) in _steps(graph).items():
-            count = optimizer.state[p]["step"]
+            count = _count(graph, p, optimizer)
             if count != graph._train_step:
                 state[name] = tensor([count])
     return state
@@ -100,14 +100,21 @@ def _training_state(graph: Graph) -> dict[str, Tensor]:
 
 
 def _steps(graph: Graph) -> dict[str, tuple[Tensor, Any]]:
-    """The parameters of which an optimizer counts the steps, by the names of the counts."""
+    """The parameters of which an optimizer remembers something, by the names of the counts of their steps."""
     names = parameter_names(graph)
     return {
         f"{names[p]}{STEP}": (p, optimizer)
         for optimizer in graph._optimizers
         for p in _parameters(optimizer.param_groups)
-        if "step" in optimizer.state.get(p, {})
+        if optimizer.state.get(p)
     }
+
+
+def _count(graph: Graph, p: Tensor, optimizer: Any) -> int:
+    """How many steps a parameter has seen; where the optimizer knows only whether it has, as many as all others."""
+    if "step" in optimizer.state[p]:
+        return optimizer.state[p]["step"]
+    return 0 if p in optimizer._untouched else max(graph._train_step, 1)
 
 
 class _Everything:
@@ -131,7 +138,7 @@ def load_state(graph: Graph, state_dict: Mapping[str, Any], strict: bool) -> Inc
     given = _flat(state_dict)
     own = _flat({name: block.state_dict(keep_vars=True) for name, block in graph._blocks.items()})
     numbers: dict[str, Tensor] = {}
-    if graph.config.training:
+    if graph.training:
         training = _training_state(graph)
         counts = _steps(graph)
         numbers = {name: value for name, value in training.items() if name.startswith("System-Train-")}
@@ -157,12 +164,18 @@ def _flat(state: Mapping[str, Any]) -> dict[str, Any]:
 def _load_numbers(graph: Graph, numbers: dict[str, Tensor]) -> None:
     if TRAIN_STEP in numbers:
         graph._train_step = int(numbers[TRAIN_STEP].item())
+        for scheduler in graph._schedulers:
+            scheduler.move_to(graph._train_step)
     for name, (p, optimizer) in _steps(graph).items():
-        optimizer.state[p]["step"] = int(numbers[name].item()) if name in numbers else graph._train_step
-    if graph._train_step:
-        for optimizer in graph._optimizers:
-            optimizer._untouched.clear()
+        if name in numbers or TRAIN_STEP in numbers:
+            _set_count(p, optimizer, int(numbers[name].item()) if name in numbers else graph._train_step)
     if LOSS_SCALE in numbers:
         scale, good = numbers[LOSS_SCALE].item(), int(numbers[GOOD_STEPS].item()) if GOOD_STEPS in numbers else 0
         scaler = graph._grad_scaler
         scaler.load_state_dict({**scaler.state_dict(), "scale": float(scale), "_growth_tracker": good})
+
+
+def _set_count(p: Tensor, optimizer: Any, count: int) -> None:
+    if "step" in optimizer.state[p]:
+        optimizer.state[p]["step"] = count
+    (optimizer._untouched.discard if count else optimizer._untouched.add)(p)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,10 +37,12 @@ from miniflow.graph.ir import (
     Slot,
     layout_of,
 )
+from miniflow.graph.kept import Kept
+from miniflow.graph.overlap import sharing
 from miniflow.graph.symbol import Cell, Symbol
 from miniflow.inplace import ViewScatter
 from miniflow.ops.promotion import Cast, ToDevice, ToInteger
-from miniflow.tape import Node, modes, sequence
+from miniflow.tape import Leaf, Node, modes, sequence
 from miniflow.tensor import Tensor
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -76,7 +79,10 @@ def record(
     ]
     with tracer.recording():
         outputs = list(step(*[Tensor._wrap(symbol) for symbol in symbols]))
-        return tracer.finish(outputs)
+        program = tracer.finish(outputs)
+    del outputs
+    tracer.find_aliases()
+    return program
 
 
 def active() -> Tracer | None:
@@ -92,11 +98,15 @@ class Tracer:
         self.draws = Draws([])
         self.modules = modules
         self.phase = FORWARD
+        self.kept = Kept(self, modules)
         self.entered: set[Any] = set()  # modules that were called
         self._scopes: list[str] = []
         self._symbols: dict[int, Symbol] = {}  # by id of the array of a tensor that is not symbolic
         self._arrays: list[Any] = []  # keeps these arrays alive, so that their ids stay theirs
         self._state_of: dict[Slot, Cell] = {}
+        self._firsts: dict[int, Tensor] = {}  # by id of the array of a state: its tensor
+        self._outside: dict[int, tuple] = {}  # tensor, edge and view of tensors that were there before, by id
+        self._written: dict[int, int] = {}  # id of a cell -> instructions recorded when it was first written
         self._created: set[int] = set()  # ids of arrays made by the step itself
         self._gradients: dict[Tensor, Tensor | None] = {}
         self._before: tuple[str, list[str]] | None = None  # scope and lines of forward, while backward runs
@@ -107,7 +117,11 @@ class Tracer:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record the op calls of this thread; afterwards, gradients of leaves are what they were before."""
+        """Record the op calls of this thread.
+
+        Afterwards the gradients of leaves, the history of tensors that live on and what modules hold are what they were
+        before.
+        """
         if modes.tracer is not None:
             raise GraphTraceError(
                 f"{self.program.name}: called while {modes.tracer.program.name} is being recorded; a graph cannot be "
@@ -120,6 +134,24 @@ class Tracer:
             modes.tracer = None
             for tensor, gradient in self._gradients.items():
                 tensor._grad = gradient
+            self.kept.restore()
+            self._restore_history()
+
+    def _restore_history(self) -> None:
+        """Forget what in-place operations of the step made of the tensors that live on."""
+        for tensor, edge, view in self._outside.values():
+            if tensor._edge is not None and tensor._edge is not edge and type(tensor._edge[0]) is not Leaf:
+                tensor._edge, tensor._view = edge, view
+        self._others = [weakref.ref(tensor) for tensor, *_ in self._outside.values()]
+        self._outside.clear()
+
+    def find_aliases(self) -> None:
+        """Note in the program the tensors that share the array of a state with its tensor, and outlive the step."""
+        for other in self._others:
+            alias = other()
+            first = None if alias is None else self._firsts.get(id(alias._array))
+            if first is not None and first is not alias:
+                self.program.aliases.append((alias, first))
 
     # memory
 
@@ -134,11 +166,21 @@ class Tracer:
         array = tensor._array
         known = self._symbols.get(id(array))
         if known is not None:
+            self._met(tensor)
             return known
         slot = Slot(array.shape, array.dtype, of_array(array), kind, name, tensor._edge is not None)
         self.program.states.append(slot)
         self.program.tensors[slot] = tensor
+        self._firsts[id(array)] = tensor
+        self._met(tensor)
         return self._enter(array, slot)
+
+    def _met(self, tensor: Tensor) -> None:
+        """Note a tensor on the array of a state, and the history that it has outside of the step."""
+        if id(tensor) not in self._outside:
+            self._outside[id(tensor)] = tensor, tensor._edge, tensor._view
+            if tensor._view is not None:
+                self._met(tensor._view[0])
 
     def _enter(self, array: Any, slot: Slot) -> Symbol:
         layout = array if isinstance(array, np.ndarray) else array.layout
@@ -162,6 +204,8 @@ class Tracer:
             return array
         known = self._symbols.get(id(array))
         if known is not None:
+            if tensor is not None and id(array) in self._firsts:
+                self._met(tensor)
             return known
         if id(array) in self._created:
             slot = Slot(array.shape, array.dtype, of_array(array), CONSTANT)
@@ -170,18 +214,22 @@ class Tracer:
         count = sum(slot.kind == CAPTURED for slot in self.program.states)
         return self.add_state(f"captured.{count}", CAPTURED, Tensor._wrap(array) if tensor is None else tensor)
 
+    def state_in(self, cell: Cell) -> Slot | None:
+        """The state whose memory a cell is."""
+        return next((slot for slot, found in self._state_of.items() if found is cell and slot.kind != CONSTANT), None)
+
     def whole(self, slot: Slot) -> Symbol:
         """A symbol for new memory that holds `slot`."""
         index = None if slot.device is CPU or slot.device.type == "cpu" else slot.device.index
         return Symbol(self, Cell(slot), layout_of(slot.shape, slot.dtype), index)
 
-    def slot_of(self, array: Any) -> Slot:
-        """The slot that holds the value of an array now."""
-        return self.symbol_of(array).slot(self.emit)
+    def slot_of(self, array: Any, tensor: Tensor | None = None) -> Slot:
+        """The slot that holds the value of an array, that of `tensor`, now."""
+        return self.symbol_of(array, tensor).slot(self.emit)
 
     def write(self, tensor: Tensor, values: Tensor) -> None:
         """Write `values`, of the same shape, into the memory of `tensor`."""
-        symbol, value = self.symbol_of(tensor._array, tensor), self.slot_of(values._array)
+        symbol, value = self.symbol_of(tensor._array, tensor), self.slot_of(values._array, values)
         if value.dtype != symbol.dtype:
             op = Cast if symbol.dtype.kind not in "biu" else ToInteger
             (value,) = self.emit(op, [value], {"dtype": symbol.dtype})
@@ -194,8 +242,11 @@ class Tracer:
 
     # instructions
 
-    def kernel(self, op: type[Op]) -> Callable[..., Any]:
-        """What computes `op` while recording: a function of arrays that returns symbols."""
+    def kernel(self, op: type[Op], tensors: Iterable[Any]) -> Callable[..., Any]:
+        """What computes `op` of these inputs while recording: a function of their arrays that returns symbols."""
+        for x in tensors:
+            if isinstance(x, Tensor):
+                self.symbol_of(x._array, x)
 
         def run(*arrays: Any, **attrs: Any) -> Any:
             inputs = [self.slot_of(x) if is_array(x) else x for x in arrays]
@@ -265,6 +316,8 @@ class Tracer:
 
     def write_slot(self, symbol: Symbol, value: Slot) -> None:
         """Write to the memory of a symbol, which may be a view."""
+        if self.phase != UPDATE:
+            self._written.setdefault(id(symbol.cell), len(self.program.instructions))
         if symbol.parent is None:
             symbol.cell.write(value)
         else:
@@ -280,6 +333,7 @@ class Tracer:
         self.entered.add(module)
         outer = self._scopes[-1] if self._scopes else ""
         own = self.modules.get(module) or f"{outer}.{type(module).__name__}".removeprefix(".")
+        self.kept.meet(module, own)
         self._scopes.append(own)
         try:
             yield
@@ -323,6 +377,19 @@ class Tracer:
         if id(array) not in self._created or id(array) in self._symbols:
             self.refuse(what)
 
+    def refuse_other_memory(self, tensor: Tensor, what: str) -> None:
+        """Called before a tensor gets another array: allowed only for tensors that the step made.
+
+        Raises:
+            GraphTraceError: for a tensor that lives on.
+        """
+        if not isinstance(tensor._array, Symbol) and id(tensor._array) not in self._created:
+            raise GraphTraceError(
+                f"{user_lines()[0]}: {what} gives a tensor other memory, which cannot be recorded; expected its memory "
+                "to stay in nn.Graph.build: write to it, tensor.copy_(...) under flow.no_grad(), or do it before the "
+                "first call"
+            )
+
     def refuse(self, what: str) -> NoReturn:
         """Raise GraphTraceError for a look at what a recording does not have."""
         active = modes.tracer is self
@@ -345,13 +412,45 @@ class Tracer:
             if not isinstance(y, Tensor):
                 raise GraphTraceError(f"{self.program.name}: output {i} is a {type(y).__name__}; expected a Tensor")
         program = self.program
-        program.outputs = [self.slot_of(y._array) for y in outputs]
+        program.outputs = [self.slot_of(y._array, y) for y in outputs]
         states = set(program.states)
         for slot, cell in self._state_of.items():
             if cell.value is not slot and slot in states:
                 program.writes[slot] = cell.value
         program.draws = self.draws
+        self._refuse_shared_memory()
         return program
+
+    def _refuse_shared_memory(self) -> None:
+        """Refuse states that would have to see each other's writes: in a program each has a value of its own.
+
+        Raises:
+            GraphTraceError: naming both.
+        """
+        program = self.program
+        pairs = sharing({slot: program.tensors[slot]._array for slot in program.states}) if program.writes else []
+        for a, b in pairs:
+            both = a in program.writes and b in program.writes
+            if both or self._is_read_after(a, b) or self._is_read_after(b, a):
+                raise GraphTraceError(
+                    f"{program.name}: {a.name} and {b.name} lie in the same memory, and the step writes to "
+                    f"{'both' if both else 'one and reads the other afterwards'}; expected tensors with memory of "
+                    "their own: use .clone() for one of them, or the same tensor for both"
+                )
+
+    def _is_read_after(self, written: Slot, other: Slot) -> bool:
+        """Whether `other`, or a view of it, is read after `build` first wrote to `written`."""
+        start = self._written.get(id(self._state_of[written]))
+        if start is None:
+            return False
+        views = {other}
+        for i, instruction in enumerate(self.program.instructions):
+            if views.intersection(instruction.reads):
+                if i >= start:
+                    return True
+                if instruction.op.view:
+                    views.update(instruction.outputs)
+        return not views.isdisjoint(self.program.outputs)
 
 
 def user_lines() -> list[str]:

@@ -1,25 +1,29 @@
 """What a recorded step depends on besides its inputs, and how it is noticed that some of it has changed.
 
-Flags such as `training`, numbers and strings among the attributes of modules (a dropout's `p`), which parameters
-require grad, the options of optimizers and the modules themselves are burned into a recording. A graph looks at all of
-them before each call, in a few microseconds, and names what has changed.
+Flags such as `training`, the attributes of modules and of the graph (a dropout's `p`), parameters, buffers and
+submodules, which parameters require grad, how memory lies and which tensors share it, hooks, the options and the state
+tensors of optimizers, and the default dtype are burned into a recording. A graph looks at all of them before each call,
+in a few microseconds, and names what has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from operator import is_
-from typing import Any
+from operator import is_, itemgetter
+from typing import TYPE_CHECKING, Any
 
-from miniflow.graph.describe import meta, tensor_text
+from miniflow.dtype import get_default_dtype
+from miniflow.graph.describe import meta, strides, tensor_text
+from miniflow.graph.held import Attributes, Members, attributes, tensors
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tape import hook_changes
 from miniflow.tensor import Tensor
 
+if TYPE_CHECKING:
+    from miniflow.graph.graph import Graph
+
 LIVE = ("params", "lr", "initial_lr", "lr_scale")  # of a parameter group: looked up at each call, or compared apart
-TABLES = ("_parameters", "_buffers", "_modules")
-SIMPLE = (bool, int, float, str, tuple, type(None))  # attributes whose values Python code may have branched on
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
@@ -27,130 +31,235 @@ class Watch:
     """A picture of what a recording depends on.
 
     Args:
+        graph: whose step was recorded.
         modules: module -> its dotted name, all modules that the graph has or has met.
-        optimizers: of the graph.
-        tensors: the states of the program, by name.
+        states: of the program, by name.
+        aliases: pairs of tensors of one array, of which the program has the second.
     """
 
-    def __init__(self, modules: Mapping[Module, str], optimizers: list[Optimizer], tensors: Mapping[str, Tensor]):
-        self.modules = dict(modules)
-        self.optimizers = list(optimizers)
-        self.names = list(tensors)
-        self.tensors = list(tensors.values())
-        self._places = [(vars(m)[table], key) for m in self.modules for table in TABLES for key in vars(m)[table]]
-        self._members = [table[key] for table, key in self._places]
-        self._training = [bool(m.training) for m in self.modules]
-        self._attributes = [
-            (m, key)
-            for m in self.modules
-            for key, value in vars(m).items()
-            if isinstance(value, SIMPLE) and key[0] != "_"
-        ]
-        self._all_places = [*self._places, *[(vars(m), key) for m, key in self._attributes]]
-        self._all_members = [table[key] for table, key in self._all_places]
-        self._edges = [tensor._edge for tensor in self.tensors]
-        self._wants = [edge is not None for edge in self._edges]
-        self._arrays = [tensor._array for tensor in self.tensors]
-        self._metas = [meta(array) for array in self._arrays]
-        self._states = [optimizer.state for optimizer in self.optimizers]
-        self._groups = [[copied(group) for group in optimizer.param_groups] for optimizer in self.optimizers]
+    def __init__(
+        self,
+        graph: Graph,
+        modules: Mapping[Module, str],
+        states: Mapping[str, Tensor],
+        aliases: Iterable[tuple[Tensor, Tensor]] = (),
+    ):
+        self._default_dtype = get_default_dtype()
+        self._attributes, others = _watched_attributes(graph, modules, states.values())
+        self._tensors = _Tensors(states, aliases, others)
+        self._optimizers = [_OptimizerWatch(optimizer) for optimizer in graph._optimizers]
         self._hook_number = list(hook_changes)
-        self._hooks = _hook_ids(self.modules, self.tensors)
+        self._modules = list(modules)
+        self._hooks = self._hooks_now()
 
     def is_same(self) -> bool:
         """Whether nothing has changed. It is asked before each call and has to be fast."""
-        try:
-            return (
-                all(map(is_, [table[key] for table, key in self._all_places], self._all_members))
-                and ([tensor._edge for tensor in self.tensors] == self._edges or self._has_same_edges())
-                and (all(map(is_, [t._array for t in self.tensors], self._arrays)) or self._has_same_arrays())
-                and self._has_same_optimizers()
-                and (self._hook_number == list(hook_changes) or self._has_same_hooks())
-            )
-        except KeyError:  # something was deleted
-            return False
+        return (
+            self._tensors.is_same()
+            and self._attributes.is_same()
+            and all([optimizer.is_same() for optimizer in self._optimizers])
+            and (self._hook_number == list(hook_changes) or self._has_same_hooks())
+            and get_default_dtype() is self._default_dtype
+        )
+
+    def is_obsolete(self) -> bool:
+        """Whether the recording can hardly fit again: it was of other modules, devices, dtypes or optimizer states."""
+        return (
+            not self._attributes.members.is_same()
+            or not self._tensors.has_same_layout()
+            or not all(optimizer.has_same_state() for optimizer in self._optimizers)
+        )
+
+    def differences(self) -> list[str]:
+        """What has changed, in words."""
+        found = [*self._attributes.differences(), *self._attributes.members.differences()]
+        if not self._has_same_hooks():
+            found.append("the hooks of a module or a parameter")
+        found += self._tensors.differences()
+        for optimizer in self._optimizers:
+            found += optimizer.differences()
+        if (now := get_default_dtype()) is not self._default_dtype:
+            found.append(f"the default dtype is {now}, was {self._default_dtype}")
+        return found
+
+    def _hooks_now(self) -> list[list[Any]]:
+        """The hooks of modules, and the entries of the hooks of tensors."""
+        edges = [tensor._edge for tensor in self._tensors.all]
+        of_tensors = [[] if edge is None else list(edge[0].hooks or ()) for edge in edges]
+        return [list(vars(module)[table].values()) for module in self._modules for table in HOOKS] + of_tensors
+
+    def _has_same_hooks(self) -> bool:
+        for before, now in zip(self._hooks, self._hooks_now(), strict=True):
+            if len(before) != len(now) or not all(map(is_, before, now)):
+                return False
+        self._hook_number = list(hook_changes)
+        return True
+
+
+def _watched_attributes(
+    graph: Graph, modules: Mapping[Module, str], states: Iterable[Tensor]
+) -> tuple[Attributes, list[Tensor]]:
+    """The attributes of modules and graph, and the tensors among them that the recording read."""
+    arrays = {id(tensor._array) for tensor in states}
+    owners = {**modules, graph: graph.name}
+    read = [tensor for owner in owners for tensor in tensors(attributes(owner)) if id(tensor._array) in arrays]
+    return Attributes(owners, Members(modules), frozenset(map(id, read)), graph._written), read
+
+
+class _Tensors:
+    """The states of a program: whether they require grad, how their memory lies, and which of them share it."""
+
+    def __init__(
+        self, states: Mapping[str, Tensor], aliases: Iterable[tuple[Tensor, Tensor]], others: Iterable[Tensor]
+    ):
+        self._names = list(states)
+        self.all = list(states.values())
+        known = set(map(id, self.all))
+        for tensor in (*[tensor for pair in aliases for tensor in pair], *others):
+            if id(tensor) not in known:
+                known.add(id(tensor))
+                self.all.append(tensor)
+                self._names.append("a tensor that shares memory with another")
+        self._edges = [tensor._edge for tensor in self.all]
+        self._wants = [edge is not None for edge in self._edges]
+        self._arrays = [tensor._array for tensor in self.all]
+        self._metas = list(map(meta, self._arrays))
+        self._strides = list(map(strides, self._arrays))
+        self._shared = _first_positions(self._arrays)
+
+    def is_same(self) -> bool:
+        """Whether nothing has changed but where the memory is."""
+        return ([tensor._edge for tensor in self.all] == self._edges or self._has_same_edges()) and (
+            all(map(is_, [tensor._array for tensor in self.all], self._arrays)) or self._has_same_arrays()
+        )
 
     def _has_same_edges(self) -> bool:
-        edges = [tensor._edge for tensor in self.tensors]
+        edges = [tensor._edge for tensor in self.all]
         if [edge is not None for edge in edges] != self._wants:
             return False
         self._edges = edges
         return True
 
     def _has_same_arrays(self) -> bool:
-        arrays = [tensor._array for tensor in self.tensors]
-        if [meta(array) for array in arrays] != self._metas:
+        if not self.has_same_layout():
             return False
-        self._arrays = arrays  # other memory of the same kind: the replay goes there
+        self._arrays = [tensor._array for tensor in self.all]  # other memory of the same kind: the replay goes there
         return True
 
-    def _has_same_optimizers(self) -> bool:
-        for optimizer, state, known in zip(self.optimizers, self._states, self._groups, strict=True):
-            groups = optimizer.param_groups
-            if optimizer.state is not state or len(groups) != len(known):
-                return False
-            for group, before in zip(groups, known, strict=True):
-                before["lr"] = group["lr"]
-                if group != before and any(_option_differences("", before, group)):
-                    return False
-        return True
-
-    def _has_same_hooks(self) -> bool:
-        if _hook_ids(self.modules, self.tensors) != self._hooks:
-            return False
-        self._hook_number = list(hook_changes)
-        return True
-
-    def is_obsolete(self) -> bool:
-        """Whether the recording can hardly fit again: it was of other modules, devices, dtypes or optimizer states."""
+    def has_same_layout(self) -> bool:
+        """Whether shapes, dtypes, devices and strides are as they were, and the same tensors share memory."""
+        arrays = [tensor._array for tensor in self.all]
         return (
-            any(table.get(key) is not member for (table, key), member in zip(self._places, self._members, strict=True))
-            or [meta(tensor._array) for tensor in self.tensors] != self._metas
-            or any(o.state is not state for o, state in zip(self.optimizers, self._states, strict=True))
+            list(map(meta, arrays)) == self._metas
+            and list(map(strides, arrays)) == self._strides
+            and _first_positions(arrays) == self._shared
         )
 
-    def differences(self) -> list[str]:
+    def differences(self) -> Iterator[str]:
         """What has changed, in words."""
-        return [*self._module_differences(), *self._tensor_differences(), *self._optimizer_differences()]
+        shared = _first_positions([tensor._array for tensor in self.all])
+        for i, (name, tensor) in enumerate(zip(self._names, self.all, strict=True)):
+            if tensor.requires_grad != self._wants[i]:
+                yield f"{name} has requires_grad={tensor.requires_grad}, had {self._wants[i]}"
+            if (now := meta(tensor._array)) != self._metas[i]:
+                yield f"{name} is {tensor_text(now)}, was {tensor_text(self._metas[i])}"
+            elif (steps := strides(tensor._array)) != self._strides[i]:
+                yield f"{name} has strides of {steps} bytes, had {self._strides[i]}"
+            if shared[i] != self._shared[i]:
+                first = self._names[min(shared[i], self._shared[i])]
+                yield f"{name} {'shares memory' if shared[i] < i else 'no longer shares memory'} with {first}"
 
-    def _module_differences(self) -> Iterator[str]:
-        told: set[str] = set()
-        for (module, name), training in zip(self.modules.items(), self._training, strict=True):
-            if module.training != training:
-                if not any(name.startswith(f"{other}.") for other in told):  # what holds it says it too
-                    yield f"{name} was in {_mode(training)} mode, is in {_mode(module.training)} mode"
-                told.add(name)
-        values = self._all_members[len(self._places) :]
-        for (module, key), value in zip(self._attributes, values, strict=True):
-            if key != "training" and (now := vars(module).get(key)) is not value:
-                yield f"{self.modules[module]}.{key} is {now!r}, was {value!r}"
-        for (table, key), member in zip(self._places, self._members, strict=True):
-            if table.get(key) is not member:
-                yield f"the attribute {key!r} of a module is another object"
-        if _hook_ids(self.modules, self.tensors) != self._hooks:
-            yield "the hooks of a module or a parameter"
 
-    def _tensor_differences(self) -> Iterator[str]:
-        for name, tensor, wanted, before in zip(self.names, self.tensors, self._wants, self._metas, strict=True):
-            if tensor.requires_grad != wanted:
-                yield f"{name} has requires_grad={tensor.requires_grad}, had {wanted}"
-            if (now := meta(tensor._array)) != before:
-                yield f"{name} is {tensor_text(now)}, was {tensor_text(before)}"
+def _first_positions(arrays: list[Any]) -> list[int]:
+    """For each array, the position at which it stands first."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(array), i) for i, array in enumerate(arrays)]
 
-    def _optimizer_differences(self) -> Iterator[str]:
-        for optimizer, groups, state in zip(self.optimizers, self._groups, self._states, strict=True):
-            name = type(optimizer).__name__
-            if optimizer.state is not state:
-                yield f"the state of {name} was replaced"
-            if len(groups) != len(optimizer.param_groups):
-                yield f"{name} has {len(optimizer.param_groups)} parameter groups, had {len(groups)}"
-            for i, (before, group) in enumerate(zip(groups, optimizer.param_groups, strict=False)):
-                yield from _option_differences(f"of group {i} of {name}", before, group)
+
+class _OptimizerWatch:
+    """The options and the state tensors of an optimizer."""
+
+    def __init__(self, optimizer: Optimizer):
+        self.optimizer = optimizer
+        self._state = state = optimizer.state
+        self._groups = [copied(group) for group in optimizer.param_groups]
+        self._params = [group["params"] for group in self._groups]
+        self._entries = [(p, state.get(p)) for params in self._params for p in params]
+        entries = [entry for _, entry in self._entries if entry]
+        self._names = [tuple(entry) for entry in entries]
+        named = [[name for name, value in entry.items() if isinstance(value, Tensor)] for entry in entries]
+        self._getters = [
+            (itemgetter(*names, names[0]), entry) for names, entry in zip(named, entries, strict=True) if names
+        ]
+        self._tensors = self._tensors_now()
+        self._note()
+
+    def _note(self) -> None:
+        self._all_entries = list(self._state.values())
+        self._sizes = list(map(len, self._all_entries))
+
+    def _tensors_now(self) -> list[Tensor]:
+        return [tensor for getter, entry in self._getters for tensor in getter(entry)]
+
+    def is_same(self) -> bool:
+        """Whether nothing has changed but what is looked up at each call."""
+        return (self._has_untouched_state() or self.has_same_state()) and self._has_same_groups()
+
+    def _has_untouched_state(self) -> bool:
+        """Whether nothing at all was added to the state, or taken from it."""
+        state = self.optimizer.state
+        try:
+            return (
+                state is self._state
+                and len(state) == len(self._all_entries)
+                and all(map(is_, state.values(), self._all_entries))
+                and list(map(len, self._all_entries)) == self._sizes
+                and all(map(is_, self._tensors_now(), self._tensors))
+            )
+        except KeyError:  # something was deleted
+            return False
+
+    def has_same_state(self) -> bool:
+        """Whether the state of the parameters consists of the same tensors."""
+        state = self.optimizer.state
+        entries = [entry for _, entry in self._entries if entry]
+        if state is not self._state or not all([state.get(p) is entry for p, entry in self._entries]):
+            return False
+        if list(map(tuple, entries)) != self._names or not all(map(is_, self._tensors_now(), self._tensors)):
+            return False
+        self._note()
+        return True
+
+    def _has_same_groups(self) -> bool:
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self._groups):
+            return False
+        for group, before, params in zip(groups, self._groups, self._params, strict=True):
+            now = group["params"]
+            if len(now) != len(params) or not all(map(is_, now, params)):
+                return False
+            before["params"], before["lr"] = now, group.get("lr")
+            if group != before and any(_option_differences("", before, group)):
+                return False
+        return True
+
+    def differences(self) -> Iterator[str]:
+        """What has changed, in words."""
+        name, groups = type(self.optimizer).__name__, self.optimizer.param_groups
+        if self.optimizer.state is not self._state:
+            yield f"the state of {name} was replaced"
+        elif not self.has_same_state():
+            yield f"the state of {name} for a parameter was replaced"
+        if len(groups) != len(self._groups):
+            yield f"{name} has {len(groups)} parameter groups, had {len(self._groups)}"
+        for i, (before, group, params) in enumerate(zip(self._groups, groups, self._params, strict=False)):
+            now = group["params"]
+            if len(now) != len(params) or not all(map(is_, now, params)):
+                yield f"the parameters of group {i} of {name}, {len(now)} now and {len(params)} before"
+            yield from _option_differences(f"of group {i} of {name}", before, group)
 
 
 def _option_differences(where: str, before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    if list(map(id, before["params"])) != list(map(id, now["params"])):
-        yield f"the parameters {where}, {len(now['params'])} now and {len(before['params'])} before"
     for key in {**before, **now}:
         if key not in LIVE and before.get(key) != now.get(key):
             yield f"{key} {where} is {now.get(key)}, was {before.get(key)}"
@@ -159,13 +268,3 @@ def _option_differences(where: str, before: dict[str, Any], now: dict[str, Any])
 def copied(group: dict[str, Any]) -> dict[str, Any]:
     """A parameter group with a list of its own."""
     return {**group, "params": list(group["params"])}
-
-
-def _hook_ids(modules: Iterable[Module], tensors: Iterable[Tensor]) -> list[list[int]]:
-    edges = [tensor._edge for tensor in tensors]
-    of_tensors = [[] if edge is None else list(map(id, edge[0].hooks or ())) for edge in edges]
-    return [list(vars(module)[table]) for module in modules for table in HOOKS] + of_tensors
-
-
-def _mode(training: bool) -> str:
-    return "training" if training else "evaluation"

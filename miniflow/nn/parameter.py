@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from miniflow.errors import ArgumentTypeError
 from miniflow.ops.creation import zeros
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 
@@ -53,6 +54,8 @@ def convert_in_place(tensor: Tensor, convert: Callable[[Tensor], Tensor]) -> Non
     """
     converted = convert(tensor.detach())
     if converted._array is not tensor._array:
+        if modes.tracer is not None:
+            modes.tracer.refuse_other_memory(tensor, "a conversion such as module.double()")
         edge = tensor._edge
         tensor._array = converted._array
         tensor._edge = tensor._view = None

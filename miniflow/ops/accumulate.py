@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from miniflow.dispatch import Op
 from miniflow.errors import ShapeError
+from miniflow.ops.embedding import check_rows
 from miniflow.ops.slice import sliced_shape
 
 
@@ -23,7 +24,10 @@ class SliceAdd(Op):
 class EmbeddingAdd(Op):
     """y = total with dy[i] added to row indices[i], but for the padding row: total + EmbeddingGrad(dy, indices)."""
 
+    checks_values = True
+
     def infer(total, dy, indices, *, padding_idx):
+        check_rows(indices, total.shape[0])
         if (*indices.shape, total.shape[1]) != dy.shape or total.dtype != dy.dtype:
             raise ShapeError(
                 f"embedding_add: got rows {dy.shape} of {dy.dtype} for indices {indices.shape}; expected "

@@ -53,7 +53,7 @@ def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_g
     """
     if isinstance(data, Tensor):
         device = data.device if device is None else device
-        data = memory.to_host(data._array)
+        data = data._host_array()
     if isinstance(data, np.ndarray | np.generic):
         array = np.array(data, dtype=_numpy_dtype(dtype, data.dtype))
     else:
@@ -155,7 +155,7 @@ def _from_sequence(data: Any, dtype: dtype | None) -> np.ndarray:
 def _arrays(data: Any) -> Any:
     """Nested lists of tensors as nested lists of arrays."""
     if isinstance(data, Tensor):
-        return memory.to_host(data._array)
+        return data._host_array()
     return [_arrays(item) for item in data] if isinstance(data, list | tuple) else data
 
 

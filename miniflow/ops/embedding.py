@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
@@ -41,12 +43,7 @@ class EmbeddingGrad(Op):
     checks_values = True  # where nobody reads the result of the lookup, a graph leaves out its check
 
     def infer(dy, indices, *, rows, padding_idx):
-        values = peek(indices)
-        if values is not None and values.size and not 0 <= values.min() <= values.max() < rows:
-            raise IndexRangeError(
-                f"embedding: got indices from {values.min()} to {values.max()}; expected 0 to {rows - 1} for a table "
-                f"of {rows} rows"
-            )
+        check_rows(indices, rows)
         return (rows, dy.shape[-1]), dy.dtype
 
     def backward(ctx, g):
@@ -56,6 +53,16 @@ class EmbeddingGrad(Op):
         if padding == NO_PADDING:
             return looked_up, None
         return mul(looked_up, cast(unsqueeze(ne(indices, padding), -1), g.dtype)), None
+
+
+def check_rows(indices: Any, rows: int) -> None:
+    """Raise IndexRangeError unless all indices are rows of the table, as far as their values can be looked at."""
+    values = peek(indices)
+    if values is not None and values.size and not 0 <= values.min() <= values.max() < rows:
+        raise IndexRangeError(
+            f"embedding: got indices from {values.min()} to {values.max()}; expected 0 to {rows - 1} for a table "
+            f"of {rows} rows"
+        )
 
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:

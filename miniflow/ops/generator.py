@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from miniflow.device import device as as_device
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, GraphTraceError
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 FRESH_SEED = 67280421310721  # of a new Generator, as in PyTorch
@@ -37,6 +38,7 @@ class Generator:
     """
 
     def __init__(self, device: Any = "cpu"):
+        refuse_while_recording("Generator(...)")
         self.device = as_device(device)
         self._seed, self._offset = FRESH_SEED, 0
 
@@ -48,7 +50,9 @@ class Generator:
 
         Raises:
             ArgumentError: for a seed outside that range.
+            GraphTraceError: in the build of a graph.
         """
+        refuse_while_recording("manual_seed")
         seed = operator.index(seed)
         if not -(2**63) <= seed < 2**64:
             raise ArgumentError(f"manual_seed: got {seed}; expected an integer from -2**63 to 2**64 - 1")
@@ -74,6 +78,7 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """Seed and offset as a uint8 tensor of 16 elements, for `set_state`."""
+        refuse_while_recording("get_state")
         with one_at_a_time:
             state = np.array([self._seed, self._offset], "<u8")
         return Tensor._wrap(state.view(np.uint8))
@@ -83,7 +88,9 @@ class Generator:
 
         Raises:
             ArgumentError: if `state` is not such a tensor.
+            GraphTraceError: in the build of a graph.
         """
+        refuse_while_recording("set_state")
         array = state._array if isinstance(state, Tensor) else state
         if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.shape != (16,):
             raise ArgumentError(
@@ -96,6 +103,15 @@ class Generator:
 
     def __repr__(self) -> str:
         return f"Generator(device={str(self.device)!r}, seed={self._seed}, offset={self._offset})"
+
+
+def refuse_while_recording(what: str) -> None:
+    """Raise GraphTraceError if this thread records a graph: every call draws on from where the one before stopped."""
+    if modes.tracer is not None:
+        raise GraphTraceError(
+            f"{what}: called in nn.Graph.build; expected it outside: build runs once, and a call of the graph could "
+            "not repeat it: seed the generator before the call"
+        )
 
 
 default_generator = Generator()

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.activation import softplus
 from miniflow.ops.amp_identity import in_float32
 from miniflow.ops.comparison import eq
@@ -85,7 +86,10 @@ class CrossEntropyGrad(Op):
 class TargetWeights(Op):
     """q_ic = w_c ((1 - s) [c = t_i] + s / C); 0 in the rows to be ignored."""
 
+    checks_values = True  # where nobody reads the loss, a graph leaves out its check
+
     def infer(x, target, weight, *, ignore_index, label_smoothing):
+        check_classes(target, x.shape[1], ignore_index)
         return x.shape, x.dtype
 
 
@@ -104,6 +108,20 @@ class NllLoss(Op):
         x, target, weight, total = ctx.saved
         q = call(TargetWeights, x, target, weight, ignore_index=ctx.attrs["ignore_index"], label_smoothing=0.0)
         return mul(neg(q), row_cotangent(dy, total, ctx.attrs["reduction"])), None, None
+
+
+def check_classes(target: Any, classes: int, ignore_index: int) -> None:
+    """Raise IndexRangeError unless all targets are classes or to be ignored, as far as they can be looked at."""
+    values = peek(target)
+    if values is None:
+        return
+    outside = ((values < 0) | (values >= classes)) & (values != ignore_index)
+    if outside.any():
+        position = int(outside.argmax())
+        raise IndexRangeError(
+            f"nll_loss: got class {values[position]} as target {position}; expected 0 to {classes - 1} for {classes} "
+            f"classes, or ignore_index={ignore_index}: check the labels, or the size of the last layer"
+        )
 
 
 def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import DTypeError, ShapeError
@@ -112,8 +114,14 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
         return squeeze(product(x, unsqueeze(y, 1)), -1)
     if x.ndim > 2 and y.ndim == 2:  # one product of tall matrices instead of many small ones
         _check_inner(x, y)
-        return reshape(product(reshape(x, (-1, x.shape[-1])), y), (*x.shape[:-1], y.shape[1]))
+        return reshape(product(as_rows(x), y), (*x.shape[:-1], y.shape[1]))
     return product(x, y)
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """All dims but the last as one."""
+    shape = x._array.shape
+    return reshape(x, (prod(shape[:-1]), shape[-1]))
 
 
 def _check_inner(x: Tensor, y: Tensor) -> None:
@@ -181,5 +189,5 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         _check_same_dtype("linear", input._array, weight._array, None if bias is None else bias._array)
     if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
         Linear.infer(input._array, weight._array, None)
-    rows = call(Linear, reshape(input, (-1, input.shape[-1])), weight, bias)
+    rows = call(Linear, as_rows(input), weight, bias)
     return reshape(rows, (*input.shape[:-1], weight.shape[0]))

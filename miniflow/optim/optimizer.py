@@ -120,7 +120,14 @@ class Optimizer:
 
         Returns:
             what `closure` returned, or None.
+
+        Raises:
+            GraphError: within the build of a graph, which steps its optimizers itself.
         """
+        if modes.watcher is not None:
+            modes.watcher.before_step(
+                f"{self._name}.step", "the graph steps its optimizers itself: use add_optimizer in __init__"
+            )
         loss = None
         if closure is not None:
             with enable_grad():
@@ -183,10 +190,10 @@ class Optimizer:
             return
         for p in params:
             state = self.state[p]
-            if self.counts_steps and "step" not in state:
+            if self.counts_steps and state.get("step") is None:
                 state["step"] = 0
             for name in wanted:
-                if name not in state:
+                if state.get(name) is None:
                     state[name] = new_state(p, self.first_value(group))
                     self._untouched.add(p)
 
@@ -205,8 +212,11 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or (`set_to_none=False`) fill them with zeros."""
+        tracer = modes.tracer
         for group in self.param_groups:
             for p in group["params"]:
+                if tracer is not None:
+                    tracer.keep_gradient(p)
                 if set_to_none:
                     p._grad = None
                 elif p._grad is not None:
@@ -327,6 +337,8 @@ class Optimizer:
     def _load_state(self, number: Any, p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
         state = {}
         for name, value in values.items():
+            if value is None:
+                continue
             if name == "step":
                 value = int(value)
             elif isinstance(value, Tensor):

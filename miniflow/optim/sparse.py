@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.dispatch import Op
+from miniflow.ops.embedding import check_rows
 from miniflow.optim.adagrad import AdagradUpdate
 from miniflow.optim.adam import AdamUpdate
 from miniflow.optim.sgd import SgdUpdate
@@ -27,12 +28,16 @@ class GroupRows(Op):
     """The gradient of an embedding, as rows and values; indices below 0, and those of the padding row, are left out.
 
     rows[p] = indices[p] if no earlier index is the same, else -1; values[p] = the sum of dy[q] over all q with the same
-    index, in the order of q; 0 where rows[p] is -1.
+    index, in the order of q; 0 where rows[p] is -1. `rows` is the number of rows of the table, which bounds the indices
+    of a lookup; None for indices that were checked before.
     """
 
     outputs = ("rows", "values")
+    checks_values = True
 
-    def infer(dy, indices, *, padding_idx):
+    def infer(dy, indices, *, padding_idx, rows):
+        if rows is not None:
+            check_rows(indices, rows)
         count = int(np.prod(indices.shape, dtype=np.int64))
         return [((count,), np.dtype(np.int64)), ((count, dy.shape[-1]), dy.dtype)]
 

@@ -254,3 +254,39 @@ def test_amp_of_a_graph_that_predicts():
     assert got.dtype is flow.float32
     assert_close(got, want, rtol=0.1, atol=12 * 2.0**-8)
     assert (got != want).any().item()
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x, mask):
+        scores = self.q(x) @ self.k(x).mT / 6**0.5
+        return self.out(flow.softmax(scores + mask, -1) @ self.v(x))
+
+
+@pytest.mark.parametrize("where", ["input", "buffer", "computed"])
+def test_a_mask_that_float16_cannot_hold_is_added_in_float32(where):
+    """A row that is masked entirely would be nan: -inf everywhere."""
+    flow.manual_seed(0)
+    model = Attention()
+    model.register_buffer("mask", flow.tensor(np.where(np.tril(np.ones((8, 8)), -1), 0, -1e9).astype(np.float32)))
+
+    class Loss(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.config.enable_amp(True, dtype=flow.float16)
+
+        def build(self, x, mask):
+            return loss_of(x, mask)
+
+    def loss_of(x, mask):
+        added = {"input": mask, "buffer": model.mask, "computed": (mask < 0).float() * -1e9}[where]
+        return (model(x, added) ** 2).mean()
+
+    x, mask = flow.tensor(X), model.mask.clone()
+    with flow.autocast(x.device.type, dtype=flow.float16):
+        expected = loss_of(x, mask)
+    assert_close(Loss()(x, mask), expected.detach(), rtol=2e-3)

@@ -11,14 +11,20 @@ import numpy as np
 import pytest
 from bodies import evaluated, random_body
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
+from programs import ProgramBuilder
 
 from miniflow.backends.registry import INTO, KERNELS
+from miniflow.errors import GraphError
 from miniflow.graph.codegen import cpu
 from miniflow.graph.codegen import cuda as cuda_codegen
 from miniflow.graph.codegen.body import Body, Step
+from miniflow.graph.codegen.expressions import Region, is_fusible
 from miniflow.graph.codegen.functions import FUNCTIONS, arity
 from miniflow.graph.codegen.fused import FusedElementwise
 from miniflow.graph.codegen.geometry import walk
+from miniflow.graph.codegen.regions import Contraction
+from miniflow.graph.ir import Instruction
+from miniflow.ops.elementwise import Clamp, PowScalar
 
 F = "float32"
 fused = KERNELS["cpu"]["FusedElementwise"]
@@ -114,6 +120,38 @@ def test_special_values_are_as_numpy_has_them():
         compare.assert_close(got, want, rtol=2e-6, atol=1e-37, what=function)
         if function in ("tanh", "erf", "sqrt", "neg"):
             np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_a_power_overflows_and_vanishes_where_numpy_lets_it(kind):
+    b = ProgramBuilder()
+    x = b.input(6, dtype=kind)
+    region = Region()
+    power = Instruction(PowScalar, [x], [x.like()], {"exponent": -2})
+    region.add(power)
+    values = np.array([1e20, -6e19, 1e-20, 3.0, np.inf, -0.0], np.float32).astype(x.dtype)
+    with np.errstate(all="ignore"):
+        (got,) = fused(values, body=region.body(power.outputs))
+        want = KERNELS["cpu"]["PowScalar"](values, exponent=-2)
+    assert want[0] > 0
+    compare.assert_close(got, want, rtol=1e-6 if kind == F else 8e-3, atol=3e-45 if kind == F else 1e-40)
+
+
+def test_a_bound_that_is_no_number_is_left_to_numpy():
+    x = ProgramBuilder().input(6)
+    for low, high, allowed in ((float("nan"), 1.0, False), (None, float("nan"), False), (-1.0, None, True)):
+        assert is_fusible(Instruction(Clamp, [x], [x.like()], {"min": low, "max": high})) == allowed
+
+
+def test_regions_that_wait_for_each_other_are_an_error():
+    b = ProgramBuilder()
+    x = b.input(4)
+    first = b(PowScalar, x, exponent=2)
+    second = b(PowScalar, first, exponent=3)
+    contraction = Contraction(b.build(b(PowScalar, second, exponent=4)))
+    contraction.group |= dict.fromkeys((0, 2), [0, 2])
+    with pytest.raises(GraphError, match="2 regions that wait for each other"):
+        contraction.order()
 
 
 def test_polynomials_are_accurate_everywhere():

@@ -215,3 +215,27 @@ def test_everything_at_once_equals_accumulation_alone(amp):
         trained.append([*losses, *[p.detach() for p in model.parameters()]])
     for got, want in zip(*trained, strict=True):
         assert_same(got, want)
+
+
+@pytest.mark.parametrize("write", [lambda w: w.mul_(0.9), lambda w: w[0].zero_()])
+def test_a_write_to_a_parameter_that_is_trained_is_refused(write):
+    """Each micro-step would write, and the update would start from what the last one left."""
+
+    class Decay(nn.Graph):
+        def __init__(self, steps):
+            super().__init__()
+            self.model = nn.Linear(3, 2)
+            self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
+            self.config.set_gradient_accumulation_steps(steps)
+
+        def build(self, x):
+            with flow.no_grad():
+                write(self.model.weight)
+            loss = (self.model(x) ** 2).mean()
+            loss.backward()
+            return loss
+
+    x = flow.ones(4, 3)
+    Decay(1)(x)
+    with pytest.raises(GraphError, match=r"steps\(2\): build writes to model.weight, which an optimizer updates"):
+        Decay(2)(x)

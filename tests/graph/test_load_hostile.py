@@ -146,6 +146,7 @@ HOSTILE = {
     "write to no state": (change("writes", 0, 0, value="%0"), "expected a state, each written once"),
     "write of another shape": (change("writes", 0, 1, value="%0"), "as the state has it"),
     "state twice": (change("states", 1, "values", value="model.0.weight"), "each used once"),
+    "values in no order": (change("states", 1, "order", value=[1]), r"states\[1\].order: got \[1\]; expected all dims"),
     "values that are not there": (change("states", 1, "values", value="/etc/passwd"), "the name of an array in"),
     "more results": (change("outputs", value=["%0"] * 3), "results: got 2 tensors; expected 3"),
     "a generator that is none": (change("draws", value=[3]), "expected an integer from 0 to -1"),
@@ -189,6 +190,50 @@ def test_other_parts_of_the_document(saved, tmp_path):
         sign(document, folder)
         with pytest.raises(CheckpointError, match=message):
             flow.load(folder)
+
+
+def instruction(op, inputs, attrs, shape):
+    return dict(
+        op=op, inputs=inputs, attrs=attrs, outputs=[dict(shape=shape, dtype="float32", device="cpu")], scope="",
+        location="", phase="forward", unless=None, after=None,
+    )  # fmt: skip
+
+
+DIMS = {  # op -> inputs, attributes, and the shape that the op would give
+    "Index": (["%0", "%1"], {"dims": {"tuple": [-1]}}, [4, 3, 4]),
+    "IndexIntoZeros": (["%0", "%2"], {"dims": pair(0, 0), "shape": pair(1500, 3)}, [1500, 3]),
+    "SetItem": (["%0", "%3", "%2"], {"dims": pair(1, 0), "basic": {"tuple": [{"ellipsis": None}]}}, [4, 3]),
+    "WrittenLast": (["%2"], {"dims": pair(0, 2), "shape": pair(4, 3)}, [4]),
+    "IndexSelect": (["%0", "%4"], {"dim": -1}, [4, 4, 4, 3]),
+    "IndexAdd": ([None, "%4", "%5"], {"dim": -1, "shape": pair(4, 3)}, [4, 3]),
+    "Gather": (["%0", "%7"], {"dim": -1}, [4, 3]),
+    "Unfold": (["%0"], {"dim": -1, "size": 2, "step": 1}, [4, 2, 4, 3, 2]),
+    "FoldAdd": (["%6"], {"dim": -1, "size": 2, "step": 1, "shape": pair(4, 3)}, [4, 3]),
+    "Cat": (["%0", "%0"], {"dim": -1, "sizes": pair(3, 3)}, [4, 6, 4, 3]),
+    "Stack": (["%0", "%0"], {"dim": -1}, [4, 2, 3]),
+    "LayerNorm": (["%0", None, None], {"dims": 3, "eps": 0.0}, [4, 3]),
+    "Slice": (["%0"], {"index": {"tuple": [{"slice": [None, None, -1]}, {"ellipsis": None}]}}, [4, 3]),
+}
+
+
+@pytest.mark.parametrize("name", DIMS)
+def test_dims_that_only_functions_would_bring_into_range(name, tmp_path):
+    class First(nn.Graph):
+        def build(self, *xs):
+            return xs[0] + 0
+
+    rows = flow.zeros(1, 4, dtype=flow.int64), flow.zeros(2, 4, dtype=flow.int64)
+    more = flow.zeros(4), flow.zeros(4, dtype=flow.int64), flow.ones(4, 4, 4, 3), flow.ones(4, 2, 4, 3, 2)
+    more += (flow.zeros(4, 3, dtype=flow.int64),)
+    graph = First()
+    graph(flow.ones(4, 3), *rows, *more)
+    flow.save(graph, tmp_path / "g")
+    document = json.loads((tmp_path / "g" / GRAPH).read_text())
+    inputs, attrs, shape = DIMS[name]
+    document["graph"]["instructions"] = [instruction(name, inputs, attrs, shape)]
+    sign(document, tmp_path / "g")
+    with pytest.raises(CheckpointError, match=rf"{name} does not accept its operands \(ValueError: (dim|index)"):
+        flow.load(tmp_path / "g")
 
 
 MADE_BY_PASSES = {  # or, Nonzero, of a shape that depends on values

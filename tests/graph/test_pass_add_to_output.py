@@ -7,8 +7,10 @@ from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_n
 
 import miniflow as flow
 from miniflow.backends.registry import INTO, KERNELS
+from miniflow.errors import IndexRangeError
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import add_to_output
+from miniflow.ops.accumulate import EmbeddingAdd
 from miniflow.ops.elementwise import Add
 from miniflow.ops.embedding import EmbeddingGrad
 from miniflow.ops.slice import SliceIntoZeros
@@ -94,15 +96,40 @@ def test_rows_are_added_to_a_table():
     before = b.build(b(Add, table, grad))
     after = assert_unchanged(before, add_to_output.run)
     assert op_names(after) == ["embedding_add"] and after.instructions[0].attrs == {"padding_idx": 1}
-    assert_same_results(before, after, exact=False)
+    assert_same_results(before, after, **EXACT)
 
 
-@pytest.mark.parametrize("also", ["read", "result"])
+def test_many_small_rows_are_not_lost_beside_a_large_total():
+    total, dy = np.ones((4, 3), np.float32), np.full((100_000, 3), 1e-8, np.float32)
+    for indices in (np.zeros(100_000, np.int64), np.arange(100_000) % 2):
+        got = KERNELS["cpu"]["EmbeddingAdd"](total, dy, indices, padding_idx=-1)
+        grad = KERNELS["cpu"]["EmbeddingGrad"](dy, indices, rows=4, padding_idx=-1)
+        np.testing.assert_array_equal(got, total + grad)
+        assert got[0, 0] > 1
+
+
+def test_indices_of_rows_are_looked_at():
+    for bad in (-1, 4):
+        with pytest.raises(IndexRangeError, match="expected 0 to 3 for a table of 4 rows"):
+            EmbeddingAdd.infer(np.zeros((4, 3)), np.zeros((2, 3)), np.array([0, bad]), padding_idx=-1)
+
+
+def test_rows_in_half_precision_stay():
+    b = ProgramBuilder()
+    table, dy, indices = (b.input(*shape, dtype=kind) for shape, kind in (((5, 4), "f2"), ((6, 4), "f2"), ((6,), "i8")))
+    program = b.build(b(Add, table, b(EmbeddingGrad, dy, indices, rows=5, padding_idx=1)))
+    assert add_to_output.run(program) is program
+
+
+@pytest.mark.parametrize("also", ["read", "result", "awaited"])
 def test_a_term_that_is_needed_elsewhere_stays(also):
     b = ProgramBuilder()
     term, x = part(b, 0, ...), b.input(2, 9)
     total = b(Add, term, x)
-    program = b.build(total, b(Add, term, 1.0) if also == "read" else term)
+    if also == "awaited":
+        b.after = term
+    other = term if also == "result" else b(Add, x if also == "awaited" else term, 1.0)
+    program = b.build(total, other)
     assert add_to_output.run(program) is program
 
 
@@ -161,7 +188,7 @@ def test_a_tied_table_has_its_gradient_in_one_piece():
     before = recorded(step, (3, 4), states={"table": table, "indices": indices})
     after = assert_unchanged(before, add_to_output.run)
     assert "embedding_add" in op_names(after) and "embedding_grad" not in op_names(after)
-    assert_same_results(before, after, exact=False)
+    assert_same_results(before, after, **EXACT)
 
 
 def test_results_of_random_programs_stay(seed):

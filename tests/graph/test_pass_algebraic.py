@@ -103,6 +103,12 @@ def test_integers_are_not_negated_in_factors():
     assert op_names(after) == ["neg", "mul", "sub"] and after.outputs[1] is x
 
 
+def test_unsigned_integers_have_no_sign_to_ignore():
+    b = ProgramBuilder()
+    program = b.build(b(Abs, b(Neg, b.input(5, dtype="uint8"))))
+    assert algebraic.run(program) is program
+
+
 @pytest.mark.parametrize(
     "kind, steps, left",
     [

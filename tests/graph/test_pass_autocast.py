@@ -13,7 +13,7 @@ from miniflow.graph.ir import BACKWARD, FORWARD, UPDATE
 from miniflow.graph.trace import active
 from miniflow.ops.activation import Gelu, Relu
 from miniflow.ops.amp_identity import AmpBlackIdentity
-from miniflow.ops.elementwise import Add, Exp, Mul
+from miniflow.ops.elementwise import Add, Exp, Maximum, Mul
 from miniflow.ops.embedding import Embedding
 from miniflow.ops.join import Cat
 from miniflow.ops.loss import CrossEntropy
@@ -162,11 +162,42 @@ def test_gray_ops_between_white_ones():
     x, w = b.input(3, 3), b.parameter(3, 3)
     before = b(Add, x, x)  # below no white op
     y = b(Matmul, before, w, **PLAIN)
-    between = b(Mul, b(Add, y, y), x)
+    between = b(Mul, b(Add, y, y), y)
     z = b(Matmul, between, w, **PLAIN)
     b.phase = BACKWARD
     after = casted(b.build(b(Sum, b(Mul, z, z), dim=None, keepdim=False)))  # above no white op
     assert in_half(after) == ["matmul", "add", "mul", "matmul"]
+
+
+@pytest.mark.parametrize("mask", ["input", "state", "computed", "view"])
+@pytest.mark.parametrize("op", [Add, Maximum, Cat])
+def test_float32_promotes_what_is_combined_with_it(op, mask):
+    """As in eager mode: -1e9 is -inf in float16."""
+    b = ProgramBuilder()
+    x = b.input(3, 3)
+    m = b.state(3, 3, kind="buffer") if mask == "state" else b.input(3, 3)
+    m = b(Exp, m) if mask == "computed" else b(View, m, shape=(3, 3)) if mask == "view" else m
+    attrs = {"dim": 0, "sizes": (3, 3)} if op is Cat else {}
+    y = b(op, b(Matmul, x, x, **PLAIN), m, **attrs)
+    after = casted(b.build(b(Matmul, b(Softmax, y, dim=1), x, **PLAIN)))
+    assert in_half(after) == ["matmul", "matmul"]
+    (combined,) = [i for i in after.instructions if i.op is op]
+    assert combined.inputs[1] is m
+
+
+def test_tensors_without_dims_do_not_promote():
+    b = ProgramBuilder()
+    x = b.input(3, 3)
+    y = b(Mul, b(Matmul, x, x, **PLAIN), b.input())
+    assert in_half(casted(b.build(b(Matmul, y, x, **PLAIN)))) == ["matmul", "mul", "matmul"]
+
+
+def test_clear_ops_do_not_join_if_their_results_are_read_in_float32_too():
+    b = ProgramBuilder()
+    x = b.input(9)
+    y = b(View, x, shape=(3, 3))
+    after = casted(b.build(b(Matmul, y, y, **PLAIN), b(Exp, y)))
+    assert in_half(after) == ["matmul"] and op_names(after)[:2] == ["view", "cast"]
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward"])
@@ -203,7 +234,8 @@ def test_black_spreads_up():
 def test_losses_are_black():
     b = ProgramBuilder()
     x, t = b.input(3, 3), b.input(3, dtype="int64")
-    y = b(Matmul, b(Mul, b(Matmul, x, x, **PLAIN), x), x, **PLAIN)
+    first = b(Matmul, x, x, **PLAIN)
+    y = b(Matmul, b(Mul, first, first), x, **PLAIN)
     logits = b(Add, y, x)
     options = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}
     loss, *_ = b(CrossEntropy, logits, t, None, **options)

@@ -10,7 +10,7 @@ from miniflow.backends.registry import KERNELS
 from miniflow.graph.ir import BACKWARD
 from miniflow.graph.passes import bias_gelu, elementwise_fusion
 from miniflow.ops.activation import Gelu, Relu
-from miniflow.ops.elementwise import Add
+from miniflow.ops.elementwise import Add, Mul
 from miniflow.ops.matmul import Linear
 from miniflow.ops.reduce import Sum
 from miniflow.ops.shape import View
@@ -95,6 +95,41 @@ def test_a_result_of_the_program_is_still_computed():
     after = assert_unchanged(before, bias_gelu.run)
     assert op_names(after) == ["matmul", "fused_elementwise", "view"]
     assert_same_results(before, after, exact=False, special=True, rtol=1e-6, atol=1e-6)
+
+
+def test_layers_that_gate_each_other_are_not_both_joined():
+    b = ProgramBuilder()
+    x, w, v, bias, offset = b.input(4, 3), b.parameter(5, 3), b.parameter(5, 3), b.parameter(5), b.parameter(5)
+    h, g = b(Linear, x, w, bias), b(Linear, x, v, offset)
+    total, other = (b(Sum, y, dim=0, keepdim=True) for y in (h, g))
+    before = b.build(b(Mul, g, total), b(Mul, h, other))
+    after = assert_unchanged(before, bias_gelu.run)
+    assert op_names(after).count("fused_elementwise") == 1 and op_names(after).count("linear") == 1
+    assert_same_results(before, after, exact=False, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_random_gates_between_layers_keep_their_results(number):
+    random = np.random.default_rng(number)
+    b = ProgramBuilder(seed=number)
+    pool = [b(Linear, b.input(4, 3), b.parameter(4, 3), b.parameter(4)) for _ in range(4)]
+    for _ in range(6):
+        x, y = (pool[i] for i in random.choice(len(pool), 2, replace=False))
+        pool.append(b(Mul, x, b(Sum, y, dim=0, keepdim=True)) if random.random() < 0.8 else b(Add, y, b(Relu, x)))
+    before = b.build(*pool[4:])
+    after = assert_unchanged(before, bias_gelu.run)
+    assert_same_results(before, after, exact=False, rtol=1e-4, atol=1e-4)
+    assert_same_results(before, elementwise_fusion.run(after), exact=False, rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_that_others_wait_for_stays():
+    b = ProgramBuilder()
+    x, w, bias = b.input(6, 3), b.parameter(4, 3), b.parameter(4)
+    rows = b(Linear, x, w, bias)
+    y = b(Relu, b(View, rows, shape=(2, 3, 4)))
+    b.after = rows
+    before = b.build(y, b(Relu, x))
+    assert_same_results(before, assert_unchanged(before, bias_gelu.run), exact=False, rtol=1e-6, atol=1e-6)
 
 
 def test_larger_regions_take_the_pair_in(monkeypatch):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from compare import assert_close
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program
 from training import Training
 
@@ -108,6 +109,47 @@ def test_a_bound_on_the_values_comes_along():
     assert_same_results(before, after)
 
 
+def test_an_update_stays_before_readers_of_its_new_value():
+    b = ProgramBuilder()
+    p, q, g = b.parameter(4), b.parameter(4), b.input(4)
+    new = update(b, p, g)
+    shown = b(Neg, update(b, q, new))
+    old = b(Exp, b(Mul, p, q))
+    before = b.build(shown, old)
+    after = assert_unchanged(before, early_update.run)
+    assert op_names(after)[:3] == ["sgd_update", "sgd_update", "neg"]
+    assert_same_results(before, after)
+
+
+def test_a_gradient_that_is_clipped_and_compared_with_its_old_value_is_right():
+    flow.manual_seed(0)
+    model, twin = (nn.Linear(7, 5, bias=False) for _ in range(2))
+    twin.load_state_dict(model.state_dict())
+
+    def step(module, x):
+        loss = (module(x) * module(x)).sum()
+        loss.backward()
+        before = module.weight.grad * 1.0
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        return [loss, (before - module.weight.grad).abs().max()]
+
+    class Compared(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(optim.SGD(model.parameters(), lr=0.1))
+
+        def build(self, x):
+            return step(self.model, x)
+
+    x = flow.tensor(np.random.default_rng(0).normal(size=(3, 7)), dtype=flow.float32)
+    expected = step(twin, x)
+    optim.SGD(twin.parameters(), lr=0.1).step()
+    got = Compared()(x)
+    for actual, wanted in zip([*got, model.weight], [*expected, twin.weight], strict=True):
+        assert_close(actual.detach().numpy(), wanted.detach().numpy(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("rule", [optim.SGD, optim.Adam, optim.RMSprop, optim.Adagrad])
 def test_training_steps_give_the_same_bits_in_less_memory(rule):
     flow.manual_seed(0)
@@ -125,7 +167,7 @@ def test_training_steps_give_the_same_bits_in_less_memory(rule):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_programs_give_the_same_bits(seed):
-    """Some of their values become gradients of parameters that they read themselves."""
+    """Some of their values become gradients of parameters that they read themselves; some new values are read too."""
     program = random_program(seed)
     random = np.random.default_rng(seed)
     b = ProgramBuilder(seed=seed)
@@ -138,6 +180,11 @@ def test_random_programs_give_the_same_bits(seed):
                 op=SgdUpdate, inputs=[state, value, None], outputs=[result], attrs=ATTRS, phase=UPDATE
             )
             program.instructions.append(instruction)
+            if random.random() < 0.4:
+                shown = result.like()
+                reader = instruction.with_(op=Mul, inputs=[result, state], outputs=[shown], attrs={})
+                program.instructions.append(reader)
+                program.outputs.append(shown)
             program.writes[state] = result
     after = assert_unchanged(program, early_update.run)
     assert_same_results(program, after)

@@ -14,7 +14,7 @@ from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import elementwise_fusion
 from miniflow.ops.activation import Gelu, Relu, ReluGrad
 from miniflow.ops.comparison import Gt
-from miniflow.ops.elementwise import Add, Exp, Mul, Neg, PowScalar, Sin, Sub, Tanh, Where
+from miniflow.ops.elementwise import Abs, Add, Exp, Mul, Neg, PowScalar, Sin, Sub, Tanh, Where
 from miniflow.ops.matmul import Matmul
 from miniflow.ops.promotion import Cast
 from miniflow.ops.reduce import Sum
@@ -216,6 +216,54 @@ def test_backward_computes_cheap_values_again():
         "  return %4, %5",
     ]
     assert_same_results(before, after, exact=False, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_is_computed_again_from_a_copy_stands_behind_it_or_reads_the_original(order):
+    b = ProgramBuilder()
+    x, w = b.input(4, 4), b.parameter(4, 4)
+    doubled = b(Mul, x, 2.0)
+    size = b(Abs, doubled)
+    forward = b(Sum, b(Mul, size, w), dim=None, keepdim=False)
+    b.phase = BACKWARD
+    readers = [lambda: b(Sum, b(Mul, doubled, x), dim=0, keepdim=True), lambda: b(Matmul, b(Mul, size, w), w, **PLAIN)]
+    results = [reader() for reader in readers[::order]]
+    before = b.build(forward, *results)
+    again = assert_unchanged(before, elementwise_fusion.computed_again)
+    assert op_names(again).count("mul") == 5 and op_names(again).count("abs") == 2
+    assert_same_results(before, again)
+    assert_same_results(before, elementwise_fusion.run(before), exact=False, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_cheap_values_that_backward_reads_at_random_distances_keep_their_results(number):
+    random = np.random.default_rng(number)
+    b = ProgramBuilder(seed=number)
+    cheap = [lambda x: b(Mul, x, 2.0), lambda x: b(Abs, x), lambda x: b(Neg, x), lambda x: b(Relu, x)]
+    pool = [b.input(4, 4)]
+    for _ in range(6):
+        pool.append(cheap[random.integers(len(cheap))](pool[random.integers(len(pool))]))
+    results = [b(Exp, pool[-1])]
+    b.phase = BACKWARD
+    for _ in range(8):
+        x, y = (pool[i] for i in random.integers(len(pool), size=2))
+        results.append(b(Mul, x, y))
+        if random.random() < 0.3:
+            results.append(b(Matmul, results[-1], results[-1], **PLAIN))
+    before = b.build(*results)
+    assert_same_results(before, assert_unchanged(before, elementwise_fusion.computed_again))
+    assert_same_results(before, elementwise_fusion.run(before), exact=False, rtol=1e-5, atol=1e-5)
+
+
+def test_what_others_wait_for_is_not_computed_again():
+    b = ProgramBuilder()
+    x = b.input(4, 4)
+    negative = b(Neg, x)
+    b.phase, b.after = BACKWARD, negative
+    last = b(Sum, x, dim=0, keepdim=False)
+    b.after = None
+    before = b.build(last, b(Mul, x, negative))
+    assert_same_results(before, assert_unchanged(before, elementwise_fusion.run))
 
 
 def test_what_is_saved_anyway_is_not_computed_again():

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from checks import assert_close
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names
 from training import Training
 
 import miniflow as flow
 from miniflow import nn, optim
+from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import UPDATE, Scalar
 from miniflow.graph.passes import fused_update, multi_tensor_update
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
@@ -51,18 +53,20 @@ def test_golden():
         "  %1:f32[3] = input input.1\n"
         "  %2:f32[2] = parameter weight\n"
         "  %3:f32[3] = parameter bias\n"
-        "  %4:bool[] = any_non_finite(%0, %1)\n"
-        "  %5:f32[] = total_norm(%0, %1, norm_type=2.0) unless %4\n"
-        "  %6:f32[] = unscale_gradient(%5, scale=<scale>)\n"
-        f"  %7:f32[2] = fused_sgd_update(%2, %0, None, %6, fresh=[False], {attrs}) unless %4\n"
-        f"  %8:f32[3] = fused_sgd_update(%3, %1, None, %6, fresh=[False], {attrs}) unless %4\n"
-        "  write weight <- %7\n"
-        "  write bias <- %8\n"
+        "  %4:f64[] = constant 0.\n"
+        "  %5:bool[] = any_non_finite(%0, %1)\n"
+        "  %6:f64[] = total_norm(%0, %1, %4, norm_type=2.0) unless %5\n"
+        "  %7:f64[] = unscale_gradient(%6, scale=<scale>)\n"
+        "  %8:f32[] = cast(%7, dtype=float32)\n"
+        f"  %9:f32[2] = fused_sgd_update(%2, %0, None, %8, fresh=[False], {attrs}) unless %5\n"
+        f"  %10:f32[3] = fused_sgd_update(%3, %1, None, %8, fresh=[False], {attrs}) unless %5\n"
+        "  write weight <- %9\n"
+        "  write bias <- %10\n"
         "  return"
     )
     assert_same_results(before, after, exact=False, rtol=1e-6, atol=1e-7)
     merged = multi_tensor_update.run(after)
-    assert op_names(merged) == ["any_non_finite", "total_norm", "unscale_gradient", "fused_sgd_update"]
+    assert op_names(merged) == ["any_non_finite", "total_norm", "unscale_gradient", "cast", "fused_sgd_update"]
     assert_same_results(after, merged)
 
 
@@ -124,7 +128,7 @@ def test_a_norm_that_is_returned_is_divided_all_the_same():
     update(b, p, b(ClipGradNorm, unscaled, norm, max_norm=0.25))
     before = b.build(norm)
     after = fused_update.run(before)
-    assert op_names(after) == ["total_norm", "unscale_gradient", "fused_sgd_update"]
+    assert op_names(after) == ["total_norm", "unscale_gradient", "cast", "fused_sgd_update"]
     assert_same_results(before, after, exact=False, rtol=1e-6)
 
 
@@ -138,6 +142,53 @@ def test_the_division_stays_if_the_unscaled_gradient_is_needed():
     after = fused_update.run(before)
     assert op_names(after) == ["unscale_gradient", "total_norm", "fused_sgd_update"]
     assert_same_results(before, after, exact=False, rtol=1e-6)
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0])
+def test_the_norm_of_scaled_gradients_may_lie_outside_of_float32(norm_type):
+    """It would be inf in float32, the factor of the bound 0, and the parameters would stand still."""
+    b = builder()
+    p, g = b.parameter(64), b.input(64)
+    b.program.tensors[p].copy_(flow.zeros(64))
+    unscaled = b(UnscaleGradient, g, scale=2.0**100)
+    norm = b(TotalNorm, unscaled, norm_type=norm_type)
+    update(b, p, b(ClipGradNorm, unscaled, norm, max_norm=1.0))
+    before = b.build(norm)
+    after = fused_update.run(before)
+    assert op_names(after) == ["total_norm", "unscale_gradient", "cast", "fused_sgd_update"]
+    for program in (before, after):
+        (got,), moved = interpret(program, [np.full(64, 2.0**126, np.float32)])
+        assert got == np.float32(2.0**26 * 64 ** (1 / norm_type))
+        assert_close(moved[p], np.full(64, -0.5 / 64 ** (1 / norm_type), np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_in_half_precision_are_rounded_after_each_factor(dtype):
+    b = builder()
+    p, g = b.parameter(6, dtype=dtype), b.input(6, dtype=dtype)
+    unscaled = b(UnscaleGradient, g, scale=3.0)
+    update(b, p, b(ClipGradNorm, unscaled, b(TotalNorm, unscaled, norm_type=2.0), max_norm=0.1))
+    program = b.build()
+    assert fused_update.run(program) is program
+
+
+FACTORS = {
+    "a division by 0": [(Div, 0.0)],
+    "a product that overflows": [(Mul, 1e30), (Mul, 1e30), (Div, 1e60)],
+    "a product that vanishes": [(Div, 1e30), (Mul, 1e-30), (Mul, 1e38)],
+}
+
+
+@pytest.mark.parametrize("what", FACTORS)
+def test_factors_that_are_no_normal_numbers_stay(what):
+    b = builder()
+    p, g = b.parameter(2), b.input(2)
+    with np.errstate(all="ignore"):
+        for op, number in FACTORS[what]:
+            g = b(op, g, number)
+        update(b, p, g)
+    before = b.build()
+    assert_same_results(before, fused_update.run(before), exact=False, rtol=1e-6)
 
 
 RULES = [

@@ -17,8 +17,9 @@ from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import normalization_activation
 from miniflow.ops.activation import Relu, ReluGrad
-from miniflow.ops.elementwise import Add, Neg
+from miniflow.ops.elementwise import Add, Mul, Neg
 from miniflow.ops.norm import BatchNorm, BatchNormGrad, BatchNormInference
+from miniflow.ops.promotion import Cast
 
 SHAPES = [(4, 3), (2, 3, 5), (3, 5, 2, 2), (2, 3, 7, 9), (5, 17, 64, 33)]
 
@@ -99,7 +100,36 @@ def doubled(b, x, y):
     return (b(Relu, b(Add, y, y)),)
 
 
-@pytest.mark.parametrize("tail", [read_twice, also_a_result, broadcast, doubled])
+def test_a_shortcut_that_needs_the_statistics_is_added_behind_them():
+    b = ProgramBuilder()
+    x = b.input(4, 3)
+    y, mean, _ = b(BatchNorm, x, None, None, eps=1e-5)
+    z, _, var = b(BatchNorm, b(Neg, x), None, None, eps=1e-5)
+    shortcut = b(Mul, x, b(Cast, mean, dtype=x.dtype))
+    first = b(Relu, b(Add, y, shortcut))
+    after = fused(b, first, b(Relu, b(Add, z, x)), special=False)
+    assert op_names(after).count("relu") == 1 and op_names(after).count("batch_norm_relu") == 1
+    alone = after.with_(outputs=[first])
+    assert normalization_activation.run(alone) is alone
+
+
+def test_shortcuts_that_need_the_statistics_of_each_other():
+    b = ProgramBuilder()
+    x, z = b.input(4, 3), b.input(4, 3)
+    (y, _, var), (u, mean, _) = (b(BatchNorm, a, None, None, eps=1e-5) for a in (x, z))
+    first = b(Add, y, b(Mul, x, b(Cast, mean, dtype=x.dtype)))
+    second = b(Add, u, b(Mul, z, b(Cast, var, dtype=x.dtype)))
+    after = fused(b, b(Relu, first), b(Relu, second), special=False)
+    assert op_names(after).count("batch_norm_relu") == 1
+
+
+def awaited(b, x, y):
+    r = b(Relu, y)
+    b.after = y
+    return r, b(Neg, x)
+
+
+@pytest.mark.parametrize("tail", [read_twice, also_a_result, broadcast, doubled, awaited])
 def test_what_is_needed_elsewhere_is_not_fused(tail):
     b = ProgramBuilder()
     x = b.input(2, 3, 4, 4)

@@ -87,3 +87,15 @@ def test_left_alone_where_the_large_relu_is_needed(kept):
     extra = {"output": r, "other reader": b(Relu, r), "index": index}[kept]
     program = b.build(y, extra)
     assert relu_after_pool.run(program) is program
+
+
+@pytest.mark.parametrize("dilation, changes", [(3, False), (1, True)])
+def test_left_alone_where_a_window_may_miss_the_image(dilation, changes):
+    class Pooled(nn.Graph):
+        def build(self, x):
+            return nn.functional.max_pool2d(x.relu(), 2, stride=1, padding=1, dilation=dilation)
+
+    graph, x = Pooled(), flow.tensor([[[[-1.0, 2.0], [3.0, -4.0]]]])
+    assert_close(graph(x).numpy(), nn.functional.max_pool2d(x.relu(), 2, 1, 1, dilation).numpy())
+    ops = [i.op for i in relu_after_pool.run(graph.recorded).instructions]
+    assert (ops == [MaxPool2d, Relu]) == changes

@@ -56,7 +56,7 @@ program:
   %1:f32[4, 2] = input input.1
   %2:f32[3, 2] = parameter table
   %3:f32[4, 2] = embedding(%0, %2, padding_idx=-1)
-  %4:i64[4], %5:f32[4, 2] = group_rows(%1, %0, padding_idx=1)
+  %4:i64[4], %5:f32[4, 2] = group_rows(%1, %0, padding_idx=1, rows=3)
   %6:f32[4, 2] = div(%5, 4.0)
   %7:bool[] = any_non_finite(%6)
   %8:f32[4, 2] = unscale_gradient(%6, scale=8.0)

@@ -53,7 +53,7 @@ def test_gradients_are_put_together_and_added_in_place():
 
     before = recorded(step, (4, 6), states={"table": table, "indices": indices}, device="cuda")
     after = add_to_output.run(before)
-    assert {"embedding_add", "cat", "slice_add"} <= set(op_names(after))
+    assert {"embedding_grad", "cat", "slice_add"} <= set(op_names(after))  # no kernel sums equal rows first
     assert_same_results(before, after, exact=False)
 
 

@@ -17,9 +17,10 @@ from miniflow.graph.config import GraphConfig
 from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import OPTIMIZER, PARAMETER, Program
 from miniflow.graph.memory import MemoryReport
+from miniflow.graph.overlap import overlapping
 from miniflow.graph.passes import run_passes
 from miniflow.graph.plan import Block, assign_offsets, plan
-from miniflow.graph.replay import Replay, overlapping
+from miniflow.graph.replay import Replay
 from miniflow.tensor import Tensor
 
 
@@ -179,7 +180,8 @@ def test_old_values_of_a_state_that_is_updated():
 
     def step(x):
         old, view = weight + 0.0, weight.t()
-        sgd(weight, x)
+        with trace.active().updating("update"):
+            sgd(weight, x)
         return [old, view, part * 2.0, weight]
 
     x = array(6, 4, seed=2)

@@ -252,8 +252,9 @@ def test_constants_that_are_no_json_are_refused(tmp_path):
 def test_states_in_one_memory_are_refused(tmp_path):
     class Counting(nn.Graph):
         def build(self, x):
+            y = memory[:1] + part
             memory.add_(x)
-            return memory[:1] + part
+            return y
 
     memory = flow.zeros(3)
     part = memory[:2]

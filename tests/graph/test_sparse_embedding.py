@@ -130,3 +130,26 @@ def test_an_index_outside_the_table_is_an_error_and_nothing_is_updated():
         graph(i, target)
     assert_same(model.words.weight.detach(), before)
     graph(*batch(2))
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+@pytest.mark.parametrize("wrong", [-2, 5])
+def test_indices_are_checked_where_nobody_reads_the_lookup(is_sparse, wrong):
+    table = nn.Embedding(5, 2)
+
+    class Sums(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.table = table
+            self.add_optimizer(flow.optim.SGD(table.parameters(), lr=0.1), is_sparse=is_sparse)
+
+        def build(self, i):
+            (self.table(i).sum() + self.table(i + 0).sum()).backward()
+            return i
+
+    graph = Sums()
+    graph(flow.tensor([0, 1]))
+    before = table.weight.detach().clone()
+    with pytest.raises(IndexRangeError, match=f"{wrong}"):
+        graph(flow.tensor([wrong, 1]))
+    assert_same(table.weight.detach(), before)

@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from miniflow.backends.cpu.embedding import add_rows
+from miniflow.backends.cpu.sparse import NO_ROW, group_rows
 from miniflow.backends.registry import register, register_into
 
 
@@ -33,10 +34,10 @@ def slice_add(total: np.ndarray, x: np.ndarray, *, index: tuple) -> np.ndarray:
 def embedding_add_into(
     out: np.ndarray, total: np.ndarray, dy: np.ndarray, indices: np.ndarray, *, padding_idx: int
 ) -> None:
+    """Sums of equal rows first: terms that are small beside the total would be lost one by one."""
+    rows, sums = group_rows(dy, indices, padding_idx=padding_idx)
     start_from(total, out)
-    flat = np.ascontiguousarray(indices, np.int64).reshape(-1)
-    rows = np.ascontiguousarray(dy).reshape(flat.size, out.shape[1])
-    add_rows(rows, flat, padding_idx, out, numba.get_num_threads())
+    add_rows(sums, rows, NO_ROW, out, numba.get_num_threads())
 
 
 @register("cpu", "EmbeddingAdd")

@@ -73,15 +73,15 @@ def _stacked_columns(view: np.ndarray, buffer: np.ndarray, copy: Copy) -> np.nda
 
 def _as_rows(y: np.ndarray) -> np.ndarray:
     """(B, O, P) -> (O, B*P): a view for one image, a copy for several."""
-    return y[0] if len(y) == 1 else y.swapaxes(0, 1).reshape(y.shape[1], -1)
+    return y[0] if len(y) == 1 else y.swapaxes(0, 1).reshape(y.shape[1], y.shape[0] * y.shape[2])
 
 
 def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
     """x (N, C, H, W), weight (O, C, KH, KW) -> out (N, O, OH, OW)"""
-    n, o = len(x), len(weight)
+    (n, c), o = x.shape[:2], len(weight)
     counts = windows.counts(x.shape[2:])
     view = taps(pad(x, windows.padding), windows, counts)
-    matrix = weight.reshape(o, -1)
+    matrix = weight.reshape(o, c * windows.kernel[0] * windows.kernel[1])
     y = out.reshape(n, o, counts[0] * counts[1])
 
     def convolve(start: int, stop: int, copy: Copy) -> None:
@@ -93,7 +93,7 @@ def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray
             images = slice(first, min(first + step, stop))
             if together > 1:
                 products = np.matmul(matrix, _columns(view[images], buffer, copy))
-                y[images] = products.reshape(o, -1, y.shape[2]).swapaxes(0, 1)
+                y[images] = products.reshape(o, images.stop - first, y.shape[2]).swapaxes(0, 1)
             else:
                 np.matmul(matrix, _stacked_columns(view[images], buffer, copy), out=y[images])
 
@@ -130,13 +130,14 @@ def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndar
     """dy (N, O, OH, OW), weight (O, C, KH, KW) -> out (N, C, H, W)"""
     n, o, oh, ow = dy.shape
     c = weight.shape[1]
-    dy, matrix = dy.reshape(n, o, oh * ow), weight.reshape(o, -1).T
+    matrix = weight.reshape(o, c * windows.kernel[0] * windows.kernel[1]).T
+    dy = dy.reshape(n, o, oh * ow)
     padded = bordered(out, windows.padding)
     padded[...] = 0
     together = _together(n, oh * ow)
     for first in range(0, n, together):
         images = slice(first, min(first + together, n))
-        columns = np.matmul(matrix, _as_rows(dy[images])).reshape(c, *windows.kernel, -1, oh, ow)
+        columns = np.matmul(matrix, _as_rows(dy[images])).reshape(c, *windows.kernel, images.stop - first, oh, ow)
         part = padded[images]
         share(_add_columns, len(part) * c, columns.size, columns, part, *windows.stride, *windows.dilation)
     if padded is not out:

@@ -5,6 +5,8 @@ With one channel a group (depthwise) a matrix product would have a single row, a
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from miniflow.backends.cpu.loops import SUMS
@@ -41,7 +43,7 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int, dw
 
 def _cost(y: np.ndarray, weight: np.ndarray) -> int:
     """How many elements could be touched in the time: two products take as long as one."""
-    return y.size * weight[0].size // 2
+    return y.size * math.prod(weight.shape[1:]) // 2
 
 
 @unlocked()

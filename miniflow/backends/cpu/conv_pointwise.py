@@ -21,7 +21,8 @@ def _pixels(x: np.ndarray, stride: Pair) -> np.ndarray:
     """The pixels that windows see, as matrices (N, C, OH*OW): a view at stride 1."""
     if stride != (1, 1):
         x = x[:, :, :: stride[0], :: stride[1]]
-    return x.reshape(*x.shape[:2], -1)
+    n, c, height, width = x.shape
+    return x.reshape(n, c, height * width)
 
 
 def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
@@ -33,17 +34,19 @@ def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
     """dy (N, O, OH, OW), weight (O, C, 1, 1) -> out (N, C, H, W)"""
     n, o, oh, ow = dy.shape
+    c = weight.shape[1]
     matrix, dy = weight.reshape(weight.shape[:2]).T, dy.reshape(n, o, oh * ow)
     if windows.stride == (1, 1):
-        np.matmul(matrix, dy, out=out.reshape(n, -1, oh * ow))
+        np.matmul(matrix, dy, out=out.reshape(n, c, oh * ow))
     else:
         out[...] = 0
-        out[:, :, :: windows.stride[0], :: windows.stride[1]] = np.matmul(matrix, dy).reshape(n, -1, oh, ow)
+        out[:, :, :: windows.stride[0], :: windows.stride[1]] = np.matmul(matrix, dy).reshape(n, c, oh, ow)
 
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray) -> None:
     """dy (N, O, OH, OW), x (N, C, H, W) -> out (O, C, 1, 1)"""
-    pixels, dy = _pixels(x, windows.stride), dy.reshape(*dy.shape[:2], -1)
+    n, o, oh, ow = dy.shape
+    pixels, dy = _pixels(x, windows.stride), dy.reshape(n, o, oh * ow)
     dweight = out.reshape(out.shape[:2])
     dweight[...] = 0
     part = np.empty_like(dweight)

@@ -10,6 +10,7 @@ import numpy as np
 from miniflow.backends.cpu.threads import unlocked
 from miniflow.backends.registry import KERNELS, register
 
+NO_ROW = -1  # marks places without a row of their own
 SPREAD = 2_654_435_769  # 2^32 / golden ratio: sends neighbours and multiples of powers of two to different places
 
 
@@ -41,13 +42,15 @@ def put(part, rows, x):
 
 
 @register("cpu", "GroupRows")
-def group_rows(dy: np.ndarray, indices: np.ndarray, *, padding_idx: int) -> tuple[np.ndarray, np.ndarray]:
+def group_rows(
+    dy: np.ndarray, indices: np.ndarray, *, padding_idx: int, rows: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     flat = np.ascontiguousarray(indices, np.int64).reshape(-1)
     terms = np.ascontiguousarray(dy).reshape(flat.size, dy.shape[-1])
     table = np.full(hash_table_size(flat.size), -1, np.int64)
-    rows, values = np.full(flat.size, -1, np.int64), np.zeros(terms.shape, dy.dtype)
-    group(terms, flat, padding_idx, table, rows, values)
-    return rows, values
+    owned, values = np.full(flat.size, NO_ROW, np.int64), np.zeros(terms.shape, dy.dtype)
+    group(terms, flat, padding_idx, table, owned, values)
+    return owned, values
 
 
 def hash_table_size(count: int) -> int:

@@ -11,13 +11,14 @@ The addresses are read where NumPy keeps them: in the fields of `PyArrayObject`,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
+from numpy.lib.array_utils import byte_bounds
 
 from miniflow.backends.cpu.threads import compiled, unlocked
 
@@ -127,6 +128,9 @@ class Fixed(list):
 def tables(groups: Sequence[Arrays], changed: Sequence[int] = ()) -> Iterator[tuple[Table, Any]]:
     """Groups of arrays of any layout and floating dtype as tables: one if they allow it, else two of copies.
 
+    Where arrays that are written to share memory, each row is a table of its own, so that none takes back what another
+    has written.
+
     Args:
         groups: as for `Table`; the first has no None.
         changed: the columns that are written to while a table is looked at: what was copied is then copied back.
@@ -149,11 +153,22 @@ def tables(groups: Sequence[Arrays], changed: Sequence[int] = ()) -> Iterator[tu
             return
     for real in REAL:
         rows = [row for row, array in enumerate(groups[0]) if (array.dtype == FLOAT64) == (real is FLOAT64)]
-        if rows:
-            some = [[group[row] for row in rows] for group in groups]
-            plain = [[x if x is None else np.require(x, real, "CA") for x in group] for group in some]
-            yield Table(plain, real), rows
-            for column in changed:
-                for array, new in zip(some[column], plain[column], strict=True):
-                    if array is not new:
-                        array[...] = new
+        apart = _may_overlap([groups[column][row] for column in changed for row in rows])
+        for some in ([row] for row in rows) if apart else filter(None, [rows]):
+            yield from _copied([[group[row] for row in some] for group in groups], real, some, changed)
+
+
+def _copied(groups: list[Arrays], real: np.dtype, rows: list[int], changed: Sequence[int]) -> Iterator[tuple]:
+    """One table of copies; what it has in the columns `changed` is then copied back."""
+    plain = [[x if x is None else np.require(x, real, "CA") for x in group] for group in groups]
+    yield Table(plain, real), rows
+    for column in changed:
+        for array, new in zip(groups[column], plain[column], strict=True):
+            if array is not new:
+                array[...] = new
+
+
+def _may_overlap(arrays: Arrays) -> bool:
+    """Whether the memory of one array may begin before that of another ends."""
+    spans = sorted([byte_bounds(array) for array in arrays if array is not None and array.size])
+    return any(low < high for (_, high), (low, _) in pairwise(spans))

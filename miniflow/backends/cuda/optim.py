@@ -76,7 +76,15 @@ def _update(
     gradients: Gradients,
     flag: bool | None,
 ) -> None:
-    """One launch. It has always the same number of parameters, so that it is compiled once; the last have no blocks."""
+    """One launch. It has always the same number of parameters, so that it is compiled once; the last have no blocks.
+
+    Where copies are needed of arrays in one block of memory, each parameter has a launch of its own, so that none takes
+    back what another has written.
+    """
+    if len(some) > 1 and _copies_overlap([rows[r] for r in some], real):
+        for r in some:
+            _update(kernel, [r], rows, own, real, numbers, gradients, flag)
+        return
     working = [
         [x if x is None or (x.dtype == real and x.flags.c_contiguous) else x.astype(real) for x in rows[r]]
         for r in some
@@ -97,6 +105,13 @@ def _update(
         for i, (x, new) in enumerate(zip(rows[r], changed, strict=True)):
             if x is not new and i != 1:
                 copy_into(x, new)
+
+
+def _copies_overlap(rows: Sequence[Sequence[DeviceArray | None]], real: type) -> bool:
+    changed = [x for row in rows for i, x in enumerate(row) if x is not None and i != 1]
+    if all(x.dtype == real and x.flags.c_contiguous for x in changed):
+        return False
+    return len({id(x.block) for x in changed}) < len(changed)
 
 
 @register("cuda", "SgdUpdate", half="native")

@@ -19,16 +19,18 @@ from miniflow.kernels.embedding import look_up
 
 
 @register("cuda", "GroupRows")
-def group_rows(dy: DeviceArray, indices: DeviceArray, *, padding_idx: int) -> tuple[DeviceArray, DeviceArray]:
+def group_rows(
+    dy: DeviceArray, indices: DeviceArray, *, padding_idx: int, rows: int | None = None
+) -> tuple[DeviceArray, DeviceArray]:
     flat, device = integers(indices).reshape(-1), dy.device_index
     count, width = flat.size, dy.shape[-1]
     table = full((hash_table_size(count),), count, np.int64, device)
     places = empty((count,), np.int64, device)
     each(kernels.find_owners, count, flat, padding_idx, table, places)
-    rows, values = full((count,), -1, np.int64, device), full((count, width), 0, dy.dtype, device)
+    owned, values = full((count,), -1, np.int64, device), full((count, width), 0, dy.dtype, device)
     terms = contiguous(dy).reshape(count, width)
-    over_rows(kernels.add_to_owners, count, width, terms, flat, table, places, rows, values)
-    return rows, values
+    over_rows(kernels.add_to_owners, count, width, terms, flat, table, places, owned, values)
+    return owned, values
 
 
 def update_rows(rule: str, mutates: Sequence[int]) -> Callable:

@@ -180,12 +180,18 @@ def power(region: Region, instruction: Instruction) -> str:
         return region.step("mul", x, x, dtype=kind)
     if exponent == -1:
         return region.step("div", region.number(1.0, wide), x, dtype=kind)
+    if exponent == -2:  # x * x overflows where 1 / x^2 does not vanish yet
+        inverse = region.step("div", region.number(1.0, wide), x, dtype=wide)
+        return region.step("mul", inverse, inverse, dtype=kind)
     square = region.step("mul", x, x, dtype=wide)
     if exponent == 3:
         return region.step("mul", square, x, dtype=kind)
-    if exponent == 4:
-        return region.step("mul", square, square, dtype=kind)
-    return region.step("div", region.number(1.0, wide), square, dtype=kind)
+    return region.step("mul", square, square, dtype=kind)
+
+
+def is_bounded(instruction: Instruction, kinds: set[str]) -> bool:
+    bounds = instruction.attrs["min"], instruction.attrs["max"]
+    return floats_alone(instruction, kinds) and all(x == x for x in bounds)  # a NaN makes every result NaN
 
 
 def clamp(region: Region, instruction: Instruction) -> str:
@@ -247,7 +253,7 @@ SPECIAL: dict[str, tuple[Callable[[Instruction, set], bool], Callable[[Region, I
     "Cast": (can_cast, cast),
     "ToInteger": (is_truth, cast),
     "PowScalar": (is_power, power),
-    "Clamp": (floats_alone, clamp),
+    "Clamp": (is_bounded, clamp),
     "Where": (selects, where),
     "MaskedFill": (is_masked, masked_fill),
     "DropoutGrad": (is_masked, dropout_grad),

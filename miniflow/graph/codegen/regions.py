@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
+from miniflow.errors import GraphError
 from miniflow.graph.codegen.expressions import Region
 from miniflow.graph.codegen.fused import FusedElementwise
 from miniflow.graph.ir import Instruction, Program, Slot
@@ -28,6 +29,7 @@ class Contraction:
         self.program = program
         self.group: dict[int, list[int]] = {i: [i] for i in range(len(program.instructions))}
         self.later = dependents(program)
+        self.farthest = list(range(len(program.instructions)))  # at i: the last member of all groups that begin by i
 
     def merge(self, a: int, b: int) -> bool:
         """Put the groups of the instructions at `a` and `b` together, unless a way leads out of the two and back."""
@@ -38,11 +40,13 @@ class Contraction:
             return False
         for position in union:
             self.group[position] = union
+        for position in range(union[0], union[-1]):
+            self.farthest[position] = max(self.farthest[position], union[-1])
         return True
 
     def is_convex(self, union: list[int]) -> bool:
         """Whether no way leads out of these positions, which are whole groups, and back."""
-        members, last = set(union), union[-1]
+        members, horizon = set(union), self.horizon(union[-1])
         waiting = [target for i in union for target in self.later[i] if target not in members]
         seen: set[int] = set()
         while waiting:
@@ -51,7 +55,7 @@ class Contraction:
                 continue
             group = self.group[position]
             seen.update(group)
-            if group[0] > last:
+            if group[0] > horizon:
                 continue
             for i in group:
                 for target in self.later[i]:
@@ -60,6 +64,12 @@ class Contraction:
                     if target not in seen:
                         waiting.append(target)
         return True
+
+    def horizon(self, position: int) -> int:
+        """The first position from `position` on that no group reaches across: no way leads from behind it back."""
+        while self.farthest[position] > position:
+            position = self.farthest[position]
+        return position
 
     def groups(self) -> list[list[int]]:
         """The groups of more than one instruction."""
@@ -93,6 +103,11 @@ class Contraction:
                 counts[follower] -= 1
                 if not counts[follower]:
                     heapq.heappush(ready, (self.group[follower][-1], follower))
+        if len(result) != len(firsts):
+            raise GraphError(
+                f"fusion of {self.program.name}: got {len(firsts) - len(result)} regions that wait for each other; "
+                "expected an order: switch the pass off with config.disable_pass"
+            )
         return result
 
     def fused(self) -> Program:

@@ -14,6 +14,7 @@ import inspect
 import os
 import sys
 import time
+import warnings
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -48,6 +49,7 @@ PIPELINE = (
     "early_update",
 )
 VARIABLE = "MINIFLOW_DEBUG_PASS"
+USER = 6  # calls from the line that calls a graph to `run_passes`: where warnings point
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,12 @@ def run_passes(program: Program, config: Any, report: list[PassRecord] | None = 
         config: the graph's configuration: an object with the fields that the passes' parameters name.
         report: a list that gets one record for each pass that ran.
     """
+    shown = os.environ.get(VARIABLE) or "ALL"
+    if shown not in (*PIPELINE, "ALL"):
+        warnings.warn(
+            f"{VARIABLE}={shown!r} shows nothing; expected ALL or one of {', '.join(dict.fromkeys(PIPELINE))}.",
+            stacklevel=USER,
+        )
     for name in PIPELINE:
         if name not in config.disabled_passes:
             program = run_pass(name, program, config, report)

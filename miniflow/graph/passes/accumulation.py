@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from miniflow.errors import GraphError
 from miniflow.graph.ir import (
     BACKWARD,
     FORWARD,
@@ -65,6 +66,7 @@ class Accumulation:
     def __init__(self, program: Program, steps: int):
         self.program, self.steps = program, steps
         self.updates = update_part(program)
+        check_updates(program, self.updates, steps)
         updated = {slot for i in self.updates for slot in i.outputs}
         self.carried = {state: slot for state, slot in program.writes.items() if slot not in updated}
         self.body = [i for i in program.instructions if i not in self.updates]
@@ -182,6 +184,24 @@ def update_part(program: Program) -> dict[Instruction, None]:
             part[instruction] = None
             made.update(instruction.outputs)
     return part
+
+
+def check_updates(program: Program, updates: dict[Instruction, None], steps: int) -> None:
+    """See to it that optimizers change the values that states had before the call.
+
+    Raises:
+        GraphError: if `build` writes to what an optimizer updates: each micro-step would write anew.
+    """
+    made = {slot: update for update in updates for slot in update.outputs}
+    for state, slot in program.writes.items():
+        update = made.get(slot)
+        if update is not None and update.mutates:
+            before = update.inputs[update.mutates[update.outputs.index(slot)]]
+            if before is not state:
+                raise GraphError(
+                    f"set_gradient_accumulation_steps({steps}): build writes to {state.name}, which an optimizer "
+                    "updates; expected parameters that only their optimizer changes: write to it after the call"
+                )
 
 
 def varying(slots: Iterable[Slot], instructions: Iterable[Instruction]) -> set[Slot]:

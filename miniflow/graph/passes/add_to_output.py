@@ -6,8 +6,10 @@
 
 These sums are the gradients of what was taken apart, as q, k and v from one projection, and of a table that is used
 twice, as embedding and as output layer of a language model. Each saves an array of zeros of full size, its addition
-(two reads and a write), and mostly a copy, since the sum stays in the memory of `total`. Only zeros may change sign:
--0 + 0 is 0. Sums into matrix products stay as they are: NumPy's BLAS cannot add to a result.
+(two reads and a write), and mostly a copy, since the sum stays in the memory of `total`. Rows that are looked up
+several times are summed before they are added, as in the array of zeros; no kernel for cuda devices does that, so there
+the third rule is left out. Only zeros may change sign: -0 + 0 is 0. Sums into matrix products stay as they are: NumPy's
+BLAS cannot add to a result.
 
 Source: OneFlow's FuseAddToOutput pass, which lets kernels accumulate into an existing output.
 """
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 
 from miniflow.backends.registry import KERNELS
 from miniflow.dispatch import Op
+from miniflow.dtype import HALF
 from miniflow.graph.ir import Instruction, Program, Slot
 from miniflow.graph.readers import Readers
 from miniflow.ops.accumulate import EmbeddingAdd, SliceAdd
@@ -152,6 +155,8 @@ def sparse_term(term: Any, total: Any, addition: Instruction, readers: Readers) 
     if made is None or made.inputs[0].dtype != addition.output.dtype or made.after is not addition.after:
         return None
     op = SliceAdd if made.op is SliceIntoZeros else EmbeddingAdd
+    if op is EmbeddingAdd and made.output.dtype in HALF:
+        return None  # the sums of rows would not be rounded before they are added
     return made if op.__name__ in KERNELS[addition.output.device.type] else None
 
 

@@ -165,6 +165,8 @@ def can_be_negated(number: Any, result: Slot) -> bool:
 
 
 def sign_ignored(i: Instruction, made: Made) -> Rewrite:
+    if i.output.dtype.kind == "u":
+        return None  # -1 is 255
     plain = negated(i.inputs[0], made)
     return None if plain is None else i.with_(inputs=[plain])
 

@@ -5,11 +5,14 @@ Which ops may be in half precision is said by the lists of `amp.lists`. Which ar
 1. black: black ops, and the gray and clear ops from which one leads to a black op through gray and clear ops only;
 2. half: white ops, and the gray and clear ops between two white ones that are not black. Outside of training, where no
    backward follows, an output of the program counts as a white op below;
-3. clear ops that touch half ones join them, up and down, unless they are black, or are above and make large inputs
-   small: then casting their result is cheaper;
+3. clear ops that touch half ones join them, up and down, unless they are black. Those above join only if nobody else
+   reads their results, and not if they make large inputs small: then casting their result is cheaper;
 4. casts are put where the border is crossed, one for each value: a parameter is cast once however often it is read.
    They come right before the first reader, but a gradient for an update is cast right where it is made: there
    gradient accumulation finds it in float32.
+
+A gray or clear op that combines values, as a sum or a concatenation does, joins only if they all are made in half
+precision. Another is promoted, as in eager mode: a float32 mask of -1e9 would be -inf in float16.
 
 Inputs, states and outputs of the program keep their dtypes: parameters are float32, and so are their gradients and
 their updates. Float64 values are left alone. An op with a Python number, x * 0.1, computes in float32 although it
@@ -33,7 +36,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from miniflow.amp.lists import BLACK, CLEAR, GRAY, KEEP_FLOAT32, WHITE
+from miniflow.amp.lists import BLACK, CLEAR, GRAY, INTO_FIRST, KEEP_FLOAT32, PROMOTING, WHITE
 from miniflow.graph.ir import BACKWARD, UPDATE, Instruction, Program, Slot, replaced
 from miniflow.ops.amp_identity import AmpBlackIdentity
 from miniflow.ops.promotion import Binary, Cast
@@ -65,6 +68,7 @@ class Choice:
             for slot in floats(instruction.inputs):
                 self.readers.setdefault(slot, []).append(instruction)
         self.made_by = program.producers()
+        self.results = set(program.results)
         self.black = self.find_black()
         self.half = self.between_white()
         self.spread_through_clear()
@@ -102,16 +106,36 @@ class Choice:
             if self.is_white(instruction):
                 half.add(instruction)
             elif instruction in leading and any(source in half for source in self.above(instruction)):
-                half.add(instruction)
+                if not self.is_promoted(instruction, half):
+                    half.add(instruction)
         return half
+
+    def is_promoted(self, instruction: Instruction, half: set[Instruction]) -> bool:
+        """Whether eager mode would compute it in float32, since one of the values that it combines is float32."""
+        combined = instruction.inputs if instruction.op in PROMOTING else []
+        if instruction.op in INTO_FIRST:
+            combined = instruction.inputs[:1]
+        slots = floats(combined)
+        if any(slot.ndim for slot in slots):
+            slots = [slot for slot in slots if slot.ndim]  # a tensor of no dims does not promote others
+        return any(self.made_by.get(slot) not in half for slot in slots)
+
+    def is_read_in_half_only(self, instruction: Instruction) -> bool:
+        """Whether all its float32 results are read by the half alone."""
+        returned = any(slot in self.results for slot in floats(instruction.outputs))
+        return not returned and all(reader in self.half for reader in self.below(instruction))
 
     def spread_through_clear(self) -> None:
         """Let clear ops join those in the half that they touch."""
         before = -1
         while before != len(self.half):
             before = len(self.half)
-            self._join(self.program.instructions, self.above, lambda _: True)
-            self._join(reversed(self.program.instructions), self.below, lambda instruction: not shrinks(instruction))
+            self._join(self.program.instructions, self.above, lambda i: not self.is_promoted(i, self.half))
+            self._join(
+                reversed(self.program.instructions),
+                self.below,
+                lambda i: self.is_read_in_half_only(i) and not shrinks(i),
+            )
 
     def _join(self, instructions: Iterable[Instruction], near: Callable, wanted: Callable) -> None:
         for instruction in instructions:

@@ -25,30 +25,40 @@ SMALLEST = 1024  # elements: see `elementwise_fusion`
 
 def run(program: Program) -> Program:
     """The program with biases added by the next pointwise op."""
+    refused: set[Instruction] = set()
+    while True:
+        result, failed = joined(program, refused)
+        if not failed:
+            return result
+        refused |= failed
+
+
+def joined(program: Program, refused: set[Instruction]) -> tuple[Program, set[Instruction]]:
+    """The program with all layers but these joined with what follows them, and the layers for which that is not
+    possible: they would have to come before and behind another."""
     readers = program.consumers()
-    results = set(program.results)
+    needed = {*program.results, *(i.after for i in program.instructions)}
     replaced: dict[Instruction, list[Instruction]] = {}
-    pairs: list[tuple[Instruction, Instruction]] = []
+    pairs: list[tuple[Instruction, Instruction, Instruction]] = []
     for linear in program.instructions:
-        if linear.op.__name__ != "Linear" or not is_worth_it(linear):
+        if linear.op.__name__ != "Linear" or not is_worth_it(linear) or linear in refused:
             continue
-        last = viewed(linear, readers, results)
+        last = viewed(linear, readers, needed)
         follower = next((r for r in readers.get(last.output, ()) if follows(last, r)), None)
         if follower is not None:
             product, view, addition = split(linear, last)
             replaced[linear] = [product] if view is not None else [product, addition]
             if view is not None:
                 replaced[last] = [view, addition]
-            pairs.append((addition, follower))
+            pairs.append((linear, addition, follower))
     if not pairs:
-        return program
+        return program, set()
     instructions = [new for old in program.instructions for new in replaced.get(old, [old])]
     result = program.with_(instructions=instructions)
     at = {instruction: i for i, instruction in enumerate(instructions)}
     contraction = Contraction(result)
-    if not all(contraction.merge(at[a], at[b]) for a, b in pairs):
-        return program
-    return contraction.fused()
+    failed = {linear for linear, a, b in pairs if not contraction.merge(at[a], at[b])}
+    return (program, failed) if failed else (contraction.fused(), failed)
 
 
 def is_worth_it(linear: Instruction) -> bool:
@@ -62,11 +72,11 @@ def is_worth_it(linear: Instruction) -> bool:
     )
 
 
-def viewed(linear: Instruction, readers: dict[Slot, list[Instruction]], results: set[Slot]) -> Instruction:
+def viewed(linear: Instruction, readers: dict[Slot, list[Instruction]], needed: set[Slot]) -> Instruction:
     """The view of the result with other rows that alone is used, or else the instruction itself."""
     output = linear.output
     uses = readers.get(output, [])
-    if len(uses) != 1 or output in results:
+    if len(uses) != 1 or output in needed:
         return linear
     (view,) = uses
     if view.op.__name__ != "View" or not view.output.shape or view.output.shape[-1] != output.shape[-1]:

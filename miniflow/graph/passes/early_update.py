@@ -26,7 +26,7 @@ def run(program: Program) -> Program:
     if not updates:
         return program
     moved = set(map(id, updates))
-    order = Order([i for i in program.instructions if id(i) not in moved])
+    order = Order([i for i in program.instructions if id(i) not in moved], updates)
     for update in updates:
         order.place(update)
     instructions = order.instructions()
@@ -40,32 +40,45 @@ class Order:
 
     Args:
         others: the instructions without the updates.
+        updates: in the order in which they are going to be placed.
     """
 
-    def __init__(self, others: list[Instruction]):
+    def __init__(self, others: list[Instruction], updates: list[Instruction]):
         self.others = others
         self.behind: dict[int, list[Instruction]] = {}  # number among the others -> the updates that follow it
         self.made: dict[Slot, int] = {}  # the number after which a slot is there
         self.read: dict[Slot, int] = {}  # the number after which nobody reads it, nor a view of it
         self.root: dict[Slot, Slot] = {}
+        self.due: dict[Slot, int] = {}  # the number after which a slot must be there, since the next waits for it
         for number, instruction in enumerate(others):
             self._note(instruction, number)
+        for update in reversed(updates):
+            last = self.last(update)
+            for slot in update.waits_for:
+                self.due[slot] = min(self.due.get(slot, last), last)
 
     def _note(self, instruction: Instruction, number: int) -> None:
         for slot in instruction.waits_for:
             self.read[self.root.get(slot, slot)] = number
+            self.due.setdefault(slot, number - 1)
         for slot in instruction.outputs:
             self.made[slot] = number
             if instruction.op.view:
                 self.root[slot] = self.root.get(instruction.inputs[0], instruction.inputs[0])
 
+    def last(self, update: Instruction) -> int:
+        """The last place of an update: somebody behind it reads a new value."""
+        return min(self.due.get(slot, len(self.others)) for slot in update.outputs)
+
     def place(self, update: Instruction) -> None:
-        """Put an update behind all that it needs, and behind all that need the old value of what it changes."""
+        """Put an update behind all that it needs, before all that read a new value, and else behind all that need the
+        old value of what it changes. Where both are read in the other order, the memory plan has a copy made."""
         changed = [update.inputs[position] for position in update.mutates]
         number = max(
             *(self.made.get(slot, -1) for slot in update.waits_for),
             *(self.read.get(self.root.get(slot, slot), -1) for slot in changed),
         )
+        number = min(number, self.last(update))
         self.behind.setdefault(number, []).append(update)
         for slot in update.waits_for:
             root = self.root.get(slot, slot)

@@ -51,11 +51,14 @@ def run(program: Program) -> Program:
 
 def computed_again(program: Program) -> Program:
     """The program in which backward computes cheap values of one array itself, if it reads that array anyway."""
-    readers, results = program.consumers(), set(program.results)
+    readers = program.consumers()
+    needed = {*program.results, *(i.after for i in program.instructions)}
+    at = {instruction: i for i, instruction in enumerate(program.instructions)}
     copies: dict[Instruction, list[Instruction]] = {}  # the first reader in backward -> what comes before it
     new: dict[Slot, Slot] = {}
+    place: dict[Slot, int] = {}  # the position before which the copy of a slot is computed
     for instruction in program.instructions:
-        if not is_cheap(instruction) or instruction.output in results:
+        if not is_cheap(instruction) or instruction.output in needed:
             continue
         uses = readers.get(instruction.output, [])
         late = [reader for reader in uses if reader.phase == BACKWARD]
@@ -63,7 +66,9 @@ def computed_again(program: Program) -> Program:
         kept = any(reader.phase == BACKWARD for reader in readers[source])
         if late and kept and all(kind_of(reader) is not None and reader.after is None for reader in uses):
             output = new[instruction.output] = instruction.output.like()
-            inputs = [new.get(x, x) if isinstance(x, Slot) else x for x in instruction.inputs]
+            first = place[instruction.output] = at[late[0]]
+            known = source in new and place[source] <= first
+            inputs = [new[source] if known and x is source else x for x in instruction.inputs]
             copy = instruction.with_(inputs=inputs, outputs=[output], phase=BACKWARD)
             copies.setdefault(late[0], []).append(copy)
     if not new:

@@ -6,26 +6,37 @@
 
 Folded in are the division by the loss scale, products and quotients with numbers, and the bound on the norm, if nobody
 else reads the gradient in between: each saves a pass over all gradients. The weight decay is part of every rule anyway,
-and a cast from half precision is left alone: the update would have to make the same wide copy.
+and a cast from half precision is left alone: the update would have to make the same wide copy. Gradients in half
+precision keep their factors: each product is rounded to half precision, and the update would not round it.
 
 The norm itself is taken of the gradients before the division, and then divided, where that is all that keeps the
-division from being folded: the gradients of all parameters need not be written a second time.
+division from being folded: the gradients of all parameters need not be written a second time. It is float64 until it
+has been divided: the norm of scaled gradients may lie outside of float32 although that of the gradients does not.
 
 Numbers change in the last digit: instead of one rounding after each factor there is one, of their product. Where loss
-scales are powers of two, as `GradScaler` has them by default, the division by them is exact.
+scales are powers of two, as `GradScaler` has them by default, the division by them is exact. A division by 0 stays, and
+so does what brings the product of the numbers out of the range of float32: step by step gradients would overflow.
 
 Source: OneFlow's FuseUpdateOpsPass (`scale_by_tensor`).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from miniflow.graph.ir import Instruction, Program, Slot
+import numpy as np
+
+from miniflow.dtype import HALF
+from miniflow.graph.ir import CONSTANT, Instruction, Program, Scalar, Slot
 from miniflow.nn.utils.clip_grad import ClipGradNorm, TotalNorm
+from miniflow.ops.creation import zeros
 from miniflow.ops.elementwise import Div, Mul
 from miniflow.ops.loss_scale import UnscaleGradient
+from miniflow.ops.promotion import Cast
 from miniflow.optim.fused import FUSED_RULES
+
+SMALLEST, LARGEST = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
 def run(program: Program) -> Program:
@@ -68,12 +79,19 @@ def fuse(update: Instruction, readers: Readers) -> tuple[Instruction, list[Instr
     gradient, norm, max_norm = update.inputs[1], None, None
     multiply: list[Any] = []
     divide: list[Any] = []
+    if gradient.dtype in HALF:
+        return update, chain
     source = readers.source(gradient, update)
     if source is not None and is_clip_of(source, update):
         chain.append(source)
         (gradient, norm), max_norm = source.inputs, source.attrs["max_norm"]
         source = readers.source(gradient, source)
+    products: list[float] = []  # of the numbers, in the order of the steps
     while source is not None and (factor := factor_of(source)) is not None:
+        number = multiplier(source, factor[1])
+        products = [number, *(number * product for product in products)]
+        if not all(map(is_normal, products)):
+            break
         chain.append(source)
         gradient, number, numbers = *factor, divide if source.op is not Mul else multiply
         numbers.append(number)
@@ -87,6 +105,18 @@ def is_clip_of(instruction: Instruction, update: Instruction) -> bool:
     """Whether it bounds the norm of one gradient, and is left out only when the update is."""
     alone = instruction.op is ClipGradNorm and len(instruction.inputs) == ClipGradNorm.groups
     return alone and instruction.unless in (None, update.unless) and instruction.after is None
+
+
+def multiplier(source: Instruction, number: Any) -> float:
+    """What a product or quotient multiplies by; 1 for a number that varies."""
+    if isinstance(number, Scalar):
+        return 1.0
+    return number if source.op is Mul else 1 / number if number else math.inf
+
+
+def is_normal(factor: float) -> bool:
+    """Whether float32 holds a factor with all its digits: the gradient times it is then as good as step by step."""
+    return factor == 0 or SMALLEST <= abs(factor) <= LARGEST
 
 
 def factor_of(instruction: Instruction) -> tuple[Slot, Any] | None:
@@ -112,20 +142,30 @@ def factor_of(instruction: Instruction) -> tuple[Slot, Any] | None:
 def norms_before_unscaling(program: Program) -> Program:
     """The program with norms of gradients that are divided later, if then their division can be folded."""
     readers = Readers(program)
-    instructions = []
+    instructions: list[Instruction] = []
+    constants = dict(program.constants)
     for instruction in program.instructions:
         if instruction.op is TotalNorm and is_of_unscaled(instruction, readers):
-            sources = [readers.producers[slot] for slot in instruction.inputs]
-            scaled = instruction.output.like()
-            instructions.append(instruction.with_(inputs=[source.inputs[0] for source in sources], outputs=[scaled]))
-            instructions.append(
-                sources[0].with_(
-                    inputs=[scaled], outputs=[instruction.output], scope=instruction.scope, phase=instruction.phase
-                )
-            )
+            instructions += divided_norm(instruction, readers, constants)
         else:
             instructions.append(instruction)
-    return program if len(instructions) == len(program.instructions) else program.with_(instructions=instructions)
+    if len(instructions) == len(program.instructions):
+        return program
+    return program.with_(instructions=instructions, constants=constants)
+
+
+def divided_norm(norm: Instruction, readers: Readers, constants: dict[Slot, Any]) -> list[Instruction]:
+    """The same norm, taken of the gradients before their division; a zero in float64 among them makes it float64."""
+    sources = [readers.producers[slot] for slot in norm.inputs]
+    wide = norm.output.like(dtype=np.dtype(np.float64))
+    zero, divided = wide.like(kind=CONSTANT), wide.like()
+    constants[zero] = zeros((), dtype=wide.dtype, device=wide.device)._array
+    place = {"scope": norm.scope, "phase": norm.phase, "location": norm.location}
+    return [
+        norm.with_(inputs=[*[source.inputs[0] for source in sources], zero], outputs=[wide]),
+        sources[0].with_(inputs=[wide], outputs=[divided], **place),
+        Instruction(Cast, [divided], [norm.output], {"dtype": norm.output.dtype}, **place),
+    ]
 
 
 def is_of_unscaled(norm: Instruction, readers: Readers) -> bool:
@@ -135,6 +175,8 @@ def is_of_unscaled(norm: Instruction, readers: Readers) -> bool:
         clips = [reader for reader in readers.consumers[slot] if reader is not norm]
         source = readers.source(slot, norm, *clips)
         if source is None or source.op is not UnscaleGradient or source.after is not None or len(clips) != 1:
+            return False
+        if slot.dtype in HALF:
             return False
         if clips[0].op is not ClipGradNorm or len(clips[0].inputs) != ClipGradNorm.groups:
             return False

@@ -27,19 +27,43 @@ FUSED = {BatchNorm: BatchNormRelu, BatchNormInference: BatchNormReluInference}
 
 def run(program: Program) -> Program:
     """The program with one instruction for each such group."""
+    groups = groups_of(program)
+    if not groups:
+        return program
+    instructions = fused(program, groups)
+    if instructions is None:
+        groups = possible(program, groups)
+        instructions = fused(program, groups)
+    return program.with_(instructions=instructions) if groups else program
+
+
+def groups_of(program: Program) -> list[list[Instruction]]:
+    """The groups, of which no two share an instruction."""
     readers = Readers(program)
-    new: dict[Instruction, Instruction] = {}  # the last instruction of a group -> what stands in its place
-    dropped: set[Instruction] = set()
+    groups: list[list[Instruction]] = []
+    taken: set[Instruction] = set()
     for instruction in program.instructions:
         group = forward_group(instruction, readers) or backward_group(instruction, readers)
-        if group and dropped.isdisjoint(group):
-            *inner, last = group
-            dropped.update(inner)
-            new[last] = gradient(*group) if last.op is BatchNormGrad else forward(*group)
-    if not new:
-        return program
-    instructions = [new.get(i, i) for i in program.instructions if i not in dropped]
-    return program.with_(instructions=after_their_inputs(instructions))
+        if group and taken.isdisjoint(group):
+            taken.update(group)
+            groups.append(group)
+    return groups
+
+
+def possible(program: Program, groups: list[list[Instruction]]) -> list[list[Instruction]]:
+    """The groups without those whose shortcut waits for the statistics of the same batch norm."""
+    kept: list[list[Instruction]] = []
+    for group in groups:
+        if fused(program, [*kept, group]) is not None:
+            kept.append(group)
+    return kept
+
+
+def fused(program: Program, groups: list[list[Instruction]]) -> list[Instruction] | None:
+    """The instructions of the program with one for each group; None if they then wait for each other."""
+    new = {group[-1]: gradient(*group) if group[-1].op is BatchNormGrad else forward(*group) for group in groups}
+    dropped = {instruction for group in groups for instruction in group[:-1]}
+    return after_their_inputs([new.get(i, i) for i in program.instructions if i not in dropped])
 
 
 def has_kernel(op: type[Op], instruction: Instruction) -> bool:
@@ -91,9 +115,9 @@ def gradient(relu_grad: Instruction, norm_grad: Instruction) -> Instruction:
     return norm_grad.with_(op=BatchNormReluGrad, inputs=[*relu_grad.inputs, *norm_grad.inputs[1:]])
 
 
-def after_their_inputs(instructions: list[Instruction]) -> list[Instruction]:
+def after_their_inputs(instructions: list[Instruction]) -> list[Instruction] | None:
     """The same instructions, those that come before what they read moved behind it: the updates of running statistics
-    stand between batch norm and the ReLU that ends its group."""
+    stand between batch norm and the ReLU that ends its group. None if some wait for each other."""
     missing = {slot for instruction in instructions for slot in instruction.outputs}
     result: list[Instruction] = []
     waiting: list[Instruction] = []
@@ -105,4 +129,4 @@ def after_their_inputs(instructions: list[Instruction]) -> list[Instruction]:
             result += ready
             waiting = [i for i in waiting if i not in ready]
             missing.difference_update(slot for i in ready for slot in i.outputs)
-    return result
+    return None if waiting else result

@@ -3,9 +3,9 @@
     max_pool2d(relu(x))                          -> relu(max_pool2d(x))
     relu_grad(max_pool2d_grad(dy, index), r)     -> max_pool2d_grad(relu_grad(dy, y), index)
 
-with r = relu(x) and y = max_pool2d(r). Max and ReLU commute since both are monotone. Where all of a window is negative
-the two orders may find the maximum in different places, but its gradient is 0 in both. Bit for bit the same, but for
-the sign of zeros.
+with r = relu(x) and y = max_pool2d(r). Max and ReLU commute since both are monotone, if every window sees something of
+the image: the maximum of nothing is -inf. Where all of a window is negative the two orders may find the maximum in
+different places, but its gradient is 0 in both. Bit for bit the same, but for the sign of zeros.
 
 Source: the commutation of monotone maps with max; cuDNN and oneDNN fuse the pair for the same saving.
 """
@@ -13,6 +13,7 @@ Source: the commutation of monotone maps with max; cuDNN and oneDNN fuse the pai
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from miniflow.graph.ir import Instruction, Program, Slot, replaced
 from miniflow.ops.activation import Relu, ReluGrad
@@ -45,6 +46,8 @@ def find(
     results: set[Slot],
 ) -> Match | None:
     """The pattern around a pooling, if nothing else needs what it would no longer compute."""
+    if may_miss(**pool.attrs):
+        return None
     relu = producers.get(pool.inputs[0])
     if relu is None or relu.op is not Relu or relu.after is not pool.after or relu.output in results:
         return None
@@ -64,6 +67,11 @@ def find(
     if consumers[pool_grad.output] != [relu_grad] or pool_grad.output in results:
         return None
     return Match(relu, pool, pool_grad, relu_grad)
+
+
+def may_miss(dilation: tuple[int, int], padding: tuple[tuple[int, int], tuple[int, int]], **_: Any) -> bool:
+    """Whether all taps of a window may lie in the padding."""
+    return any(step > 1 and border != (0, 0) for step, border in zip(dilation, padding, strict=True))
 
 
 def rewritten(program: Program, match: Match) -> Program:

@@ -124,7 +124,7 @@ class Images:
             name = source.op.function_name if source else slot.name
             raise NotSparse(f"its gradient comes from {name}, not only from looking up rows")
         if source.op is EmbeddingGrad:
-            image = self._grouped(source, *source.inputs, padding_idx=source.attrs["padding_idx"])
+            image = self._grouped(source, *source.inputs, **source.attrs)
         elif source.op is Add:
             image = self._sum(source)
         else:
@@ -132,14 +132,16 @@ class Images:
         self.made[slot] = image
         return image
 
-    def _grouped(self, source: Instruction, dy: Slot, indices: Slot, padding_idx: int, *before: Instruction):
+    def _grouped(
+        self, source: Instruction, dy: Slot, indices: Slot, *before: Instruction, padding_idx: int, rows: int | None
+    ) -> tuple[Slot, Slot]:
         """Replace `source` by a `GroupRows` and what it needs."""
-        ((rows_shape, rows_dtype), (shape, dtype)) = GroupRows.infer(dy, indices, padding_idx=padding_idx)
-        rows, values = dy.like(shape=rows_shape, dtype=rows_dtype), dy.like(shape=shape, dtype=dtype)
-        attrs = {"padding_idx": padding_idx}
-        grouped = source.with_(op=GroupRows, inputs=[dy, indices], outputs=[rows, values], attrs=attrs)
+        kinds = GroupRows.infer(dy, indices, padding_idx=padding_idx, rows=None)
+        outputs = [dy.like(shape=shape, dtype=dtype) for shape, dtype in kinds]
+        attrs = {"padding_idx": padding_idx, "rows": rows}
+        grouped = source.with_(op=GroupRows, inputs=[dy, indices], outputs=outputs, attrs=attrs)
         self.replacements[source] = [*before, grouped]
-        return rows, values
+        return outputs[0], outputs[1]
 
     def _sum(self, source: Instruction) -> tuple[Slot, Slot]:
         """All terms are grouped once more: the sums are those of the dense terms from left to right, bit for bit."""
@@ -151,7 +153,7 @@ class Images:
             joined.append(parts[0].like(shape=(sum(sizes), *parts[0].shape[1:])))
             attrs = {"dim": 0, "sizes": sizes}
             before.append(source.with_(op=Cat, inputs=list(parts), outputs=[joined[-1]], attrs=attrs))
-        image = self._grouped(source, joined[1], joined[0], NO_PADDING, *before)
+        image = self._grouped(source, joined[1], joined[0], *before, padding_idx=NO_PADDING, rows=None)
         self.made.update(dict.fromkeys(inner, image))
         return image
 

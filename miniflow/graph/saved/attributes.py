@@ -58,8 +58,10 @@ def among(*values: Any) -> Callable[[Any], bool]:
 
 
 def is_part_of_index(value: Any) -> bool:
-    """An int, slice, None or Ellipsis."""
-    return value is None or value is ... or isinstance(value, slice) or type(value) is int
+    """An int, slice with a positive step, None or Ellipsis."""
+    if isinstance(value, slice):
+        return value.step is None or value.step > 0
+    return value is None or value is ... or type(value) is int
 
 
 def is_plain(value: Any) -> bool:
@@ -166,8 +168,41 @@ def check_attributes(op: type[Op], attrs: dict[str, Any]) -> None:
     names = attribute_names(op)
     require(set(attrs) == names, f"the attributes {sorted(attrs)}; expected {sorted(names)}")
     for name, value in attrs.items():
-        rules = UPDATES if op.groups else ATTRIBUTES
-        require(rules.get(name, is_plain)(value), f"{name}={value!r:.60}")
+        require(rule_of(op, name)(value), f"{name}={value!r:.60}")
+
+
+def rule_of(op: type[Op], name: str) -> Callable[[Any], bool]:
+    """Whether a value will do for an attribute."""
+    return (UPDATES if op.groups else ATTRIBUTES).get(name, is_plain)
+
+
+def normalised(op: type[Op], name: str, value: Any) -> Any:
+    """An attribute as its rule wants it: ops also take integers of NumPy, and 0 and 1 for bools and the reverse."""
+    rule, plain = rule_of(op, name), with_leaves(value, as_plain)
+    found = [value, plain, with_leaves(plain, as_flag), with_leaves(plain, as_int)]
+    return next(filter(rule, found), value)
+
+
+def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A value, or the values in nested lists and tuples, changed."""
+    if type(value) in (list, tuple):
+        return type(value)([with_leaves(part, change) for part in value])
+    return change(value)
+
+
+def as_plain(value: Any) -> Any:
+    """A number of NumPy as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def as_flag(value: Any) -> Any:
+    """A bool for 0 and 1."""
+    return bool(value) if isinstance(value, int) and value in (0, 1) else value
+
+
+def as_int(value: Any) -> Any:
+    """0 or 1 for a bool."""
+    return int(value) if isinstance(value, bool) else value
 
 
 @functools.cache

@@ -237,8 +237,30 @@ def embedding_grad(dy, indices, *, rows, makers, **_) -> None:
     require(checked, "indices that no embedding has checked")
 
 
+def one_dim(x: Slot, *_: Any, dim: int, shape: tuple[int, ...] | None = None, **__: Any) -> None:
+    """`dim` is one of x, or of `shape`, and not counted from the end."""
+    require(0 <= dim < max(len(x.shape if shape is None else shape), 1), f"dim {dim}")
+
+
+def coordinates(index: Slot, dims: tuple[int, ...], ndim: int) -> None:
+    """The rows of `index` belong to `dims`, which are not counted from the end, and ascend."""
+    require(len(index.shape) >= 1 and index.shape[0] == len(dims) > 0, f"coordinates of shape {index.shape}")
+    ascends = isinstance(dims, tuple) and list(dims) == sorted(set(dims))
+    require(ascends and 0 <= dims[0] and dims[-1] < ndim, f"dims {dims}")
+
+
+def cat(*xs, dim, sizes, makers) -> None:
+    one_dim(xs[0], dim=dim)
+    require([x.shape[dim] for x in xs] == list(sizes), f"sizes {sizes}")
+
+
+def fold_add(x, *, shape, makers, **attrs) -> None:
+    one_dim(x, shape=shape, **attrs)
+    adjoint(Unfold.infer, x, shape, **attrs)
+
+
 def index_into_zeros(x, index, *, dims, shape, makers) -> None:
-    require(len(index.shape) >= 1 and index.shape[0] == len(dims), f"coordinates of shape {index.shape}")
+    coordinates(index, dims, len(shape))
     wanted = picked_shape(tuple(shape), index.shape[1:], dims)
     require(x.shape == wanted, f"shape {x.shape} instead of {wanted}")
 
@@ -246,7 +268,7 @@ def index_into_zeros(x, index, *, dims, shape, makers) -> None:
 def set_item(x, value, index, *, basic, dims, makers) -> None:
     shape = sliced_shape("setitem", x.shape, tuple(basic))
     if index is not None:
-        require(len(index.shape) >= 1 and index.shape[0] == len(dims), f"coordinates of shape {index.shape}")
+        coordinates(index, dims, len(shape))
         shape = picked_shape(shape, index.shape[1:], dims)
     require(np.broadcast_shapes(value.shape, shape) == tuple(shape), f"a value of shape {value.shape}")
 
@@ -268,6 +290,8 @@ def view_scatter(x, values, *, steps, makers) -> None:
     for op, attrs in steps:
         check_attributes(op, attrs)
         shape, _ = op.infer(place, **attrs)
+        if op is Unfold:
+            one_dim(place, **attrs)
         place = like(x, shape)
     require(place.shape == values.shape and x.dtype == values.dtype, f"values of shape {values.shape}")
 
@@ -284,28 +308,30 @@ RULES: dict[str, Callable[..., None]] = {
         AvgPool2d.infer, dy, (*dy.shape[:2], *size), **windows
     ),
     "BatchNormGrad": batch_norm_grad,
-    "Cat": lambda *xs, dim, sizes, makers: require([x.shape[dim] for x in xs] == list(sizes), f"sizes {sizes}"),
+    **dict.fromkeys(("Gather", "IndexSelect", "Unfold"), one_dim),
+    "Cat": cat,
     "Conv2dDataGrad": conv_data_grad,
     "Conv2dWeightGrad": conv_weight_grad,
     "CrossEntropyGrad": cross_entropy_grad,
     "DiagonalIntoZeros": lambda x, *, shape, makers, **attrs: adjoint(Diagonal.infer, x, shape, **attrs),
     "Dropout": lambda x, *, p, makers, **_: require(0 <= p <= 1, f"p={p}"),
     "EmbeddingGrad": embedding_grad,
-    "FoldAdd": lambda x, *, shape, makers, **attrs: adjoint(Unfold.infer, x, shape, **attrs),
-    "Index": lambda x, index, *, dims, makers: require(
-        len(index.shape) >= 1 and index.shape[0] == len(dims), f"coordinates of shape {index.shape}"
-    ),
+    "FoldAdd": fold_add,
+    "IndexAdd": lambda x, index, source, *, makers, **attrs: one_dim(source, **attrs),
+    "Index": lambda x, index, *, dims, makers: coordinates(index, dims, len(x.shape)),
     "IndexIntoZeros": index_into_zeros,
+    "LayerNorm": lambda x, *_, dims, makers, eps: require(dims <= len(x.shape), f"dims {dims}"),
     "LayerNormGrad": layer_norm_grad,
     "MaxPool2dGather": max_pool_gather,
     "MaxPool2dGrad": max_pool_grad,
     "Scatter": lambda x, index, src, *, dim, makers: scattered(index, src, x.shape, dim),
     "ScatterAdd": scatter_add,
-    "ScatteredLast": lambda index, *, dim, shape, makers: require(len(shape) == index.ndim, f"shape {shape}"),
+    "ScatteredLast": lambda index, *, dim, shape, makers: scattered(index, index, tuple(shape), dim),
     "SetItem": set_item,
     "SliceIntoZeros": lambda x, *, shape, index, makers: require(
         x.shape == sliced_shape("slice", tuple(shape), tuple(index)), f"shape {x.shape}"
     ),
+    "Stack": lambda *xs, dim, makers: require(0 <= dim <= len(xs[0].shape), f"dim {dim}"),
     "ViewScatter": view_scatter,
-    "WrittenLast": lambda index, *, dims, shape, makers: require(index.shape[0] == len(dims), f"dims {dims}"),
+    "WrittenLast": lambda index, *, dims, shape, makers: coordinates(index, dims, len(shape)),
 }  # fmt: skip

@@ -3,8 +3,8 @@
     {"name": "LinearGraph_0",
      "inputs": [{"shape": [8, 3], "dtype": "float32", "device": "cpu", "name": "input.0"}],
      "states": [{"shape": [4, 3], "dtype": "float32", "device": "cpu", "name": "model.weight", "kind": "parameter",
-                 "requires_grad": true, "values": "model.weight"}],
-     "constants": [{..., "values": "constant.0"}],
+                 "requires_grad": true, "values": "model.weight", "order": [0, 1]}],
+     "constants": [{..., "values": "constant.0", "order": [0]}],
      "instructions": [{"op": "Linear", "inputs": ["%0", "%1", null], "attrs": {}, "outputs": [{"shape": [8, 4], ...}],
                        "scope": "model", "location": "train.py:12", "phase": "forward", "unless": null, "after": null}],
      "outputs": ["%2"],
@@ -14,8 +14,9 @@
      "draws": [null, 0]}
 
 Slots have no names of their own: they are numbered in the order in which they stand there, inputs first. So a slot can
-only be read after it was written. `values` names an array that is kept beside the JSON. `draws` are the random draws of
-a call: each from a generator, null being the default one. For attributes see `values`.
+only be read after it was written. `values` names an array that is kept beside the JSON, `order` its dims from the
+largest stride to the smallest: views that the program takes may not exist in another order. `draws` are the random
+draws of a call: each from a generator, null being the default one. For attributes see `values`.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ from miniflow.graph.ir import (
     Slot,
     numbering,
 )
+from miniflow.graph.saved.attributes import normalised
 from miniflow.graph.saved.fields import choice, integer, items, record, refuse, text
 from miniflow.graph.saved.operands import check_instruction, known_ops
 from miniflow.graph.saved.values import DTYPES, NAMES, as_device, decode_value, encode_op, encode_value
 from miniflow.ops.generator import Generator, default_generator
+from miniflow.ops.promotion import ToDevice
+from miniflow.ops.shape import Clone
 
 MAX_DIMS = 32
 MAX_BYTES = 1 << 44  # of one array
@@ -62,7 +66,7 @@ def encode(program: Program) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     states = [encode_state(slot, program, arrays) for slot in program.states]
     constants = []
     for slot, array in program.constants.items():
-        constants.append({**encode_slot(slot), "values": keep(arrays, f"constant.{len(constants)}", array)})
+        constants.append({**encode_slot(slot), **keep(arrays, f"constant.{len(constants)}", array)})
     generators = list(dict.fromkeys(g for g in program.draws.generators if g is not default_generator))
     document = {
         "name": program.name,
@@ -85,20 +89,19 @@ def encode_slot(slot: Slot) -> dict[str, Any]:
 
 def encode_state(slot: Slot, program: Program, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """A state with the name of its values, which go into `arrays`."""
-    values = keep(arrays, slot.name or slot.kind, program.tensors[slot]._array)
-    kind = {"name": slot.name, "kind": slot.kind, "requires_grad": bool(slot.requires_grad), "values": values}
-    return {**encode_slot(slot), **kind}
+    kind = {"name": slot.name, "kind": slot.kind, "requires_grad": bool(slot.requires_grad)}
+    return {**encode_slot(slot), **kind, **keep(arrays, slot.name or slot.kind, program.tensors[slot]._array)}
 
 
-def keep(arrays: dict[str, np.ndarray], name: str, array: Any) -> str:
-    """Put an array into `arrays` under a name that is still free."""
+def keep(arrays: dict[str, np.ndarray], name: str, array: Any) -> dict[str, Any]:
+    """Put a copy of an array into `arrays` under a name that is still free; the name, and the order of its dims."""
     count, free = 1, name
     while free in arrays or free == "__metadata__":
         count += 1
         free = f"{name}#{count}"
     array = to_host(array)
-    arrays[free] = np.ascontiguousarray(array).reshape(array.shape)
-    return free
+    arrays[free] = np.array(array, order="C")
+    return {"values": free, "order": sorted(range(array.ndim), key=lambda dim: -array.strides[dim])}
 
 
 def encode_instruction(instruction: Instruction, names: dict[Slot, str]) -> dict[str, Any]:
@@ -107,7 +110,7 @@ def encode_instruction(instruction: Instruction, names: dict[Slot, str]) -> dict
         "op": encode_op(instruction.op, instruction.location),
         "inputs": [names[x] if isinstance(x, Slot) else encode_value(x) for x in instruction.inputs],
         "outputs": [encode_slot(slot) for slot in instruction.outputs],
-        "attrs": {name: encode_value(value) for name, value in instruction.attrs.items()},
+        "attrs": {name: encode_value(normalised(instruction.op, name, v)) for name, v in instruction.attrs.items()},
         "scope": instruction.scope,
         "location": instruction.location,
         "phase": instruction.phase,
@@ -132,6 +135,7 @@ class Decoder:
         self.place = None if map_location is None else device(map_location)
         self.slots: list[Slot] = []
         self.values: dict[Slot, np.ndarray] = {}  # of states and constants
+        self.orders: dict[Slot, list[int]] = {}  # and in which order their dims lie in memory
         self.used: set[str] = set()  # names of arrays
         self.makers: dict[Slot, Instruction] = {}
 
@@ -165,9 +169,13 @@ class Decoder:
             chosen.append(default_generator if v is None else made[integer(v, at, 0, len(made) - 1)])
         return Draws(chosen)
 
-    def array(self, slot: Slot, value: Any, at: str) -> None:
+    def array(self, slot: Slot, value: dict[str, Any], at: str) -> None:
         """Find the values of a state or a constant, which must be of its shape and dtype."""
-        name = text(value, at)
+        order = [integer(dim, where, 0) for dim, where in items(value["order"], f"{at}.order")]
+        if sorted(order) != list(range(len(slot.shape))):
+            refuse(f"{at}.order", order, f"all dims of shape {slot.shape}")
+        at = f"{at}.values"
+        name = text(value["values"], at)
         if name not in self.arrays or name in self.used:
             refuse(at, repr(name), "the name of an array in the weights, each used once")
         array = self.arrays[name]
@@ -175,7 +183,7 @@ class Decoder:
             got = f"values of shape {array.shape} and dtype {array.dtype}"
             refuse(at, got, f"shape {slot.shape} and dtype {slot.dtype}")
         self.used.add(name)
-        self.values[slot] = array
+        self.values[slot], self.orders[slot] = array, order
 
     def new_slot(self, value: dict[str, Any], at: str, kind: str, name: str = "", requires_grad: bool = False) -> Slot:
         """A slot with the next number."""
@@ -201,19 +209,19 @@ class Decoder:
 
     def state(self, value: Any, at: str) -> Slot:
         """A state with its values."""
-        value = record(value, at, ("shape", "dtype", "device", "name", "kind", "requires_grad", "values"))
+        value = record(value, at, ("shape", "dtype", "device", "name", "kind", "requires_grad", "values", "order"))
         kind = choice(value["kind"], f"{at}.kind", STATES)
         if type(value["requires_grad"]) is not bool:
             refuse(f"{at}.requires_grad", value["requires_grad"], "true or false")
         slot = self.new_slot(value, at, kind, text(value["name"], f"{at}.name"), value["requires_grad"])
-        self.array(slot, value["values"], f"{at}.values")
+        self.array(slot, value, at)
         return slot
 
     def constant(self, value: Any, at: str) -> Slot:
         """A constant with its values."""
-        value = record(value, at, ("shape", "dtype", "device", "values"))
+        value = record(value, at, ("shape", "dtype", "device", "values", "order"))
         slot = self.new_slot(value, at, CONSTANT)
-        self.array(slot, value["values"], f"{at}.values")
+        self.array(slot, value, at)
         return slot
 
     def instruction(self, value: Any, at: str) -> Instruction:
@@ -239,6 +247,8 @@ class Decoder:
         keys = ("shape", "dtype", "device")
         instruction.outputs = [self.new_slot(record(v, place, keys), place, VALUE) for v, place in outputs]
         check_instruction(instruction, at, self.makers)
+        if op is ToDevice and instruction.inputs[0].device == instruction.attrs["target"]:
+            instruction = instruction.with_(op=Clone, attrs={})  # on one device, a transfer would be no copy
         self.makers.update(dict.fromkeys(instruction.outputs, instruction))
         return instruction
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import keyword
 from collections import namedtuple
+from itertools import islice
 from typing import Any
 
 from miniflow.errors import CheckpointError
@@ -109,14 +110,26 @@ def decode_class(kind: str, name: str, keys: tuple, children: tuple, at: str) ->
     return Tree(DATACLASS, dataclasses.make_dataclass(name, keys), keys, children)
 
 
-def fits(expected: Tree, given: Tree) -> bool:
-    """Whether a call's arguments have the saved structure; classes of the same fields are taken for the same."""
-    if expected.kind != given.kind or expected.keys != given.keys or expected.key != given.key:
-        return False
+def arranged(expected: Tree, given: Tree, tensors: list[Any]) -> list[Any] | None:
+    """The tensors of a call in the order of the saved arguments; None if those have another structure.
+
+    What has keys is matched by them, and classes of the same fields are taken for the same.
+    """
+    if expected == given:
+        return tensors
+    if expected.kind != given.kind or expected.key != given.key or len(expected.children) != len(given.children):
+        return None
     if expected.kind in (SEQUENCE, CONSTANT) and expected.type is not given.type:
-        return False
-    pairs = zip(expected.children, given.children, strict=False)
-    return len(expected.children) == len(given.children) and all(fits(a, b) for a, b in pairs)
+        return None
+    rest = iter(tensors)
+    parts = [(child, list(islice(rest, count(child)))) for child in given.children]
+    if expected.keys != given.keys:
+        by_key = dict(zip(given.keys, parts, strict=True))
+        if by_key.keys() != set(expected.keys):
+            return None
+        parts = [by_key[key] for key in expected.keys]
+    found = [arranged(wanted, *part) for wanted, part in zip(expected.children, parts, strict=True)]
+    return None if None in found else [tensor for part in found for tensor in part]
 
 
 def count(tree: Tree) -> int:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.nn.parameter import Parameter
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
@@ -46,6 +47,8 @@ class AttributeTables:
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
+        if not modes.plain and modes.tracer is not None:
+            modes.tracer.kept.assigning(self, name, value)
         if isinstance(value, Parameter):
             self._require_init("parameter", name)
             self._forget(name)

@@ -49,6 +49,8 @@ def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]
             raise ArgumentTypeError(
                 f"{name}: got a {type(p).__name__} among the parameters; expected tensors: pass model.parameters()"
             )
+    if modes.watcher is not None:
+        modes.watcher.before_clipping(name)
     gradients = [p.grad for p in parameters if p.grad is not None]
     for g in gradients:
         refuse_shared_elements(name, g)
@@ -83,6 +85,7 @@ def clip_grad_norm_(
         ArgumentError: for a negative bound or a norm type that is not above 0.
         AutogradError: if the norm is nan or inf and `error_if_nonfinite` is set; the gradients are then unchanged.
         GraphTraceError: if `error_if_nonfinite` is set while a graph is recorded.
+        GraphError: within the build of a graph that scales or accumulates gradients.
         ShapeError: for a gradient that is an expanded view.
 
     >>> import miniflow as flow
@@ -133,6 +136,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
     Raises:
         ArgumentError: for a negative bound.
+        GraphError: within the build of a graph that scales or accumulates gradients.
 
     >>> import miniflow as flow
     >>> w = flow.zeros(2, requires_grad=True)

@@ -3,15 +3,18 @@
 Each schedule is one function of the base learning rate and the number of the step, `get_lr`. `step()` writes its value
 into the groups of the optimizer. A learning rate that was changed from outside since the last step, by hand or by
 another schedule, scales this schedule by the same ratio: so schedules that multiply can be stepped one after the other.
+One that was set to 0 stays 0 until it is set to something else; the schedule then goes on.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.optim.optimizer import Optimizer
+from miniflow.tape import modes
 
 
 def check_optimizer(name: str, optimizer: Any) -> None:
@@ -28,6 +31,15 @@ def state_of(scheduler: Any) -> dict[str, Any]:
 
 
 def load_state(scheduler: Any, state_dict: dict[str, Any]) -> None:
+    check_state(scheduler, state_dict)
+    for name, value in state_dict.items():
+        if isinstance(getattr(scheduler, name), LRScheduler):
+            load_state(getattr(scheduler, name), value)
+        else:
+            setattr(scheduler, name, copy.deepcopy(value))
+
+
+def check_state(scheduler: Any, state_dict: Any) -> None:
     if not isinstance(state_dict, dict):
         raise CheckpointError(
             f"{type(scheduler).__name__}.load_state_dict: got a {type(state_dict).__name__}; expected a dict"
@@ -40,10 +52,20 @@ def load_state(scheduler: Any, state_dict: dict[str, Any]) -> None:
             "was it saved by another kind of scheduler?"
         )
     for name, value in state_dict.items():
-        if isinstance(getattr(scheduler, name), LRScheduler):
-            getattr(scheduler, name).load_state_dict(value)
-        else:
-            setattr(scheduler, name, copy.deepcopy(value))
+        own = getattr(scheduler, name)
+        if isinstance(own, LRScheduler) and isinstance(value, dict):
+            check_state(own, value)
+        elif isinstance(own, LRScheduler) or (own is None and isinstance(value, dict)):
+            raise CheckpointError(
+                f"{type(scheduler).__name__}.load_state_dict: got {_described(value)} as {name!r}; expected "
+                f"{_described(own)}: make it over a schedule, or over an optimizer, as the one that was saved"
+            )
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return "None"
+    return f"the state of {'a schedule' if isinstance(value, dict) else f'the {type(value).__name__}'}"
 
 
 class LRScheduler:
@@ -62,6 +84,7 @@ class LRScheduler:
     """
 
     not_saved: tuple[str, ...] = ("optimizer",)  # attributes that state_dict leaves out
+    begins_by_itself = False  # whether a learning rate of 0 when it is made, as others leave behind, does not hold
 
     def __init__(self, optimizer: Optimizer, last_step: int = -1):
         name = type(self).__name__
@@ -93,20 +116,61 @@ class LRScheduler:
 
         Raises:
             ArgumentError: if groups were added to the optimizer since the scheduler was made.
+            GraphError: within the build of a graph, which steps its schedules itself.
         """
+        if modes.watcher is not None:
+            modes.watcher.before_step(
+                f"{type(self).__name__}.step",
+                "the graph steps its schedules itself: use add_optimizer(optimizer, lr_sch=scheduler) in __init__",
+            )
         groups = self.optimizer.param_groups
         if len(groups) != len(self.base_lrs):
             raise ArgumentError(
                 f"{type(self).__name__}: the optimizer has {len(groups)} parameter groups; "
                 f"expected {len(self.base_lrs)} as at the start: make the scheduler after add_param_group"
             )
-        for i, group in enumerate(groups):
-            if group["lr"] != self._last_lr[i] != 0:
-                self.base_lrs[i] *= group["lr"] / self._last_lr[i]
+        rates = [group["lr"] for group in groups]
+        off = self._follow(rates) if rates != self._last_lr or 0 in rates else ()
         self.last_step += 1
-        self._last_lr = self.get_lrs(self.base_lrs, self.last_step)
-        for group, lr in zip(groups, self._last_lr, strict=True):
+        self._set(off)
+
+    def _follow(self, rates: list[float]) -> list[int]:
+        """Scale the base learning rates by what changed the groups' from outside.
+
+        Returns:
+            the groups that someone has set to 0, and that stay there.
+        """
+        own = self._last_lr  # by the formula, also where 0 from outside took its place
+        if self.last_step >= 0 and 0 in own:
+            own = self.get_lrs(self.base_lrs, self.last_step)
+        for i, lr in enumerate(rates):
+            if lr not in (0, self._last_lr[i]):
+                self.base_lrs[i] = self._base_lr(i, lr, own[i])
+        waits = self.last_step >= 0 or not self.begins_by_itself
+        return [i for i, lr in enumerate(rates) if waits and lr == 0 != own[i]]
+
+    def _base_lr(self, i: int, lr: float, own: float) -> float:
+        """That of group `i` from now on, if its learning rate was to be `own`, and was set to `lr`."""
+        if own != 0:
+            return self.base_lrs[i] * (lr / own)
+        if self.base_lrs[i] != 0:  # the formula will leave 0 by itself
+            return self.base_lrs[i]
+        ones = [1.0] * len(self.base_lrs)
+        part = 1.0 if self.last_step < 0 else self.get_lrs(ones, self.last_step)[i]
+        return lr / part if part != 0 else 0.0
+
+    def _set(self, off: Sequence[int] = ()) -> None:
+        """Write the learning rates of the step into the groups, 0 for those that are off."""
+        lrs = self.get_lrs(self.base_lrs, self.last_step)
+        self._last_lr = [0.0 if i in off else lr for i, lr in enumerate(lrs)] if off else lrs
+        for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
             group["lr"] = lr
+
+    def move_to(self, step: int) -> None:
+        """Go on after step number `step`, as a schedule does that was stepped so often; nothing if it is there."""
+        if step != self.last_step:
+            self.last_step = step
+            self._set()
 
     def get_last_lr(self) -> list[float]:
         """The learning rates that the last `step` set, one for each group."""

@@ -8,6 +8,7 @@ from typing import Any
 from miniflow.errors import ArgumentError
 from miniflow.optim.lr_scheduler.base import LRScheduler, check_optimizer
 from miniflow.optim.optimizer import Optimizer
+from miniflow.tape import modes
 
 
 class ReduceLROnPlateau:
@@ -83,6 +84,10 @@ class ReduceLROnPlateau:
 
     def step(self, metrics: Any) -> None:
         """Take note of the metric, a number or a 0-dim tensor, and reduce the learning rates if it is time."""
+        if modes.watcher is not None:
+            modes.watcher.before_step(
+                "ReduceLROnPlateau.step", "the metric has no value yet: step it after the graph, with what it returned"
+            )
         metric = float(metrics)
         self.last_step += 1
         if self._is_better(metric):

@@ -74,6 +74,7 @@ class LambdaLR(LRScheduler):
     """
 
     not_saved = ("optimizer", "lr_lambdas")
+    begins_by_itself = True
 
     def __init__(
         self,

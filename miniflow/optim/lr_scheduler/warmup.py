@@ -34,6 +34,8 @@ class WarmupLR(LRScheduler):
     Source: `oneflow.optim.lr_scheduler.WarmupLR`; Goyal et al. 2017, "Accurate, Large Minibatch SGD".
     """
 
+    begins_by_itself = True
+
     def __init__(
         self,
         scheduler_or_optimizer: LRScheduler | Optimizer,

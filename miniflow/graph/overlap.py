@@ -1,0 +1,63 @@
+"""Which states of a program lie in the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from miniflow.backends import memory
+from miniflow.graph.ir import Slot
+
+MOST_WORK = 100_000  # of NumPy, to find out whether two arrays have an element in common
+
+
+def overlapping(arrays: Mapping[Slot, Any]) -> list[list[Slot]]:
+    """Pairs of states whose memories overlap, or may."""
+    spans = sorted([(*_span(array), slot) for slot, array in arrays.items() if array.size], key=lambda span: span[:2])
+    pairs = []
+    for i, (_, high, slot) in enumerate(spans):
+        for low, _, other in spans[i + 1 :]:
+            if low >= high:
+                break
+            pairs.append([slot, other])
+    return pairs
+
+
+def _span(array: Any) -> tuple[int, int]:
+    """Where an array's memory begins and ends; on a device that of all arrays in its block."""
+    if isinstance(array, np.ndarray):
+        return byte_bounds(array)
+    return byte_bounds(array.block.memory)
+
+
+def sharing(arrays: Mapping[Slot, Any]) -> list[list[Slot]]:
+    """Pairs of states that have elements in common."""
+    return [pair for pair in overlapping(arrays) if _share(*[_placed(arrays[slot]) for slot in pair])]
+
+
+def _share(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=MOST_WORK)
+    except np.exceptions.TooHardError:
+        return True
+
+
+class _Place:
+    """What NumPy asks for the geometry of an array of bytes at an address."""
+
+    def __init__(self, array: Any):
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"|V{array.itemsize}",
+            "shape": array.shape,
+            "strides": array.strides,
+            "data": (memory.address(array), False),
+        }
+
+
+def _placed(array: Any) -> np.ndarray:
+    """An array at the addresses of `array`, which may be those of a device: its elements must never be looked at."""
+    return array if isinstance(array, np.ndarray) else np.asarray(_Place(array))
