@@ -249,16 +249,14 @@ def test_hooks_of_tensors_that_come_and_go():
     a, b = pair(lambda: nn.Linear(4, 3))
     first, second = (flow.optim.SGD(m.parameters(), lr=0.1) for m in (a, b))
     graph, x, y = Training(a, first), normal(8, 4), labels(8)
-    mine, other = (m.weight.register_hook(lambda g: g) for m in (a, b))
+    handles = {m: m.weight.register_hook(lambda g: g) for m in (a, b)}
     for factor in range(1, 8):
         graph(x, y)
         eager_step(b, [second], x, y)
         np.testing.assert_allclose(a.weight.detach().numpy(), b.weight.detach().numpy(), rtol=1e-5)
-        other.remove()
-        other = b.weight.register_hook(lambda g, factor=factor: g * factor)
-        mine.remove()
-        del mine  # a new hook may now lie where this one was
-        mine = a.weight.register_hook(lambda g, factor=factor: g * factor)
+        for m in (b, a):
+            handles.pop(m).remove()  # the new hook may lie where this one was
+            handles[m] = m.weight.register_hook(lambda g, factor=factor: g * factor)
 
 
 def test_hooks_outlive_freezing():
