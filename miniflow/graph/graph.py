@@ -20,8 +20,13 @@ The first call records what `build` does on symbolic tensors, backward, clipping
 included (`recording`), sends the record through the passes (`passes`), lays out memory (`plan`) and runs it (`replay`).
 Further calls only run it. Python in `build` runs while recording and never again: branches, prints and side effects are
 those of that time. A call with inputs of another shape, dtype or device, or after a flag, an option or a module has
-changed, records again; `debug()` says why. Hooks of modules run while recording too: the ops in them become part of the
-graph, what else they do happens once.
+changed, records again; `debug()` says why. Class attributes, global variables and the fields of other objects are not
+looked at. Hooks of modules run while recording too: the ops in them become part of the graph, what else they do happens
+once.
+
+What goes on from call to call lies in parameters, buffers and states of optimizers. Other attributes of modules hold
+afterwards what they held before, and one that would carry a tensor from one call to the next is refused. Results lie in
+memory of their own.
 """
 
 from __future__ import annotations
