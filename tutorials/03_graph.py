@@ -157,7 +157,6 @@ figure = step.show(recorded=True)
 # which instructions it took away, and which it put in their place.
 
 # %%
-from miniflow.graph.config import GraphConfig
 from miniflow.graph.ir import instruction_text, numbering
 from miniflow.graph.passes import PIPELINE, run_pass
 
@@ -185,8 +184,7 @@ def run_all(program, config):
     return program
 
 
-config = GraphConfig()
-config.training = True
+config = step.config
 optimized = run_all(step.recorded, config)
 
 # %% [markdown]
