@@ -6,7 +6,7 @@ from checks import assert_close, assert_same, check_op
 
 import miniflow as flow
 from miniflow.backends.cpu import conv as kernels
-from miniflow.backends.cpu import conv_columns, conv_pointwise, conv_winograd, threads
+from miniflow.backends.cpu import conv_batch_last, conv_columns, conv_pointwise, conv_winograd, threads
 from miniflow.backends.registry import KERNELS
 from miniflow.backends.windows import Windows
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
@@ -92,9 +92,14 @@ def test_small(name):
 
 # large enough for each method, and for groups of images: x, weight, (stride, padding, dilation, groups), the method
 LARGE = {
-    "many images a product": ((70, 1, 6, 7), (5, 1, 3, 3), (1, 1, 1, 1), conv_columns),
+    "batch last": ((70, 1, 6, 7), (5, 1, 3, 3), (1, 1, 1, 1), conv_batch_last),
+    "batch last, strided": ((19, 6, 7, 9), (5, 6, 3, 5), (2, 1, 1, 1), conv_batch_last),
+    "batch last, dilated": ((2, 6, 9, 12), (16, 6, 3, 2), (1, (2, 1), 2, 1), conv_batch_last),
+    "batch last, pointwise": ((33, 6, 7, 5), (5, 6, 1, 1), (1, 0, 1, 1), conv_batch_last),
+    "batch last, pointwise and strided": ((17, 6, 7, 9), (5, 6, 1, 1), (2, 0, 1, 1), conv_batch_last),
+    "one small image": ((1, 6, 7, 9), (5, 6, 3, 3), (1, 1, 1, 1), conv_columns),
     "several images at a time": ((9, 3, 30, 28), (5, 3, 5, 5), (1, 2, 1, 1), conv_columns),
-    "columns, strided": ((3, 16, 19, 17), (16, 16, 3, 3), (2, 1, 1, 1), conv_columns),
+    "columns, strided": ((3, 16, 39, 17), (16, 16, 3, 3), (2, 1, 1, 1), conv_columns),
     "columns, dilated": ((3, 16, 19, 17), (16, 16, 3, 3), (1, 1, 2, 1), conv_columns),
     "columns, wide border": ((3, 16, 9, 9), (16, 16, 3, 3), (1, 3, 1, 1), conv_columns),
     "winograd 3x3": ((5, 16, 13, 14), (32, 16, 3, 3), (1, 1, 1, 1), conv_winograd),

@@ -1,9 +1,10 @@
 """Convolution kernels: which method computes which convolution.
 
     conv_direct     groups of few channels (depthwise among them): loops
-    pointwise       kernels 1x1 on large enough images: one matrix product an image, without any copy
     conv_winograd   kernels 3x3 and 5x5 at stride 1 in float32: a third to a quarter of the multiplications
-    conv_columns    all others: matrix products over columns (im2col)
+    conv_batch_last several small images: matrix products over columns (im2col) that they share
+    conv_pointwise  kernels 1x1: one matrix product an image, without any copy
+    conv_columns    all others: one matrix product an image over its columns
 
 Each method has the three functions `forward`, `data_grad` and `weight_grad`, which write into given memory; other
 groups are done one after the other.
@@ -16,7 +17,7 @@ from types import ModuleType
 
 import numpy as np
 
-from miniflow.backends.cpu import conv_columns, conv_direct, conv_pointwise, conv_winograd
+from miniflow.backends.cpu import conv_batch_last, conv_columns, conv_direct, conv_pointwise, conv_winograd
 from miniflow.backends.registry import register, register_into
 from miniflow.backends.windows import Pair, Windows
 
@@ -25,11 +26,11 @@ DIRECT_UP_TO = 8  # input and output channels of a group
 
 def method(x: tuple[int, ...], weight: tuple[int, ...], windows: Windows, dtype: np.dtype) -> ModuleType:
     """The fastest method for images of shape `x` and an ungrouped weight of shape `weight`."""
-    if conv_pointwise.suits(x, windows):
-        return conv_pointwise
     if conv_winograd.suits(x, weight, windows, dtype):
         return conv_winograd
-    return conv_columns
+    if conv_batch_last.suits(x, windows):
+        return conv_batch_last
+    return conv_pointwise if conv_pointwise.suits(windows) else conv_columns
 
 
 def few_channels(weight: tuple[int, ...], groups: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from miniflow.backends.cpu.loops import SUMS
 from miniflow.backends.cpu.threads import SERIAL_PRODUCT, share, unlocked
-from miniflow.backends.cpu.transpose import transpose
+from miniflow.backends.cpu.transpose import transpose_into
 
 ROWS = 96  # up to so many
 LOOP_ROWS, LOOP_ROWS_OF_ONE_THREAD = 16, 48  # with several threads OpenBLAS shares its work out at less cost
@@ -38,20 +38,14 @@ def suits(x: np.ndarray, weight: np.ndarray) -> bool:
 def product(x: np.ndarray, weight: np.ndarray, out: np.ndarray) -> np.ndarray:
     """x (M, K), weight (N, K) -> out (M, N) = x weight^T, which is returned too"""
     loop_rows = LOOP_ROWS if numba.get_num_threads() > 1 else LOOP_ROWS_OF_ONE_THREAD
-    if len(x) <= loop_rows or not out.flags.c_contiguous:
+    if len(x) <= loop_rows:
         share(_tiles, -(-weight.shape[0] // TILE), len(x) * weight.size // 16, x, weight, out)
         return out
     right, turned = np.empty(x.shape[::-1], x.dtype), np.empty(out.shape[::-1], x.dtype)
-    _transpose(x, right)
+    transpose_into(x, right)
     np.matmul(weight, right, out=turned)
-    _transpose(turned, out)
+    transpose_into(turned, out)
     return out
-
-
-@unlocked()
-def _transpose(x, y):
-    """x (R, C) -> y (C, R)"""
-    transpose(x, y)
 
 
 @unlocked(SUMS)

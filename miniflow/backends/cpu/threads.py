@@ -56,6 +56,15 @@ def share(work: Callable, items: int, elements: int, *args: Any) -> None:
             other.result()
 
 
+def copy_in_threads(target: np.ndarray, source: np.ndarray) -> None:
+    """Copy an array, the threads sharing out its first axis."""
+
+    def copy(start: int, stop: int) -> None:
+        np.copyto(target[start:stop], source[start:stop])
+
+    share(copy, len(target), target.size)
+
+
 def sum_of_parts(totals: dict[int, np.ndarray]) -> np.ndarray:
     """The sum of what the parts of a `share` added up, each under its `start`: always in the same order."""
     first, *rest = (totals[start] for start in sorted(totals))

@@ -12,14 +12,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from miniflow.backends.cpu.threads import compiled
+from miniflow.backends.cpu.threads import compiled, unlocked
 
 BLOCK = 16  # float32 in a vector of 512 bits; with shorter vectors LLVM takes several
+
+
+def transpose_into(source: np.ndarray, target: np.ndarray) -> None:
+    """source (R, C) -> target (C, R), of any type and in any order"""
+    if source.dtype == np.float32 == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous:
+        _transpose(source, target)
+    else:
+        np.copyto(target, source.T)
+
+
+@unlocked()
+def _transpose(source, target):
+    transpose(source, target)
 
 
 @compiled
