@@ -26,7 +26,7 @@ import numba
 import numpy as np
 
 from miniflow.backends.cpu.threads import SERIAL_PRODUCT, compiled, share, sum_of_parts, unlocked
-from miniflow.backends.cpu.transpose import transpose
+from miniflow.backends.cpu.transpose import transpose, transpose_into
 from miniflow.backends.windows import Pair, Windows
 
 LANES = 16  # one 512-bit vector of float32, one cache line
@@ -97,9 +97,11 @@ def cotangent_matrix(m: int) -> np.ndarray:
 def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
     """x (N, C, H, W), weight (O, C, K, K) -> out (N, O, OH, OW)"""
     o, c, k, _ = weight.shape
-    kernels = np.matmul(kernel_matrix(k), weight.swapaxes(0, 1).reshape(c * o, k * k).T)
+    turned, kernels = np.empty((c, k * k, o), x.dtype), np.empty((POINTS, c, o), x.dtype)
+    transpose_into(weight.reshape(o, c * k * k), turned.reshape(c * k * k, o))
+    np.matmul(kernel_matrix(k), turned, out=kernels.swapaxes(0, 1))
     (top, _), (left, _) = windows.padding
-    _convolve(x, kernels.reshape(POINTS, c, o), k, top, left, out)
+    _convolve(x, kernels, k, top, left, out)
 
 
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
