@@ -20,9 +20,12 @@ from numpy import ndarray
 import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends.registry import KERNELS
 from miniflow.device import of_array
-from miniflow.errors import DeviceError, DTypeError
+from miniflow.errors import DeviceError
+from miniflow.operands import refuse_operand
 from miniflow.tape import ABSENT, Node, modes
 from miniflow.tensor import Tensor
+
+NUMBERS = (bool, int, float, np.generic)
 
 
 class Op:
@@ -47,7 +50,9 @@ class Op:
     mutates: tuple[int, ...] = ()
     per_parameter: tuple[str, ...] = ()
     kernel_checks = False  # the kernel refuses bad inputs itself, and infer only runs to explain its error
-    checks_values = False  # `infer` looks at elements, where it can (indices): a graph asks it at every call
+    # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "" for
+    # neither. A graph asks such an `infer` at every call, and keeps such ops although nobody reads their results
+    checks_values = ""
     view = False  # the result shares the first input's memory
     broadcasts = False  # gradients are summed back to the inputs' shapes
     backward: Callable | None = None
@@ -95,6 +100,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
     Raises:
         ShapeError, DTypeError, IndexRangeError, DimError: from the op's `infer`, with the shapes in the message.
         DeviceError: for tensors on different devices.
+        ArgumentTypeError: for an operand that is neither, or no tensor among them.
     """
     plain = modes.plain
     if not plain and modes.autocast is not None:
@@ -109,8 +115,10 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
                 on_device = True
             if x._edge is not None or x._view is not None:
                 tracked = True
-        else:
+        elif x is None or isinstance(x, NUMBERS):
             arrays.append(x)
+        else:
+            refuse_operand(x, op.function_name)
     tracked = tracked and modes.enabled and op.backward is not None
     if plain or modes.tracer is None:
         kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
@@ -212,8 +220,7 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
                 raise DeviceError(f"{op.function_name}: no kernel for it on device {kind}")
             op.kernels[x.__class__] = kernel
             return kernel
-    kinds = ", ".join(type(x).__name__ for x in arrays)
-    raise DTypeError(f"{op.function_name}: got ({kinds}); expected at least one Tensor: wrap values with flow.tensor")
+    refuse_operand(arrays[0], op.function_name)
 
 
 def is_array(x: Any) -> bool:
@@ -247,7 +254,6 @@ def check_one_device(op: type[Op], arrays: list) -> None:
 
 
 def explain(op: type[Op], arrays: list, attrs: dict, error: Exception) -> NoReturn:
-    """Raise what `infer` has to say about inputs that the kernel refused; the kernel's own error if infer accepts "
-    "them."""
+    """Raise what `infer` has to say about inputs that the kernel refused; the kernel's own error if it accepts them."""
     op.infer(*arrays, **attrs)
     raise error

@@ -149,6 +149,7 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
     refuse_shared_elements("setitem", x)
     if value.device != x.device:
         raise DeviceError(f"setitem: got a value on {value.device} for a tensor on {x.device}: use value.to(x.device)")
-    into = KERNELS[x.device.type]["SetItemInto"]
-    into(x._array, value._array, None if coordinates is None else coordinates._array, **place)
+    arrays = x._array, value._array, None if coordinates is None else coordinates._array
+    index.SetItem.infer(*arrays, **place)
+    KERNELS[x.device.type]["SetItemInto"](*arrays, **place)
     x._written()

@@ -19,6 +19,7 @@ LAYERS = [  # from the ground up; a package stands for all of its modules
     ["backends"],
     ["tape"],
     ["tensor"],
+    ["operands"],
     ["dispatch", "printing"],
     ["ops", "inplace"],
     ["autograd", "cuda", "amp"],

@@ -7,6 +7,7 @@ import math
 from miniflow.dispatch import Op, call
 from miniflow.dtype import get_default_dtype
 from miniflow.errors import ArgumentError, DTypeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import gt
 from miniflow.ops.elementwise import add, exp, mul, neg, sub, tanh, where
 from miniflow.ops.promotion import cast
@@ -172,6 +173,7 @@ def relu(x: Tensor) -> Tensor:
     return call(Relu, x)
 
 
+@takes_tensors
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)), elementwise. Integers are computed in the default floating dtype.
 
@@ -184,6 +186,7 @@ def sigmoid(x: Tensor) -> Tensor:
     return call(Sigmoid, _floating(x))
 
 
+@takes_tensors
 def erf(x: Tensor) -> Tensor:
     """The error function 2 / sqrt(pi) * integral from 0 to x of exp(-t^2) dt, elementwise.
 

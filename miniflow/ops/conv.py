@@ -17,6 +17,7 @@ from typing import Any
 from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import squeeze, unsqueeze
 from miniflow.ops.windows import Padding, Pair, check_floating, check_image, pair, window_counts
@@ -138,6 +139,7 @@ def borders(padding: int | Pair | str, kernel: Pair, stride: Pair, dilation: Pai
     return (rows, rows), (columns, columns)
 
 
+@takes_tensors
 def conv2d(
     input: Tensor,
     weight: Tensor,

@@ -17,6 +17,7 @@ from miniflow.backends import memory
 from miniflow.device import CPU, chosen
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, float64, get_default_dtype, of_scalar
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.promotion import cast, to_device
 from miniflow.ops.shape import sizes_of
 from miniflow.tape import modes
@@ -78,7 +79,8 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tens
         data = data if dtype is None else cast(data, dtype)
         return data if device is None else to_device(data, device)
     if isinstance(data, np.ndarray):
-        return new_leaf(np.asarray(data, dtype=_numpy_dtype(dtype, data.dtype)), device)
+        array = np.asarray(data, dtype=_numpy_dtype(dtype, data.dtype))
+        return _borrowing(array) if array is data and chosen(device).type == "cpu" else new_leaf(array, device)
     return tensor(data, dtype, device)
 
 
@@ -97,7 +99,15 @@ def from_numpy(array: np.ndarray) -> Tensor:
         raise DTypeError(
             f"from_numpy: got {type(array).__name__}; expected a NumPy array: use flow.tensor for other data"
         )
-    return Tensor._wrap(np.asarray(array, dtype=_numpy_dtype(None, array.dtype)))
+    return _borrowing(np.asarray(array, dtype=_numpy_dtype(None, array.dtype)))
+
+
+def _borrowing(array: np.ndarray) -> Tensor:
+    """A tensor on memory that others change too: known as such to a graph that is being recorded."""
+    result = Tensor._wrap(array)
+    if modes.tracer is not None:
+        modes.tracer.borrowed(result)
+    return result
 
 
 def from_dlpack(source: Any) -> Tensor:
@@ -294,6 +304,7 @@ def full(
         raise DTypeError(f"full: got the value {fill_value}, which does not fit into {kind} ({error})") from None
 
 
+@takes_tensors
 def empty_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """An uninitialised tensor with the shape of `x`, and its dtype and device unless others are given.
 
@@ -305,6 +316,7 @@ def empty_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requir
     return new_empty(x, x._array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@takes_tensors
 def zeros_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Zeros with the shape of `x`, and its dtype and device unless others are given.
 
@@ -316,6 +328,7 @@ def zeros_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requir
     return new_zeros(x, x._array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@takes_tensors
 def ones_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Ones with the shape of `x`, and its dtype and device unless others are given.
 
@@ -327,6 +340,7 @@ def ones_like(x: Tensor, dtype: dtype | None = None, device: Any = None, require
     return new_ones(x, x._array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@takes_tensors
 def full_like(
     x: Tensor, fill_value: Number, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:

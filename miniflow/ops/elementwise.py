@@ -10,6 +10,7 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.dtype import get_default_dtype
 from miniflow.errors import ArgumentError, DTypeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import eq, ge, gt, le, logical_and, lt
 from miniflow.ops.promotion import (
     Binary,
@@ -84,6 +85,7 @@ class Pow(OfNumbers):
 
     saves = ("x", "y", "power")
     outputs = ("power",)
+    checks_values = "kernel"  # integers are raised to no negative powers
 
     def backward(ctx, dy):
         x, y, power = ctx.saved
@@ -413,7 +415,7 @@ def _keeping_integers(op: type[Op], formula: str) -> Callable[[Tensor], Tensor]:
 def _named(function: Callable, op: type[Op], doc: str) -> Callable:
     function.__name__ = function.__qualname__ = op.function_name
     function.__doc__ = doc
-    return function
+    return takes_tensors(function)
 
 
 exp = _of_floats(Exp, "e^x")
@@ -428,6 +430,7 @@ ceil = _keeping_integers(Ceil, "The smallest integer not below x")
 trunc = _keeping_integers(Trunc, "x without its fraction")
 
 
+@takes_tensors
 def round(x: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest value with `decimals` digits after the point, halves to even."""
     if x._array.dtype.kind not in "fV":
@@ -461,6 +464,7 @@ def reciprocal(x: Tensor) -> Tensor:
     return div(1.0, x)
 
 
+@takes_tensors
 def clamp(x: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """x kept within [min, max]; a bound may be None, a number, or a tensor that is broadcast.
 
@@ -478,6 +482,7 @@ def clamp(x: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | 
     return call(Clamp, x, min=min, max=max)
 
 
+@takes_tensors
 def where(condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     """x where `condition` holds, else y; all three are broadcast.
 

@@ -7,6 +7,7 @@ from typing import Any
 from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import ne
 from miniflow.ops.elementwise import mul
 from miniflow.ops.promotion import cast
@@ -20,6 +21,7 @@ class Embedding(Op):
     """y[..., :] = weight[indices[...], :]; the gradient of row `padding_idx` is zero."""
 
     saves = ("indices",)
+    checks_values = "kernel"
 
     def infer(indices, weight, *, padding_idx):
         if indices.dtype.kind not in "iu":
@@ -40,7 +42,7 @@ class EmbeddingGrad(Op):
     """dweight[r] = sum of dy[i] over all i with indices[i] = r; 0 for the padding row. Linear in dy."""
 
     saves = ("indices",)
-    checks_values = True  # where nobody reads the result of the lookup, a graph leaves out its check
+    checks_values = "infer"
 
     def infer(dy, indices, *, rows, padding_idx):
         check_rows(indices, rows)
@@ -65,6 +67,7 @@ def check_rows(indices: Any, rows: int) -> None:
         )
 
 
+@takes_tensors
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Look up rows of a table: y[..., :] = weight[input[...], :].
 

@@ -9,6 +9,7 @@ import numpy as np
 from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.creation import full, zeros
 from miniflow.ops.elementwise import mul, where
 from miniflow.ops.promotion import Number, broadcast_shape
@@ -52,7 +53,7 @@ class Gather(Op):
     """y[i, ..., k, ..., j] = x[i, ..., index[i, ..., k, ..., j], ..., j] with the index at `dim`."""
 
     saves = ("index",)
-    checks_values = True
+    checks_values = "infer"
 
     def infer(x, index, *, dim):
         check_reach("gather", index, x.shape, dim)
@@ -64,6 +65,7 @@ class Gather(Op):
         return call(ScatterAdd, None, index, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
 
 
+@takes_tensors
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Elements picked along `dim`: y[i][j] = x[index[i][j]][j] for dim 0, x[i][index[i][j]] for dim 1.
 
@@ -88,6 +90,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return call(Gather, x, index, dim=wrap_dim("gather", dim, x._array.ndim))
 
 
+@takes_tensors
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As `gather`, with the other dims broadcast; without `dim`, from the flattened tensor.
 
@@ -119,7 +122,7 @@ class Scatter(Op):
     """x with x[i, ..., index[i, ..., k, ..., j], ..., j] = src[i, ..., k, ..., j]; the last at a place counts."""
 
     saves = ("index",)
-    checks_values = True
+    checks_values = "infer"
 
     def infer(x, index, src, *, dim):
         check_index("scatter", index, dim, x.shape)
@@ -147,7 +150,7 @@ class ScatterAdd(Op):
     """x (zeros of `shape` if None) with src added at the places that `index` names: the adjoint of `Gather`."""
 
     saves = ("index",)
-    checks_values = True
+    checks_values = "infer"
 
     def infer(x, index, src, *, dim, shape):
         check_index("scatter_add", index, dim, shape)
@@ -175,6 +178,7 @@ def _source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Numbe
     return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
 
 
+@takes_tensors
 def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
     """A copy of `x` in which the elements that `index` names along `dim` are those of `src`: the reverse of `gather`.
 
@@ -198,6 +202,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
     return call(Scatter, x, index, _source_for("scatter", x, dim, index, src), dim=dim)
 
 
+@takes_tensors
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `x` with the elements of `src` added at the places that `index` names along `dim`.
 
@@ -227,7 +232,7 @@ class IndexSelect(Op):
     """y[..., k, ...] = x[..., index[k], ...] at `dim`."""
 
     saves = ("index",)
-    checks_values = True
+    checks_values = "infer"
 
     def infer(x, index, *, dim):
         _check_vector("index_select", index)
@@ -243,7 +248,7 @@ class IndexAdd(Op):
     """x (zeros of `shape` if None) with source[..., k, ...] added to x[..., index[k], ...]; `IndexSelect`'s adjoint."""
 
     saves = ("index",)
-    checks_values = True
+    checks_values = "infer"
 
     def infer(x, index, source, *, dim, shape):
         _check_vector("index_add", index)
@@ -266,6 +271,7 @@ def _check_vector(op: str, index: Any) -> None:
         raise ShapeError(f"{op}: got an index of shape {tuple(index.shape)}; expected at most 1 dim")
 
 
+@takes_tensors
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """A copy of the slices of `x` that `index` names along `dim`.
 
@@ -290,6 +296,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return call(IndexSelect, x, index, dim=wrap_dim("index_select", dim, x._array.ndim))
 
 
+@takes_tensors
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """A copy of `x` with `alpha * source` added to the slices that `index` names along `dim`.
 

@@ -197,6 +197,7 @@ class Index(Op):
 
     saves = ("index",)
     kernel_checks = True
+    checks_values = "kernel"
 
     def infer(x, index, *, dims):
         check_coordinates("getitem", x.shape, index, dims)
@@ -211,7 +212,7 @@ class IndexIntoZeros(Op):
     """zeros of `shape` to which every element of x is added at its place: the adjoint of `Index`."""
 
     saves = ("index",)
-    checks_values = True
+    checks_values = "infer"
 
     def infer(x, index, *, dims, shape):
         check_coordinates("getitem", shape, index, dims)
@@ -265,13 +266,12 @@ def set_item(x: Tensor, index: Any, value: Any) -> Tensor:
 
 
 def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
-    """The inputs of `SetItem` after `x`, checked, and its attributes."""
+    """The inputs of `SetItem` after `x`, and its attributes; the coordinates are checked by its `infer`."""
     basic, advanced = parse_index(op, x._array.shape, index)
     shape = sliced_shape(op, x._array.shape, basic)
     dims, coordinates = stack_coordinates(op, shape, advanced) if advanced else ((), None)
     if advanced:
         coordinates = _beside(x, coordinates)
-        check_coordinates(op, shape, coordinates._array, dims)
         shape = picked_shape(shape, coordinates._array.shape[1:], dims)
     value = _as_value(x, value)
     while value._array.ndim > len(shape) and value._array.shape[0] == 1:
@@ -296,8 +296,11 @@ class SetItem(Op):
 
     saves = ("index",)
     broadcasts = True
+    checks_values = "infer"
 
     def infer(x, value, index, *, basic, dims):
+        if index is not None:
+            check_coordinates("setitem", sliced_shape("setitem", x.shape, basic), index, dims)
         return x.shape, x.dtype
 
     def backward(ctx, dy):

@@ -8,6 +8,7 @@ from miniflow.backends.memory import to_host
 from miniflow.dispatch import Op, call
 from miniflow.dtype import can_cast, of_scalar
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import where
 from miniflow.ops.index import get_item
 from miniflow.ops.promotion import Number, broadcast_shape, cast
@@ -82,6 +83,7 @@ def _fitting(x: Tensor, value: Tensor) -> Tensor:
     return cast(value, x.dtype)
 
 
+@takes_tensors
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of `x` where `mask` is true, in row-major order, as a copy of 1 dim.
 
@@ -113,6 +115,7 @@ class Nonzero(Op):
         return (int(np.count_nonzero(to_host(x))), len(x.shape)), np.dtype(np.int64)
 
 
+@takes_tensors
 def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """Where `x` is not zero (or false): int64 coordinates in row-major order.
 

@@ -7,6 +7,7 @@ from math import prod
 from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import add, mul
 from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote
 from miniflow.ops.reduce import sum
@@ -141,12 +142,14 @@ def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:
             )
 
 
+@takes_tensors
 def mm(x: Tensor, y: Tensor) -> Tensor:
     """The product of two matrices, (m, k) and (k, n)."""
     _check_ndim("mm", 2, x=x, y=y)
     return matmul(x, y)
 
 
+@takes_tensors
 def bmm(x: Tensor, y: Tensor) -> Tensor:
     """The products of two batches of matrices, (b, m, k) and (b, k, n); nothing is broadcast."""
     _check_ndim("bmm", 3, x=x, y=y)
@@ -155,12 +158,14 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
     return matmul(x, y)
 
 
+@takes_tensors
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """The inner product of two vectors of equal length."""
     _check_ndim("dot", 1, x=x, y=y)
     return matmul(x, y)
 
 
+@takes_tensors
 def addmm(input: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (x @ y), `input` broadcast to the product (m, n)."""
     result = mm(x, y)
@@ -172,6 +177,7 @@ def addmm(input: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Numbe
     return result if beta == 0 else add(result, input if beta == 1 else mul(input, beta))
 
 
+@takes_tensors
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """y = input weight^T + bias. As `torch.nn.functional.linear`.
 

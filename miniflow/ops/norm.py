@@ -15,6 +15,7 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.dtype import HALF
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import add, mul, rsqrt, sub
 from miniflow.ops.promotion import cast
 from miniflow.ops.reduce import mean, sum
@@ -97,6 +98,7 @@ class LayerNormGrad(Op):
         return [(x.shape, x.dtype), parameter, parameter]
 
 
+@takes_tensors
 def layer_norm(
     input: Tensor,
     normalized_shape: int | Sequence[int],
@@ -222,6 +224,7 @@ def _weighted(dy: Tensor, weight: Tensor | None) -> Tensor:
     return dy if weight is None else mul(dy, _per_channel(weight, dy))
 
 
+@takes_tensors
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,

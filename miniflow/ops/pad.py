@@ -9,6 +9,7 @@ import numpy as np
 from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.index import Index
 from miniflow.ops.promotion import Number
 from miniflow.ops.shape import Contiguous, Expand, View, sizes_of
@@ -32,6 +33,7 @@ class Pad(Op):
         return call(Pad, dy, widths=tuple([(-before, -after) for before, after in ctx.attrs["widths"]]), value=0)
 
 
+@takes_tensors
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:
     """x with a border, as `torch.nn.functional.pad`.
 
@@ -89,6 +91,7 @@ def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int
     return source[max(-before, 0) : len(source) - max(-after, 0)][None]
 
 
+@takes_tensors
 def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """x repeated `sizes[d]` times along dim d, as a copy; further dims may come in front.
 
@@ -110,6 +113,7 @@ def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     return call(View, call(Contiguous, x), shape=tuple([n * size for n, size in zip(sizes, shape, strict=True)]))
 
 
+@takes_tensors
 def tile(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """As `repeat`; for fewer `dims` than x has, the first dims of x are not repeated.
 
@@ -126,7 +130,7 @@ def tile(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
 class OneHot(Op):
     """y[..., c] = 1 where x[...] = c, else 0; no gradient."""
 
-    checks_values = True
+    checks_values = "infer"
 
     def infer(x, *, num_classes):
         if x.dtype.kind not in "iu":

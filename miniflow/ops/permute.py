@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.shape import sizes_of, wrap_dim, wrap_dims
 from miniflow.tensor import Tensor
 
@@ -45,6 +46,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 swapaxes = swapdims = transpose
 
 
+@takes_tensors
 def t(x: Tensor) -> Tensor:
     """The transpose of a matrix; a tensor of fewer dims as it is.
 
@@ -130,6 +132,7 @@ def permute(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
     return call(Permute, x, dims=sizes_of(dims))
 
 
+@takes_tensors
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """A view with the dims `source` moved to the positions `destination`; the others keep their order.
 
@@ -165,6 +168,7 @@ class Flip(Op):
         return call(Flip, dy, dims=ctx.attrs["dims"])
 
 
+@takes_tensors
 def flip(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """A copy with the order of elements reversed along `dims`.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import input_shape, squeeze, unsqueeze
 from miniflow.ops.windows import Pair, check_floating, check_image, pair, window_counts
@@ -128,6 +129,7 @@ def _windows(
     return {"kernel": kernel, "stride": step, "padding": ((rows, rows), (columns, columns)), "dilation": spread}
 
 
+@takes_tensors
 def max_pool2d(
     input: Tensor,
     kernel_size: int | Pair,
@@ -176,6 +178,7 @@ def max_pool2d(
     return y, squeeze(index, 0) if single else index
 
 
+@takes_tensors
 def avg_pool2d(
     input: Tensor,
     kernel_size: int | Pair,
@@ -224,6 +227,7 @@ def avg_pool2d(
     return call(AvgPool2d, input, **attrs)
 
 
+@takes_tensors
 def adaptive_avg_pool2d(input: Tensor, output_size: int | None | tuple[int | None, int | None]) -> Tensor:
     """The means of windows that cover the image evenly. As `torch.nn.functional.adaptive_avg_pool2d`.
 

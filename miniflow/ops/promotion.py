@@ -9,7 +9,8 @@ import numpy as np
 from miniflow.device import device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import as_dtype, bfloat16, dtype, float16, float32, of_scalar, result_dtype
-from miniflow.errors import DTypeError, ShapeError
+from miniflow.errors import ShapeError
+from miniflow.operands import refuse_operand, takes_tensors
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
@@ -47,9 +48,7 @@ def as_tensor_or_number(x: Any, name: str) -> Tensor | Number:
     if isinstance(x, np.ndarray):
         dtype.from_numpy(x.dtype)
         return Tensor._wrap(x)
-    raise DTypeError(
-        f"{name}: got an operand of type {type(x).__name__}; expected a Tensor, a NumPy array or a Python number"
-    )
+    refuse_operand(x, name, "a Tensor, a NumPy array or a Python number")
 
 
 def as_operand(x: Tensor | Number, target: dtype) -> Tensor | Number:
@@ -124,6 +123,7 @@ class ToInteger(Op):
         return x.shape, dtype
 
 
+@takes_tensors
 def cast(x: Tensor, dtype: object) -> Tensor:
     """The values of `x` in another dtype; `x` itself if it has that dtype already. Floats are cut towards zero for "
     "integers."""

@@ -17,6 +17,8 @@ from miniflow.tensor import Tensor
 class Bernoulli(Op):
     """y_i = 1 with probability p_i, else 0."""
 
+    checks_values = "kernel"
+
     def infer(p, *, seed, offset):
         require_floating("bernoulli", p)
         return p.shape, p.dtype
@@ -24,6 +26,8 @@ class Bernoulli(Op):
 
 class Multinomial(Op):
     """Indices of categories drawn in proportion to their weights."""
+
+    checks_values = "kernel"
 
     def infer(weights, *, num_samples, replacement, seed, offset):
         require_floating("multinomial", weights)

@@ -13,6 +13,7 @@ from typing import Any
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import DimError, DTypeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.tensor import Tensor
 
 
@@ -130,6 +131,7 @@ def view(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
     return call(View, x, shape=sizes_of(shape))
 
 
+@takes_tensors
 def reshape(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The same elements in row-major order under another shape: a view where the strides allow it, else a copy.
 
@@ -162,6 +164,7 @@ def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     return reshape(x, tuple(other.shape))
 
 
+@takes_tensors
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The dims from `start_dim` to `end_dim` made one; a 0-dim tensor becomes 1-dim.
 
@@ -182,6 +185,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(x, shape[:start] + (prod(shape[start : end + 1]),) + shape[end + 1 :])
 
 
+@takes_tensors
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """The dim `dim` split into several of `sizes`, one of which may be -1.
 
@@ -207,6 +211,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return call(View, x, shape=shape[:dim] + sizes + shape[dim + 1 :])
 
 
+@takes_tensors
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """A view without the dims of size 1: all of them, or those among `dim`.
 
@@ -224,6 +229,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     return call(View, x, shape=tuple([n for d, n in enumerate(shape) if n != 1 or d not in dims]))
 
 
+@takes_tensors
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """A view with a dim of size 1 inserted at `dim`.
 
@@ -295,6 +301,7 @@ def sum_to_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x if x._array.shape == tuple(shape) else call(SumToShape, x, shape=tuple(shape))
 
 
+@takes_tensors
 def expand(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """A view in which dims of size 1 are repeated to `sizes` without a copy.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import IndexRangeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.shape import input_shape, wrap_dim
 from miniflow.tensor import Tensor
 
@@ -73,6 +74,7 @@ def out_of_range(op: str, index: int, dim: int, shape: tuple[int, ...], negative
     )
 
 
+@takes_tensors
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """The view `x[..., index, ...]` at `dim`, which disappears.
 
@@ -95,6 +97,7 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     return call(Slice, x, index=(slice(None),) * dim + (int(index), ...))
 
 
+@takes_tensors
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """The view of `length` elements from `start` on, along `dim`.
 
@@ -212,6 +215,7 @@ class FoldAdd(Op):
         return call(Unfold, dy, dim=dim, size=size, step=step)
 
 
+@takes_tensors
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """The view of all windows of `size` elements along `dim`, every `step` elements; they make a new last dim.
 

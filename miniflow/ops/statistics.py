@@ -6,6 +6,7 @@ from math import inf
 
 from miniflow.dispatch import call
 from miniflow.errors import DTypeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import eq, ne
 from miniflow.ops.elementwise import abs, div, exp, mul, pow, sub, where
 from miniflow.ops.extremum import amax, amin
@@ -207,6 +208,7 @@ class Norm(Reduction):
         return mul(spread(scale, shape, attrs), x)
 
 
+@takes_tensors
 def norm(
     x: Tensor, p: Number | str | None = "fro", dim: Dim = None, keepdim: bool = False, dtype: object = None
 ) -> Tensor:

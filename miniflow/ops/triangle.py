@@ -7,6 +7,7 @@ from typing import Any
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.shape import clone
 from miniflow.ops.slice import DiagonalIntoZeros
 from miniflow.ops.slice import diagonal as diagonal_view
@@ -85,6 +86,7 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     return call(Triu, x, diagonal=operator.index(diagonal))
 
 
+@takes_tensors
 def diag(x: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a square matrix of zeros; of a matrix, a copy of its diagonal.
 

@@ -207,8 +207,11 @@ def test_l1_loss(reduction):
 
 @pytest.mark.parametrize("function", [mse_loss, l1_loss])
 def test_broadcasting_losses_warn(function):
-    with pytest.warns(UserWarning, match=r"loss: got input \(2, 3\) and target \(3,\), .* reshape one of them"):
+    with pytest.warns(
+        UserWarning, match=r"loss: got input \(2, 3\) and target \(3,\), .* reshape one of them"
+    ) as found:
         loss = function(flow.zeros(2, 3), flow.ones(3))
+    assert [warning.filename for warning in found] == [__file__]
     checks.assert_same(loss, np.array(1, np.float32))
 
 

@@ -1,0 +1,111 @@
+"""What is no tensor is refused with the names of the function and of its argument, in eager code and in a graph."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import miniflow as flow
+import miniflow.nn.functional as F
+from miniflow.errors import ArgumentTypeError
+from miniflow.operands import takes_tensors
+
+NO_TENSORS = {
+    "list": [1.0, 2.0], "NoneType": None, "str": "values", "object": object(), "ndarray": np.ones((2, 2), np.float32),
+}  # fmt: skip
+SQUARE = flow.ones(2, 2)
+INDEX = flow.zeros(2, 2, dtype=flow.int64)
+BATCH = flow.ones(1, 2, 4, 4)
+CALLS = [
+    (flow.abs, "x", (SQUARE,)),
+    (flow.exp, "x", (SQUARE,)),
+    (flow.floor, "x", (SQUARE,)),
+    (flow.relu, "x", (SQUARE,)),
+    (flow.erf, "x", (SQUARE,)),
+    (flow.sum, "x", (SQUARE,)),
+    (flow.amax, "x", (SQUARE,)),
+    (flow.var, "x", (SQUARE,)),
+    (flow.norm, "x", (SQUARE,)),
+    (flow.softmax, "input", (SQUARE, 0)),
+    (flow.where, "condition", (SQUARE > 0, SQUARE, SQUARE)),
+    (flow.reshape, "x", (SQUARE, 4)),
+    (flow.flatten, "x", (SQUARE,)),
+    (flow.transpose, "x", (SQUARE, 0, 1)),
+    (flow.select, "x", (SQUARE, 0, 1)),
+    (flow.gather, "x", (SQUARE, 0, INDEX)),
+    (flow.gather, "index", (SQUARE, 0, INDEX)),
+    (flow.split, "x", (SQUARE, 1)),
+    (flow.pad, "x", (SQUARE, (1, 1))),
+    (flow.tril, "x", (SQUARE,)),
+    (flow.zeros_like, "x", (SQUARE,)),
+    (flow.dropout, "x", (SQUARE,)),
+    (F.linear, "input", (SQUARE, SQUARE)),
+    (F.linear, "weight", (SQUARE, SQUARE)),
+    (F.conv2d, "input", (BATCH, flow.ones(2, 2, 3, 3))),
+    (F.max_pool2d, "input", (BATCH, 2)),
+    (F.layer_norm, "input", (SQUARE, (2,))),
+    (F.embedding, "weight", (INDEX, SQUARE)),
+    (F.cross_entropy, "input", (SQUARE, INDEX[0])),
+    (F.mse_loss, "target", (SQUARE, SQUARE)),
+]
+
+
+@pytest.mark.parametrize("kind", NO_TENSORS)
+@pytest.mark.parametrize(
+    ("function", "parameter", "arguments"), CALLS, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_what_is_no_tensor_is_refused(function, parameter, arguments, kind):
+    position = list(inspect.signature(function).parameters).index(parameter)
+    function(*arguments)
+    message = rf"{function.__name__}: got {parameter} of type .*{kind}; expected a Tensor"
+    with pytest.raises(ArgumentTypeError, match=message):
+        function(*arguments[:position], NO_TENSORS[kind], *arguments[position + 1 :])
+
+
+@pytest.mark.parametrize("function", [flow.exp, flow.relu, flow.flatten])
+def test_a_graph_refuses_what_is_no_tensor(function):
+    class Wrong(flow.nn.Graph):
+        def build(self, x):
+            return x + function([1.0, 2.0])
+
+    with pytest.raises(
+        TypeError, match=rf"{function.__name__}: got x of type list; expected a Tensor: use flow.tensor"
+    ):
+        Wrong()(SQUARE)
+
+
+@pytest.mark.parametrize("parameter", ["bias", "weight"])
+def test_an_optional_tensor_is_a_tensor_or_none(parameter):
+    assert F.layer_norm(SQUARE, (2,), **{parameter: None}).shape == (2, 2)
+    with pytest.raises(ArgumentTypeError, match=f"layer_norm: got {parameter} of type list; expected a Tensor"):
+        F.layer_norm(SQUARE, (2,), **{parameter: [1.0, 1.0]})
+
+
+@pytest.mark.parametrize("function", [flow.add, flow.matmul, flow.maximum])
+def test_operands_may_be_arrays_but_not_lists(function):
+    assert function(SQUARE, np.ones((2, 2), np.float32)).shape == (2, 2)
+    message = f"{function.__name__}: got y of type list; expected a Tensor, a NumPy array or a Python number: use flow"
+    with pytest.raises(ArgumentTypeError, match=message):
+        function(SQUARE, [1.0, 2.0])
+
+
+def test_tensors_of_torch_are_refused_with_the_way_to_take_them_over():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    with pytest.raises(
+        TypeError, match=r"exp: got x of type torch.Tensor; expected a Tensor: use flow.from_dlpack\(x\)"
+    ):
+        flow.exp(torch.ones(2))
+
+
+def test_a_guarded_function_keeps_its_parameters_and_other_errors():
+    @takes_tensors
+    def scaled(x, *rest, factor=2.0):
+        """Scale."""
+        return x.values * factor, rest, np.nothing
+
+    assert str(inspect.signature(scaled)) == "(x, *rest, factor=2.0)"
+    assert (scaled.__name__, scaled.__doc__, scaled.__kwdefaults__) == ("scaled", "Scale.", {"factor": 2.0})
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        scaled(type("Values", (), {"values": 1.0})())
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'values'"):  # tensors have none either
+        scaled([1.0])
