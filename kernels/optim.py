@@ -22,12 +22,12 @@ from miniflow.hostcuda import cuda
 
 
 @cuda.jit(device=True)
-def gradient_factor(factor, norm, max_norm):
-    """factor * min(1, max_norm / (norm + 1e-6)), float64; a negative max_norm is none, and `norm` is not read."""
+def bound(norm, max_norm):
+    """min(1, max_norm / (norm + 1e-6)), float64; a negative max_norm is none, and `norm` is not read."""
     if max_norm < 0:
-        return factor
+        return 1.0
     shrink = max_norm / (np.float64(norm[0]) + 1e-6)
-    return factor if shrink >= 1 else factor * shrink
+    return 1.0 if shrink >= 1 else shrink
 
 
 @cuda.jit(device=True)
@@ -47,7 +47,7 @@ def sgd(
         undamped: tuple of 1 - dampening, or 1 at the first step.
         factor: float64, what gradients are multiplied by: -1 to maximize, else 1, times what was fused into the update.
         norms: tuple of arrays (1,).
-        max_norm: float64, the bound on them, see `gradient_factor`.
+        max_norm: float64, the bound on them, see `bound`.
         nesterov: bool.
     """
     k = 0
@@ -56,8 +56,8 @@ def sgd(
     param, grad, momentum_buffer = params[k], grads[k], momentum_buffers[k]
     i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
-        scale = param.dtype.type(gradient_factor(factor, norms[k], max_norm))
-        step = penalised(scale * grad[i], param[i], weight_decay)
+        gradient = param.dtype.type(factor) * grad[i] * param.dtype.type(bound(norms[k], max_norm))
+        step = penalised(gradient, param[i], weight_decay)
         if momentum != 0:
             velocity = momentum * momentum_buffer[i] + undamped[k] * step
             momentum_buffer[i] = velocity
@@ -89,8 +89,8 @@ def adam(
     exp_avg, exp_avg_sq, max_exp_avg_sq = exp_avgs[k], exp_avg_sqs[k], max_exp_avg_sqs[k]
     i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
-        scale = param.dtype.type(gradient_factor(factor, norms[k], max_norm))
-        g = penalised(scale * grad[i], param[i], weight_decay)
+        gradient = param.dtype.type(factor) * grad[i] * param.dtype.type(bound(norms[k], max_norm))
+        g = penalised(gradient, param[i], weight_decay)
         mean = exp_avg[i] + fresh1 * (g - exp_avg[i])
         square = beta2 * exp_avg_sq[i] + fresh2 * g * g
         exp_avg[i] = mean
@@ -121,8 +121,8 @@ def rmsprop(
     square_avg, grad_avg, momentum_buffer = square_avgs[k], grad_avgs[k], momentum_buffers[k]
     i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
-        scale = param.dtype.type(gradient_factor(factor, norms[k], max_norm))
-        g = penalised(scale * grad[i], param[i], weight_decay)
+        gradient = param.dtype.type(factor) * grad[i] * param.dtype.type(bound(norms[k], max_norm))
+        g = penalised(gradient, param[i], weight_decay)
         square = alpha * square_avg[i] + fresh * g * g
         square_avg[i] = square
         if centered:
@@ -151,8 +151,8 @@ def adagrad(starts, params, grads, square_sums, norms, rates, eps, weight_decay,
     param, grad, square_sum = params[k], grads[k], square_sums[k]
     i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
     if i < param.size:
-        scale = param.dtype.type(gradient_factor(factor, norms[k], max_norm))
-        g = penalised(scale * grad[i], param[i], weight_decay)
+        gradient = param.dtype.type(factor) * grad[i] * param.dtype.type(bound(norms[k], max_norm))
+        g = penalised(gradient, param[i], weight_decay)
         square = square_sum[i] + g * g
         square_sum[i] = square
         param[i] -= rates[k] * g / (math.sqrt(square) + eps)

@@ -30,7 +30,7 @@ from miniflow.atomic import replacing
 from miniflow.backends.memory import address, to_host
 from miniflow.device import device
 from miniflow.dtype import ALL, BY_NUMPY
-from miniflow.errors import AutogradError, CheckpointError, DeviceError
+from miniflow.errors import ArgumentError, AutogradError, CheckpointError, DeviceError
 from miniflow.tensor import Size, Tensor
 
 STRUCTURE = "miniflow.structure"
@@ -55,7 +55,9 @@ REMEDY = (
 )
 
 
-def save(obj: Any, path: str | os.PathLike) -> None:
+def save(
+    obj: Any, path: str | os.PathLike, *, global_dst_rank: int | None = None, save_as_external_data: bool = False
+) -> None:
     """Write tensors, and the dicts, lists and tuples they are nested in, to one file.
 
     The file appears whole or not at all; a failed save leaves an older file as it was. Tensors that share all of their
@@ -66,8 +68,10 @@ def save(obj: Any, path: str | os.PathLike) -> None:
             and tuples of such; keys of dicts are str, int, float, bool, None or tuples of them. The state dicts of
             modules and optimizers are such objects. Or a compiled nn.Graph, which is written as a folder.
         path: the file; its folder exists. The usual suffix is `.safetensors`. For a graph, the name of a folder.
+        global_dst_rank, save_as_external_data: of OneFlow; rank 0 is the only one, and it writes one file.
 
     Raises:
+        ArgumentError: for another rank.
         CheckpointError: for an object that cannot be saved, naming its place inside `obj`, or a file that cannot be
             written.
 
@@ -79,7 +83,8 @@ def save(obj: Any, path: str | os.PathLike) -> None:
 
     Source: `torch.save`, with safetensors in the place of pickle.
     """
-    path = _as_path(path, "save")
+    path = as_path(path, "save")
+    _check_rank("save", global_dst_rank=global_dst_rank)
     if hasattr(obj, "_to_save"):
         return import_module(GRAPHS).save_graph(obj._to_save(), path)
     packer = _Packer()
@@ -94,13 +99,21 @@ def save(obj: Any, path: str | os.PathLike) -> None:
         raise CheckpointError(f"save: cannot write {path}: {error}") from error
 
 
-def load(path: str | os.PathLike, map_location: str | device | None = None) -> Any:
+def load(
+    path: str | os.PathLike,
+    map_location: str | device | None = None,
+    *,
+    global_src_rank: int | None = None,
+    support_pytorch_format: bool = True,
+) -> Any:
     """Read what `save` wrote, or any other safetensors file as a flat dict of tensors.
 
     Args:
         path: the file, or the folder of a graph.
         map_location: the device to put all tensors on; None for those that `save` found them on (for a file without
             structure, the CPU).
+        global_src_rank, support_pytorch_format: of OneFlow; rank 0 is the only one, and files of PyTorch are read if
+            they are safetensors.
 
     Returns:
         the object that was saved, in fresh memory; for a graph, what can be called as the graph.
@@ -108,11 +121,13 @@ def load(path: str | os.PathLike, map_location: str | device | None = None) -> A
     Raises:
         CheckpointError: if the file is missing, a directory, truncated, damaged or of another kind: the message says
             which.
+        ArgumentError: for another rank.
         DeviceError: if a device that tensors were on does not exist here.
 
     Source: `torch.load`, with safetensors in the place of pickle.
     """
-    path = _as_path(path, "load")
+    path = as_path(path, "load")
+    _check_rank("load", global_src_rank=global_src_rank)
     if (path / GRAPH).exists():
         return import_module(GRAPHS).load_graph(path, map_location)
     _refuse_foreign(path)
@@ -274,10 +289,33 @@ def _tensor(array: np.ndarray, map_location: str | device | None) -> Tensor:
         raise DeviceError(f"load: {error}; or give map_location='cpu'") from None
 
 
-def _as_path(path: str | os.PathLike, op: str) -> Path:
+def as_path(path: str | os.PathLike, op: str) -> Path:
+    """A path that a file can have.
+
+    Raises:
+        CheckpointError: for another type, and for names that are too long or hold a NUL character.
+    """
     if not isinstance(path, str | os.PathLike):
         raise CheckpointError(f"{op}: got a path of type {type(path).__name__}; expected a str or a pathlib.Path")
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(
+            f"{op}: got the path {str(path)[:60]!r}, shown up to 60 of {len(str(path))} characters, which no file can "
+            f"have: {reason}; expected the name of a file or folder"
+        ) from error
     return Path(path)
+
+
+def _check_rank(op: str, **ranks: int | None) -> None:
+    for name, rank in ranks.items():
+        if rank not in (None, 0):
+            raise ArgumentError(
+                f"{op}: got {name}={rank!r}; expected 0 or None: one process holds all tensors, as rank 0"
+            )
 
 
 def _refuse_foreign(path: Path) -> None:

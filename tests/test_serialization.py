@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 
 import miniflow as flow
-from miniflow.errors import CheckpointError
+from miniflow.errors import ArgumentError, CheckpointError
 
 
 @pytest.fixture
@@ -383,3 +383,22 @@ def test_a_failed_load_leaves_the_model_untouched(path):
         model.load_state_dict(flow.load(path))
     for name, tensor in model.state_dict().items():
         np.testing.assert_array_equal(tensor.numpy(), before[name])
+
+
+@pytest.mark.parametrize(("path", "reason"), [("a" * 5000, "File name too long"), ("a\0b", "embedded null")])
+def test_names_that_no_file_can_have(path, reason):
+    graph = flow.nn.Graph.trace(flow.nn.Linear(2, 2))
+    graph(flow.ones(1, 2))
+    for use in (flow.load, lambda path: flow.save(1, path), lambda path: flow.save(graph, path), flow.nn.Graph.load):
+        with pytest.raises(CheckpointError, match=f"got the path 'a.*of {len(path)} characters, .*: {reason}"):
+            use(path)
+
+
+def test_ranks_of_oneflow(tmp_path):
+    path = tmp_path / "weights"
+    flow.save({"w": flow.ones(2)}, path, global_dst_rank=0, save_as_external_data=True)
+    assert flow.load(path, global_src_rank=0, support_pytorch_format=True)["w"].tolist() == [1.0, 1.0]
+    with pytest.raises(ArgumentError, match="save: got global_dst_rank=1; expected 0 or None: one process holds all"):
+        flow.save({}, path, global_dst_rank=1)
+    with pytest.raises(ArgumentError, match="load: got global_src_rank=3; expected 0 or None: one process holds all"):
+        flow.load(path, global_src_rank=3)

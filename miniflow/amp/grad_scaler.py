@@ -114,8 +114,7 @@ class GradScaler:
 
     def set_growth_interval(self, value: int) -> None:
         """Set it to a number of steps."""
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ArgumentError(f"GradScaler: got growth_interval={value!r}; expected a whole number of at least 1")
+        _check_whole("growth_interval", value, 1)
         self._growth_interval = value
 
     def is_enabled(self) -> bool:
@@ -296,7 +295,8 @@ class GradScaler:
             )
         scale, growth, backoff, interval, finite = (state_dict[name] for name in names)
         fresh = GradScaler(scale, growth, backoff, interval)
-        self._scale, self._finite_steps = fresh._scale, int(finite)
+        _check_whole("_growth_tracker", finite, 0)
+        self._scale, self._finite_steps = fresh._scale, finite
         self._growth_factor, self._backoff_factor = fresh._growth_factor, fresh._backoff_factor
         self._growth_interval = fresh._growth_interval
 
@@ -364,3 +364,8 @@ def _check_number(name: str, value: Any, valid: Any, expected: str = "a finite n
         raise ArgumentTypeError(f"GradScaler: got {name}={value!r}; expected a number")
     if not valid(value):
         raise ArgumentError(f"GradScaler: got {name}={value!r}; expected {expected}")
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ArgumentError(f"GradScaler: got {name}={value!r}; expected a whole number of at least {least}")

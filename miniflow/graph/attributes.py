@@ -10,6 +10,7 @@ from miniflow.graph.config import GraphConfig
 from miniflow.graph.state import module_names
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
+from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from miniflow.graph.recording import Recording
 
 Self = TypeVar("Self", bound="GraphAttributes")
+INSTEAD = {
+    "forward": "call the graph itself, graph(...)",
+    "backward": "build calls loss.backward()",
+    "step": "every call of a graph with an optimizer is a step",
+    "zero_grad": "every call begins without gradients, and leaves the .grad of parameters alone",
+}
 
 
 class GraphAttributes:
@@ -47,6 +54,8 @@ class GraphAttributes:
         self._initialised()
         kind = type(self).__name__
         value = unwrap(value)
+        if modes.tracer is not None and self in modes.tracer.kept.held:
+            modes.tracer.kept.assigning(self, name)
         if isinstance(value, Module):
             if hasattr(type(self), name) or name == "config":
                 raise AttributeError(f"'{kind}' nn.Graph has an attribute '{name}' of its own: choose another name")
@@ -68,8 +77,6 @@ class GraphAttributes:
         elif name == "config":
             value._set_training(value.training or self.training)
             object.__setattr__(self, name, value)
-            if self._options:
-                self._options_changed()
         else:
             if self._blocks.pop(name, None) is not None:
                 self._forget_plans(f"its attribute {name!r} is no module any more")
@@ -82,7 +89,16 @@ class GraphAttributes:
         blocks = self._initialised()._blocks
         if name in blocks:
             return ProxyModule(self, blocks[name])
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{self._remedy(name)}")
+
+    def _remedy(self, name: str) -> str:
+        """What to do instead of looking for this attribute, for those that modules and training loops have."""
+        if name in INSTEAD:
+            return f": {INSTEAD[name]}"
+        if not hasattr(Module, name):
+            return ""
+        module = f"graph.{next(iter(self._blocks), 'model')}"
+        return f": a graph is no nn.Module, and its modules stay as they are; use {module}.{name}"
 
     def __delattr__(self, name: str) -> None:
         if name in self._initialised()._blocks:
@@ -107,9 +123,13 @@ class GraphAttributes:
         return self._options[module]
 
     def _options_changed(self) -> None:
+        self.config.note_change()
+
+    def _checkpoint_scopes(self) -> frozenset[str]:
+        """The names of the modules whose options ask for checkpointing."""
         names = module_names(self._blocks)
-        flagged = {names[m] for m, options in self._options.items() if options.activation_checkpointing and m in names}
-        self.config.checkpoint_scopes = frozenset(flagged)
+        flagged = (module for module, options in self._options.items() if options.activation_checkpointing)
+        return frozenset(names[module] for module in flagged if module in names)
 
     def _module_text(self, module: Module) -> str:
         return describe.module_text(self, module, module_names(self._blocks).get(module, "?"))

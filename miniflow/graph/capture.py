@@ -15,8 +15,8 @@ says what hinders. Source: CUDA C Programming Guide, "CUDA graphs"; PyTorch, `to
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from miniflow.backends import memory
@@ -109,10 +109,10 @@ class Capture:
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of one call."""
-        numbers = [scalar.source() for scalar in self.program.scalars().values()]
         if self.failed:
             return self.function(*inputs)
-        with self.beside():
+        numbers = [scalar.source() for scalar in self.program.scalars().values()]
+        with self.beside() as current:
             if self.inputs is None:
                 self.inputs = [x.copy() for x in inputs]
             for place, x in zip(self.inputs, inputs, strict=True):
@@ -127,18 +127,22 @@ class Capture:
                 if not self.failed:
                     self.reason = "the first call" if self.previous is None else CHANGING
             self.previous = numbers
-        return [y.copy() for y in found]
+        outputs = [y.copy() for y in found]
+        self.stream.wait_stream(current)  # the next call, perhaps from another stream, overwrites what is copied
+        return outputs
 
-    def beside(self) -> ExitStack:
-        """Work in the own stream, after what the current one has to do, which then waits for it."""
+    @contextmanager
+    def beside(self) -> Iterator[Any]:
+        """Work in the own stream, after what the current one has to do, which then waits for it; gives the latter."""
         from miniflow.backends.cuda import streams
 
         current = streams.current(self.stream.device_index)
-        stack = ExitStack()
-        stack.callback(current.wait_stream, self.stream)
-        stack.enter_context(streams.stream(self.stream))
         self.stream.wait_stream(current)
-        return stack
+        try:
+            with streams.stream(self.stream):
+                yield current
+        finally:
+            current.wait_stream(self.stream)
 
     def capture(self, numbers: list[Any]) -> None:
         """Record the work of a call. If that fails, all calls are replayed on the stream from then on."""

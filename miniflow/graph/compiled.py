@@ -12,6 +12,7 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.device import CPU, of_array
+from miniflow.errors import GraphError
 from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, unflatten
 from miniflow.graph.passes import PassRecord, run_passes
 from miniflow.graph.recording import Recording
@@ -35,6 +36,7 @@ class Compiled:
         metas: shape, dtype and device of the tensors among them.
 
     Attributes:
+        config: the options of the graph, its modules and its optimizers.
         recording: what `build` did.
         program: after all passes.
         report: what each pass did.
@@ -48,16 +50,22 @@ class Compiled:
         self.report: list[PassRecord] = []
         for optimizer in graph._optimizers:
             optimizer.create_state()
-        changes = graph.config.changes
+        self._changes, self.config = graph.config.changes, graph._full_config()
         with self._stage("building graph"), graph._written.counting(self._owners()):
-            self.recording = Recording(graph, tree, metas)
+            self.recording = Recording(graph, tree, metas, self.config.checkpoint_scopes)
         with self._stage("optimizing graph"):
-            self.program = run_passes(self.recording.program, graph.config, self.report)
+            self.program = run_passes(self.recording.program, self.config, self.report)
         with self._stage("building plan"):
-            self.replay = Replay(self.program, graph.config)
+            self.replay = Replay(self.program, self.config)
         tensors = {slot.name: self.program.tensors[slot] for slot in self.program.states}
-        self.watch = Watch(graph, self.recording.names, tensors, self.recording.program.aliases)
-        self._changes, self._key = changes, graph.config.key()
+        aliases = self.recording.program.aliases
+        self.watch = Watch(graph, self.recording.names, tensors, aliases, self.recording.spent)
+        if frozen := self.watch.frozen():
+            graph._warn(
+                "frozen",
+                f"build looks at {', '.join(frozen)} and changes it, which it does in recordings, not in every call; "
+                "let what goes on from call to call be a buffer",
+            )
         self._plain = is_plain(tree)
         self._checks = [(shape, dtype, None if device is CPU else device) for shape, dtype, device in metas]
         self._finish = self._finisher()
@@ -101,17 +109,37 @@ class Compiled:
                 return None
             if x._edge is not None or x._view is not None:
                 self.graph._warn_of_modes((x,))
+                self.refuse_updated(x)
             arrays.append(array)
         return arrays
+
+    def refuse_updated(self, x: Tensor) -> None:
+        """Refuse an input whose gradient belongs to a parameter that the step updates: it would be left out.
+
+        Raises:
+            GraphError: for the parameter, or a view of it.
+        """
+        if not x.requires_grad:
+            return
+        root = x
+        while root._view is not None:
+            root = root._view[0]
+        if any(root is p for _, params in self.recording.updated for p in params):
+            raise GraphError(
+                f"{self.graph.name}: got an input that is a parameter of {self.graph.name}, or a view of one, and its "
+                "gradient through the input would be left out; expected build to use the parameter itself, or "
+                "parameter.detach() as the input if no gradient is wanted"
+            )
 
     def is_up_to_date(self) -> bool:
         """Whether nothing that was burned into the recording has changed."""
         return (self._changes == self.graph.config.changes or self._has_same_options()) and self.watch.is_same()
 
     def _has_same_options(self) -> bool:
-        if self._key != self.graph.config.key():
+        changes = self.graph.config.changes
+        if self.config.key() != self.graph._full_config().key():
             return False
-        self._changes = self.graph.config.changes
+        self._changes = changes
         return True
 
     def input_difference(self, tree: Tree, metas: Sequence[tuple]) -> tuple[int, tuple, tuple] | str | None:

@@ -7,6 +7,7 @@ taken with a warning that names what to use instead.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import itertools
 import warnings
@@ -35,10 +36,12 @@ class GraphConfig:
         training: whether the graph has an optimizer; `add_optimizer` says so.
         amp_dtype: the half precision of automatic mixed precision, a NumPy dtype; None without it.
         accumulation_steps: into how many micro-batches each call cuts its inputs.
-        checkpoint_scopes: the names of modules whose activations are computed again for backward.
+        checkpoint_scopes: the names of modules whose activations are computed again for backward, besides those whose
+            own options say so.
         disabled_passes: names of passes that are left out.
         outputs_buffer_size: how many buffers each output takes in turn.
-        sparse_parameters: names of the parameters that are updated only where their gradient has rows.
+        sparse_parameters: names of the parameters that are updated only where their gradient has rows, besides those
+            of optimizers that were added with `is_sparse`.
         cuda_graph: whether calls are launched as CUDA graphs where that is possible.
         is_static: whether another shape or dtype of an input is an error, as in OneFlow.
 
@@ -78,7 +81,19 @@ class GraphConfig:
 
     def _set(self, name: str, value: Any) -> None:
         self.__dict__[name] = value
-        self.__dict__["changes"] = next(_changes)  # a graph whose options were changed compiles anew
+        self.note_change()
+
+    def note_change(self) -> None:
+        """Let graphs with these options compare them with those that they were compiled with."""
+        self.__dict__["changes"] = next(_changes)
+
+    def with_(self, training: bool, checkpoint_scopes: Iterable[str], sparse_parameters: Iterable[str]) -> GraphConfig:
+        """A copy for one graph: whether it has an optimizer, and names that are added to those of these options."""
+        result = copy.copy(self)
+        result._set_training(training)
+        result.checkpoint_scopes |= frozenset(checkpoint_scopes)
+        result.sparse_parameters |= frozenset(sparse_parameters)
+        return result
 
     def _set_training(self, training: bool) -> None:
         """Take note of whether a graph with these options has an optimizer."""

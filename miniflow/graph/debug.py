@@ -58,16 +58,30 @@ class DebugOutput:
             ranks: which ranks print: one, several, None for rank 0, -1 for all.
             max_py_stack_depth: how many lines of the user's code are shown for an operator: where it was called, and
                 what led there within `build`.
-            only_user_py_stack, op_repr_with_py_stack: of OneFlow; lines are always the user's.
+            only_user_py_stack, op_repr_with_py_stack: of OneFlow, where they show other lines, and no lines. Here
+                operators always show the lines of the user's code.
 
         Raises:
-            ArgumentError: for a level that is none.
+            ArgumentError: for a level that is none, or a depth that is no integer of at least 0.
+
+        Warns:
+            UserWarning: once, for `only_user_py_stack=False` and `op_repr_with_py_stack=True`.
         """
         if v_level not in (-1, 0, 1, 2, 3):
             raise ArgumentError(f"debug: got v_level={v_level!r}; expected -1 (off), 0, 1, 2 or 3")
+        if not isinstance(max_py_stack_depth, int) or max_py_stack_depth < 0:
+            raise ArgumentError(
+                f"debug: got max_py_stack_depth={max_py_stack_depth!r}; expected an integer of at least 0"
+            )
+        if op_repr_with_py_stack or not only_user_py_stack:
+            self._warn(
+                "py_stack",
+                "op_repr_with_py_stack=True and only_user_py_stack=False have no effect: operators print the lines of "
+                "your code that led to them; max_py_stack_depth says how many",
+            )
         chosen = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
         shown = 0 in chosen or -1 in chosen
-        self.__dict__.update(_level=v_level if shown else -1, _lines_shown=max_py_stack_depth)
+        self._initialised().__dict__.update(_level=v_level if shown else -1, _lines_shown=max_py_stack_depth)
 
     def _prints(self, level: int) -> bool:
         return level <= self._level

@@ -21,16 +21,23 @@ included (`recording`), sends the record through the passes (`passes`), lays out
 Further calls only run it. Python in `build` runs while recording and never again: branches, prints and side effects are
 those of that time. A call with inputs of another shape, dtype or device, or after a flag, an option or a module has
 changed, records again; `debug()` says why. Class attributes, global variables and the fields of other objects are not
-looked at. Hooks of modules run while recording too: the ops in them become part of the graph, what else they do happens
-once.
+looked at. After a call in which `build` looked at an attribute and then set it, `self.is_ready = True`, the next one
+records again; one that is set so in two recordings, as a counter is, stays as it then is, with a warning. Hooks of
+modules run while recording too: the ops in them become part of the graph, what else they do happens once.
 
 What goes on from call to call lies in parameters, buffers and states of optimizers. Other attributes of modules hold
-afterwards what they held before, and one that would carry a tensor from one call to the next is refused. Results lie in
-memory of their own.
+afterwards what they held before: one that would carry a tensor from one call to the next is refused, and a graph warns
+of others, such as activations that `forward` stores, of which the user sees none after a call.
+
+A buffer that `build` assigns, `self.h = h`, gets memory of the graph's modules at the first call, and each call writes
+the new value there. So the tensor that was the buffer before stays as it was, but `old = module.h` after a call shows
+what later calls write: keep `module.h.clone()`. Results lie in memory of their own, and inputs are the graph's own
+copies: `build` does not change what was passed, and one in memory that `build` writes to before it reads it is refused.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import threading
@@ -50,7 +57,7 @@ from miniflow.graph.elsewhere import DoneElsewhere, warn_of_cuda_graph
 from miniflow.graph.held import Written
 from miniflow.graph.ir import Program
 from miniflow.graph.memory import MemoryReport
-from miniflow.graph.nested import Tree, constants, flatten
+from miniflow.graph.nested import Tree, check_arguments, constants, flatten
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.state import load_state, parameter_names, save_state
 from miniflow.nn.modules.state import IncompatibleKeys
@@ -110,6 +117,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             _kept=PLANS_KEPT,
             _lock=threading.Lock(),
             _warned=set(),
+            _parameter_places={},
             _level=-1,
             _lines_shown=2,
             _written=Written(),
@@ -122,13 +130,19 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """What the graph computes; every subclass overrides it."""
-        raise NotImplementedError("nn.Graph.build() method must be overridden when subclassing the nn.Graph.")
+        remedy = ": rename its forward to build" if hasattr(type(self), "forward") else "."
+        raise NotImplementedError(
+            f"nn.Graph.build() method must be overridden when subclassing the nn.Graph, as {type(self).__name__} is"
+            f"{remedy}"
+        )
 
     # calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not modes.plain:
             self._heed_modes()
+        if kwargs:
+            kwargs = self._initialised()._in_order(kwargs)
         with self._initialised()._lock:
             plan = self._last
             arrays = None if plan is None else plan.arrays_of(args, kwargs)
@@ -141,7 +155,14 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         if modes.tracer is not None:
             self._refuse_nesting()
         with self._initialised()._lock:
-            self._find(args, kwargs)
+            self._find(args, self._in_order(kwargs))
+
+    def _in_order(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Keyword arguments in the order of `build`'s parameters: the order in a call makes no other inputs of them."""
+        places = self._parameter_places
+        if not places:
+            places.update({name: place for place, name in enumerate(inspect.signature(self.build).parameters)})
+        return {name: kwargs[name] for name in sorted(kwargs, key=lambda name: places.get(name, len(places)))}
 
     def _find(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Compiled, list[Any]]:
         """The plan for a call, compiled if there is none, and the arrays of its tensors."""
@@ -152,12 +173,15 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
                 self._plans.append(plan)
                 break
         else:
+            check_arguments(f"{self.name}.build", self.build, args, kwargs)
             tensors, tree = flatten((args, kwargs))
             for tensor in tensors:
                 if getattr(tensor._array, "is_symbolic", False):
                     tensor._array.numpy()  # raises: it was left over from the recording of a graph
             self._warn_of_modes(tensors)
             plan = self._add_plan(tree, [describe.meta(tensor._array) for tensor in tensors])
+            for tensor in tensors:
+                plan.refuse_updated(tensor)
             arrays = [tensor._array for tensor in tensors]
         self.__dict__.update(_last=plan, _recording=plan.recording)
         return plan, arrays
@@ -166,10 +190,6 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         reason = self._explain(tree, metas)
         for name, value in constants(tree, f"{self.name}_input"):
             self._warn_constant(name, value, "another value makes another plan; pass a tensor if it changes often")
-        if any(self._sparse):
-            names, pairs = parameter_names(self), zip(self._optimizers, self._sparse, strict=True)
-            sparse = {names[p] for o, is_sparse in pairs if is_sparse for g in o.param_groups for p in g["params"]}
-            self.config.sparse_parameters = frozenset(sparse)
         plan = Compiled(self, tree, metas)
         self._count_compilation(tree, metas, reason)
         warn_of_cuda_graph(self, plan)
@@ -181,6 +201,12 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             self._print(0, f"{self._shallow_repr()} keeps {self._kept} plans: the one used longest ago was dropped.")
         return plan
 
+    def _full_config(self) -> GraphConfig:
+        """The options with what modules and optimizers of this graph add to them: graphs may share one config."""
+        names, pairs = parameter_names(self), zip(self._optimizers, self._sparse, strict=True)
+        sparse = [names[p] for o, is_sparse in pairs if is_sparse for g in o.param_groups for p in g["params"]]
+        return self.config.with_(self.training, self._checkpoint_scopes(), sparse)
+
     def _heed_modes(self) -> None:
         """Refuse a call while another graph is recorded; warn of autocast."""
         if modes.tracer is not None:
@@ -188,9 +214,11 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         self._warn_of_modes(())
 
     def _refuse_nesting(self) -> NoReturn:
+        recorded = modes.tracer.program.name
+        where = "its own build" if recorded == self.name else "the build of another"
         raise GraphTraceError(
-            f"{self.name}: called while {modes.tracer.program.name} is being recorded; a graph cannot be called within "
-            "the build of another: call its modules instead"
+            f"{self.name}: called while {recorded} is being recorded; a graph cannot be called within {where}: "
+            "call its modules instead"
         )
 
     # training
@@ -399,7 +427,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
                 )
             recording = plan.recording
             skipper = self._grad_scaler if recording.skips else None
-            yield Parts(recording.program, self.config, plan.tree, recording.result, skipper)
+            yield Parts(recording.program, plan.config, plan.tree, recording.result, skipper)
 
     @staticmethod
     def load(path: str | os.PathLike, map_location: Any = None) -> serialize.LoadedGraph:
@@ -412,6 +440,6 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         return dynamic.trace(Graph, function)
 
     @staticmethod
-    def with_dynamic_input_shape(*, size: int = PLANS_KEPT, enable_shared: bool = True) -> Callable:
+    def with_dynamic_input_shape(size: int = PLANS_KEPT, *, enable_shared: bool = True) -> Callable:
         """Decorate the `__init__` of a graph to keep up to `size` plans; see `dynamic.with_dynamic_input_shape`."""
         return dynamic.with_dynamic_input_shape(size, enable_shared)

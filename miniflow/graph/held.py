@@ -29,6 +29,7 @@ ENTRIES = 256  # a longer list or dict is compared by identity and length
 WRITES = 2  # an attribute that so many recordings have changed is one that `build` leaves behind
 TABLES = ("_parameters", "_buffers", "_modules")
 EXACT = (bool, int, str, bytes, type(None), device)
+ABSENT = object()  # stands for the value of an attribute that is not there
 UNREAD = object()  # stands for tensors that the recording did not read
 
 HIDDEN = frozenset(vars(Module())) - {"training"}  # what all modules have: tables and hooks are watched apart
@@ -55,6 +56,11 @@ def contents(value: Any) -> dict | list | tuple | None:
     """What a list, dict, tuple, namespace or dataclass holds; None for anything else, and for a long one."""
     if isinstance(value, dict | list | tuple):
         return value if len(value) <= ENTRIES else None
+    return fields(value)
+
+
+def fields(value: Any) -> dict[str, Any] | None:
+    """What a namespace or dataclass holds; None for anything else."""
     is_record = dataclasses.is_dataclass(value) and not isinstance(value, type | Module)
     if (is_record and hasattr(value, "__dict__")) or isinstance(value, Namespace | SimpleNamespace):
         return vars(value)
@@ -158,6 +164,10 @@ class Written:
             if changed:
                 self._counts.setdefault(owner, Counter()).update(changed)
 
+    def add(self, owner: Any, name: str) -> None:
+        """Note an attribute that a recording has changed, although it was put back."""
+        self._counts.setdefault(owner, Counter())[name] += 1
+
     def left_behind(self, owner: Any) -> set[str]:
         """The attributes of a module or graph that `build` leaves behind."""
         return {name for name, count in self._counts.get(owner, {}).items() if count >= WRITES}
@@ -207,14 +217,26 @@ class Attributes:
         members: of the modules.
         read: ids of the tensors that the recording read.
         written: what recordings of the graph change.
+        spent: owner -> attributes that `build` looked at and then changed, with what they were: the next call would see
+            another value, so that the recording does not fit again.
     """
 
-    def __init__(self, owners: dict[Any, str], members: Members, read: Collection[int], written: Written):
+    def __init__(
+        self,
+        owners: dict[Any, str],
+        members: Members,
+        read: Collection[int],
+        written: Written,
+        spent: Mapping[Any, dict[str, Any]],
+    ):
         self.members = members
+        self._spent = {owner: spent[owner] for owner in owners if owner in spent}
         self.owners, self._read, self._written = owners, read, written
         self._training = [owner.training for owner in owners]
         self._pictures = [pictures(owner, read) for owner in owners]
         self._note()
+        if self.is_spent():
+            self._sizes = []  # so that `is_same` looks closer
 
     def _note(self) -> None:
         """Lay out what `is_same` compares: by identity, which takes no Python code."""
@@ -273,6 +295,8 @@ class Attributes:
 
     def _changes(self) -> Iterator[tuple[Any, str, Any, Any]]:
         """Owner, name, picture before and picture now of what is not alike; None for what is not there."""
+        for owner, name, before in self._spent_now():
+            yield owner, name, None if before is ABSENT else picture(before), pictures(owner).get(name)
         for (owner, _), before in zip(self.owners.items(), self._pictures, strict=True):
             now = pictures(owner, self._read)
             if now != before:
@@ -280,6 +304,25 @@ class Attributes:
                 for name in {**before, **now}:
                     if name not in left and before.get(name) != now.get(name):
                         yield owner, name, before.get(name), now.get(name)
+
+    def _spent_now(self) -> Iterator[tuple[Any, str, Any]]:
+        for owner, values in self._spent.items():
+            left = self._written.left_behind(owner)
+            yield from ((owner, name, before) for name, before in values.items() if name not in left)
+
+    def is_spent(self) -> bool:
+        """Whether the recording was that of one call."""
+        return any(self._spent_now())
+
+    def frozen(self) -> list[str]:
+        """The names of attributes that `build` looks at and changes whenever it is recorded."""
+        left = {owner: self._written.left_behind(owner) for owner in self._spent}
+        return [
+            f"{self.owners[owner]}.{name}"
+            for owner, names in self._spent.items()
+            for name in names
+            if name in left[owner]
+        ]
 
     def differences(self) -> Iterator[str]:
         """What has changed, in words."""

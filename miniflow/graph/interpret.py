@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from miniflow.backends.memory import row_major
 from miniflow.backends.registry import KERNELS
 from miniflow.dispatch import as_array
 from miniflow.graph.ir import Instruction, Program, Slot, with_numbers
@@ -50,12 +51,7 @@ def execute(instruction: Instruction, values: dict[Slot, Any], numbers: dict[str
     device = instruction.outputs[0].device.type
     result = KERNELS[device][instruction.op.__name__](*arrays, **attrs)
     results = [as_array(result)] if instruction.op.single else [as_array(array) for array in result]
-    return results if instruction.op.view else [row_major(array) for array in results]
-
-
-def row_major(array: Any) -> Any:
-    """A result as the tracer announced it: NumPy would give the sum of two transposed matrices their order."""
-    return array if array.flags.c_contiguous else array.copy()
+    return results if instruction.op.view else [row_major(array) for array in results]  # as `Strides` has it
 
 
 def run_update(instruction: Instruction, arrays: list[Any], attrs: dict[str, Any]) -> None:

@@ -275,6 +275,8 @@ class Program:
             state's; for updates it is the output that the kernel wrote in place.
         tensors: state slot -> Tensor.
         aliases: other tensors on the array of a state, each with that state's tensor.
+        late_reads: pairs of an input's position and a state of which the step writes to one before it reads the other:
+            the input must not lie in the state's memory.
         draws: the random draws that every call takes before it begins, `draws.take()`; `Scalar`s name them.
     """
 
@@ -286,13 +288,14 @@ class Program:
     writes: dict[Slot, Slot] = field(default_factory=dict)
     tensors: dict[Slot, Any] = field(default_factory=dict)
     aliases: list[tuple[Any, Any]] = field(default_factory=list)
+    late_reads: list[tuple[int, Slot]] = field(default_factory=list)
     draws: Draws = field(default_factory=Draws)
     name: str = "program"
 
     def with_(self, **changes: Any) -> Program:
         """A copy with some fields changed; lists and dicts are copied, instructions and slots are shared."""
         fresh = replace(self, **changes)
-        for name in ("inputs", "states", "instructions", "outputs", "aliases"):
+        for name in ("inputs", "states", "instructions", "outputs", "aliases", "late_reads"):
             setattr(fresh, name, list(getattr(fresh, name)))
         for name in ("constants", "writes", "tensors"):
             setattr(fresh, name, dict(getattr(fresh, name)))
@@ -309,6 +312,16 @@ class Program:
             for slot in dict.fromkeys(instruction.reads):
                 found.setdefault(slot, []).append(instruction)
         return found
+
+    def last_read(self, slot: Slot) -> int:
+        """The number of the last instruction that reads a slot, or a view of it; -1 for none, past all for outputs."""
+        views, last = {slot}, -1
+        for number, instruction in enumerate(self.instructions):
+            if not views.isdisjoint(instruction.reads):
+                last = number
+                if instruction.op.view:
+                    views.update(instruction.outputs)
+        return last if views.isdisjoint(self.outputs) else len(self.instructions)
 
     @property
     def results(self) -> list[Slot]:

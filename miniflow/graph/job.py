@@ -34,7 +34,7 @@ from miniflow.dtype import as_dtype, dtype, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, DTypeError, GraphError, ShapeError
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.graph import Graph
-from miniflow.graph.nested import flatten, unflatten
+from miniflow.graph.nested import check_arguments, flatten, unflatten
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.trace import record
 from miniflow.nn import init
@@ -146,7 +146,10 @@ def global_function(type: str = "predict", function_config: FunctionConfig | Non
     Source: `oneflow.global_function`.
     """
     if type not in TYPES:
-        raise ArgumentError(f"global_function: got type={type!r}; expected 'train' or 'predict'")
+        raise ArgumentError(
+            f"global_function: got type={type!r}; expected 'train' or 'predict', as in "
+            '@flow.global_function(type="train")'
+        )
     if function_config is not None and not isinstance(function_config, FunctionConfig):
         raise ArgumentTypeError(
             f"global_function: got a {function_config.__class__.__name__} as function_config; expected what "
@@ -175,8 +178,9 @@ class JobFunction:
 
         Raises:
             ShapeError, DTypeError: for an argument that is not as its placeholder says.
+            ArgumentTypeError: for arguments that the function does not take.
         """
-        bound = inspect.signature(self.function).bind(*args, **kwargs).arguments
+        bound = check_arguments(self.__name__, self.function, args, kwargs)
         tensors = [self._as_input(name, value) for name, value in bound.items()]
         with self._lock:
             if self.graph is None:
@@ -186,6 +190,9 @@ class JobFunction:
             return result
         outputs, tree = flatten(result)
         return unflatten(tree, [tensor.numpy() for tensor in outputs])
+
+    def __repr__(self) -> str:
+        return f"<job function {self.__name__} of type {self.type!r}>"
 
     def _as_input(self, name: str, value: Any) -> Tensor:
         placeholder, which = self.placeholders[name], f"{self.__name__}: argument {name!r}"
@@ -300,6 +307,7 @@ def get_variable(
     Raises:
         GraphError: outside of a job function.
         ArgumentError: for a name that is no string, or a variable that exists with another `trainable`.
+        ArgumentTypeError: for an initializer that is no function.
         ShapeError, DTypeError: for a variable that exists with another shape or dtype, or a new one without a shape.
 
     Source: `oneflow.get_variable`.
@@ -307,6 +315,11 @@ def get_variable(
     job = current_job("get_variable")
     if not isinstance(name, str) or not name:
         raise ArgumentError(f"get_variable: got the name {name!r}; expected a string")
+    if initializer is not None and not callable(initializer):
+        raise ArgumentTypeError(
+            f"get_variable: got initializer={initializer!r}; expected a function that fills a tensor, e.g. "
+            "flow.constant_initializer(value)"
+        )
     with _variables_lock:
         variable = known_variable(job, name)
         if variable is None:
@@ -355,8 +368,11 @@ def load_variables(values: Mapping[str, Any]) -> None:
     """Set variables that exist to these values, tensors or arrays by name.
 
     Raises:
+        ArgumentTypeError: for anything but a dict.
         CheckpointError: for a name or a shape that does not fit; nothing is then changed.
     """
+    if not isinstance(values, Mapping):
+        raise ArgumentTypeError(f"load_variables: got a {type(values).__name__}; expected a dict of values by name")
     tensors = {name: as_tensor(value) for name, value in values.items()}
     for name, value in tensors.items():
         if name not in _variables or value.shape != _variables[name].shape:

@@ -37,8 +37,8 @@ class LoadedGraph:
         program_recorded: what the file holds.
         program: the same after all passes, which is what runs.
         config: the options of the graph that was saved.
-        numbers: the values that vary from step to step by name, such as "optimizer.0.group.0.lr". They can be set;
-            steps are counted by every call.
+        numbers: the values that vary from step to step by name. They can be set; steps are counted by every call.
+            "optimizer.0.1.lr" is the learning rate of optimizer 0 in its group 1, of the groups with gradients.
     """
 
     def __init__(self, parts: Parts, numbers: dict[str, Any]) -> None:

@@ -73,8 +73,8 @@ class MemoryReport:
     def picture(self, *, axes: Axes | None = None) -> Axes:
         """Draw the arena: instructions from left to right, addresses upwards, one box for each block while it lives.
 
-        Results that took over the memory of an input begin with another colour. The line shows how many bytes are alive
-        at each instruction, the dashed one where they are most.
+        Results that took over the memory of an input have another colour. The line shows how many bytes are alive at
+        each instruction, the dashed one where they are most.
 
         Args:
             axes: matplotlib axes to draw into; by default, those of a new pyplot figure.
@@ -82,38 +82,45 @@ class MemoryReport:
         Returns:
             the axes.
         """
-        from matplotlib.patches import Rectangle
-
         axes = axes or _new_axes()
         scale, unit = _unit(self.arena)
-        made = {slot: n for n, i in enumerate(self.plan.program.instructions) for slot in i.outputs}
-        for block in self.plan.blocks:
-            starts = [made[slot] for slot in block.slots] + [block.last + 1]
-            for i, (first, last) in enumerate(zip(starts, starts[1:], strict=False)):
-                corner = first, block.offset / scale
-                color = FRESH if i == 0 else IN_PLACE
-                axes.add_patch(
-                    Rectangle(corner, last - first, block.nbytes / scale, color=color, alpha=0.75, ec="white", lw=0.5)
-                )
+        self._draw_blocks(axes, scale)
         spans = [(block.nbytes, block.first, block.last) for block in self.plan.blocks]
         self._draw_use(axes, alive(spans), scale)
         axes.set(
             xlim=(0, len(self.plan.program.instructions) + 1),
-            ylim=(0, max(1.05 * self.arena / scale, 1e-9)),
+            ylim=(0, 1.05 * self.arena / scale or 1),
             xlabel="instruction",
             ylabel=f"place in the arena, {unit}",
             title=f"{self.plan.program.name}: {size(self.after)} at most (before planning {size(self.before)})",
         )
+        axes.xaxis.get_major_locator().set_params(integer=True)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.12), ncols=4, frameon=False)
         return axes
+
+    def _draw_blocks(self, axes: Axes, scale: float) -> None:
+        from matplotlib.patches import Rectangle
+
+        made = {slot: n for n, i in enumerate(self.plan.program.instructions) for slot in i.outputs}
+        labels = {FRESH: "result", IN_PLACE: "result in the memory of an input"}
+        for block in self.plan.blocks:
+            starts = [made[slot] for slot in block.slots] + [block.last + 1]
+            for i, (first, last) in enumerate(zip(starts, starts[1:], strict=False)):
+                color = FRESH if i == 0 else IN_PLACE
+                corner, height, label = (first, block.offset / scale), block.nbytes / scale, labels.pop(color, None)
+                axes.add_patch(
+                    Rectangle(corner, last - first, height, fc=color, alpha=0.75, ec="white", lw=0.5, label=label)
+                )
 
     def _draw_use(self, axes: Axes, bytes_alive: list[int], scale: float) -> None:
         if bytes_alive:
-            axes.step(range(len(bytes_alive)), [n / scale for n in bytes_alive], where="post", color="#222222", lw=1.2)
+            heights = [n / scale for n in (*bytes_alive, bytes_alive[-1])]
+            axes.step(range(len(heights)), heights, where="post", color="#222222", lw=1.2, label="bytes alive")
             top = bytes_alive.index(max(bytes_alive))
-            axes.axvline(top + 0.5, color=PEAK, linestyle="--", linewidth=1)
-            axes.annotate("peak", (top + 0.5, self.arena / scale), color=PEAK, ha="center", va="bottom")
+            axes.axvline(top + 0.5, color=PEAK, linestyle="--", linewidth=1, label="peak")
 
 
 def size(nbytes: int) -> str:

@@ -8,6 +8,7 @@ argument, "0.1.0_left" what it holds under its first key, "left".
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,6 +141,22 @@ def _like_dataclass(tree: Tree, children: list[Any]) -> Any:
     for name, child in zip(tree.keys, children, strict=True):
         object.__setattr__(result, name, child)
     return result
+
+
+def check_arguments(name: str, function: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names of the function's parameters, in their order.
+
+    Raises:
+        ArgumentTypeError: if the function does not take them; `name` is what it is called there.
+    """
+    signature = inspect.signature(function)
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"{name}: {error}; expected {name}({', '.join(signature.parameters)}), got {len(args)} arguments by "
+            f"position and {list(kwargs)} by name"
+        ) from None
 
 
 def names(tree: Tree, prefix: str) -> list[tuple[str, Tree]]:

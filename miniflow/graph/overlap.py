@@ -1,20 +1,19 @@
-"""Which states of a program lie in the same memory."""
+"""Which states and inputs of a program lie in the same memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from miniflow.backends import memory
-from miniflow.graph.ir import Slot
 
 MOST_WORK = 100_000  # of NumPy, to find out whether two arrays have an element in common
 
 
-def overlapping(arrays: Mapping[Slot, Any]) -> list[list[Slot]]:
+def overlapping(arrays: Mapping[Hashable, Any]) -> list[list]:
     """Pairs of states whose memories overlap, or may."""
     spans = sorted([(*_span(array), slot) for slot, array in arrays.items() if array.size], key=lambda span: span[:2])
     pairs = []
@@ -33,14 +32,15 @@ def _span(array: Any) -> tuple[int, int]:
     return byte_bounds(array.block.memory)
 
 
-def sharing(arrays: Mapping[Slot, Any]) -> list[list[Slot]]:
+def sharing(arrays: Mapping[Hashable, Any]) -> list[list]:
     """Pairs of states that have elements in common."""
-    return [pair for pair in overlapping(arrays) if _share(*[_placed(arrays[slot]) for slot in pair])]
+    return [pair for pair in overlapping(arrays) if share(*[arrays[slot] for slot in pair])]
 
 
-def _share(a: np.ndarray, b: np.ndarray) -> bool:
+def share(a: Any, b: Any) -> bool:
+    """Whether two arrays have, or may have, elements in common."""
     try:
-        return np.shares_memory(a, b, max_work=MOST_WORK)
+        return np.shares_memory(_placed(a), _placed(b), max_work=MOST_WORK)
     except np.exceptions.TooHardError:
         return True
 

@@ -14,8 +14,11 @@ class Readers:
         self.results = set(program.results)
         self.awaited = {instruction.after for instruction in program.instructions}
 
+    def is_needed(self, slot: Slot) -> bool:
+        """Whether a slot must be there even if nobody reads it: a result of the program, or waited for."""
+        return slot in self.results or slot in self.awaited
+
     def only_reader(self, slot: Slot) -> Instruction | None:
         """The instruction that alone reads a slot, which is no result of the program and which none waits for."""
         readers = self.consumers.get(slot, [])
-        needed = slot in self.results or slot in self.awaited
-        return readers[0] if len(readers) == 1 and not needed else None
+        return readers[0] if len(readers) == 1 and not self.is_needed(slot) else None

@@ -6,13 +6,15 @@ learning rate schedules are stepped after each replay, since they are Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from miniflow.errors import GraphError, GraphTraceError
+from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.describe import io_lines, meta, state_text
 from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
+from miniflow.graph.kept import Kept, reads_noted
 from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
 from miniflow.graph.nested import names as places_of
 from miniflow.graph.state import module_names, parameter_names, state_label
@@ -33,6 +35,7 @@ class Recording:
         graph: to be recorded.
         tree: of its arguments, `(args, kwargs)`.
         metas: shape, dtype and device of the tensors among them.
+        checkpoint_scopes: the names of modules whose activations are checkpointed.
 
     Attributes:
         program: what was recorded, before any pass.
@@ -40,16 +43,19 @@ class Recording:
         updated: the optimizers, each with the parameters that it updates.
         skips: whether the last output says that the update was left out.
         names: module -> dotted name; those that were met but belong to no attribute of the graph too.
+        spent: module -> attributes that `build` looked at and then changed, with what they were.
         calls: module -> the lines of inputs and outputs of its first call.
         input_lines, output_lines: of the graph.
     """
 
-    def __init__(self, graph: Graph, tree: Tree, metas: Sequence[tuple]):
+    def __init__(self, graph: Graph, tree: Tree, metas: Sequence[tuple], checkpoint_scopes: Collection[str]):
         self.graph = graph
+        self.checkpoint_scopes = checkpoint_scopes
         self.tree = tree
         self.result: Tree | None = None
         self.updated: list[tuple[Optimizer, list[Tensor]]] = []
         self.skips = False
+        self.spent: dict[Module, dict[str, Any]] = {}
         self.names = module_names(graph._blocks)
         self.calls: dict[Module, tuple[list[str], list[str]]] = {}
         self.input_lines = io_lines("INPUT", f"{graph.name}_input", tree, metas)
@@ -58,6 +64,9 @@ class Recording:
         self._backwards = 0
         self._assigned: list[tuple[Module, str, Tensor]] = []
         self._sources: list[Slot | None] = []  # the states in whose memory lie the values of assigned buffers
+        self._kept: Kept | None = None
+        self._written_inputs: set[Slot] = set()  # in place, by build
+        self._first_writes: dict[Slot, int] = {}  # by build, of states, with the numbers of instructions before
         self._scale = Scalar("grad_scaler.scale", graph._grad_scaler.get_scale) if graph._grad_scaler else None
         self.states = list(self._states())
         self.program = self._record(metas)
@@ -71,8 +80,13 @@ class Recording:
             stack.enter_context(enable_grad())
             stack.enter_context(self._watching())
             stack.enter_context(self._guards())
+            stack.enter_context(reads_noted((Module, GraphAttributes)))
             modules = {**self.names, self.graph: self.graph.name}
             program = record(self._step, cut, self.states, name=self.graph.name, modules=modules, input_names=names)
+        for module, name in self._kept.reset:
+            self.graph._written.add(module, name)
+        self.spent, self._kept = self._kept.spent, None
+        program.late_reads = list(self._late_reads(program))
         return self._give_own_memory(program)
 
     def _states(self) -> Iterator[tuple[str, str, Tensor]]:
@@ -97,6 +111,9 @@ class Recording:
         self._forget_gradients(parameter_names(graph))
         graph._print(1, "\n".join(self.input_lines))
         returned = graph.build(*args, **kwargs)
+        self._first_writes = active().first_writes()
+        self._note_written_inputs(tensors)
+        self._check_attributes()
         self._write_assigned_buffers()
         outputs, self.result = flatten(returned)
         metas = [meta(tensor._array) for tensor in outputs]
@@ -126,10 +143,7 @@ class Recording:
         for optimizer in graph._optimizers:
             params = [p for group in optimizer.param_groups for p in group["params"] if p._grad is not None]
             if not params:
-                raise GraphError(
-                    f"{graph.name}: backward reached no parameter of {type(optimizer).__name__}; do they require grad, "
-                    "and was the loss computed from them in build?"
-                )
+                raise GraphError(self._unreached(optimizer))
             self.updated.append((optimizer, params))
         skip = None
         if graph._grad_scaler is not None:
@@ -141,6 +155,17 @@ class Recording:
                 optimizer.clip_grad()
                 optimizer.step()
         return skip
+
+    def _unreached(self, optimizer: Optimizer) -> str:
+        """Why an optimizer got no gradient."""
+        own = {p for module in self.names for p in module._parameters.values() if p is not None}
+        reached = f"{self.graph.name}: backward reached no parameter of {type(optimizer).__name__}"
+        if own.isdisjoint([p for group in optimizer.param_groups for p in group["params"]]):
+            return (
+                f"{reached}: they belong to no module of the graph; expected an optimizer of its parameters, e.g. "
+                f"flow.optim.{type(optimizer).__name__}(graph.{next(iter(self.graph._blocks), 'model')}.parameters())"
+            )
+        return f"{reached}; do they require grad, and was the loss computed from them in build?"
 
     # what happens meanwhile
 
@@ -192,6 +217,11 @@ class Recording:
                 "(loss_1 + loss_2).backward()"
             )
         for tensor in tensors:
+            if not tensor.requires_grad:
+                raise GraphError(
+                    f"{name}: backward was called on a tensor that needs no gradient; expected a loss computed from "
+                    "parameters that require grad: without flow.no_grad() and detach(), and not from inputs alone"
+                )
             if gradients is None and tensor.numel() != 1:
                 raise GraphError(
                     f"{name}: Grad can be implicitly created only for scalar outputs, and the loss has shape "
@@ -229,7 +259,7 @@ class Recording:
     @contextmanager
     def _guards(self) -> Iterator[None]:
         """Refuse direct calls of `forward` of modules whose activations are checkpointed: their scope would be lost."""
-        flagged = {module: name for module, name in self.names.items() if name in self.graph.config.checkpoint_scopes}
+        flagged = {module: name for module, name in self.names.items() if name in self.checkpoint_scopes}
         before = {module: vars(module).get("forward") for module in flagged}
         for module, name in flagged.items():
             vars(module)["forward"] = self._guard(module, name, module.forward)
@@ -241,14 +271,31 @@ class Recording:
                 if forward is not None:
                     vars(module)["forward"] = forward
 
+    def _check_attributes(self) -> None:
+        """Refuse attributes, other than buffers, that keep state, and warn of others that were given tensors.
+
+        Raises:
+            GraphTraceError: naming the attribute.
+        """
+        self._kept = active().kept
+        groups = [group for optimizer in self.graph._optimizers for group in optimizer.param_groups]
+        updated = {p for group in groups for p in group["params"]}
+        parameters = [slot for slot, tensor in active().program.tensors.items() if tensor in updated]
+        left = self._kept.check([*self._first_writes, *parameters])
+        if left:
+            self.graph._warn(
+                "left behind",
+                f"build left tensors in {', '.join(left)}; after a call these attributes hold what they held before "
+                "it: return a tensor from build to see its values, and register_buffer what goes on from call to call",
+            )
+
     def _write_assigned_buffers(self) -> None:
         """A buffer that `forward` assigned anew, `self.mean = ...`, is one that every call writes to.
 
         Raises:
-            GraphTraceError: if its new value does not fit into the old one, or if another attribute keeps state.
+            GraphTraceError: if its new value does not fit into the old one.
         """
         tracer = active()
-        tracer.kept.check()
         self._assigned = list(tracer.kept.buffers())
         values = []
         for module, key, buffer in self._assigned:
@@ -270,6 +317,28 @@ class Recording:
             values.append(Tensor._wrap(symbol.copy()))
         for (_, _, buffer), value in zip(self._assigned, values, strict=True):
             tracer.write(buffer, value)
+
+    def _note_written_inputs(self, tensors: Sequence[Tensor]) -> None:
+        """Take note of the inputs that `build` writes to in place, and warn of each."""
+        for slot, tensor in zip(active().program.inputs, tensors, strict=True):
+            if active().symbol_of(tensor._array).cell.writes:
+                self._written_inputs.add(slot)
+                self.graph._warn(
+                    f"writes {slot.name}",
+                    f"build writes to its input {slot.name} in place, which changes the graph's own copy: the tensor "
+                    "that was passed keeps its values; return the new ones from build",
+                )
+
+    def _late_reads(self, program: Program) -> Iterator[tuple[int, Slot]]:
+        """Positions of inputs, each with a state of which `build` writes to one before it reads the other."""
+        for i, slot in enumerate(program.inputs):
+            if slot in self._written_inputs:
+                yield from ((i, state) for state in program.states)
+                continue
+            last = program.last_read(slot)
+            if last >= 0 and self.graph._micro_batches > 1:
+                last = len(program.instructions)  # by a later micro-batch
+            yield from ((i, state) for state, start in self._first_writes.items() if last >= start)
 
     def _give_own_memory(self, program: Program) -> Program:
         """Let each assigned buffer lie in memory that nobody else has: eager code, too, leaves the old tensor alone.

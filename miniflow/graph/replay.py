@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import operator
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from miniflow.device import of_array
 from miniflow.errors import GraphError
 from miniflow.graph import capture
 from miniflow.graph.ir import Program, Slot
-from miniflow.graph.overlap import overlapping
+from miniflow.graph.overlap import overlapping, share
 from miniflow.graph.plan import ALIGNMENT, plan
 from miniflow.graph.writer import Writer
 
@@ -55,6 +57,7 @@ class Replay:
         self._wants_graph = getattr(config, "cuda_graph", False)
         self.tensors = [program.tensors[slot] for slot in program.states]
         self.written = [program.tensors[slot] for slot in program.writes]
+        self._late = [[state for i, state in program.late_reads if i == n] for n in range(len(program.inputs))]
         self.states: list[Any] = []
         self.arena = np.empty(0, np.uint8)
         self._strides: dict[Slot, tuple[int, ...]] = {}
@@ -71,7 +74,7 @@ class Replay:
         with self._lock:
             if not all(map(operator.is_, map(array_of, self.tensors), self.states)):
                 self._function = self._bind()
-            arrays = [self._own(x) for x in inputs]
+            arrays = list(map(self._own, inputs, self._late))
             self.program.draws.take()
             try:
                 return self._function(*arrays) if isinstance(self.capture, str) else self.capture(arrays)
@@ -88,20 +91,39 @@ class Replay:
         """Fill the planned memory with NaN: no call may depend on what an earlier one left there."""
         self.arena[...] = 0xFF
 
-    def _own(self, x: Any) -> Any:
-        """An input in row-major order, and not in memory that the call writes to."""
+    def _own(self, x: Any, late: Sequence[Slot]) -> Any:
+        """An input in row-major order, and not in memory that the call writes to.
+
+        Args:
+            x: the input.
+            late: states in whose memory it must not lie.
+        """
         if not isinstance(x, np.ndarray):
             is_written = any(x.block is block for block in self._blocks)
-            return x.copy() if is_written else memory.row_major(x)
-        if not x.flags.c_contiguous:
-            return x.copy()
-        if self._bounds:
+            return self._copied(x, late) if is_written else memory.row_major(x)
+        in_order = x.flags.c_contiguous
+        if self._starts:
             start = x.__array_interface__["data"][0]
-            stop = start + x.nbytes
-            if start < self._hull[1] and self._hull[0] < stop:
-                if any(start < high and low < stop for low, high in self._bounds):
-                    return x.copy()
-        return x
+            start, stop = (start, start + x.nbytes) if in_order else byte_bounds(x)
+            before = bisect_left(self._starts, stop)
+            if before and start < self._stops[before - 1]:
+                return self._copied(x, late)
+        return x if in_order else x.copy()
+
+    def _copied(self, x: Any, late: Sequence[Slot]) -> Any:
+        """A copy of an input as it is before the call.
+
+        Raises:
+            GraphError: if `build` would see in one what it writes to the other.
+        """
+        for state in late:
+            if share(self.program.tensors[state]._array, x):
+                raise GraphError(
+                    f"{self.program.name}: got an input that lies in the memory of {state.name}, and build writes to "
+                    "one of them before it reads the other; expected an input with memory of its own: pass "
+                    f"tensor.clone(), or let build read {state.name} itself"
+                )
+        return x.copy()
 
     def _bind(self) -> Callable:
         """Lay out memory for the states as they lie now, and write the function.
@@ -115,13 +137,11 @@ class Replay:
             check_state(self.program.name, slot, found)
         self._check_strides(by_slot)
         self.plan = plan(self.program, overlapping(by_slot), reuse=self.reuse)
-        written = [by_slot[slot] for slot in self.program.writes]
-        self._bounds = [byte_bounds(array) for array in written if memory.is_host(array) and array.size]
+        written = [by_slot[slot] for slot in {*self.program.writes, *chain.from_iterable(self._late)}]
+        bounds = sorted([byte_bounds(array) for array in written if memory.is_host(array) and array.size])
+        self._starts = [start for start, _ in bounds]
+        self._stops = list(accumulate([stop for _, stop in bounds], max))  # the last stop of all that begin so far
         self._blocks = [array.block for array in written if not memory.is_host(array)]
-        self._hull = (
-            min((low for low, _ in self._bounds), default=0),
-            max((high for _, high in self._bounds), default=0),
-        )
         if self.arena.size != self.plan.arena_bytes:
             self.arena = empty_arena(self.plan.arena_bytes)
         writer = Writer(self.plan, by_slot, self.arena, self.buffers)

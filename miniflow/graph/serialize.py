@@ -8,29 +8,23 @@ A training graph can be saved too, and goes on where it stopped. The numbers tha
 `LoadedGraph.numbers`: steps are counted there, learning rates stay what they were until they are set. Schedulers are
 Python code and are not saved.
 
-`graph.json` is put in place last, in one step, and names the weights by their checksum: so a save that is interrupted
-leaves the older graph whole, or none. Nothing in the files is believed: what does not fit is a CheckpointError.
+How the folder is written and read stands in `saved.folder`. Nothing in the files is believed: what does not fit is a
+CheckpointError.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
 from miniflow.amp.grad_scaler import GradScaler
-from miniflow.atomic import replacing, sync
 from miniflow.errors import CheckpointError
 from miniflow.graph.config import PASSES, GraphConfig
 from miniflow.graph.ir import Program, Scalar, Slot
@@ -40,33 +34,20 @@ from miniflow.graph.overlap import sharing
 from miniflow.graph.replay import check_state
 from miniflow.graph.saved import program as programs
 from miniflow.graph.saved.fields import choice, integer, items, record, refuse, text
+from miniflow.graph.saved.folder import read_folder, write_folder
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.trees import count, decode_tree, describe, encode_tree
 from miniflow.graph.saved.values import DTYPES, NAMES, decode_value, encode_value
-from miniflow.serialization import GRAPH, parse
+from miniflow.serialization import GRAPH, as_path
 from miniflow.tensor import Tensor
 
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None
-
-FORMAT, VERSION = "miniflow.graph", 1
-WEIGHTS = "weights.safetensors"
-NEXT = ".weights.safetensors.next"  # the weights of a graph.json that is about to be put in place
-MAX_BYTES = 1 << 29  # of graph.json
-READS, READS_UNCHANGED = 100, 3  # how often a folder is read while somebody writes to it
-KEYS = ("format", "version", "checksum", "weights", "graph", "config", "numbers", "scaler", "arguments", "results")
 SCALE = "grad_scaler.scale"  # the name of the number that a scaler gives
 CONFIG = (
     "training", "amp_dtype", "accumulation_steps", "checkpoint_scopes", "disabled_passes", "outputs_buffer_size",
     "sparse_parameters",
 )  # fmt: skip
-FAILURES = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError, AssertionError,
-            MemoryError, RecursionError, LookupError)  # fmt: skip
-
-
-_writing: dict[str, threading.Lock] = {}  # a lock for each folder
+FAILURES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError,
+            MemoryError)  # fmt: skip
 
 
 def save_graph(saving: AbstractContextManager[Parts], path: str | os.PathLike) -> None:
@@ -81,25 +62,10 @@ def save_graph(saving: AbstractContextManager[Parts], path: str | os.PathLike) -
             written.
         GraphError: for a graph that was not called yet, or whose model has changed since.
     """
-    folder = Path(path)
     with saving as parts:
         document, arrays = encoded(parts)
     check_readable(document, arrays)
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"save: {folder} is a file; expected the name of a folder for the graph")
-    with _writing.setdefault(os.path.realpath(folder), threading.Lock()):
-        is_new = not folder.exists()
-        try:
-            folder.mkdir(exist_ok=True)
-            with alone(folder):
-                write(folder, document, arrays)
-        except BaseException as error:
-            if is_new:
-                with suppress(OSError):
-                    folder.rmdir()
-            if isinstance(error, OSError | safetensors.SafetensorError):
-                raise CheckpointError(f"save: cannot write {folder}: {error}") from error
-            raise
+    write_folder(Path(path), document, arrays)
 
 
 def encoded(parts: Parts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -117,8 +83,6 @@ def encoded(parts: Parts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if parts.skipper is not None:
         varying.pop(SCALE, None)
     document = {
-        "format": FORMAT,
-        "version": VERSION,
         "graph": graph,
         "config": encode_config(parts.config),
         "numbers": {name: encode_number(name, scalar.source()) for name, scalar in varying.items()},
@@ -142,21 +106,6 @@ def check_readable(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> N
         raise CheckpointError(f"save: flow.load would refuse this graph: {reason:.500}") from error
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Let other processes wait that save to this folder, on systems and disks that can."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def refuse_shared_memory(program: Program) -> None:
     """Refuse states that see each other's writes: they would be apart when they are loaded.
 
@@ -169,39 +118,6 @@ def refuse_shared_memory(program: Program) -> None:
                 f"save: {a.name} and {b.name} lie in the same memory, and the graph writes to it; expected tensors "
                 "with memory of their own: use .clone() for one of them"
             )
-
-
-def write(folder: Path, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Write both files; the moment that counts is when `graph.json` gets its name."""
-    settle(folder)
-    try:
-        with replacing(folder / NEXT) as temporary:
-            safetensors.numpy.save_file(arrays, temporary, metadata={"format": "pt"})
-        document = {**document, "weights": file_checksum(folder / NEXT)}
-        document["checksum"] = checksum(document)
-        with replacing(folder / GRAPH) as temporary:
-            temporary.write_text(layout({key: document[key] for key in KEYS}) + "\n", encoding="utf-8")
-    except BaseException:
-        with suppress(OSError):
-            settle(folder)
-        raise
-    os.replace(folder / NEXT, folder / WEIGHTS)
-    if os.name == "posix":
-        sync(folder)
-
-
-def settle(folder: Path) -> None:
-    """Give the weights of `graph.json` their name if a save was interrupted before; remove those of no graph."""
-    if not (folder / NEXT).exists():
-        return
-    try:
-        belongs = read_document(folder)["weights"] == file_checksum(folder / NEXT)
-    except CheckpointError:
-        belongs = False
-    if belongs:
-        os.replace(folder / NEXT, folder / WEIGHTS)
-    else:
-        (folder / NEXT).unlink(missing_ok=True)
 
 
 def load_graph(path: str | os.PathLike, map_location: Any = None) -> LoadedGraph:
@@ -218,7 +134,7 @@ def load_graph(path: str | os.PathLike, map_location: Any = None) -> LoadedGraph
         CheckpointError: for a folder that is missing or incomplete, and for files that are damaged, of another version,
             or do not make sense: the message says where.
     """
-    folder = Path(path)
+    folder = as_path(path, "load")
     document, arrays = read_folder(folder)
     decoder = programs.Decoder(arrays, map_location)
     try:
@@ -246,115 +162,6 @@ def decoded(document: dict[str, Any], decoder: programs.Decoder) -> tuple[Parts,
     arguments, results = (decode_tree(document[name], name) for name in ("arguments", "results"))
     check_trees(arguments, results, program, scaler)
     return Parts(program, config, arguments, results, scaler), numbers
-
-
-# the files
-
-
-def layout(value: Any, depth: int = 0) -> str:
-    """JSON with a line for each instruction, state and input."""
-    if depth > 3 or not isinstance(value, dict | list) or not value:
-        return json.dumps(value, allow_nan=False)
-    if isinstance(value, dict):
-        if depth > 1:
-            return json.dumps(value, allow_nan=False)
-        parts = [f"{json.dumps(key)}: {layout(part, depth + 1)}" for key, part in value.items()]
-        return "{\n" + ",\n".join(parts) + "\n}"
-    return "[\n" + ",\n".join(layout(part, depth + 1) for part in value) + "\n]"
-
-
-def checksum(document: dict[str, Any]) -> str:
-    """SHA-256 of a document without its checksum."""
-    content = {key: value for key, value in document.items() if key != "checksum"}
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def file_checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def read_document(folder: Path) -> dict[str, Any]:
-    """The JSON object of a folder, of this version and undamaged; its contents are not yet checked."""
-    path = folder / GRAPH
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise CheckpointError(f"load: {path} has more than {MAX_BYTES} bytes; no graph is as large")
-        source = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise CheckpointError(
-            f"load: cannot read {path}: {reason}; expected what flow.save(graph, dir) wrote"
-        ) from error
-    try:
-        document = json.loads(source, object_pairs_hook=without_duplicates, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"load: {path} is damaged: {error}; restore an intact copy") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise CheckpointError(f"load: {path} is not the program of a graph; expected what flow.save(graph, dir) wrote")
-    if type(document.get("version")) is not int or document["version"] != VERSION:
-        raise CheckpointError(
-            f"load: {path} has version {document.get('version')!r:.40}; expected {VERSION}: save it again with this "
-            "version of miniflow, or load it with the one that wrote it"
-        )
-    record(document, str(path), KEYS)
-    try:
-        intact = document["checksum"] == checksum(document)
-    except (ValueError, RecursionError):
-        intact = False
-    if not intact:
-        raise CheckpointError(f"load: {path} is damaged: its checksum is wrong; restore an intact copy")
-    return document
-
-
-def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs; refused if a key stands there twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
-
-
-def no_constant(name: str) -> Any:
-    """Refuse NaN and Infinity, which are no JSON."""
-    raise ValueError(f"{name} is no JSON value")
-
-
-def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The document of a folder and the arrays that belong to it.
-
-    While somebody saves another graph there, the files may be of two graphs: then they are read again.
-    """
-    seen: Counter[str] = Counter()
-    while True:
-        document = read_document(folder)
-        content, found = read_weights(folder, document["weights"])
-        if content is not None:
-            return document, parse(content, folder / WEIGHTS)
-        seen[document["checksum"]] += 1
-        if seen.total() >= READS or seen[document["checksum"]] >= READS_UNCHANGED:
-            break
-        time.sleep(0.005)
-    if not found:
-        raise CheckpointError(f"load: {folder / WEIGHTS} is missing; copy the whole folder")
-    raise CheckpointError(
-        f"load: {folder / WEIGHTS} is damaged, or belongs to another graph: its checksum is not the one in {GRAPH}; "
-        "restore an intact copy of the folder"
-    )
-
-
-def read_weights(folder: Path, expected: Any) -> tuple[bytes | None, bool]:
-    """The bytes of the file with this checksum, if there is one, and whether there is any file of weights."""
-    found = False
-    for name in (WEIGHTS, NEXT):
-        with suppress(OSError):
-            content = (folder / name).read_bytes()
-            found = True
-            if hashlib.sha256(content).hexdigest() == expected:
-                return content, True
-    return None, found
 
 
 # what stands in the document beside the program
@@ -422,7 +229,6 @@ def decode_scaler(value: Any) -> GradScaler | None:
     if value is None:
         return None
     value = record(value, "scaler", ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"))
-    integer(value["_growth_tracker"], "scaler._growth_tracker", 0)
     scaler = GradScaler()
     scaler.load_state_dict(value)
     return scaler

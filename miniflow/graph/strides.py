@@ -6,10 +6,9 @@ its op makes it of its parent. No values are needed: the view kernels run on arr
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from miniflow.backends import memory
 from miniflow.backends.registry import KERNELS
 from miniflow.graph.ir import Instruction, Program, Slot, layout_of
 
@@ -22,9 +21,9 @@ class Strides:
         self._layouts: dict[Slot, np.ndarray] = {}
         for slot in program.states:
             if slot in program.tensors:
-                self._layouts[slot] = geometry(program.tensors[slot]._array)
+                self._layouts[slot] = memory.layout(program.tensors[slot]._array)
         for slot, array in program.constants.items():
-            self._layouts[slot] = geometry(array)
+            self._layouts[slot] = memory.layout(array)
 
     def add(self, instruction: Instruction) -> None:
         """Let there be one more instruction."""
@@ -69,8 +68,3 @@ class Strides:
 def viewed(instruction: Instruction, parent: np.ndarray) -> np.ndarray:
     """The layout that a view op, or an update in place, makes of its parent's."""
     return KERNELS["cpu"][instruction.op.__name__](parent, **instruction.attrs) if instruction.op.view else parent
-
-
-def geometry(array: Any) -> np.ndarray:
-    """A NumPy array with the strides of an array of any device."""
-    return array if isinstance(array, np.ndarray) else array.layout

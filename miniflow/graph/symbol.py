@@ -14,16 +14,19 @@ from typing import Any, NoReturn
 import numpy as np
 
 from miniflow.backends.geometry import LaidOut
+from miniflow.graph.eager_layout import Making, eager_layout
 from miniflow.graph.ir import Slot
 
 
 class Cell:
-    """Memory during recording: the slot that holds its value now, and how often it was written."""
+    """Memory during recording: the slot that holds its value now, how often it was written, and whether it is that of a
+    NumPy array around which the step put a tensor."""
 
-    __slots__ = ("value", "writes")
+    __slots__ = ("value", "writes", "is_borrowed")
 
-    def __init__(self, value: Slot):
+    def __init__(self, value: Slot, is_borrowed: bool = False):
         self.value = value
+        self.is_borrowed = is_borrowed
         self.writes = 0
 
     def write(self, value: Slot) -> None:
@@ -36,29 +39,42 @@ class Symbol(LaidOut):
     """Stands where an array would stand: a whole cell, or the view that `op` takes of `parent`.
 
     Attributes:
-        layout: a NumPy array of the same shape, dtype and strides, whose elements must never be looked at.
+        layout: a NumPy array of the shape and dtype, without elements to look at; row-major for a whole cell,
+            or the view of that.
+        known: the same with the strides that the array has in eager mode, once they are known.
+        making: how it is made, where that decides on `known`.
+        is_copy: whether it is a view in eager mode, but `parent.layout` allows no such view.
         device_index: of a cuda device, None for the CPU.
         recorder: the tracer that made it.
     """
 
-    __slots__ = ("recorder", "cell", "layout", "device_index", "parent", "op", "attrs", "_taken")
+    __slots__ = (
+        "recorder", "cell", "layout", "device_index", "known", "making", "parent", "op", "attrs", "is_copy", "_taken",
+    )  # fmt: skip
 
     is_symbolic = True
 
-    def __init__(self, recorder: Any, cell: Cell, layout: np.ndarray, device_index: int | None):
+    def __init__(
+        self, recorder: Any, cell: Cell, layout: np.ndarray, device_index: int | None, making: Making | None = None
+    ):
         self.recorder = recorder
         self.cell = cell
         self.layout = layout
         self.device_index = device_index
+        self.known = layout if making is None or making.is_row_major else None
+        self.making = None if self.known is layout else making
+        self.is_copy = False
         self.parent: Symbol | None = None
         self.op: Any = None
         self.attrs: dict[str, Any] = {}
         self._taken: tuple[int, Slot] | None = None
 
-    def view(self, op: Any, attrs: dict[str, Any], layout: np.ndarray) -> Symbol:
+    def view(self, op: Any, attrs: dict[str, Any], layout: np.ndarray, is_copy: bool) -> Symbol:
         """The symbol of the view that `op` takes of this one."""
         result = Symbol(self.recorder, self.cell, layout, self.device_index)
-        result.parent, result.op, result.attrs = self, op, attrs
+        result.parent, result.op, result.attrs, result.is_copy = self, op, attrs, is_copy
+        if self.known is not self.layout or is_copy:
+            result.known = None
         return result
 
     def slot(self, emit: Callable[[Any, list, dict], list[Slot]]) -> Slot:
@@ -75,11 +91,23 @@ class Symbol(LaidOut):
         if self.parent is not None:
             self._taken = self.cell.writes, value
 
-    def steps(self) -> tuple:
-        """The (op, attrs) that lead from the whole cell to this view."""
-        return () if self.parent is None else (*self.parent.steps(), (self.op, self.attrs))
+    def chain(self) -> list[Symbol]:
+        """The views that lead from the whole cell to this one."""
+        return [] if self.parent is None else [*self.parent.chain(), self]
 
-    # what an array has
+    def steps(self) -> tuple:
+        """The (op, attrs) of these views."""
+        return tuple((step.op, step.attrs) for step in self.chain())
+
+    # what an array has; its strides are those of eager mode
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return eager_layout(self).strides
+
+    @property
+    def flags(self) -> Any:
+        return eager_layout(self).flags
 
     @property
     def offset(self) -> int:
@@ -87,7 +115,7 @@ class Symbol(LaidOut):
 
     def reshape(self, *shape: Any, copy: bool | None = None) -> np.ndarray:
         """Whether a view of that shape is possible: ValueError if not, as for arrays. Only `copy=False` makes sense."""
-        return self.layout.reshape(*shape, copy=copy)
+        return eager_layout(self).reshape(*shape, copy=copy)
 
     def copy(self) -> Symbol:
         """The value as it is now, under a symbol that later writes do not reach."""

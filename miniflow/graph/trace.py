@@ -18,11 +18,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from miniflow.backends.memory import load_kernels
+from miniflow.backends.memory import layout, load_kernels
 from miniflow.backends.registry import KERNELS
-from miniflow.device import CPU, of_array
+from miniflow.device import of_array
 from miniflow.dispatch import Op, is_array
 from miniflow.errors import GraphTraceError
+from miniflow.graph.eager_layout import Making
 from miniflow.graph.ir import (
     BACKWARD,
     CAPTURED,
@@ -42,6 +43,7 @@ from miniflow.graph.overlap import sharing
 from miniflow.graph.symbol import Cell, Symbol
 from miniflow.inplace import ViewScatter
 from miniflow.ops.promotion import Cast, ToDevice, ToInteger
+from miniflow.ops.shape import Contiguous, View, can_view
 from miniflow.tape import Leaf, Node, modes, sequence
 from miniflow.tensor import Tensor
 
@@ -104,13 +106,15 @@ class Tracer:
         self._symbols: dict[int, Symbol] = {}  # by id of the array of a tensor that is not symbolic
         self._arrays: list[Any] = []  # keeps these arrays alive, so that their ids stay theirs
         self._state_of: dict[Slot, Cell] = {}
+        self._layouts: dict[Slot, np.ndarray] = {}  # of the slots that need not be row-major
         self._firsts: dict[int, Tensor] = {}  # by id of the array of a state: its tensor
         self._outside: dict[int, tuple] = {}  # tensor, edge and view of tensors that were there before, by id
         self._written: dict[int, int] = {}  # id of a cell -> instructions recorded when it was first written
         self._created: set[int] = set()  # ids of arrays made by the step itself
+        self._borrowed: set[int] = set()  # ids of NumPy arrays around which the step put tensors
         self._gradients: dict[Tensor, Tensor | None] = {}
         self._before: tuple[str, list[str]] | None = None  # scope and lines of forward, while backward runs
-        self._updates = 0  # how many were recorded
+        self._updates = 0  # how many of the optimizer were recorded
         self._unless: Tensor | None = None  # a bool; where it holds True at replay, updates are left out
         self._marks: list[int] = []  # tape positions at which instructions were recorded ...
         self._places: list[tuple[str, list[str]]] = []  # ... and where they came from
@@ -183,8 +187,9 @@ class Tracer:
                 self._met(tensor._view[0])
 
     def _enter(self, array: Any, slot: Slot) -> Symbol:
-        layout = array if isinstance(array, np.ndarray) else array.layout
-        symbol = Symbol(self, Cell(slot), layout, None if slot.device is CPU else slot.device.index)
+        cell = Cell(slot, is_borrowed=id(array) in self._borrowed)
+        symbol = Symbol(self, cell, layout_of(slot.shape, slot.dtype), slot.device_index)
+        symbol.known = self._layouts[slot] = layout(array)
         self._symbols[id(array)] = symbol
         self._arrays.append(array)
         self._state_of[slot] = symbol.cell
@@ -195,6 +200,11 @@ class Tracer:
         if not isinstance(tensor._array, Symbol):
             self._created.add(id(tensor._array))
             self._arrays.append(tensor._array)
+
+    def borrowed(self, tensor: Tensor) -> None:
+        """Note that the step made this tensor on the memory of a NumPy array, which it may read, but not write to."""
+        self._borrowed.add(id(tensor._array))
+        self._arrays.append(tensor._array)
 
     def symbol_of(self, array: Any, tensor: Tensor | None = None) -> Symbol:
         """The symbol of an array: its own, or that of a state or constant."""
@@ -218,10 +228,14 @@ class Tracer:
         """The state whose memory a cell is."""
         return next((slot for slot, found in self._state_of.items() if found is cell and slot.kind != CONSTANT), None)
 
-    def whole(self, slot: Slot) -> Symbol:
-        """A symbol for new memory that holds `slot`."""
-        index = None if slot.device is CPU or slot.device.type == "cpu" else slot.device.index
-        return Symbol(self, Cell(slot), layout_of(slot.shape, slot.dtype), index)
+    def first_writes(self) -> dict[Slot, int]:
+        """The states that the step has written to, with the numbers of instructions recorded before."""
+        cells = {slot: id(cell) for slot, cell in self._state_of.items() if slot.kind != CONSTANT}
+        return {slot: self._written[cell] for slot, cell in cells.items() if cell in self._written}
+
+    def whole(self, slot: Slot, making: Making | None = None) -> Symbol:
+        """A symbol for new memory that holds `slot`; in row-major order unless `making` says otherwise."""
+        return Symbol(self, Cell(slot), layout_of(slot.shape, slot.dtype), slot.device_index, making)
 
     def slot_of(self, array: Any, tensor: Tensor | None = None) -> Slot:
         """The slot that holds the value of an array, that of `tensor`, now."""
@@ -252,26 +266,39 @@ class Tracer:
             inputs = [self.slot_of(x) if is_array(x) else x for x in arrays]
             if op.view:
                 return self._view(op, self.symbol_of(arrays[0]), attrs)
-            results = [self.whole(slot) for slot in self.emit(op, inputs, attrs)]
+            operands = [self.symbol_of(x) if is_array(x) else x for x in arrays]
+            outputs = enumerate(self.emit(op, inputs, attrs))
+            results = [self.whole(slot, Making(op, operands, attrs, i)) for i, slot in outputs]
             return results[0] if op.single else tuple(results)
 
         return run
 
     def _view(self, op: type[Op], symbol: Symbol, attrs: dict[str, Any]) -> Symbol:
-        layout = KERNELS["cpu"][op.__name__](symbol.layout, **attrs)
-        view = symbol.view(op, attrs, layout)
+        parent = symbol.layout
+        is_copy = op is View and not can_view(parent, attrs["shape"])
+        if is_copy:
+            parent = layout_of(parent.shape, parent.dtype)
+        view = symbol.view(op, attrs, KERNELS["cpu"][op.__name__](parent, **attrs), is_copy)
         view.slot(self.emit)
         return view
 
     def emit(self, op: type[Op], inputs: list[Any], attrs: dict[str, Any]) -> list[Slot]:
-        """Append an instruction, and return its outputs."""
+        """Append an instruction, and return its outputs; before a view that the program's memory rules out, a copy."""
+        if op is View and not can_view(self._layout(inputs[0]), attrs["shape"]):
+            inputs = self.emit(Contiguous, inputs, {})
         results = op.infer(*inputs, **attrs)
         device = attrs["target"] if op is ToDevice else next(x.device for x in inputs if isinstance(x, Slot))
         if op is ToDevice:
             load_kernels(device)
         outputs = [Slot(shape, dtype, device) for shape, dtype in ([results] if op.single else results)]
+        if op.view:
+            self._layouts[outputs[0]] = KERNELS["cpu"][op.__name__](self._layout(inputs[0]), **attrs)
         self.append(Instruction(op, inputs, outputs, dict(attrs)))
         return outputs
+
+    def _layout(self, slot: Slot) -> np.ndarray:
+        """In which order the elements of a slot lie in the program."""
+        return self._layouts[slot] if slot in self._layouts else layout_of(slot.shape, slot.dtype)
 
     def append(self, instruction: Instruction) -> None:
         """Append an instruction, with its phase and where it comes from."""
@@ -299,7 +326,7 @@ class Tracer:
         """Record an update, one instruction for each parameter; see `dispatch.update`."""
         scope = self._scopes[-1] if self._scopes else "update"
         prefix = f"{scope}.{self._updates}"
-        self._updates += 1
+        self._updates += bool(live)  # bounds on gradients have no numbers of their own
         for i in range(len(groups[0])):
             own = {**attrs, **{name: list(attrs[name][i : i + 1]) for name in op.per_parameter}}
             for name, source in live.items():
@@ -312,18 +339,37 @@ class Tracer:
             unless = None if self._unless is None else self.slot_of(self._unless._array)
             self.append(Instruction(op, inputs, outputs, own, unless=unless))
             for position, output in zip(changed, outputs, strict=True):
+                self._layouts[output] = self._layout(inputs[position])
                 self.write_slot(symbols[position], output)
 
     def write_slot(self, symbol: Symbol, value: Slot) -> None:
         """Write to the memory of a symbol, which may be a view."""
+        if symbol.cell.is_borrowed:
+            raise GraphTraceError(
+                f"{user_lines()[0]}: got a write to a tensor that from_numpy or as_tensor made in nn.Graph.build of a "
+                "NumPy array; a call of the graph would write to the array of the recording, not to a new one: use "
+                "flow.tensor(array), which copies it"
+            )
         if self.phase != UPDATE:
             self._written.setdefault(id(symbol.cell), len(self.program.instructions))
         if symbol.parent is None:
             symbol.cell.write(value)
+        elif any(view.is_copy for view in symbol.chain()):
+            self._write_step_by_step(symbol, value)
+            symbol.wrote(value)
         else:
             (whole,) = self.emit(ViewScatter, [symbol.cell.value, value], {"steps": symbol.steps()})
             symbol.cell.write(whole)
             symbol.wrote(value)
+
+    def _write_step_by_step(self, symbol: Symbol, value: Slot) -> None:
+        """Write through views that are copies in the program: what a view shares is written to its parent."""
+        if symbol.is_copy:
+            (above,) = self.emit(View, [value], {"shape": symbol.parent.shape})
+        else:
+            step = symbol.op, symbol.attrs
+            (above,) = self.emit(ViewScatter, [symbol.parent.slot(self.emit), value], {"steps": (step,)})
+        self.write_slot(symbol.parent, above)
 
     # places
 
@@ -348,7 +394,7 @@ class Tracer:
             scope: of the instructions.
             unless: a 0-dim bool; a replay in which it holds True leaves the updates out (see `amp.GradScaler`).
         """
-        self.phase, self._unless = UPDATE, unless
+        self.phase, self._unless, self._updates = UPDATE, unless, 0
         self._scopes.append(scope)
         try:
             yield
@@ -441,16 +487,7 @@ class Tracer:
     def _is_read_after(self, written: Slot, other: Slot) -> bool:
         """Whether `other`, or a view of it, is read after `build` first wrote to `written`."""
         start = self._written.get(id(self._state_of[written]))
-        if start is None:
-            return False
-        views = {other}
-        for i, instruction in enumerate(self.program.instructions):
-            if views.intersection(instruction.reads):
-                if i >= start:
-                    return True
-                if instruction.op.view:
-                    views.update(instruction.outputs)
-        return not views.isdisjoint(self.program.outputs)
+        return start is not None and self.program.last_read(other) >= start
 
 
 def user_lines() -> list[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from miniflow.dtype import get_default_dtype
 from miniflow.graph.describe import meta, strides, tensor_text
 from miniflow.graph.held import Attributes, Members, attributes, tensors
+from miniflow.graph.overlap import sharing
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tape import hook_changes
@@ -35,6 +36,7 @@ class Watch:
         modules: module -> its dotted name, all modules that the graph has or has met.
         states: of the program, by name.
         aliases: pairs of tensors of one array, of which the program has the second.
+        spent: module -> attributes that `build` looked at and then changed, with what they were.
     """
 
     def __init__(
@@ -43,9 +45,10 @@ class Watch:
         modules: Mapping[Module, str],
         states: Mapping[str, Tensor],
         aliases: Iterable[tuple[Tensor, Tensor]] = (),
+        spent: Mapping[Module, dict[str, Any]] | None = None,
     ):
         self._default_dtype = get_default_dtype()
-        self._attributes, others = _watched_attributes(graph, modules, states.values())
+        self._attributes, others = _watched_attributes(graph, modules, states.values(), spent or {})
         self._tensors = _Tensors(states, aliases, others)
         self._optimizers = [_OptimizerWatch(optimizer) for optimizer in graph._optimizers]
         self._hook_number = list(hook_changes)
@@ -63,12 +66,17 @@ class Watch:
         )
 
     def is_obsolete(self) -> bool:
-        """Whether the recording can hardly fit again: it was of other modules, devices, dtypes or optimizer states."""
+        """Whether the recording can hardly fit again: it was of one call, other modules, devices, dtypes or states."""
         return (
-            not self._attributes.members.is_same()
+            self._attributes.is_spent()
+            or not self._attributes.members.is_same()
             or not self._tensors.has_same_layout()
             or not all(optimizer.has_same_state() for optimizer in self._optimizers)
         )
+
+    def frozen(self) -> list[str]:
+        """The names of attributes that `build` looks at and changes whenever it is recorded."""
+        return self._attributes.frozen()
 
     def differences(self) -> list[str]:
         """What has changed, in words."""
@@ -97,13 +105,13 @@ class Watch:
 
 
 def _watched_attributes(
-    graph: Graph, modules: Mapping[Module, str], states: Iterable[Tensor]
+    graph: Graph, modules: Mapping[Module, str], states: Iterable[Tensor], spent: Mapping[Module, dict[str, Any]]
 ) -> tuple[Attributes, list[Tensor]]:
     """The attributes of modules and graph, and the tensors among them that the recording read."""
     arrays = {id(tensor._array) for tensor in states}
     owners = {**modules, graph: graph.name}
     read = [tensor for owner in owners for tensor in tensors(attributes(owner)) if id(tensor._array) in arrays]
-    return Attributes(owners, Members(modules), frozenset(map(id, read)), graph._written), read
+    return Attributes(owners, Members(modules), frozenset(map(id, read)), graph._written, spent), read
 
 
 class _Tensors:
@@ -125,7 +133,7 @@ class _Tensors:
         self._arrays = [tensor._array for tensor in self.all]
         self._metas = list(map(meta, self._arrays))
         self._strides = list(map(strides, self._arrays))
-        self._shared = _first_positions(self._arrays)
+        self._shared = _first_sharing(self._arrays)
 
     def is_same(self) -> bool:
         """Whether nothing has changed but where the memory is."""
@@ -152,12 +160,12 @@ class _Tensors:
         return (
             list(map(meta, arrays)) == self._metas
             and list(map(strides, arrays)) == self._strides
-            and _first_positions(arrays) == self._shared
+            and _first_sharing(arrays) == self._shared
         )
 
     def differences(self) -> Iterator[str]:
         """What has changed, in words."""
-        shared = _first_positions([tensor._array for tensor in self.all])
+        shared = _first_sharing([tensor._array for tensor in self.all])
         for i, (name, tensor) in enumerate(zip(self._names, self.all, strict=True)):
             if tensor.requires_grad != self._wants[i]:
                 yield f"{name} has requires_grad={tensor.requires_grad}, had {self._wants[i]}"
@@ -170,10 +178,12 @@ class _Tensors:
                 yield f"{name} {'shares memory' if shared[i] < i else 'no longer shares memory'} with {first}"
 
 
-def _first_positions(arrays: list[Any]) -> list[int]:
-    """For each array, the position at which it stands first."""
-    first: dict[int, int] = {}
-    return [first.setdefault(id(array), i) for i, array in enumerate(arrays)]
+def _first_sharing(arrays: list[Any]) -> list[int]:
+    """For each array, the position of the first with which it has elements in common."""
+    first = list(range(len(arrays)))
+    for pair in sharing(dict(enumerate(arrays))):
+        first[max(pair)] = min(first[max(pair)], *pair)
+    return first
 
 
 class _OptimizerWatch:

@@ -229,7 +229,7 @@ class Writer:
         """A result is written into planned memory, or allocated."""
         operands, into = self.operands(instruction), into_of(instruction)
         arguments = ", ".join([*operands, *self.keywords(instruction)])
-        if instruction.op.checks_values:
+        if instruction.op.checks_values == "infer":
             self.call(instruction, f"{self.called(instruction.op.infer)}({arguments})", operands)
         if into is None:
             kernel = self.kernel(instruction)

@@ -1,9 +1,9 @@
 """Updates that first multiply their gradients: what stands between backward and the update, done in the update.
 
-    g <- gradient * (product of `multiply` / product of `divide` * min(1, max_norm / (norm + 1e-6)))
+    g <- gradient * (product of `multiply` / product of `divide`) * min(1, max_norm / (norm + 1e-6))
 
-The factor is computed in float64 and rounded once to the dtype of the update. The last group of inputs holds the 0-dim
-norm that belongs to each gradient; `max_norm` None leaves the bound out, and then the norms may be None, too.
+Both factors are computed in float64 and rounded once to the dtype of the update. The last group of inputs holds the
+0-dim norm that belongs to each gradient; `max_norm` None leaves the bound out, and then the norms may be None, too.
 
 Source: the `scale_by_tensor` and `model_update_cast` inputs of OneFlow's update ops.
 """

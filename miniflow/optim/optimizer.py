@@ -299,9 +299,10 @@ class Optimizer:
             CheckpointError: if groups, parameters or shapes do not fit; the optimizer is then unchanged.
         """
         try:
-            saved_groups, saved_state = state_dict["param_groups"], state_dict["state"]
+            saved_groups = state_dict["param_groups"]
             saved_sizes = [len(group["params"]) for group in saved_groups]
-        except (KeyError, TypeError, IndexError):
+            saved_state = {i: dict(values) for i, values in state_dict["state"].items()}
+        except (LookupError, TypeError, ValueError, AttributeError):
             raise CheckpointError(
                 f"{self._name}.load_state_dict: expected a dict with 'state' and 'param_groups' as from state_dict()"
             ) from None
@@ -314,6 +315,8 @@ class Optimizer:
         groups = [self._load_options(*pair) for pair in zip(self.param_groups, saved_groups, strict=True)]
         numbers = [i for group in saved_groups for i in group["params"]]
         param_of = dict(zip(numbers, (p for group in self.param_groups for p in group["params"]), strict=True))
+        if len(param_of) < len(numbers):
+            raise CheckpointError(f"{self._name}.load_state_dict: got parameters {numbers}; expected each number once")
         unknown = [i for i in saved_state if i not in param_of]
         if unknown:
             raise CheckpointError(
@@ -340,7 +343,12 @@ class Optimizer:
             if value is None:
                 continue
             if name == "step":
-                value = int(value)
+                value = self._load_step(number, value)
+            elif isinstance(value, np.ndarray):
+                raise CheckpointError(
+                    f"{self._name}.load_state_dict: {name} of parameter {number} is a NumPy array; expected a Tensor: "
+                    "flow.tensor(array)"
+                )
             elif isinstance(value, Tensor):
                 if value.shape != p.shape:
                     raise CheckpointError(
@@ -350,6 +358,18 @@ class Optimizer:
                 value = value.detach().to(dtype=_state_dtype(p), device=p.device, copy=True)
             state[name] = value
         return state
+
+    def _load_step(self, number: Any, value: Any) -> int:
+        try:
+            step = int(value)
+        except (TypeError, ValueError, OverflowError):
+            step = -1
+        if step < 0:
+            raise CheckpointError(
+                f"{self._name}.load_state_dict: step of parameter {number} is {value!r:.60}; "
+                "expected a whole number of at least 0"
+            )
+        return step
 
     def __repr__(self) -> str:
         lines = [f"{self._name} ("]

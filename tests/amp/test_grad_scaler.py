@@ -262,6 +262,9 @@ def test_state_dict(tmp_path):
     assert GradScaler(enabled=False).state_dict() == {}
     with pytest.raises(CheckpointError, match="expected a dict with scale, growth_factor"):
         other.load_state_dict({})
+    for steps in (-1, 0.5, "2", True):
+        with pytest.raises(ArgumentError, match="_growth_tracker=.*; expected a whole number of at least 0"):
+            other.load_state_dict({**scaler.state_dict(), "scale": 1.0, "_growth_tracker": steps})
     assert other.get_scale() == 32.0
 
 

@@ -91,6 +91,18 @@ def test_other_numbers_are_replayed_on_the_stream():
     assert replay.capture.reason == CHANGING
 
 
+def test_the_next_launch_waits_for_the_copies_that_another_stream_makes_of_the_outputs(monkeypatch):
+    from miniflow.backends.cuda.streams import Stream, stream
+
+    replay, _ = captured(lambda x: [x * 2.0], (3,))
+    waits, caller = [], Stream(0)
+    monkeypatch.setattr(Stream, "wait_stream", lambda self, other: waits.append((self, other)))
+    with stream(caller):
+        replay([on_device([0, 1, 2])])
+    own = replay.capture.stream
+    assert waits == [(own, caller), (caller, own), (own, caller)]
+
+
 def test_failure_falls_back_and_says_why(caplog):
     replay, graphs = captured(lambda x: [x * 3.0], (2,), error="no such luck")
     for _ in range(3):

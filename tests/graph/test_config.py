@@ -207,11 +207,11 @@ def test_options_of_modules_in_all_spellings():
     graph = Twice()
     assert not graph.model.config.activation_checkpointing
     graph.model.config.activation_checkpointing = True
-    assert graph.config.checkpoint_scopes == {"model"}
+    assert graph._full_config().checkpoint_scopes == {"model"}
     graph.model[0].to(nn.graph.GraphModule).activation_checkpointing = True
-    assert graph.config.checkpoint_scopes == {"model", "model.0"}
+    assert graph._full_config().checkpoint_scopes == {"model", "model.0"}
     graph.model.to(nn.graph.GraphModule).activation_checkpointing = False
-    assert graph.config.checkpoint_scopes == {"model.0"} and not graph.model.config.activation_checkpointing
+    assert graph._full_config().checkpoint_scopes == {"model.0"} and not graph.model.config.activation_checkpointing
     graph.model[0].config.stage_id = 0
     graph.model[1].config.set_stage(1, "cpu")
     options = graph.model[1].to(nn.graph.GraphModule)
@@ -265,7 +265,7 @@ def test_an_attribute_called_config_belongs_to_the_module():
     graph.model = Configured()
     assert graph.model.config == {"size": 3}
     graph.model.to(nn.graph.GraphModule).activation_checkpointing = True
-    assert graph.config.checkpoint_scopes == {"model"}
+    assert graph._full_config().checkpoint_scopes == {"model"}
 
 
 def test_containers_as_attributes():

@@ -152,13 +152,13 @@ def test_every_way_to_a_module_gives_its_options(modules_of):
     assert [type(x) for x in found] == [nn.graph.ProxyModule] * 3 and found == list(parts.values())
     for x in found:
         x.config.activation_checkpointing = True
-    assert graph.config.checkpoint_scopes == {"model.a", "model.b", "model.c"}
+    assert graph._full_config().checkpoint_scopes == {"model.a", "model.b", "model.c"}
 
 
 def test_apply_gives_the_options_of_modules():
     graph = Predict(model())
     result = graph.model.apply(lambda m: setattr(m.config, "activation_checkpointing", isinstance(m, nn.Linear)))
-    assert graph.config.checkpoint_scopes == {"model.0", "model.2"} and result.config.options() == {}
+    assert graph._full_config().checkpoint_scopes == {"model.0", "model.2"} and result.config.options() == {}
 
 
 # configs that are exchanged or shared
@@ -171,7 +171,7 @@ def test_a_config_that_is_assigned_after_the_optimizer():
     config = GraphConfig()
     config.set_gradient_accumulation_steps(2)
     graph.config = config
-    assert graph.training and config.training and config.checkpoint_scopes == {"model.0"}
+    assert graph.training and config.training and graph._full_config().checkpoint_scopes == {"model.0"}
     for _ in range(2):
         assert_same(graph(X), other(X))
     assert_same(ours[0].weight.detach(), theirs[0].weight.detach())
@@ -229,3 +229,58 @@ def test_a_copy_of_a_config_is_independent():
     other = copy.copy(config)
     other.disable_pass("cse")
     assert other.amp_dtype == np.float16 and config.disabled_passes == frozenset()
+
+
+def test_graphs_that_share_a_config_have_their_own_checkpointed_modules():
+    graphs = [Train(model()) for _ in range(3)]
+    for graph in graphs[1:]:
+        graph.config = graphs[0].config
+    for graph, flagged in zip(graphs, ([0], [0, 2], []), strict=True):
+        for i in flagged:
+            graph.model[i].config.activation_checkpointing = True
+    assert [sorted(graph._full_config().checkpoint_scopes) for graph in graphs] == [
+        ["model.0"],
+        ["model.0", "model.2"],
+        [],
+    ]
+    for _ in range(3):
+        for graph in graphs:
+            graph(X)
+    assert [sum(graph._compilations.values()) for graph in graphs] == [1, 1, 1]
+    graphs[2].model[2].config.activation_checkpointing = True
+    for graph in graphs:
+        graph(X)
+    assert [sum(graph._compilations.values()) for graph in graphs] == [1, 1, 2]
+    graphs[0].config.disable_pass("cse")
+    for graph in graphs:
+        graph(X)
+    assert [sum(graph._compilations.values()) for graph in graphs] == [2, 2, 3]
+
+
+class TrainWords(nn.Graph):
+    def __init__(self, words, is_sparse):
+        super().__init__()
+        self.words = words
+        self.add_optimizer(flow.optim.Adam(words.parameters(), lr=0.1), is_sparse=is_sparse)
+
+    def build(self, x):
+        loss = self.words(x).square().sum()
+        loss.backward()
+        return loss
+
+
+def test_graphs_that_share_a_config_have_their_own_sparse_parameters():
+    flow.manual_seed(0)
+    words = nn.Embedding(5, 2)
+    found = []
+    for shared in (False, True):
+        tables = copy.deepcopy(words), copy.deepcopy(words)
+        sparse, dense = TrainWords(tables[0], True), TrainWords(tables[1], False)
+        if shared:
+            dense.config = sparse.config
+        for ids in ([1, 2], [3], [1]):
+            sparse(flow.tensor(ids)), dense(flow.tensor(ids))
+        found.append([table.weight.detach().numpy() for table in tables])
+    for own, shared in zip(*found, strict=True):
+        assert (own == shared).all()
+    assert (found[0][0] != found[0][1]).any()

@@ -131,7 +131,7 @@ def test_a_graph_in_the_build_of_another_is_refused():
     with pytest.raises(GraphTraceError, match=words):
         outer(normal(2, 4))
     recursive = Bare(lambda x: recursive(x))
-    with pytest.raises(GraphTraceError, match="a graph cannot be called within the build"):
+    with pytest.raises(GraphTraceError, match="a graph cannot be called within its own build"):
         recursive(normal(2, 4))
 
 
@@ -243,3 +243,111 @@ def test_what_is_done_elsewhere():
     ):
         graph.enable_shared()
     assert not graph.is_compiled
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("train", r"a graph is no nn.Module, and its modules stay as they are; use graph.model.train"),
+        ("eval", r"use graph.model.eval"),
+        ("parameters", r"use graph.model.parameters"),
+        ("to", r"use graph.model.to"),
+        ("zero_grad", "every call begins without gradients"),
+        ("step", "every call of a graph with an optimizer is a step"),
+        ("backward", r"build calls loss.backward\(\)"),
+        ("forward", r"call the graph itself, graph\(...\)"),
+    ],
+)
+def test_methods_of_modules_and_loops_are_refused_with_what_to_do(name, remedy):
+    with pytest.raises(AttributeError, match=f"'Predict' object has no attribute '{name}': .*{remedy}"):
+        getattr(Predict(nn.Linear(2, 2)), name)
+    assert not hasattr(Bare(), name)
+
+
+def test_forward_is_to_be_called_build():
+    class Forward(nn.Graph):
+        def forward(self, x):
+            return x
+
+    with pytest.raises(NotImplementedError, match="as Forward is: rename its forward to build"):
+        Forward()(normal(2))
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        (0, (), "missing a required argument: 'x'"),
+        (2, (), "too many positional arguments"),
+        (1, ("y",), "got an unexpected keyword argument 'y'"),
+    ],
+)
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_arguments_that_build_does_not_take(args, kwargs, message, is_compiled):
+    graph = Predict(nn.Linear(2, 2))
+    if is_compiled:
+        graph(normal(3, 2))
+    expected = rf"{graph.name}.build: {message}; expected {graph.name}.build\(x\), got {args} arguments by position and"
+    with pytest.raises(ArgumentTypeError, match=expected):
+        graph(*[normal(3, 2)] * args, **dict.fromkeys(kwargs, normal(3, 2)))
+
+
+@pytest.mark.parametrize("loss", [lambda model, x: x.sum(), lambda model, x: model(x).sum().detach()])
+def test_a_loss_that_needs_no_gradient(loss):
+    class Step(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Linear(2, 2)
+            self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss(self.model, x).backward()
+
+    with pytest.raises(
+        GraphError, match="backward was called on a tensor that needs no gradient; expected a loss comp"
+    ):
+        Step()(normal(3, 2))
+
+
+def test_an_optimizer_of_another_model():
+    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    graph = Train(model, flow.optim.SGD(other.parameters(), lr=0.1))
+    message = r"no parameter of SGD: they belong to no module of the graph; .* flow.optim.SGD\(graph.model.parameters"
+    with pytest.raises(GraphError, match=message):
+        graph(normal(4, 3), labels(4, 2))
+
+
+def test_debug_before_the_init_of_the_base_class():
+    class Never(nn.Graph):
+        def __init__(self):
+            self.debug()
+
+    with pytest.raises(AttributeError, match="Base class nn.Graph has not been initialized"):
+        Never()
+
+
+@pytest.mark.parametrize("option", [{"op_repr_with_py_stack": True}, {"only_user_py_stack": False}])
+def test_options_of_debug_without_effect_warn(option):
+    with pytest.warns(UserWarning, match="operators print the lines of your code .* max_py_stack_depth says") as found:
+        Bare().debug(-1, **option)
+    assert len(found) == 1
+
+
+def test_the_order_of_keyword_arguments_makes_no_other_inputs():
+    class Difference(nn.Graph):
+        def build(self, a, b, **others):
+            return a - b
+
+    graph, a, b = Difference(), normal(2), normal(2)
+    assert_same(graph(a=a, b=b), a - b)
+    plan = graph._last
+    assert_same(graph(b=b, a=a), a - b)
+    assert graph._last is plan and len(graph._plans) == 1
+    graph._compile(b=b, a=a)
+    assert len(graph._plans) == 1
+
+
+@pytest.mark.parametrize("option", [{"v_level": 4}, {"v_level": "1"}, {"max_py_stack_depth": -1}])
+def test_options_of_debug_that_are_refused(option):
+    ((name, value),) = option.items()
+    with pytest.raises(ArgumentError, match=f"debug: got {name}={value!r}; expected"):
+        Bare().debug(**option)

@@ -228,6 +228,10 @@ IN_JOBS = {
     "no loss": (lambda x: x, "train", GraphError, "calls minimize of an optimizer.*it did not"),
     "two losses": (lambda x: minimized(x, 2), "train", GraphError, "minimize: called twice in one job function"),
     "value": (lambda x: x.sum().item(), "predict", GraphTraceError, "cannot be looked at"),
+    "initializer": (
+        lambda x: x * flow.get_variable("unmade", (2,), initializer=3), "predict", ArgumentTypeError,
+        "get_variable: got initializer=3; expected a function that fills a tensor",
+    ),
 }  # fmt: skip
 
 
@@ -250,6 +254,11 @@ def test_wrong_arguments():
         job(np.ones(2))
     with pytest.raises(ArgumentTypeError, match="'x' is a list; expected a NumPy array or a Tensor"):
         job([1, 2])
+    with pytest.raises(ArgumentTypeError, match=r"job: too many .*; expected job\(x\), got 2 arguments by position"):
+        job(1, 2)
+    assert repr(job) == "<job function job of type 'predict'>"
+    with pytest.raises(ArgumentTypeError, match="load_variables: got a list; expected a dict of values by name"):
+        flow.load_variables([1])
     with pytest.raises(ArgumentError, match="the parameter 'x' of bare has no placeholder; annotate it"):
 
         @flow.global_function()

@@ -1,7 +1,9 @@
 """Folders of graphs that are damaged, or written to do harm, are refused with a CheckpointError."""
 
 import copy
+import hashlib
 import json
+import os
 import random
 
 import pytest
@@ -13,8 +15,8 @@ from miniflow import nn
 from miniflow.backends.registry import KERNELS
 from miniflow.dispatch import Op
 from miniflow.errors import ArgumentTypeError, CheckpointError, DTypeError, IndexRangeError, ShapeError
-from miniflow.graph import serialize
 from miniflow.graph.saved import attributes, operands
+from miniflow.graph.saved.folder import checksum
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def copied(saved, folder):
 
 def sign(document, folder):
     """Write a document with the right checksum: what somebody would do who means harm."""
-    document["checksum"] = serialize.checksum(document)
+    document["checksum"] = checksum(document)
     (folder / GRAPH).write_text(json.dumps(document))
 
 
@@ -74,11 +76,44 @@ def test_damaged_json(text, saved, tmp_path):
         flow.load(folder)
 
 
+def test_bools_that_are_none(tmp_path):
+    class Masked(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.mask = nn.Module()
+            self.mask.register_buffer("kept", flow.tensor([True, False]))
+
+        def build(self, x):
+            return flow.where(self.mask.kept, x, 0.0)
+
+    graph = Masked()
+    graph(flow.ones(2))
+    flow.save(graph, tmp_path / "g")
+    weights = bytearray((tmp_path / "g" / WEIGHTS).read_bytes())
+    weights[weights.rindex(b"\x01\x00")] = 2
+    (tmp_path / "g" / WEIGHTS).write_bytes(weights)
+    document = json.loads((tmp_path / "g" / GRAPH).read_text())
+    sign({**document, "weights": hashlib.sha256(weights).hexdigest()}, tmp_path / "g")
+    with pytest.raises(CheckpointError, match=r"states\[0\].values: got bools that are neither 0 nor 1"):
+        flow.load(tmp_path / "g")
+
+
 def test_weights_of_another_graph(saved, tmp_path):
     folder = copied(saved, tmp_path / "g")
     trained(tmp_path / "h", flow.optim.Adam)
     (folder / WEIGHTS).write_bytes((tmp_path / "h" / WEIGHTS).read_bytes())
     with pytest.raises(CheckpointError, match="damaged, or belongs to another graph: its checksum"):
+        flow.load(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", [GRAPH, WEIGHTS])
+def test_a_pipe_in_place_of_a_file(name, saved, tmp_path):
+    """Reading it would wait for a writer, forever."""
+    folder = copied(saved, tmp_path / "g")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(CheckpointError, match="it is no regular file" if name == GRAPH else "safetensors is missing"):
         flow.load(folder)
 
 
@@ -145,6 +180,9 @@ HOSTILE = {
     "an update of another shape": (change("instructions", "op:SgdUpdate", "inputs", 1, value="%0"), "for one param"),
     "write to no state": (change("writes", 0, 0, value="%0"), "expected a state, each written once"),
     "write of another shape": (change("writes", 0, 1, value="%0"), "as the state has it"),
+    "write of three": (change("writes", 0, value=["%1"] * 3), r"writes\[0\]: got 3 entries; expected two"),
+    "late read of no input": (change("late_reads", value=[[2, "%2"]]), r"late_reads\[0\]\[0\]: got 2; expected an int"),
+    "late read of no state": (change("late_reads", value=[[0, "%0"]]), r"late_reads\[0\]\[1\]: got .*expected a state"),
     "state twice": (change("states", 1, "values", value="model.0.weight"), "each used once"),
     "values in no order": (change("states", 1, "order", value=[1]), r"states\[1\].order: got \[1\]; expected all dims"),
     "values that are not there": (change("states", 1, "values", value="/etc/passwd"), "the name of an array in"),
@@ -212,6 +250,8 @@ DIMS = {  # op -> inputs, attributes, and the shape that the op would give
     "Cat": (["%0", "%0"], {"dim": -1, "sizes": pair(3, 3)}, [4, 6, 4, 3]),
     "Stack": (["%0", "%0"], {"dim": -1}, [4, 2, 3]),
     "LayerNorm": (["%0", None, None], {"dims": 3, "eps": 0.0}, [4, 3]),
+    "SoftmaxGrad": (["%0", "%0"], {"dim": 2}, [4, 3]),
+    "LogSoftmaxGrad": (["%0", "%0"], {"dim": -3}, [4, 3]),
     "Slice": (["%0"], {"index": {"tuple": [{"slice": [None, None, -1]}, {"ellipsis": None}]}}, [4, 3]),
 }
 
@@ -385,5 +425,5 @@ def test_indices_are_checked_where_nobody_reads_the_lookup():
 
     graph = Unread()
     graph(flow.tensor([1, 2]))
-    with pytest.raises(IndexRangeError, match="embedding: got indices from 1 to 10; expected 0 to 9"):
+    with pytest.raises(IndexRangeError, match="embedding: got index 10 at position 1; expected 0 to 9"):
         graph(flow.tensor([1, 10]))

@@ -1,6 +1,8 @@
 """Memory and state that a step finds, changes or keeps: as in eager mode, or an error that names it."""
 
 import copy
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -156,6 +158,17 @@ def test_an_assigned_buffer_leaves_the_tensor_alone_that_it_was_made_from():
     assert template.tolist() == [0.0, 0.0]
 
 
+def test_an_assigned_buffer_is_written_to_by_later_calls():
+    """Unlike in eager mode, where `old` stays as it is."""
+    module, eager = (buffered(mean, mean=flow.zeros(2)) for _ in range(2))
+    graph = graph_of(lambda x: module(x), module)
+    graph(X), eager(X)
+    old, copied, old_eager = module.mean, module.mean.clone(), eager.mean
+    graph(X), eager(X)
+    assert old is module.mean and old.tolist() == eager.mean.tolist() == [1.5, 3.0]
+    assert copied.tolist() == old_eager.tolist() == [1.0, 2.0]
+
+
 def shared_with_a_parameter():
     module = buffered(lambda m, x: mean(m, x) + m.w)
     module.w = nn.Parameter(flow.ones(2))
@@ -234,6 +247,44 @@ def plain(m, x):
     return m.h * 1
 
 
+def lazy_from_an_input(m, x):
+    if m.h is None:
+        m.h = x
+    else:
+        m.h = m.h * 0.5 + x
+    return m.h * 1
+
+
+def first_of_all(m, x):
+    if m.h is None:
+        m.h = x * 1
+    return m.h + x - x
+
+
+def absent(m, x):
+    if not hasattr(m, "h"):
+        m.h = x
+    m.h = m.h * 1
+    return m.h * 1
+
+
+def random(m, x):
+    if m.h is None:
+        m.h = flow.rand(2)
+    return x + 0 * m.h
+
+
+def pair(m, x):
+    h, count = m.h or (x * 0, 0)
+    m.h = h + x, count + 1
+    return m.h[0] * 1
+
+
+def total(m, x):
+    m.h = m.h + x
+    return m.h * 1
+
+
 def in_a_list(m, x):
     m.h[0] = m.h[0] * 0.5 + x
     return m.h[0] * 1
@@ -241,14 +292,53 @@ def in_a_list(m, x):
 
 @pytest.mark.parametrize(
     ("function", "before"),
-    [(plain, flow.zeros(2)), (in_a_list, [flow.zeros(2)]), (lazy, None), (lazy_in_place, None)],
-    ids=["plain", "list", "lazy", "lazy in place"],
+    [
+        (plain, flow.zeros(2)),
+        (in_a_list, [flow.zeros(2)]),
+        (lazy, None),
+        (lazy_in_place, None),
+        (total, 0.0),
+        (lazy_from_an_input, None),
+        (first_of_all, None),
+        (random, None),
+        (pair, None),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_state_in_plain_attributes_is_refused(function, before):
     module = Calls(function, h=before)
     with pytest.raises(GraphTraceError, match=r"m0\.h .*register_buffer\('h'"):
         graph_of(lambda x: module(x), module)(X)
     assert module.h is before
+    assert module(X).tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_an_average_of_parameters_that_is_made_later_is_refused_where_they_are_updated(learns):
+    def step(x):
+        if module.h is None:
+            module.h = module.w.detach().clone()
+        module.h.mul_(0.5).add_(module.w.detach() * 0.5)
+        y = (x * module.w).sum()
+        return y.backward() if learns else y
+
+    module = Calls(None, h=None)
+    module.w = nn.Parameter(flow.ones(2))
+    graph = graph_of(step, module, optimizer=flow.optim.SGD(module.parameters(), lr=0.1) if learns else None)
+    if learns:
+        with pytest.raises(GraphTraceError, match=r"m0\.h .*register_buffer\('h'"):
+            graph(X)
+    else:
+        assert_same(graph(X), X.sum().numpy())
+    assert module.h is None
+
+
+@pytest.mark.parametrize("given", [{}, {"h": None}])
+def test_state_that_is_absent_or_none_in_the_class_is_refused(given):
+    module = type("Lazy", (Calls,), given)(lazy_from_an_input if given else absent)
+    with pytest.raises(GraphTraceError, match=r"m0\.h .*register_buffer\('h'"):
+        graph_of(lambda x: module(x), module)(X)
+    assert "h" not in vars(module) and "__getattribute__" not in vars(nn.Module)
     assert module(X).tolist() == [1.0, 2.0]
 
 
@@ -287,6 +377,124 @@ def test_masks_that_are_made_once_and_activations_that_are_kept():
     assert_same(second(X), expected)
     flow.ones(3) + first(flow.ones(3, 2)).sum()  # is recorded again, now with tensors in the attributes
     assert isinstance(module.mask._array, np.ndarray) and module.kept.tolist() == [3.0, 6.0]
+
+
+def stored(m, x):
+    m.last = x * 2
+    m.last = m.last + 1
+    return m.last * 3
+
+
+def stored_twice(m, x):
+    for _ in range(2):
+        m.last = x = x.tanh() if m.count else x
+    return x
+
+
+def summed_up_anew(m, x):
+    m.loss = 0.0
+    for part in (x, x * 2):
+        m.loss = m.loss + part.sum()
+    return m.loss * 1
+
+
+def cached_angles(m, x):
+    if m.angles is None or m.angles.shape != x.shape:
+        m.angles = m.frequencies * 2
+    return x + m.angles
+
+
+@pytest.mark.parametrize("function", [stored, stored_twice, summed_up_anew, cached_angles])
+def test_activations_and_caches_in_attributes(function):
+    def make():
+        module = Calls(function, last=None, loss=None, angles=None, count=2)
+        module.register_buffer("frequencies", flow.tensor([3.0, 4.0]))
+        return module
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*build left tensors in m0.l")
+        assert_equal_calls(make)
+
+
+def initialised_by_data(m, x):
+    if not m.is_ready:
+        with flow.no_grad():
+            m.mean.copy_(x)
+        m.is_ready = True
+    return x - m.mean
+
+
+def initialised_and_stored(m, x):
+    m.last = initialised_by_data(m, x)
+    return m.last * 1
+
+
+@pytest.mark.filterwarnings("ignore:.*build left tensors in m0.last")
+@pytest.mark.parametrize("function", [initialised_by_data, initialised_and_stored])
+def test_a_flag_that_build_sets_is_seen_by_the_next_call(function):
+    def make():
+        module = buffered(function, mean=flow.zeros(2))
+        module.is_ready = False
+        return module
+
+    assert_equal_calls(make)
+    module = make()
+    graph = graph_of(lambda x: module(x), module)
+    assert [graph(X * k).tolist() for k in (1, 2, 3)] == [[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]]
+    assert sum(graph._compilations.values()) == 2
+
+
+def test_a_flag_of_the_graph_that_build_sets_is_seen_by_the_next_call():
+    def build(x):
+        graph.is_first, was_first = False, graph.is_first
+        return x * 2 if was_first else x * 1
+
+    graph = graph_of(build)
+    graph.is_first = True
+    assert [graph(flow.ones(1)).item() for _ in range(3)] == [2.0, 1.0, 1.0]
+    assert sum(graph._compilations.values()) == 2
+
+
+def test_a_graph_warns_of_numbers_that_are_changed_in_every_recording():
+    def count(m, x):
+        m.calls += 1
+        return x * 1
+
+    module = Calls(count, calls=0)
+    graph = graph_of(lambda x: module(x), module)
+    graph(X)
+    with pytest.warns(UserWarning, match=r"build looks at m0\.calls and changes it, .* be a buffer"):
+        graph(X)
+    graph(X)
+    assert sum(graph._compilations.values()) == 2
+
+
+def rotated(m, x):
+    if m.length != len(x):
+        m.length, m.cache.angles = len(x), flow.arange(len(x)) * 1.0
+    return x + m.cache.angles
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_a_cache_and_the_flag_that_says_what_it_holds_are_put_back_together(length):
+    module, eager = (Calls(rotated, length=0, cache=SimpleNamespace(angles=None)) for _ in range(2))
+    if length:
+        module(flow.ones(length))
+    graphs = [graph_of(lambda x: module(x), module) for _ in range(2)]
+    for x in (X, flow.ones(4), X):
+        for call in (*graphs, module):
+            assert_same(call(x), eager(x).numpy())
+
+
+def test_a_graph_warns_once_of_tensors_in_attributes():
+    module = Calls(stored, last=flow.zeros(2))
+    graph = graph_of(lambda x: module(x), module)
+    with pytest.warns(UserWarning, match=r"build left tensors in m0\.last; after a call .*register_buffer"):
+        graph(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph(flow.ones(3))
+    assert module.last.tolist() == [0.0, 0.0]
 
 
 def test_an_exception_in_build_leaves_attributes_as_they_were():
@@ -468,3 +676,26 @@ def test_numpy_arguments_are_copied():
     assert_same(graph(X, np.array([1.0, 2.0], np.float32)), np.array([1.0, 4.0], np.float32))
     signs = [graph(flow.ones(2), k).numpy() for k in (np.float32(0.0), np.float32(-0.0))]
     assert [bool(np.signbit(y).all()) for y in signs] == [False, True]
+
+
+@pytest.mark.parametrize("wrap", [flow.from_numpy, flow.as_tensor])
+def test_memory_of_numpy_arrays_is_read_anew_and_not_written(wrap):
+    table = np.float32([3.0, 4.0])
+
+    class Reads(nn.Graph):
+        def build(self, x):
+            return wrap(table) * 2 + x
+
+    graph = Reads()
+    assert_same(graph(X), np.float32([7.0, 10.0]))
+    table[0] = 5.0
+    assert_same(graph(X), np.float32([11.0, 10.0]))
+
+    class Writes(nn.Graph):
+        def build(self, x):
+            total = wrap(np.zeros(2, np.float32))
+            total[:1] += x[:1]
+            return total
+
+    with pytest.raises(GraphTraceError, match=r"test_memory_in_build.py:\d+: got a write .* use flow.tensor\(array\)"):
+        Writes()(X)

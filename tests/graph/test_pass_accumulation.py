@@ -287,3 +287,18 @@ def test_gradients_that_need_no_input_are_averaged_too():
     accumulated.replay(program, *inputs)
     eager.eager(*micro_batches(inputs, 3))
     assert_same_values(accumulated, eager, assert_same)
+
+
+def test_a_state_that_is_returned_is_what_each_micro_step_finds():
+    b = ProgramBuilder()
+    x, w, count = b.input(2), b.parameter(2), b.state(3, kind=BUFFER)
+    b.write(count, b(Add, count, 1.0))
+    b.phase = UPDATE
+    b.write(w, b(SgdUpdate, w, x, None, fresh=[False], **SGD))
+    program = b.build(count)
+    after = run(program, 2)
+    after.check()
+    before = np.float32([1, 2, 3])
+    (found,), writes = interpret(after, [np.zeros(4, np.float32)], [np.zeros(2, np.float32), before])
+    assert_same_bits(found, np.concatenate([before, before + 1]))
+    assert_same_bits(writes[count], before + 2)

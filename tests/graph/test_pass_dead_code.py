@@ -6,7 +6,7 @@ import miniflow as flow
 from miniflow.graph.interpret import interpret
 from miniflow.graph.passes import dead_code
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.elementwise import Add, Mul, Neg
+from miniflow.ops.elementwise import Add, Mul, Neg, Pow
 from miniflow.ops.norm import BatchNorm
 
 
@@ -52,6 +52,14 @@ def test_what_an_instruction_waits_for_lives():
     b.after = b(Neg, x)
     y = b(Add, x, 1.0)
     assert op_names(dead_code.run(b.build(y))) == ["neg", "add"]
+
+
+def test_an_op_that_may_refuse_values_lives():
+    b = ProgramBuilder()
+    x, i = b.input(3), b.input(3, dtype="int64")
+    b(Pow, x, x)  # of floats: any will do
+    b(Pow, i, b(Neg, i))
+    assert op_names(dead_code.run(b.build(x))) == ["neg", "pow"]
 
 
 def test_a_dropped_random_op_leaves_the_draws_of_the_others_as_they_were():

@@ -162,6 +162,57 @@ def test_the_norm_of_scaled_gradients_may_lie_outside_of_float32(norm_type):
         assert_close(moved[p], np.full(64, -0.5 / 64 ** (1 / norm_type), np.float32), rtol=1e-6)
 
 
+class Along(nn.Graph):
+    """A step whose gradient is the input."""
+
+    def __init__(self, model, optimizer, scaler):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer)
+        self.set_grad_scaler(scaler)
+
+    def build(self, x):
+        loss = (self.model[0] * x).sum()
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize(("number", "scale"), [(1e30, 2.0**60), (1e-30, 2.0**-60)])
+def test_a_number_and_a_scale_that_varies_may_lie_outside_of_float32_together(number, scale):
+    """Their product is 0 or inf in float32: parameters would stand still, or become nan."""
+    b = builder()
+    p, g = b.parameter(4), b.input(4)
+    b.program.tensors[p].copy_(flow.zeros(4))
+    update(b, p, b(UnscaleGradient, b(Div, g, number), scale=Scalar("scale", lambda: scale)))
+    before = b.build()
+    after = fused_update.run(before)
+    assert op_names(after) == ["div", "fused_sgd_update"]
+    for program in (before, after):
+        _, moved = interpret(program, [np.full(4, number, np.float32)])
+        assert_close(moved[p], np.full(4, -0.5 / scale, np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", [optim.SGD, optim.Adam, optim.RMSprop, optim.Adagrad])
+def test_the_bound_and_the_loss_scale_may_lie_outside_of_float32_together(rule):
+    """Their product here, 1e-20 / 2^126, is 0 in float32: parameters would stand still."""
+    x = flow.tensor(np.random.default_rng(0).normal(size=64).astype(np.float32)) * 2.0**23
+    found = []
+    for eager in (True, False):
+        model, scaler = nn.ParameterList([nn.Parameter(flow.zeros(64))]), flow.amp.StaticGradScaler(2.0**100)
+        options = {"params": model.parameters(), "lr": 1e20, "clip_grad_max_norm": 1e-20}
+        optimizer = rule([options], eps=1e-20) if rule is not optim.SGD else rule([options])
+        if eager:
+            scaler.scale((model[0] * x).sum()).backward()
+            scaler.unscale_(optimizer)
+            optimizer.clip_grad()
+            scaler.step(optimizer)
+        else:
+            Along(model, optimizer, scaler)(x)
+        found.append(model[0].detach().numpy())
+    assert_close(found[1], found[0], rtol=1e-6)
+    assert np.abs(found[1]).max() > 0.01
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_gradients_in_half_precision_are_rounded_after_each_factor(dtype):
     b = builder()

@@ -10,8 +10,9 @@ from miniflow import nn
 from miniflow.device import CPU
 from miniflow.graph.passes import relu_after_pool
 from miniflow.graph.trace import record
-from miniflow.ops.activation import Relu
-from miniflow.ops.pool import MaxPool2d
+from miniflow.ops.activation import Relu, ReluGrad
+from miniflow.ops.elementwise import Neg
+from miniflow.ops.pool import MaxPool2d, MaxPool2dGrad
 
 WINDOW = dict(kernel=(2, 2), stride=(2, 2), padding=((0, 0), (0, 0)), dilation=(1, 1), ceil_mode=False)
 
@@ -99,3 +100,16 @@ def test_left_alone_where_a_window_may_miss_the_image(dilation, changes):
     assert_close(graph(x).numpy(), nn.functional.max_pool2d(x.relu(), 2, 1, 1, dilation).numpy())
     ops = [i.op for i in relu_after_pool.run(graph.recorded).instructions]
     assert (ops == [MaxPool2d, Relu]) == changes
+
+
+@pytest.mark.parametrize("awaited", ["rectified", "index", "gradient"])
+def test_what_others_wait_for_stays(awaited):
+    b = ProgramBuilder()
+    x, dy = b.input(1, 2, 6, 4), b.input(1, 2, 3, 2)
+    rectified = b(Relu, x)
+    y, index = b(MaxPool2d, rectified, **WINDOW)
+    gradient = b(MaxPool2dGrad, dy, index, size=(6, 4))
+    dx = b(ReluGrad, gradient, rectified)
+    b.after = {"rectified": rectified, "index": index, "gradient": gradient}[awaited]
+    program = b.build(y, dx, b(Neg, x))
+    assert relu_after_pool.run(program) is program

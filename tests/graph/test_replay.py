@@ -222,6 +222,24 @@ def test_input_in_the_memory_of_a_state():
     same_bits(y, (before * np.float32(0.5))[::-1] * 2)
 
 
+def test_an_input_between_the_elements_of_a_state_around_another():
+    whole = array(100)
+    around, within = whole[::2], whole[11:20:2]
+    states = [flow.from_numpy(around), flow.from_numpy(within)]
+
+    def step(x):
+        for state in states:
+            sgd(state, state * 1.0)
+        return [x * 2.0]
+
+    replay = Replay(recorded(step, [whole[50:53]], states))
+    before = whole.copy()
+    (y,) = replay([whole[50:53]])
+    same_bits(y, before[50:53] * 2)
+    assert replay._own(whole[50:53], ()).base is not whole, "it lies in memory that the call writes to"
+    assert replay._own(before, ()) is before
+
+
 def test_states_that_move():
     """`.data =` gives a tensor other memory: the next call works there."""
     weight = flow.tensor(array(4, 4))
@@ -390,7 +408,9 @@ def test_memory_in_words_and_as_a_picture():
     axes = report.picture(axes=Figure().subplots())
     boxes = [(p.get_x(), p.get_width(), p.get_height()) for p in axes.patches]
     assert boxes == [(0, 1, 16), (1, 2, 16), (2, 2, 16), (3, 2, 4 / 1024)]
-    assert [t.get_text() for t in axes.texts] == ["peak"]
+    explained = [t.get_text() for t in axes.get_legend().get_texts()]
+    assert explained == ["result", "result in the memory of an input", "bytes alive", "peak"]
+    assert list(axes.lines[0].get_xdata()) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])

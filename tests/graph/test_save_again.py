@@ -376,6 +376,23 @@ def test_a_loaded_graph_in_the_build_of_another(tmp_path):
         Outer()(flow.ones(1, 3))
 
 
+def test_an_input_in_the_memory_of_a_state_that_is_written_before_it_is_read(tmp_path):
+    class Total(Count):
+        def forward(self, x):
+            self.count.add_(1)
+            return self.count + x
+
+    graph = Predict(Total())
+    graph(flow.zeros(3))
+    flow.save(graph, tmp_path / "g")
+    loaded = flow.load(tmp_path / "g")
+    count_comparison()
+    for one, count in ((graph, graph.model.to(nn.Module).count), (loaded, loaded.state_dict()["model.count"])):
+        assert one(flow.ones(3)).tolist() == [3.0] * 3
+        with pytest.raises(GraphError, match=r"lies in the memory of model.count.*pass tensor.clone\(\)"):
+            one(count)
+
+
 def test_arguments_with_names_in_any_order(tmp_path):
     class Difference(nn.Graph):
         def build(self, *, x, y):

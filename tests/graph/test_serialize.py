@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from compare import assert_close
+from compare import assert_close, count_comparison
 from folders import GRAPH, WEIGHTS, Predict, Train, assert_equal, batch, network, same_steps, trained
 from programs import assert_same_results, random_program
 from twins import MODULES
@@ -19,8 +20,11 @@ import miniflow as flow
 from miniflow import nn
 from miniflow.dispatch import Op
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, DTypeError, GraphError, ShapeError
+from miniflow.graph.config import GraphConfig
+from miniflow.graph.passes import PIPELINE, arguments
 from miniflow.graph.saved.program import Decoder, encode
 from miniflow.graph.saved.values import encode_op
+from miniflow.graph.serialize import CONFIG
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,6 +86,23 @@ def test_learning_rate_can_be_set(tmp_path):
     assert (loaded.state_dict()["model.6.weight"] != before["model.6.weight"]).any()
     with pytest.raises(ArgumentError, match="set_lr: got -1 for 1 rates; expected a number"):
         loaded.set_lr(-1)
+
+
+def test_learning_rates_are_named_by_optimizer_and_group(tmp_path):
+    class Two(Train):
+        def __init__(self, model):
+            first, second = ([*layer.parameters()] for layer in (model[0], model[6]))
+            groups = [{"params": [first[0]]}, {"params": [first[1]], "lr": 0.2, "clip_grad_max_norm": 1.0}]
+            super().__init__(model, flow.optim.SGD(groups, 0.1))
+            self.add_optimizer(flow.optim.Adam([{"params": second, "clip_grad_max_norm": 1.0}], 0.3))
+
+    graph = Two(network())
+    graph(*batch())
+    flow.save(graph, tmp_path / "g")
+    numbers = flow.load(tmp_path / "g").numbers
+    rates = {name: value for name, value in numbers.items() if name.endswith("lr")}
+    assert rates == {"optimizer.0.0.lr": 0.1, "optimizer.0.1.lr": 0.2, "optimizer.1.0.lr": 0.3}
+    assert {"optimizer.1.0.steps.0", "optimizer.1.0.steps.1"} < numbers.keys()
 
 
 def test_what_was_loaded_can_be_saved_again(tmp_path):
@@ -223,6 +244,14 @@ def test_wrong_inputs(tmp_path):
 
 
 # saving
+
+
+def test_every_option_that_passes_read_is_saved():
+    config, read = GraphConfig(), set()
+    for name in PIPELINE:
+        read |= arguments(import_module(f"miniflow.graph.passes.{name}").run, config).keys()
+    count_comparison()
+    assert "config" not in read and read <= set(CONFIG)
 
 
 def test_before_the_first_call(tmp_path):

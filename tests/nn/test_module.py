@@ -334,20 +334,24 @@ def test_what_is_no_tensor_is_refused(make, value):
         make()(value)
 
 
+class Rectified(nn.Module):
+    def forward(self, x):
+        return x.relu()
+
+
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_layer_says_that_it_wants_a_tensor(compiled):
-    class Applied(nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
-
-        def build(self, x):
-            return self.layer(x)
-
-    layer = Applied() if compiled else nn.Linear(2, 2)
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.Linear(2, 2), "linear: got input of type list; expected a Tensor: use flow.tensor"),
+        (Rectified(), "Rectified: got a list; expected a Tensor: wrap the values with flow.tensor"),
+    ],
+)
+def test_a_layer_says_that_it_wants_a_tensor(layer, message, compiled):
+    layer = nn.Graph.trace(layer) if compiled else layer
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a graph warns that the numbers become constants
-        with pytest.raises(ArgumentTypeError, match="Linear: got a list; expected a Tensor: wrap the values with flow"):
+        with pytest.raises(ArgumentTypeError, match=message):
             layer([[1.0, 2.0]])
 
 

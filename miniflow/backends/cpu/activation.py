@@ -157,10 +157,10 @@ def relu(x: np.ndarray) -> np.ndarray:
 
 @register_into("cpu", "Relu", half="native")
 def relu_into(y: np.ndarray, x: np.ndarray) -> None:
-    if x.dtype.char in "fd":
-        run(relu_loop, x, out=y)
-    else:
+    if x.size < RELU_LOOP_FROM or x.dtype.char not in "fd":
         np.maximum(x, x.dtype.type(0), out=y)
+    else:
+        run(relu_loop, x, out=y)
 
 
 @register("cpu", "ReluGrad")

@@ -50,17 +50,18 @@ def factors(
     multiply: Sequence[float],
     divide: Sequence[float],
     max_norm: float | None,
-) -> list[float]:
-    """What each gradient is multiplied by, in float64: the sign, numbers, and min(1, max_norm / (norm + 1e-6)).
+) -> tuple[list[float], list[float]]:
+    """What each gradient is multiplied by, one after the other: the sign with all numbers, and the bound on the norm.
 
-    One number if it is the same for all.
+    The bound is min(1, max_norm / (norm + 1e-6)); it is a single number if it is the same for all. Loss scale and bound
+    are two factors since their product may lie outside of float32 although no gradient does.
     """
-    factor = fused_factor(maximize, multiply, divide)
+    factor = [fused_factor(maximize, multiply, divide)]
     if norms is None or max_norm is None:
-        return [factor]
+        return factor, [1.0]
     some = norms[:1] if all([norm is norms[0] for norm in norms]) else norms
     shrink = [max_norm / (float(norm) + 1e-6) for norm in some]
-    return [factor if x >= 1 else factor * x for x in shrink]
+    return factor, [1.0 if x >= 1 else x for x in shrink]
 
 
 def together(*columns: Sequence[float]) -> np.ndarray:
@@ -78,12 +79,12 @@ def each(steps: Sequence[int], numbers_at: Callable[[int], tuple[float, ...]]) -
 
 
 @compiled
-def sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, weight_decay, factor):
+def sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, weight_decay, factor, shrink):
     real = param.dtype.type
     lr, momentum, undamped = real(lr), real(momentum), real(undamped)
-    weight_decay, factor = real(weight_decay), real(factor)
+    weight_decay, factor, shrink = real(weight_decay), real(factor), real(shrink)
     for i in range(param.size):
-        g = factor * grad[i]
+        g = factor * grad[i] * shrink
         if weight_decay != 0:  # 0 * inf is nan
             g += weight_decay * param[i]
         if momentum != 0:
@@ -104,8 +105,9 @@ def sgd_rows(start, stop, addresses, ends, like, own, lr, momentum, nesterov, we
             param = vector(addresses[row, 0], first, count, like)
             grad = vector(addresses[row, 1], first, count, like)
             momentum_buffer = vector(addresses[row, 2], first, count, like)
-            factor, undamped = own[row % own.shape[0], 0], own[row % own.shape[0], 1]
-            sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, weight_decay, factor)
+            numbers = own[row % own.shape[0]]
+            factor, shrink, undamped = numbers[0], numbers[1], numbers[2]
+            sgd_loop(param, grad, momentum_buffer, lr, momentum, undamped, nesterov, weight_decay, factor, shrink)
 
 
 @register("cpu", "SgdUpdate", half="native")
@@ -116,20 +118,22 @@ def sgd(
 ):  # fmt: skip
     """`fresh[i]`: the buffer of parameter i is new, and its first gradient is not dampened."""
     undamped = [1.0 if is_fresh else 1.0 - dampening for is_fresh in fresh] if dampening else [1.0]
-    own = together(factors(maximize, norms, multiply, divide, max_norm), undamped)
+    own = together(*factors(maximize, norms, multiply, divide, max_norm), undamped)
     numbers = (float(lr), float(momentum), bool(nesterov), float(weight_decay))
     update(sgd_rows, (params, grads, momentum_buffers), own, *numbers)
 
 
 @compiled
 def adam_loop(
-    param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step_size, beta1, beta2, root, eps, l2, decay, factor, amsgrad
-):
+    param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step_size, beta1, beta2, root, eps, l2, decay, factor, shrink,
+    amsgrad,
+):  # fmt: skip
     real = param.dtype.type
     step_size, fresh1, beta2, fresh2 = real(step_size), real(1 - beta1), real(beta2), real(1 - beta2)
-    root, eps, l2, decay, factor = real(root), real(eps), real(l2), real(decay), real(factor)
+    root, eps, l2, decay = real(root), real(eps), real(l2), real(decay)
+    factor, shrink = real(factor), real(shrink)
     for i in range(param.size):
-        g = factor * grad[i]
+        g = factor * grad[i] * shrink
         if l2 != 0:  # 0 * inf is nan
             g += l2 * param[i]
         mean = exp_avg[i] + fresh1 * (g - exp_avg[i])
@@ -153,9 +157,10 @@ def adam_rows(start, stop, addresses, ends, like, own, beta1, beta2, eps, l2, de
             square = vector(addresses[row, 3], first, count, like)
             largest = vector(addresses[row, 4], first, count, like)
             numbers = own[row % own.shape[0]]
-            factor, step_size, root = numbers[0], numbers[1], numbers[2]
+            factor, shrink, step_size, root = numbers[0], numbers[1], numbers[2], numbers[3]
             adam_loop(
-                param, grad, mean, square, largest, step_size, beta1, beta2, root, eps, l2, decay, factor, amsgrad
+                param, grad, mean, square, largest, step_size, beta1, beta2, root, eps, l2, decay, factor, shrink,
+                amsgrad,
             )  # fmt: skip
 
 
@@ -172,20 +177,21 @@ def adam(
     corrected = [(lr,), (1.0,)]  # the size of a step, and what the root of the square is multiplied by
     if do_bias_correction:
         corrected = each(steps, lambda t: (lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)))
-    own = together(factors(maximize, norms, multiply, divide, max_norm), *corrected)
+    own = together(*factors(maximize, norms, multiply, divide, max_norm), *corrected)
     groups = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs)
     update(adam_rows, groups, own, beta1, beta2, float(eps), l2, decay, bool(amsgrad))
 
 
 @compiled
 def rmsprop_loop(
-    param, grad, square_avg, grad_avg, momentum_buffer, lr, alpha, eps, weight_decay, momentum, centered, factor
+    param, grad, square_avg, grad_avg, momentum_buffer, lr, alpha, eps, weight_decay, momentum, centered, factor, shrink
 ):
     real = param.dtype.type
     lr, alpha, fresh, eps = real(lr), real(alpha), real(1 - alpha), real(eps)
-    weight_decay, momentum, factor = real(weight_decay), real(momentum), real(factor)
+    weight_decay, momentum = real(weight_decay), real(momentum)
+    factor, shrink = real(factor), real(shrink)
     for i in range(param.size):
-        g = factor * grad[i]
+        g = factor * grad[i] * shrink
         if weight_decay != 0:  # 0 * inf is nan
             g += weight_decay * param[i]
         square = alpha * square_avg[i] + fresh * g * g
@@ -213,9 +219,10 @@ def rmsprop_rows(
             square = vector(addresses[row, 2], first, count, like)
             mean = vector(addresses[row, 3], first, count, like)
             momentum_buffer = vector(addresses[row, 4], first, count, like)
-            factor = own[row % own.shape[0], 0]
+            factor, shrink = own[row % own.shape[0], 0], own[row % own.shape[0], 1]
             rmsprop_loop(
-                param, grad, square, mean, momentum_buffer, lr, alpha, eps, weight_decay, momentum, centered, factor
+                param, grad, square, mean, momentum_buffer, lr, alpha, eps, weight_decay, momentum, centered, factor,
+                shrink,
             )  # fmt: skip
 
 
@@ -225,17 +232,18 @@ def rmsprop(
     params, grads, square_avgs, grad_avgs, momentum_buffers, norms=None,
     *, lr, alpha, eps, weight_decay, momentum, centered, maximize, multiply=(), divide=(), max_norm=None,
 ):  # fmt: skip
-    own = together(factors(maximize, norms, multiply, divide, max_norm))
+    own = together(*factors(maximize, norms, multiply, divide, max_norm))
     numbers = (float(lr), float(alpha), float(eps), float(weight_decay), float(momentum), bool(centered))
     update(rmsprop_rows, (params, grads, square_avgs, grad_avgs, momentum_buffers), own, *numbers)
 
 
 @compiled
-def adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, factor):
+def adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, factor, shrink):
     real = param.dtype.type
-    lr, eps, weight_decay, factor = real(lr), real(eps), real(weight_decay), real(factor)
+    lr, eps, weight_decay = real(lr), real(eps), real(weight_decay)
+    factor, shrink = real(factor), real(shrink)
     for i in range(param.size):
-        g = factor * grad[i]
+        g = factor * grad[i] * shrink
         if weight_decay != 0:  # 0 * inf is nan
             g += weight_decay * param[i]
         square = square_sum[i] + g * g
@@ -251,8 +259,9 @@ def adagrad_rows(start, stop, addresses, ends, like, own, eps, weight_decay):
             param = vector(addresses[row, 0], first, count, like)
             grad = vector(addresses[row, 1], first, count, like)
             square_sum = vector(addresses[row, 2], first, count, like)
-            factor, lr = own[row % own.shape[0], 0], own[row % own.shape[0], 1]
-            adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, factor)
+            numbers = own[row % own.shape[0]]
+            factor, shrink, lr = numbers[0], numbers[1], numbers[2]
+            adagrad_loop(param, grad, square_sum, lr, eps, weight_decay, factor, shrink)
 
 
 @register("cpu", "AdagradUpdate", half="native")
@@ -262,5 +271,5 @@ def adagrad(
     *, steps, lr, lr_decay, eps, weight_decay, maximize, multiply=(), divide=(), max_norm=None,
 ):  # fmt: skip
     (rates,) = each(steps, lambda t: (lr / (1 + (t - 1) * lr_decay),))
-    own = together(factors(maximize, norms, multiply, divide, max_norm), rates)
+    own = together(*factors(maximize, norms, multiply, divide, max_norm), rates)
     update(adagrad_rows, (params, grads, square_sums), own, float(eps), float(weight_decay))

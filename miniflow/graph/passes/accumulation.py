@@ -160,7 +160,7 @@ class Accumulation:
             return self.sums[slot]
         if slot in self.inputs or slot not in self.varying:
             return self.inputs.get(slot, slot)
-        parts = [copy[slot] for copy in self.copies]
+        parts = [copy.get(slot, slot) for copy in self.copies]  # the first micro-step reads states as they are
         if slot.ndim == 0:
             return self._emit(Stack, parts, slot.like(shape=(self.steps,)), FORWARD, dim=0)
         sizes = (slot.shape[0],) * self.steps

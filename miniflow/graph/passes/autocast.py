@@ -206,9 +206,6 @@ class Casting:
         """An instruction that reads float32."""
         for slot in instruction.reads:
             self.in_float32(slot, instruction)
-        after = instruction.after
-        if after in self.missing:
-            instruction = instruction.with_(after=self.halves[after])
         self.instructions.append(instruction)
 
     def add_in_half(self, instruction: Instruction) -> None:
@@ -243,7 +240,7 @@ class Casting:
 
     def cast(self, source: Slot, target: Slot, reader: Instruction) -> None:
         """Append a cast, at the place of the instruction for which it is made."""
-        place = {name: getattr(reader, name) for name in ("scope", "location", "phase", "after")}
+        place = {name: getattr(reader, name) for name in ("scope", "location", "phase")}
         self.instructions.append(Instruction(Cast, [source], [target], {"dtype": target.dtype}, **place))
 
 

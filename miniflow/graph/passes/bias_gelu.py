@@ -16,7 +16,8 @@ import numpy as np
 
 from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.codegen.regions import Contraction
-from miniflow.graph.ir import Instruction, Program, Slot
+from miniflow.graph.ir import Instruction, Program
+from miniflow.graph.readers import Readers
 from miniflow.ops.elementwise import Add
 from miniflow.ops.matmul import Matmul
 
@@ -36,15 +37,14 @@ def run(program: Program) -> Program:
 def joined(program: Program, refused: set[Instruction]) -> tuple[Program, set[Instruction]]:
     """The program with all layers but these joined with what follows them, and the layers for which that is not
     possible: they would have to come before and behind another."""
-    readers = program.consumers()
-    needed = {*program.results, *(i.after for i in program.instructions)}
+    readers = Readers(program)
     replaced: dict[Instruction, list[Instruction]] = {}
     pairs: list[tuple[Instruction, Instruction, Instruction]] = []
     for linear in program.instructions:
         if linear.op.__name__ != "Linear" or not is_worth_it(linear) or linear in refused:
             continue
-        last = viewed(linear, readers, needed)
-        follower = next((r for r in readers.get(last.output, ()) if follows(last, r)), None)
+        last = viewed(linear, readers)
+        follower = next((r for r in readers.consumers.get(last.output, ()) if follows(last, r)), None)
         if follower is not None:
             product, view, addition = split(linear, last)
             replaced[linear] = [product] if view is not None else [product, addition]
@@ -72,14 +72,10 @@ def is_worth_it(linear: Instruction) -> bool:
     )
 
 
-def viewed(linear: Instruction, readers: dict[Slot, list[Instruction]], needed: set[Slot]) -> Instruction:
+def viewed(linear: Instruction, readers: Readers) -> Instruction:
     """The view of the result with other rows that alone is used, or else the instruction itself."""
-    output = linear.output
-    uses = readers.get(output, [])
-    if len(uses) != 1 or output in needed:
-        return linear
-    (view,) = uses
-    if view.op.__name__ != "View" or not view.output.shape or view.output.shape[-1] != output.shape[-1]:
+    view = readers.only_reader(linear.output)
+    if view is None or view.op.__name__ != "View" or view.output.shape[-1:] != linear.output.shape[-1:]:
         return linear
     return view if (view.phase, view.after) == (linear.phase, linear.after) else linear
 

@@ -1,8 +1,9 @@
 """Drop what nobody reads: instructions without effect on a result, and constants without a reader.
 
 An instruction lives if one of its outputs is read by a living one, is an output of the program, or is the new value of
-a state; walking backwards, every reader is met before what it reads. Saves the time and memory of statistics, gradients
-and masks that were recorded but not used, and of what other passes left behind.
+a state, or if it refuses some values: eager mode raises, whether its result is read or not. Walking backwards, every
+reader is met before what it reads. Saves the time and memory of statistics, gradients and masks that were recorded but
+not used, and of what other passes left behind.
 
 A random op may be dropped, but not its draw: `program.draws` keeps the place of each in its generator's sequence, so
 that the ops that stay draw the same numbers as in eager mode.
@@ -14,6 +15,7 @@ section 7.1; OneFlow's EliminateDeadNodes.
 from __future__ import annotations
 
 from miniflow.graph.ir import Instruction, Program, Slot
+from miniflow.ops.elementwise import Pow
 
 
 def run(program: Program) -> Program:
@@ -27,11 +29,18 @@ def run(program: Program) -> Program:
 
 
 def living_instructions(program: Program) -> list[Instruction]:
-    """The instructions that a result depends on, in order."""
+    """The instructions that a result depends on, and those that may raise, in order."""
     needed: set[Slot] = set(program.results)
     living = []
     for instruction in reversed(program.instructions):
-        if any(slot in needed for slot in instruction.outputs):
+        if may_refuse(instruction) or any(slot in needed for slot in instruction.outputs):
             living.append(instruction)
             needed.update(instruction.waits_for)
     return living[::-1]
+
+
+def may_refuse(instruction: Instruction) -> bool:
+    """Whether it raises for some values of its inputs; a power does so for integers only."""
+    if instruction.op is Pow:
+        return instruction.output.dtype.kind in "iu"
+    return bool(instruction.op.checks_values)

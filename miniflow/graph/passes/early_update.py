@@ -9,14 +9,16 @@ The memory of the gradient is free again at once, where before the gradients of 
 it is still in the cache. The update waits for whoever reads the parameter's old value, so no bit changes. Where the
 update needs all gradients, for the norm that bounds them or for the search for infinities, it stays at the end.
 
-A step that is interrupted in backward has then updated some parameters and others not.
+A step that is interrupted in backward has then updated some parameters and others not. An op of forward that refuses
+values, such as indices out of range, does so before any update, also where `build` has it after backward.
 
 Source: Lv et al. 2023, "Full Parameter Fine-tuning for Large Language Models with Limited Resources" (LOMO).
 """
 
 from __future__ import annotations
 
-from miniflow.graph.ir import Instruction, Program, Slot
+from miniflow.graph.ir import FORWARD, Instruction, Program, Slot
+from miniflow.graph.passes.dead_code import may_refuse
 from miniflow.graph.passes.multi_tensor_update import LARGE
 
 
@@ -49,6 +51,7 @@ class Order:
         self.made: dict[Slot, int] = {}  # the number after which a slot is there
         self.read: dict[Slot, int] = {}  # the number after which nobody reads it, nor a view of it
         self.root: dict[Slot, Slot] = {}
+        self.refusing = -1  # the number of the last one of forward that may refuse values
         self.due: dict[Slot, int] = {}  # the number after which a slot must be there, since the next waits for it
         for number, instruction in enumerate(others):
             self._note(instruction, number)
@@ -58,6 +61,8 @@ class Order:
                 self.due[slot] = min(self.due.get(slot, last), last)
 
     def _note(self, instruction: Instruction, number: int) -> None:
+        if instruction.phase == FORWARD and may_refuse(instruction):
+            self.refusing = number
         for slot in instruction.waits_for:
             self.read[self.root.get(slot, slot)] = number
             self.due.setdefault(slot, number - 1)
@@ -75,6 +80,7 @@ class Order:
         old value of what it changes. Where both are read in the other order, the memory plan has a copy made."""
         changed = [update.inputs[position] for position in update.mutates]
         number = max(
+            self.refusing,
             *(self.made.get(slot, -1) for slot in update.waits_for),
             *(self.read.get(self.root.get(slot, slot), -1) for slot in changed),
         )

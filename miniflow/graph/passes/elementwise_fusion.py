@@ -25,6 +25,7 @@ from collections.abc import Hashable
 from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.codegen.regions import MOST_ARRAYS, MOST_STEPS, Contraction, peak_bytes
 from miniflow.graph.ir import BACKWARD, FORWARD, Instruction, Program, Slot, substitute
+from miniflow.graph.readers import Readers
 
 WINDOWS = (64, 16, 4)  # how many instructions apart members may be; the next if the last one costs memory
 SMALLEST = {"cpu": 1024, "cuda": 0}  # elements: less work is not worth the compilation
@@ -51,19 +52,18 @@ def run(program: Program) -> Program:
 
 def computed_again(program: Program) -> Program:
     """The program in which backward computes cheap values of one array itself, if it reads that array anyway."""
-    readers = program.consumers()
-    needed = {*program.results, *(i.after for i in program.instructions)}
+    readers = Readers(program)
     at = {instruction: i for i, instruction in enumerate(program.instructions)}
     copies: dict[Instruction, list[Instruction]] = {}  # the first reader in backward -> what comes before it
     new: dict[Slot, Slot] = {}
     place: dict[Slot, int] = {}  # the position before which the copy of a slot is computed
     for instruction in program.instructions:
-        if not is_cheap(instruction) or instruction.output in needed:
+        if not is_cheap(instruction) or readers.is_needed(instruction.output):
             continue
-        uses = readers.get(instruction.output, [])
+        uses = readers.consumers.get(instruction.output, [])
         late = [reader for reader in uses if reader.phase == BACKWARD]
         (source,) = {x for x in instruction.inputs if isinstance(x, Slot)}
-        kept = any(reader.phase == BACKWARD for reader in readers[source])
+        kept = any(reader.phase == BACKWARD for reader in readers.consumers[source])
         if late and kept and all(kind_of(reader) is not None and reader.after is None for reader in uses):
             output = new[instruction.output] = instruction.output.like()
             first = place[instruction.output] = at[late[0]]

@@ -13,9 +13,11 @@ The norm itself is taken of the gradients before the division, and then divided,
 division from being folded: the gradients of all parameters need not be written a second time. It is float64 until it
 has been divided: the norm of scaled gradients may lie outside of float32 although that of the gradients does not.
 
-Numbers change in the last digit: instead of one rounding after each factor there is one, of their product. Where loss
-scales are powers of two, as `GradScaler` has them by default, the division by them is exact. A division by 0 stays, and
-so does what brings the product of the numbers out of the range of float32: step by step gradients would overflow.
+Numbers change in the last digit: instead of one rounding after each number there is one, of their product. The bound is
+a factor of its own, since its product with the others may lie outside of float32 although no gradient does; and a loss
+scale that varies has no other number beside it, for the same reason. Where scales are powers of two, as `GradScaler`
+has them by default, the division by them is exact. A division by 0 stays, and so does what brings the product of the
+numbers out of the range of float32: step by step gradients would overflow.
 
 Source: OneFlow's FuseUpdateOpsPass (`scale_by_tensor`).
 """
@@ -88,14 +90,19 @@ def fuse(update: Instruction, readers: Readers) -> tuple[Instruction, list[Instr
         source = readers.source(gradient, source)
     products: list[float] = []  # of the numbers, in the order of the steps
     while source is not None and (factor := factor_of(source)) is not None:
-        number = multiplier(source, factor[1])
-        products = [number, *(number * product for product in products)]
-        if not all(map(is_normal, products)):
+        slot, number = factor
+        varies = isinstance(number, Scalar)
+        if varies and products:
             break
+        if not varies:
+            multiplier = number if source.op is Mul else 1 / number if number else math.inf
+            products = [multiplier, *(multiplier * product for product in products)]
+            if not all(map(is_normal, products)):
+                break
         chain.append(source)
-        gradient, number, numbers = *factor, divide if source.op is not Mul else multiply
-        numbers.append(number)
-        source = readers.source(gradient, source)
+        gradient = slot
+        (multiply if source.op is Mul else divide).append(number)
+        source = None if varies else readers.source(gradient, source)
     inputs = [update.inputs[0], gradient, *update.inputs[2:], norm]
     factors = {"multiply": tuple(multiply), "divide": tuple(divide), "max_norm": max_norm}
     return update.with_(op=FUSED_RULES[update.op], inputs=inputs, attrs={**update.attrs, **factors}), chain
@@ -105,13 +112,6 @@ def is_clip_of(instruction: Instruction, update: Instruction) -> bool:
     """Whether it bounds the norm of one gradient, and is left out only when the update is."""
     alone = instruction.op is ClipGradNorm and len(instruction.inputs) == ClipGradNorm.groups
     return alone and instruction.unless in (None, update.unless) and instruction.after is None
-
-
-def multiplier(source: Instruction, number: Any) -> float:
-    """What a product or quotient multiplies by; 1 for a number that varies."""
-    if isinstance(number, Scalar):
-        return 1.0
-    return number if source.op is Mul else 1 / number if number else math.inf
 
 
 def is_normal(factor: float) -> bool:

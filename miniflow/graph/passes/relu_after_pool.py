@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from miniflow.graph.ir import Instruction, Program, Slot, replaced
+from miniflow.graph.ir import Instruction, Program, replaced
+from miniflow.graph.readers import Readers
 from miniflow.ops.activation import Relu, ReluGrad
 from miniflow.ops.pool import MaxPool2d, MaxPool2dGrad
 
@@ -32,41 +33,31 @@ class Match:
 
 def run(program: Program) -> Program:
     """The program with each ReLU moved behind the max pooling that alone reads it."""
-    consumers, results = program.consumers(), set(program.results)
+    readers = Readers(program)
     for pool in program.instructions:
-        if pool.op is MaxPool2d and (match := find(pool, program.producers(), consumers, results)):
+        if pool.op is MaxPool2d and (match := find(pool, readers)):
             return run(rewritten(program, match))
     return program
 
 
-def find(
-    pool: Instruction,
-    producers: dict[Slot, Instruction],
-    consumers: dict[Slot, list[Instruction]],
-    results: set[Slot],
-) -> Match | None:
+def find(pool: Instruction, readers: Readers) -> Match | None:
     """The pattern around a pooling, if nothing else needs what it would no longer compute."""
-    if may_miss(**pool.attrs):
+    relu, index = readers.made.get(pool.inputs[0]), pool.outputs[1]
+    if may_miss(**pool.attrs) or relu is None or relu.op is not Relu or relu.after is not pool.after:
         return None
-    relu = producers.get(pool.inputs[0])
-    if relu is None or relu.op is not Relu or relu.after is not pool.after or relu.output in results:
+    if readers.is_needed(relu.output) or readers.is_needed(index):
         return None
-    readers = [i for i in consumers[relu.output] if i is not pool]
-    index = pool.outputs[1]
-    of_index = consumers.get(index, [])
-    if index in results:
-        return None
-    if not readers and not of_index:
+    of_relu = [i for i in readers.consumers[relu.output] if i is not pool]
+    of_index = readers.consumers.get(index, [])
+    if not of_relu and not of_index:
         return Match(relu, pool)
-    if len(readers) != 1 or len(of_index) != 1:
+    if len(of_relu) != 1 or len(of_index) != 1:
         return None
-    (relu_grad,), (pool_grad,) = readers, of_index
-    chained = pool_grad.op is MaxPool2dGrad and relu_grad.op is ReluGrad and relu_grad.inputs[1] is relu.output
-    if not chained or relu_grad.inputs[0] is not pool_grad.output or pool_grad.after is not relu_grad.after:
+    (relu_grad,), (pool_grad,) = of_relu, of_index
+    if relu_grad.op is not ReluGrad or pool_grad.op is not MaxPool2dGrad or pool_grad.after is not relu_grad.after:
         return None
-    if consumers[pool_grad.output] != [relu_grad] or pool_grad.output in results:
-        return None
-    return Match(relu, pool, pool_grad, relu_grad)
+    chained = relu_grad.inputs == [pool_grad.output, relu.output]
+    return Match(relu, pool, pool_grad, relu_grad) if chained and readers.only_reader(pool_grad.output) else None
 
 
 def may_miss(dilation: tuple[int, int], padding: tuple[tuple[int, int], tuple[int, int]], **_: Any) -> bool:

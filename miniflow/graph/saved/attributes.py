@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,10 @@ from miniflow.graph.ir import Scalar
 from miniflow.ops.pool import AvgPool2d, AvgPool2dGrad
 
 
-def refuse(reason: str) -> NoReturn:
-    """Raise ValueError."""
-    raise ValueError(reason)
-
-
 def require(condition: Any, reason: str) -> None:
     """Raise ValueError unless the condition holds."""
     if not condition:
-        refuse(reason)
+        raise ValueError(reason)
 
 
 # kinds of values

@@ -18,7 +18,7 @@ from miniflow.device import device
 from miniflow.dispatch import Op
 from miniflow.errors import CheckpointError
 from miniflow.graph.ir import Instruction, Slot
-from miniflow.graph.saved.attributes import check_attributes, refuse, require
+from miniflow.graph.saved.attributes import check_attributes, require
 from miniflow.nn.utils.clip_grad import ClipGradNorm
 from miniflow.ops.conv import Conv2d
 from miniflow.ops.index import picked_shape
@@ -98,8 +98,7 @@ def inferred(instruction: Instruction) -> list[tuple[tuple[int, ...], np.dtype, 
     """Shape, dtype and device of each output."""
     op, slots = instruction.op, [x for x in instruction.inputs if isinstance(x, Slot)]
     places = {slot.device for slot in [*slots, *filter(None, [instruction.unless])]}
-    if len(places) != 1:
-        refuse(f"operands on {len(places)} devices")
+    require(len(places) == 1, f"operands on {len(places)} devices")
     place = instruction.attrs["target"] if op is ToDevice else places.pop()
     if op.groups:
         check_groups(instruction)
@@ -128,8 +127,7 @@ def check_kinds(instruction: Instruction) -> None:
 def check_groups(instruction: Instruction) -> None:
     """The inputs of an update come in groups of equal length; what belongs to one parameter has its shape."""
     each, rest = divmod(len(instruction.inputs), instruction.op.groups)
-    if rest or not each:
-        refuse(f"{len(instruction.inputs)} inputs for {instruction.op.groups} groups")
+    require(each and not rest, f"{len(instruction.inputs)} inputs for {instruction.op.groups} groups")
     for i in range(each):
         column = instruction.inputs[i::each]
         if instruction.op is ClipGradNorm:
@@ -142,8 +140,8 @@ def check_groups(instruction: Instruction) -> None:
         shapes = {x.shape for x in column if x is not None}
         require(len(shapes) == 1, f"the shapes {shapes} for one parameter")
     for name in instruction.op.per_parameter:
-        if len(instruction.attrs[name]) != each:
-            refuse(f"{name} of {len(instruction.attrs[name])} parameters instead of {each}")
+        count = len(instruction.attrs[name])
+        require(count == each, f"{name} of {count} parameters instead of {each}")
 
 
 def like(slot: Slot, shape: tuple[int, ...]) -> Slot:
@@ -157,6 +155,13 @@ def like(slot: Slot, shape: tuple[int, ...]) -> Slot:
 def same_shape(x: Slot, y: Slot, **_: Any) -> None:
     """Both operands have one shape."""
     require(x.shape == y.shape, f"shapes {x.shape} and {y.shape}")
+
+
+def softmax_grad(dy: Slot, y: Slot, *, dim: int, **_: Any) -> None:
+    """The operands have one shape, and `dim` is one of theirs."""
+    same_shape(dy, y)
+    ndim = max(len(y.shape), 1)
+    require(-ndim <= dim < ndim, f"dim {dim}")
 
 
 def adjoint(forward: Callable[..., Any], what: Slot, shape: tuple[int, ...], **attrs: Any) -> None:
@@ -298,9 +303,9 @@ def view_scatter(x, values, *, steps, makers) -> None:
 
 RULES: dict[str, Callable[..., None]] = {
     **dict.fromkeys(
-        ("ReluGrad", "SigmoidGrad", "ErfGrad", "GeluGrad", "SiluGrad", "SoftplusGrad", "SoftmaxGrad", "LogSoftmaxGrad",
-         "DropoutGrad"), same_shape,
+        ("ReluGrad", "SigmoidGrad", "ErfGrad", "GeluGrad", "SiluGrad", "SoftplusGrad", "DropoutGrad"), same_shape
     ),
+    **dict.fromkeys(("SoftmaxGrad", "LogSoftmaxGrad"), softmax_grad),
     "AdaptiveAvgPool2dGrad": lambda dy, *, size, makers: adjoint(
         AdaptiveAvgPool2d.infer, dy, (*dy.shape[:2], *size), output_size=dy.shape[2:]
     ),

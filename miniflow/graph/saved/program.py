@@ -9,14 +9,15 @@
                        "scope": "model", "location": "train.py:12", "phase": "forward", "unless": null, "after": null}],
      "outputs": ["%2"],
      "writes": [["%1", "%7"]],
-
+     "late_reads": [[0, "%1"]],
      "generators": [{"seed": 7, "offset": 3}],
      "draws": [null, 0]}
 
 Slots have no names of their own: they are numbered in the order in which they stand there, inputs first. So a slot can
 only be read after it was written. `values` names an array that is kept beside the JSON, `order` its dims from the
-largest stride to the smallest: views that the program takes may not exist in another order. `draws` are the random
-draws of a call: each from a generator, null being the default one. For attributes see `values`.
+largest stride to the smallest: views that the program takes may not exist in another order. `late_reads` are pairs of
+the position of an input and a state in whose memory it must not lie. `draws` are the random draws of a call: each from
+a generator, null being the default one. For attributes see `values`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ from miniflow.ops.shape import Clone
 
 MAX_DIMS = 32
 MAX_BYTES = 1 << 44  # of one array
-KEYS = ("name", "inputs", "states", "constants", "instructions", "outputs", "writes", "generators", "draws")
+KEYS = (
+    "name", "inputs", "states", "constants", "instructions", "outputs", "writes", "late_reads", "generators", "draws",
+)  # fmt: skip
 
 
 def encode(program: Program) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -76,6 +79,7 @@ def encode(program: Program) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "instructions": [encode_instruction(instruction, names) for instruction in program.instructions],
         "outputs": [names[slot] for slot in program.outputs],
         "writes": [[names[state], names[slot]] for state, slot in program.writes.items()],
+        "late_reads": [[position, names[state]] for position, state in program.late_reads],
         "generators": [{"seed": g.initial_seed(), "offset": g._offset} for g in generators],
         "draws": [None if g is default_generator else generators.index(g) for g in program.draws.generators],
     }
@@ -151,6 +155,7 @@ class Decoder:
         program.outputs = [self.slot(v, at) for v, at in items(graph["outputs"], "outputs")]
         for v, at in items(graph["writes"], "writes"):
             self.write(v, at, program)
+        program.late_reads = [self.late_read(v, at, program) for v, at in items(graph["late_reads"], "late_reads")]
         program.draws = self.draws(graph["generators"], graph["draws"])
         unused = self.arrays.keys() - self.used
         if unused:
@@ -182,6 +187,8 @@ class Decoder:
         if array.shape != slot.shape or array.dtype != slot.dtype:
             got = f"values of shape {array.shape} and dtype {array.dtype}"
             refuse(at, got, f"shape {slot.shape} and dtype {slot.dtype}")
+        if array.dtype == bool and (array.view(np.uint8) > 1).any():
+            refuse(at, "bools that are neither 0 nor 1", "intact ones")
         self.used.add(name)
         self.values[slot], self.orders[slot] = array, order
 
@@ -270,12 +277,25 @@ class Decoder:
 
     def write(self, value: Any, at: str, program: Program) -> None:
         """A state and the slot that it takes its new value from."""
-        pair = items(value, at)
-        if len(pair) != 2:
-            refuse(at, f"{len(pair)} entries", "a state and a slot")
-        state, slot = (self.slot(v, place) for v, place in pair)
+        state, slot = (self.slot(v, place) for v, place in pair(value, at))
         if state not in program.states or state in program.writes:
             refuse(f"{at}[0]", repr(state), "a state, each written once")
         if (slot.shape, slot.dtype, slot.device) != (state.shape, state.dtype, state.device):
             refuse(f"{at}[1]", slot.type, f"{state.type}, as the state has it")
         program.writes[state] = slot
+
+    def late_read(self, value: Any, at: str, program: Program) -> tuple[int, Slot]:
+        """The position of an input, and a state in whose memory it must not lie."""
+        (position, place), (name, where) = pair(value, at)
+        state = self.slot(name, where)
+        if state not in program.states:
+            refuse(where, repr(state), "a state")
+        return integer(position, place, 0, len(program.inputs) - 1), state
+
+
+def pair(value: Any, at: str) -> list[tuple[Any, str]]:
+    """The two entries of a list, each with its place."""
+    found = items(value, at)
+    if len(found) != 2:
+        refuse(at, f"{len(found)} entries", "two")
+    return found

@@ -142,7 +142,7 @@ def describe(tree: Tree) -> str:
     if tree.kind == TENSOR:
         return "tensor"
     if tree.kind == CONSTANT:
-        return repr(tree.constant)
+        return f"{tree.constant!r:.60}"
     inner = [describe(child) for child in tree.children]
     if tree.kind == SEQUENCE:
         ends, comma = ("[]", "") if tree.type is list else ("()", "," * (len(inner) == 1))

@@ -21,10 +21,10 @@ from miniflow.errors import CheckpointError, DeviceError
 from miniflow.graph.ir import Scalar
 from miniflow.graph.saved.fields import choice, integer, items, refuse, text
 from miniflow.graph.saved.operands import known_ops
+from miniflow.serialization import BY_NAME as DTYPES
+from miniflow.serialization import FLOATS
 
-DTYPES = {t.name: t.numpy for t in ALL}
 NAMES = {t.numpy: t.name for t in ALL}
-FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 TAGS = ("tuple", "slice", "number", "dict", "ellipsis", "float", "dtype", "device", "scalar", "op")
 MAX_DEPTH = 16  # of nested attributes
 

@@ -48,7 +48,7 @@ class AttributeTables:
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         if not modes.plain and modes.tracer is not None:
-            modes.tracer.kept.assigning(self, name, value)
+            modes.tracer.kept.assigning(self, name)
         if isinstance(value, Parameter):
             self._require_init("parameter", name)
             self._forget(name)

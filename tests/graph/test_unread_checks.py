@@ -1,0 +1,167 @@
+"""An op that refuses some values refuses them in a graph too, whether or not anybody reads its result."""
+
+import inspect
+import itertools
+
+import numpy as np
+import pytest
+from checks import assert_same
+from compare import count_comparison
+
+import miniflow as flow
+from miniflow import nn
+from miniflow.backends.registry import KERNELS
+from miniflow.errors import IndexRangeError
+from miniflow.graph.ir import Instruction, Slot
+from miniflow.graph.saved.operands import RULES, inferred, known_ops
+from miniflow.nn import functional as F
+
+
+def set_item(i):
+    flow.zeros(3)[i] = 1.0
+
+
+INDICES, PLACES, PROBABILITIES = ([0, 2], [0, 9]), ([0, 2], [0, -4]), ([0.0, 1.0], [0.5, 2.0])
+# the name of an op -> a function of one tensor that runs it, values that it takes, and values that it refuses
+CASES = {
+    "Bernoulli": (flow.bernoulli, *PROBABILITIES),
+    "BinaryCrossEntropy": (lambda p: F.binary_cross_entropy(p, flow.ones(2)), *PROBABILITIES),
+    "CrossEntropy": (lambda y: F.cross_entropy(flow.zeros(2, 3), y), *INDICES),
+    "Embedding": (lambda i: F.embedding(i, flow.zeros(3, 4)), *INDICES),
+    "Gather": (lambda i: flow.zeros(3).gather(0, i), *INDICES),
+    "Index": (lambda i: flow.zeros(3)[i], *PLACES),
+    "IndexAdd": (lambda i: flow.zeros(3).index_add(0, i, flow.ones(2)), *INDICES),
+    "IndexSelect": (lambda i: flow.zeros(3).index_select(0, i), *INDICES),
+    "Multinomial": (lambda w: flow.multinomial(w, 1), [0.0, 1.0], [0.0, 0.0]),
+    "NllLoss": (lambda y: F.nll_loss(flow.zeros(2, 3), y), *INDICES),
+    "OneHot": (lambda y: F.one_hot(y, 3), *INDICES),
+    "Pow": (lambda n: 2**n, [0, 2], [1, -1]),
+    "Scatter": (lambda i: flow.zeros(3).scatter(0, i, flow.ones(2)), *INDICES),
+    "ScatterAdd": (lambda i: flow.zeros(3).scatter_add(0, i, flow.ones(2)), *INDICES),
+    "SetItem": (set_item, *PLACES),
+}
+# gradients, whose indices the op before them has checked; some check them again, lest a loaded graph harms memory
+BEHIND_A_CHECK = {"EmbeddingGrad", "IndexIntoZeros", "ScatteredLast", "TargetWeights", "WrittenLast"}
+
+
+class Unread(nn.Graph):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def build(self, x):
+        self.function(x)
+        return x + 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_that_an_unread_op_refuses(name):
+    function, good, bad = CASES[name]
+    graph = Unread(function)
+    assert graph(flow.tensor(good)).tolist() == good
+    with pytest.raises((ValueError, IndexError)) as eager:
+        function(flow.tensor(bad))
+    with pytest.raises(type(eager.value)) as replayed:
+        graph(flow.tensor(bad))
+    assert str(replayed.value) == str(eager.value)
+    count_comparison()
+
+
+def test_no_parameter_is_updated_before_values_are_refused():
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(300, 300)  # large enough to be updated early
+            self.add_optimizer(flow.optim.SGD(self.layer.parameters(), 0.1))
+
+        def build(self, x, classes):
+            self.layer(x).square().sum().backward()
+            return F.one_hot(classes, 3)
+
+    graph, x = Train(), flow.ones(2, 300)
+    graph(x, flow.tensor([2]))
+    before = graph.layer.weight.detach().numpy().copy()
+    with pytest.raises(IndexRangeError, match="one_hot: got class 3"):
+        graph(x, flow.tensor([3]))
+    assert_same(graph.layer.weight.detach(), before)
+
+
+# which ops refuse values is found by trying
+
+ATTRIBUTES = {
+    "dim": 0, "dims": (0,), "shape": (3, 4), "ignore_index": -100, "reduction": "sum", "label_smoothing": 0.0,
+    "padding_idx": -1, "rows": 3, "num_classes": 3, "seed": 1, "offset": 2, "num_samples": 1, "replacement": True,
+    "basic": (...,), "keepdim": False, "diagonal": 0, "p": 2.0, "correction": 1, "value": 0.0, "low": 0, "high": 3,
+    "exponent": 2, "dtype": np.dtype(np.int64), "scale": 2.0, "transpose_x": False, "transpose_y": False,
+}  # fmt: skip
+OF_UNTRIED_OPS = {  # windows, shapes and parts, which no values can make wrong
+    "ceil_mode", "count_include_pad", "dilation", "dim0", "dim1", "dim2", "divisor_override", "eps", "groups", "index",
+    "kernel", "mean", "norm_type", "output_size", "padding", "size", "sizes", "source", "std", "step", "steps",
+    "stride", "target", "training", "widths",
+}  # fmt: skip
+SHAPES, KINDS = ((), (3,), (3, 4), (1, 3)), (np.float32, np.int64)
+WILD = {np.float32: np.float32([np.nan, -7.5, 1e30]), np.int64: np.int64([-7, 99, 10**9])}
+
+
+def operands():
+    """Ones of several shapes and dtypes, which are valid as numbers, indices and probabilities alike; or None."""
+    return [*[np.ones(shape, kind) for shape in SHAPES for kind in KINDS], None]
+
+
+def positional_and_attributes(op):
+    parameters = inspect.signature(op.infer).parameters.values()
+    inputs = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    attrs = {p.name: ATTRIBUTES.get(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return len(inputs), attrs
+
+
+def fits(op, arrays, attrs):
+    """Whether a file may hold the op with operands of these shapes and dtypes: then the kernel leaves memory alone."""
+    slots = [None if x is None else Slot(x.shape, x.dtype, flow.device("cpu")) for x in arrays]
+    try:
+        inferred(Instruction(op, slots, [], attrs))
+        RULES.get(op.__name__, lambda *_, **__: None)(*slots, makers={}, **attrs)
+    except Exception:
+        return False
+    return True
+
+
+def runs(op, arrays, attrs):
+    """Whether `infer` and the kernel take these values."""
+    try:
+        with np.errstate(all="ignore"):
+            op.infer(*arrays, **attrs)
+            KERNELS["cpu"][op.__name__](*arrays, **attrs)
+    except Exception:
+        return False
+    return True
+
+
+def wilder(arrays):
+    """The operands with extreme values in one of them."""
+    for position, x in enumerate(arrays):
+        if x is not None and x.dtype.type in WILD:
+            values = np.resize(WILD[x.dtype.type], x.shape)
+            yield [*arrays[:position], values, *arrays[position + 1 :]]
+
+
+def refuses_values(op):
+    """Whether the op takes some operands, and refuses others of the same shapes and dtypes; None if it takes none."""
+    count, attrs = (4, {}) if op.groups else positional_and_attributes(op)
+    if count > 3 or None in attrs.values():
+        return None
+    fitting = (list(arrays) for arrays in itertools.product(operands(), repeat=count) if fits(op, arrays, attrs))
+    taken = [arrays for arrays in fitting if runs(op, arrays, attrs)]
+    return any(not runs(op, wild, attrs) for arrays in taken for wild in wilder(arrays)) if taken else None
+
+
+def test_all_ops_that_refuse_values_are_marked():
+    ops = known_ops()
+    tried = {name: refuses_values(op) for name, op in ops.items()}
+    found = {name for name, refuses in tried.items() if refuses}
+    marked = {name for name, op in ops.items() if op.checks_values}
+    assert found - BEHIND_A_CHECK == marked - BEHIND_A_CHECK == set(CASES)
+    untried = [op for name, op in ops.items() if tried[name] is None and not op.groups]
+    names = {name for op in untried for name in positional_and_attributes(op)[1]}
+    assert names - set(ATTRIBUTES) == OF_UNTRIED_OPS, "let ATTRIBUTES have a value for the new attribute"
+    count_comparison()
