@@ -6,7 +6,7 @@ from checks import assert_close, assert_same, check_op
 
 import miniflow as flow
 from miniflow.backends.cpu import conv as kernels
-from miniflow.backends.cpu import conv_batch_last, conv_columns, conv_pointwise, conv_winograd, threads
+from miniflow.backends.cpu import conv_batch_last, conv_columns, conv_pointwise, conv_winograd, products, threads
 from miniflow.backends.registry import KERNELS
 from miniflow.backends.windows import Windows
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
@@ -141,7 +141,7 @@ def test_every_method(name, threads_used, monkeypatch):
     monkeypatch.setattr(threads.numba, "get_num_threads", lambda: threads_used)
     monkeypatch.setattr(threads, "SHARED_FROM", 1)
     if threads_used > 1:
-        monkeypatch.setattr(conv_winograd, "SERIAL_PRODUCT", 20_000)  # products are cut into parts of their columns
+        monkeypatch.setattr(products, "SERIAL_PRODUCT", 20_000)  # products are cut into parts of their columns
     x, weight, bias = (a.astype(np.float32) for a in operands(shape, weight_shape))
     windows = Windows(weight_shape[2:], pair(stride), tuple((p, p) for p in pair(padding)), pair(dilation))
     if method is None:

@@ -186,3 +186,18 @@ def test_few_rows(rows, columns):
     for out in (np.full((rows, columns), np.nan, np.float32), np.full((columns, rows), np.nan, np.float32).T):
         assert few_rows.product(narrow, narrow_weight, out) is out
         assert_close(out, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.cpu_only("how the CPU multiplies with a short inner dimension")
+@pytest.mark.parametrize("inner", [16, 32, 33])
+def test_short_inner_dimensions(inner, monkeypatch):
+    """The product is cut into parts of its columns if there are several threads, whose BLAS would be slow."""
+    from miniflow.backends.cpu import products
+
+    monkeypatch.setattr(products.numba, "get_num_threads", lambda: 2)
+    x, y = draw(inner, 256).astype(np.float32), draw(inner, 515).astype(np.float32)
+    z = flow.matmul(flow.tensor(x).t(), flow.tensor(y))
+    assert_close(z.numpy(), x.T @ y, rtol=1e-4, atol=1e-4)
+    parts = np.full((256, 515), np.nan, np.float32)
+    products.product(x.T, y, parts)
+    assert (parts == z.numpy()).all()

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import functools
 
-import numba
 import numpy as np
 
+from miniflow.backends.cpu.products import by_columns
 from miniflow.backends.cpu.threads import SERIAL_PRODUCT, compiled, share, sum_of_parts, unlocked
 from miniflow.backends.cpu.transpose import transpose, transpose_into
 from miniflow.backends.windows import Pair, Windows
@@ -124,7 +124,7 @@ def _convolve(x: np.ndarray, kernels: np.ndarray, k: int, top: int, left: int, y
         for first in range(start, stop, together):
             images = slice(first, min(first + together, stop))
             _images_to_points(x[images], points.lines, INPUT_MATRIX, top, left, m, tiles)
-            _multiply(points.of(images), kernels, products.of(images))
+            by_columns(points.of(images), kernels, products.of(images))
             _points_to_images(y[images], products.lines, output_matrix(m), tiles)
 
     share(convolve, len(x), 8 * x.size)
@@ -145,7 +145,7 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
             images = slice(first, min(first + together, stop))
             _images_to_points(x[images], points.lines, INPUT_MATRIX, top, left, m, tiles)
             _cotangents_to_points(dy[images], cotangents.lines, cotangent_matrix(m), m, tiles)
-            _multiply(cotangents.of(images).swapaxes(1, 2), points.of(images), product if first > start else total)
+            by_columns(cotangents.of(images).swapaxes(1, 2), points.of(images), product if first > start else total)
             if first > start:
                 total += product
         totals[start] = total
@@ -153,15 +153,6 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
     share(add_up, len(x), 8 * x.size)
     total = sum_of_parts(totals)
     np.matmul(total.reshape(POINTS, o * c).T, kernel_matrix(k), out=out.reshape(o * c, k * k))
-
-
-def _multiply(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """(36, M, K) times (36, K, N), by columns so few that OpenBLAS leaves them to this thread: others multiply too."""
-    columns = y.shape[2]
-    if numba.get_num_threads() > 1:
-        columns = max(LANES, SERIAL_PRODUCT // (x.shape[1] * x.shape[2]) // LANES * LANES)
-    for first in range(0, y.shape[2], columns):
-        np.matmul(x, y[:, :, first : first + columns], out=out[:, :, first : first + columns])
 
 
 def _images_together(tiles: Pair, pairs: int) -> int:

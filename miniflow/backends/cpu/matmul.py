@@ -3,6 +3,7 @@
 import numpy as np
 
 from miniflow.backends.cpu import few_rows
+from miniflow.backends.cpu.products import product
 from miniflow.backends.cpu.threads import SERIAL_PRODUCT, share, unlocked
 from miniflow.backends.cpu.transpose import transpose
 from miniflow.backends.registry import register, register_into
@@ -17,6 +18,10 @@ def matmul(x, y, *, transpose_x, transpose_y):
         return few_rows.product(x, y.T, np.empty((len(x), y.shape[1]), x.dtype))
     if x.shape[-1] == 1 == y.shape[-2]:  # an outer product moves memory, for which the BLAS takes four times as long
         return x * y
+    if x.ndim == 2 == y.ndim:
+        out = np.empty((len(x), y.shape[1]), x.dtype)
+        product(x, y, out)
+        return out
     if x.ndim < 3 or y.ndim < 3:
         return np.matmul(x, y)
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
@@ -34,6 +39,8 @@ def matmul_into(out, x, y, *, transpose_x, transpose_y):
         few_rows.product(x, y.T, out)
     elif x.shape[-1] == 1 == y.shape[-2]:
         np.multiply(x, y, out=out)
+    elif x.ndim == 2 == y.ndim:
+        product(x, y, out)
     elif x.ndim < 3 or y.ndim < 3:
         np.matmul(x, y, out=out)
     else:
@@ -45,8 +52,8 @@ def _batched(x, y, out):
 
     It is slow at small products with y transposed, and waits then for other threads: y is copied to its own order.
     """
-    batch, product = out.shape[:-2], x.shape[-2] * x.shape[-1] * y.shape[-1]
-    if product > SERIAL_PRODUCT or x.shape[:-2] != batch or y.shape[:-2] != batch:
+    batch, size = out.shape[:-2], x.shape[-2] * x.shape[-1] * y.shape[-1]
+    if size > SERIAL_PRODUCT or x.shape[:-2] != batch or y.shape[:-2] != batch:
         np.matmul(x, y, out=out)
         return
     turned = None
