@@ -2,9 +2,9 @@
 
 Threads: numba's OpenMP workers and OpenBLAS's spin while they wait for work, and so keep the cores from each other: a
 matrix product followed by a loop in several threads then takes up to ten times as long. OpenMP's workers are told to
-sleep at once; OpenBLAS's, which wait for the next of many products, after 2^18 cycles (0.1 ms) instead of 2^26. Both
+sleep at once; OpenBLAS's, which wait for the next of many products, after 2^20 cycles (0.4 ms) instead of 2^26. Both
 read their variable when they are loaded: libgomp at numba's first parallel loop, OpenBLAS with NumPy. So **import
-miniflow before NumPy**, or set OPENBLAS_THREAD_TIMEOUT=18 in the environment: otherwise a convolution gains nothing
+miniflow before NumPy**, or set OPENBLAS_THREAD_TIMEOUT=20 in the environment: otherwise a convolution gains nothing
 from a second thread.
 
 Memory: glibc returns arrays above its mmap threshold to the system when they are freed, and the next array of that size
@@ -28,7 +28,7 @@ TRIM_THRESHOLD = 512 * 2**20
 def let_waiting_threads_sleep() -> None:
     """Shorten how long idle workers spin, unless the user has chosen otherwise."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "18")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 
 def keep_freed_memory() -> None:
