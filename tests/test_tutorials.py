@@ -4,13 +4,11 @@ import importlib.util
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LIMIT = 60  # seconds on two cores, for each
 OFFLINE = {
     name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 }
@@ -45,12 +43,10 @@ def test_there_is_something_to_run():
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=named)
 def test_tutorial_runs(tutorial, tmp_path):
     env = {**os.environ, **OFFLINE, "MPLBACKEND": "agg"}
-    start = time.perf_counter()
     result = subprocess.run(
         [sys.executable, tutorial], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
     )
     assert result.returncode == 0, result.stderr
-    assert time.perf_counter() - start < LIMIT
     assert not result.stderr, result.stderr
 
 
@@ -80,10 +76,8 @@ def test_notebook_runs(path, build, tmp_path, monkeypatch):
 
     for name, value in OFFLINE.items():
         monkeypatch.setenv(name, value)
-    start = time.perf_counter()
     before = nbformat.read(path, as_version=4)
     after = build.execute(nbformat.from_dict(before), tmp_path)  # raises with the cell's traceback if one fails
-    assert time.perf_counter() - start < LIMIT
     assert kinds(after) == kinds(nbformat.read(path, as_version=4))
 
 
