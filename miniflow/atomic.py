@@ -1,12 +1,15 @@
-"""Files that are either written whole or not at all."""
+"""Files that are either written whole or not at all, and checksums that tell."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+PIECE = 1 << 20  # bytes of a file that are read at a time
 
 
 @contextmanager
@@ -54,3 +57,12 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def checksum(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            found.update(piece)
+    return found.hexdigest()

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from tqdm import tqdm
 
-from miniflow.atomic import replacing
+from miniflow.atomic import checksum, replacing
 from miniflow.errors import DownloadError
 
 CHUNK = 1 << 16  # bytes
@@ -51,15 +51,6 @@ def download(url: str, path: str | os.PathLike, sha256: str, *, timeout: float =
         reason = getattr(error, "reason", None) or error
         raise DownloadError(f"download: could not fetch {url} to {path}: {reason or type(error).__name__}") from error
     return path
-
-
-def checksum(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _copy(response: http.client.HTTPResponse, file: BinaryIO, name: str) -> str:

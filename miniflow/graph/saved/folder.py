@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from miniflow.atomic import checksum as file_checksum
 from miniflow.atomic import replacing, sync
 from miniflow.errors import CheckpointError
 from miniflow.graph.saved.fields import record
@@ -34,7 +35,6 @@ FORMAT, VERSION = "miniflow.graph", 1
 WEIGHTS = "weights.safetensors"
 NEXT = ".weights.safetensors.next"  # the weights of a graph.json that is about to be put in place
 MAX_BYTES = 1 << 29  # of graph.json
-PIECE = 1 << 20  # bytes of a file that are read at a time for its checksum
 READS, READS_UNCHANGED = 100, 3  # how often a folder is read while somebody writes to it
 KEYS = ("format", "version", "checksum", "weights", "graph", "config", "numbers", "scaler", "arguments", "results")
 
@@ -140,15 +140,6 @@ def checksum(document: dict[str, Any]) -> str:
     content = {key: value for key, value in document.items() if key != "checksum"}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def file_checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(PIECE):
-            found.update(piece)
-    return found.hexdigest()
 
 
 # reading
