@@ -26,7 +26,6 @@ def lines(text):
 
 def test_every_package_is_listed(setup):
     found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "miniflow").rglob("__init__.py")}
-    found |= {"miniflow." + ".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "kernels").rglob("__init__.py")}
     assert sorted(lines(setup["options"]["packages"])) == sorted(found)
 
 
@@ -43,7 +42,7 @@ def test_kernels_are_a_package_of_miniflow():
     if "No module named 'miniflow'" in result.stderr:
         pytest.skip("miniflow is not installed in this environment: pip install -e .")
     assert result.returncode == 0, result.stderr
-    assert Path(result.stdout.strip()) == ROOT / "kernels"
+    assert Path(result.stdout.strip()) == ROOT / "miniflow" / "kernels"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def wheel(tmp_path_factory):
     """The wheel that `pip wheel .` builds, from a copy of the sources so that no build folder is left behind."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    files = ["setup.cfg", "pyproject.toml", "README.md", "LICENSE", "miniflow", "kernels"]
+    files = ["setup.cfg", "pyproject.toml", "README.md", "LICENSE", "miniflow"]
     for name in files:
         copy(ROOT / name, source / name)
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", str(folder), str(source)]
@@ -88,7 +87,6 @@ def test_wheel_holds_every_source_and_the_data(wheel):
     assert wheel.name == "miniflow_edu-0.1.0-py3-none-any.whl"
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "miniflow").rglob("*.py")}
-    sources |= {"miniflow/" + str(path.relative_to(ROOT)) for path in (ROOT / "kernels").rglob("*.py")}
     sources |= {"miniflow/data/mnist_5k.npz", "miniflow/data/MNIST_NOTICE.md"}
     assert sources <= names, sorted(sources - names)
     outside = {name for name in names if not name.startswith(("miniflow/", "miniflow_edu-0.1.0.dist-info/"))}

@@ -1,0 +1,1 @@
+"""The `numba.cuda` kernels, one family a file; `backends/cuda` launches them."""
