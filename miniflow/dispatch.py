@@ -12,13 +12,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
-from miniflow.backends.registry import KERNELS
+from miniflow.backends import memory
+from miniflow.backends.registry import KERNELS, Into
 from miniflow.device import of_array
 from miniflow.errors import DeviceError
 from miniflow.operands import refuse_operand
@@ -60,8 +61,11 @@ class Op:
     infer: Callable
     function_name = "op"  # in errors and grad_fn; by default the class's name in snake case
     kernels: dict[type, Callable]
+    by_name: dict[str, type[Op]] = {}  # every op of this package
 
     def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("miniflow."):
+            Op.by_name[cls.__name__] = cls
         for name in ("infer", "backward"):
             if inspect.isfunction(cls.__dict__.get(name)):
                 setattr(cls, name, staticmethod(cls.__dict__[name]))
@@ -126,16 +130,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         kernel, on_device = modes.tracer.kernel(op, inputs), True
     if on_device:
         check_one_device(op, arrays)
-        op.infer(*arrays, **attrs)
-        result = kernel(*arrays, **attrs)
-    elif op.kernel_checks:
-        try:
-            result = kernel(*arrays, **attrs)
-        except (ValueError, TypeError, IndexError) as error:
-            explain(op, arrays, attrs, error)
-    else:
-        op.infer(*arrays, **attrs)
-        result = kernel(*arrays, **attrs)
+    result = kernel(*arrays, **attrs)
     if not op.single:
         outputs = tuple([Tensor._wrap(as_array(array)) for array in result])
         if tracked:
@@ -209,18 +204,73 @@ def update(
 
 
 def find_kernel(op: type[Op], arrays: list) -> Callable:
-    """The kernel for the device on which the first array lies, kept in `op.kernels` for the next call."""
+    """What computes `op` on the device on which the first array lies, kept in `op.kernels` for the next call."""
     for x in arrays:
         if is_array(x):
             if getattr(x, "is_symbolic", False):
                 check_one_device(op, arrays)
-            kind = of_array(x).type
-            kernel = KERNELS[kind].get(op.__name__)
-            if kernel is None:
-                raise DeviceError(f"{op.function_name}: no kernel for it on device {kind}")
-            op.kernels[x.__class__] = kernel
+            kernel = op.kernels[x.__class__] = kernel_on(op, of_array(x).type)
             return kernel
     refuse_operand(arrays[0], op.function_name)
+
+
+def kernel_on(op: type[Op], device: str) -> Callable:
+    """A function `(*arrays, **attrs)` that checks the operands of `op`, allocates its outputs and computes them.
+
+    Args:
+        device: the device type, "cpu" or "cuda".
+
+    Raises:
+        DeviceError: if the op has no kernel there.
+    """
+    kernel = KERNELS[device].get(op.__name__)
+    if kernel is None:
+        raise DeviceError(f"{op.function_name}: no kernel for it on device {device}")
+    if isinstance(kernel, Into):
+        return allocating(op, kernel.run, device)
+    if op.kernel_checks and device == "cpu":
+        return explaining(op, kernel)
+
+    def run(*arrays, **attrs):
+        op.infer(*arrays, **attrs)
+        return kernel(*arrays, **attrs)
+
+    return run
+
+
+def allocating(op: type[Op], write: Callable, device: str) -> Callable:
+    """Infer the outputs of `op`, allocate them, and let the kernel write into them."""
+    infer, single = op.infer, op.single
+
+    def empty(shape, dtype, arrays):
+        return memory.empty(shape, dtype, of_array(next(x for x in arrays if is_array(x))))
+
+    def run(*arrays, **attrs):
+        kinds = infer(*arrays, **attrs)
+        if single:
+            out = np.empty(*kinds) if device == "cpu" else empty(*kinds, arrays)
+        elif device == "cpu":
+            out = tuple([np.empty(shape, dtype) for shape, dtype in kinds])
+        else:
+            out = tuple([empty(shape, dtype, arrays) for shape, dtype in kinds])
+        write(out, *arrays, **attrs)
+        return out
+
+    return run
+
+
+def explaining(op: type[Op], kernel: Callable) -> Callable:
+    """The fast path of NumPy's ufuncs, which check shapes themselves: `infer` only runs to explain an error."""
+    is_ufunc = isinstance(kernel, np.ufunc)
+
+    def run(*arrays, **attrs):
+        try:
+            return kernel(*arrays, order="C", **attrs) if is_ufunc else kernel(*arrays, **attrs)
+        except (ValueError, TypeError, IndexError) as error:
+            op.infer(*arrays, **attrs)
+            raise error
+
+    return run
 
 
 def is_array(x: Any) -> bool:
@@ -251,9 +301,3 @@ def check_one_device(op: type[Op], arrays: list) -> None:
                 f"{op.function_name}: got tensors on {places[0]} and on {place}; expected all on one device: "
                 f"move one with x.to({str(places[0])!r})"
             )
-
-
-def explain(op: type[Op], arrays: list, attrs: dict, error: Exception) -> NoReturn:
-    """Raise what `infer` has to say about inputs that the kernel refused; the kernel's own error if it accepts them."""
-    op.infer(*arrays, **attrs)
-    raise error

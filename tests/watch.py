@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from compare import identical
 
-from miniflow.backends.memory import to_host
-from miniflow.backends.registry import KERNELS
-from miniflow.dispatch import Op, as_array, is_array
+from miniflow.backends.memory import fill, to_host
+from miniflow.backends.registry import KERNELS, Into
+from miniflow.dispatch import Op, as_array, is_array, kernel_on
 
 
 class _Watched(dict):
@@ -25,15 +25,33 @@ class _Watched(dict):
         if kind not in self:
             if not (issubclass(kind, np.ndarray) or hasattr(kind, "device_index")):
                 return None  # the first input is a number: dispatch looks further
-            kernel = KERNELS["cpu" if issubclass(kind, np.ndarray) else "cuda"].get(self.op.__name__)
-            if kernel is None:
+            device = "cpu" if issubclass(kind, np.ndarray) else "cuda"
+            if self.op.__name__ not in KERNELS[device]:
                 return None
+            kernel = filling(kernel_on(self.op, device), KERNELS[device][self.op.__name__])
             super().__setitem__(kind, _watched_kernel(self.op, kernel, self.ran))
         return self[kind]
 
     def __setitem__(self, kind: type, kernel: Callable) -> None:
         """Dispatch found a kernel and keeps it; it is watched all the same."""
+        device = "cpu" if issubclass(kind, np.ndarray) else "cuda"
+        kernel = filling(kernel, KERNELS[device][self.op.__name__])
         super().__setitem__(kind, _watched_kernel(self.op, kernel, self.ran))
+
+
+def filling(compute: Callable, kernel: Any) -> Callable:
+    """Hand the kernel outputs that are full of NaN, or of bits that are no likely result: it has to write them all."""
+    if not isinstance(kernel, Into):
+        return compute
+
+    def run(*arrays: Any, **attrs: Any) -> Any:
+        outputs = compute(*arrays, **attrs)
+        for y in outputs if isinstance(outputs, tuple) else (outputs,):
+            fill(y, np.nan if y.dtype.kind in "fV" else y.dtype.kind != "b" and 77)
+        kernel.run(outputs, *arrays, **attrs)
+        return outputs
+
+    return run
 
 
 @contextmanager

@@ -39,6 +39,81 @@ class Into:
 INTO: dict[str, dict[str, Into]] = {"cpu": {}, "cuda": {}}
 
 
+def kernel(
+    device: str,
+    *,
+    half: str = "upcast",
+    in_place: tuple[int, ...] | range | Callable[..., Collection[int]] = (),
+    bind: Callable[..., Callable[[], None]] | None = None,
+    returns: bool = False,
+) -> Callable[[Callable], Callable]:
+    """Decorate the kernel of the op whose name it bears in snake case: `max_pool2d` computes `MaxPool2d`.
+
+    A kernel writes all elements of outputs that dispatch allocated from the op's `infer`, or that a graph planned:
+    `kernel(out, *inputs, **attrs)`. `out` is a C-contiguous array, or a tuple of them for several outputs. Inputs may
+    have any strides. The shapes and dtypes were checked by `infer`.
+
+    Args:
+        device: "cpu" or "cuda".
+        half: "upcast": float16 and bfloat16 inputs arrive as float32, and outputs of these dtypes are float32 arrays
+            that are rounded once afterwards; "native": the kernel handles half precision itself.
+        in_place, bind: see `Into`.
+        returns: the kernel is called without `out`: it returns views, or arrays whose shape depends on values, or it is
+            an update that changes its operands.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        name = "".join(word.capitalize() for word in function.__name__.rstrip("_").split("_"))
+        if returns:
+            KERNELS[device][name] = function
+        else:
+            run = function if half == "native" else upcast_to_float32(function)
+            KERNELS[device][name] = Into(run, in_place, bind)
+        return function
+
+    return decorate
+
+
+def upcast_to_float32(function: Callable) -> Callable:
+    """Run a kernel in float32 where an input is of half precision, and round its outputs once."""
+
+    @functools.wraps(function)
+    def wrapped(out, *arrays, **attrs):
+        for x in arrays:
+            if getattr(x, "itemsize", 0) == 2 and x.dtype in HALF:
+                break
+        else:
+            function(out, *arrays, **attrs)
+            return
+        outs = out if isinstance(out, tuple) else (out,)
+        wide = [x.astype(np.float32) if getattr(x, "dtype", None) in HALF else x for x in arrays]
+        results = [empty_like(y, np.float32) if y.dtype in HALF else y for y in outs]
+        function(tuple(results) if isinstance(out, tuple) else results[0], *wide, **attrs)
+        for y, result in zip(outs, results, strict=True):
+            if result is not y:
+                copy_into(y, result)
+
+    wrapped.only_for_half = True
+    return wrapped
+
+
+def empty_like(x, dtype):
+    """An array of the same shape on the same device."""
+    if isinstance(x, np.ndarray):
+        return np.empty(x.shape, dtype)
+    from miniflow.backends.cuda.array import empty
+
+    return empty(x.shape, np.dtype(dtype), x.device_index)
+
+
+def copy_into(out, values):
+    """Write `values` into an array of the same shape and device."""
+    if isinstance(out, np.ndarray):
+        np.copyto(out, values, casting="unsafe")
+    elif out.size:
+        KERNELS["cuda"]["CopyInto"](out, values)
+
+
 def register(device: str, op: str, *, half: str = "upcast") -> Callable[[Callable], Callable]:
     """Decorate the kernel of `op` on `device`.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from miniflow.backends.memory import row_major
 from miniflow.backends.registry import KERNELS
-from miniflow.dispatch import as_array
+from miniflow.dispatch import as_array, kernel_on
 from miniflow.graph.ir import Instruction, Program, Slot, with_numbers
 
 
@@ -49,7 +49,7 @@ def execute(instruction: Instruction, values: dict[Slot, Any], numbers: dict[str
             run_update(instruction, arrays, attrs)
         return [arrays[position] for position in mutated]
     device = instruction.outputs[0].device.type
-    result = KERNELS[device][instruction.op.__name__](*arrays, **attrs)
+    result = kernel_on(instruction.op, device)(*arrays, **attrs)
     results = [as_array(result)] if instruction.op.single else [as_array(array) for array in result]
     return results if instruction.op.view else [row_major(array) for array in results]  # as `Strides` has it
 

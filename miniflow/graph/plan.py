@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from miniflow.backends.registry import INTO, Into
+from miniflow.backends.registry import INTO, KERNELS, Into
 from miniflow.graph.ir import Instruction, Program, Slot, scalars_in
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -85,7 +85,10 @@ class Plan:
 def into_of(instruction: Instruction) -> Into | None:
     """The kernel with which an instruction writes into planned memory, if there is one; only the CPU's is planned."""
     on_host = instruction.outputs[0].device.type == "cpu"
-    return INTO["cpu"].get(instruction.op.__name__) if on_host and not instruction.mutates else None
+    if not on_host or instruction.mutates:
+        return None
+    kernel = KERNELS["cpu"].get(instruction.op.__name__)
+    return kernel if isinstance(kernel, Into) else INTO["cpu"].get(instruction.op.__name__)
 
 
 def has_scalars(instruction: Instruction) -> bool:

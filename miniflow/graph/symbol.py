@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from miniflow.backends.geometry import LaidOut
-from miniflow.graph.eager_layout import Making, eager_layout
+from miniflow.backends.registry import KERNELS
 from miniflow.graph.ir import Slot
 
 
@@ -41,28 +41,26 @@ class Symbol(LaidOut):
     Attributes:
         layout: a NumPy array of the shape and dtype, without elements to look at; row-major for a whole cell,
             or the view of that.
-        known: the same with the strides that the array has in eager mode, once they are known.
-        making: how it is made, where that decides on `known`.
+        eager_layout: the same with the strides that the array has in eager mode: a state may lie in another order.
         is_copy: whether it is a view in eager mode, but `parent.layout` allows no such view.
         device_index: of a cuda device, None for the CPU.
         recorder: the tracer that made it.
     """
 
     __slots__ = (
-        "recorder", "cell", "layout", "device_index", "known", "making", "parent", "op", "attrs", "is_copy", "_taken",
+        "recorder", "cell", "layout", "device_index", "eager_layout", "parent", "op", "attrs", "is_copy", "_taken",
     )  # fmt: skip
 
     is_symbolic = True
 
     def __init__(
-        self, recorder: Any, cell: Cell, layout: np.ndarray, device_index: int | None, making: Making | None = None
+        self, recorder: Any, cell: Cell, layout: np.ndarray, device_index: int | None
     ):
         self.recorder = recorder
         self.cell = cell
         self.layout = layout
         self.device_index = device_index
-        self.known = layout if making is None or making.is_row_major else None
-        self.making = None if self.known is layout else making
+        self.eager_layout = layout
         self.is_copy = False
         self.parent: Symbol | None = None
         self.op: Any = None
@@ -73,8 +71,8 @@ class Symbol(LaidOut):
         """The symbol of the view that `op` takes of this one."""
         result = Symbol(self.recorder, self.cell, layout, self.device_index)
         result.parent, result.op, result.attrs, result.is_copy = self, op, attrs, is_copy
-        if self.known is not self.layout or is_copy:
-            result.known = None
+        if self.eager_layout is not self.layout or is_copy:
+            result.eager_layout = KERNELS["cpu"][op.__name__](self.eager_layout, **attrs)
         return result
 
     def slot(self, emit: Callable[[Any, list, dict], list[Slot]]) -> Slot:
@@ -103,11 +101,11 @@ class Symbol(LaidOut):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        return eager_layout(self).strides
+        return self.eager_layout.strides
 
     @property
     def flags(self) -> Any:
-        return eager_layout(self).flags
+        return self.eager_layout.flags
 
     @property
     def offset(self) -> int:
@@ -115,7 +113,7 @@ class Symbol(LaidOut):
 
     def reshape(self, *shape: Any, copy: bool | None = None) -> np.ndarray:
         """Whether a view of that shape is possible: ValueError if not, as for arrays. Only `copy=False` makes sense."""
-        return eager_layout(self).reshape(*shape, copy=copy)
+        return self.eager_layout.reshape(*shape, copy=copy)
 
     def copy(self) -> Symbol:
         """The value as it is now, under a symbol that later writes do not reach."""

@@ -23,7 +23,6 @@ from miniflow.backends.registry import KERNELS
 from miniflow.device import of_array
 from miniflow.dispatch import Op, is_array
 from miniflow.errors import GraphTraceError
-from miniflow.graph.eager_layout import Making
 from miniflow.graph.ir import (
     BACKWARD,
     CAPTURED,
@@ -189,7 +188,7 @@ class Tracer:
     def _enter(self, array: Any, slot: Slot) -> Symbol:
         cell = Cell(slot, is_borrowed=id(array) in self._borrowed)
         symbol = Symbol(self, cell, layout_of(slot.shape, slot.dtype), slot.device_index)
-        symbol.known = self._layouts[slot] = layout(array)
+        symbol.eager_layout = self._layouts[slot] = layout(array)
         self._symbols[id(array)] = symbol
         self._arrays.append(array)
         self._state_of[slot] = symbol.cell
@@ -233,9 +232,9 @@ class Tracer:
         cells = {slot: id(cell) for slot, cell in self._state_of.items() if slot.kind != CONSTANT}
         return {slot: self._written[cell] for slot, cell in cells.items() if cell in self._written}
 
-    def whole(self, slot: Slot, making: Making | None = None) -> Symbol:
-        """A symbol for new memory that holds `slot`; in row-major order unless `making` says otherwise."""
-        return Symbol(self, Cell(slot), layout_of(slot.shape, slot.dtype), slot.device_index, making)
+    def whole(self, slot: Slot) -> Symbol:
+        """A symbol for new memory that holds `slot`, in row-major order."""
+        return Symbol(self, Cell(slot), layout_of(slot.shape, slot.dtype), slot.device_index)
 
     def slot_of(self, array: Any, tensor: Tensor | None = None) -> Slot:
         """The slot that holds the value of an array, that of `tensor`, now."""
@@ -265,10 +264,9 @@ class Tracer:
         def run(*arrays: Any, **attrs: Any) -> Any:
             inputs = [self.slot_of(x) if is_array(x) else x for x in arrays]
             if op.view:
+                op.infer(*arrays, **attrs)  # as eager mode lays out its operand
                 return self._view(op, self.symbol_of(arrays[0]), attrs)
-            operands = [self.symbol_of(x) if is_array(x) else x for x in arrays]
-            outputs = enumerate(self.emit(op, inputs, attrs))
-            results = [self.whole(slot, Making(op, operands, attrs, i)) for i, slot in outputs]
+            results = [self.whole(slot) for slot in self.emit(op, inputs, attrs)]
             return results[0] if op.single else tuple(results)
 
         return run

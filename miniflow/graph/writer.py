@@ -12,7 +12,8 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.backends.cpu.tables import Fixed
-from miniflow.backends.registry import KERNELS, without_half
+from miniflow.backends.registry import KERNELS, Into, without_half
+from miniflow.dispatch import kernel_on
 from miniflow.dtype import HALF
 from miniflow.graph.ir import Instruction, Program, Scalar, Slot, scalars_in
 from miniflow.graph.plan import Plan, has_scalars, into_of
@@ -261,6 +262,8 @@ class Writer:
     def kernel(self, instruction: Instruction) -> Callable:
         """The kernel of an instruction that has no planned memory."""
         kernel = KERNELS[instruction.outputs[0].device.type][instruction.op.__name__]
+        if isinstance(kernel, Into):
+            return kernel_on(instruction.op, instruction.outputs[0].device.type)
         return kernel if has_half(instruction) else without_half(kernel)
 
     def update(self, number: int, instruction: Instruction) -> None:

@@ -14,7 +14,7 @@ from numba.extending import overload
 
 from miniflow.backends.cpu.loops import SUMS, loop
 from miniflow.backends.cpu.transcendental import exp_nonpositive
-from miniflow.backends.registry import register, register_into
+from miniflow.backends.registry import kernel
 
 
 def row_max(x: np.ndarray) -> float:
@@ -105,55 +105,34 @@ def log_softmax_grad_rows(dy, y, dx):
             out[j] = cotangent[j] - exp_nonpositive(row[j]) * total
 
 
-def by_rows(kernel: Callable, *arrays: np.ndarray, dim: int) -> np.ndarray:
-    """Run a kernel over contiguous rows along `dim`, and put the result in the original order."""
-    moved = [np.ascontiguousarray(x if x.ndim == 0 else np.moveaxis(x, dim, -1)) for x in arrays]
-    out = np.empty(moved[0].shape, moved[0].dtype)
-    if out.size:
-        width = out.shape[-1] if out.ndim else 1
-        kernel(*[x.reshape(-1, width) for x in moved], out.reshape(-1, width))
-    if arrays[0].ndim == 0 or dim in (-1, out.ndim - 1):
-        return out.reshape(arrays[0].shape)
-    return np.ascontiguousarray(np.moveaxis(out, -1, dim))
+def by_rows(loop: Callable, out: np.ndarray, *arrays: np.ndarray, dim: int) -> None:
+    """Run a loop over contiguous rows along `dim`, and put its results into `out`."""
+    if out.size == 0:
+        return
+    is_last = out.ndim == 0 or dim in (-1, out.ndim - 1)
+    moved = [np.ascontiguousarray(x if is_last else np.moveaxis(x, dim, -1)) for x in arrays]
+    width = moved[0].shape[-1] if out.ndim else 1
+    rows = out.reshape(-1, width) if is_last else np.empty((out.size // width, width), out.dtype)
+    loop(*[x.reshape(-1, width) for x in moved], rows)
+    if not is_last:
+        out[...] = np.moveaxis(rows.reshape(moved[0].shape), -1, dim)
 
 
-@register("cpu", "Softmax")
-def softmax(x: np.ndarray, *, dim: int) -> np.ndarray:
-    return by_rows(softmax_rows, x, dim=dim)
+@kernel("cpu")
+def softmax(y: np.ndarray, x: np.ndarray, *, dim: int) -> None:
+    by_rows(softmax_rows, y, x, dim=dim)
 
 
-@register("cpu", "SoftmaxGrad")
-def softmax_grad(dy: np.ndarray, y: np.ndarray, *, dim: int) -> np.ndarray:
-    return by_rows(softmax_grad_rows, dy, y, dim=dim)
+@kernel("cpu")
+def softmax_grad(dx: np.ndarray, dy: np.ndarray, y: np.ndarray, *, dim: int) -> None:
+    by_rows(softmax_grad_rows, dx, dy, y, dim=dim)
 
 
-@register("cpu", "LogSoftmax")
-def log_softmax(x: np.ndarray, *, dim: int) -> np.ndarray:
-    return by_rows(log_softmax_rows, x, dim=dim)
+@kernel("cpu")
+def log_softmax(y: np.ndarray, x: np.ndarray, *, dim: int) -> None:
+    by_rows(log_softmax_rows, y, x, dim=dim)
 
 
-@register("cpu", "LogSoftmaxGrad")
-def log_softmax_grad(dy: np.ndarray, y: np.ndarray, *, dim: int) -> np.ndarray:
-    return by_rows(log_softmax_grad_rows, dy, y, dim=dim)
-
-
-def _into(kernel: Callable) -> Callable:
-    def into(out, *arrays, dim):
-        if out.ndim and dim in (-1, out.ndim - 1):
-            if out.size:
-                rows = [np.ascontiguousarray(x).reshape(-1, out.shape[-1]) for x in (*arrays, out)]
-                kernel(*rows)
-        else:
-            out[...] = by_rows(kernel, *arrays, dim=dim)
-
-    into.__name__ = kernel.__name__.replace("_loop", "_into").replace("_rows", "_into")
-    return into
-
-
-for _name, _rows in {
-    "Softmax": softmax_rows,
-    "SoftmaxGrad": softmax_grad_rows,
-    "LogSoftmax": log_softmax_rows,
-    "LogSoftmaxGrad": log_softmax_grad_rows,
-}.items():
-    register_into("cpu", _name)(_into(_rows))
+@kernel("cpu")
+def log_softmax_grad(dx: np.ndarray, dy: np.ndarray, y: np.ndarray, *, dim: int) -> None:
+    by_rows(log_softmax_grad_rows, dx, dy, y, dim=dim)

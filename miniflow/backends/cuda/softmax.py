@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
+from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.driver import driver
 from miniflow.backends.cuda.launch import launch
-from miniflow.backends.registry import register
+from miniflow.backends.registry import kernel
 from miniflow.kernels import softmax as kernels
 from miniflow.kernels.reduce import THREADS, WARP
 
@@ -22,32 +23,35 @@ def threads_for(width: int) -> int:
     return WARP if driver().emulated else max(WARP, min(THREADS, 1 << (width // 8).bit_length()))
 
 
-def by_rows(kernel: Any, *arrays: DeviceArray, dim: int) -> DeviceArray:
-    """Run a kernel over contiguous rows along `dim`."""
-    moved = [contiguous(x if x.ndim == 0 else x.view(lambda a: np.moveaxis(a, dim, -1))) for x in arrays]
-    out = empty(moved[0].shape, moved[0].dtype, moved[0].device_index)
-    if out.size:
-        width = out.shape[-1] if out.ndim else 1
-        shape = (out.size // width, width)
-        launch(kernel, shape[0], threads_for(width), *[x.reshape(shape) for x in (*moved, out)])
-    return out if out.ndim == 0 else out.view(lambda a: np.moveaxis(a, -1, dim))
+def by_rows(rows: Any, out: DeviceArray, *arrays: DeviceArray, dim: int) -> None:
+    """Run a kernel over contiguous rows along `dim`, and put its results into `out`."""
+    if out.size == 0:
+        return
+    is_last = out.ndim == 0 or dim in (-1, out.ndim - 1)
+    moved = [contiguous(x if is_last else x.view(lambda a: np.moveaxis(a, dim, -1))) for x in arrays]
+    result = out if is_last else empty(moved[0].shape, out.dtype, out.device_index)
+    width = moved[0].shape[-1] if out.ndim else 1
+    shape = (out.size // width, width)
+    launch(rows, shape[0], threads_for(width), *[x.reshape(shape) for x in (*moved, result)])
+    if not is_last:
+        copy_into(out, result.view(lambda a: np.moveaxis(a, -1, dim)))
 
 
-@register("cuda", "Softmax")
-def softmax(x: DeviceArray, *, dim: int) -> DeviceArray:
-    return by_rows(kernels.softmax_rows, x, dim=dim)
+@kernel("cuda")
+def softmax(y: DeviceArray, x: DeviceArray, *, dim: int) -> None:
+    by_rows(kernels.softmax_rows, y, x, dim=dim)
 
 
-@register("cuda", "SoftmaxGrad")
-def softmax_grad(dy: DeviceArray, y: DeviceArray, *, dim: int) -> DeviceArray:
-    return by_rows(kernels.softmax_grad_rows, dy, y, dim=dim)
+@kernel("cuda")
+def softmax_grad(dx: DeviceArray, dy: DeviceArray, y: DeviceArray, *, dim: int) -> None:
+    by_rows(kernels.softmax_grad_rows, dx, dy, y, dim=dim)
 
 
-@register("cuda", "LogSoftmax")
-def log_softmax(x: DeviceArray, *, dim: int) -> DeviceArray:
-    return by_rows(kernels.log_softmax_rows, x, dim=dim)
+@kernel("cuda")
+def log_softmax(y: DeviceArray, x: DeviceArray, *, dim: int) -> None:
+    by_rows(kernels.log_softmax_rows, y, x, dim=dim)
 
 
-@register("cuda", "LogSoftmaxGrad")
-def log_softmax_grad(dy: DeviceArray, y: DeviceArray, *, dim: int) -> DeviceArray:
-    return by_rows(kernels.log_softmax_grad_rows, dy, y, dim=dim)
+@kernel("cuda")
+def log_softmax_grad(dx: DeviceArray, dy: DeviceArray, y: DeviceArray, *, dim: int) -> None:
+    by_rows(kernels.log_softmax_grad_rows, dx, dy, y, dim=dim)

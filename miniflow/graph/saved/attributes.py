@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import KERNELS, Into
 from miniflow.device import device
 from miniflow.dispatch import Op
 from miniflow.dtype import BY_NUMPY
@@ -204,7 +204,10 @@ def as_int(value: Any) -> Any:
 def attribute_names(op: type[Op]) -> set[str]:
     """The attributes of an op: the keyword arguments of its shape rule and of its kernel."""
     kernel = KERNELS["cpu"][op.__name__]
-    parameters = [] if isinstance(kernel, np.ufunc) else list(inspect.signature(kernel).parameters.values())
+    if isinstance(kernel, Into):
+        parameters = list(inspect.signature(kernel.run).parameters.values())[1:]
+    else:
+        parameters = [] if isinstance(kernel, np.ufunc) else list(inspect.signature(kernel).parameters.values())
     if op.groups:
         return {p.name for p in parameters[op.groups :] if p.default is p.empty}  # others are for passes
     rule = inspect.signature(op.infer).parameters.values()
