@@ -86,7 +86,7 @@ class Op:
     saved_outputs: tuple[int, ...] = ()
 
     @classmethod
-    def retake(cls, parent: Tensor, attrs: dict) -> tuple | None:
+    def regenerate_view(cls, parent: Tensor, attrs: dict) -> tuple | None:
         """The edge of the view that this op takes of `parent` now."""
         enabled, modes.enabled = modes.enabled, True
         try:

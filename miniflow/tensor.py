@@ -184,7 +184,7 @@ class Tensor:
                 stale.append(parent)
             for view in reversed(stale):
                 parent, op, attrs, _ = view._view
-                view._edge = op.retake(parent, attrs)
+                view._edge = op.regenerate_view(parent, attrs)
                 view._view = (parent, op, attrs, self.version)
         return self._edge
 

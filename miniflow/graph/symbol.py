@@ -53,9 +53,7 @@ class Symbol(LaidOut):
 
     is_symbolic = True
 
-    def __init__(
-        self, recorder: Any, cell: Cell, layout: np.ndarray, device_index: int | None
-    ):
+    def __init__(self, recorder: Any, cell: Cell, layout: np.ndarray, device_index: int | None):
         self.recorder = recorder
         self.cell = cell
         self.layout = layout

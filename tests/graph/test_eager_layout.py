@@ -1,6 +1,5 @@
 """Views and copies are told apart while recording as eager mode tells them, which keeps the order of operands."""
 
-
 import numpy as np
 import pytest
 from checks import assert_close, assert_same
