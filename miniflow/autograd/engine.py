@@ -36,7 +36,7 @@ def backward(
     tensors = _as_tuple(tensors)
     if modes.watcher is not None:
         tensors = modes.watcher.before_backward(tensors, grad_tensors)
-    Walk(tensors, _cotangents("backward", tensors, grad_tensors), retain_graph, create_graph).run()
+    BackwardPass(tensors, _cotangents("backward", tensors, grad_tensors), retain_graph, create_graph).run()
 
 
 def grad(
@@ -64,9 +64,11 @@ def grad(
             raise AutogradError(
                 f"grad: input {position} does not require grad; call requires_grad_() on it before using it"
             )
-    walk = Walk(outputs, _cotangents("grad", outputs, grad_outputs), retain_graph, create_graph, inputs)
-    walk.run()
-    results = tuple(walk.captured[x._edge] for x in inputs)
+    backward_pass = BackwardPass(
+        outputs, _cotangents("grad", outputs, grad_outputs), retain_graph, create_graph, inputs
+    )
+    backward_pass.run()
+    results = tuple(backward_pass.captured[x._edge] for x in inputs)
     for position, result in enumerate(results):
         if result is None and not allow_unused:
             raise AutogradError(
@@ -116,7 +118,7 @@ def _cotangent(name: str, tensor: Tensor, given: Tensor | None) -> Tensor:
     return cast(given, tensor.dtype)
 
 
-class Walk:
+class BackwardPass:
     """One backward pass."""
 
     def __init__(
@@ -197,7 +199,7 @@ class Walk:
                 source, index = edge
                 array = gradient._array
                 if array.shape != source.shapes[index] or array.dtype != source.dtypes[index]:
-                    gradient = fit(node, position, gradient, edge)
+                    gradient = unbroadcast(node, position, gradient, edge)
                 self.deliver(edge, gradient)
 
 
@@ -231,7 +233,7 @@ def run_hooks(node: Node | Leaf, cotangents: list[Tensor | None]) -> None:
                 cotangents[index] = replaced
 
 
-def fit(node: Node, position: int, gradient: Tensor, edge: Edge) -> Tensor:
+def unbroadcast(node: Node, position: int, gradient: Tensor, edge: Edge) -> Tensor:
     """Sum a broadcast gradient back to its input's shape and cast it to its dtype; any other misfit is an error."""
     shape, dtype = edge[0].shapes[edge[1]], edge[0].dtypes[edge[1]]
     if gradient._array.shape != shape:

@@ -27,13 +27,13 @@ def leaf(*shape: int, seed: int = 0) -> flow.Tensor:
 def visits(monkeypatch):
     """The nodes that the engine visits, in order."""
     seen = []
-    original = engine.Walk.visit
+    original = engine.BackwardPass.visit
 
     def visit(self, node, cotangents):
         seen.append(node)
         return original(self, node, cotangents)
 
-    monkeypatch.setattr(engine.Walk, "visit", visit)
+    monkeypatch.setattr(engine.BackwardPass, "visit", visit)
     return seen
 
 
