@@ -12,7 +12,7 @@ from miniflow.ops.comparison import eq
 from miniflow.ops.elementwise import div, maximum, minimum, mul
 from miniflow.ops.gather import ScatterAdd
 from miniflow.ops.promotion import cast
-from miniflow.ops.reduce import Dim, Reduction, as_dims, keep_dims, reduced_shape, spread, sum
+from miniflow.ops.reduce import Dim, Reduction, as_dims, expand_reduced, keep_dims, reduced_shape, sum
 from miniflow.ops.shape import input_shape, wrap_dim, wrap_dims
 from miniflow.tensor import Tensor
 
@@ -41,9 +41,9 @@ class Extremum(Reduction):
     def backward(ctx, dy):
         x, y = ctx.saved
         shape, attrs = x._array.shape, ctx.attrs
-        chosen = cast(eq(x.detach(), spread(y.detach(), shape, attrs)), x.dtype)
+        chosen = cast(eq(x.detach(), expand_reduced(y.detach(), shape, attrs)), x.dtype)
         share = div(chosen, sum(chosen, attrs["dim"], keepdim=True))
-        return mul(spread(dy, shape, attrs), share)
+        return mul(expand_reduced(dy, shape, attrs), share)
 
 
 class Amax(Extremum):

@@ -41,7 +41,7 @@ def keep_dims(y: Tensor, shape: tuple[int, ...], dim: Dim, keepdim: bool) -> Ten
     return call(View, y, shape=reduced_shape("", shape, dim, True))
 
 
-def spread(dy: Tensor, shape: tuple[int, ...], attrs: dict) -> Tensor:
+def expand_reduced(dy: Tensor, shape: tuple[int, ...], attrs: dict) -> Tensor:
     """A cotangent repeated over the dims that were reduced: a view."""
     dim = attrs["dim"]
     if dim is not None and dim != 0:  # broadcasting puts back the first dims by itself
@@ -77,7 +77,7 @@ class Sum(Reduction):
         return reduced_shape("sum", x.shape, dim, keepdim), np.dtype(np.int64) if x.dtype.kind in "biu" else x.dtype
 
     def backward(ctx, dy):
-        return spread(dy, input_shape(ctx), ctx.attrs)
+        return expand_reduced(dy, input_shape(ctx), ctx.attrs)
 
 
 def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
@@ -113,7 +113,7 @@ class Mean(Reduction):
 
     def backward(ctx, dy):
         shape, dim = input_shape(ctx), ctx.attrs["dim"]
-        return spread(div(dy, float(term_count(shape, dim) or 1)), shape, ctx.attrs)
+        return expand_reduced(div(dy, float(term_count(shape, dim) or 1)), shape, ctx.attrs)
 
 
 def term_count(shape: tuple[int, ...], dim: Dim) -> int:
@@ -162,7 +162,7 @@ class Prod(Reduction):
         row = reshape(x, -1) if dim is None else movedim(x, dim, -1)
         others = call(ProdOfOthers, row)
         others = reshape(others, shape) if dim is None else movedim(others, -1, dim)
-        return mul(spread(dy, shape, ctx.attrs), others)
+        return mul(expand_reduced(dy, shape, ctx.attrs), others)
 
 
 class ProdOfOthers(Op):

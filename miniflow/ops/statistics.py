@@ -15,10 +15,10 @@ from miniflow.ops.reduce import (
     Dim,
     Reduction,
     as_dims,
+    expand_reduced,
     floating,
     mean,
     reduced_shape,
-    spread,
     sum,
     term_count,
 )
@@ -50,7 +50,7 @@ class Var(Moment):
 
     def backward(ctx, dy):
         (x,) = ctx.saved
-        return mul(mul(spread(dy, x._array.shape, ctx.attrs), 2.0), deviation(x, ctx.attrs))
+        return mul(mul(expand_reduced(dy, x._array.shape, ctx.attrs), 2.0), deviation(x, ctx.attrs))
 
 
 class Std(Moment):
@@ -62,7 +62,7 @@ class Std(Moment):
         x, y = ctx.saved
         flat = eq(y, 0)
         scale = where(flat, 0.0, div(dy, where(flat, 1.0, y)))
-        return mul(spread(scale, x._array.shape, ctx.attrs), deviation(x, ctx.attrs))
+        return mul(expand_reduced(scale, x._array.shape, ctx.attrs), deviation(x, ctx.attrs))
 
 
 def _moment_attrs(dim: Dim | bool, unbiased: bool | None, correction: Number | None, keepdim: bool) -> dict:
@@ -162,7 +162,7 @@ class Logsumexp(Reduction):
     def backward(ctx, dy):
         x, y = ctx.saved
         shape = x._array.shape
-        return mul(spread(dy, shape, ctx.attrs), exp(sub(x, spread(y, shape, ctx.attrs))))
+        return mul(expand_reduced(dy, shape, ctx.attrs), exp(sub(x, expand_reduced(y, shape, ctx.attrs))))
 
 
 def logsumexp(x: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
@@ -205,7 +205,7 @@ class Norm(Reduction):
         if p != 2:
             zero = eq(x, 0)
             x = where(zero, 0.0, mul(x, pow(abs(where(zero, 1.0, x)), p - 2)))
-        return mul(spread(scale, shape, attrs), x)
+        return mul(expand_reduced(scale, shape, attrs), x)
 
 
 @takes_tensors
