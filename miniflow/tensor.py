@@ -446,7 +446,7 @@ class Tensor:
         return result.requires_grad_(self.requires_grad)
 
 
-def beside(x: Tensor, array: np.ndarray) -> Tensor:
+def constant_like(x: Tensor, array: np.ndarray) -> Tensor:
     """A constant tensor with the values of a NumPy array, on the device of `x`."""
     constant = Tensor._wrap(array if type(x._array) is np.ndarray else memory.move(array, x.device))
     if modes.tracer is not None:

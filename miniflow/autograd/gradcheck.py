@@ -14,7 +14,7 @@ import numpy as np
 from miniflow.autograd.engine import grad
 from miniflow.backends.memory import to_host
 from miniflow.errors import DTypeError, GradientCheckError
-from miniflow.tensor import Tensor, beside
+from miniflow.tensor import Tensor, constant_like
 
 ALIVE = 0.5  # at least this share of the true gradients must be telling: larger than 100 times the tolerance
 
@@ -110,7 +110,10 @@ def _differentiable(result: Tensor | Sequence[Tensor]) -> list[Tensor]:
 
 def _random_like(outputs: list[Tensor], seed: int) -> list[Tensor]:
     random = np.random.default_rng(seed)
-    return [beside(y, np.asarray(random.uniform(0.5, 1.5, y.shape) * random.choice([-1, 1], y.shape))) for y in outputs]
+    return [
+        constant_like(y, np.asarray(random.uniform(0.5, 1.5, y.shape) * random.choice([-1, 1], y.shape)))
+        for y in outputs
+    ]
 
 
 def _finite_differences(function: Callable, inputs: list, position: int, cotangents: list, eps: float) -> np.ndarray:
@@ -121,7 +124,7 @@ def _finite_differences(function: Callable, inputs: list, position: int, cotange
     result = np.empty(base.shape, np.float64)
 
     def value(shifted: np.ndarray) -> list[np.ndarray]:
-        moved = beside(x, shifted).requires_grad_()
+        moved = constant_like(x, shifted).requires_grad_()
         outputs = _differentiable(function(*[moved if i == position else v for i, v in enumerate(inputs)]))
         return [to_host(y._array).copy() for y in outputs]
 

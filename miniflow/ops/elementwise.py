@@ -25,7 +25,7 @@ from miniflow.ops.promotion import (
     result_type,
     shape_of,
 )
-from miniflow.tensor import Tensor, beside
+from miniflow.tensor import Tensor, constant_like
 
 
 class Add(Binary):
@@ -93,7 +93,7 @@ class Pow(OfNumbers):
         if ctx.needs[0]:
             dx = where(eq(y, 0), 0.0, mul(dy, mul(y, pow(x, sub(y, 1.0)))))
         if ctx.needs[1]:
-            base = x if isinstance(x, Tensor) else beside(power, np.asarray(x, power._array.dtype))
+            base = x if isinstance(x, Tensor) else constant_like(power, np.asarray(x, power._array.dtype))
             zero = logical_and(eq(base, 0), ge(y, 0))
             dexponent = where(zero, 0.0, mul(dy, mul(power, log(where(zero, 1.0, base)))))
         return dx, dexponent
@@ -493,5 +493,5 @@ def where(condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     """
     x, y = promote(x, y, "where")
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-        x = beside(condition, np.asarray(x, result_type(x, y).numpy))
+        x = constant_like(condition, np.asarray(x, result_type(x, y).numpy))
     return call(Where, condition, x, y)

@@ -22,7 +22,7 @@ from miniflow.ops.promotion import broadcast_shape, cast, to_device
 from miniflow.ops.shape import check_broadcast, expand, input_shape, reshape, unsqueeze
 from miniflow.ops.slice import Slice, basic_part, out_of_range, sliced_shape
 from miniflow.tape import modes
-from miniflow.tensor import Tensor, beside
+from miniflow.tensor import Tensor, constant_like
 
 INDEX_DTYPES = [np.dtype(name) for name in ("int8", "int16", "int32", "int64")]
 Coordinates = tuple[int, Any]  # a dim, and the coordinates along it
@@ -71,7 +71,7 @@ def _is_mask(part: Any) -> bool:
 
 
 def _beside(x: Tensor, coordinates: np.ndarray | Tensor) -> Tensor:
-    return beside(x, coordinates) if isinstance(coordinates, np.ndarray) else to_device(coordinates, x.device)
+    return constant_like(x, coordinates) if isinstance(coordinates, np.ndarray) else to_device(coordinates, x.device)
 
 
 def _is_plain(part: slice) -> bool:
@@ -83,7 +83,7 @@ def _pick_by_mask(x: Tensor, dim: int, mask: np.ndarray) -> Tensor:
     shape, behind = x._array.shape, dim + mask.ndim
     _check_mask("getitem", mask, dim, shape)
     flat = reshape(x, shape[:dim] + (mask.size,) + shape[behind:])
-    return call(Index, flat, beside(x, np.flatnonzero(mask)[None]), dims=(dim,))
+    return call(Index, flat, constant_like(x, np.flatnonzero(mask)[None]), dims=(dim,))
 
 
 def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, list[Coordinates]]:
@@ -288,7 +288,7 @@ def _as_value(x: Tensor, value: Any) -> Tensor:
         raise DTypeError(
             f"setitem: got a value of type {type(value).__name__}; expected a number, an array or a Tensor"
         )
-    return beside(x, array.astype(x._array.dtype))
+    return constant_like(x, array.astype(x._array.dtype))
 
 
 class SetItem(Op):
@@ -308,7 +308,7 @@ class SetItem(Op):
         basic, dims = ctx.attrs["basic"], ctx.attrs["dims"]
         dx = dvalue = None
         if ctx.needs[0]:
-            dx = call(SetItem, dy, beside(dy, np.zeros((), dy._array.dtype)), index, basic=basic, dims=dims)
+            dx = call(SetItem, dy, constant_like(dy, np.zeros((), dy._array.dtype)), index, basic=basic, dims=dims)
         if ctx.needs[1]:
             dvalue = call(Slice, dy, index=basic)
             if index is not None:

@@ -13,7 +13,7 @@ from miniflow.operands import takes_tensors
 from miniflow.ops.index import Index
 from miniflow.ops.promotion import Number
 from miniflow.ops.shape import Contiguous, Expand, View, sizes_of
-from miniflow.tensor import Tensor, beside
+from miniflow.tensor import Tensor, constant_like
 
 BORDERS = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}  # PyTorch's name: NumPy's name
 
@@ -74,7 +74,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | N
         raise DTypeError(f"pad: got value={value} with mode={mode!r}; expected none: only mode='constant' has a value")
     for dim, (before, after) in enumerate(widths):
         if before or after:
-            x = call(Index, x, beside(x, _border(mode, dim, shape, before, after)), dims=(dim,))
+            x = call(Index, x, constant_like(x, _border(mode, dim, shape, before, after)), dims=(dim,))
     return x
 
 
