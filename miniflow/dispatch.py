@@ -42,7 +42,8 @@ class Op:
 
     outputs: tuple[str, ...] = ("y",)  # names of the results
     nondifferentiable: tuple[str, ...] = ()  # results that get no cotangent: integers, saved statistics
-    only_for: dict[str, int] = {}  # a saved input that is only read for the gradient of the input at this position
+    # inputs of `saves` that are only read for the gradient of the input at this position: saved if that is needed
+    saved_if_needed: dict[str, int] = {}
     # which of infer's inputs and of the outputs `backward` reads, in the order of ctx.saved
     saves: tuple[str, ...] = ()
     # of an update, see `update`: how many groups of inputs it takes, which of them it changes, which attributes are
@@ -79,7 +80,7 @@ class Op:
             outputs = [n for n in cls.saves if n not in names]
             if inputs + outputs != list(cls.saves):
                 raise TypeError(f"{cls.__name__}.saves names inputs first, then outputs; got {cls.saves}")
-            cls.saved_inputs = tuple((names.index(n), cls.only_for.get(n)) for n in inputs)
+            cls.saved_inputs = tuple((names.index(n), cls.saved_if_needed.get(n)) for n in inputs)
             cls.saved_outputs = tuple(cls.outputs.index(n) for n in outputs)
 
     saved_inputs: tuple[tuple[int, int | None], ...] = ()
@@ -163,9 +164,9 @@ def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
     node = Node(op, edges, attrs, recorded)
     if op.saves:
         node._saved = saved = []
-        for position, only_for in op.saved_inputs:
+        for position, needed_by in op.saved_inputs:
             x = inputs[position]
-            if only_for is not None and edges[only_for] is None:
+            if needed_by is not None and edges[needed_by] is None:
                 saved.append(ABSENT)
             elif isinstance(x, Tensor):
                 version = x._version

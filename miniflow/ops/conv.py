@@ -31,7 +31,7 @@ class Conv2d(Op):
     """
 
     saves = ("x", "weight")
-    only_for = {"x": 1, "weight": 0}
+    saved_if_needed = {"x": 1, "weight": 0}
 
     def infer(x, weight, bias, *, stride, padding, dilation, groups):
         _check_operands(x, weight, bias, groups)
@@ -54,7 +54,7 @@ class Conv2dDataGrad(Op):
     """dx: each cotangent dy[n, o, i, j] times weight[o], added to where its window lay; `size` is that of the image."""
 
     saves = ("dy", "weight")
-    only_for = {"dy": 1, "weight": 0}
+    saved_if_needed = {"dy": 1, "weight": 0}
 
     def infer(dy, weight, *, size, stride, padding, dilation, groups):
         return (dy.shape[0], weight.shape[1] * groups, *size), dy.dtype
@@ -71,7 +71,7 @@ class Conv2dWeightGrad(Op):
     """dweight[o, c, a, b] = sum over n, i, j of dy[n, o, i, j] * x[n, c, i s - p + a d, j s - p + b d]"""
 
     saves = ("dy", "x")
-    only_for = {"dy": 1, "x": 0}
+    saved_if_needed = {"dy": 1, "x": 0}
 
     def infer(dy, x, *, size, stride, padding, dilation, groups):
         return (dy.shape[1], x.shape[1] // groups, *size), dy.dtype

@@ -61,7 +61,7 @@ class Mul(Binary):
     """x * y"""
 
     saves = ("x", "y")
-    only_for = {"x": 1, "y": 0}
+    saved_if_needed = {"x": 1, "y": 0}
 
     def backward(ctx, dy):
         x, y = ctx.saved
@@ -72,7 +72,7 @@ class Div(Binary):
     """x / y"""
 
     saves = ("x", "y")
-    only_for = {"x": 1}
+    saved_if_needed = {"x": 1}
 
     def backward(ctx, dy):
         x, y = ctx.saved

@@ -305,7 +305,7 @@ class BinaryCrossEntropy(Op):
     """y = -(t log x + (1 - t) log(1 - x)), the logarithms cut off at -100."""
 
     saves = ("x", "target")
-    only_for = {"target": 0}
+    saved_if_needed = {"target": 0}
     checks_values = "kernel"
 
     def infer(x, target):

@@ -26,7 +26,7 @@ class Matmul(Op):
     "broadcast."""
 
     saves = ("x", "y")
-    only_for = {"x": 1, "y": 0}
+    saved_if_needed = {"x": 1, "y": 0}
     kernel_checks = True
     broadcasts = True
 
@@ -60,7 +60,7 @@ class Linear(Op):
     """y = x weight^T + bias for x (N, in), weight (out, in), bias (out,) or None."""
 
     saves = ("x", "weight")
-    only_for = {"x": 1, "weight": 0}
+    saved_if_needed = {"x": 1, "weight": 0}
     kernel_checks = True
 
     def infer(x, weight, bias):
