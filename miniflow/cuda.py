@@ -206,7 +206,7 @@ def max_memory_reserved(device: Any = None) -> int:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Let the peaks start anew from what is in use now."""
+    """Reset the peaks to what is in use now."""
     _allocator(device).reset_peak()
 
 

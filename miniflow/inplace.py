@@ -2,7 +2,7 @@
 
 The result of `x.add_(y)` is computed like `x + y` and then written into the memory of `x`. On the tape `x` becomes
 that result. If `x` is a view, the history that changes is that of the tensor which owns the memory: it becomes "the
-old tensor with the new values in that place" (`ViewScatter`), and every view takes its history anew from it when next
+old tensor with the new values in that place" (`ViewScatter`), and every view takes its history again from it when next
 used.
 """
 

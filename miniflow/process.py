@@ -8,7 +8,7 @@ miniflow before NumPy**, or set OPENBLAS_THREAD_TIMEOUT=20 in the environment: o
 from a second thread.
 
 Memory: glibc returns arrays above its mmap threshold to the system when they are freed, and the next array of that size
-faults in every page anew. With the thresholds raised, freed arrays up to 32 MB (glibc's limit for the threshold) are
+faults in every page again. With the thresholds raised, freed arrays up to 32 MB (glibc's limit for the threshold) are
 kept.
 
 Warnings: log(0) is -inf and 0/0 is nan, as IEEE 754 and PyTorch have it. NumPy also warns; those warnings are switched

@@ -149,7 +149,7 @@ def test_out_of_memory():
     assert "smaller batch" in message and isinstance(caught.value, MemoryError)
     assert allocator.stats()["num_ooms"] == 1 and allocator.stats()["num_alloc_retries"] == 1
     del a, b
-    assert allocator.allocate(3 * MIB).memory.size == 3 * MIB  # the cached segment was given back for it
+    assert allocator.allocate(3 * MIB).memory.size == 3 * MIB  # the cached segment was released for it
     assert current(allocator, "reserved_bytes") == (3 * MIB,)
 
 

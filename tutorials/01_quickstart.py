@@ -141,7 +141,7 @@ figure = flow.show.tape(loss, dict(model.named_parameters()))
 # ## Training
 #
 # The loop that every framework of this kind shares: take a batch, compute the loss, clear the gradients, compute them
-# anew, let the optimizer change the parameters.
+# again, let the optimizer change the parameters.
 
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Graphs
 #
-# In eager mode, Python calls one operation after the other, in every step anew. A graph records the step once, as a
+# In eager mode, Python calls one operation after the other, again in every step. A graph records the step once, as a
 # program; passes rewrite the program; then it is replayed, without Python in between and in memory that was laid out
 # beforehand. Here you look at every stage of that.
 #

@@ -161,7 +161,7 @@ class Capture:
         self.memory = self.withdraw()
 
     def withdraw(self) -> list[Any]:
-        """Keep the memory that the graph works in from being given back or handed out."""
+        """Keep the memory that the graph works in from being released or handed out."""
         from miniflow.backends.cuda.allocator import allocator
 
         return allocator(self.stream.device_index).withdraw(self.stream)

@@ -1,6 +1,6 @@
 """The program that a graph records: instructions over typed slots, in order, each slot written once.
 
-A `Program` is straight-line code in static single assignment form. It begins from `inputs` (given anew at every call)
+A `Program` is straight-line code in static single assignment form. It begins from `inputs` (given at every call)
 and `states` (memory that lives on between calls: parameters, buffers, what optimizers remember, tensors that `build`
 captured), and ends with `outputs` and with `writes`: which value each changed state takes at the end of the call.
 There are no views that are written through and no writes in the middle: the tracer has resolved them. So passes may
@@ -143,7 +143,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number that is looked up anew at every call; it stands in the attributes of instructions.
+    """A number that is looked up again at every call; it stands in the attributes of instructions.
 
     Attributes:
         name: "draw.0.offset", "optimizer.0.group.0.lr", "optimizer.0.step.3" ...

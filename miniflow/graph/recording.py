@@ -290,7 +290,7 @@ class Recording:
             )
 
     def _write_assigned_buffers(self) -> None:
-        """A buffer that `forward` assigned anew, `self.mean = ...`, is one that every call writes to.
+        """A buffer that `forward` reassigned, `self.mean = ...`, is one that every call writes to.
 
         Raises:
             GraphTraceError: if its new value does not fit into the old one.

@@ -1,7 +1,7 @@
 """`flow.save(graph, folder)` and `flow.load(folder)`: a compiled graph without the Python code of its model.
 
 The folder holds two files: `graph.json`, the program as it was recorded (see `saved.program`), and
-`weights.safetensors`, the values of parameters, buffers, states of optimizers and constants. Passes run anew when the
+`weights.safetensors`, the values of parameters, buffers, states of optimizers and constants. Passes run again when the
 graph is loaded, so that a folder written on one machine fits another.
 
 A training graph can be saved too, and goes on where it stopped. The numbers that change from step to step are in

@@ -1,7 +1,7 @@
 """Symbolic arrays: what tensors hold while a graph is being recorded.
 
 A `Symbol` has a shape, a dtype and strides, and no values. It refers to a `Cell`, a piece of memory whose current value
-is a slot of the program. A view refers to the cell of its base: after a write to the cell it is taken anew. So programs
+is a slot of the program. A view refers to the cell of its base, and is taken again after a write to it. So programs
 that write in place, also through views, become programs in which every slot is written once (Bradbury et al. 2018
 call this functionalization).
 """
@@ -74,7 +74,7 @@ class Symbol(LaidOut):
         return result
 
     def slot(self, emit: Callable[[Any, list, dict], list[Slot]]) -> Slot:
-        """The slot that holds its value now; `emit` adds the instruction that takes a view anew, where needed."""
+        """The slot that holds its value now; `emit` adds the instruction that takes a view again, where needed."""
         if self.parent is None:
             return self.cell.value
         if self._taken is None or self._taken[0] != self.cell.writes:

@@ -311,7 +311,7 @@ class Tracer:
         self.program.instructions.append(instruction)
 
     def draw(self, generator: Any) -> tuple[Scalar, Scalar]:
-        """Seed and offset of a random draw, which every call makes anew."""
+        """Seed and offset of a random draw, which every call makes again."""
         return self.draws.add(generator)
 
     def update(

@@ -47,7 +47,7 @@ def convolve(x, weight, bias, y, window, step, first, spread):
     """Block (bx, by, g) owns 64 pixels of y, numbered over all images, and 64 of its channels, in group g.
 
     For each 16 of k = (c, a, b) the block loads a tile of the weight and gathers one of x. The places of its 64 windows
-    are found once and kept in shared memory, the 16 taps anew for each tile: so the divisions that take numbers apart
+    are found once and kept in shared memory, the 16 taps again for each tile: so the divisions that take numbers apart
     are few. Neighbouring threads gather neighbouring pixels. Global reads for each output: 2 K / 64.
 
     Args:
@@ -147,7 +147,7 @@ def weight_gradient(dy, x, parts, count, width, window, step, first, spread):
     """parts[s, g, o, k] = the sum of dy[n, g, o, p] * x[n, g, c, h, w] over part s of the pixels (n, p).
 
     Block (bx, by, g + G s) owns parts[s, g, 64 by : 64 by + 64, 64 bx : 64 bx + 64]. The taps k = (c, a, b) of its
-    columns are found once, the places of the 16 pixels of a tile anew for each tile. There are few outputs and many
+    columns are found once, the places of the 16 pixels of a tile again for each tile. There are few outputs and many
     pixels: cut into parts they keep the whole GPU busy; `add_parts` adds them up. Threads load along 16 neighbouring
     pixels. Global reads for each output: 2 `count` / 64.
 

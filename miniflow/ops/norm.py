@@ -1,7 +1,7 @@
 """Batch and layer normalization: (x - mean) / sqrt(var + eps) * weight + bias, with the statistics over different dims.
 
 First-order gradients are fused kernels that use the saved statistics; with `create_graph` the statistics are computed
-anew by differentiable ops, so that gradients of any order follow.
+again by differentiable ops, so that gradients of any order follow.
 """
 
 from __future__ import annotations

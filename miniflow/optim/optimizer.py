@@ -116,7 +116,7 @@ class Optimizer:
         """Update every parameter that has a gradient.
 
         Args:
-            closure: computes the gradients anew and returns the loss; called once, with gradients enabled.
+            closure: computes the gradients again and returns the loss; called once, with gradients enabled.
 
         Returns:
             what `closure` returned, or None.

@@ -1,4 +1,4 @@
-"""Within a region of `flow.autocast` a parameter is cast once, and anew when it has changed."""
+"""Within a region of `flow.autocast` a parameter is cast once, and again when it has changed."""
 
 import weakref
 

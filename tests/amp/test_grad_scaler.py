@@ -87,7 +87,7 @@ def test_scale_and_backoff_and_growth():
     for found in (False, True, True, False, False, False, True, False, False):
         scaler.replayed(found)
         seen.append(scaler.get_scale())
-    assert seen == [4, 1, 1, 1, 3, 3, 1, 1, 3]  # an infinity starts the count anew; 1 is the least
+    assert seen == [4, 1, 1, 1, 3, 3, 1, 1, 3]  # an infinity restarts the count; 1 is the least
 
 
 def test_a_scale_below_one_is_not_raised_by_backing_off():

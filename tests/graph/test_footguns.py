@@ -108,7 +108,7 @@ def test_a_captured_tensor_that_build_writes_is_written_at_each_call():
         assert count.item() == n
 
 
-def test_a_buffer_that_forward_assigns_anew_keeps_its_value():
+def test_a_buffer_that_forward_reassigns_keeps_its_value():
     class Average(nn.Module):
         def __init__(self):
             super().__init__()

@@ -391,7 +391,7 @@ def stored_twice(m, x):
     return x
 
 
-def summed_up_anew(m, x):
+def summed_up_again(m, x):
     m.loss = 0.0
     for part in (x, x * 2):
         m.loss = m.loss + part.sum()
@@ -404,7 +404,7 @@ def cached_angles(m, x):
     return x + m.angles
 
 
-@pytest.mark.parametrize("function", [stored, stored_twice, summed_up_anew, cached_angles])
+@pytest.mark.parametrize("function", [stored, stored_twice, summed_up_again, cached_angles])
 def test_activations_and_caches_in_attributes(function):
     def make():
         module = Calls(function, last=None, loss=None, angles=None, count=2)
@@ -679,7 +679,7 @@ def test_numpy_arguments_are_copied():
 
 
 @pytest.mark.parametrize("wrap", [flow.from_numpy, flow.as_tensor])
-def test_memory_of_numpy_arrays_is_read_anew_and_not_written(wrap):
+def test_memory_of_numpy_arrays_is_read_again_and_not_written(wrap):
     table = np.float32([3.0, 4.0])
 
     class Reads(nn.Graph):

@@ -149,7 +149,7 @@ class TwoBuffers(nn.Module):
         return self.v * 2
 
 
-def test_states_that_come_to_overlap_after_the_recording_are_recorded_anew():
+def test_states_that_come_to_overlap_after_the_recording_are_recorded_again():
     module = TwoBuffers()
     graph = graph_of(module.forward)
     x = flow.ones(3)

@@ -90,7 +90,7 @@ def test_tensors_made_in_build_are_constants_unless_written():
     assert {slot.kind for slot in program.constants} == {CONSTANT}
 
 
-def test_a_captured_tensor_is_read_anew_at_each_call():
+def test_a_captured_tensor_is_read_again_at_each_call():
     scale = flow.tensor(2.0)
     program = recorded(lambda x: [x * scale], X)
     assert [slot.kind for slot in program.states] == [CAPTURED]

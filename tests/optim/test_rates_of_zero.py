@@ -116,7 +116,7 @@ def test_a_warmup_over_another_kind_of_schedule_leaves_the_state_as_it_was():
 
 
 @pytest.mark.parametrize("how", ["by hand", "loaded"])
-def test_a_state_of_none_is_made_anew(how):
+def test_a_state_of_none_is_made_again(how):
     p = flow.ones(3, requires_grad=True)
     o = optim.SGD([p], lr=0.5, momentum=0.9)
     if how == "by hand":

@@ -1,6 +1,6 @@
 """Many arrays in one call of a compiled function, which is compiled once however many they are.
 
-numba compiles a function anew for every length of a tuple of arrays, and unpacks a list of them slowly. So a function
+numba compiles a function again for every length of a tuple of arrays, and unpacks a list of them slowly. So a function
 that works on many arrays takes a `Table` of the addresses of their elements, and makes itself arrays of those.
 
     row r, column c:  array r of group c, flat; its elements are numbered from ends[r] to ends[r + 1]

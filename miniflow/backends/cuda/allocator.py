@@ -165,7 +165,7 @@ class Allocator:
         """Memory for `nbytes`, for work on the current stream.
 
         Raises:
-            OutOfMemoryError: if the device has no room, even after all cached memory was given back.
+            OutOfMemoryError: if the device has no room, even after all cached memory was released.
         """
         if nbytes == 0:
             return Block(np.empty(0, np.uint8), self.device_index, None, self.freed)
@@ -259,7 +259,7 @@ class Allocator:
         pool.put(chunk)
 
     def _release_cached(self) -> None:
-        """Give back the segments in which nothing is in use."""
+        """Release the segments in which nothing is in use."""
         for pool in self.pools.values():
             whole = [entry for entry in pool.free if entry[2].before is None and entry[2].after is None]
             pool.free = [entry for entry in pool.free if entry not in whole]

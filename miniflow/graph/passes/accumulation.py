@@ -58,7 +58,7 @@ class Accumulation:
     """The making of one such program.
 
     Attributes:
-        copies: for each micro-step, what stands in it for each slot that it computes anew.
+        copies: for each micro-step, what stands in it for each slot that it recomputes.
         sums: gradient -> the sum of its copies so far, later their mean.
         carried: state -> the slot with the value that a micro-step leaves in it for the next one.
     """
@@ -190,7 +190,7 @@ def check_updates(program: Program, updates: dict[Instruction, None], steps: int
     """See to it that optimizers change the values that states had before the call.
 
     Raises:
-        GraphError: if `build` writes to what an optimizer updates: each micro-step would write anew.
+        GraphError: if `build` writes to what an optimizer updates: each micro-step would write again.
     """
     made = {slot: update for update in updates for slot in update.outputs}
     for state, slot in program.writes.items():

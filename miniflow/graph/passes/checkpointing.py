@@ -102,9 +102,9 @@ class Checkpointing:
         fresh = {slot: slot.like() for i in again for slot in i.outputs}
         first = min((i for slot in needed for i in self._readers(slot)), key=self.position.__getitem__)
         after = self._before(first, fresh)
-        anew = {slot: copy for slot, copy in fresh.items() if slot not in self.kept}
-        self.copies.setdefault(first, []).extend(copy_of(i, fresh, anew, after) for i in again)
-        self.kept.update(slot for i in again for slot in i.reads if slot not in anew)
+        recomputed = {slot: copy for slot, copy in fresh.items() if slot not in self.kept}
+        self.copies.setdefault(first, []).extend(copy_of(i, fresh, recomputed, after) for i in again)
+        self.kept.update(slot for i in again for slot in i.reads if slot not in recomputed)
         for slot in needed:
             for reader in self._readers(slot):
                 self.instead.setdefault(reader, {})[slot] = fresh[slot]
@@ -130,8 +130,10 @@ class Checkpointing:
         return self.program.instructions[self.position[first] - 1].outputs[0] if last is None else last
 
 
-def copy_of(instruction: Instruction, fresh: dict[Slot, Slot], anew: dict[Slot, Slot], after: Slot) -> Instruction:
-    """The instruction once more with `fresh` outputs, reading what is computed `anew` instead of what is forgotten."""
-    inputs = [anew.get(x, x) if isinstance(x, Slot) else x for x in instruction.inputs]
+def copy_of(
+    instruction: Instruction, fresh: dict[Slot, Slot], recomputed: dict[Slot, Slot], after: Slot
+) -> Instruction:
+    """The instruction once more with `fresh` outputs, reading what is `recomputed` instead of what is forgotten."""
+    inputs = [recomputed.get(x, x) if isinstance(x, Slot) else x for x in instruction.inputs]
     outputs = [fresh[slot] for slot in instruction.outputs]
     return instruction.with_(inputs=inputs, outputs=outputs, phase=BACKWARD, after=after)

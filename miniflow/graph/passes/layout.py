@@ -7,7 +7,7 @@
     cat(q.mT.contiguous().view(a), k ...)                   -> cat(q.mT, k ...).view(a)
 
 The fourth moves views and permutations behind elementwise ops and layer norm; there they often meet their inverse.
-`linear` on (N, T, C) takes (N * T, C) and gives back three dims, so that what stands between two layers stands between
+`linear` on (N, T, C) takes (N * T, C) and returns three dims, so that what stands between two layers stands between
 two views: without these it can be fused with its neighbours. Views cost no copy, but copies of transposed data do, and
 so do views that keep fusions apart.
 

@@ -66,7 +66,7 @@ class ModuleSequence(Module):
         return self
 
     def insert(self, index: int, module: Module) -> ModuleSequence:
-        """Add a module before the one at `index`, and number all anew; returns the container."""
+        """Add a module before the one at `index`, and renumber all; return the container."""
         modules = list(self)
         modules.insert(index, module)
         self._renumber(modules)

@@ -94,7 +94,7 @@ class Conv2d(Module):
             raise ArgumentError(f"Conv2d: got padding_mode={self.padding_mode!r}; expected one of {PADDING_MODES}")
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
+        """Initialize the parameters again, at random."""
         fan_in = self.in_channels // self.groups * self.kernel_size[0] * self.kernel_size[1]
         init_weight_and_bias(self.weight, self.bias, fan_in)
 

@@ -78,7 +78,7 @@ class Embedding(Module):
         return layer
 
     def reset_parameters(self) -> None:
-        """Draw the table anew."""
+        """Initialize the table again, at random."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():

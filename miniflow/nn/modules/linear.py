@@ -50,7 +50,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
+        """Initialize the parameters again, at random."""
         init_weight_and_bias(self.weight, self.bias, self.in_features)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class Linear(Module):
 
 
 class Identity(Module):
-    """Gives back its input; takes and ignores any arguments, so that it can stand in for another layer.
+    """Returns its input; takes and ignores any arguments, so that it can stand in for another layer.
 
     Source: `torch.nn.Identity`.
     """

@@ -313,7 +313,7 @@ class Module(AttributeTables):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PickleError(
             f"{self._get_name()}: modules are not pickled; write flow.save(module.state_dict(), path), "
-            "and read with module.load_state_dict(flow.load(path)) into a module built anew"
+            "and read with module.load_state_dict(flow.load(path)) into a new module"
         )
 
     def __copy__(self: Self) -> Self:

@@ -123,7 +123,7 @@ def _answer(channel: Channel, outbox: queue.SimpleQueue[list[bytes]], job: Job |
 
 
 def _begin_epoch(job: Job, seed: int) -> None:
-    """Seed every random generator of this process with a seed of its own, and start to read the data set anew."""
+    """Seed every random generator of this process with its own seed, and read the data set from the beginning."""
     global _info
     seed += job.id
     random.seed(seed)
