@@ -1,4 +1,4 @@
-"""What functions say when they are given something that is no tensor.
+"""What functions say when they are given something that is not a tensor.
 
 Tensors are not checked for being tensors. `dispatch.call` refuses operands that are neither tensors nor numbers, and
 functions that look at a tensor's memory before they call an op are decorated with `takes_tensors`. The message names
@@ -65,7 +65,7 @@ def refuse_attribute(error: AttributeError) -> None:
 
 
 def refuse_operand(x: Any, function: str, wanted: str = "a Tensor") -> NoReturn:
-    """Refuse an operand that is no tensor.
+    """Refuse an operand that is not a tensor.
 
     Args:
         x: the operand.

@@ -23,7 +23,7 @@ class Placeholder:
         dtype: the element type.
 
     Raises:
-        ArgumentError: for sizes that are no integers of at least 0.
+        ArgumentError: for sizes that are not integers of at least 0.
 
     >>> Placeholder((8, 3))
     Placeholder((8, 3), dtype=miniflow.float32)

@@ -49,7 +49,7 @@ def assert_close(
 ) -> None:
     """Compare dtype, shape and every element; a NaN or an infinity must stand where the expected one stands.
 
-    Tolerances default to those of the coarser dtype. An `expected` that is no array (a list, a number) sets no dtype.
+    Tolerances default to those of the coarser dtype. An `expected` that is not an array (a number) sets no dtype.
     """
     count_comparison()
     got, want = as_array(actual), as_array(expected)

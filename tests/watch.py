@@ -40,7 +40,7 @@ class _Watched(dict):
 
 
 def filling(compute: Callable, kernel: Any) -> Callable:
-    """Hand the kernel outputs that are full of NaN, or of bits that are no likely result: it has to write them all."""
+    """Hand the kernel outputs full of NaN, or of bits that are an unlikely result: it has to write them all."""
     if not isinstance(kernel, Into):
         return compute
 

@@ -128,7 +128,7 @@ class Caster:
             return tuple([self.cast(x, half) if isinstance(x, Tensor) else x for x in inputs])
         if op in BLACK or op.backward is not None:
             return tuple([cast(x, FLOAT32) if _is_half(x) else x for x in inputs])
-        return inputs  # comparisons and the like, whose results are no floats
+        return inputs  # comparisons and the like, whose results are not floats
 
     def dtype_for(self, inputs: tuple) -> np.dtype | None:
         """The dtype of white ops on the device of the first tensor among `inputs`."""

@@ -52,7 +52,7 @@ class GradScaler:
 
     Raises:
         ArgumentError: for numbers out of range.
-        ArgumentTypeError: for a scale that is no number.
+        ArgumentTypeError: for a scale that is not a number.
 
     >>> import miniflow as flow
     >>> w = flow.tensor([1.0], requires_grad=True)

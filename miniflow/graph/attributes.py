@@ -79,7 +79,7 @@ class GraphAttributes:
             object.__setattr__(self, name, value)
         else:
             if self._blocks.pop(name, None) is not None:
-                self._forget_plans(f"its attribute {name!r} is no module any more")
+                self._forget_plans(f"its attribute {name!r} is not a module any more")
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
@@ -98,7 +98,7 @@ class GraphAttributes:
         if not hasattr(Module, name):
             return ""
         module = f"graph.{next(iter(self._blocks), 'model')}"
-        return f": a graph is no nn.Module, and its modules stay as they are; use {module}.{name}"
+        return f": a graph is not an nn.Module, and its modules stay as they are; use {module}.{name}"
 
     def __delattr__(self, name: str) -> None:
         if name in self._initialised()._blocks:

@@ -238,8 +238,8 @@ def options_of(graph: Graph, module: Module) -> GraphModule:
     """
     if all(module is not own for block in graph._blocks.values() for own in block.modules()):
         raise GraphError(
-            f"{graph.name}: got the options of a {type(module).__name__} that is no module of the graph; expected one "
-            "of those that it has, and a slice is a new one: set the options of its modules one by one"
+            f"{graph.name}: got the options of a {type(module).__name__} that is not a module of the graph; expected "
+            "one of those that it has, and a slice is a new one: set the options of its modules one by one"
         )
     return graph._options_of(module)
 

@@ -62,7 +62,7 @@ class DebugOutput:
                 operators always show the lines of the user's code.
 
         Raises:
-            ArgumentError: for a level that is none, or a depth that is no integer of at least 0.
+            ArgumentError: for an unknown level, or a depth that is not an integer of at least 0.
 
         Warns:
             UserWarning: once, for `only_user_py_stack=False` and `op_repr_with_py_stack=True`.

@@ -147,7 +147,7 @@ class Written:
     """Which attributes the recordings of a graph change.
 
     What two recordings have changed is what `forward` leaves behind, such as the shape of its last input. Its value
-    is no reason to record again: that would change it once more.
+    is not a reason to record again: that would change it once more.
     """
 
     def __init__(self) -> None:

@@ -306,8 +306,8 @@ def get_variable(
 
     Raises:
         GraphError: outside of a job function.
-        ArgumentError: for a name that is no string, or a variable that exists with another `trainable`.
-        ArgumentTypeError: for an initializer that is no function.
+        ArgumentError: for a name that is not a string, or a variable that exists with another `trainable`.
+        ArgumentTypeError: for an initializer that is not a function.
         ShapeError, DTypeError: for a variable that exists with another shape or dtype, or a new one without a shape.
 
     Source: `oneflow.get_variable`.

@@ -48,7 +48,7 @@ class Plan:
     """What `plan` decided.
 
     Attributes:
-        root: slot -> the slot whose memory it is a view of; itself if it is no view.
+        root: slot -> the slot whose memory it is a view of; itself if it is not a view.
         uses: root -> the numbers of the instructions that read it, in order; `len(instructions)` for the end.
         block: root -> its block, for results in the arena.
         in_state: result of an update -> the state in whose memory it lies.

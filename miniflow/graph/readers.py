@@ -19,6 +19,6 @@ class Readers:
         return slot in self.results or slot in self.awaited
 
     def only_reader(self, slot: Slot) -> Instruction | None:
-        """The instruction that alone reads a slot, which is no result of the program and which none waits for."""
+        """The instruction that alone reads a slot, which is not a result of the program and which none waits for."""
         readers = self.consumers.get(slot, [])
         return readers[0] if len(readers) == 1 and not self.is_needed(slot) else None

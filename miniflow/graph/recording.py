@@ -126,7 +126,7 @@ class Recording:
         return outputs if skip is None else [*outputs, skip]
 
     def _forget_gradients(self, parameters: Iterable[Tensor | None]) -> None:
-        """Let the step begin without gradients: what eager code left in `.grad` is no part of it."""
+        """Let the step begin without gradients: what eager code left in `.grad` is not part of it."""
         if self.graph._optimizers:
             for p in parameters:
                 if p is not None:

@@ -1,6 +1,6 @@
 """In which order the elements of each slot lie in memory.
 
-Inputs, and results of ops that are no views, are row-major; a state or a constant lies as its array does, and a view as
+Inputs, and results of ops that are not views, are row-major; a state or a constant is laid out as its array, a view as
 its op makes it of its parent. No values are needed: the view kernels run on arrays that have strides but no memory.
 """
 

@@ -122,7 +122,7 @@ class Symbol(LaidOut):
         return True
 
     def peek(self) -> None:
-        """There are no values to be looked at."""
+        """A symbol has no values to look at."""
         return None
 
     def numpy(self) -> NoReturn:

@@ -69,7 +69,7 @@ def record(
         input_names: names of the inputs; by default "input.0" ...
 
     Raises:
-        GraphTraceError: if the step looks at a value, or returns what is no tensor.
+        GraphTraceError: if the step looks at a value, or returns what is not a tensor.
         Exception: what the step raises.
     """
     tracer = Tracer(name, modules or {})

@@ -95,7 +95,7 @@ class Writer:
 
     Attributes:
         source: the text.
-        namespace: what the names mean that are no local variables.
+        namespace: what the names mean that are not local variables.
         instruction_at: line -> (instruction, its operands: names, numbers or None).
     """
 

@@ -98,7 +98,7 @@ class Facts:
 
     def __init__(self, tree: ast.FunctionDef, unit: Unit, tuples: set[str], naturals: set[str], rank: int):
         self.tree, self.unit, self.rank = tree, unit, rank
-        self.tuples = tuples  # parameters that are tuples: indexing them is no memory access
+        self.tuples = tuples  # parameters that are tuples: indexing them is not a memory access
         self.parameters = {a.arg for a in tree.args.args}
         self.given_naturals = naturals
         self.definitions: dict[str, list[ast.expr | None]] = {}

@@ -139,7 +139,7 @@ class InOut(Transfer):
 
 
 def convert_other(value: Any, position: int, hosts: HostArrays) -> tuple[Kind, Any]:
-    """Kind and value of an argument that is no plain number: the slower cases of a launch.
+    """Kind and value of an argument that is not a plain number: the slower cases of a launch.
 
     Raises:
         KernelArgumentError: if kernels do not take such a value.

@@ -122,7 +122,7 @@ def is_number(numba_type: Any) -> bool:
 
 
 class Cast:
-    """Makes a number one of the signature's type: integers wrap around as in C; a float is no integer."""
+    """Makes a number one of the signature's type: integers wrap around as in C; a float is not an integer."""
 
     def __init__(self, name: str, numba_type: Any):
         from numba.np.numpy_support import as_dtype

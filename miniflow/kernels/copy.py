@@ -4,7 +4,7 @@ A copy is the elementwise kernel of `same` (see `pointwise` for who owns which e
 element. Arrays whose dtypes are equal are handed over as unsigned integers of their width, so that float32 and int32
 share one compiled kernel; a store converts as C does, so that `same` is also the conversion between numbers.
 
-float16 and bfloat16 are no numbers to numba's CUDA compilers: the conversions read and write their bits as uint16, and
+float16 and bfloat16 are not numbers to numba's CUDA compilers: the conversions read and write their bits as uint16, and
 those of float32 and float64 as uint32 and uint64. Half precision, with s the sign, e the exponent, m the mantissa:
 
     float16    s eeeee mmmmmmmmmm             bias 15

@@ -10,7 +10,7 @@
     binary_cross_entropy   thread i owns element i.
 
 Losses and their weights are float64 whatever the dtype of x: there is one for each row, and a sum of many rows.
-A target that is no class makes the row's loss NaN; nothing outside of the row is read.
+A target that is not a class makes the row's loss NaN; nothing outside of the row is read.
 """
 
 import math

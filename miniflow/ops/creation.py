@@ -88,7 +88,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
     """A tensor on the memory of a NumPy array: changes to one are seen in the other.
 
     Raises:
-        DTypeError: if `array` is not an array, or its dtype is none of miniflow's.
+        DTypeError: if `array` is not an array, or its dtype is not one of miniflow's.
 
     >>> from_numpy(np.arange(3, dtype=np.int32))
     tensor([0, 1, 2], dtype=miniflow.int32)

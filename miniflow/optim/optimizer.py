@@ -51,7 +51,7 @@ class Optimizer:
 
     Raises:
         ArgumentTypeError: for parameters that are not tensors.
-        ArgumentError: for an empty list, a duplicate, a tensor that is no leaf, an unknown or impossible option.
+        ArgumentError: for an empty list, a duplicate, a tensor that is not a leaf, an unknown or impossible option.
 
     Source: `torch.optim.Optimizer`.
     """
@@ -263,7 +263,7 @@ class Optimizer:
                 raise ArgumentTypeError(f"{where} is a {type(p).__name__}; expected a Tensor: pass model.parameters()")
             if not p.is_leaf:
                 raise ArgumentError(
-                    f"{where} was computed by {p.grad_fn.name}, it is no leaf; pass what it was computed from"
+                    f"{where} was computed by {p.grad_fn.name}, it is not a leaf; pass what it was computed from"
                 )
             if not p.is_floating_point():
                 raise ArgumentError(f"{where} has {p.dtype}; expected a floating dtype")

@@ -232,7 +232,7 @@ def test_any_layout_of_the_inputs():
         np.broadcast_to(x[:1], x.shape),
     ]
     layouts += [np.broadcast_to(x[:, :1], x.shape), numbers(9, 20)[:, 3:17], numbers(2, 9, 14)[1]]
-    packed = np.zeros(9 * 14, np.dtype([("flag", np.int8), ("value", np.float32)]))  # steps that are no whole elements
+    packed = np.zeros(9 * 14, np.dtype([("flag", np.int8), ("value", np.float32)]))  # steps that are not whole elements
     packed["value"] = x.ravel()
     for view in [*layouts, packed["value"].reshape(9, 14)]:
         check(ODD, view, x, np.float32(2) * view, atol=1e-6)

@@ -248,7 +248,7 @@ def test_what_is_done_elsewhere():
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("train", r"a graph is no nn.Module, and its modules stay as they are; use graph.model.train"),
+        ("train", r"a graph is not an nn.Module, and its modules stay as they are; use graph.model.train"),
         ("eval", r"use graph.model.eval"),
         ("parameters", r"use graph.model.parameters"),
         ("to", r"use graph.model.to"),

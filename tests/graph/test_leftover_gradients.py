@@ -1,4 +1,4 @@
-"""What eager code left in `.grad` is no part of a graph's step, and is there afterwards; what build may not do."""
+"""What eager code left in `.grad` is not part of a graph's step, and is there afterwards; what build may not do."""
 
 import numpy as np
 import pytest

@@ -61,7 +61,7 @@ DAMAGE = {
     '{"format": "miniflow.graph", "version": true}': "has version True; expected 1",
     '{"format": "miniflow.graph", "version": 1}': "expected an object with the keys format, version",
     '{"format": "miniflow.graph", "format": 1}': "a key stands twice",
-    '{"format": NaN}': "NaN is no JSON value",
+    '{"format": NaN}': "NaN is not a JSON value",
     "[" * 100_000: "is damaged",
     "1" * 5000: "is damaged",
     '"\ud800"': None,
@@ -113,7 +113,9 @@ def test_a_pipe_in_place_of_a_file(name, saved, tmp_path):
     folder = copied(saved, tmp_path / "g")
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    with pytest.raises(CheckpointError, match="it is no regular file" if name == GRAPH else "safetensors is missing"):
+    with pytest.raises(
+        CheckpointError, match="it is not a regular file" if name == GRAPH else "safetensors is missing"
+    ):
         flow.load(folder)
 
 

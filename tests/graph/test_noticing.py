@@ -164,7 +164,7 @@ def test_attributes_of_the_graph(capsys):
     np.testing.assert_array_equal(graph(x).numpy(), X * 3)
     out = capsys.readouterr().out
     assert f"{graph.name}.alpha is 3.0, was 2.0" in out
-    assert "compiles again, since something has changed: its attribute 'aux' is no module any more." in out
+    assert "compiles again, since something has changed: its attribute 'aux' is not a module any more." in out
 
 
 def momentum(model):

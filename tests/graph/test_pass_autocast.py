@@ -247,7 +247,7 @@ def test_clear_ops_join_on_both_sides():
     b = ProgramBuilder()
     x, s = b.input(9), b.input(2, 3)
     y = b(Matmul, b(View, x, shape=(3, 3)), b(Cat, s, b.input(1, 3), dim=0, sizes=(2, 1)), **PLAIN)
-    b.phase = BACKWARD  # outputs are no ends
+    b.phase = BACKWARD  # outputs are not ends
     after = casted(b.build(b(Relu, b(View, y, shape=(9,)))))
     assert in_half(after) == ["view", "cat", "matmul", "view", "relu"]
     assert after.instructions[0].op is Cast and after.instructions[-1].op is Cast

@@ -1,4 +1,4 @@
-"""A loss that nobody reads still refuses targets that are no classes."""
+"""A loss that nobody reads still refuses targets that are not classes."""
 
 import pytest
 from compare import count_comparison

@@ -1,4 +1,4 @@
-"""What is no tensor is refused with the names of the function and of its argument, in eager code and in a graph."""
+"""What is not a tensor is refused with the names of the function and of its argument, in eager code and in a graph."""
 
 import inspect
 

@@ -164,7 +164,7 @@ def run_program(seed: int) -> tuple[Run, Run, list[Step]]:
             continue
         our_refusal, their_refusal = ours.step(step), theirs.step(step)
         if their_refusal and "a leaf Variable that requires grad" in their_refusal and not our_refusal:
-            return ours, theirs, []  # torch forgets that a constant which was written to is no leaf any more
+            return ours, theirs, []  # torch forgets that a constant which was written to is not a leaf any more
         assert (our_refusal is None) == (their_refusal is None), f"{what}: here {our_refusal}; torch {their_refusal}"
         if our_refusal is None:
             done.append(step)

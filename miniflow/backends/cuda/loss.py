@@ -1,7 +1,7 @@
 """Loss kernels.
 
 Class indices and probabilities are checked where the device is emulated. On a GPU the host would have to wait for the
-answer in every training step: there a target that is no class makes the loss NaN.
+answer in every training step: there a target that is not a class makes the loss NaN.
 """
 
 from __future__ import annotations

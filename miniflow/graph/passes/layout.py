@@ -243,7 +243,7 @@ def fits(instruction: Instruction, view: Instruction) -> bool:
 
 
 def can_join(instruction: Instruction, x: Slot, view: Instruction, strides: Strides) -> bool:
-    """Whether an operand that is no view can be made one at no cost, and without tearing it from the elementwise op
+    """Whether an operand that is not a view can be made one at no cost, and without tearing it from the elementwise op
     that it comes from: as the residual that is added to what a linear layer gave."""
     made = strides.made.get(x)
     if view.op is not View or view.inputs[0].ndim >= view.output.ndim:  # only one way, from (N, T, C) to (N * T, C)

@@ -115,7 +115,7 @@ class Images:
         """Rows and values of a dense gradient.
 
         Raises:
-            NotSparse: if it is no sum of gradients of lookups.
+            NotSparse: if it is not a sum of gradients of lookups.
         """
         if slot in self.made:
             return self.made[slot]

@@ -210,7 +210,7 @@ def read_file(path: Path, most: int | None = None) -> bytes:
         CheckpointError: for a file of more than `most` bytes, or more than there is memory for.
     """
     if path.exists() and not path.is_file():
-        raise OSError(None, "it is no regular file")
+        raise OSError(None, "it is not a regular file")
     size = path.stat().st_size
     try:
         if most is None or size <= most:
@@ -241,5 +241,5 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def no_constant(name: str) -> Any:
-    """Refuse NaN and Infinity, which are no JSON."""
-    raise ValueError(f"{name} is no JSON value")
+    """Refuse NaN and Infinity, which are not JSON."""
+    raise ValueError(f"{name} is not a JSON value")

@@ -255,7 +255,7 @@ class Decoder:
         instruction.outputs = [self.new_slot(record(v, place, keys), place, VALUE) for v, place in outputs]
         check_instruction(instruction, at, self.makers)
         if op is ToDevice and instruction.inputs[0].device == instruction.attrs["target"]:
-            instruction = instruction.with_(op=Clone, attrs={})  # on one device, a transfer would be no copy
+            instruction = instruction.with_(op=Clone, attrs={})  # on one device, a transfer would not copy
         self.makers.update(dict.fromkeys(instruction.outputs, instruction))
         return instruction
 

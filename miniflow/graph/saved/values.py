@@ -38,7 +38,7 @@ def encode_op(op: type, location: str = "") -> str:
     if known_ops().get(op.__name__) is not op:
         where = f" ({location})" if location else ""
         raise CheckpointError(
-            f"save: the graph contains {op.__module__}.{op.__qualname__}{where}, which is none of miniflow's own "
+            f"save: the graph contains {op.__module__}.{op.__qualname__}{where}, which is not one of miniflow's own "
             "operations; expected those only, since the program that loads the graph may not have its code"
         )
     return op.__name__

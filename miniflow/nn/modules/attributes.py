@@ -116,7 +116,7 @@ class AttributeTables:
         """Add a parameter, or None to say that there is none of this name.
 
         Raises:
-            ArgumentTypeError: if `param` is no Parameter.
+            ArgumentTypeError: if `param` is not a Parameter.
             ArgumentError: if the name cannot be used.
         """
         self._check_name("_parameters", name)
@@ -133,7 +133,7 @@ class AttributeTables:
             persistent: whether it is part of the `state_dict`.
 
         Raises:
-            ArgumentTypeError: if `tensor` is no Tensor.
+            ArgumentTypeError: if `tensor` is not a Tensor.
             ArgumentError: if the name cannot be used.
         """
         self._check_name("_buffers", name)
@@ -146,7 +146,7 @@ class AttributeTables:
         """Add a submodule under a name that need not be an identifier.
 
         Raises:
-            ArgumentTypeError: if `module` is no Module.
+            ArgumentTypeError: if `module` is not a Module.
             ArgumentError: if the name cannot be used.
         """
         self._check_name("_modules", name)

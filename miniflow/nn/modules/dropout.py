@@ -16,7 +16,7 @@ class Dropout(Module):
         inplace: write the result into the memory of the input.
 
     Raises:
-        ArgumentError: if p is no probability.
+        ArgumentError: if p is not a probability.
 
     >>> import miniflow as flow
     >>> flow.nn.Dropout(0.5).eval()(flow.ones(3)).tolist()

@@ -370,7 +370,7 @@ class Module(AttributeTables):
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have been computed.
 
-        Both are tuples: `grad_input` has one entry for each positional argument (None for what is no tensor, zeros for
+        Both are tuples: `grad_input` has one entry for each positional argument (None for a non-tensor, zeros for
         tensors without a gradient, None everywhere if no argument requires grad), `grad_output` one for each output.
         What the hook returns, unless None, replaces `grad_input`.
         """
