@@ -19,6 +19,7 @@ from miniflow.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from miniflow.ops import index
 from miniflow.ops.creation import zeros_like
 from miniflow.ops.promotion import cast
+from miniflow.ops.shape import View, reshape
 from miniflow.tape import Leaf, Node, is_grad_enabled, modes
 from miniflow.tensor import Tensor
 
@@ -35,8 +36,8 @@ class ViewScatter(Op):
     def backward(ctx, dy):
         steps = ctx.attrs["steps"]
         place = dy
-        for op, attrs in steps:
-            place = call(op, place, **attrs)
+        for op, attrs in steps:  # the strides of a cotangent need not allow the view
+            place = reshape(place, attrs["shape"]) if op is View else call(op, place, **attrs)
         return call(ViewScatter, dy, zeros_like(place.detach()), steps=steps), place
 
 

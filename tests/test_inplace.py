@@ -5,6 +5,7 @@ import pytest
 from checks import assert_close, assert_same
 
 import miniflow as flow
+from miniflow.autograd import gradcheck, gradgradcheck
 from miniflow.errors import AutogradError, DTypeError, ShapeError
 
 UNARY = (
@@ -150,6 +151,34 @@ def test_setitem_gradients():
         mask[key] = True
         assert_same(x.grad, np.where(mask, 0.0, 3.0))
         assert_same(values.grad, np.array([2.0 * mask.sum()]))
+
+
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        (lambda y: y.view(12).mul_(2), lambda y: y.t()),
+        (lambda y: y.view(-1)[2:5].mul_(2), lambda y: y.t()),
+        (lambda y: y.flatten(0).relu_(), lambda y: y.sum(1)),
+        (lambda y: y.view(2, 6).t()[1].mul_(2), lambda y: y.mean(0)),
+        (lambda y: y.view(12).mul_(2), lambda y: y.t().contiguous().view(12)),
+    ],
+)
+def test_the_cotangent_of_memory_written_through_a_view_may_have_any_strides(write, read):
+    def function(x):
+        y = x * 1
+        write(y)
+        return read(y).square()
+
+    assert gradcheck(function, leaf(3, 4)) and gradgradcheck(function, leaf(3, 4))
+
+
+def test_the_memory_written_through_a_view_may_have_any_strides():
+    def function(x):
+        y = x.t().clone()
+        y.t().view(2, 6)[1].mul_(2)
+        return y.square()
+
+    assert gradcheck(function, leaf(3, 4)) and gradgradcheck(function, leaf(3, 4))
 
 
 # version counters

@@ -87,6 +87,21 @@ def copy_into(out: Any, values: Any) -> None:
         KERNELS["cuda"]["CopyInto"](out, values)
 
 
+def write_through(x: Any, values: Any, steps: tuple) -> None:
+    """Write `values` into the view of `x` that `steps` take, pairs of an op and its attributes."""
+    if not steps:
+        copy_into(x, values)
+        return
+    op, attrs = steps[0]
+    if op.__name__ != "View" or x.flags.c_contiguous:
+        view = KERNELS[CPU if is_host(x) else "cuda"][op.__name__](x, **attrs)
+        write_through(view, values, steps[1:])
+    else:  # in the order of these strides it may be a copy
+        view = x.reshape(attrs["shape"])
+        write_through(view, values, steps[1:])
+        copy_into(x, view.reshape(x.shape))
+
+
 def add_into(out: Any, values: Any) -> None:
     """Add `values` to `out`, an array of the same shape, dtype and device."""
     if isinstance(out, np.ndarray):

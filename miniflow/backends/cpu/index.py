@@ -12,7 +12,8 @@ from math import prod
 import numba
 import numpy as np
 
-from miniflow.backends.registry import KERNELS, register, register_into
+from miniflow.backends import memory
+from miniflow.backends.registry import register, register_into
 
 
 def key(index: np.ndarray, dims: tuple[int, ...]) -> tuple:
@@ -224,17 +225,12 @@ def _add_rows(out, rows, source):
 
 @register("cpu", "ViewScatter", half="native")
 def view_scatter(x: np.ndarray, values: np.ndarray, *, steps: tuple) -> np.ndarray:
-    out = place = x.copy()
-    for op, attrs in steps:
-        place = KERNELS["cpu"][op.__name__](place, **attrs)
-    place[...] = values
+    out = x.copy()
+    memory.write_through(out, values, steps)
     return out
 
 
 @register_into("cpu", "ViewScatter", (0,), half="native")
 def view_scatter_into(out: np.ndarray, x: np.ndarray, values: np.ndarray, *, steps: tuple) -> None:
     np.copyto(out, x)
-    place = out
-    for op, attrs in steps:
-        place = KERNELS["cpu"][op.__name__](place, **attrs)
-    place[...] = values
+    memory.write_through(out, values, steps)

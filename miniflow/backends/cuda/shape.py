@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends import memory
 from miniflow.backends.cpu import shape as cpu
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty, full
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.rows import over_rows
-from miniflow.backends.registry import KERNELS, register
+from miniflow.backends.registry import register
 from miniflow.kernels import pad as kernels
 
 VIEWS = {
@@ -139,8 +140,6 @@ def one_hot(x: DeviceArray, *, num_classes: int) -> DeviceArray:
 
 @register("cuda", "ViewScatter", half="native")
 def view_scatter(x: DeviceArray, values: DeviceArray, *, steps: tuple) -> DeviceArray:
-    out = place = x.copy()
-    for op, attrs in steps:
-        place = KERNELS["cuda"][op.__name__](place, **attrs)
-    copy_into(place, values)
+    out = x.copy()
+    memory.write_through(out, values, steps)
     return out
