@@ -129,7 +129,7 @@ def test_a_slice_is_no_module_of_the_graph():
     graph = Predict(model())
     with pytest.raises(GraphError, match="options of a Sequential that is not a module of the graph; .*one by one"):
         graph.model[0:2].config.activation_checkpointing = True
-    with pytest.raises(GraphError, match="no module of the graph"):
+    with pytest.raises(GraphError, match="not a module of the graph"):
         graph.model[0:2].to(nn.graph.GraphModule)
 
 
