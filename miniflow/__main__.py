@@ -36,7 +36,7 @@ class Diverged(ArithmeticError):
 
 @dataclass
 class History:
-    """What a training run leaves behind.
+    """The results of a training run.
 
     Attributes:
         train: the loss of every step.
@@ -206,7 +206,7 @@ def evaluate(model: nn.Module, digits: TensorDataset, batch_size: int = 250) -> 
 
 
 def train(options: argparse.Namespace, history: History) -> None:
-    """The whole run: `history` is filled as it goes, so that an interrupt loses nothing that was done."""
+    """The whole run: `history` is filled as it goes, so that an interrupt loses nothing."""
     flow.manual_seed(options.seed)
     digits, held_out = flow.data.mnist("train"), flow.data.mnist("test")
     truth = held_out.tensors[1].numpy()

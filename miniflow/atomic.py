@@ -14,7 +14,7 @@ PIECE = 1 << 20  # bytes of a file that are read at a time
 
 @contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[Path]:
-    """Give the block a temporary file name beside `path`; when the block succeeds, that file takes the place of `path`.
+    """Give the block a temporary file beside `path`; when the block succeeds, that file replaces `path`.
 
     The data reaches the disk (fsync) before the name does (rename), so a crash at any moment leaves either the old file
     or the new one. When the block raises, the temporary file is removed and `path` is as before. Every thread has a

@@ -83,12 +83,12 @@ def device_count() -> int:
 
 
 def current_device() -> int:
-    """The index of the device that `"cuda"` stands for in this thread."""
+    """The index of the current device of this thread, which `"cuda"` names."""
     return as_device("cuda").index
 
 
 def set_device(device: Any) -> None:
-    """Let `"cuda"` stand for another device in this thread.
+    """Make another device the current one of this thread, which `"cuda"` names.
 
     Args:
         device: a number, a name such as "cuda:1", or a `flow.device`.
@@ -102,7 +102,7 @@ def set_device(device: Any) -> None:
 
 
 class device:
-    """Let `"cuda"` stand for another device within a `with` block. As `torch.cuda.device`.
+    """Make another device the current one within a `with` block. As `torch.cuda.device`.
 
     >>> with device(0):
     ...     current_device()
@@ -122,7 +122,7 @@ class device:
 
 
 def _index(device: Any) -> int:
-    """The index of the device that an argument stands for; None is the current one."""
+    """The index of the device that an argument names; None is the current one."""
     place = as_device("cuda" if device is None else device)
     if place.type != "cuda":
         raise DeviceError(f"cuda: got device {str(place)!r}; expected a cuda device such as 'cuda:0'")
@@ -145,7 +145,7 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until a device, the current one by default, is done with all work it was given.
+    """Wait until a device, the current one by default, has finished all work it was given.
 
     Raises:
         IndexRangeError: if an op since the last time met an index out of range, which a GPU reports late.
@@ -211,7 +211,7 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def empty_cache() -> None:
-    """Give memory back that no tensor uses, on all devices."""
+    """Release the cached memory that no tensor uses, on all devices."""
     for index in range(device_count()):
         _allocator(index).empty_cache()
 
@@ -253,7 +253,7 @@ def current_stream(device: Any = None) -> Stream:
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The stream of a device that is current unless another one is made so."""
+    """The stream of a device that is current until another one is made current."""
     from miniflow.backends.cuda import streams
 
     return streams.default(_index(device))

@@ -79,7 +79,7 @@ def _cuda_index(wanted: str, index: int | None) -> int:
 
 @functools.cache
 def is_emulated() -> bool:
-    """Whether CUDA devices are played by the CPU, since no GPU is usable."""
+    """Whether CUDA devices are emulated on the CPU, since no GPU is usable."""
     from miniflow.hostcuda import choice, cuda
 
     return cuda.__name__ == "miniflow.hostcuda.host" or choice.simulator_asked_for()
@@ -95,7 +95,7 @@ def cuda_device(index: int) -> device:
 
 
 def of_array(array: Any) -> device:
-    """The device in whose memory an array lies."""
+    """The device that holds an array."""
     if isinstance(array, np.ndarray) or array.device_index is None:
         return CPU
     return cuda_device(array.device_index)
@@ -109,9 +109,9 @@ default = _Default()
 
 
 def set_default_device(name: str | int | device | None) -> None:
-    """Let factories without `device=` make their tensors on this device; None stands for the CPU.
+    """Set the device on which factories without `device=` make their tensors; None stands for the CPU.
 
-    `from_numpy`, `from_dlpack` and the data sets stay on the CPU. It holds for all threads.
+    `from_numpy`, `from_dlpack` and the data sets stay on the CPU. The setting is one for all threads.
 
     >>> set_default_device("cpu")
 

@@ -88,7 +88,7 @@ class Op:
 
     @classmethod
     def regenerate_view(cls, parent: Tensor, attrs: dict) -> tuple | None:
-        """The edge of the view that this op takes of `parent` now."""
+        """The edge of the view that this op makes of `parent` now."""
         enabled, modes.enabled = modes.enabled, True
         try:
             return call(cls, parent, **attrs)._edge
@@ -148,7 +148,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
 
 
 def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
-    """Leave a node on the tape if any input requires grad."""
+    """Put a node on the tape if any input requires grad."""
     edges = []
     wanted = False
     for x in inputs:
@@ -205,7 +205,7 @@ def update(
 
 
 def find_kernel(op: type[Op], arrays: list) -> Callable:
-    """What computes `op` on the device on which the first array lies, kept in `op.kernels` for the next call."""
+    """What computes `op` on the device of the first array, kept in `op.kernels` for the next call."""
     for x in arrays:
         if is_array(x):
             if getattr(x, "is_symbolic", False):

@@ -114,7 +114,7 @@ def _root(x: Tensor) -> tuple[Tensor, tuple]:
 
 
 def _keep_old_values(node: Node, x: Tensor) -> None:
-    """The new node may have saved `x` itself: let it keep a copy of the values that are about to be overwritten."""
+    """The new node may have saved `x` itself: replace it there by a copy, before its values are overwritten."""
     if isinstance(node._saved, list):
         old = None
         for i, (value, _, index) in enumerate(node._saved):
@@ -127,7 +127,7 @@ def _keep_old_values(node: Node, x: Tensor) -> None:
 
 
 def rewrite_history(x: Tensor, edge: tuple | None) -> None:
-    """Let `x`, whose memory was just written, be what `edge` leads to; None stands for a constant."""
+    """Make `edge` the history of `x`, whose memory was just written; None stands for a constant."""
     root, steps = _root(x)
     if root is x:
         if edge is None and x._edge is not None and is_grad_enabled():

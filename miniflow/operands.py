@@ -1,4 +1,4 @@
-"""What functions say when they are given something that is not a tensor.
+"""The error for an argument that is not a tensor.
 
 Tensors are not checked for being tensors. `dispatch.call` refuses operands that are neither tensors nor numbers, and
 functions that look at a tensor's memory before they call an op are decorated with `takes_tensors`. The message names
@@ -34,9 +34,9 @@ def guard(function, refuse):
 
 
 def takes_tensors(function: Callable) -> Callable:
-    """Decorate a function so that it refuses arguments in which it does not find what a tensor has.
+    """Decorate a function so that it refuses arguments that lack an attribute of tensors.
 
-    The new function has the same parameters in its code: one that takes `*args, **kwargs` and hands them on would cost
+    The new function has the same parameters in its code: one that takes `*args, **kwargs` and passes them on would cost
     a tenth of a microsecond at each call.
     """
     parameters = inspect.signature(function).parameters.values()

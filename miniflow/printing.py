@@ -79,7 +79,7 @@ def set_printoptions(
 
 
 def tensor_repr(tensor: Tensor) -> str:
-    """The printed form of a tensor: its values, then what cannot be seen from them.
+    """The printed form of a tensor: its values, then what they do not show.
 
     >>> import miniflow as flow
     >>> flow.tensor([1.0, 2.5], requires_grad=True) * 2

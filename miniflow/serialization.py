@@ -1,6 +1,6 @@
 """`flow.save` and `flow.load`: one safetensors file that holds tensors and the nested structure around them.
 
-The tensors lie in the file under readable names, so that any safetensors reader opens it. The structure is JSON in the
+The tensors are stored under readable names, so that any safetensors reader opens it. The structure is JSON in the
 header's metadata, under `miniflow.structure`: null, booleans, strings, integers, finite floats and lists stand for
 themselves, and everything else is an object with a single tag:
 
@@ -60,7 +60,7 @@ def save(
 ) -> None:
     """Write tensors, and the dicts, lists and tuples they are nested in, to one file.
 
-    The file appears whole or not at all; a failed save leaves an older file as it was. Tensors that share all of their
+    The file is written whole or not at all; a failed save leaves an older file unchanged. Tensors that share all their
     memory (tied weights) are stored once and share it again after `load`. Parameters come back as tensors.
 
     Args:
@@ -81,7 +81,7 @@ def save(
     ...     flow.load(folder + "/model.safetensors")
     {'step': 3, 'weights': [tensor([1., 1.], dtype=miniflow.float32)]}
 
-    Source: `torch.save`, with safetensors in the place of pickle.
+    Source: `torch.save`, with safetensors instead of pickle.
     """
     path = as_path(path, "save")
     _check_rank("save", global_dst_rank=global_dst_rank)
@@ -110,7 +110,7 @@ def load(
 
     Args:
         path: the file, or the folder of a graph.
-        map_location: the device to put all tensors on; None for those that `save` found them on (for a file without
+        map_location: the device to put all tensors on; None for the one each was saved from (for a file without
             structure, the CPU).
         global_src_rank, support_pytorch_format: of OneFlow; rank 0 is the only one, and files of PyTorch are read if
             they are safetensors.
@@ -124,7 +124,7 @@ def load(
         ArgumentError: for another rank.
         DeviceError: if a device that tensors were on does not exist here.
 
-    Source: `torch.load`, with safetensors in the place of pickle.
+    Source: `torch.load`, with safetensors instead of pickle.
     """
     path = as_path(path, "load")
     _check_rank("load", global_src_rank=global_src_rank)
@@ -142,7 +142,7 @@ def load(
 
 
 class _Packer:
-    """Turns an object into JSON values, and collects the arrays in it under names."""
+    """Converts an object to JSON values, and collects the arrays in it under names."""
 
     def __init__(self):
         self.arrays: dict[str, np.ndarray] = {}
@@ -216,7 +216,7 @@ class _Packer:
 
 
 def memory_of(array: Any) -> tuple:
-    """What two arrays have in common that are the same elements of the same memory of a device."""
+    """A key that is equal for arrays which are the same elements of the same memory."""
     return address(array), array.shape, array.strides, array.dtype
 
 
@@ -241,7 +241,7 @@ def _place(path: tuple) -> str:
 
 
 class _Unpacker:
-    """Turns JSON values back into the object."""
+    """Builds the object from JSON values."""
 
     def __init__(self, arrays: dict[str, np.ndarray], map_location: str | device | None):
         self.arrays = arrays
@@ -319,7 +319,7 @@ def _check_rank(op: str, **ranks: int | None) -> None:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Name files of other kinds by their first bytes."""
+    """Refuse files of other kinds, which their first bytes identify."""
     if path.is_dir():
         raise CheckpointError(f"load: {path} is a directory; expected a file that flow.save wrote")
     try:
@@ -368,6 +368,6 @@ def _read_array(file: Any, name: str, path: Path) -> np.ndarray:
     if array.dtype not in BY_NUMPY:
         raise CheckpointError(
             f"load: tensor {name!r} in {path} has dtype {array.dtype}; expected one of {SUPPORTED}: "
-            "convert it where it was written"
+            "convert it in the program that wrote it"
         )
     return array

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from miniflow.tensor import Tensor
 
 sequence = itertools.count(1).__next__
-hook_changes: deque[int] = deque(maxlen=1)  # a number that is new whenever a hook was added or removed anywhere
+hook_changes: deque[int] = deque(maxlen=1)  # holds another number whenever a hook was added or removed anywhere
 _hook_numbers = itertools.count(1)
 
 
@@ -32,7 +32,7 @@ def hooks_changed() -> None:
 
 
 class _Modes(threading.local):
-    """What changes the way of every op call in this thread.
+    """State of this thread that every op call reads.
 
     Attributes:
         enabled: whether ops are recorded on the tape.

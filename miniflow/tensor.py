@@ -49,7 +49,7 @@ class Tensor:
     # _array    numpy array, on a cuda device a DeviceArray; views of one memory are views of arrays
     # _edge     (node, output index) of what made this tensor, (Leaf, 0) for a leaf that wants gradients, else None
     # _version  counter of in-place writes, shared along views; None until somebody needs it
-    # _view     (parent, op, attrs, version): how this view was taken, and the version for which _edge is right; else
+    # _view     (parent, op, attrs, version): how this view was taken, and the version for which _edge is valid; else
     # None
     # _grad     the accumulated gradient
     __slots__ = ("_array", "_edge", "_version", "_view", "_grad", "__weakref__", "__dict__")
@@ -129,7 +129,7 @@ class Tensor:
         return (self.data_ptr() - root.__array_interface__["data"][0]) // self._array.itemsize
 
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in memory in row-major order without gaps."""
+        """Whether the elements are in row-major order in memory, without gaps."""
         return self._array.flags.c_contiguous
 
     def data_ptr(self) -> int:
@@ -150,7 +150,7 @@ class Tensor:
         return self.device.index if self.is_cuda else -1
 
     def record_stream(self, stream: Any) -> None:
-        """Say that another stream works on this memory: it is not handed out again before that stream is done.
+        """Note that another stream uses this memory: it is not reused before that stream has finished.
 
         Args:
             stream: a `flow.cuda.Stream`.
@@ -300,7 +300,7 @@ class Tensor:
         """Call `hook(gradient)` when the gradient of this tensor is complete; a returned tensor replaces it.
 
         Returns:
-            a handle whose `remove()` takes the hook away.
+            a handle whose `remove()` removes the hook.
         """
         if self._fresh_edge() is None:
             raise AutogradError("register_hook: the tensor does not require grad, so no gradient will reach the hook")
@@ -351,7 +351,7 @@ class Tensor:
 
     @property
     def __hostcuda_array__(self) -> Callable[[], Any]:
-        """Gives kernels of `miniflow.hostcuda` the memory of a tensor on an emulated device.
+        """The memory of a tensor on an emulated device, for kernels of `miniflow.hostcuda`.
 
         Raises:
             AttributeError: for a tensor elsewhere.
@@ -455,7 +455,7 @@ def constant_like(x: Tensor, array: np.ndarray) -> Tensor:
 
 
 class HookHandle:
-    """Takes a hook away again: `handle.remove()`."""
+    """Removes a hook: `handle.remove()`."""
 
     def __init__(self, hooks: list, entry: tuple):
         self._hooks = hooks

@@ -109,7 +109,7 @@ class GradScaler:
         self._backoff_factor = float(value)
 
     def get_growth_interval(self) -> int:
-        """How many finite steps in a row let the scale grow."""
+        """How many finite steps in a row it takes to increase the scale."""
         return self._growth_interval
 
     def set_growth_interval(self, value: int) -> None:
@@ -170,7 +170,7 @@ class GradScaler:
         """Unscale the gradients unless that was done, and call `optimizer.step` if all of them are finite.
 
         Returns:
-            what `optimizer.step` returned; None if the step was left out.
+            what `optimizer.step` returned; None if the step was skipped.
 
         Raises:
             GradScalerError: if it was called for this optimizer since the last `update`, or if no parameter has a
@@ -195,7 +195,7 @@ class GradScaler:
         return None if found else optimizer.step(**kwargs)
 
     def update(self, new_scale: float | None = None) -> None:
-        """Let the scale grow or back off, once after the `step` of all optimizers; or set it to `new_scale`.
+        """Increase or decrease the scale, once after the `step` of all optimizers; or set it to `new_scale`.
 
         Raises:
             GradScalerError: if no gradients were checked since the last `update`.
@@ -251,7 +251,7 @@ class GradScaler:
         return found
 
     def replayed(self, found_inf: bool) -> None:
-        """Let the scale follow one step: back off after an inf or nan, grow after enough finite steps in a row."""
+        """Update the scale after one step: decrease it after an inf or nan, increase it after enough finite steps."""
         if not self._enabled:
             return
         if found_inf:
@@ -279,7 +279,7 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave.
+        """Load what `state_dict` returned.
 
         Raises:
             CheckpointError: if a number is missing; the scaler is then unchanged.
@@ -308,7 +308,7 @@ class GradScaler:
 
 
 class StaticGradScaler(GradScaler):
-    """Loss scaling by a fixed number: no gradient is checked, and no step left out.
+    """Loss scaling by a fixed number: no gradient is checked, and no step skipped.
 
     Args:
         scale_factor: the scale.
@@ -326,10 +326,10 @@ class StaticGradScaler(GradScaler):
         return False
 
     def check_for_graph(self) -> None:
-        """There is nothing that a graph could not do."""
+        """Accept any settings: a graph can do all of them."""
 
     def unscale_in_graph(self, parameters: Iterable[Tensor], scale: Any) -> None:
-        """Divide the gradients of `parameters` by the scale while a graph is recorded; steps are never left out."""
+        """Divide the gradients of `parameters` by the scale while a graph is recorded; steps are never skipped."""
         unscale_gradients(gradients_of(parameters), scale)
 
     def replayed(self, found_inf: bool) -> None:

@@ -6,7 +6,7 @@
     CLEAR   the same, and their results bear everything: they only move or choose elements
     BLACK   in float32 always, and the gray and clear ops that lead to them too: losses
 
-All others are computed in float32 (exp, log, mean, sums of squares ...), but force nobody else to be.
+All others are computed in float32 (exp, log, mean, sums of squares ...), but do not force their neighbours.
 
 OneFlow has the cross-entropy and nll losses gray. Here all losses are black: the gradient of a loss that is scaled by
 65536 leaves the range of float16. Sums into large tables of parameters, as the gradient of an embedding, are float32.

@@ -1,4 +1,4 @@
-"""Differentiation: `backward` and `grad` walk the tape, `Function` adds to it, `gradcheck` holds it against "
+"""Differentiation: `backward` and `grad` traverse the tape, `Function` adds to it, `gradcheck` checks it against "
 "differences."""
 
 from miniflow.autograd.engine import backward, grad

@@ -1,4 +1,4 @@
-"""Backward: walk the tape newest first and hand every node's cotangents to the nodes that made its inputs."""
+"""Backward: visit the nodes of the tape newest first, and pass the gradients of each to the nodes of its inputs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def grad(
     create_graph: bool = False,
     allow_unused: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of `outputs` with respect to `inputs`, leaving every `.grad` alone. As `torch.autograd.grad`.
+    """The gradients of `outputs` with respect to `inputs`, without changing any `.grad`. As `torch.autograd.grad`.
 
     >>> import miniflow as flow
     >>> x = flow.tensor(3.0, requires_grad=True)
@@ -234,7 +234,7 @@ def run_hooks(node: Node | Leaf, cotangents: list[Tensor | None]) -> None:
 
 
 def unbroadcast(node: Node, position: int, gradient: Tensor, edge: Edge) -> Tensor:
-    """Sum a broadcast gradient back to its input's shape and cast it to its dtype; any other misfit is an error."""
+    """Sum the gradient of a broadcast input to its shape and cast it to its dtype; any other mismatch is an error."""
     shape, dtype = edge[0].shapes[edge[1]], edge[0].dtypes[edge[1]]
     if gradient._array.shape != shape:
         if not node.op.broadcasts:

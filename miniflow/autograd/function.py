@@ -15,7 +15,7 @@ from miniflow.tensor import Tensor
 
 
 class Context:
-    """What `forward` leaves for `backward`: any attributes, and the tensors given to `save_for_backward`."""
+    """What `forward` keeps for `backward`: any attributes, and the tensors given to `save_for_backward`."""
 
     def __init__(self):
         self._to_save: tuple = ()
@@ -56,7 +56,7 @@ class Context:
 
 
 class _FunctionOp:
-    """Stands in a Node where an op class stands: it hands the cotangents to the user's `backward`."""
+    """Takes the place of the op class in a Node: it passes the cotangents to the user's `backward`."""
 
     broadcasts = False
 
@@ -134,7 +134,7 @@ class Function:
 
 
 def _own(output: Tensor, args: tuple, context: Context) -> Tensor:
-    """An input returned as it is becomes a tensor of its own, so that the node is not attached to the input."""
+    """An input that is returned unchanged becomes a new tensor, so that the node is not attached to the input."""
     if any(output is x for x in context._dirty):
         return output
     return output.detach() if any(output is x for x in args) or output._view is not None else output

@@ -1,4 +1,4 @@
-"""Hold gradients against central finite differences.
+"""Compare gradients with central finite differences.
 
 The check contracts both sides with random cotangents, so that a gradient which is zero, permuted, or off by a constant
 fails, and it refuses to pass when nearly all true gradients are too small to tell (see Hairer, Norsett, Wanner,
@@ -37,7 +37,7 @@ def gradcheck(
         eps: the step.
         atol, rtol: a gradient g passes against the true g' if |g - g'| <= atol + rtol * |g'|.
         seed: draws the cotangents.
-        check_alive: also fail when nearly all true gradients lie below 100 * atol, since then anything would pass.
+        check_alive: also fail when nearly all true gradients are below 100 * atol, since then anything would pass.
 
     Returns:
         True.

@@ -32,8 +32,8 @@ def download(url: str, path: str | os.PathLike, sha256: str, *, timeout: float =
         the path.
 
     Raises:
-        DownloadError: without a network, for a file cut short, or for contents with another checksum; `path` is
-            as it was.
+        DownloadError: without a network, for a file cut short, or for contents with another checksum; `path` is then
+            unchanged.
     """
     path = Path(path)
     if path.is_file() and checksum(path) == sha256:

@@ -401,14 +401,14 @@ class Tracer:
             self.phase, self._unless = FORWARD, None
 
     def differentiate(self, node: Any) -> None:
-        """Called by the backward walk before each node: what follows is its gradient."""
+        """Called by backward before each node: what follows is its gradient."""
         self.phase = BACKWARD
         if isinstance(node, Node):
             at = bisect.bisect_left(self._marks, node.sequence) - 1
             self._before = self._places[at] if at >= 0 else ("", [])
 
     def leave_backward(self) -> None:
-        """Called by the backward walk at its end."""
+        """Called by backward at its end."""
         self.phase, self._before = FORWARD, None
 
     def look(self, tensor: Tensor, what: str) -> None:

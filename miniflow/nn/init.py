@@ -1,4 +1,4 @@
-"""Filling parameters with their first values.
+"""Initialization of parameters.
 
 Each function overwrites a tensor in place, outside the tape, and returns it. Numbers come from the default generator
 unless one is given. For weights of shape (outputs, inputs, ...), as those of Linear and convolutions, fan_in counts the
@@ -26,7 +26,7 @@ GAINS |= {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor by which weights grow to make up for what a nonlinearity takes from the variance.
+    """The factor for the standard deviation of weights that are followed by this nonlinearity.
 
     Args:
         nonlinearity: "linear", "conv1d" and so on, "sigmoid" (all 1), "tanh" (5/3), "relu" (sqrt 2), "selu" (3/4) or
@@ -94,7 +94,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal numbers, given that they lie in [a, b].
+    """Normal numbers, given that they are in [a, b].
 
     By inversion: mean + std sqrt(2) erfinv(u) with u uniform between erf((a - mean) / (std sqrt 2)) and the same of b.
 
@@ -105,7 +105,7 @@ def trunc_normal_(
         generator: where the randomness comes from; None for the default generator.
 
     Raises:
-        ArgumentError: unless std > 0 and a < b, or if the interval lies where the distribution has no mass.
+        ArgumentError: unless std > 0 and a < b, or if the interval is where the distribution has no mass.
 
     >>> import miniflow as flow
     >>> bool((trunc_normal_(flow.empty(1000), std=5.0).abs() <= 2).all())
@@ -180,7 +180,7 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 @no_grad()
 def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix: a Linear layer that hands its inputs on.
+    """The identity matrix: a Linear layer that passes its inputs through.
 
     Raises:
         ShapeError: unless there are 2 dims.
@@ -198,11 +198,11 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @no_grad()
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The weight of a convolution that hands as many input channels on as it can: a one in the middle of kernel (i, i).
+    """The weight of a convolution that passes input channels through: a one in the middle of kernel (i, i).
 
     Args:
         tensor: shape (out_channels, in_channels, ...) with one to three spatial dims.
-        groups: each of so many groups of output channels gets an identity of its own.
+        groups: each of so many groups of output channels gets its own identity.
 
     Raises:
         ShapeError: for other numbers of dims, or output channels that do not divide into `groups`.

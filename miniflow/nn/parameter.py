@@ -48,7 +48,7 @@ class Parameter(Tensor):
 
 
 def convert_in_place(tensor: Tensor, convert: Callable[[Tensor], Tensor]) -> None:
-    """Give `tensor`, a leaf, and its gradient other memory: of another dtype or on another device.
+    """Replace the memory of `tensor`, a leaf, and of its gradient: by another dtype or on another device.
 
     The tensor stays the same object, so that modules that share it and optimizers that hold it see the change.
     """

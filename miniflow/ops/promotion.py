@@ -111,7 +111,7 @@ class Cast(Op):
         return x.shape, dtype
 
     def backward(ctx, dy):
-        return dy  # the walk casts a gradient to the dtype of its input
+        return dy  # the engine casts a gradient to the dtype of its input
 
 
 class ToInteger(Op):

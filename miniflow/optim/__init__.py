@@ -1,4 +1,4 @@
-"""Optimizers and learning rate schedules. `optimizer.py` is the base; each rule stands in a file of its own."""
+"""Optimizers and learning rate schedules. `optimizer.py` is the base; each rule is in a file of its own."""
 
 from miniflow.optim import lr_scheduler
 from miniflow.optim.adagrad import Adagrad

@@ -31,7 +31,7 @@ class Adagrad(Optimizer):
         weight_decay: the factor of the L2 penalty.
         initial_accumulator_value: where s starts.
         eps: added to the denominator.
-        maximize: climb instead of descending.
+        maximize: maximize the objective instead of minimizing it.
 
     Raises:
         ArgumentError: for a negative number.

@@ -29,11 +29,11 @@ class Adam(Optimizer):
     Args:
         params: tensors, or groups of them.
         lr: the learning rate.
-        betas: how much of the estimates of the mean and of the square remains at each step.
+        betas: the decay rates of the running mean and of the running mean square.
         eps: added to the denominator.
         weight_decay: the factor of the L2 penalty.
         amsgrad: use the largest v seen so far.
-        maximize: climb instead of descending.
+        maximize: maximize the objective instead of minimizing it.
         do_bias_correction: divide by 1 - beta^t, since the estimates start at zero (OneFlow's name).
 
     Raises:

@@ -43,7 +43,7 @@ class Optimizer:
 
     Attributes:
         param_groups: list of dicts, "params" and the options, which may be changed between steps.
-        state: for each parameter, what the rule remembers about it.
+        state: for each parameter, the state that the rule keeps for it.
         rule: the op of one update; its groups are parameters, gradients, then the states of `state_names`.
         counts_steps: whether the state of a parameter has a "step".
 
@@ -64,7 +64,7 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self._untouched: set[Tensor] = set()  # parameters with a new state that no step has changed yet
-        self._on_devices = False  # whether parameters were ever met elsewhere than on the CPU
+        self._on_devices = False  # whether parameters were ever seen elsewhere than on the CPU
         if isinstance(params, Tensor | dict):
             raise ArgumentTypeError(
                 f"{self._name}: got a single {type(params).__name__}; expected a list: pass [x] or model.parameters()"
@@ -198,7 +198,7 @@ class Optimizer:
                     self._untouched.add(p)
 
     def _by_device(self, params: list[Tensor]) -> list[list[Tensor]]:
-        """The parameters that lie on one device together; their states follow them there."""
+        """The parameters grouped by device; their states are moved there."""
         if not self._on_devices and all([type(p._array) is np.ndarray for p in params]):
             return [params] if params else []
         self._on_devices = True
@@ -211,7 +211,7 @@ class Optimizer:
         return list(groups.values())
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients, or (`set_to_none=False`) fill them with zeros."""
+        """Set all gradients to None, or (`set_to_none=False`) fill them with zeros."""
         tracer = modes.tracer
         for group in self.param_groups:
             for p in group["params"]:
@@ -277,7 +277,7 @@ class Optimizer:
         return params
 
     def state_dict(self) -> dict[str, Any]:
-        """The state and the options, with parameters replaced by their running numbers: what `flow.save` can write.
+        """The state and the options, with parameters replaced by their numbers: what `flow.save` can write.
 
         Returns:
             `{"state": {number: {name: value}}, "param_groups": [{"params": [number, ...], option: value, ...}]}`;
@@ -293,10 +293,10 @@ class Optimizer:
         return p in self._untouched and not values.get("step")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over state and options, matching parameters by order; tensors are copied.
+        """Load state and options, matching parameters by order; tensors are copied.
 
         Raises:
-            CheckpointError: if groups, parameters or shapes do not fit; the optimizer is then unchanged.
+            CheckpointError: if groups, parameters or shapes do not match; the optimizer is then unchanged.
         """
         try:
             saved_groups = state_dict["param_groups"]

@@ -28,12 +28,12 @@ class RMSprop(Optimizer):
     Args:
         params: tensors, or groups of them.
         lr: the learning rate; 1e-3 by default as in OneFlow, where PyTorch has 1e-2.
-        alpha: how much of v remains at each step.
+        alpha: the decay rate of v.
         eps: added to the denominator.
         weight_decay: the factor of the L2 penalty.
         momentum: how much of the last step remains.
         centered: divide by the standard deviation of the gradient.
-        maximize: climb instead of descending.
+        maximize: maximize the objective instead of minimizing it.
 
     Raises:
         ArgumentError: for a negative number, or alpha outside of [0, 1].

@@ -32,7 +32,7 @@ class SGD(Optimizer):
         dampening: how much of the gradient is held back from the velocity.
         weight_decay: the factor of the L2 penalty.
         nesterov: look ahead along the velocity; needs momentum and no dampening.
-        maximize: climb instead of descending.
+        maximize: maximize the objective instead of minimizing it.
 
     Raises:
         ArgumentError: for a negative number, or `nesterov` without momentum.

@@ -30,11 +30,11 @@ def tape(
     max_nodes: int = 150,
     figure: Figure | None = None,
 ) -> Figure:
-    """Draw what the tape holds of a tensor: how it was computed from the leaves that want gradients.
+    """Draw what the tape holds of a tensor: how it was computed from the leaves that require grad.
 
     Boxes are recorded ops with the shapes of their results; green boxes are leaves. Arrows point the way the values
-    went; gradients flow against them. The number at an op is its turn in the backward walk. Inputs that need no
-    gradient, such as a batch of data, leave no trace on the tape and so have no box.
+    went; gradients flow against them. The number at an op is its position in the order of backward. Inputs that need no
+    gradient, such as a batch of data, are not on the tape and so have no box.
 
     Args:
         tensor: the result, for example a loss; it must require grad.
@@ -121,7 +121,7 @@ def canvas(figure: Figure, layout: Layout, widths: dict) -> Any:
     right = max(x + widths[node] / 2 for node, (x, _) in layout.places.items())
     for route in layout.routes:
         left, right = min(left, *(x for x, _ in route)), max(right, *(x for x, _ in route))
-    foot = "values flow down, gradients flow up; numbers: the order of the backward walk"
+    foot = "values flow down, gradients flow up; numbers: the order of backward"
     spare = max(0.0, CHARACTER * 0.85 * len(foot) - (right - left)) / 2
     left, right = left - spare - MARGIN, right + spare + MARGIN
     top, bottom = max(y for _, y in layout.places.values()) + HEIGHT / 2 + MARGIN, -HEIGHT / 2 - FOOT
@@ -133,7 +133,7 @@ def canvas(figure: Figure, layout: Layout, widths: dict) -> Any:
 
 
 def draw_box(axes: Any, place: tuple[float, float], width: float, lines: tuple[str, str], fill: str, turn: int) -> None:
-    """A rounded box with a name and the shapes, and for an op its turn in the backward walk."""
+    """A rounded box with a name and the shapes, and for an op its position in the order of backward."""
     from matplotlib.patches import FancyBboxPatch
 
     x, y = place

@@ -1,4 +1,4 @@
-"""Where the boxes of a directed acyclic graph go: rows from top to bottom, every arrow pointing down.
+"""The layout of a directed acyclic graph: boxes in rows from top to bottom, every arrow pointing down.
 
 The four steps of Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981:
 assign rows, break long edges with bend points, order each row so that few edges cross, and give every box its place.

@@ -1,4 +1,4 @@
-"""Pictures of a training run: how the loss fell, and which classes are mistaken for which."""
+"""Pictures of a training run: the loss curve, and the confusion matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk over the tape: order, sharing, `grad`, higher orders, errors."""
+"""The backward pass: order, sharing, `grad`, higher orders, errors."""
 
 import weakref
 

@@ -1,4 +1,4 @@
-"""Modules and parameters in sequences and dicts, so that a module knows of them."""
+"""Modules and parameters in sequences and dicts, registered with the module that holds them."""
 
 from __future__ import annotations
 

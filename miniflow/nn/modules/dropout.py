@@ -9,7 +9,7 @@ from miniflow.tensor import Tensor
 
 
 class Dropout(Module):
-    """In training every element becomes 0 with probability p, and the others are divided by 1 - p.
+    """In training, every element becomes 0 with probability p, and the others are divided by 1 - p.
 
     Args:
         p: from 0 to 1.

@@ -74,7 +74,7 @@ class Module(AttributeTables):
         return self.forward(*args, **kwargs)
 
     def _refuse_what_is_no_tensor(self, values: tuple, error: AttributeError) -> None:
-        """Say that an argument should be a tensor, if the error is that it has not what every tensor has."""
+        """Explain an error that comes from an argument which is not a tensor."""
         for value in values:
             if value is error.obj and hasattr(Tensor, error.name) and not isinstance(value, Tensor):
                 kind = type(value).__name__
@@ -210,7 +210,7 @@ class Module(AttributeTables):
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or (`set_to_none=False`) fill them with zeros."""
+        """Set the gradients of all parameters to None, or (`set_to_none=False`) fill them with zeros."""
         for p in self.parameters():
             if set_to_none:
                 p.grad = None
@@ -283,7 +283,7 @@ class Module(AttributeTables):
         Args:
             destination: a dict to add the entries to.
             prefix: put before every name.
-            keep_vars: give the parameters themselves, and not detached tensors that share their memory.
+            keep_vars: return the parameters themselves, not detached tensors that share their memory.
         """
         destination = OrderedDict() if destination is None else destination
         own = {**self._parameters, **{k: b for k, b in self._buffers.items() if k not in self._not_saved}}
@@ -306,7 +306,7 @@ class Module(AttributeTables):
             the missing and the unexpected names.
 
         Raises:
-            CheckpointError: if the state does not fit, listing all differences; the module is then unchanged.
+            CheckpointError: if the state does not match, listing all differences; the module is then unchanged.
         """
         return state.load(self, state_dict, strict)
 
@@ -342,7 +342,7 @@ class Module(AttributeTables):
             prepend: run it before the hooks that are already there.
 
         Returns:
-            a handle whose `remove()` takes the hook away.
+            a handle whose `remove()` removes the hook.
         """
         return hooks.add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
@@ -356,7 +356,7 @@ class Module(AttributeTables):
             prepend: run it before the hooks that are already there.
 
         Returns:
-            a handle whose `remove()` takes the hook away.
+            a handle whose `remove()` removes the hook.
         """
         return hooks.add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
 

@@ -73,7 +73,7 @@ class BatchNorm(Module):
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
-        """Set weight to ones, bias to zeros, and forget all batches seen."""
+        """Set weight to ones, bias to zeros, and reset the running statistics."""
         self.reset_running_stats()
         if self.affine:
             init.ones_(self.weight)

@@ -19,7 +19,7 @@ class MaxPool2d(Module):
         stride: the distance between windows; `kernel_size` if None.
         padding: the width of the border on each side, which is never the largest; at most half of the window.
         dilation: the distance between the elements of a window.
-        return_indices: also give the position of each largest element in its plane.
+        return_indices: also return the position of each largest element in its plane.
         ceil_mode: whether windows that begin inside may end outside.
 
     Shapes: (N, C, H, W) -> (N, C, H', W').

@@ -1,4 +1,4 @@
-"""What training loops do to the gradients of a module."""
+"""Clipping of gradients."""
 
 from miniflow.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_
 

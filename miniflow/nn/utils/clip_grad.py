@@ -73,10 +73,10 @@ def clip_grad_norm_(
         grad <- grad * min(1, max_norm / (norm + 1e-6))
 
     Args:
-        parameters: whose gradients to scale; those without a gradient are passed over.
+        parameters: whose gradients to scale; those without a gradient are skipped.
         max_norm: the bound.
         norm_type: p of the p-norm, `inf` for the largest absolute value.
-        error_if_nonfinite: refuse to scale by nan or inf; otherwise such a norm spoils all gradients.
+        error_if_nonfinite: refuse to scale by nan or inf; otherwise such a norm makes all gradients nan or 0.
 
     Returns:
         the norm before clipping, a 0-dim tensor.
@@ -121,7 +121,7 @@ def _refuse_nonfinite(total: Tensor) -> None:
     if modes.tracer is not None:
         raise GraphTraceError(
             "clip_grad_norm_: error_if_nonfinite=True has to look at the norm, which has no value yet while a graph is "
-            "recorded; use error_if_nonfinite=False, or a GradScaler, which leaves out steps that are not finite"
+            "recorded; use error_if_nonfinite=False, or a GradScaler, which skips steps that are not finite"
         )
     if not math.isfinite(total.item()):
         raise AutogradError(

@@ -110,7 +110,7 @@ def _of_kind(original: Mapping, items: dict) -> Mapping:
 
 
 def default_convert(sample: Any) -> Any:
-    """Turn the NumPy arrays and scalars in one sample into tensors, and leave the rest as it is.
+    """Convert the NumPy arrays and scalars in one sample to tensors, and leave the rest as it is.
 
     A DataLoader with `batch_size=None` does this.
 

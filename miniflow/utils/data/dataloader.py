@@ -33,11 +33,11 @@ class DataLoader:
         dataset: a data set with indices, or an IterableDataset, of which each worker iterates over a copy.
         batch_size: samples in a batch; None yields single samples, converted by `default_convert`.
         shuffle: read in a new random order each epoch.
-        sampler: the indices of an epoch, in place of `shuffle`.
-        batch_sampler: lists of indices, in place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
+        sampler: the indices of an epoch, instead of `shuffle`.
+        batch_sampler: lists of indices, instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.
         num_workers: worker processes; 0 makes batches in this process.
         collate_fn: makes a batch of a list of samples; None for `default_collate`.
-        pin_memory: accepted for code written for a GPU; batches lie in ordinary memory.
+        pin_memory: accepted for code written for a GPU; batches are in ordinary memory.
         drop_last: leave out a last batch that is smaller.
         timeout: seconds to wait for a batch from a worker; 0 for no limit.
         worker_init_fn: called with the worker's id when a worker starts.

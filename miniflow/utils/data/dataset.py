@@ -1,4 +1,4 @@
-"""Data sets: what has samples, by index or one after the other."""
+"""Data sets: samples by index, or as a stream."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Dataset(Generic[T]):
 class IterableDataset(Dataset[T]):
     """Samples one after the other: a subclass writes `__iter__()`, for data that comes as a stream.
 
-    Each worker process of a DataLoader iterates over a copy of its own. So that every sample appears once, `__iter__`
+    Each worker process of a DataLoader iterates over its own copy. So that every sample appears once, `__iter__`
     asks `get_worker_info()` which part of the samples this worker reads; without that, every worker reads all.
 
     >>> from miniflow.utils.data import DataLoader, get_worker_info
@@ -135,7 +135,7 @@ class Subset(Dataset[T]):
 
 
 class ConcatDataset(Dataset[T]):
-    """Data sets one behind the other.
+    """The samples of several data sets, one after the other.
 
     Args:
         datasets: one or more data sets with `__getitem__` and `__len__`.
@@ -179,7 +179,7 @@ class ConcatDataset(Dataset[T]):
 def random_split(
     dataset: Dataset[T], lengths: Sequence[int | float], generator: Generator | None = None
 ) -> list[Subset[T]]:
-    """Split a data set at random into parts that share no sample and leave none out.
+    """Split a data set at random into parts; every sample is in one of them.
 
     Args:
         dataset: a data set with `__len__`.
