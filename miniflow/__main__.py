@@ -86,8 +86,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1."""
-    return _checked(text, int, lambda number: number >= 1, "a whole number of at least 1")
+    """An integer of at least 1."""
+    return _checked(text, int, lambda number: number >= 1, "an integer of at least 1")
 
 
 def rate(text: str) -> float:
@@ -96,8 +96,8 @@ def rate(text: str) -> float:
 
 
 def seed(text: str) -> int:
-    """A whole number that fits in 63 bits."""
-    return _checked(text, int, lambda number: 0 <= number < 2**63, "a whole number from 0 to 2**63 - 1")
+    """An integer that fits in 63 bits."""
+    return _checked(text, int, lambda number: 0 <= number < 2**63, "an integer from 0 to 2**63 - 1")
 
 
 def _checked(text: str, kind: type, accepted, expected: str):

@@ -109,13 +109,13 @@ def test_help_lists_every_option(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epochs", "0"], "argument --epochs: got '0'; expected a whole number of at least 1"),
-        (["--epochs", "2.5"], "argument --epochs: got '2.5'; expected a whole number"),
-        (["--batch-size", "x"], "argument --batch-size: got 'x'; expected a whole number of at least 1"),
+        (["--epochs", "0"], "argument --epochs: got '0'; expected an integer of at least 1"),
+        (["--epochs", "2.5"], "argument --epochs: got '2.5'; expected an integer"),
+        (["--batch-size", "x"], "argument --batch-size: got 'x'; expected an integer of at least 1"),
         (["--lr", "-1"], "argument --lr: got '-1'; expected a finite number above 0"),
         (["--lr", "nan"], "argument --lr: got 'nan'; expected a finite number above 0"),
         (["--lr", "inf"], "argument --lr: got 'inf'"),
-        (["--seed", "-1"], "argument --seed: got '-1'; expected a whole number from 0"),
+        (["--seed", "-1"], "argument --seed: got '-1'; expected an integer from 0"),
         (["--device", "tpu"], "argument --device: device 'tpu'"),
         (["--device", "cuda:99"], "argument --device: device 'cuda:99' does not exist"),
         (["--device", "cpu:7"], "argument --device: device 'cpu:7' does not exist"),

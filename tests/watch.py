@@ -99,7 +99,7 @@ def _watched_kernel(op: type[Op], kernel: Callable, ran: set) -> Callable:
 
 
 def share_memory(x: Any, y: Any) -> bool:
-    """Whether two arrays may lie in the same memory; on a device, whether they are in the same block."""
+    """Whether two arrays may share memory; on a device, whether they are in the same block."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         return np.may_share_memory(x, y)
     return not isinstance(x, np.ndarray) and not isinstance(y, np.ndarray) and x.block is y.block

@@ -368,4 +368,4 @@ def _check_number(name: str, value: Any, valid: Any, expected: str = "a finite n
 
 def _check_whole(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ArgumentError(f"GradScaler: got {name}={value!r}; expected a whole number of at least {least}")
+        raise ArgumentError(f"GradScaler: got {name}={value!r}; expected an integer of at least {least}")

@@ -29,19 +29,19 @@ def load_kernels(device: Any) -> None:
 
 
 def is_host(array: Any) -> bool:
-    """Whether an array lies in the memory of the CPU."""
+    """Whether an array is in the memory of the CPU."""
     return isinstance(array, np.ndarray)
 
 
 def same_place(array: Any, device: Any) -> bool:
-    """Whether an array lies on that device."""
+    """Whether an array is on that device."""
     if isinstance(array, np.ndarray):
         return device.type == CPU
     return device.type != CPU and array.device_index == device.index
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype, device: Any) -> Any:
-    """An array whose values are whatever lies in memory."""
+    """An uninitialized array."""
     if device.type == CPU:
         return np.empty(shape, dtype)
     return _cuda().empty(shape, dtype, device.index)
@@ -119,7 +119,7 @@ def fill(out: Any, value: Any) -> None:
 
 
 def row_major(array: Any) -> Any:
-    """An array whose elements lie in row-major order without gaps: the array itself, or a copy."""
+    """An array in row-major order without gaps: the array itself, or a copy."""
     return array if layout(array).flags.c_contiguous else array.copy()
 
 
@@ -129,7 +129,7 @@ def layout(array: Any) -> np.ndarray:
 
 
 def address(array: Any) -> int:
-    """Where the first element lies."""
+    """The address of the first element."""
     return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.address
 
 

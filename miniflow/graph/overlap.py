@@ -1,4 +1,4 @@
-"""Which states and inputs of a program lie in the same memory."""
+"""Which states and inputs of a program share memory."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Replay:
         for state in late:
             if share(self.program.tensors[state]._array, x):
                 raise GraphError(
-                    f"{self.program.name}: got an input that lies in the memory of {state.name}, and build writes to "
+                    f"{self.program.name}: got an input that shares memory with {state.name}, and build writes to "
                     "one of them before it reads the other; expected an input with memory of its own: pass "
                     f"tensor.clone(), or let build read {state.name} itself"
                 )

@@ -115,7 +115,7 @@ def refuse_shared_memory(program: Program) -> None:
     for a, b in sharing({slot: program.tensors[slot]._array for slot in program.states}):
         if a in program.writes or b in program.writes:
             raise CheckpointError(
-                f"save: {a.name} and {b.name} lie in the same memory, and the graph writes to it; expected tensors "
+                f"save: {a.name} and {b.name} share memory, and the graph writes to it; expected tensors "
                 "with memory of their own: use .clone() for one of them"
             )
 

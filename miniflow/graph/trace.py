@@ -477,7 +477,7 @@ class Tracer:
             both = a in program.writes and b in program.writes
             if both or self._is_read_after(a, b) or self._is_read_after(b, a):
                 raise GraphTraceError(
-                    f"{program.name}: {a.name} and {b.name} lie in the same memory, and the step writes to "
+                    f"{program.name}: {a.name} and {b.name} share memory, and the step writes to "
                     f"{'both' if both else 'one and reads the other afterwards'}; expected tensors with memory of "
                     "their own: use .clone() for one of them, or the same tensor for both"
                 )

@@ -367,7 +367,7 @@ class Optimizer:
         if step < 0:
             raise CheckpointError(
                 f"{self._name}.load_state_dict: step of parameter {number} is {value!r:.60}; "
-                "expected a whole number of at least 0"
+                "expected an integer of at least 0"
             )
         return step
 

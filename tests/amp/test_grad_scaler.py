@@ -216,7 +216,7 @@ def test_float16_gradients_are_refused():
         ({"init_scale": "cuda"}, ArgumentTypeError, "init_scale='cuda'; expected a number"),
         ({"growth_factor": 1.0}, ArgumentError, "growth_factor=1.0; expected a finite number above 1"),
         ({"backoff_factor": 1.0}, ArgumentError, "backoff_factor=1.0; expected a number above 0 and below 1"),
-        ({"growth_interval": 0}, ArgumentError, "growth_interval=0; expected a whole number of at least 1"),
+        ({"growth_interval": 0}, ArgumentError, "growth_interval=0; expected an integer of at least 1"),
         ({"growth_interval": 2.5}, ArgumentError, "growth_interval=2.5"),
     ],
     ids=str,
@@ -263,7 +263,7 @@ def test_state_dict(tmp_path):
     with pytest.raises(CheckpointError, match="expected a dict with scale, growth_factor"):
         other.load_state_dict({})
     for steps in (-1, 0.5, "2", True):
-        with pytest.raises(ArgumentError, match="_growth_tracker=.*; expected a whole number of at least 0"):
+        with pytest.raises(ArgumentError, match="_growth_tracker=.*; expected an integer of at least 0"):
             other.load_state_dict({**scaler.state_dict(), "scale": 1.0, "_growth_tracker": steps})
     assert other.get_scale() == 32.0
 

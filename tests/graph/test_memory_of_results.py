@@ -158,5 +158,5 @@ def test_states_that_come_to_overlap_after_the_recording_are_recorded_again():
     module.u.data, module.v.data = memory[:3], memory[3:]
     assert graph(x).tolist() == [0, 0, 0]
     module.v.data = memory[2:5]
-    with pytest.raises(GraphError, match="u and .*v lie in the same memory"):
+    with pytest.raises(GraphError, match="u and .*v share memory"):
         graph(x)

@@ -289,7 +289,7 @@ def test_states_in_one_memory_are_refused(tmp_path):
     part = memory[:2]
     graph = Counting()
     graph(flow.ones(3))
-    with pytest.raises(CheckpointError, match=r"captured.\d and captured.\d lie in the same memory.*\.clone\(\)"):
+    with pytest.raises(CheckpointError, match=r"captured.\d and captured.\d share memory.*\.clone\(\)"):
         flow.save(graph, tmp_path / "g")
     assert not (tmp_path / "g").exists()
 

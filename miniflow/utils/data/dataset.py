@@ -218,5 +218,5 @@ def _part_sizes(total: int, lengths: list[int | float]) -> list[int]:
             return sizes
     raise ArgumentError(
         f"random_split: got lengths {lengths} for {total} samples; "
-        f"expected whole numbers >= 0 that sum to {total}, or fractions that sum to 1"
+        f"expected integers >= 0 that sum to {total}, or fractions that sum to 1"
     )

@@ -56,7 +56,7 @@ class RandomSampler(Sampler[int]):
         generator: where the randomness comes from; None for the default generator.
 
     Raises:
-        ArgumentError: if `num_samples` is not a positive whole number, or there is nothing to draw them from.
+        ArgumentError: if `num_samples` is not a positive integer, or there is nothing to draw them from.
 
     >>> sorted(RandomSampler("abcd")), len(list(RandomSampler("abcd", num_samples=7)))
     ([0, 1, 2, 3], 7)
@@ -182,7 +182,7 @@ class BatchSampler(Sampler[list[int]]):
         drop_last: leave out a last batch that is smaller.
 
     Raises:
-        ArgumentError: if `batch_size` is not a positive whole number.
+        ArgumentError: if `batch_size` is not a positive integer.
 
     >>> list(BatchSampler(range(5), batch_size=2, drop_last=False))
     [[0, 1], [2, 3], [4]]
@@ -208,6 +208,6 @@ class BatchSampler(Sampler[list[int]]):
 
 
 def check_positive(op: str, name: str, value: object) -> None:
-    """Refuse what is not a whole number above zero."""
+    """Refuse what is not an integer above zero."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
-        raise ArgumentError(f"{op}: got {name}={value!r}; expected a whole number above zero")
+        raise ArgumentError(f"{op}: got {name}={value!r}; expected an integer above zero")

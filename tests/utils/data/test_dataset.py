@@ -103,7 +103,7 @@ def test_random_split_is_random_and_repeats_with_the_seed():
 
 @pytest.mark.parametrize("lengths", [[3, 3], [11], [-1, 11], [0.5, 0.6], [-0.5, 1.5], []])
 def test_random_split_refuses(lengths):
-    with pytest.raises(ArgumentError, match="for 10 samples; expected whole numbers >= 0 that sum to 10, or fractions"):
+    with pytest.raises(ArgumentError, match="for 10 samples; expected integers >= 0 that sum to 10, or fractions"):
         random_split(Squares(10), lengths)
 
 

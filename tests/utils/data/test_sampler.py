@@ -93,7 +93,7 @@ def test_counts_must_be_positive_whole_numbers(value):
         lambda: BatchSampler(range(3), value, False),
     ):
         with pytest.raises(
-            ArgumentError, match=f"got (num_samples|batch_size)={value!r}; expected a whole number above zero"
+            ArgumentError, match=f"got (num_samples|batch_size)={value!r}; expected an integer above zero"
         ):
             make()
 
