@@ -114,7 +114,7 @@ def test_micro_batches_read_an_input_after_the_first_has_written():
         if steps == 1:
             assert graph(module.a).tolist() == [[2.5] * 3] * 2
         else:
-            with pytest.raises(GraphError, match=r"memory of module\.a"):
+            with pytest.raises(GraphError, match=r"memory with module\.a"):
                 graph(module.a)
 
 
