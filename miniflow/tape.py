@@ -8,7 +8,6 @@ always newer than what it consumes, walking nodes newest first meets every node 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
 import weakref
@@ -16,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from miniflow.context_decorator import ContextDecorator
 from miniflow.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -75,16 +75,16 @@ def is_grad_enabled() -> bool:
     return modes.enabled
 
 
-class _Mode:
+class _Mode(ContextDecorator):
     """A grad mode for a `with` block, which may be entered again while it is active, or for a decorated function."""
 
     mode: bool
 
+    def __new__(cls, function: Callable | None = None):
+        return super().__new__(cls) if function is None else cls()(function)
+
     def __init__(self, function: Callable | None = None):
         self._previous: list[bool] = []
-
-    def __new__(cls, function: Callable | None = None):
-        return super().__new__(cls) if function is None else super().__new__(cls)(function)
 
     def __enter__(self) -> None:
         self._previous.append(modes.enabled)
@@ -93,19 +93,6 @@ class _Mode:
     def __exit__(self, *_: object) -> None:
         modes.enabled = self._previous.pop()
 
-    def __call__(self, function: Callable) -> Callable:
-        mode = self.mode
-
-        @functools.wraps(function)
-        def wrapped(*args, **kwargs):
-            previous, modes.enabled = modes.enabled, mode
-            try:
-                return function(*args, **kwargs)
-            finally:
-                modes.enabled = previous
-
-        return wrapped
-
 
 class no_grad(_Mode):
     """Record nothing inside: `with no_grad():`, `@no_grad()` or `@no_grad`. As `torch.no_grad`."""
@@ -113,14 +100,25 @@ class no_grad(_Mode):
     mode = False
 
 
-class inference_mode(no_grad):
-    """As `no_grad`: OneFlow's name for code that only predicts."""
-
-
 class enable_grad(_Mode):
     """Record inside, also within `no_grad`. As `torch.enable_grad`."""
 
     mode = True
+
+
+class inference_mode(_Mode):
+    """As `no_grad`, or with `mode=False` as `enable_grad`. As `torch.inference_mode`, which also refuses to record
+    what was computed inside when it is used outside."""
+
+    def __new__(cls, mode: bool | Callable = True):
+        return object.__new__(cls) if isinstance(mode, bool) else cls()(mode)
+
+    def __init__(self, mode: bool = True):
+        self.mode = not mode
+        self._previous = []
+
+    def clone(self) -> inference_mode:
+        return inference_mode(not self.mode)
 
 
 class set_grad_enabled(_Mode):
@@ -139,6 +137,9 @@ class set_grad_enabled(_Mode):
         self.mode = bool(mode)
         self._previous = [modes.enabled]
         modes.enabled = self.mode
+
+    def clone(self) -> set_grad_enabled:
+        return set_grad_enabled(self.mode)
 
     def __enter__(self) -> None:
         modes.enabled = self.mode

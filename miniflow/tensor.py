@@ -416,6 +416,12 @@ class Tensor:
             raise ArgumentTypeError("iter: cannot iterate over a 0-dim tensor; use x.item() for its value")
         return (self[i] for i in range(self._array.shape[0]))
 
+    def __contains__(self, value: Any) -> bool:
+        """Whether any element equals `value`, a number, or a tensor that is compared element by element."""
+        if not isinstance(value, Tensor | bool | int | float | np.generic):
+            raise ArgumentTypeError(f"in: got a value of type {type(value).__name__}; expected a Tensor or a number")
+        return bool((self == value).any())
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self._array.ndim == 0 and spec else format(repr(self), spec)
 

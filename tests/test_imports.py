@@ -12,7 +12,7 @@ import miniflow
 ROOT = Path(__file__).parents[1] / "miniflow"
 
 LAYERS = [  # from the ground up; a package stands for all of its modules
-    ["errors", "process", "hostcuda", "deferred"],
+    ["errors", "process", "hostcuda", "deferred", "context_decorator"],
     ["dtype", "device", "atomic", "philox", "typing"],
     ["kernels"],
     ["backends"],

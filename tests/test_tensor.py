@@ -288,3 +288,12 @@ def test_size_and_stride_refuse_dims_that_do_not_exist():
     for ask in (flow.ones(2, 3).size, flow.ones(2, 3).stride):
         with pytest.raises(IndexError):
             ask(2)
+
+
+def test_in_looks_for_an_element():
+    x = flow.tensor([1.0, 3.0])
+    assert 3 in x and flow.tensor(1.0) in x and flow.tensor([0.0, 3.0]) in x
+    assert 2 not in x and float("nan") not in x and flow.tensor([3.0, 1.0]) not in x
+    for value in (None, "3", [3.0]):
+        with pytest.raises(TypeError, match=f"in: got a value of type {type(value).__name__}; expected a Tensor or a"):
+            value in x  # noqa: B015

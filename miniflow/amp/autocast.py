@@ -6,14 +6,13 @@ that gradients arrive in float32. Backward runs in the dtypes in which forward r
 
 from __future__ import annotations
 
-import functools
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from miniflow.amp.lists import BLACK, CLEAR, GRAY, UNTOUCHED, WHITE
+from miniflow.context_decorator import ContextDecorator
 from miniflow.dispatch import Op
 from miniflow.dtype import HALF, as_dtype, bfloat16, dtype, float16
 from miniflow.errors import ArgumentError, ArgumentTypeError
@@ -26,7 +25,7 @@ DEFAULTS = {"cuda": float16, "cpu": bfloat16}
 AS_GIVEN = GRAY | CLEAR | UNTOUCHED
 
 
-class autocast:
+class autocast(ContextDecorator):
     """Run the ops inside in half precision where that is fast and safe: a context manager and a decorator.
 
     Matrix products and convolutions cast their inputs to `dtype`; losses, exponentials, logarithms and means cast
@@ -85,13 +84,8 @@ class autocast:
     def __exit__(self, *_: object) -> None:
         modes.autocast = self._previous.pop()
 
-    def __call__(self, function: Callable) -> Callable:
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with autocast(self.device_type, self.dtype, self.enabled, self.cache_enabled):  # one for each thread
-                return function(*args, **kwargs)
-
-        return wrapped
+    def clone(self) -> autocast:
+        return autocast(self.device_type, self.dtype, self.enabled, self.cache_enabled)
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:

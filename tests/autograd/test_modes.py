@@ -1,5 +1,6 @@
 """Recording switched off and on: as a block, as a decorator, by thread."""
 
+import inspect
 import threading
 
 import numpy as np
@@ -55,6 +56,64 @@ def test_modes_as_decorators():
     assert bare.__name__ == "bare" and bare.__doc__ == "Its documentation."
     with flow.no_grad():
         assert recorded().requires_grad and not flow.is_grad_enabled()
+
+
+def test_inference_mode_takes_a_mode_as_that_of_torch():
+    with flow.inference_mode(True):
+        assert not flow.is_grad_enabled()
+        with flow.inference_mode(mode=False):
+            assert flow.is_grad_enabled()
+
+    @flow.inference_mode(False)
+    def recorded():
+        return flow.is_grad_enabled()
+
+    @flow.inference_mode
+    def bare():
+        return flow.is_grad_enabled()
+
+    with flow.no_grad():
+        assert recorded()
+    assert not bare()
+
+
+@pytest.mark.parametrize(
+    ("decorator", "state"),
+    [
+        (flow.no_grad(), flow.is_grad_enabled),
+        (flow.no_grad, flow.is_grad_enabled),
+        (flow.inference_mode(), flow.is_grad_enabled),
+        (lambda function: flow.set_grad_enabled(False)(function), flow.is_grad_enabled),
+        (flow.autocast("cpu"), lambda: not flow.is_autocast_enabled("cpu")),
+    ],
+)
+def test_a_decorated_generator_runs_in_the_mode_and_its_caller_does_not(decorator, state):
+    @decorator
+    def numbers(n):
+        """Its documentation."""
+        try:
+            sent = yield n, state()
+            yield sent, state()
+        except ZeroDivisionError:
+            yield "caught", state()
+        finally:
+            closed.append(state())
+        return "result", state()
+
+    flow.set_grad_enabled(True)
+    closed = []
+    generator = numbers(5)
+    assert next(generator) == (5, False) and state()
+    assert generator.send(7) == (7, False) and state()
+    assert generator.throw(ZeroDivisionError()) == ("caught", False) and state()
+    with pytest.raises(StopIteration) as stopped:
+        next(generator)
+    assert stopped.value.value == ("result", False) and state()
+    generator = numbers(1)
+    next(generator)
+    generator.close()
+    assert closed == [False, False] and state()
+    assert numbers.__doc__ == "Its documentation." and inspect.isgeneratorfunction(numbers)
 
 
 def test_modes_are_restored_after_an_error():
