@@ -117,7 +117,8 @@ def set_default_device(name: str | int | device | None) -> None:
 
     Source: `torch.set_default_device`.
     """
-    default.device = CPU if name is None else device(name)
+    wanted = CPU if name is None else device(name)
+    default.device = CPU if wanted.type == "cpu" else cuda_device(wanted.index)
 
 
 def get_default_device() -> device:

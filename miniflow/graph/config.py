@@ -373,10 +373,6 @@ def _names(option: str, value: Iterable[str]) -> frozenset[str]:
     return frozenset(value)
 
 
-def _dtype(option: str, value: Any) -> Any:
-    return as_dtype(value)
-
-
 OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses values that it cannot have
     "amp_dtype": _half,
     "accumulation_steps": _count,
@@ -386,7 +382,6 @@ OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses v
     "sparse_parameters": _names,
     "cuda_graph": _switch,
     "is_static": _switch,
-    "variable_dtype": _dtype,  # of job functions
 }
 
 INSTEAD = {  # what is assigned by mistake -> what to call

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tape import enable_grad, modes, no_grad
 from miniflow.tensor import Tensor
-from miniflow.typing import Placeholder
+from miniflow.typing import Numpy, Placeholder
 
 TYPES = ("train", "predict")
 Initializer = Callable[[Tensor], Any]
@@ -65,9 +65,15 @@ class FunctionConfig(GraphConfig):
         super().__init__()
         self.variable_dtype = float32
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "variable_dtype":
+            self._set(name, as_dtype(value))
+        else:
+            super().__setattr__(name, value)
+
     def default_data_type(self, value: dtype) -> None:
         """The dtype of variables that do not say otherwise."""
-        self.variable_dtype = as_dtype(value)
+        self.variable_dtype = value
 
     def enable_auto_mixed_precision(self, value: bool = True) -> None:
         """Compute in float16 where it is safe; see `enable_amp`."""
@@ -170,7 +176,7 @@ class JobFunction:
         self.function, self.type, self.config = function, type, config
         self.graph: Graph | None = None
         self.placeholders = placeholders_of(function)
-        self._returns_numpy = "Numpy" in repr(inspect.signature(function, eval_str=True).return_annotation)
+        self._returns_numpy = mentions_numpy(inspect.signature(function, eval_str=True).return_annotation)
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -225,6 +231,11 @@ class JobFunction:
         if self.graph is None:
             raise GraphError(f"{self.__name__}: graph must be compiled first. Call it once, then save it.")
         return self.graph._to_save()
+
+
+def mentions_numpy(annotation: Any) -> bool:
+    """Whether an annotation is `typing.Numpy`, or made of it, such as `tuple[Numpy, Numpy]`."""
+    return annotation is Numpy or any(map(mentions_numpy, get_args(annotation)))
 
 
 class Variables(Module):

@@ -9,6 +9,7 @@ optimizers appear as states of the program, and what the step wrote to them as i
 from __future__ import annotations
 
 import bisect
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +47,7 @@ from miniflow.ops.shape import Contiguous, View, can_view
 from miniflow.tape import Leaf, Node, modes, sequence
 from miniflow.tensor import Tensor
 
-PACKAGE = str(Path(__file__).parents[1])
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 def record(
@@ -101,6 +102,7 @@ class Tracer:
         self.phase = FORWARD
         self.kept = Kept(self, modules)
         self.entered: set[Any] = set()  # modules that were called
+        self._failure: GraphTraceError | None = None
         self._scopes: list[str] = []
         self._symbols: dict[int, Symbol] = {}  # by id of the array of a tensor that is not symbolic
         self._arrays: list[Any] = []  # keeps these arrays alive, so that their ids stay theirs
@@ -343,7 +345,7 @@ class Tracer:
     def write_slot(self, symbol: Symbol, value: Slot) -> None:
         """Write to the memory of a symbol, which may be a view."""
         if symbol.cell.is_borrowed:
-            raise GraphTraceError(
+            self.fail(
                 f"{user_lines()[0]}: got a write to a tensor that from_numpy or as_tensor made in nn.Graph.build of a "
                 "NumPy array; a call of the graph would write to the array of the recording, not to a new one: use "
                 "flow.tensor(array), which copies it"
@@ -428,7 +430,7 @@ class Tracer:
             GraphTraceError: for a tensor that lives on.
         """
         if not isinstance(tensor._array, Symbol) and id(tensor._array) not in self._created:
-            raise GraphTraceError(
+            self.fail(
                 f"{user_lines()[0]}: {what} gives a tensor other memory, which cannot be recorded; expected its memory "
                 "to stay in nn.Graph.build: write to it, tensor.copy_(...) under flow.no_grad(), or do it before the "
                 "first call"
@@ -446,12 +448,25 @@ class Tracer:
             else f"{what} cannot be had: the tensor was made while {self.program.name} was being recorded, and only "
             "what build returns has values; return it from build"
         )
-        raise GraphTraceError(f"{where}{reason}")
+        self.fail(f"{where}{reason}")
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise GraphTraceError, and again at the end of the recording if the program catches it: what it does instead
+        would be recorded in place of what it does in eager mode."""
+        error = GraphTraceError(message)
+        self._failure = self._failure or error
+        raise error
 
     # the end
 
     def finish(self, outputs: Sequence[Any]) -> Program:
-        """The program, given what the step returned."""
+        """The program, given what the step returned.
+
+        Raises:
+            GraphTraceError: for outputs that are not tensors, shared memory, or what was raised before.
+        """
+        if self._failure is not None:
+            raise self._failure
         for i, y in enumerate(outputs):
             if not isinstance(y, Tensor):
                 raise GraphTraceError(f"{self.program.name}: output {i} is a {type(y).__name__}; expected a Tensor")

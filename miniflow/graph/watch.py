@@ -2,8 +2,8 @@
 
 Flags such as `training`, the attributes of modules and of the graph (a dropout's `p`), parameters, buffers and
 submodules, which parameters require grad, how memory lies and which tensors share it, hooks, the options and the state
-tensors of optimizers, and the default dtype are burned into a recording. A graph looks at all of them before each call,
-in a few microseconds, and names what has changed.
+tensors of optimizers, the default dtype and the default device are burned into a recording. A graph looks at all of
+them before each call, in a few microseconds, and names what has changed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any
 
+from miniflow.device import get_default_device
 from miniflow.dtype import get_default_dtype
 from miniflow.graph.describe import meta, strides, tensor_text
 from miniflow.graph.held import Attributes, Members, attributes, tensors
@@ -47,7 +48,7 @@ class Watch:
         aliases: Iterable[tuple[Tensor, Tensor]] = (),
         spent: Mapping[Module, dict[str, Any]] | None = None,
     ):
-        self._default_dtype = get_default_dtype()
+        self._default_dtype, self._default_device = get_default_dtype(), get_default_device()
         self._attributes, others = _watched_attributes(graph, modules, states.values(), spent or {})
         self._tensors = _Tensors(states, aliases, others)
         self._optimizers = [_OptimizerWatch(optimizer) for optimizer in graph._optimizers]
@@ -63,6 +64,7 @@ class Watch:
             and all([optimizer.is_same() for optimizer in self._optimizers])
             and (self._hook_number == list(hook_changes) or self._has_same_hooks())
             and get_default_dtype() is self._default_dtype
+            and get_default_device() is self._default_device
         )
 
     def is_obsolete(self) -> bool:
@@ -88,6 +90,8 @@ class Watch:
             found += optimizer.differences()
         if (now := get_default_dtype()) is not self._default_dtype:
             found.append(f"the default dtype is {now}, was {self._default_dtype}")
+        if (now := get_default_device()) is not self._default_device:
+            found.append(f"the default device is {now}, was {self._default_device}")
         return found
 
     def _hooks_now(self) -> list[list[Any]]:

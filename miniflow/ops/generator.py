@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.device import device as as_device
-from miniflow.errors import ArgumentError, GraphTraceError
+from miniflow.errors import ArgumentError
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
@@ -108,7 +108,7 @@ class Generator:
 def refuse_while_recording(what: str) -> None:
     """Raise GraphTraceError if this thread records a graph: every call draws on from where the one before stopped."""
     if modes.tracer is not None:
-        raise GraphTraceError(
+        modes.tracer.fail(
             f"{what}: called in nn.Graph.build; expected it outside: build runs once, and a call of the graph could "
             "not repeat it: seed the generator before the call"
         )

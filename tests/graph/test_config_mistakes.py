@@ -46,6 +46,14 @@ def model():
 # names and values
 
 
+def test_the_dtype_of_variables_is_an_option_of_jobs_alone():
+    with pytest.raises(AttributeError, match="GraphConfig.variable_dtype: got an assignment; expected the name of an"):
+        GraphConfig().variable_dtype = flow.float64
+    config = flow.function_config()
+    config.variable_dtype = "float64"
+    assert config.variable_dtype is flow.float64
+
+
 @pytest.mark.parametrize(
     ("name", "value", "remedy"),
     [

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from networks import Bare, Predict, Train, check_states, eager_step, labels, nor
 import miniflow as flow
 from miniflow import nn
 from miniflow.errors import ArgumentError, ArgumentTypeError, GraphError, GraphTraceError, IndexRangeError, PickleError
+
+OUTSIDE = flow.ones(2)
 
 
 def test_build_has_to_be_overridden():
@@ -351,3 +354,34 @@ def test_options_of_debug_that_are_refused(option):
     ((name, value),) = option.items()
     with pytest.raises(ArgumentError, match=f"debug: got {name}={value!r}; expected"):
         Bare().debug(**option)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.sum() > 0),
+        lambda x: flow.manual_seed(0),
+        lambda x: x.new_zeros(2).copy_(x.numpy()[0]),
+        lambda x: setattr(OUTSIDE, "data", flow.zeros(2)),
+    ],
+)
+def test_a_refusal_that_build_catches_is_raised_at_the_end(look):
+    class Caught(nn.Graph):
+        def build(self, x):
+            try:
+                look(x)
+            except RuntimeError:
+                return x * 2
+            return x
+
+    with pytest.raises(GraphTraceError, match="test_graph_errors.py:.*nn.Graph.build|^manual_seed: "):
+        Caught()(normal(2))
+
+
+def test_a_refusal_names_files_beside_the_package():
+    source = "def build(self, x):\n    return x * x.sum().item()\n"
+    namespace = {}
+    exec(compile(source, str(Path(flow.__file__).parent) + "_demo.py", "exec"), namespace)
+    with pytest.raises(GraphTraceError, match="^miniflow_demo.py:2: the values of a tensor cannot be looked at"):
+        type("Beside", (nn.Graph,), namespace)()(normal(2))

@@ -97,6 +97,14 @@ def test_jobs_share_variables():
     def as_tensor(x: flow.Placeholder((7, 5))):
         return logits_of(x)
 
+    class NumpyLike:
+        pass
+
+    @flow.global_function()
+    def like_numpy(x: flow.Placeholder((7, 5))) -> NumpyLike:
+        return logits_of(x)
+
+    assert type(like_numpy(X)) is flow.Tensor
     before, classes = predict(X)
     assert_close(before, X @ W.T, rtol=1e-5)
     assert classes.dtype == np.int64 and (classes == before.argmax(1)).all()

@@ -332,6 +332,24 @@ def test_the_default_dtype():
         flow.set_default_dtype(flow.float32)
 
 
+def test_the_default_device():
+    class Shifted(nn.Graph):
+        def build(self, x):
+            return x + flow.full((3,), 2.0).to("cpu"), flow.zeros(2)
+
+    graph, x = Shifted(), flow.tensor(X)
+    assert graph(x)[1].device == flow.device("cpu")
+    recorded = graph._last
+    flow.set_default_device("cuda")
+    try:
+        y, made = graph(x)
+        assert made.device == flow.device("cuda:0") and y.device == x.device
+    finally:
+        flow.set_default_device("cpu")
+    np.testing.assert_array_equal(y.numpy(), X + np.float32(2.0))
+    assert graph(x)[1].device == flow.device("cpu") and graph._last is recorded
+
+
 def test_warnings_at_a_call_of_an_existing_plan():
     graph, x = Predict(nn.Linear(3, 3)), flow.tensor(X)
     graph(x)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.dispatch import Op, call, update
-from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, GraphTraceError
+from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError
 from miniflow.inplace import refuse_shared_elements
 from miniflow.ops.creation import tensor
 from miniflow.ops.reduce import floating
@@ -119,7 +119,7 @@ def clip_grad_norm_(
 
 def _refuse_nonfinite(total: Tensor) -> None:
     if modes.tracer is not None:
-        raise GraphTraceError(
+        modes.tracer.fail(
             "clip_grad_norm_: error_if_nonfinite=True has to look at the norm, which has no value yet while a graph is "
             "recorded; use error_if_nonfinite=False, or a GradScaler, which skips steps that are not finite"
         )
