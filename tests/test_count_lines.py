@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from compare import count_comparison
 
 from tools.count_lines import code_lines, count, main
 
@@ -22,19 +21,16 @@ SOURCES = {
 
 @pytest.mark.parametrize(("source", "lines"), SOURCES.items())
 def test_what_is_code(tmp_path, source, lines):
-    count_comparison()
     path = tmp_path / "x.py"
     path.write_text(source)
     assert code_lines(path) == lines
 
 
 def test_every_file_is_counted_once():
-    count_comparison()
     assert sum(count(ROOT).values()) == sum(map(code_lines, (ROOT / "miniflow").rglob("*.py"))) > 10_000
 
 
 def test_the_table(capsys):
-    count_comparison()
     main(ROOT)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == ["part", "budget", "lines"] and {len(row) for row in rows} == {3}

@@ -1,6 +1,7 @@
 """README.md keeps its promises: its two commands are the ones that are checked, and its examples run."""
 
 import doctest
+import importlib.util
 import os
 import re
 import shutil
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import miniflow as flow
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,17 +30,50 @@ def test_every_python_example_prints_what_it_says(tmp_path, monkeypatch):
     report = []
     failures = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=report.append).failed
     assert not failures, "".join(report)
-    assert (tmp_path / "tape.png").stat().st_size > 5000
 
 
-def test_every_file_it_names_exists():
-    prose = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
-    named = set(re.findall(r"\]\(([^)#:]+)\)", prose)) | set(
-        re.findall(r"`((?:miniflow|kernels|tests)/[\w/.]*)`", prose)
-    )
-    assert len(named) > 10
+@pytest.mark.parametrize(("document", "least"), [("README.md", 20), ("CONTRIBUTING.md", 3)])
+def test_every_file_it_names_exists(document, least):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    patterns = r"\]\(([^)#:]+)\)", r"`((?:miniflow|tests|tools|tutorials|docs)/[\w/.]*)`", r'src="([^"]+)"'
+    named = {path for pattern in patterns for path in re.findall(pattern, prose)}
+    assert len(named) >= least
     missing = sorted(path for path in named if not (ROOT / path).exists())
-    assert not missing, f"README.md names {missing}"
+    assert not missing, f"{document} names {missing}"
+
+
+def rows(heading):
+    """The cells of the rows of the table under a heading."""
+    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line[:2] == "| "][1:]
+
+
+def test_the_operators_it_lists_exist():
+    places = (flow, flow.nn.functional, flow.optim, flow.Tensor)
+    named = [name for row in rows("What it has") for name in re.findall(r"`(\w+)`", row[1])]
+    assert len(named) > 70
+    assert not [name for name in named if not any(hasattr(place, name) for place in places)]
+
+
+def test_the_reading_order_has_12_files():
+    section = README.split("## Read the source\n")[1]
+    assert re.findall(r"^(\d+)\. \[`", section, flags=re.MULTILINE) == [str(i) for i in range(1, 13)]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "images").glob("*.png")), ids=lambda path: path.stem)
+def test_its_pictures_are_those_of_the_notebooks(path):
+    pytest.importorskip("jupytext", reason='jupytext is not installed: pip install -e ".[test]"')
+    pytest.importorskip("nbclient", reason='nbclient is not installed: pip install -e ".[test]"')
+    spec = importlib.util.spec_from_file_location("tutorials_build", ROOT / "tutorials" / "build.py")
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    assert path.name in README and path.read_bytes() == build.picture(path.stem), "run: python tutorials/build.py"
+
+
+def test_the_citation_has_the_version_of_the_package():
+    version = re.search(r"^version = (.+)$", (ROOT / "setup.cfg").read_text(), flags=re.MULTILINE)[1]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def run_extractor(folder):

@@ -1,12 +1,14 @@
 """Make the notebooks from the tutorials and run them: `python tutorials/build.py`, or with names to build only some.
 
 Each `tutorials/NN_name.py`, in jupytext's percent format, becomes `notebooks/NN_name.ipynb` with all outputs. A
-notebook is only written when every cell ran.
+notebook is only written when every cell ran. The pictures of the notebooks that README.md shows become `docs/images`;
+`python tutorials/build.py --pictures` writes only these, from the notebooks as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import sys
 import tempfile
@@ -19,6 +21,11 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 300  # seconds for one cell
 INLINE = "module://matplotlib_inline.backend_inline"  # pictures go into the notebook, whatever MPLBACKEND says
+# name of a picture -> the notebook, and the cell that draws it
+PICTURES = {
+    "training_step": ("03_graph", "figure = step.show()"),
+    "memory_access": ("02_kernels_without_a_gpu", "figure = show(along_columns)"),
+}
 
 
 def sources() -> list[Path]:
@@ -69,17 +76,33 @@ def build(source: Path) -> Path:
     return path
 
 
+def picture(name: str) -> bytes:
+    """The PNG of one of `PICTURES`, as the notebook holds it."""
+    stem, source = PICTURES[name]
+    cells = nbformat.read(ROOT / "notebooks" / f"{stem}.ipynb", as_version=4).cells
+    (cell,) = [cell for cell in cells if cell.source == source]
+    (data,) = [output.data["image/png"] for output in cell.outputs if "image/png" in output.get("data", {})]
+    return base64.b64decode(data)
+
+
 def main() -> int:
-    """Build all tutorials, or those named on the command line."""
+    """Build all tutorials, or those named on the command line, and write the pictures."""
     parser = argparse.ArgumentParser(description="Make the notebooks from the tutorials and run them.")
     parser.add_argument("names", nargs="*", help="tutorials to build, such as 01_quickstart; by default all")
-    names = parser.parse_args().names
+    parser.add_argument("--pictures", action="store_true", help="build none, write only the pictures for README.md")
+    options = parser.parse_args()
+    names = options.names
     known = {source.stem: source for source in sources()}
     unknown = [name for name in names if name not in known]
     if unknown:
         parser.error(f"there is no tutorial {', '.join(unknown)}; expected some of {', '.join(known)}")
-    for name in names or known:
+    for name in () if options.pictures else names or known:
         print(build(known[name]).relative_to(ROOT))
+    for name in PICTURES:
+        path = ROOT / "docs" / "images" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(name))
+        print(path.relative_to(ROOT))
     return 0
 
 
