@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,11 +21,15 @@ ON_EVERY_DEVICE = (
     "optim",
 )  # folders whose tests run on every device; also modules that say so
 
+LEFT_OUT = ("slow", "peers", "ptx", "notebooks")  # markers whose tests `pytest` alone does not run
+COUNTS = pytest.StashKey[Counter]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--device", choices=("all", "cpu", "cuda"), default="all", help="run the tests of ops on this device only"
     )
+    parser.addoption("--all", action="store_true", help=f"also run the tests marked {', '.join(LEFT_OUT)}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -36,8 +41,44 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cpu_only = metafunc.definition.get_closest_marker("cpu_only")
         assert cpu_only is None or cpu_only.args, f"{metafunc.definition.name}: cpu_only has to say why"
         wanted = metafunc.config.getoption("--device")
-        devices = [d for d in ("cpu", "cuda") if wanted in ("all", d) and (d == "cpu" or cpu_only is None)]
+        devices = ["cpu"] if wanted in ("all", "cpu") else []
+        if wanted in ("all", "cuda") and cpu_only is None:
+            devices.append(pytest.param("cuda", marks=() if wanted == "cuda" else pytest.mark.slow))
         metafunc.parametrize("device_in_use", devices, indirect=True)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.path.parent.name == "peers":
+        item.add_marker(pytest.mark.peers)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow or needs other packages, unless --all or -m asks for it."""
+    if config.option.all or config.option.markexpr:
+        return
+    marked = [(item, next((name for name in LEFT_OUT if item.get_closest_marker(name)), None)) for item in items]
+    items[:] = [item for item, name in marked if name is None]
+    config.stash[COUNTS] = Counter(name for _, name in marked if name is not None)
+    config.hook.pytest_deselected(items=[item for item, name in marked if name is not None])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: Any) -> None:
+    """Under xdist the workers collect, and each of them counts the same."""
+    node.config.stash[COUNTS] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(session.config.stash.get(COUNTS, {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    counts = config.stash.get(COUNTS, Counter())
+    if counts:
+        parts = ", ".join(f"{count} {name}" for name, count in counts.items())
+        terminalreporter.write_line(f"left out: {counts.total()} tests ({parts}); `pytest --all` runs them too")
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +114,6 @@ def _counting(function: Any) -> Any:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count what is compared without `checks`: expected errors, and NumPy's assertions."""
-    config.addinivalue_line("markers", "cpu_only(why): not run on cuda devices")
     pytest.raises = _counting(pytest.raises)
     for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
         setattr(np.testing, name, _counting(getattr(np.testing, name)))

@@ -11,7 +11,7 @@ from compare import identical
 
 from miniflow.backends.memory import fill, to_host
 from miniflow.backends.registry import KERNELS, Into
-from miniflow.dispatch import Op, as_array, is_array, kernel_on
+from miniflow.dispatch import Op, as_array, find_kernel, is_array, kernel_on
 
 
 class _Watched(dict):
@@ -23,14 +23,20 @@ class _Watched(dict):
 
     def get(self, kind: type, default: Any = None) -> Callable | None:
         if kind not in self:
+            if kind in (bool, int, float):
+                return self._after_a_number
             if not (issubclass(kind, np.ndarray) or hasattr(kind, "device_index")):
-                return None  # the first input is a number: dispatch looks further
+                return None
             device = "cpu" if issubclass(kind, np.ndarray) else "cuda"
             if self.op.__name__ not in KERNELS[device]:
                 return None
             kernel = filling(kernel_on(self.op, device), KERNELS[device][self.op.__name__])
             super().__setitem__(kind, _watched_kernel(self.op, kernel, self.ran))
         return self[kind]
+
+    def _after_a_number(self, *arrays: Any, **attrs: Any) -> Any:
+        kernel = self.get(next(type(x) for x in arrays if is_array(x))) or find_kernel(self.op, list(arrays))
+        return kernel(*arrays, **attrs)
 
     def __setitem__(self, kind: type, kernel: Callable) -> None:
         """Dispatch found a kernel and keeps it; it is watched all the same."""

@@ -1,0 +1,337 @@
+"""One row per operator: sample inputs, a NumPy reference, torch's name, tolerances.
+
+The rows feed `ops/test_samples.py` (values, dtypes, gradients, layouts), `kernels/test_samples.py` (CUDA),
+`graph/test_samples.py` (nn.Graph) and `peers/test_samples.py` (torch). A new operator needs one row:
+
+    Row("hardshrink", unary(kinks=(-0.5, 0.5)), lambda x: np.where(np.abs(x) > 0.5, x, 0), gradient="sparse")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import erf, inf, nan
+from typing import Any
+
+import numpy as np
+
+import miniflow as flow
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int8", "uint8", "int32", "int64")
+SPECIAL = np.array([nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, -1e30, 0.5, -1.5, 2.5, -2.5, 7.0, 88.0, -88.0])
+SHAPES = [(), (0, 3), (65,), (2, 3, 1, 4)]
+BROADCAST = [((3, 4), (3, 4)), ((), (2, 3)), ((2, 3), ()), ((1,), (5,)), ((2, 1, 1), (3, 1)), ((), ()),
+             ((3, 0), (1, 1)), ((0, 1), (4,)), ((2, 0, 3), ())]  # fmt: skip
+
+
+class Sample:
+    """One call: positional and keyword arguments. Arrays become tensors.
+
+    `brief` samples vary the shape only: values and first-order gradients are checked, in one dtype and layout.
+    """
+
+    def __init__(self, *args: Any, brief: bool = False, **kwargs: Any):
+        self.args, self.kwargs, self.brief = args, kwargs, brief
+
+    def __repr__(self) -> str:
+        shown = [f"array{x.shape}" if isinstance(x, np.ndarray) else repr(x) for x in self.args]
+        return f"({', '.join(shown + [f'{key}={value!r}' for key, value in self.kwargs.items()])})"
+
+    def bound_to(self, function: Callable) -> Callable:
+        """The function of the positional arguments alone."""
+        return lambda *args: function(*args, **self.kwargs)
+
+
+Samples = Callable[[], Sequence[Sample]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator.
+
+    Attributes:
+        name: of the function, in `miniflow` or `miniflow.nn.functional`.
+        samples: makes the sample inputs: floating arrays in float64, which are cast to each of `dtypes`; other arrays
+            keep their dtype.
+        reference: the same function of NumPy arrays in float64, int64 or bool.
+        dtypes: floating dtypes that are checked.
+        integers: also checked for these dtypes, for values and the dtype of the result.
+        result: dtype of the results, where it does not follow from the reference.
+        result_of_integers: dtype of the results of integers, where it is not float32 for floats and else their own.
+        gradient: "dense", "sparse" (most are zero), "zero" (all are), or None: the result is not differentiable.
+        grad: positions of the arguments with a gradient; by default all floating arrays.
+        second, third: whether gradients of higher order are checked.
+        special: pointwise: also compared at NaN, infinities and zeros, and over the range `domain`.
+        domain: of the operands; None if the operator has no such range.
+        torch: torch's function where it has another name; None if there is none.
+        rtol, atol: for values in float32 and float64, where they are not those of `compare.TOLERANCE`.
+        graph: whether nn.Graph can record it.
+    """
+
+    name: str
+    samples: Samples
+    reference: Callable[..., Any]
+    dtypes: Sequence[str] = FLOATS
+    integers: Sequence[str] = ()
+    result: str | Sequence[str] | None = None
+    result_of_integers: str | None = None
+    gradient: str | None = "dense"
+    grad: Sequence[int] | None = None
+    second: bool = True
+    third: bool = False
+    special: bool = False
+    domain: tuple[float, float] | None = None
+    torch: str | None = "same"
+    rtol: float | None = None
+    atol: float | None = None
+    graph: bool = True
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def function(self) -> Callable:
+        """The public function."""
+        return getattr(flow, self.name, None) or getattr(flow.nn.functional, self.name)
+
+    def has_gradient(self, sample: Sample, position: int) -> bool:
+        """Whether the gradient of that argument is checked."""
+        x = sample.args[position]
+        floating = isinstance(x, np.ndarray) and x.dtype.kind == "f"
+        return self.gradient is not None and (floating if self.grad is None else position in self.grad)
+
+    def torch_function(self, torch: Any) -> Callable:
+        """What torch calls it: a function of `torch`, `torch.nn.functional` or `torch.Tensor`."""
+        name = self.name if self.torch == "same" else self.torch
+        places = (torch, torch.nn.functional, torch.Tensor)
+        return next(getattr(place, name) for place in places if hasattr(place, name))
+
+
+def away(*shape: int, low: float = 0.5, high: float = 2.0, seed: int = 0) -> np.ndarray:
+    """Random values of either sign whose magnitude lies between `low` and `high`."""
+    draw = np.random.default_rng((seed, *shape))
+    return np.asarray(draw.uniform(low, high, shape) * draw.choice([-1.0, 1.0], shape))
+
+
+def positive(*shape: int, seed: int = 0) -> np.ndarray:
+    """Random values between 0.5 and 2."""
+    return np.asarray(np.abs(away(*shape, seed=seed)))
+
+
+def between_steps(*shape: int, seed: int = 0) -> np.ndarray:
+    """Random values that are not near a whole number or its half."""
+    draw = np.random.default_rng((seed, *shape))
+    return np.asarray(draw.integers(-4, 5, shape) + draw.choice([0.15, 0.3, 0.7, 0.85], shape))
+
+
+def whole(*shape: int, seed: int = 0) -> np.ndarray:
+    """Whole numbers from -2 to 2: many are equal, some are zero."""
+    return np.asarray(np.random.default_rng((seed, *shape)).integers(-2, 3, shape), np.float64)
+
+
+def codes(*shape: int, seed: int = 0) -> np.ndarray:
+    """Integers whose bits are mixed."""
+    return np.asarray(np.random.default_rng((seed, *shape)).integers(-100, 100, shape))
+
+
+def unary(draw: Callable = away, kinks: Sequence[float] = (), **kwargs: Any) -> Samples:
+    """One operand of several shapes; all but the first are brief. Values within 0.1 of a kink are moved off it."""
+
+    def make() -> list[Sample]:
+        operands = [draw(*shape) for shape in [(3, 5), *SHAPES]]
+        for kink in kinks:
+            operands = [np.where(np.abs(x - kink) < 0.1, kink + 0.15, x) for x in operands]
+        return [Sample(x, brief=i > 0, **kwargs) for i, x in enumerate(operands)]
+
+    return make
+
+
+def binary(first: Callable = away, second: Callable = away, numbers: Sequence[float] = (), **kwargs: Any) -> Samples:
+    """Two operands that broadcast, or of which one is a number; all but the first are brief."""
+
+    def make() -> list[Sample]:
+        x = first(3, 1, 2)
+        pairs = [(x, second(4, 1, seed=1))]
+        pairs += [(first(*a, seed=2), second(*b, seed=3)) for a, b in BROADCAST]
+        pairs += [(x, number) for number in numbers] + [(number, second(2, 3)) for number in numbers]
+        return [Sample(*pair, brief=i > 0, **kwargs) for i, pair in enumerate(pairs)]
+
+    return make
+
+
+def joined(*makers: Samples) -> Samples:
+    """The samples of all of them."""
+    return lambda: [sample for make in makers for sample in make()]
+
+
+def of(*samples: Callable[[], Sample]) -> Samples:
+    """Exactly these samples."""
+    return lambda: [make() for make in samples]
+
+
+# references
+
+
+def logistic(x):
+    return 1 / (1 + np.exp(-1.0 * x))
+
+
+def gelu(x, approximate="none"):
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + ERF(x / np.sqrt(2)))
+
+
+def softplus(x, beta=1.0, threshold=20.0):
+    return np.where(beta * x > threshold, x, np.log1p(np.exp(np.minimum(beta * x, threshold))) / beta)
+
+
+def divide(x, y, rounding_mode=None):
+    return {None: np.true_divide, "floor": np.floor_divide, "trunc": lambda x, y: np.trunc(x / y)}[rounding_mode](x, y)
+
+
+ERF = np.vectorize(erf, otypes=[np.float64])
+EVERYWHERE, POSITIVE = (-120.0, 120.0), (0.0, 120.0)
+UNARY = {"special": True, "domain": EVERYWHERE, "third": True}
+STEPS = {"special": True, "gradient": "zero", "second": False, "integers": INTEGERS, "result_of_integers": "same"}
+TEST = {"gradient": None, "special": True, "integers": (*INTEGERS, "bool")}
+BITS = {"gradient": None, "dtypes": ("int64",), "integers": (*INTEGERS, "bool")}
+ANY_INTEGER = (*INTEGERS, "bool")
+
+POINTWISE = [
+    Row("neg", unary(), np.negative, integers=INTEGERS, special=True),
+    Row("abs", unary(), np.abs, integers=INTEGERS, special=True),
+    Row("square", unary(), np.square, integers=INTEGERS, **UNARY),
+    Row("exp", unary(), np.exp, integers=("bool", "int64"), **UNARY),
+    Row("log", unary(positive), np.log, integers=("uint8", "int64"), **UNARY | {"domain": POSITIVE}),
+    Row("sqrt", unary(positive), np.sqrt, integers=("uint8", "int64"), **UNARY | {"domain": POSITIVE}),
+    Row("rsqrt", unary(positive), lambda x: 1 / np.sqrt(x), integers=("uint8", "int64"), **UNARY | {"domain": POSITIVE}),
+    Row("sin", unary(), np.sin, integers=ANY_INTEGER, **UNARY),
+    Row("cos", unary(), np.cos, integers=ANY_INTEGER, **UNARY),
+    Row("tanh", unary(), np.tanh, integers=ANY_INTEGER, **UNARY),
+    Row("reciprocal", unary(), lambda x: 1 / x, integers=("uint8", "int64"), **UNARY),
+    Row("floor", unary(between_steps), np.floor, **STEPS),
+    Row("ceil", unary(between_steps), np.ceil, **STEPS),
+    Row("trunc", unary(between_steps), np.trunc, **STEPS),
+    Row("sign", unary(between_steps), np.sign, **STEPS),
+    Row("round", unary(between_steps), np.rint, **STEPS),
+    Row("sigmoid", unary(), logistic, integers=ANY_INTEGER, **UNARY),
+    Row("erf", unary(), ERF, integers=ANY_INTEGER, **UNARY),
+    Row("relu", unary(), lambda x: np.maximum(x, 0), integers=INTEGERS, gradient="sparse", special=True),
+    Row("gelu", joined(unary(), unary(approximate="tanh")), gelu, **UNARY | {"special": False}),
+    Row("silu", unary(), lambda x: x * logistic(x), **UNARY | {"special": False}),
+    Row("softplus", joined(unary(), unary(kinks=(4 / 3,), beta=1.5, threshold=2.0)), softplus, **UNARY),
+    Row("add", joined(binary(numbers=(2, 0.75)), binary(alpha=2.5)), lambda x, y, alpha=1: x + alpha * y,
+        integers=INTEGERS, special=True),
+    Row("sub", joined(binary(numbers=(2, 0.75)), binary(alpha=-3)), lambda x, y, alpha=1: x - alpha * y,
+        integers=INTEGERS, special=True),
+    Row("mul", binary(numbers=(2, 0.75)), np.multiply, integers=ANY_INTEGER, special=True, third=True),
+    Row("div", binary(numbers=(2, 0.75)), divide, integers=INTEGERS, special=True, third=True),
+    Row("maximum", binary(), np.maximum, integers=ANY_INTEGER, special=True, gradient="sparse"),
+    Row("minimum", binary(), np.minimum, integers=ANY_INTEGER, special=True, gradient="sparse"),
+    Row("remainder", binary(between_steps, lambda *shape, seed=0: away(*shape, low=1.1, high=1.2, seed=seed),
+        numbers=(1.5,)), np.remainder, integers=INTEGERS, second=False, gradient="sparse"),
+    Row("floor_divide", binary(between_steps, lambda *shape, seed=0: away(*shape, low=1.1, high=1.2, seed=seed)),
+        np.floor_divide, integers=INTEGERS, second=False, gradient="zero", dtypes=FLOATS[:2]),
+    Row("pow", joined(binary(positive, numbers=(2.5,)), of(*[lambda n=n: Sample(positive(3, 4), n)
+                                                             for n in (2, 3, -1, 0.5, -0.5, 1, 4)]),
+        of(*[lambda n=n: Sample(away(3, 4), n) for n in (2, 3, -1, -2)])), np.power, gradient="sparse"),
+    Row("clamp", joined(*[unary(kinks=(-0.9, 1.1), min=low, max=high)
+                          for low, high in ((-0.9, 1.1), (None, 1.1), (-0.9, None))]),
+        lambda x, min, max: np.clip(x, min, max), gradient="sparse", special=True),
+    Row("where", of(*[lambda a=a, b=b, c=c: Sample(whole(*a) > 0, away(*b), away(*c, seed=1))
+                      for a, b, c in (((3, 4), (3, 4), (3, 4)), ((4,), (3, 1), ()), ((3, 1), (4,), (2, 1, 1)))],
+                    lambda: Sample(whole(3, 4) > 0, away(4), 2.5, brief=True),
+                    lambda: Sample(whole(3, 4) > 0, -1, away(4), brief=True)), np.where, gradient="sparse"),
+    *[Row(name, binary(whole, whole, numbers=(1,)), reference, **TEST) for name, reference in {
+        "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+        "ge": np.greater_equal, "logical_and": np.logical_and, "logical_or": np.logical_or,
+        "logical_xor": np.logical_xor}.items()],
+    *[Row(name, unary(whole), getattr(np, name), **TEST) for name in ("logical_not", "isnan", "isinf", "isfinite")],
+    *[Row(name, binary(codes, codes, numbers=(5,)), getattr(np, name), **BITS) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")],
+    Row("bitwise_not", unary(codes), np.invert, **BITS),
+]  # fmt: skip
+
+
+# reductions
+
+DISTINCT = np.random.default_rng(4).permutation(np.linspace(0.4, 2.0, 60)).reshape(3, 4, 5)  # no extremum has a kink
+SIGNED = DISTINCT * np.random.default_rng(5).choice([-1.0, 1.0], DISTINCT.shape)
+DIMS = [(0, 2), None, -1, 0, 1, (0, 1), (-1, 1), (0, 1, 2), ()]
+
+
+def axis(dim):
+    return None if dim == () else dim
+
+
+def over_dims(x: np.ndarray = SIGNED, dims: Sequence[Any] = DIMS, **kwargs: Any) -> Samples:
+    """Every dim, with and without keepdim; all but the first are brief."""
+    pairs = [(dim, keepdim) for dim in dims for keepdim in (False, True)]
+    return lambda: [Sample(x, dim=dim, keepdim=keep, brief=i > 0, **kwargs) for i, (dim, keep) in enumerate(pairs)]
+
+
+def nothing() -> Sequence[Sample]:
+    """No elements to reduce, or no results; a tensor of no dims."""
+    return [Sample(np.zeros((0, 3)), dim=dim, keepdim=False, brief=True) for dim in (0, 1)] + [
+        Sample(np.array(1.5), dim=dim, keepdim=False, brief=True) for dim in (0, -1)
+    ]
+
+
+def reducing(reduce: Callable) -> Callable:
+    """A reference with torch's arguments from one with NumPy's."""
+    return lambda x, dim=None, keepdim=False: reduce(x, axis=axis(dim), keepdims=keepdim)
+
+
+def variance(x, dim=None, keepdim=False, correction=1):
+    return x.var(axis(dim), ddof=correction, keepdims=keepdim)
+
+
+def extremum(pick, best):
+    def reference(x, dim=None, keepdim=False):
+        values = pick(x, axis=dim, keepdims=keepdim)
+        return values if dim is None else (values, best(x, axis=dim, keepdims=keepdim))
+
+    return reference
+
+
+def norm(x, p=2, dim=None, keepdim=False):
+    size, options = np.abs(x), {"axis": axis(dim), "keepdims": keepdim}
+    if p in (inf, -inf):
+        return (size.max if p > 0 else size.min)(**options)
+    return (size != 0).sum(**options) * 1.0 if p == 0 else (size**p).sum(**options) ** (1 / p)
+
+
+ONE_DIM = [1, 0, -1]
+NORM_DIMS = [1, None, (0, 2)]
+
+REDUCTIONS = [
+    Row("sum", joined(over_dims(), nothing), reducing(np.sum), integers=ANY_INTEGER, result_of_integers="int64"),
+    Row("mean", over_dims(), reducing(np.mean)),
+    Row("prod", joined(over_dims(SIGNED[:, 0], [0, -1]), nothing, of(lambda: Sample(SIGNED[:, 0]))),
+        reducing(np.prod), third=True, integers=ANY_INTEGER, result_of_integers="int64"),
+    Row("amax", over_dims(), reducing(np.max), gradient="sparse", integers=INTEGERS),
+    Row("amin", over_dims(), reducing(np.min), gradient="sparse", integers=INTEGERS),
+    Row("var", over_dims(correction=1), variance),
+    Row("std", joined(over_dims(correction=0), of(lambda: Sample(DISTINCT, dim=1, correction=1))),
+        lambda x, **kwargs: np.sqrt(variance(x, **kwargs)), third=True),
+    Row("var_mean", over_dims(dims=DIMS[:-1], correction=1), lambda x, dim, keepdim, correction: (
+        variance(x, dim, keepdim, correction), x.mean(dim, keepdims=keepdim))),
+    Row("logsumexp", over_dims(dims=[(0, 2), -1, 0, 1]), reducing(
+        lambda x, **options: np.log(np.exp(x).sum(**options))), third=True),
+    Row("norm", joined(*[over_dims(dims=NORM_DIMS, p=p) for p in (2, 3, 1.5, -1)]), norm),
+    Row("norm", over_dims(dims=NORM_DIMS, p=1), norm, second=False),
+    Row("norm", joined(over_dims(dims=NORM_DIMS, p=inf), over_dims(dims=NORM_DIMS, p=-inf)), norm,
+        gradient="sparse", second=False),
+    Row("norm", over_dims(dims=NORM_DIMS, p=0), norm, gradient=None),
+    Row("max", joined(over_dims(dims=ONE_DIM), of(lambda: Sample(SIGNED))), extremum(np.max, np.argmax),
+        gradient="sparse"),
+    Row("min", joined(over_dims(dims=ONE_DIM), of(lambda: Sample(SIGNED))), extremum(np.min, np.argmin),
+        gradient="sparse"),
+    Row("argmax", over_dims(dims=[1, 0, None]), reducing(np.argmax), gradient=None, result="int64"),
+    Row("argmin", over_dims(dims=[1, 0, None]), reducing(np.argmin), gradient=None, result="int64"),
+    Row("any", over_dims(whole(2, 3, 2)), reducing(np.any), gradient=None, integers=ANY_INTEGER),
+    Row("all", over_dims(whole(2, 3, 2)), reducing(np.all), gradient=None, integers=ANY_INTEGER),
+]  # fmt: skip
+
+ROWS = POINTWISE + REDUCTIONS
