@@ -192,8 +192,8 @@ def divide(x, y, rounding_mode=None):
 
 
 ERF = np.vectorize(erf, otypes=[np.float64])
-EVERYWHERE, POSITIVE = (-120.0, 120.0), (0.0, 120.0)
-UNARY = {"special": True, "domain": EVERYWHERE, "third": True}
+UNARY = {"special": True, "domain": (-120.0, 120.0), "third": True}
+OF_POSITIVE = UNARY | {"domain": (0.0, 120.0), "integers": ("uint8", "int64")}
 STEPS = {"special": True, "gradient": "zero", "second": False, "integers": INTEGERS, "result_of_integers": "same"}
 TEST = {"gradient": None, "special": True, "integers": (*INTEGERS, "bool")}
 BITS = {"gradient": None, "dtypes": ("int64",), "integers": (*INTEGERS, "bool")}
@@ -203,10 +203,10 @@ POINTWISE = [
     Row("neg", unary(), np.negative, integers=INTEGERS, special=True),
     Row("abs", unary(), np.abs, integers=INTEGERS, special=True),
     Row("square", unary(), np.square, integers=INTEGERS, **UNARY),
-    Row("exp", unary(), np.exp, integers=("bool", "int64"), **UNARY),
-    Row("log", unary(positive), np.log, integers=("uint8", "int64"), **UNARY | {"domain": POSITIVE}),
-    Row("sqrt", unary(positive), np.sqrt, integers=("uint8", "int64"), **UNARY | {"domain": POSITIVE}),
-    Row("rsqrt", unary(positive), lambda x: 1 / np.sqrt(x), integers=("uint8", "int64"), **UNARY | {"domain": POSITIVE}),
+    Row("exp", unary(), np.exp, integers=("bool", "int64"), **UNARY | {"domain": (-88.0, 88.0)}),
+    Row("log", unary(positive), np.log, **OF_POSITIVE),
+    Row("sqrt", unary(positive), np.sqrt, **OF_POSITIVE),
+    Row("rsqrt", unary(positive), lambda x: 1 / np.sqrt(x), **OF_POSITIVE),
     Row("sin", unary(), np.sin, integers=ANY_INTEGER, **UNARY),
     Row("cos", unary(), np.cos, integers=ANY_INTEGER, **UNARY),
     Row("tanh", unary(), np.tanh, integers=ANY_INTEGER, **UNARY),
@@ -249,7 +249,8 @@ POINTWISE = [
         "ge": np.greater_equal, "logical_and": np.logical_and, "logical_or": np.logical_or,
         "logical_xor": np.logical_xor}.items()],
     *[Row(name, unary(whole), getattr(np, name), **TEST) for name in ("logical_not", "isnan", "isinf", "isfinite")],
-    *[Row(name, binary(codes, codes, numbers=(5,)), getattr(np, name), **BITS) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")],
+    *[Row(name, binary(codes, codes, numbers=(5,)), getattr(np, name), **BITS)
+      for name in ("bitwise_and", "bitwise_or", "bitwise_xor")],
     Row("bitwise_not", unary(codes), np.invert, **BITS),
 ]  # fmt: skip
 
