@@ -48,7 +48,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype, device: Any) -> Any:
 
 
 def full(shape: tuple[int, ...], value: Any, dtype: np.dtype, device: Any) -> Any:
-    """An array with `value` in every place.
+    """An array filled with `value`.
 
     Raises:
         OverflowError, ValueError: if the dtype cannot hold the value, as NumPy has it.

@@ -27,7 +27,7 @@ def window_count(n: int, kernel: int, stride: int, padding: Pair, dilation: int,
 
 
 class Windows(NamedTuple):
-    """How windows lie on an image; each field has one entry for the rows and one for the columns."""
+    """The geometry of windows on an image; each field has one entry for the rows and one for the columns."""
 
     kernel: Pair
     stride: Pair

@@ -143,7 +143,7 @@ def erfinv(x: Tensor) -> Tensor:
 
 @no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """`val` in every place.
+    """Fill with `val`.
 
     >>> import miniflow as flow
     >>> constant_(flow.empty(2), 0.5)

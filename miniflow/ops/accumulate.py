@@ -1,4 +1,4 @@
-"""Sums whose second term is zero but in a few places, as compiled graphs compute them: only those places are touched.
+"""Sums whose second term is zero except at a few indices, for compiled graphs: only those elements are touched.
 
 Eager mode adds an array full of zeros, the gradient of a slice or of a lookup, to another gradient.
 """

@@ -1,4 +1,4 @@
-"""The mark by which a loss says that it is computed in float32, whatever mixed precision would make of its ops."""
+"""An identity that marks a loss to be computed in float32 under mixed precision."""
 
 from __future__ import annotations
 

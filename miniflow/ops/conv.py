@@ -149,7 +149,7 @@ def conv2d(
     dilation: int | Pair = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The convolution of images with kernels, which are not turned: a cross-correlation.
+    """The convolution of images with kernels, which are not flipped: a cross-correlation.
 
     y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] * x[n, c, i s - p + a d, j s - p + b d]
 

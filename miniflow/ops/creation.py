@@ -170,7 +170,7 @@ def _arrays(data: Any) -> Any:
 
 
 def new_leaf(array: np.ndarray, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor around a fresh array, moved and marked as the keywords of the factories ask."""
+    """A tensor around a new array, with the device and `requires_grad` that the factory was given."""
     place = chosen(device)
     result = made(Tensor._wrap(array if place is CPU else memory.move(array, place)))
     return result.requires_grad_() if requires_grad else result
@@ -216,7 +216,7 @@ def made(result: Tensor) -> Tensor:
 def empty(
     *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor whose values are whatever lies in memory.
+    """An uninitialized tensor: its values are arbitrary.
 
     Args:
         size: the shape, as integers or as one sequence.
@@ -277,7 +277,7 @@ def full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor with `fill_value` in every place.
+    """A tensor filled with `fill_value`.
 
     Args:
         size: the shape, one sequence.
@@ -344,7 +344,7 @@ def ones_like(x: Tensor, dtype: dtype | None = None, device: Any = None, require
 def full_like(
     x: Tensor, fill_value: Number, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """`fill_value` in every place, with the shape of `x`, and its dtype and device unless others are given.
+    """A tensor filled with `fill_value`, with the shape of `x`, and its dtype and device unless others are given.
 
     Raises:
         DTypeError: if the value does not fit into the dtype.

@@ -41,7 +41,7 @@ class DropoutGrad(Op):
 
 
 class DropoutMask(Op):
-    """The `keep` of `Dropout` alone, for compiled graphs: whoever reads it scales, and may do more on the way."""
+    """The `keep` of `Dropout` alone, for compiled graphs: the op that reads it scales."""
 
     def infer(*, shape, p, seed, offset, device):
         return tuple(shape), bool

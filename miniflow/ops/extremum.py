@@ -1,4 +1,4 @@
-"""The largest and the smallest element, and where they stand."""
+"""The largest and the smallest element, and their indices."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def amin(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
 
 class ExtremumAlong(Op):
-    """The largest or smallest element along one dim, and the first index where it stands, which gets the gradient."""
+    """The largest or smallest element along one dim, and its first index, which gets the gradient."""
 
     outputs = ("values", "indices")
     nondifferentiable = ("indices",)

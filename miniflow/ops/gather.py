@@ -119,7 +119,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor
 
 
 class Scatter(Op):
-    """x with x[i, ..., index[i, ..., k, ..., j], ..., j] = src[i, ..., k, ..., j]; the last at a place counts."""
+    """x with x[i, ..., index[i, ..., k, ..., j], ..., j] = src[i, ..., k, ..., j]; the last write wins."""
 
     saves = ("index",)
     checks_values = "infer"
@@ -140,7 +140,7 @@ class Scatter(Op):
 
 
 class ScatteredLast(Op):
-    """For each element of `index`, whether no later one names the same place; no gradient."""
+    """For each element of `index`, whether no later one names the same element; no gradient."""
 
     def infer(index, *, dim, shape):
         return index.shape, np.dtype(np.bool_)

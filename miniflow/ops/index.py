@@ -209,7 +209,7 @@ class Index(Op):
 
 
 class IndexIntoZeros(Op):
-    """zeros of `shape` to which every element of x is added at its place: the adjoint of `Index`."""
+    """zeros of `shape` to which every element of x is added at its index: the adjoint of `Index`."""
 
     saves = ("index",)
     checks_values = "infer"
@@ -327,7 +327,7 @@ def _only_where(last: Tensor, dvalue: Tensor, shape: tuple[int, ...], dims: tupl
 
 
 class WrittenLast(Op):
-    """For each place in B, whether no later one has the same coordinates; no gradient."""
+    """For each entry of B, whether no later one has the same coordinates; no gradient."""
 
     def infer(index, *, dims, shape):
         return index.shape[1:], np.dtype(np.bool_)

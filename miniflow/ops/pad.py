@@ -1,4 +1,4 @@
-"""Making a tensor larger: around its border, by repeating it, or by one class a place."""
+"""Making a tensor larger: padding, repeating, one-hot encoding."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class OneHot(Op):
 
 
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the place of each class along a new last dim, 0 elsewhere.
+    """1 at the index of each class along a new last dim, 0 elsewhere.
 
     Args:
         x: classes from 0 on, integers of any shape.

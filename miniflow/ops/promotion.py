@@ -134,7 +134,7 @@ def cast(x: Tensor, dtype: object) -> Tensor:
 
 
 class ToDevice(Op):
-    """The same values on another device; the gradient goes back to where they came from."""
+    """The same values on another device; the gradient is copied back."""
 
     def infer(x, *, source, target):
         return x.shape, x.dtype

@@ -286,7 +286,7 @@ def normal(
         like = empty(size, dtype=dtype, device=device)
         return draw(Normal, like, generator, mean=float(mean), std=float(std)).requires_grad_(requires_grad)
     if isinstance(std, Tensor) and modes.tracer is None and not bool((std >= 0).all()):
-        raise ArgumentError("normal: got a std with negative elements; expected at least 0 in every place")
+        raise ArgumentError("normal: got a std with negative elements; expected at least 0 everywhere")
     like = empty(
         broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype, device=tensors[0].device
     )

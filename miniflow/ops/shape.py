@@ -373,7 +373,7 @@ def clone(x: Tensor) -> Tensor:
 
 
 def contiguous(x: Tensor) -> Tensor:
-    """`x` itself if its elements lie in row-major order without gaps, else such a copy.
+    """`x` itself if it is in row-major order without gaps, else a copy that is.
 
     >>> import miniflow as flow
     >>> flow.zeros(2, 3).t().contiguous().stride()

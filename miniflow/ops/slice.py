@@ -167,7 +167,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 
     Args:
         x: at least 2 dims.
-        offset: 0 is the main diagonal, positive ones lie above it, negative ones below.
+        offset: 0 is the main diagonal, positive ones are above it, negative ones below.
         dim1: the dim of the rows.
         dim2: the dim of the columns.
 
@@ -205,7 +205,7 @@ class Unfold(Op):
 
 
 class FoldAdd(Op):
-    """Every window of x added to its place in zeros of `shape`: the adjoint of `Unfold`."""
+    """Every window of x added to its position in zeros of `shape`: the adjoint of `Unfold`."""
 
     def infer(x, *, shape, dim, size, step):
         return shape, x.dtype

@@ -1,4 +1,4 @@
-"""What convolution and pooling ask of their arguments: pairs of numbers, image shapes, floating dtypes."""
+"""Checks of the arguments of convolution and pooling: pairs of numbers, image shapes, floating dtypes."""
 
 from __future__ import annotations
 
