@@ -45,14 +45,23 @@ def test_kernels_are_a_package_of_miniflow():
     assert Path(result.stdout.strip()) == ROOT / "miniflow" / "kernels"
 
 
+@pytest.fixture
+def clone(tmp_path):
+    """A copy of what is installed, in a folder named as the package."""
+    return copied_sources(tmp_path / "miniflow")
+
+
+def copied_sources(folder):
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "miniflow"):
+        copy(ROOT / name, folder / name)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The wheel that `pip wheel .` builds, from a copy of the sources so that no build folder is left behind."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    files = ["setup.cfg", "pyproject.toml", "README.md", "LICENSE", "miniflow"]
-    for name in files:
-        copy(ROOT / name, source / name)
+    source = copied_sources(folder / "source")
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", str(folder), str(source)]
     if has_setuptools():
         command.insert(4, "--no-build-isolation")
@@ -127,3 +136,45 @@ print(images.shape, model.weight.grad.shape)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "miniflow.Size([1000, 1, 28, 28]) miniflow.Size([10, 784])"
     assert not list(empty.iterdir())
+
+
+class Environment:
+    """A fresh virtual environment with pip, which sees the libraries of this one.
+
+    Args:
+        folder: a new one for all of its files.
+    """
+
+    def __init__(self, folder):
+        venv.create(folder / "venv", with_pip=True)
+        self.variables = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+        self.variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
+        self.variables["MINIFLOW_CACHE_DIR"] = str(folder / "cache")
+        self.python = str(folder / "venv" / "bin" / "python")
+
+    def run(self, *arguments, cwd="/", fails=False):
+        command = [self.python, *map(str, arguments)]
+        result = subprocess.run(command, cwd=cwd, env=self.variables, capture_output=True, text=True, timeout=600)
+        assert bool(result.returncode) == fails, result.stderr
+        return result.stderr if fails else result.stdout
+
+
+USE = "import miniflow as flow; print(flow.softmax(flow.ones(4), 0)); print(flow.__file__)"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix" or not has_setuptools(), reason="setuptools, which builds it, is not installed")
+@pytest.mark.parametrize("kind", ["editable", "wheel"])
+def test_an_installation_works_in_every_folder_and_leaves_nothing_behind(kind, clone, tmp_path, request):
+    environment = Environment(tmp_path / "environment")
+    what = ["-e", clone] if kind == "editable" else [request.getfixturevalue("wheel")]
+    environment.run("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", *what)
+    (tmp_path / "empty").mkdir()
+    folders = [clone.parent, clone, "/", tmp_path / "empty"]
+    for folder in folders:
+        assert environment.run("-c", USE, cwd=folder).strip().endswith("miniflow/__init__.py")
+        assert "--epochs" in environment.run("-m", "miniflow", "--help", cwd=folder)
+    environment.run("-m", "pip", "uninstall", "--yes", "--quiet", "miniflow-edu")
+    for folder in ("/", tmp_path / "empty"):
+        assert "No module named 'miniflow'" in environment.run("-c", "import miniflow", cwd=folder, fails=True)
+    assert list((tmp_path / "environment" / "cache" / "numba").rglob("*.nbi"))

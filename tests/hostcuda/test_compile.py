@@ -6,6 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from numba import float32, int64
@@ -102,6 +103,18 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert "compiled 0" not in first
     assert second.splitlines()[-1] == "compiled 0"
     assert second.splitlines()[0] == first.splitlines()[0]
+
+
+def test_machine_code_of_the_package_is_kept_in_the_cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIFLOW_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    own = numba.njit(cache=True)(cache_folder)
+    assert Path(own._cache.cache_path).parent == tmp_path / "numba"
+    other = numba.njit(cache=True)(run_program)
+    assert Path(other._cache.cache_path) == Path(__file__).parent / "__pycache__"
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "chosen"))
+    own = numba.njit(cache=True)(cache_folder)
+    assert Path(own._cache.cache_path).parent == tmp_path / "chosen"
 
 
 def test_the_cache_folder_can_be_chosen(tmp_path, monkeypatch):
