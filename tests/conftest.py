@@ -50,6 +50,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.path.parent.name == "peers":
         item.add_marker(pytest.mark.peers)
+    if item.path.stem == "test_ptx" or item.name.startswith("test_ptx"):
+        item.add_marker(pytest.mark.ptx)
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,6 +13,7 @@ from benchmarks import families, gpu, gpu_cases, graph, handwritten, harness, ho
 from benchmarks.__main__ import main
 from miniflow.hostcuda import cuda
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 
 

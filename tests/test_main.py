@@ -29,6 +29,7 @@ def png_size(path):
     return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
 
 
+@pytest.mark.slow
 def test_default_run_reaches_96_percent(tmp_path):
     result = run(cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -42,6 +43,7 @@ def test_default_run_reaches_96_percent(tmp_path):
     assert "Error" not in result.stderr and "Warning" not in result.stderr
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -71,6 +73,7 @@ def test_saved_weights_give_the_reported_accuracy(tmp_path):
     assert accuracy > 0.85
 
 
+@pytest.mark.slow
 def test_training_through_a_graph(tmp_path, monkeypatch):
     result = run("--graph", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -78,6 +81,7 @@ def test_training_through_a_graph(tmp_path, monkeypatch):
     assert float(re.search(r"test accuracy ([\d.]+) % on 1,000 digits", result.stdout)[1]) >= 96
 
 
+@pytest.mark.slow
 def test_a_graph_trains_as_eager_code_does(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -90,6 +94,7 @@ def test_a_graph_trains_as_eager_code_does(tmp_path, monkeypatch):
         np.testing.assert_allclose(graph, eager, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_training_through_cuda_kernels(tmp_path):
     result = run("--model", "mlp", "--device", "cuda", "--epochs", 1, "--batch-size", 100, "--lr", 0.01, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -149,6 +154,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path, mo
     assert "cannot be written to (Permission denied)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_diverging_run_says_so(tmp_path):
     result = run("--model", "mlp", "--lr", "1e30", cwd=tmp_path)
     assert result.returncode == 1
@@ -177,6 +183,7 @@ def interrupted(arguments, when, cwd):
     return process.returncode, output.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C cannot be sent to one process here")
 def test_interrupt_says_what_was_saved(tmp_path):
     path = tmp_path / "mlp.safetensors"
@@ -189,6 +196,7 @@ def test_interrupt_says_what_was_saved(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C cannot be sent to one process here")
 def test_interrupt_before_anything_was_saved(tmp_path):
     code, output = interrupted(["--model", "mlp", "--epochs", 2000], rb"epoch 1/2000", tmp_path)

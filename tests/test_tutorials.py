@@ -1,9 +1,6 @@
-"""Every tutorial and every notebook runs, offline; and each notebook is what its tutorial makes."""
+"""Each notebook is what its tutorial makes, and runs offline."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,16 +38,6 @@ def test_there_is_something_to_run():
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=named)
-def test_tutorial_runs(tutorial, tmp_path):
-    env = {**os.environ, **OFFLINE, "MPLBACKEND": "agg"}
-    result = subprocess.run(
-        [sys.executable, tutorial], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
-    )
-    assert result.returncode == 0, result.stderr
-    assert not result.stderr, result.stderr
-
-
-@pytest.mark.parametrize("tutorial", TUTORIALS, ids=named)
 def test_notebook_is_what_the_tutorial_makes(tutorial, build):
     import nbformat
 
@@ -70,6 +57,7 @@ def test_notebook_was_run_and_holds_its_pictures(path, build):
     assert str(ROOT) not in path.read_text(encoding="utf-8")  # no path of the machine it was run on
 
 
+@pytest.mark.notebooks
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
 def test_notebook_runs(path, build, tmp_path, monkeypatch):
     import nbformat
@@ -97,6 +85,7 @@ def test_a_changed_tutorial_is_noticed(build, tmp_path):
     assert cells(build.convert(changed)) != cells(build.convert(TUTORIALS[0]))
 
 
+@pytest.mark.notebooks
 def test_a_failing_cell_stops_the_build(build, tmp_path, monkeypatch):
     import nbclient
 

@@ -385,6 +385,7 @@ def wrong_for_a_gpu(x):
     x[0] = x.middle
 
 
+@pytest.mark.ptx
 def test_typing_error_of_numba_cuda_comes_first():
     try:
         numba_cuda()

@@ -23,6 +23,7 @@ HOST_SIDE = """
 """.split()
 
 
+@pytest.mark.ptx
 def test_every_name_is_one_of_numba_cuda():
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed; numba's own numba.cuda is an older one")
     numba_cuda = importlib.import_module("numba.cuda")

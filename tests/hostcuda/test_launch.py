@@ -524,6 +524,7 @@ def test_threads_launch_at_once_and_compile_once(recorder):
     assert not errors and len(recorder.launches) == 400 and len(recorder.compiled) == 1
 
 
+@pytest.mark.ptx
 def test_the_ptx_for_a_gpu():
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
