@@ -42,6 +42,15 @@ class Sample:
         """The function of the positional arguments alone."""
         return lambda *args: function(*args, **self.kwargs)
 
+    def of_integers(self, kind: str) -> list[np.ndarray]:
+        """Random bools, or integers other than zero that fill one byte, in the shapes of the arguments."""
+        found = []
+        for seed, x in enumerate(self.args):
+            draw = np.random.default_rng(seed)
+            values = draw.integers(1, 100, x.shape) * (1 if kind == "uint8" else draw.choice([-1, 1], x.shape))
+            found.append((values % 2 == 0 if kind == "bool" else values).astype(kind))
+        return found
+
 
 Samples = Callable[[], Sequence[Sample]]
 
@@ -236,7 +245,7 @@ POINTWISE = [
         np.floor_divide, integers=INTEGERS, second=False, gradient="zero", dtypes=FLOATS[:2]),
     Row("pow", joined(binary(positive, numbers=(2.5,)), of(*[lambda n=n: Sample(positive(3, 4), n)
                                                              for n in (2, 3, -1, 0.5, -0.5, 1, 4)]),
-        of(*[lambda n=n: Sample(away(3, 4), n) for n in (2, 3, -1, -2)])), np.power, gradient="sparse"),
+        of(*[lambda n=n: Sample(away(3, 4), n) for n in (2, 3, -1, -2)])), np.power, gradient="sparse", third=True),
     Row("clamp", joined(*[unary(kinks=(-0.9, 1.1), min=low, max=high)
                           for low, high in ((-0.9, 1.1), (None, 1.1), (-0.9, None))]),
         lambda x, min, max: np.clip(x, min, max), gradient="sparse", special=True),
@@ -267,9 +276,11 @@ def axis(dim):
 
 
 def over_dims(x: np.ndarray = SIGNED, dims: Sequence[Any] = DIMS, **kwargs: Any) -> Samples:
-    """Every dim, with and without keepdim; all but the first are brief."""
+    """Every dim, with and without keepdim; those with keepdim, and all after the fourth dim, are brief."""
     pairs = [(dim, keepdim) for dim in dims for keepdim in (False, True)]
-    return lambda: [Sample(x, dim=dim, keepdim=keep, brief=i > 0, **kwargs) for i, (dim, keep) in enumerate(pairs)]
+    return lambda: [
+        Sample(x, dim=dim, keepdim=keep, brief=keep or i >= 8, **kwargs) for i, (dim, keep) in enumerate(pairs)
+    ]
 
 
 def nothing() -> Sequence[Sample]:

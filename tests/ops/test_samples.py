@@ -7,6 +7,7 @@ from samples import POINTWISE, ROWS, SPECIAL, Row, Sample
 
 import miniflow as flow
 from miniflow.backends.cpu.loops import PARALLEL_FROM
+from miniflow.errors import ShapeError
 
 every_row = pytest.mark.parametrize("row", ROWS, ids=str)
 
@@ -48,7 +49,7 @@ def test_integers(row):
     """Values, modulo 2^n where integers stay integers, and the dtype of the result."""
     sample = row.samples()[0]
     for kind in row.integers:
-        args = [codes(*x.shape, kind=kind, seed=i) for i, x in enumerate(sample.args)]
+        args = sample.of_integers(kind)
         with np.errstate(all="ignore"):
             want = sample.bound_to(row.reference)(*[x if kind == "bool" else x.astype(np.int64) for x in args])
             if want.dtype.kind == "f":
@@ -58,13 +59,6 @@ def test_integers(row):
             )
             want = want.astype("bool" if want.dtype == bool else result)
         assert_close(sample.bound_to(row.function)(*map(flow.tensor, args)), want, what=f"{row} of {kind}")
-
-
-def codes(*shape: int, kind: str, seed: int) -> np.ndarray:
-    """Random bools, or integers other than zero that fill one byte."""
-    draw = np.random.default_rng(seed)
-    values = draw.integers(1, 100, shape) * (1 if kind == "uint8" else draw.choice([-1, 1], shape))
-    return (values % 2 == 0 if kind == "bool" else values).astype(kind)
 
 
 @rows(lambda row: row.special)
@@ -124,6 +118,16 @@ def with_gradients(row: Row, args: list[np.ndarray], sample: Sample) -> list[np.
     leaves = [x.requires_grad_() for x in tensors if row.gradient and x.dtype.is_floating_point]
     y = sample.bound_to(row.function)(*tensors)
     return [as_array(y), *[as_array(g) for g in (flow.autograd.grad(y.sum(), leaves) if leaves else ())]]
+
+
+@pytest.mark.cpu_only("shapes are checked before a kernel is chosen")
+def test_shapes_that_cannot_be_broadcast():
+    two = [row for row in POINTWISE if all(len(sample.args) == 2 for sample in row.samples())]
+    assert len(two) > 15
+    for row in two:
+        x, y = (flow.ones(2, n, dtype=flow.int64) for n in (2, 3))
+        with pytest.raises(ShapeError, match=rf"{row}: shapes \(2, 2\) and \(2, 3\) cannot be broadcast"):
+            row.function(x, y)
 
 
 @rows(lambda row: hasattr(flow.Tensor, row.name))

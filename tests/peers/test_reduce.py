@@ -28,15 +28,6 @@ OVER_DIMS = {
 }
 
 
-@pytest.mark.parametrize("keepdim", [False, True])
-@pytest.mark.parametrize("dim", [0, -1, (0, 2), [1, 2]], ids=str)
-@pytest.mark.parametrize("name", OVER_DIMS)
-def test_over_dims(name, dim, keepdim):
-    function = OVER_DIMS[name]
-    for x, dtype in ((A, "float32"), (A, "float64"), (A.transpose(2, 0, 1), "float64"), (TIES + 0.5, "float64")):
-        check_against_torch(lambda x: function(x, dim, keepdim), lambda x: function(x, dim, keepdim), [x], dtype=dtype)
-
-
 FULL = {
     "sum": lambda x: x.sum(),
     "mean": lambda x: x.mean(),
@@ -55,13 +46,6 @@ FULL = {
     "norm -inf": lambda x: x.norm(-inf, 0),
     "norm 1.5": lambda x: x.norm(1.5),
 }
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", FULL)
-def test_in_full_and_along_one_dim(name, dtype):
-    for x in (A, A[:0] if name in ("sum", "mean", "prod", "norm") else A[:2], A[:, :, 0]):
-        check_against_torch(FULL[name], FULL[name], [x], dtype=dtype)
 
 
 @pytest.mark.parametrize("name", ["max", "min", "max dim", "min dim", "prod"])

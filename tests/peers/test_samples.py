@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import check_against_torch
-from samples import ROWS, SPECIAL, Row, Sample
+from samples import FLOATS, ROWS, SPECIAL, Row, Sample
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 
@@ -32,7 +32,7 @@ def compare(row: Row, sample: Sample, args: Sequence[Any], dtype: str) -> None:
         return theirs(*[x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in args], **sample.kwargs)
 
     tolerance = {"rtol": HALF[dtype], "atol": HALF[dtype]} if dtype in HALF else {}
-    grad = [i for i in range(len(args)) if row.has_gradient(sample, i) and row.gradient != "zero"]
+    grad = [i for i in range(len(args)) if row.has_gradient(sample, i) and row.gradient != "zero" and dtype in FLOATS]
     try:
         check_against_torch(sample.bound_to(row.function), of_tensors, args, dtype=dtype, grad=grad, **tolerance)
     except Exception as error:
@@ -47,6 +47,15 @@ def test_values_and_gradients(row):
             continue  # no dims are all dims for some of torch's reductions, and none for others
         for dtype in row.dtypes[:1] if sample.brief else row.dtypes:
             compare(row, sample, sample.args, dtype)
+
+
+@rows(lambda row: row.integers)
+def test_integers(row):
+    sample = row.samples()[0]
+    for kind in row.integers:
+        if kind == "uint8" and row.name in ("any", "all"):
+            continue  # torch's result is uint8
+        compare(row, sample, sample.of_integers(kind), kind)
 
 
 @rows(lambda row: row.special)
