@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 
     The data reaches the disk (fsync) before the name does (rename), so a crash at any moment leaves either the old file
     or the new one. When the block raises, the temporary file is removed and `path` is as before. Every thread has a
-    temporary file of its own.
+    temporary file of its own. The permissions are those of the file that is replaced, or what the umask gives a new
+    one, whatever the block made of them.
 
     Args:
         path: where the file will be; a symbolic link is followed and stays.
@@ -40,7 +42,10 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
+        mode = (target if target.exists() else created(temporary)).stat().st_mode
+        temporary.unlink(missing_ok=True)
         yield temporary
+        temporary.chmod(stat.S_IMODE(mode))
         sync(temporary)
         os.replace(temporary, target)
     except BaseException:
@@ -48,6 +53,12 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         raise
     if os.name == "posix":
         sync(target.parent)
+
+
+def created(path: Path) -> Path:
+    """The path, at which there is now an empty file."""
+    path.touch()
+    return path
 
 
 def sync(path: Path) -> None:

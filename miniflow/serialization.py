@@ -8,8 +8,9 @@ themselves, and everything else is an object with a single tag:
     {"float": "nan"}   {"tensor": name}   {"leaf": name} (a tensor that requires grad)   {"array": name} (of NumPy)
     {"cuda:0": {"tensor": name}} (a tensor that was on that device)
 
-Files without that entry, as torch and others write them, load as a flat dict. Nothing is ever pickled: reading a file
-cannot run code. Format: https://huggingface.co/docs/safetensors, "Format".
+The metadata also holds, under `miniflow.crc32`, a checksum of the tensors and the structure, which `load` checks.
+Files without these entries, as torch and others write them, load as a flat dict. Nothing is ever pickled: reading a
+file cannot run code. Format: https://huggingface.co/docs/safetensors, "Format".
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import zlib
 from collections import OrderedDict
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +35,7 @@ from miniflow.dtype import ALL, BY_NUMPY
 from miniflow.errors import ArgumentError, AutogradError, CheckpointError, DeviceError
 from miniflow.tensor import Size, Tensor
 
-STRUCTURE = "miniflow.structure"
+STRUCTURE, CHECKSUM = "miniflow.structure", "miniflow.crc32"
 BY_NAME = {t.name: t.numpy for t in ALL}
 SUPPORTED = ", ".join(t.name for t in ALL)
 FORMATS = {  # element type in a safetensors file -> name of a dtype
@@ -92,9 +94,11 @@ def save(
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in packer.arrays.items()}
     if path.is_dir():
         raise CheckpointError(f"save: {path} is a directory; expected the name of a file")
+    metadata = {"format": "pt", STRUCTURE: structure}
+    metadata[CHECKSUM] = checksum(arrays, metadata)
     try:
         with replacing(path) as temporary:
-            safetensors.numpy.save_file(arrays, temporary, metadata={"format": "pt", STRUCTURE: structure})
+            safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"save: cannot write {path}: {error}") from error
 
@@ -132,6 +136,9 @@ def load(
         return import_module(GRAPHS).load_graph(path, map_location)
     _refuse_foreign(path)
     arrays, metadata = read_file(path)
+    expected = metadata.pop(CHECKSUM, None)
+    if expected is not None and expected != checksum(arrays, metadata):
+        raise CheckpointError(f"load: {path} is damaged: its checksum is wrong; restore an intact copy")
     if STRUCTURE not in metadata:
         return {name: _tensor(array, map_location) for name, array in arrays.items()}
     try:
@@ -322,6 +329,8 @@ def _refuse_foreign(path: Path) -> None:
     """Refuse files of other kinds, which their first bytes identify."""
     if path.is_dir():
         raise CheckpointError(f"load: {path} is a directory; expected a file that flow.save wrote")
+    if path.exists() and not path.is_file():  # a pipe might never end
+        raise CheckpointError(f"load: {path} is not a regular file; expected one that flow.save wrote")
     try:
         with open(path, "rb") as file:
             start = file.read(9)
@@ -339,11 +348,21 @@ def read_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             return {name: _read_array(file, name, path) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError, UnicodeDecodeError) as error:
+    except (OSError, safetensors.SafetensorError, ValueError) as error:  # ValueError: impossible sizes, no text
         raise CheckpointError(
             f"load: {path} is not an intact safetensors file: {error}; "
             "it was cut short, damaged, or written by something else"
         ) from error
+
+
+def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
+    """The CRC-32 of contiguous arrays, with their names, dtypes and shapes, and of metadata: of the checksums that find
+    every flipped bit the fastest."""
+    described = [(name, str(array.dtype), array.shape) for name, array in sorted(arrays.items())]
+    found = zlib.crc32(json.dumps([described, metadata], sort_keys=True).encode())
+    for _, array in sorted(arrays.items()):
+        found = zlib.crc32(array.reshape(-1).view(np.uint8), found)
+    return f"{found:08x}"
 
 
 def parse(content: bytes, path: Path) -> dict[str, np.ndarray]:

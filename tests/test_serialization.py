@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pickle
+import re
 import struct
 import zipfile
 from collections import OrderedDict, namedtuple
@@ -14,6 +15,7 @@ import pytest
 import safetensors.numpy
 
 import miniflow as flow
+from miniflow.dtype import ALL
 from miniflow.errors import ArgumentError, CheckpointError
 
 
@@ -273,6 +275,7 @@ def with_structure(structure: str) -> bytes:
 
 HUGE = json.dumps({"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}).encode()
 OVERFLOW = json.dumps({"w": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 4]}}).encode()
+NOTHING = json.dumps({"w": {"dtype": "F32", "shape": [0, 2**62], "data_offsets": [0, 0]}}).encode()
 HOSTILE = {
     "empty": (b"", "not an intact safetensors file"),
     "text": (b"hello, I am a text file, not a checkpoint", "not an intact safetensors file"),
@@ -282,6 +285,7 @@ HOSTILE = {
     "header is not JSON": (header(b"{]"), "not an intact safetensors file"),
     "data beyond the end": (header(HUGE, bytes(64)), "not an intact safetensors file"),
     "sizes that overflow": (header(OVERFLOW, bytes(4)), "not an intact safetensors file"),
+    "sizes that no array can have": (header(NOTHING), "not an intact safetensors file"),
     "trailing bytes": (header(b"{}", b"more"), "not an intact safetensors file"),
     "npy": (b"\x93NUMPY\x01\0v\0{", "NumPy .npy file"),
     "hdf5": (b"\x89HDF\r\n\x1a\n\0\0", "HDF5"),
@@ -318,6 +322,51 @@ def test_truncated_files(path, keep):
     path.write_bytes(contents[: int(len(contents) * keep)])
     with pytest.raises(CheckpointError, match="not an intact safetensors file.*cut short"):
         flow.load(path)
+
+
+@pytest.mark.parametrize("byte", range(0, 800, 37))
+def test_a_flipped_bit_is_refused(path, byte):
+    contents = bytearray(good_file(path))
+    place = byte * len(contents) // 800
+    contents[place] ^= 1 << byte % 8
+    path.write_bytes(contents)
+    try:  # a file whose checksum has another name is one without a checksum
+        assert_same(flow.load(path), {"w": flow.arange(100).float(), "epoch": 1})
+    except CheckpointError as error:
+        assert re.search("not an intact safetensors file|is damaged", str(error))
+
+
+def test_every_dtype_has_a_checksum(path):
+    tensors = {t.name: flow.ones(3).to(t) for t in ALL} | {"empty": flow.zeros(0, 3), "scalar": flow.tensor(1.0)}
+    flow.save(tensors, path)
+    contents = bytearray(path.read_bytes())
+    assert set(flow.load(path)) == set(tensors)
+    start = 8 + struct.unpack("<Q", contents[:8])[0]
+    for place in range(start, len(contents)):
+        path.write_bytes(contents[:place] + bytes([contents[place] ^ 1]) + contents[place + 1 :])
+        with pytest.raises(CheckpointError, match="is damaged: its checksum is wrong; restore an intact copy"):
+            flow.load(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_is_refused(path):
+    os.mkfifo(path)
+    with pytest.raises(CheckpointError, match="is not a regular file"):
+        flow.load(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_permissions_follow_the_umask_and_those_of_an_older_file_stay(path, umask):
+    before = os.umask(umask)
+    try:
+        flow.save(flow.ones(2), path)
+        assert path.stat().st_mode & 0o777 == 0o666 & ~umask
+        path.chmod(0o640)
+        flow.save(flow.ones(3), path)
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
 
 
 def test_pickles_and_zips_are_named_and_never_run(path):
