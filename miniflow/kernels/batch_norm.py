@@ -64,7 +64,7 @@ def merge_statistics(counts, means, squares, mean, var):
     count, total_mean, square = warp_welford(count, total_mean, square)
     if cuda.threadIdx.x == 0:
         mean[channel] = total_mean
-        var[channel] = square / count
+        var[channel] = square / max(count, 1.0)
 
 
 @cuda.jit

@@ -1,4 +1,6 @@
-"""Whether any element of several arrays is inf or nan: those whose exponent bits are all set.
+"""Loss scaling: products with a number, and whether any element of several arrays is inf or nan.
+
+These are the ones whose exponent bits are all set.
 
     blocks starts[k] .. starts[k + 1] - 1 of the grid  ->  array k
     thread t of block b of those                       ->  words b * WORDS * THREADS + t, then every THREADS-th: WORDS
@@ -38,3 +40,11 @@ def any_with_all_bits(starts, arrays, mask, found):
             hit = 1
     if hit != 0:
         cuda.atomic.max(found, 0, 1)
+
+
+@cuda.jit
+def scale(x, factor, y):
+    """y = x * factor: thread i owns element i."""
+    i = cuda.grid(1)
+    if i < x.size:
+        y[i] = x[i] * factor

@@ -245,6 +245,13 @@ def divide(y, divisor):
 
 
 @cuda.jit
+def times(y, factor):
+    i = cuda.grid(1)
+    if i < y.size:
+        y[i] *= factor[i]
+
+
+@cuda.jit
 def square_root(y):
     i = cuda.grid(1)
     if i < y.size:

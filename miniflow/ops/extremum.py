@@ -93,7 +93,6 @@ class ExtremumAlong(Op):
     outputs = ("values", "indices")
     nondifferentiable = ("indices",)
     saves = ("indices",)
-    kernel_checks = True
 
     @classmethod
     def infer(cls, x, *, dim, keepdim):

@@ -25,6 +25,8 @@ def reduced_shape(op: str, shape: tuple[int, ...], dim: Dim, keepdim: bool) -> t
     Raises:
         DimError: for dims that do not exist or come twice.
     """
+    if dim is None and not keepdim:
+        return ()
     dims = wrap_dims(op, dim, len(shape))
     return tuple([1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims])
 
@@ -62,8 +64,6 @@ def floating(op: str, dtype: np.dtype) -> None:
 class Reduction(Op):
     """An op over `dim` whose result has the dtype of its input."""
 
-    kernel_checks = True
-
     @classmethod
     def infer(cls, x, *, dim, keepdim):
         return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
@@ -87,7 +87,7 @@ def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = No
         x: any shape.
         dim: the dims to add up; all if None.
         keepdim: leave the reduced dims with size 1.
-        dtype: cast to it first; by default integers and bool are added in int64.
+        dtype: what to add in, and the dtype of the result; by default int64 for integers and bool.
 
     Raises:
         DimError: for dims that do not exist or come twice.
@@ -98,8 +98,8 @@ def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = No
 
     Source: `torch.sum`.
     """
-    if dtype is not None:
-        x = cast(x, dtype)
+    if dtype is not None:  # modulo 2^n the sum of integers is the same in any wider dtype
+        return cast(sum(cast(x, dtype), dim, keepdim), dtype)
     return call(Sum, x, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
 
 
@@ -210,7 +210,7 @@ def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: obj
         x: any shape.
         dim: one dim, or None for all elements.
         keepdim: leave the reduced dim with size 1.
-        dtype: cast to it first; by default integers and bool are multiplied in int64.
+        dtype: what to multiply in, and the dtype of the result; by default int64 for integers and bool.
 
     Raises:
         DimError: for a dim that does not exist.
@@ -222,7 +222,7 @@ def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: obj
     Source: `torch.prod`.
     """
     if dtype is not None:
-        x = cast(x, dtype)
+        return cast(prod(cast(x, dtype), dim, keepdim), dtype)
     dim = None if dim is None else wrap_dim("prod", dim, x._array.ndim)
     return call(Prod, x, dim=dim, keepdim=keepdim)
 

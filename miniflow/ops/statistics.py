@@ -28,8 +28,6 @@ from miniflow.tensor import Tensor
 class Moment(Reduction):
     """An op over `dim` that divides by the number of terms less `correction`."""
 
-    kernel_checks = False
-
     @classmethod
     def infer(cls, x, *, dim, correction, keepdim):
         floating(cls.function_name, x.dtype)
@@ -152,7 +150,6 @@ class Logsumexp(Reduction):
     """y = log(sum of exp(x) over `dim`); dy/dx = exp(x - y), the softmax."""
 
     saves = ("x", "y")
-    kernel_checks = False
 
     @classmethod
     def infer(cls, x, *, dim, keepdim):
@@ -190,7 +187,6 @@ class Norm(Reduction):
     """y = (sum of |x|^p over `dim`)^(1/p) for a p other than 0 and infinity; where y is 0, the gradient is 0."""
 
     saves = ("x", "y")
-    kernel_checks = False
 
     @classmethod
     def infer(cls, x, *, p, dim, keepdim):

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from both import LAYOUTS, on_device
+from both import LAYOUTS, on_device, run_kernel
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cpu.loss_scale import EXPONENTS
-from miniflow.backends.registry import KERNELS
 from miniflow.kernels.non_finite import THREADS, WORDS, any_with_all_bits
 
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895314e38, "float32": 3.4028235e38, "float64": 1.7976931348623157e308}
@@ -48,17 +47,16 @@ def test_finds_one_element(dtype, bad):
 @pytest.mark.parametrize("count", [1, 8, 9, 20])
 def test_the_kernel_of_the_op(count, layout):
     """Arrays of all dtypes and of no elements, more than one launch takes."""
-    kernel = KERNELS["cuda"]["AnyNonFinite"]
     kinds = list(EXPONENTS)
     values = [np.full((3, k % 5), k, kinds[k % 4]) for k in range(count - 1)] + [np.full((2, 7), 5, kinds[count % 4])]
-    result = kernel(*[on_device(x, layout) for x in values])
+    result = run_kernel("cuda", "AnyNonFinite", *[on_device(x, layout) for x in values])
     assert (result.shape, result.dtype) == ((), np.bool_) and not result.item()
     values[-1][1, 6] = np.nan
-    assert kernel(*[on_device(x, layout) for x in values]).item()
+    assert run_kernel("cuda", "AnyNonFinite", *[on_device(x, layout) for x in values]).item()
 
 
 def test_nothing_at_all():
-    assert not KERNELS["cuda"]["AnyNonFinite"](on_device(np.zeros((0, 3), np.float32))).item()
+    assert not run_kernel("cuda", "AnyNonFinite", on_device(np.zeros((0, 3), np.float32))).item()
 
 
 def words(value):

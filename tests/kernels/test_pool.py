@@ -4,16 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from both import on_device
+from both import on_device, run_kernel
 from checks import assert_close, assert_same
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cuda import pool as backend
-from miniflow.backends.registry import KERNELS
 from miniflow.kernels import pool
 
 draw = np.random.default_rng(0)
-CUDA = KERNELS["cuda"]
 
 
 def numbers(*shape, kind=np.float32):
@@ -78,7 +76,9 @@ def test_max(name):
     kernel, stride, padding, dilation = pairs
     attrs = {"kernel": kernel, "stride": stride, "dilation": dilation, "ceil_mode": ceil_mode}
     for layout in ("contiguous", "transposed", "strided"):
-        got, where = CUDA["MaxPool2d"](on_device(x, layout), padding=tuple((p, p) for p in padding), **attrs)
+        got, where = run_kernel(
+            "cuda", "MaxPool2d", on_device(x, layout), padding=tuple((p, p) for p in padding), **attrs
+        )
         assert_same(got.numpy(), y)
         assert_same(where.numpy(), index)
 
@@ -86,26 +86,26 @@ def test_max(name):
     for n, c, i, j in np.ndindex(*dy.shape):
         dx[n, c, index[n, c, i, j]] += dy[n, c, i, j]
     for layout in ("contiguous", "transposed", "strided"):
-        got = CUDA["MaxPool2dGrad"](on_device(dy, layout), on_device(index, layout), size=(7, 8)).numpy()
+        got = run_kernel("cuda", "MaxPool2dGrad", on_device(dy, layout), on_device(index, layout), size=(7, 8)).numpy()
         assert_close(got, dx.reshape(x.shape).astype(np.float32))
-        got = CUDA["MaxPool2dGather"](on_device(x, layout), on_device(index, layout)).numpy()
+        got = run_kernel("cuda", "MaxPool2dGather", on_device(x, layout), on_device(index, layout)).numpy()
         assert_same(got, np.take_along_axis(x.reshape(2, 3, -1), index.reshape(2, 3, -1), 2).reshape(index.shape))
 
 
 def test_windows_that_see_nothing():
     attrs = {"kernel": (2, 2), "stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (2, 2), "ceil_mode": False}
-    y, index = CUDA["MaxPool2d"](on_device(np.ones((1, 1, 1, 1), np.float32)), **attrs)
+    y, index = run_kernel("cuda", "MaxPool2d", on_device(np.ones((1, 1, 1, 1), np.float32)), **attrs)
     assert_same(y.numpy(), np.full((1, 1, 1, 1), -np.inf, np.float32))
     assert_same(index.numpy(), np.full((1, 1, 1, 1), -1, np.int32))
     dy = on_device(np.ones((1, 1, 1, 1), np.float32))
-    assert_same(CUDA["MaxPool2dGrad"](dy, index, size=(1, 1)).numpy(), np.zeros((1, 1, 1, 1), np.float32))
-    assert_same(CUDA["MaxPool2dGather"](dy, index).numpy(), np.zeros((1, 1, 1, 1), np.float32))
+    assert_same(run_kernel("cuda", "MaxPool2dGrad", dy, index, size=(1, 1)).numpy(), np.zeros((1, 1, 1, 1), np.float32))
+    assert_same(run_kernel("cuda", "MaxPool2dGather", dy, index).numpy(), np.zeros((1, 1, 1, 1), np.float32))
 
 
 @pytest.mark.parametrize("kind", ["float16", "float64"])
 def test_gather_moves_any_dtype(kind):
     x, index = numbers(2, 3, 4, 5, kind=kind), draw.integers(0, 20, (2, 3, 2, 2)).astype(np.int32)
-    got = CUDA["MaxPool2dGather"](on_device(x), on_device(index)).numpy()
+    got = run_kernel("cuda", "MaxPool2dGather", on_device(x), on_device(index)).numpy()
     assert_same(got, np.take_along_axis(x.reshape(2, 3, 20), index.reshape(2, 3, 4), 2).reshape(2, 3, 2, 2))
 
 
@@ -141,8 +141,10 @@ def test_average(name):
         "count_include_pad": include_pad,
         "divisor_override": divisor,
     }
-    assert_close(CUDA["AvgPool2d"](on_device(x, "strided"), **attrs).numpy(), y.astype(np.float32), atol=1e-6)
-    got = CUDA["AvgPool2dGrad"](on_device(dy, "transposed"), size=(7, 8), **attrs).numpy()
+    assert_close(
+        run_kernel("cuda", "AvgPool2d", on_device(x, "strided"), **attrs).numpy(), y.astype(np.float32), atol=1e-6
+    )
+    got = run_kernel("cuda", "AvgPool2dGrad", on_device(dy, "transposed"), size=(7, 8), **attrs).numpy()
     assert_close(got, dx.astype(np.float32), atol=1e-6)
 
 
@@ -154,8 +156,8 @@ def test_adaptive(size):
         rows, columns = (slice(k * n // m, -(-(k + 1) * n // m)) for k, n, m in zip((i, j), (7, 8), size, strict=True))
         y[:, :, i, j] = x[:, :, rows, columns].mean((2, 3))
         dx[:, :, rows, columns] += dy[:, :, i, j, None, None] / x[0, 0, rows, columns].size
-    assert_close(CUDA["AdaptiveAvgPool2d"](on_device(x), output_size=size).numpy(), y)
-    assert_close(CUDA["AdaptiveAvgPool2dGrad"](on_device(dy), size=(7, 8)).numpy(), dx)
+    assert_close(run_kernel("cuda", "AdaptiveAvgPool2d", on_device(x), output_size=size).numpy(), y)
+    assert_close(run_kernel("cuda", "AdaptiveAvgPool2dGrad", on_device(dy), size=(7, 8)).numpy(), dx)
 
 
 @pytest.mark.parametrize("shape", [(1, 33, 2), (300, 1, 1), (2, 257, 33), (70, 3, 5), (0, 3, 3)], ids=str)
@@ -164,7 +166,7 @@ def test_boxes_of_threads(shape, grid_z, monkeypatch):
     """Every element is made, whatever the shape, and planes beyond the grid too."""
     monkeypatch.setattr(backend, "GRID_Z", grid_z)
     x = numbers(*shape, 1)
-    got = CUDA["AdaptiveAvgPool2d"](on_device(x.reshape(1, *shape)), output_size=shape[1:]).numpy()
+    got = run_kernel("cuda", "AdaptiveAvgPool2d", on_device(x.reshape(1, *shape)), output_size=shape[1:]).numpy()
     assert_same(got, x.reshape(1, *shape))
 
 

@@ -12,7 +12,7 @@ from numba import njit, prange
 from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.softmax import row_exp_sum, row_max
 from miniflow.backends.cpu.transcendental import exp_nonpositive
-from miniflow.backends.registry import register, register_into
+from miniflow.backends.registry import kernel
 from miniflow.errors import ArgumentError, IndexRangeError
 
 LOG_FLOOR = -100.0  # where binary_cross_entropy cuts its logarithms off, as PyTorch does
@@ -101,14 +101,14 @@ def cross_entropy_grad_rows(x, target, weight, ignore_index, smoothing, total_we
             out[t] -= x.dtype.type(at_target)
 
 
-def reduce_rows(loss: np.ndarray, factor: np.ndarray, reduction: str, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Reduce the losses of the rows; also the weight by which "mean" divided."""
-    summed, total = sums(loss, factor)
+def reduce_rows(reduced: np.ndarray, total: np.ndarray, loss: np.ndarray, factor: np.ndarray, reduction: str) -> None:
+    """Reduce the losses of the rows; `total` is the weight by which "mean" divides."""
+    summed, weight = sums(loss, factor)
+    total[...] = weight
     if reduction == "none":
-        return loss.astype(dtype), np.array(total)
-    if reduction == "mean":
-        summed = summed / total if total else np.nan
-    return np.array(summed, dtype), np.array(total)
+        reduced[...] = loss
+    else:
+        reduced[...] = summed if reduction == "sum" else summed / weight if weight else np.nan
 
 
 def row_cotangents(dy: np.ndarray, total: np.ndarray, rows: int, reduction: str) -> np.ndarray:
@@ -119,27 +119,8 @@ def row_cotangents(dy: np.ndarray, total: np.ndarray, rows: int, reduction: str)
     return np.full(rows, float(dy) / divisor if divisor else np.nan)
 
 
-@register("cpu", "CrossEntropy")
+@kernel("cpu")
 def cross_entropy(
-    x: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray | None,
-    *,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-) -> tuple[np.ndarray, ...]:
-    rows, classes = x.shape
-    target = class_indices("cross_entropy", target, ignore_index, classes)
-    loss, lse, factor = np.empty(rows), np.empty(rows), np.empty(rows)
-    x = np.ascontiguousarray(x)
-    cross_entropy_rows(x, target, class_weights(weight), ignore_index, label_smoothing, loss, lse, factor)
-    reduced, total = reduce_rows(loss, factor, reduction, x.dtype)
-    return reduced, lse, total
-
-
-@register_into("cpu", "CrossEntropy")
-def cross_entropy_into(
     out: tuple[np.ndarray, ...],
     x: np.ndarray,
     target: np.ndarray,
@@ -155,30 +136,11 @@ def cross_entropy_into(
     loss, factor = np.empty(rows), np.empty(rows)
     x = np.ascontiguousarray(x)
     cross_entropy_rows(x, target, class_weights(weight), ignore_index, label_smoothing, loss, lse, factor)
-    reduced[...], total[...] = reduce_rows(loss, factor, reduction, x.dtype)
+    reduce_rows(reduced, total, loss, factor, reduction)
 
 
-@register("cpu", "CrossEntropyGrad")
+@kernel("cpu")
 def cross_entropy_grad(
-    dy: np.ndarray,
-    x: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray | None,
-    lse: np.ndarray,
-    total: np.ndarray,
-    *,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-) -> np.ndarray:
-    dx = np.empty(x.shape, x.dtype)
-    options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
-    cross_entropy_grad_into(dx, dy, x, target, weight, lse, total, **options)
-    return dx
-
-
-@register_into("cpu", "CrossEntropyGrad")
-def cross_entropy_grad_into(
     dx: np.ndarray,
     dy: np.ndarray,
     x: np.ndarray,
@@ -197,40 +159,56 @@ def cross_entropy_grad_into(
     cross_entropy_grad_rows(x, target, weight, ignore_index, label_smoothing, total_weight, dloss, lse, dx)
 
 
-@register("cpu", "NllLoss")
+@kernel("cpu")
 def nll_loss(
-    x: np.ndarray, target: np.ndarray, weight: np.ndarray | None, *, ignore_index: int, reduction: str
-) -> tuple[np.ndarray, np.ndarray]:
+    out: tuple[np.ndarray, np.ndarray],
+    x: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    *,
+    ignore_index: int,
+    reduction: str,
+) -> None:
     rows, classes = x.shape
     target = class_indices("nll_loss", target, ignore_index, classes)
     counts = target != ignore_index
     at = np.where(counts, target, 0)
     factor = np.where(counts, 1.0 if weight is None else weight.astype(np.float64)[at], 0.0)
     loss = np.where(counts, -factor * x[np.arange(rows), at], 0.0) if classes else np.zeros(rows)
-    return reduce_rows(loss, factor, reduction, x.dtype)
+    reduce_rows(*out, loss, factor, reduction)
 
 
-@register("cpu", "TargetWeights", half="native")
+@kernel("cpu", half="native")
 def target_weights(
-    x: np.ndarray, target: np.ndarray, weight: np.ndarray | None, *, ignore_index: int, label_smoothing: float
-) -> np.ndarray:
-    rows, classes = x.shape
+    q: np.ndarray,
+    x: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    *,
+    ignore_index: int,
+    label_smoothing: float,
+) -> None:
     counts = np.flatnonzero(target != ignore_index)
-    q = np.zeros((rows, classes))
+    smoothed = np.zeros(q.shape)
     if counts.size:
-        q[counts] = label_smoothing / classes
-        q[counts, target[counts]] += 1.0 - label_smoothing
-    return (q if weight is None else q * weight.astype(np.float64)).astype(x.dtype)
+        smoothed[counts] = label_smoothing / q.shape[1]
+        smoothed[counts, target[counts]] += 1.0 - label_smoothing
+    q[...] = smoothed if weight is None else smoothed * weight.astype(np.float64)
 
 
-@register("cpu", "BinaryCrossEntropy")
-def binary_cross_entropy(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+@kernel("cpu")
+def binary_cross_entropy(y: np.ndarray, x: np.ndarray, target: np.ndarray) -> None:
+    check_probabilities(x)
+    with np.errstate(divide="ignore"):
+        log, log_complement = np.maximum(np.log(x), LOG_FLOOR), np.maximum(np.log1p(-x), LOG_FLOOR)
+    y[...] = -(target * log + (1 - target) * log_complement)
+
+
+def check_probabilities(x: np.ndarray) -> None:
+    """Refuse numbers that are not from 0 to 1 with an ArgumentError."""
     if x.size and not (x.min() >= 0 and x.max() <= 1):
         bad = x[~((x >= 0) & (x <= 1))].flat[0]
         raise ArgumentError(
             f"binary_cross_entropy: got {bad} in the input; expected probabilities from 0 to 1: apply sigmoid "
             "first, or use binary_cross_entropy_with_logits"
         )
-    with np.errstate(divide="ignore"):
-        log, log_complement = np.maximum(np.log(x), LOG_FLOOR), np.maximum(np.log1p(-x), LOG_FLOOR)
-    return -(target * log + (1 - target) * log_complement).astype(x.dtype, copy=False)

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from miniflow.backends.cpu.threads import SHARED_FROM, share, unlocked
-from miniflow.backends.registry import register, register_into
+from miniflow.backends.registry import kernel
 
 EXPONENTS = {  # the bits of the exponent, which are all set in inf and nan, and the integer that has them
     np.dtype(np.float16): np.uint16(0x7C00),
@@ -17,24 +17,14 @@ EXPONENTS = {  # the bits of the exponent, which are all set in inf and nan, and
 BLOCK = 4096  # elements that are looked at before the search may end
 
 
-@register("cpu", "ScaleLoss")
-def scale_loss(x: np.ndarray, *, scale: float) -> np.ndarray:
-    return np.multiply(x, x.dtype.type(scale))
+@kernel("cpu", in_place=(0,))
+def scale_loss(y: np.ndarray, x: np.ndarray, *, scale: float) -> None:
+    np.multiply(x, x.dtype.type(scale), y)
 
 
-@register("cpu", "UnscaleGradient")
-def unscale_gradient(x: np.ndarray, *, scale: float) -> np.ndarray:
-    return np.multiply(x, x.dtype.type(1.0 / scale))
-
-
-@register_into("cpu", "ScaleLoss", in_place=(0,))
-def scale_loss_into(out: np.ndarray, x: np.ndarray, *, scale: float) -> None:
-    np.multiply(x, x.dtype.type(scale), out)
-
-
-@register_into("cpu", "UnscaleGradient", in_place=(0,))
-def unscale_gradient_into(out: np.ndarray, x: np.ndarray, *, scale: float) -> None:
-    np.multiply(x, x.dtype.type(1.0 / scale), out)
+@kernel("cpu", in_place=(0,))
+def unscale_gradient(y: np.ndarray, x: np.ndarray, *, scale: float) -> None:
+    np.multiply(x, x.dtype.type(1.0 / scale), y)
 
 
 @unlocked()
@@ -50,9 +40,9 @@ def largest_exponent(bits, mask, start, stop):
     return largest
 
 
-@register("cpu", "AnyNonFinite", half="native")
-def any_non_finite(*gradients: np.ndarray) -> np.ndarray:
-    return np.asarray(any([_has_non_finite(g) for g in gradients]))
+@kernel("cpu", half="native")
+def any_non_finite(found: np.ndarray, *gradients: np.ndarray) -> None:
+    found[...] = any([_has_non_finite(g) for g in gradients])
 
 
 def _has_non_finite(x: np.ndarray) -> bool:

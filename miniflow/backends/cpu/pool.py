@@ -11,22 +11,13 @@ import functools
 
 import numpy as np
 
+from miniflow.backends import registry
 from miniflow.backends.cpu.threads import compiled, share, unlocked
-from miniflow.backends.registry import register, register_into
-from miniflow.backends.windows import Pair, Windows, window_count
+from miniflow.backends.windows import Pair, window_count
 
 
-@register("cpu", "MaxPool2d")
-def max_pool2d(x, *, kernel, stride, padding, dilation, ceil_mode):
-    windows = Windows(kernel, stride, padding, dilation, ceil_mode)
-    y = np.empty((*x.shape[:2], *windows.counts(x.shape[2:])), x.dtype)
-    index = np.empty(y.shape, np.int32)
-    max_pool2d_into((y, index), x, **windows._asdict())
-    return y, index
-
-
-@register_into("cpu", "MaxPool2d")
-def max_pool2d_into(out, x, *, kernel, stride, padding, dilation, ceil_mode):
+@registry.kernel("cpu")
+def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
     y, index = out
     planes, results, indices = as_planes(np.ascontiguousarray(x)), as_planes(y), as_planes(index)
     if (kernel, stride, padding, dilation, ceil_mode) == ((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1), False):
@@ -103,15 +94,8 @@ def _take_larger(row, step, position, best, where):
         where[j] = position + np.int32(j * step) if take else where[j]
 
 
-@register("cpu", "MaxPool2dGrad")
-def max_pool2d_grad(dy, index, *, size):
-    dx = np.empty((*dy.shape[:2], *size), dy.dtype)
-    max_pool2d_grad_into(dx, dy, index, size=size)
-    return dx
-
-
-@register_into("cpu", "MaxPool2dGrad")
-def max_pool2d_grad_into(dx, dy, index, *, size):
+@registry.kernel("cpu")
+def max_pool2d_grad(dx, dy, index, *, size):
     planes = len(dy) * dy.shape[1]
     flat = [a.reshape(planes, a.shape[2] * a.shape[3]) for a in (dx, np.ascontiguousarray(dy), index)]
     share(_scatter, planes, dx.size, *flat)
@@ -128,12 +112,12 @@ def _scatter(start, stop, dx, dy, index):
                 dx[plane, where] += dy[plane, k]
 
 
-@register("cpu", "MaxPool2dGather", half="native")
-def max_pool2d_gather(x, index):
+@registry.kernel("cpu", half="native")
+def max_pool2d_gather(y, x, index):
     flat = index.reshape(*index.shape[:2], -1)
     taken = np.take_along_axis(x.reshape(*x.shape[:2], -1), np.maximum(flat, 0), 2)
     taken[flat < 0] = 0
-    return taken.reshape(index.shape)
+    y[...] = taken.reshape(y.shape)
 
 
 Bounds = tuple[np.ndarray, np.ndarray]  # (OH, 2) first and past-last index of each window; (OH,) its weight
@@ -159,76 +143,50 @@ def _even_bounds(n: int, count: int, dtype: np.dtype) -> Bounds:
     return bounds, (1 / (bounds[:, 1] - bounds[:, 0])).astype(dtype)
 
 
-def _avg_windows(size: Pair, dtype: np.dtype, attrs: dict) -> tuple[Bounds, Bounds]:
+def windows_along(size: Pair, dtype: np.dtype, attrs: dict) -> tuple[Bounds, Bounds]:
+    """The windows of an average pool over rows and over columns of an image of that size."""
+    divisor = attrs["divisor_override"]
     rows, columns = (
-        _bounds(*along, attrs["ceil_mode"], attrs["count_include_pad"], attrs["divisor_override"] is None, dtype)
+        _bounds(*along, attrs["ceil_mode"], attrs["count_include_pad"], divisor is None, dtype)
         for along in zip(size, attrs["kernel"], attrs["stride"], attrs["padding"], strict=True)
     )
-    if attrs["divisor_override"] is not None:
-        rows = rows[0], rows[1] / dtype.type(attrs["divisor_override"])
+    return (rows if divisor is None else (rows[0], rows[1] / dtype.type(divisor))), columns
+
+
+def even_windows(size: Pair, counts: Pair, dtype: np.dtype) -> tuple[Bounds, Bounds]:
+    """The windows of an adaptive average pool over rows and over columns."""
+    rows, columns = (_even_bounds(n, count, dtype) for n, count in zip(size, counts, strict=True))
     return rows, columns
 
 
-def _average(x: np.ndarray, rows: Bounds, columns: Bounds, y: np.ndarray | None = None) -> np.ndarray:
-    if y is None:
-        y = np.empty((*x.shape[:2], len(rows[0]), len(columns[0])), x.dtype)
+def average(y: np.ndarray, x: np.ndarray, rows: Bounds, columns: Bounds) -> None:
     planes = as_planes(np.ascontiguousarray(x))
     share(_average_planes, len(planes), x.size, planes, as_planes(y), *rows, *columns)
-    return y
 
 
-def _average_grad(
-    dy: np.ndarray, size: Pair, rows: Bounds, columns: Bounds, dx: np.ndarray | None = None
-) -> np.ndarray:
-    if dx is None:
-        dx = np.empty((*dy.shape[:2], *size), dy.dtype)
+def average_grad(dx: np.ndarray, dy: np.ndarray, rows: Bounds, columns: Bounds) -> None:
     planes = as_planes(np.ascontiguousarray(dy))
     share(_average_planes_grad, len(planes), dx.size, as_planes(dx), planes, *rows, *columns)
-    return dx
 
 
-@register("cpu", "AvgPool2d")
-def avg_pool2d(x, **attrs):
-    return _average(x, *_avg_windows(x.shape[2:], x.dtype, attrs))
+@registry.kernel("cpu")
+def avg_pool2d(y, x, **attrs):
+    average(y, x, *windows_along(x.shape[2:], x.dtype, attrs))
 
 
-@register_into("cpu", "AvgPool2d")
-def avg_pool2d_into(y, x, **attrs):
-    _average(x, *_avg_windows(x.shape[2:], x.dtype, attrs), y)
+@registry.kernel("cpu")
+def avg_pool2d_grad(dx, dy, *, size, **attrs):
+    average_grad(dx, dy, *windows_along(size, dy.dtype, attrs))
 
 
-@register("cpu", "AvgPool2dGrad")
-def avg_pool2d_grad(dy, *, size, **attrs):
-    return _average_grad(dy, size, *_avg_windows(size, dy.dtype, attrs))
+@registry.kernel("cpu")
+def adaptive_avg_pool2d(y, x, *, output_size):
+    average(y, x, *even_windows(x.shape[2:], output_size, x.dtype))
 
 
-@register_into("cpu", "AvgPool2dGrad")
-def avg_pool2d_grad_into(dx, dy, *, size, **attrs):
-    _average_grad(dy, size, *_avg_windows(size, dy.dtype, attrs), dx)
-
-
-@register("cpu", "AdaptiveAvgPool2d")
-def adaptive_avg_pool2d(x, *, output_size):
-    rows, columns = (_even_bounds(n, m, x.dtype) for n, m in zip(x.shape[2:], output_size, strict=True))
-    return _average(x, rows, columns)
-
-
-@register_into("cpu", "AdaptiveAvgPool2d")
-def adaptive_avg_pool2d_into(y, x, *, output_size):
-    rows, columns = (_even_bounds(n, m, x.dtype) for n, m in zip(x.shape[2:], output_size, strict=True))
-    _average(x, rows, columns, y)
-
-
-@register("cpu", "AdaptiveAvgPool2dGrad")
-def adaptive_avg_pool2d_grad(dy, *, size):
-    rows, columns = (_even_bounds(n, m, dy.dtype) for n, m in zip(size, dy.shape[2:], strict=True))
-    return _average_grad(dy, size, rows, columns)
-
-
-@register_into("cpu", "AdaptiveAvgPool2dGrad")
-def adaptive_avg_pool2d_grad_into(dx, dy, *, size):
-    rows, columns = (_even_bounds(n, m, dy.dtype) for n, m in zip(size, dy.shape[2:], strict=True))
-    _average_grad(dy, size, rows, columns, dx)
+@registry.kernel("cpu")
+def adaptive_avg_pool2d_grad(dx, dy, *, size):
+    average_grad(dx, dy, *even_windows(size, dy.shape[2:], dy.dtype))
 
 
 @unlocked()

@@ -10,11 +10,17 @@ import numpy as np
 
 from miniflow.backends.cpu import loss as cpu
 from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
+from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.driver import driver
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.cuda.softmax import threads_for
-from miniflow.backends.registry import register
+from miniflow.backends.registry import kernel
 from miniflow.kernels import cross_entropy as kernels
+
+
+def as_int64(target: DeviceArray) -> DeviceArray:
+    """The targets as contiguous int64."""
+    return contiguous(target if target.dtype == np.int64 else target.astype(np.int64))
 
 
 def class_indices(op: str, target: DeviceArray, ignore_index: int, classes: int) -> DeviceArray:
@@ -23,7 +29,7 @@ def class_indices(op: str, target: DeviceArray, ignore_index: int, classes: int)
     Raises:
         IndexRangeError: on an emulated device, with the first target that is not a class, and its position.
     """
-    target = contiguous(target if target.dtype == np.int64 else target.astype(np.int64))
+    target = as_int64(target)
     if driver().emulated:
         cpu.class_indices(op, target.numpy(), ignore_index, classes)
     return target
@@ -37,16 +43,19 @@ def class_weights(weight: DeviceArray | None, device_index: int) -> DeviceArray:
 
 
 def reduce_rows(
-    loss: DeviceArray, factor: DeviceArray, reduction: str, dtype: np.dtype
-) -> tuple[DeviceArray, DeviceArray]:
-    """Reduce the losses of the rows; also the weight by which "mean" divided."""
-    reduced, total = empty((1,), dtype, loss.device_index), empty((1,), np.float64, loss.device_index)
-    launch(kernels.reduce_losses, 1, kernels.THREADS, loss, factor, reduction == "mean", reduced, total)
-    return loss.astype(dtype) if reduction == "none" else reduced.reshape(()), total.reshape(())
+    reduced: DeviceArray, total: DeviceArray, loss: DeviceArray, factor: DeviceArray, reduction: str
+) -> None:
+    """Reduce the losses of the rows; `total` is the weight by which "mean" divides."""
+    is_none = reduction == "none"
+    results = (empty((1,), loss.dtype, loss.device_index) if is_none else reduced.reshape((1,))), total.reshape((1,))
+    launch(kernels.reduce_losses, 1, kernels.THREADS, loss, factor, reduction == "mean", *results)
+    if is_none:
+        copy_into(reduced, loss)
 
 
-@register("cuda", "CrossEntropy")
+@kernel("cuda")
 def cross_entropy(
+    out: tuple[DeviceArray, ...],
     x: DeviceArray,
     target: DeviceArray,
     weight: DeviceArray | None,
@@ -54,18 +63,19 @@ def cross_entropy(
     ignore_index: int,
     reduction: str,
     label_smoothing: float,
-) -> tuple[DeviceArray, ...]:
+) -> None:
+    reduced, lse, total = out
     rows, classes = x.shape
     target = class_indices("cross_entropy", target, ignore_index, classes)
-    loss, lse, factor = (empty((rows,), np.float64, x.device_index) for _ in range(3))
+    loss, factor = (empty((rows,), np.float64, x.device_index) for _ in range(2))
     options = class_weights(weight, x.device_index), ignore_index, float(label_smoothing)
     launch(kernels.cross_entropy_rows, rows, threads_for(classes), contiguous(x), target, *options, loss, lse, factor)
-    reduced, total = reduce_rows(loss, factor, reduction, x.dtype)
-    return reduced, lse, total
+    reduce_rows(reduced, total, loss, factor, reduction)
 
 
-@register("cuda", "CrossEntropyGrad")
+@kernel("cuda")
 def cross_entropy_grad(
+    dx: DeviceArray,
     dy: DeviceArray,
     x: DeviceArray,
     target: DeviceArray,
@@ -76,47 +86,48 @@ def cross_entropy_grad(
     ignore_index: int,
     reduction: str,
     label_smoothing: float,
-) -> DeviceArray:
-    target = contiguous(target if target.dtype == np.int64 else target.astype(np.int64))
-    dx = empty(x.shape, x.dtype, x.device_index)
+) -> None:
     dy, total = contiguous(dy).reshape((dy.size,)), total.reshape((1,))
-    row_terms = dy, contiguous(x), target, class_weights(weight, x.device_index), contiguous(lse), total
-    flags = reduction == "none", reduction == "mean"
-    options = ignore_index, *flags, float(label_smoothing)
+    row_terms = dy, contiguous(x), as_int64(target), class_weights(weight, x.device_index), contiguous(lse), total
+    options = ignore_index, reduction == "none", reduction == "mean", float(label_smoothing)
     launch(kernels.cross_entropy_grad_rows, x.shape[0], threads_for(x.shape[1]), *row_terms, *options, dx)
-    return dx
 
 
-@register("cuda", "NllLoss")
+@kernel("cuda")
 def nll_loss(
-    x: DeviceArray, target: DeviceArray, weight: DeviceArray | None, *, ignore_index: int, reduction: str
-) -> tuple[DeviceArray, DeviceArray]:
+    out: tuple[DeviceArray, DeviceArray],
+    x: DeviceArray,
+    target: DeviceArray,
+    weight: DeviceArray | None,
+    *,
+    ignore_index: int,
+    reduction: str,
+) -> None:
     rows, classes = x.shape
     target = class_indices("nll_loss", target, ignore_index, classes)
     loss, factor = (empty((rows,), np.float64, x.device_index) for _ in range(2))
     weight = class_weights(weight, x.device_index)
     each(kernels.nll_rows, rows, contiguous(x), target, weight, ignore_index, loss, factor)
-    return reduce_rows(loss, factor, reduction, x.dtype)
+    reduce_rows(*out, loss, factor, reduction)
 
 
-@register("cuda", "TargetWeights")
+@kernel("cuda")
 def target_weights(
-    x: DeviceArray, target: DeviceArray, weight: DeviceArray | None, *, ignore_index: int, label_smoothing: float
-) -> DeviceArray:
-    q = empty(x.shape, x.dtype, x.device_index)
-    target = contiguous(target if target.dtype == np.int64 else target.astype(np.int64))
+    q: DeviceArray,
+    x: DeviceArray,
+    target: DeviceArray,
+    weight: DeviceArray | None,
+    *,
+    ignore_index: int,
+    label_smoothing: float,
+) -> None:
     options = class_weights(weight, x.device_index), ignore_index, float(label_smoothing)
-    launch(kernels.target_weight_rows, x.shape[0], threads_for(x.shape[1]), target, *options, q)
-    return q
+    launch(kernels.target_weight_rows, x.shape[0], threads_for(x.shape[1]), as_int64(target), *options, q)
 
 
-@register("cuda", "BinaryCrossEntropy")
-def binary_cross_entropy(x: DeviceArray, target: DeviceArray) -> DeviceArray:
-    if driver().emulated and x.size:
-        values = x.numpy()
-        if not (values.min() >= 0 and values.max() <= 1):
-            cpu.binary_cross_entropy(values, values)  # raises
-    y = empty(x.shape, x.dtype, x.device_index)
-    flat = [contiguous(a).reshape((a.size,)) for a in (x, target)]
-    each(kernels.binary_cross_entropy, x.size, *flat, y.reshape((y.size,)))
-    return y
+@kernel("cuda")
+def binary_cross_entropy(y: DeviceArray, x: DeviceArray, target: DeviceArray) -> None:
+    if driver().emulated:
+        cpu.check_probabilities(x.numpy())
+    flat = [contiguous(a).reshape((a.size,)) for a in (x, target, y)]
+    each(kernels.binary_cross_entropy, x.size, *flat)

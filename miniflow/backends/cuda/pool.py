@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from miniflow.backends.cpu.pool import Bounds, _avg_windows, _even_bounds
-from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty, from_host, full
+from miniflow.backends import registry
+from miniflow.backends.cpu.pool import Bounds, even_windows, windows_along
+from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, from_host
+from miniflow.backends.cuda.copy import fill_into
 from miniflow.backends.cuda.launch import launch
-from miniflow.backends.registry import register
-from miniflow.backends.windows import Pair, Windows
 from miniflow.kernels import pool
 
 THREADS = 256
@@ -45,70 +44,57 @@ def flat(x: DeviceArray) -> DeviceArray:
     return contiguous(x).reshape(x.shape[0] * x.shape[1], x.shape[2] * x.shape[3])
 
 
-@register("cuda", "MaxPool2d")
-def max_pool2d(x, *, kernel, stride, padding, dilation, ceil_mode):
-    counts = Windows(kernel, stride, padding, dilation, ceil_mode).counts(x.shape[2:])
-    y = empty((*x.shape[:2], *counts), x.dtype, x.device_index)
-    index = empty(y.shape, np.int32, x.device_index)
-    results = planes(y), planes(index)
+@registry.kernel("cuda")
+def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
+    y, index = (planes(result) for result in out)
     first = -padding[0][0], -padding[1][0]
-    over_planes(pool.max_pool, results[0].shape, planes(x), *results, kernel, stride, first, dilation)
-    return y, index
+    over_planes(pool.max_pool, y.shape, planes(x), y, index, kernel, stride, first, dilation)
 
 
-@register("cuda", "MaxPool2dGrad")
-def max_pool2d_grad(dy, index, *, size):
-    dx = full((*dy.shape[:2], *size), 0, dy.dtype, dy.device_index)
+@registry.kernel("cuda")
+def max_pool2d_grad(dx, dy, index, *, size):
+    fill_into(dx, 0)
     cotangents = lines(dy)
     over_planes(pool.max_pool_gradient, cotangents.shape, cotangents, lines(index), flat(dx))
-    return dx
 
 
-@register("cuda", "MaxPool2dGather", half="native")
-def max_pool2d_gather(x, index):
-    y = empty(index.shape, x.dtype, x.device_index)
+@registry.kernel("cuda", half="native")
+def max_pool2d_gather(y, x, index):
     target = lines(y)
     over_planes(pool.take, target.shape, bits(flat(x)), lines(index), bits(target))
-    return y
 
 
-@register("cuda", "AvgPool2d")
-def avg_pool2d(x, **attrs):
-    return _average(x, _avg_windows(x.shape[2:], x.dtype, attrs))
+@registry.kernel("cuda")
+def avg_pool2d(y, x, **attrs):
+    average(y, x, *windows_along(x.shape[2:], x.dtype, attrs))
 
 
-@register("cuda", "AvgPool2dGrad")
-def avg_pool2d_grad(dy, *, size, **attrs):
-    return _average_grad(dy, size, _avg_windows(size, dy.dtype, attrs))
+@registry.kernel("cuda")
+def avg_pool2d_grad(dx, dy, *, size, **attrs):
+    average_grad(dx, dy, *windows_along(size, dy.dtype, attrs))
 
 
-@register("cuda", "AdaptiveAvgPool2d")
-def adaptive_avg_pool2d(x, *, output_size):
-    return _average(x, [_even_bounds(n, m, x.dtype) for n, m in zip(x.shape[2:], output_size, strict=True)])
+@registry.kernel("cuda")
+def adaptive_avg_pool2d(y, x, *, output_size):
+    average(y, x, *even_windows(x.shape[2:], output_size, x.dtype))
 
 
-@register("cuda", "AdaptiveAvgPool2dGrad")
-def adaptive_avg_pool2d_grad(dy, *, size):
-    return _average_grad(dy, size, [_even_bounds(n, m, dy.dtype) for n, m in zip(size, dy.shape[2:], strict=True)])
+@registry.kernel("cuda")
+def adaptive_avg_pool2d_grad(dx, dy, *, size):
+    average_grad(dx, dy, *even_windows(size, dy.shape[2:], dy.dtype))
 
 
-def _average(x: DeviceArray, windows: Sequence[Bounds]) -> DeviceArray:
-    (rows, row_weights), (columns, column_weights) = windows
-    y = empty((*x.shape[:2], len(rows), len(columns)), x.dtype, x.device_index)
-    tables = (_on_device(a, x.device_index) for a in (rows, columns, row_weights, column_weights))
+def average(y: DeviceArray, x: DeviceArray, rows: Bounds, columns: Bounds) -> None:
+    tables = (_on_device(a, x.device_index) for a in (rows[0], columns[0], rows[1], columns[1]))
     target = planes(y)
     over_planes(pool.average, target.shape, planes(x), target, *tables)
-    return y
 
 
-def _average_grad(dy: DeviceArray, size: Pair, windows: Sequence[Bounds]) -> DeviceArray:
-    (rows, row_weights), (columns, column_weights) = windows
-    dx = empty((*dy.shape[:2], *size), dy.dtype, dy.device_index)
-    covers = (_covers(bounds, n) for bounds, n in zip((rows, columns), size, strict=True))
-    tables = (_on_device(a, dy.device_index) for a in (*covers, row_weights, column_weights))
+def average_grad(dx: DeviceArray, dy: DeviceArray, rows: Bounds, columns: Bounds) -> None:
+    covers = (_covers(along[0], n) for along, n in zip((rows, columns), dx.shape[2:], strict=True))
+    tables = (_on_device(a, dy.device_index) for a in (*covers, rows[1], columns[1]))
     target = planes(dx)
     over_planes(pool.average_gradient, target.shape, planes(dy), target, *tables)
-    return dx
 
 
 def _covers(bounds: np.ndarray, n: int) -> np.ndarray:

@@ -1,68 +1,29 @@
 """Reductions: dims become (outer, reduced, inner), which `kernels/reduce.py` reduces in one launch or two.
 
-Reduced dims that are neighbours count as one. Sums, products and extrema take one run of neighbours after the other;
-for the rest, whose terms need to know the result they go into, reduced dims that lie apart are moved to the end.
+Reduced dims that are neighbours count as one, and one run of neighbours is reduced after the other; where the terms
+need to know the result they go into, reduced dims that lie apart are moved to the end.
 """
 
 from __future__ import annotations
 
-from math import prod as product
 from typing import Any
 
 import numpy as np
 
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty, full
+from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.cuda.rows import GRID_Y
-from miniflow.backends.registry import KERNELS, register
+from miniflow.backends.geometry import Dims, around_run, dims_to_shape, reduced_count, reduced_dims, runs
+from miniflow.backends.registry import kernel
 from miniflow.kernels import reduce as kernels
 from miniflow.kernels.reduce import THREADS, WARP, WARPS, Reduction
 from miniflow.kernels.scan import CUMULATIVE_PRODUCT
-
-Dims = int | tuple[int, ...] | None
 
 WARP_WIDTH = 1024  # up to this a warp reduces a row, beyond a block
 COLUMN_TERMS = 64  # rows that a thread adds up, one after the other
 PARTS = 1024  # of a row, at most, as long as a thread then adds no more than 128 terms
 SHORTEST_PART, LONGEST_PART = 4096, 128 * THREADS
-
-
-def reduced_dims(x: DeviceArray, dim: Dims) -> tuple[int, ...]:
-    """The dims to reduce, ascending; `dim` None and () stand for all."""
-    if dim is None or dim == () or x.ndim == 0:
-        return tuple(range(x.ndim))
-    dims = (dim,) if isinstance(dim, int) else dim
-    return tuple(sorted(d % x.ndim for d in dims))
-
-
-def reduced_count(x: DeviceArray, dims: tuple[int, ...]) -> int:
-    """How many elements of `x` go into each result."""
-    return product([x.shape[d] for d in dims])
-
-
-def result_shape(x: DeviceArray, dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
-    """The shape that a reduction leaves."""
-    return tuple([1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims])
-
-
-def runs(dims: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Neighbours among ascending dims, as [start, stop).
-
-    >>> runs((0, 2, 3))
-    [(0, 1), (2, 4)]
-    """
-    found: list[tuple[int, int]] = []
-    for d in dims:
-        if found and found[-1][1] == d:
-            found[-1] = (found[-1][0], d + 1)
-        else:
-            found.append((d, d + 1))
-    return found
-
-
-def around_run(x: DeviceArray, start: int, stop: int) -> DeviceArray:
-    """A contiguous array as (outer, reduced, inner)."""
-    return x.reshape((product(x.shape[:start]), product(x.shape[start:stop]), product(x.shape[stop:])))
 
 
 def as_number(value: Any, dtype: np.dtype) -> Any:
@@ -76,78 +37,62 @@ def numbers(x: DeviceArray) -> DeviceArray:
     return bits(x) if x.dtype == np.bool_ else x
 
 
-def fold(reduction: Reduction, x: DeviceArray, dims: tuple[int, ...], identity: Any, dtype: np.dtype) -> DeviceArray:
-    """Reduce run after run, the last one first; the result has the dims that are kept."""
-    x, number = contiguous(numbers(x)), as_number(identity, dtype)
-    if not dims:
-        return fold_run(reduction, x.reshape((x.size, 1, 1)), None, number, dtype).reshape(x.shape)
-    for start, stop in reversed(runs(dims)):
-        kept = x.shape[:start] + x.shape[stop:]
-        x = fold_run(reduction, around_run(x, start, stop), None, number, dtype).reshape(kept)
-    return x
+def fold(
+    reduction: Reduction,
+    y: DeviceArray,
+    x: DeviceArray,
+    dims: tuple[int, ...],
+    identity: Any = 0,
+    shift: DeviceArray | None = None,
+) -> None:
+    """Reduce run after run, the last one first, into `y`.
 
-
-def fold_terms(reduction: Reduction, x: DeviceArray, dims: tuple[int, ...], shift: DeviceArray | None) -> DeviceArray:
-    """The sum of terms that read `shift`, which has the dims that are kept."""
-    found = runs(dims)
-    if len(found) > 1:
+    Args:
+        reduction: the kernels.
+        y: row-major, in its own dtype.
+        x: of any layout.
+        dims: to be reduced, ascending.
+        identity: what the result of no elements is.
+        shift: one number for each result, for terms that read it.
+    """
+    y, x = numbers(y), numbers(x)
+    found = runs(dims) or [(x.ndim, x.ndim)]
+    if shift is not None and len(found) > 1:
         kept = [d for d in range(x.ndim) if d not in dims]
         x = x.view(lambda a: a.transpose([*kept, *dims]))
         found = [(len(kept), x.ndim)]
-    shape = tuple([n for d, n in enumerate(x.shape) if not found or not found[0][0] <= d < found[0][1]])
-    x = contiguous(x)
-    x = around_run(x, *found[0]) if found else x.reshape((x.size, 1, 1))
-    shift = None if shift is None else shift.reshape(shift.size)
-    return fold_run(reduction, x, shift, x.dtype.type(0), x.dtype).reshape(shape)
+    x, number = contiguous(x), as_number(identity, y.dtype)
+    for start, stop in reversed(found):
+        kept_shape = x.shape[:start] + x.shape[stop:]
+        out = y if (start, stop) == found[0] else empty(kept_shape, y.dtype, x.device_index)
+        terms = around_run(x, start, stop)
+        fold_run(reduction, out.reshape((terms.shape[0], 1, terms.shape[2])), terms, shift, number)
+        reduction, x, shift = reduction.finish, out, None
 
 
-def fold_run(
-    reduction: Reduction, x: DeviceArray, shift: DeviceArray | None, identity: Any, dtype: np.dtype
-) -> DeviceArray:
-    """(outer, reduced, inner) to (outer, 1, inner)."""
-    while True:
-        y = launch_once(reduction, x, shift, identity, dtype)
-        if y.shape[1] == 1:
-            return y
-        reduction, x, shift = reduction.finish, y, None
-
-
-def launch_once(
-    reduction: Reduction, x: DeviceArray, shift: DeviceArray | None, identity: Any, dtype: np.dtype
-) -> DeviceArray:
-    """(outer, reduced, inner) to (outer, parts, inner)."""
+def fold_run(reduction: Reduction, y: DeviceArray, x: DeviceArray, shift: DeviceArray | None, identity: Any) -> None:
+    """(outer, reduced, inner) into (outer, 1, inner): in one launch, or in parts which a second one reduces."""
     outer, reduced, inner = x.shape
-    if inner != 1:
-        return launch_columns(reduction, x, shift, identity, dtype)
-    rows = x.reshape((outer, reduced))
-    shift = rows if shift is None else shift  # no term reads it then
-    if reduced <= WARP_WIDTH:
-        y = empty((outer, 1, 1), dtype, x.device_index)
-        launch(reduction.warp_rows, -(-outer // WARPS), THREADS, rows, shift, identity, y.reshape((outer,)))
-        return y
-    chunk = min(max(SHORTEST_PART, -(-reduced // PARTS)), LONGEST_PART)
-    parts = -(-reduced // chunk)
-    y = empty((outer, parts, 1), dtype, x.device_index)
-    launch(reduction.block_rows, outer * parts, THREADS, rows, shift, identity, chunk, y.reshape((outer, parts)))
-    return y
-
-
-def launch_columns(
-    reduction: Reduction, x: DeviceArray, shift: DeviceArray | None, identity: Any, dtype: np.dtype
-) -> DeviceArray:
-    """The same for inner > 1, or 0."""
-    outer, reduced, inner = x.shape
-    across = min(THREADS, 1 << max(inner - 1, 0).bit_length())
+    if y.size == 0:
+        return
+    given = (x.reshape(-1) if shift is None else shift.reshape(-1)), identity  # without `shift` no term reads it
+    if inner == 1 and reduced <= WARP_WIDTH:
+        launch(reduction.warp_rows, -(-outer // WARPS), THREADS, x.reshape((outer, reduced)), *given, y.reshape(-1))
+        return
+    across = min(THREADS, 1 << (inner - 1).bit_length())
     down = 1 if inner >= WARP else THREADS // across
-    chunk = COLUMN_TERMS * down
+    chunk = COLUMN_TERMS * down if inner > 1 else min(max(SHORTEST_PART, -(-reduced // PARTS)), LONGEST_PART)
     parts = max(1, -(-reduced // chunk))
-    y = empty((outer, parts, inner), dtype, x.device_index)
-    arguments = x, x if shift is None else shift, identity, chunk, y
-    if down == 1:
-        launch(reduction.columns, column_grid(outer * parts, inner, across), across, *arguments)
+    out = y if parts == 1 else empty((outer, parts, inner), y.dtype, y.device_index)
+    if inner == 1:
+        rows, results = x.reshape((outer, reduced)), out.reshape((outer, parts))
+        launch(reduction.block_rows, outer * parts, THREADS, rows, *given, chunk, results)
+    elif down == 1:
+        launch(reduction.columns, column_grid(outer * parts, inner, across), across, x, *given, chunk, out)
     else:
-        launch(reduction.narrow_columns, outer * parts, (across, down), *arguments)
-    return y
+        launch(reduction.narrow_columns, outer * parts, (across, down), x, *given, chunk, out)
+    if parts > 1:
+        fold_run(reduction.finish, y, out, None, identity)
 
 
 def column_grid(groups: int, inner: int, threads: int) -> tuple[int, int, int]:
@@ -161,127 +106,113 @@ def column_grid(groups: int, inner: int, threads: int) -> tuple[int, int, int]:
     return groups, y, -(-tiles // max(y, 1))
 
 
-def total(x: DeviceArray, dim: Dims, keepdim: bool) -> DeviceArray:
-    """The sum over `dim`: in x's own dtype for floats, in int64 for integers and bool."""
-    dims = reduced_dims(x, dim)
-    dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
-    return fold(kernels.SUM, x, dims, 0, dtype).reshape(result_shape(x, dims, keepdim))
+def total(y: DeviceArray, x: DeviceArray, dim: Dims) -> None:
+    """y = the sum of x over `dim`, in the dtype of y."""
+    fold(kernels.SUM, y, x, reduced_dims(x, dim))
 
 
-def divide(y: DeviceArray, divisor: float) -> DeviceArray:
+def divide(y: DeviceArray, divisor: float) -> None:
     """y / divisor, in place."""
     each(kernels.divide, y.size, y.reshape((y.size,)), y.dtype.type(divisor))
-    return y
 
 
-def square_root(y: DeviceArray) -> DeviceArray:
+def square_root(y: DeviceArray) -> None:
     """The square root of y, in place."""
     each(kernels.square_root, y.size, y.reshape((y.size,)))
-    return y
 
 
-@register("cuda", "Sum")
-def sum_(x: DeviceArray, *, dim: Dims, keepdim: bool) -> DeviceArray:
-    return total(x, dim, keepdim)
+@kernel("cuda")
+def sum_(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+    total(y, x, dim)
 
 
-@register("cuda", "SumToShape")
-def sum_to_shape(x: DeviceArray, *, shape: tuple[int, ...]) -> DeviceArray:
-    lead = x.ndim - len(shape)
-    dims = tuple([d for d in range(x.ndim) if d < lead or shape[d - lead] != x.shape[d]])
-    return total(x, dims, False).reshape(shape) if dims else x.copy()
+@kernel("cuda")
+def sum_to_shape(y: DeviceArray, x: DeviceArray, *, shape: tuple[int, ...]) -> None:
+    dims = dims_to_shape(x, shape)
+    if dims:
+        total(y, x, dims)
+    else:
+        copy_into(y, x)
 
 
-@register("cuda", "Mean")
-def mean(x: DeviceArray, *, dim: Dims, keepdim: bool) -> DeviceArray:
-    return divide(total(x, dim, keepdim), reduced_count(x, reduced_dims(x, dim)) or np.nan)
+@kernel("cuda")
+def mean(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+    total(y, x, dim)
+    divide(y, reduced_count(x, dim) or np.nan)
 
 
-@register("cuda", "Prod")
-def prod(x: DeviceArray, *, dim: int | None, keepdim: bool) -> DeviceArray:
-    dims = reduced_dims(x, dim)
-    dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
-    return fold(kernels.PROD, x, dims, 1, dtype).reshape(result_shape(x, dims, keepdim))
+@kernel("cuda")
+def prod(y: DeviceArray, x: DeviceArray, *, dim: int | None, keepdim: bool) -> None:
+    fold(kernels.PROD, y, x, reduced_dims(x, dim), 1)
 
 
-@register("cuda", "ProdOfOthers")
-def prod_of_others(x: DeviceArray) -> DeviceArray:
+@kernel("cuda")
+def prod_of_others(y: DeviceArray, x: DeviceArray) -> None:
     rows = contiguous(x).reshape((-1, x.shape[-1]) if x.size else (0, 1))
-    one = x.dtype.type(1)
-    before, behind = (empty(rows.shape, x.dtype, x.device_index) for _ in range(2))
-    launch(CUMULATIVE_PRODUCT.rows, rows.shape[0], THREADS, rows, one, True, False, before)
+    one, behind = x.dtype.type(1), empty(rows.shape, x.dtype, x.device_index)
+    launch(CUMULATIVE_PRODUCT.rows, rows.shape[0], THREADS, rows, one, True, False, y.reshape(rows.shape))
     launch(CUMULATIVE_PRODUCT.rows, rows.shape[0], THREADS, rows, one, True, True, behind)
-    return KERNELS["cuda"]["Mul"](before, behind).reshape(x.shape)
+    each(kernels.times, y.size, y.reshape((y.size,)), behind.reshape((y.size,)))
 
 
-def extremum(reduction: Reduction, x: DeviceArray, dim: Dims, keepdim: bool, end: int) -> DeviceArray:
+def extremum(reduction: Reduction, y: DeviceArray, x: DeviceArray, dim: Dims, end: int) -> None:
     """The largest element, or the smallest; `end` is -1 or 1: where the elements begin that never win."""
-    dims, dtype = reduced_dims(x, dim), numbers(x).dtype
+    dtype = numbers(x).dtype
     if dtype.kind == "f":
         identity = end * np.inf
     else:
         identity = np.iinfo(dtype).min if end < 0 else np.iinfo(dtype).max
-    y = fold(reduction, x, dims, identity, dtype).reshape(result_shape(x, dims, keepdim))
-    return y.view(lambda a: a.view(x.dtype))
+    fold(reduction, y, x, reduced_dims(x, dim), identity)
 
 
-@register("cuda", "Amax")
-def amax(x: DeviceArray, *, dim: Dims, keepdim: bool) -> DeviceArray:
-    return extremum(kernels.AMAX, x, dim, keepdim, -1)
+@kernel("cuda")
+def amax(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+    extremum(kernels.AMAX, y, x, dim, -1)
 
 
-@register("cuda", "Amin")
-def amin(x: DeviceArray, *, dim: Dims, keepdim: bool) -> DeviceArray:
-    return extremum(kernels.AMIN, x, dim, keepdim, 1)
+@kernel("cuda")
+def amin(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+    extremum(kernels.AMIN, y, x, dim, 1)
 
 
-def truth(reduction: Reduction, x: DeviceArray, dim: Dims, keepdim: bool, identity: int) -> DeviceArray:
-    dims = reduced_dims(x, dim)
-    y = fold(reduction, x, dims, identity, np.dtype(np.uint8)).reshape(result_shape(x, dims, keepdim))
-    return y.view(lambda a: a.view(np.bool_))
+@kernel("cuda")
+def any_(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+    fold(kernels.ANY, y, x, reduced_dims(x, dim), 0)
 
 
-@register("cuda", "Any")
-def any_(x: DeviceArray, *, dim: Dims, keepdim: bool) -> DeviceArray:
-    return truth(kernels.ANY, x, dim, keepdim, 0)
+@kernel("cuda")
+def all_(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+    fold(kernels.ALL, y, x, reduced_dims(x, dim), 1)
 
 
-@register("cuda", "All")
-def all_(x: DeviceArray, *, dim: Dims, keepdim: bool) -> DeviceArray:
-    return truth(kernels.ALL, x, dim, keepdim, 1)
+@kernel("cuda")
+def var(y: DeviceArray, x: DeviceArray, *, dim: Dims, correction: float, keepdim: bool) -> None:
+    count, center = reduced_count(x, dim), empty(y.shape, y.dtype, y.device_index)
+    mean(center, x, dim=dim, keepdim=keepdim)
+    fold(kernels.SQUARE_DEVIATIONS, y, x, reduced_dims(x, dim), 0, center)
+    divide(y, max(count - correction, 0) if count else np.nan)
 
 
-@register("cuda", "Var")
-def var(x: DeviceArray, *, dim: Dims, correction: float, keepdim: bool) -> DeviceArray:
-    dims = reduced_dims(x, dim)
-    count = reduced_count(x, dims)
-    center = divide(fold(kernels.SUM, x, dims, 0, x.dtype), count or np.nan)
-    y = fold_terms(kernels.SQUARE_DEVIATIONS, x, dims, center)
-    return divide(y, max(count - correction, 0) if count else np.nan).reshape(result_shape(x, dims, keepdim))
+@kernel("cuda")
+def std(y: DeviceArray, x: DeviceArray, *, dim: Dims, correction: float, keepdim: bool) -> None:
+    var(y, x, dim=dim, correction=correction, keepdim=keepdim)
+    square_root(y)
 
 
-@register("cuda", "Std")
-def std(x: DeviceArray, *, dim: Dims, correction: float, keepdim: bool) -> DeviceArray:
-    return square_root(var(x, dim=dim, correction=correction, keepdim=keepdim))
-
-
-@register("cuda", "Logsumexp")
-def logsumexp(x: DeviceArray, *, dim: Dims, keepdim: bool) -> DeviceArray:
-    dims = reduced_dims(x, dim)
-    largest = fold(kernels.AMAX, x, dims, -np.inf, x.dtype)
-    largest = largest.reshape((largest.size,))
+@kernel("cuda")
+def logsumexp(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+    largest = empty((y.size,), y.dtype, y.device_index)
+    extremum(kernels.AMAX, largest, x, dim, -1)
     each(kernels.finite_or_zero, largest.size, largest)
-    y = fold_terms(kernels.EXPONENTIALS, x, dims, largest)
+    fold(kernels.EXPONENTIALS, y, x, reduced_dims(x, dim), 0, largest)
     each(kernels.log_plus, y.size, y.reshape((y.size,)), largest)
-    return y.reshape(result_shape(x, dims, keepdim))
 
 
-@register("cuda", "Norm")
-def norm(x: DeviceArray, *, p: float, dim: Dims, keepdim: bool) -> DeviceArray:
-    dims = reduced_dims(x, dim)
-    shape = result_shape(x, dims, keepdim)
+@kernel("cuda")
+def norm(y: DeviceArray, x: DeviceArray, *, p: float, dim: Dims, keepdim: bool) -> None:
     if p == 2:
-        return square_root(fold_terms(kernels.SQUARES, x, dims, None)).reshape(shape)
-    y = fold_terms(kernels.ABSOLUTE_POWERS, x, dims, full((1,), p, x.dtype, x.device_index))
+        fold(kernels.SQUARES, y, x, reduced_dims(x, dim))
+        square_root(y)
+        return
+    fold(kernels.ABSOLUTE_POWERS, y, x, reduced_dims(x, dim), 0, full((1,), p, x.dtype, x.device_index))
     each(kernels.power, y.size, y.reshape((y.size,)), y.dtype.type(1 / p))
-    return y.reshape(shape)

@@ -1,0 +1,169 @@
+"""Batch norm, alone or followed by a sum with z and ReLU, in one pass over the planes x[n, c] of a channel.
+
+Each channel is handled while it lies in the cache, first its statistics, then its results. Mean and variance take two
+passes, and are kept in float64.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from miniflow.backends.cpu.layer_norm import BLOCK, parameter, total, total_square_deviation
+from miniflow.backends.cpu.loops import SUMS
+from miniflow.backends.cpu.threads import share, unlocked
+from miniflow.backends.registry import kernel
+
+SHORT_PLANE = 8  # elements
+
+
+@unlocked(SUMS)
+def cotangent_totals(dy, x, mean):
+    """sum_j dy_j and sum_j dy_j (x_j - mean)"""
+    center = x.dtype.type(mean)
+    result = result_product = 0.0
+    for start in range(0, x.size, BLOCK):
+        block, cotangent = x[start : start + BLOCK], dy[start : start + BLOCK]
+        partial = product = x.dtype.type(0)
+        for j in range(block.size):
+            partial += cotangent[j]
+            product += cotangent[j] * (block[j] - center)
+        result += partial
+        result_product += product
+    return result, result_product
+
+
+@unlocked()
+def normalize_channels(start, stop, x, weight, bias, z, relu, eps, training, mean, var, y):
+    """Channels start to stop of (N, C, L); z has no elements where there is none. In training, mean and var (biased)
+    are results, 0 for no elements; else they are given."""
+    images, _, size = x.shape
+    count, zero = max(images * size, 1), x.dtype.type(0)
+    for c in range(start, stop):
+        if training:
+            summed = squares = 0.0
+            for n in range(images):
+                summed += total(x[n, c])
+            mean[c] = summed / count
+            for n in range(images):
+                squares += total_square_deviation(x[n, c], mean[c])
+            var[c] = squares / count
+        center, shift = x.dtype.type(mean[c]), bias[c]
+        scale = x.dtype.type(weight[c] / np.sqrt(var[c] + eps))
+        for n in range(images):
+            plane, out = x[n, c], y[n, c]
+            if z.size:
+                shortcut = z[n, c]
+                for j in range(size):
+                    value = (plane[j] - center) * scale + shift + shortcut[j]
+                    out[j] = zero if value <= zero else value
+            elif relu:
+                for j in range(size):
+                    value = (plane[j] - center) * scale + shift
+                    out[j] = zero if value <= zero else value
+            else:
+                for j in range(size):
+                    out[j] = (plane[j] - center) * scale + shift
+
+
+@unlocked()
+def differentiate_channels(start, stop, dy, y, x, weight, eps, training, mean, var, dx, dweight, dbias):
+    """With ReLU, whose result y else has no elements, `masked` is dy where y > 0, else 0, of one channel, which stays
+    in the cache: sums of masked numbers, and loops that write where they read, would not be vectorized."""
+    images, _, size = x.shape
+    count, zero = max(images * size, 1), x.dtype.type(0)
+    masked = np.empty((images if y.size else 0, size), x.dtype)
+    for c in range(start, stop):
+        rstd = 1.0 / np.sqrt(var[c] + eps)
+        summed = products = 0.0
+        for n in range(images):
+            g = dy[n, c]
+            if y.size:
+                cotangent, kept, g = dy[n, c], y[n, c], masked[n]
+                for j in range(size):
+                    value = cotangent[j]
+                    g[j] = zero if kept[j] <= zero else value
+            partial, product = cotangent_totals(g, x[n, c], mean[c])
+            summed += partial
+            products += product
+        dweight[c], dbias[c] = products * rstd, summed
+        dy_mean = x.dtype.type(summed / count if training else 0.0)
+        slope = x.dtype.type(products * rstd * rstd / count if training else 0.0)
+        center, scale = x.dtype.type(mean[c]), x.dtype.type(weight[c] * rstd)
+        for n in range(images):
+            g, plane, out = masked[n] if y.size else dy[n, c], x[n, c], dx[n, c]
+            for j in range(size):
+                out[j] = scale * (g[j] - dy_mean - (plane[j] - center) * slope)
+
+
+def as_planes(x: np.ndarray) -> np.ndarray:
+    """(N, C, ...) as contiguous (N, C, L); short planes as (1, C, N * L), since one long row is faster."""
+    images, channels, size = x.shape[0], x.shape[1], prod(x.shape[2:])
+    if size < SHORT_PLANE:
+        return np.ascontiguousarray(x.swapaxes(0, 1)).reshape(1, channels, images * size)
+    return np.ascontiguousarray(x).reshape(images, channels, size)
+
+
+def planes_for(y: np.ndarray) -> np.ndarray:
+    """Memory for the results of `y` (N, C, ...) in the form that `as_planes` gives: `y` itself for long planes."""
+    images, channels, size = y.shape[0], y.shape[1], prod(y.shape[2:])
+    if size < SHORT_PLANE:
+        return np.empty((1, channels, images * size), y.dtype)
+    return y.reshape(images, channels, size)
+
+
+def from_planes(planes: np.ndarray, y: np.ndarray) -> None:
+    """Bring results from the memory of `planes_for` to `y`."""
+    if prod(y.shape[2:]) < SHORT_PLANE:
+        np.copyto(y, planes.reshape(y.shape[1], y.shape[0], *y.shape[2:]).swapaxes(0, 1))
+
+
+def normalize(y, x, mean, var, weight, bias, z, *, relu, eps, training) -> None:
+    """Run the channels' loop on planes."""
+    planes, results = as_planes(x), planes_for(y)
+    channels = planes.shape[1]
+    shortcut = np.empty((0, 0, 0), x.dtype) if z is None else as_planes(z)
+    weight, bias = parameter(weight, 1, channels, x.dtype), parameter(bias, 0, channels, x.dtype)
+    mean, var = (np.ascontiguousarray(statistic, np.float64) for statistic in (mean, var))
+    given = planes, weight, bias, shortcut, relu, eps, training
+    share(normalize_channels, channels, x.size, *given, mean, var, results)
+    from_planes(results, y)
+
+
+@kernel("cpu")
+def batch_norm(out, x, weight, bias, *, eps) -> None:
+    y, mean, var = out
+    normalize(y, x, mean, var, weight, bias, None, relu=False, eps=eps, training=True)
+
+
+@kernel("cpu")
+def batch_norm_inference(y, x, mean, var, weight, bias, *, eps) -> None:
+    normalize(y, x, mean, var, weight, bias, None, relu=False, eps=eps, training=False)
+
+
+@kernel("cpu")
+def batch_norm_relu(out, x, weight, bias, z, *, eps) -> None:
+    y, mean, var = out
+    normalize(y, x, mean, var, weight, bias, z, relu=True, eps=eps, training=True)
+
+
+@kernel("cpu")
+def batch_norm_relu_inference(y, x, mean, var, weight, bias, z, *, eps) -> None:
+    normalize(y, x, mean, var, weight, bias, z, relu=True, eps=eps, training=False)
+
+
+@kernel("cpu")
+def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training) -> None:
+    dx, dweight, dbias = out
+    dy, x, results = as_planes(dy), as_planes(x), planes_for(dx)
+    y = np.empty((0, 0, 0), x.dtype) if y is None else as_planes(y)
+    mean, var = (np.ascontiguousarray(statistic, np.float64) for statistic in (mean, var))
+    given = dy, y, x, parameter(weight, 1, x.shape[1], x.dtype), eps, training, mean, var
+    share(differentiate_channels, x.shape[1], x.size, *given, results, dweight, dbias)
+    from_planes(results, dx)
+
+
+@kernel("cpu")
+def batch_norm_grad(out, dy, x, weight, mean, var, *, eps, training) -> None:
+    batch_norm_relu_grad(out, dy, None, x, weight, mean, var, eps=eps, training=training)

@@ -1,0 +1,97 @@
+"""Layer norm: launches over rows."""
+
+from __future__ import annotations
+
+from math import prod
+
+from miniflow.backends.cuda.array import DeviceArray, contiguous, empty, full
+from miniflow.backends.cuda.driver import driver
+from miniflow.backends.cuda.launch import launch
+from miniflow.backends.cuda.reduce import total
+from miniflow.backends.cuda.softmax import threads_for
+from miniflow.backends.registry import kernel
+from miniflow.kernels import layer_norm as kernels
+from miniflow.kernels.reduce import THREADS, WARP, WARPS
+
+PART_ROWS, PARTS = 64, 256  # rows of a part at least, and parts at most, in the sums for the parameters' gradients
+
+Parameter = DeviceArray | None
+
+
+def parameter(values: Parameter, default: float, size: int, x: DeviceArray) -> DeviceArray:
+    """A weight or bias as a contiguous vector in the dtype of x, filled with its neutral value if there is none."""
+    if values is None:
+        return full((size,), default, x.dtype, x.device_index)
+    return contiguous(values if values.dtype == x.dtype else values.astype(x.dtype)).reshape((size,))
+
+
+def as_rows(x: DeviceArray, dims: int) -> DeviceArray:
+    """The last `dims` dimensions as one, all before them as another."""
+    return contiguous(x).reshape((prod(x.shape[: x.ndim - dims]), prod(x.shape[x.ndim - dims :])))
+
+
+def values_per_lane(width: int) -> int:
+    """The power of two of values that each lane of a warp keeps of a row."""
+    return 1 << max(-(-width // WARP) - 1, 0).bit_length()
+
+
+def in_registers(width: int) -> bool:
+    """Whether lanes keep their part of a row; an emulated device has no registers, but a cache to read it again."""
+    return width <= WARP * kernels.LANE_VALUES and not driver().emulated
+
+
+@kernel("cuda")
+def layer_norm(
+    out: tuple[DeviceArray, ...], x: DeviceArray, weight: Parameter, bias: Parameter, *, dims: int, eps: float
+) -> None:
+    y, mean, rstd = out
+    x = as_rows(x, dims)
+    count, width = x.shape
+    weight, bias = parameter(weight, 1, width, x), parameter(bias, 0, width, x)
+    arguments = x, weight, bias, eps, y.reshape(x.shape), mean, rstd
+    if in_registers(width):
+        launch(kernels.warp_rows(values_per_lane(width)), -(-count // WARPS), THREADS, *arguments)
+    elif width * x.itemsize <= kernels.SHARED_BYTES and not driver().emulated:
+        launch(kernels.cached_rows, count, THREADS, *arguments, shared=width * x.itemsize)
+    else:
+        launch(kernels.long_rows, count, threads_for(width), *arguments)
+
+
+@kernel("cuda")
+def layer_norm_grad(
+    out: tuple[DeviceArray, ...],
+    dy: DeviceArray,
+    x: DeviceArray,
+    weight: Parameter,
+    mean: DeviceArray,
+    rstd: DeviceArray,
+    *,
+    dims: int,
+) -> None:
+    dx, dweight, dbias = out
+    dy, x = as_rows(dy, dims), as_rows(x, dims)
+    count, width = x.shape
+    arguments = dy, x, parameter(weight, 1, width, x), mean, rstd, dx.reshape(x.shape)
+    if in_registers(width):
+        launch(kernels.warp_rows_grad(values_per_lane(width)), -(-count // WARPS), THREADS, *arguments)
+    else:
+        launch(kernels.long_rows_grad, count, threads_for(width), *arguments)
+    parameter_gradients(dweight.reshape((1, width)), dbias.reshape((1, width)), dy, x, mean, rstd)
+
+
+def parameter_gradients(
+    dweight: DeviceArray, dbias: DeviceArray, dy: DeviceArray, x: DeviceArray, mean: DeviceArray, rstd: DeviceArray
+) -> None:
+    """The sums of dy xhat and of dy over the rows: first over parts of the rows, then over the parts."""
+    count, width = x.shape
+    chunk = max(PART_ROWS, -(-count // PARTS))
+    parts = max(1, -(-count // chunk))
+    products, sums = dweight, dbias
+    if parts > 1:
+        products, sums = (empty((parts, width), x.dtype, x.device_index) for _ in range(2))
+    threads = min(THREADS, -(-width // WARP) * WARP)
+    grid = (-(-width // max(threads, 1)), parts)
+    launch(kernels.parameter_grad_parts, grid, threads, dy, x, mean, rstd, chunk, products, sums)
+    if parts > 1:
+        total(dweight, products, 0)
+        total(dbias, sums, 0)
