@@ -8,7 +8,7 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
-from miniflow.ops.comparison import eq
+from miniflow.ops.comparison import eq, logical_or, ne
 from miniflow.ops.elementwise import div, maximum, minimum, mul
 from miniflow.ops.gather import ScatterAdd
 from miniflow.ops.promotion import cast
@@ -41,7 +41,11 @@ class Extremum(Reduction):
     def backward(ctx, dy):
         x, y = ctx.saved
         shape, attrs = x._array.shape, ctx.attrs
-        chosen = cast(eq(x.detach(), expand_reduced(y.detach(), shape, attrs)), x.dtype)
+        values = x.detach()
+        chosen = eq(values, expand_reduced(y.detach(), shape, attrs))
+        if attrs["dim"] is None:  # `max` and `min`, where NaNs share the gradient; with `amax` all of it is NaN
+            chosen = logical_or(chosen, ne(values, values))
+        chosen = cast(chosen, x.dtype)
         share = div(chosen, sum(chosen, attrs["dim"], keepdim=True))
         return mul(expand_reduced(dy, shape, attrs), share)
 
@@ -54,12 +58,12 @@ class Amin(Extremum):
     """y = the smallest x over `dim`; NaN wins."""
 
 
-def amax(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+def amax(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     """The largest element over `dim`; NaN if there is one. Equal elements share the gradient evenly.
 
     Args:
         x: any shape.
-        dim: the dims to reduce; all if None.
+        dim: the dims to reduce; all if () or None.
         keepdim: leave the reduced dims with size 1.
 
     Raises:
@@ -72,10 +76,10 @@ def amax(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
     Source: `torch.amax`.
     """
-    return call(Amax, x, dim=as_dims(dim), keepdim=keepdim)
+    return call(Amax, x, dim=() if dim is None else as_dims(dim), keepdim=keepdim)
 
 
-def amin(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+def amin(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     """The smallest element over `dim`; as `amax` otherwise.
 
     >>> import miniflow as flow
@@ -84,7 +88,7 @@ def amin(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
     Source: `torch.amin`.
     """
-    return call(Amin, x, dim=as_dims(dim), keepdim=keepdim)
+    return call(Amin, x, dim=() if dim is None else as_dims(dim), keepdim=keepdim)
 
 
 class ExtremumAlong(Op):

@@ -152,6 +152,9 @@ def cross_entropy(
 ) -> Tensor:
     """The cross-entropy between softmax(input) and the target classes: -sum_c q_c w_c log softmax(input)_c.
 
+    The backward reads `input`, which must not change in place before it: PyTorch keeps a second array of its size for
+    that, the result of log_softmax, which would cost time and memory in every training step.
+
     Args:
         input: logits, (C,), (N, C) or (N, C, d1, d2, ...), floating.
         target: class indices, an integer tensor shaped like `input` without the class dim; or class probabilities, a

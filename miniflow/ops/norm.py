@@ -239,7 +239,7 @@ def batch_norm(
 
     In training, mean and variance (biased) are those of the batch, over all dims but the channels; the running
     statistics, where given, are updated in place: running = (1 - momentum) * running + momentum * batch, with the
-    unbiased variance. Otherwise the running statistics are used.
+    unbiased variance; an empty batch leaves them as they are. Otherwise the running statistics are used.
 
     Args:
         input: (N, C) or (N, C, ...), floating.
@@ -272,7 +272,7 @@ def batch_norm(
             f"batch_norm: got one value for each channel in input {tuple(shape)}; expected more in training"
         )
     y, batch_mean, batch_var = call(BatchNorm, input, weight, bias, eps=float(eps))
-    if running_mean is not None:
+    if running_mean is not None and count > 1:
         _update(running_mean, batch_mean, momentum, 1.0)
     if running_var is not None and count > 1:
         _update(running_var, batch_var, momentum, count / (count - 1))

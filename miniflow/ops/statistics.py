@@ -8,7 +8,7 @@ from miniflow.dispatch import call
 from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import eq, ne
-from miniflow.ops.elementwise import abs, div, exp, mul, pow, sub, where
+from miniflow.ops.elementwise import abs, div, exp, mul, pow, sign, sub, where
 from miniflow.ops.extremum import amax, amin
 from miniflow.ops.promotion import Number, cast
 from miniflow.ops.reduce import (
@@ -238,7 +238,7 @@ def norm(
     if p in (inf, -inf):
         return (amax if p > 0 else amin)(abs(x), dim, keepdim)
     if p == 0:
-        return sum(cast(ne(x, 0), x.dtype), dim, keepdim)
+        return sum(where(ne(x, 0), 1.0, sign(x)), dim, keepdim)  # the gradient of `sign` is 0
     if p == 1:
         return sum(abs(x), dim, keepdim)
     return call(Norm, x, p=float(p), dim=as_dims(dim), keepdim=keepdim)

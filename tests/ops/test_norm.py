@@ -156,17 +156,26 @@ def test_batch_norm_far_from_zero():
 
 
 def test_zero_size():
-    weight = flow.ones(3, requires_grad=True)
-    for x, function in [
-        (flow.empty(0, 3), lambda x: layer_norm(x, 3, weight)),
-        (flow.empty(0, 3), lambda x: batch_norm(x, flow.zeros(3), flow.ones(3), weight)),
-        (flow.empty(2, 3, 0), lambda x: batch_norm(x, flow.zeros(3), flow.ones(3), weight)),
+    weight, bias, mean, var = (checks.on_device(np.full(3, v, np.float32)) for v in (1, 2, 3, 4))
+    weight.requires_grad_(), bias.requires_grad_()
+    for shape, function in [
+        ((0, 3), lambda x: layer_norm(x, 3, weight, bias)),
+        ((2, 0, 3), lambda x: layer_norm(x, 3, weight, bias)),
+        *[
+            (shape, lambda x, training=training: batch_norm(x, mean, var, weight, bias, training))
+            for shape in ((0, 3), (0, 3, 4, 4), (2, 3, 0))
+            for training in (False, True)
+        ],
     ]:
-        weight.grad = None
+        x = checks.on_device(np.empty(shape, np.float32)).requires_grad_()
         y = function(x)
-        checks.assert_same(y, np.empty(x.shape, np.float32))
-        y.sum().backward()
-        checks.assert_same(weight.grad, np.zeros(3, np.float32))
+        checks.assert_same(y, np.empty(shape, np.float32))
+        dx, dweight, dbias = flow.autograd.grad(y.sum(), [x, weight, bias])
+        checks.assert_same(dx, np.empty(shape, np.float32))
+        for gradient in (dweight, dbias):
+            checks.assert_same(gradient, np.zeros(3, np.float32))
+    for statistic, before in ((mean, 3), (var, 4)):
+        checks.assert_same(statistic, np.full(3, before, np.float32))
 
 
 def test_half_precision_input_with_float32_parameters():

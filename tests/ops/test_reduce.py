@@ -76,6 +76,37 @@ def test_nan_wins():
     assert x.argmax().item() == 1 and np.isnan(x.max().item())
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "bool", "int32", "int64", "float32"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool", "int32", "int64", "float16", "float64"])
+def test_sums_and_products_in_a_dtype(kind, dtype):
+    x = on_device(np.array([[100, 3, 100], [2, 100, 7]]).astype(kind))
+    for function, want in ((flow.sum, np.add), (flow.prod, np.multiply)):
+        terms = as_array(x).astype(dtype)
+        for dim in (None, 1):
+            with np.errstate(over="ignore"):
+                expected = want.reduce(terms, dim, dtype=dtype)
+            assert_same(function(x, dim, dtype=getattr(flow, dtype)), np.asarray(expected))
+
+
+@pytest.mark.parametrize("function", [flow.max, flow.min])
+def test_gradients_of_nan(function):
+    """In full the NaNs share it, along a dim the first one gets it; `amax` spreads NaN: all as in torch 2.13."""
+    for values, shares in (([nan, 1, nan], [0.5, 0, 0.5]), ([1, nan, 2], [0, 1, 0]), ([inf, inf, inf], [1 / 3] * 3)):
+        x = on_device(np.array(values, np.float32)).requires_grad_()
+        assert_close(flow.autograd.grad(function(x), x)[0], np.float32(shares))
+        first = np.eye(3, dtype=np.float32)[int(np.argmax(shares))]
+        assert_same(flow.autograd.grad(function(x, 0).values, x)[0], first)
+    for along in (flow.amax, flow.amin):
+        x = on_device(np.array([nan, 1], np.float32)).requires_grad_()
+        assert np.isnan(as_array(flow.autograd.grad(along(x), x)[0])).all()
+
+
+def test_gradient_of_the_number_of_elements_that_are_not_zero():
+    x = on_device(np.array([[0.0, nan, -2.0], [0.0, 0.0, 1e-30]], np.float32)).requires_grad_()
+    assert_same(x.norm(0, 1), np.float32([2, 1]))
+    assert_same(flow.autograd.grad(x.norm(0), x)[0], np.zeros((2, 3), np.float32))
+
+
 def test_nothing_to_reduce():
     x = flow.zeros(0, 3)
     assert x.sum().item() == 0.0 and x.sum(0).tolist() == [0.0, 0.0, 0.0] and x.prod().item() == 1.0
