@@ -1,7 +1,7 @@
 """Every kernel family on a real GPU, beside torch: time, bandwidth as a share of a device copy, FLOP/s.
 
 Float32 with TF32 off. Times are those of the device, between two CUDA events: copies are put into the queue before, so
-that what is measured waits in the queue until the host has handed over all of it. What the host needs for a call is in
+that what is measured waits in the queue until the host has submitted all of it. What the host needs for a call is in
 a column of its own.
 """
 

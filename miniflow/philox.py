@@ -10,7 +10,7 @@ takes 32 bits of block i // 4 (float32 and narrower) or 64 bits of block i // 2 
 
 Words of 32 bits travel in uint64 scalars, because that is what vector units multiply. The functions are inlined into
 the loop that calls them, and hold no branches, so that the loop vectorizes. They are plain scalar code: a `numba.cuda`
-kernel can call them as they stand.
+kernel can call them as they are.
 """
 
 from __future__ import annotations

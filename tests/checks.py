@@ -80,7 +80,7 @@ def check_op(
 
     Args:
         function: takes tensors (and what else is in `inputs`), returns a Tensor or a tuple of Tensors.
-        inputs: NumPy arrays become tensors; anything else (numbers, None) is handed over as it is. Floating arrays, in
+        inputs: NumPy arrays become tensors; anything else (numbers, None) is passed as it is. Floating arrays, in
             float64, are cast to each of `dtypes`; integer and bool arrays keep their dtype.
         reference: the same function of float64 (or integer, bool) NumPy arrays, in NumPy.
         dtypes: checked for values against the reference of the rounded inputs; the floating ones also for gradients.

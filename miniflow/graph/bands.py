@@ -1,4 +1,4 @@
-"""Where everything stands in the picture of a program: boxes of instructions, bands of modules, frames around them.
+"""The layout of the picture of a program: boxes of instructions, bands of modules, frames around them.
 
 Values flow down in the column of forward and up again in that of backward, so that the gradient of an instruction
 stands beside it. What a module's instructions do among themselves is laid out as `show.layout` has it. All lengths are
@@ -34,7 +34,7 @@ class Box:
     Attributes:
         lines: its text.
         phase: FORWARD, BACKWARD or UPDATE; INPUT for inputs.
-        scope: of the module whose band it stands in.
+        scope: of the module whose band it is in.
         reads: the slots that arrows come from.
         writes: the slots that arrows start with.
         fused: whether a pass made it of several instructions.
@@ -160,7 +160,7 @@ def shortened(line: str) -> str:
 
 
 def home(instruction: Instruction) -> str:
-    """The module beside which an instruction stands: for the update of one parameter the one that has it."""
+    """The module beside which an instruction is drawn: for the update of one parameter the one that has it."""
     if instruction.phase != UPDATE:
         return instruction.scope
     parameters = [x for x in instruction.inputs if isinstance(x, Slot) and x.kind == PARAMETER]

@@ -25,13 +25,13 @@ looked at. After a call in which `build` looked at an attribute and then set it,
 records again; one that is set so in two recordings, as a counter is, stays as it then is, with a warning. Hooks of
 modules run while recording too: the ops in them become part of the graph, what else they do happens once.
 
-What goes on from call to call lies in parameters, buffers and states of optimizers. Other attributes of modules hold
+What is kept from call to call is in parameters, buffers and states of optimizers. Other attributes of modules hold
 afterwards what they held before: one that would carry a tensor from one call to the next is refused, and a graph warns
 of others, such as activations that `forward` stores, of which the user sees none after a call.
 
 A buffer that `build` assigns, `self.h = h`, gets memory of the graph's modules at the first call, and each call writes
 the new value there. So the tensor that was the buffer before stays as it was, but `old = module.h` after a call shows
-what later calls write: keep `module.h.clone()`. Results lie in memory of their own, and inputs are the graph's own
+what later calls write: keep `module.h.clone()`. Results have memory of their own, and inputs are the graph's own
 copies: `build` does not change what was passed, and one in memory that `build` writes to before it reads it is refused.
 """
 

@@ -143,7 +143,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number that is looked up again at every call; it stands in the attributes of instructions.
+    """A number that is looked up again at every call; it is among the attributes of instructions.
 
     Attributes:
         name: "draw.0.offset", "optimizer.0.group.0.lr", "optimizer.0.step.3" ...
@@ -270,7 +270,7 @@ class Program:
         states: memory that outlives a call; `tensors` holds the tensor behind each.
         constants: arrays known when the program was recorded.
         instructions: in order.
-        outputs: slots in the order of the flattened result of `build`; inputs and states may stand among them.
+        outputs: slots in the order of the flattened result of `build`; inputs and states may be among them.
         writes: state slot -> the slot whose value it holds after the call. A value whose shape and dtype are the
             state's; for updates it is the output that the kernel wrote in place.
         tensors: state slot -> Tensor.
@@ -306,7 +306,7 @@ class Program:
         return {slot: instruction for instruction in self.instructions for slot in instruction.outputs}
 
     def consumers(self) -> dict[Slot, list[Instruction]]:
-        """The instructions that read each slot, in order; an instruction that reads it twice stands there once."""
+        """The instructions that read each slot, in order; an instruction that reads it twice is listed once."""
         found: dict[Slot, list[Instruction]] = {}
         for instruction in self.instructions:
             for slot in dict.fromkeys(instruction.reads):

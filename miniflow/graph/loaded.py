@@ -63,7 +63,7 @@ class LoadedGraph:
 
         Raises:
             ArgumentTypeError: for arguments of another structure, or other constants among them. Arguments with names
-                and the entries of dicts may stand in any order.
+                and the entries of dicts may be in any order.
             GraphTraceError: in the build of another graph, or for a tensor that is left over from one.
             ShapeError, DTypeError, DeviceError: for a tensor unlike that of the first call of the graph.
         """

@@ -20,7 +20,7 @@ class MemoryReport:
     """The planned memory of one program.
 
     Attributes:
-        plan: where values lie.
+        plan: where values are stored.
         before: peak bytes of results if each had its own memory from its instruction to its last use.
         after: peak bytes as planned: `arena` and, beside it, outputs and what kernels allocate at each call.
         arena: bytes that are allocated once.

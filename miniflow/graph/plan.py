@@ -1,6 +1,6 @@
-"""Where each value of a program lies while it is replayed.
+"""Memory planning: where each value of a program is stored while it is replayed.
 
-Values that live at the same time lie apart, others may share memory. In this order:
+Values that live at the same time do not overlap, others may share memory. In this order:
 
     views        share the memory of what they are taken of, at no cost
     updates      write into the memory of the states that they change, if nobody reads the old values later
@@ -32,7 +32,7 @@ class Block:
     Attributes:
         nbytes: its size.
         first, last: the numbers of the instructions that write it first and read it last.
-        slots: the values that lie there, one after the other.
+        slots: the values that are stored there, one after the other.
         offset: from the start of the arena.
     """
 
@@ -51,7 +51,7 @@ class Plan:
         root: slot -> the slot whose memory it is a view of; itself if it is not a view.
         uses: root -> the numbers of the instructions that read it, in order; `len(instructions)` for the end.
         block: root -> its block, for results in the arena.
-        in_state: result of an update -> the state in whose memory it lies.
+        in_state: result of an update -> the state in whose memory it is.
         taken: result of an update -> the input whose memory it takes over.
         staged: (number of instruction, position of input): updates of a copy, since the old value is read later.
         late: written states whose value is copied to them at the end.
@@ -97,7 +97,7 @@ def has_scalars(instruction: Instruction) -> bool:
 
 
 def plan(program: Program, shared: Iterable[Sequence[Slot]] = (), *, reuse: bool = True) -> Plan:
-    """Decide where the values of a program lie.
+    """Decide where the values of a program are stored.
 
     Args:
         program: whose instructions are in an order in which they can run.
@@ -230,7 +230,7 @@ class _Placement:
                 self.block(number, output)
 
     def view(self, instruction: Instruction) -> None:
-        """A view lies where its input lies."""
+        """A view is in the memory of its input."""
         (source, *_), output = instruction.inputs, instruction.output
         if source in self.plan.dynamic or has_scalars(instruction):
             self.plan.dynamic.add(output)
@@ -280,7 +280,7 @@ class _Placement:
         return False
 
     def update(self, number: int, instruction: Instruction, position: int, output: Slot) -> None:
-        """The result of an update lies in the memory of the input that it changes, or of a copy of that."""
+        """The result of an update is in the memory of the input that it changes, or of a copy of that."""
         plan, x = self.plan, instruction.inputs[position]
         if output in plan.in_state:
             plan.taken[output] = x

@@ -44,7 +44,7 @@ class Replay:
             its `cuda_graph` whether replays on a GPU are launched as CUDA graphs (see `capture`), no by default.
 
     Attributes:
-        plan: where values lie.
+        plan: where values are stored.
         capture: the CUDA graph, or the reason why there is none.
         source: the text of the function that runs.
     """

@@ -8,7 +8,7 @@ A training graph can be saved too, and goes on where it stopped. The numbers tha
 `LoadedGraph.numbers`: steps are counted there, learning rates stay what they were until they are set. Schedulers are
 Python code and are not saved.
 
-How the folder is written and read stands in `saved.folder`. Nothing in the files is believed: what does not fit is a
+`saved.folder` writes and reads the folder. Nothing in the files is trusted: what does not fit is a
 CheckpointError.
 """
 
@@ -164,7 +164,7 @@ def decoded(document: dict[str, Any], decoder: programs.Decoder) -> tuple[Parts,
     return Parts(program, config, arguments, results, scaler), numbers
 
 
-# what stands in the document beside the program
+# the parts of the document beside the program
 
 
 def encode_config(config: GraphConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""In which order the elements of each slot lie in memory.
+"""The order in memory of the elements of each slot.
 
 Inputs, and results of ops that are not views, are row-major; a state or a constant is laid out as its array, a view as
 its op makes it of its parent. No values are needed: the view kernels run on arrays that have strides but no memory.
@@ -54,11 +54,11 @@ class Strides:
         return instruction.inputs[0] if instruction.op.view else None
 
     def row_major(self, slot: Slot) -> bool:
-        """Whether the elements lie one after the other, the last dim fastest."""
+        """Whether the elements are contiguous, the last dim fastest."""
         return self.of(slot).flags.c_contiguous
 
     def same(self, x: Slot, y: Slot) -> bool:
-        """Whether x can stand where y stands: equal shape, dtype, device, and order in memory."""
+        """Whether x can replace y: equal shape, dtype, device, and order in memory."""
         if (x.shape, x.dtype, x.device) != (y.shape, y.dtype, y.device):
             return False
         a, b = self.of(x), self.of(y)

@@ -36,7 +36,7 @@ class Cell:
 
 
 class Symbol(LaidOut):
-    """Stands where an array would stand: a whole cell, or the view that `op` takes of `parent`.
+    """Takes the place of an array: a whole cell, or the view that `op` takes of `parent`.
 
     Attributes:
         layout: a NumPy array of the shape and dtype, without elements to look at; row-major for a whole cell,

@@ -88,7 +88,7 @@ class Writer:
     Names in it: `x0` inputs, `v12` what is allocated at each call, `a12` arrays that stay, `n2` numbers, `k3` others.
 
     Args:
-        plan: where values lie.
+        plan: where values are stored.
         states: the arrays of the program's states.
         arena: the planned memory.
         buffers: how many buffers each output keeps.

@@ -35,7 +35,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     Args:
         x: any shape.
         index: one of, or a tuple of: int, slice with a positive step, None, Ellipsis, bool, integer list, integer
-            Tensor or NumPy array, boolean mask. As in PyTorch, the picked elements stand where the indexed dims stood
+            Tensor or NumPy array, boolean mask. As in PyTorch, the picked elements take the place of the indexed dims
             if those are neighbours, else in front.
 
     Raises:
@@ -91,7 +91,7 @@ def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, lis
 
     Returns:
         the basic part, which holds exactly one Ellipsis and a full slice in place of each dim with an advanced index;
-        and for each advanced index the dim, in the tensor that the basic part leaves, at which it stands.
+        and for each advanced index the dim, in the tensor that the basic part leaves, that it indexes.
     """
     parts = [_classify(op, part) for part in (index if isinstance(index, tuple) else (index,))]
     consumed = sum(_dims_taken(part) for part in parts)

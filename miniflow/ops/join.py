@@ -108,7 +108,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
     Args:
         tensors: at least one, all of one shape. Mixed dtypes are promoted.
-        dim: where the new dim comes to stand.
+        dim: the position of the new dim.
 
     Raises:
         ShapeError: for no tensors, or shapes that differ.

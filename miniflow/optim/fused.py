@@ -1,4 +1,4 @@
-"""Updates that first multiply their gradients: what stands between backward and the update, done in the update.
+"""Updates that first multiply their gradients: unscaling and clipping, done in the update.
 
     g <- gradient * (product of `multiply` / product of `divide`) * min(1, max_norm / (norm + 1e-6))
 

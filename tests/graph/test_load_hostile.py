@@ -60,7 +60,7 @@ DAMAGE = {
     '{"format": "miniflow.graph", "version": 2}': "has version 2; expected 1",
     '{"format": "miniflow.graph", "version": true}': "has version True; expected 1",
     '{"format": "miniflow.graph", "version": 1}': "expected an object with the keys format, version",
-    '{"format": "miniflow.graph", "format": 1}': "a key stands twice",
+    '{"format": "miniflow.graph", "format": 1}': "a key occurs twice",
     '{"format": NaN}': "NaN is not a JSON value",
     "[" * 100_000: "is damaged",
     "1" * 5000: "is damaged",

@@ -58,7 +58,7 @@ class Accumulation:
     """The making of one such program.
 
     Attributes:
-        copies: for each micro-step, what stands in it for each slot that it recomputes.
+        copies: for each micro-step, what replaces each slot that it recomputes.
         sums: gradient -> the sum of its copies so far, later their mean.
         carried: state -> the slot with the value that a micro-step leaves in it for the next one.
     """
@@ -130,7 +130,7 @@ class Accumulation:
         )
 
     def _draws(self, step: int, body: list[Instruction]) -> dict[str, Any]:
-        """What stands in a micro-step for each scalar by its name: draws are those that follow the step before."""
+        """What replaces each scalar in a micro-step, by its name: draws are those that follow the step before."""
         each = len(self.program.draws.generators)
         found = {s.name: s for i in body for value in i.attrs.values() for s in scalars_in(value)}
         for name in found:

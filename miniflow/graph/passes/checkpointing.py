@@ -40,7 +40,7 @@ def run(program: Program, checkpoint_scopes: Collection[str]) -> Program:
 
 
 def segments_of(program: Program, scopes: Collection[str]) -> Iterator[list[Instruction]]:
-    """The instructions of each call of a flagged module: those that stand together in forward."""
+    """The instructions of each call of a flagged module: those that are adjacent in forward."""
     segment: list[Instruction] = []
     module = None
     for instruction in program.instructions:

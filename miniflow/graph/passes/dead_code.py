@@ -1,4 +1,4 @@
-"""Drop what nobody reads: instructions without effect on a result, and constants without a reader.
+"""Drop what is not read: instructions without effect on a result, and constants without a reader.
 
 An instruction lives if one of its outputs is read by a living one, is an output of the program, or is the new value of
 a state, or if it refuses some values: eager mode raises, whether its result is read or not. Walking backwards, every

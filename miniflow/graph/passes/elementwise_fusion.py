@@ -89,7 +89,7 @@ def is_cheap(instruction: Instruction) -> bool:
 
 
 def contracted(program: Program, window: int) -> Program:
-    """The program with regions whose members stand at most `window` instructions apart."""
+    """The program with regions whose members are at most `window` instructions apart."""
     contraction = Contraction(program)
     kinds = [kind_of(instruction) for instruction in program.instructions]
     made = {slot: i for i, instruction in enumerate(program.instructions) for slot in instruction.outputs}
@@ -123,7 +123,7 @@ def join(contraction: Contraction, kinds: list[Hashable], a: int, b: int, window
 
 
 def kind_of(instruction: Instruction) -> Hashable | None:
-    """The same for instructions that could stand in one region; None for one that can stand in none."""
+    """The same for instructions that could be in one region; None for one that cannot be in any."""
     if not is_fusible(instruction):
         return None
     output = instruction.outputs[0]

@@ -4,7 +4,7 @@
     %9 = sgd_update(%2, %7, None, lr=<lr>)      ->      %8, %9 = sgd_update(%1, %2, %6, %7, None, None, lr=<lr>)
 
 A network has many small parameters, and what one update costs there is the call. The kernels of updates take lists;
-the merged instruction stands where the last of its parts stood. Updates are merged if op, device, condition and all
+the merged instruction takes the place of the last of its parts. Updates are merged if op, device, condition and all
 attributes are equal; those in `op.per_parameter` are joined. Large ones stay alone: the cost of their call does not
 count, and `early_update` may put them where their gradients are made. No bit changes.
 

@@ -4,7 +4,7 @@
     %8 = div(%7, 4.0)                            ->     %9 = div(%8, 4.0)
     %9 = adam_update(%1, %8, %2, %3, None)              %10 = sparse_adam_update(%1, %9, %2, %3, None, %7)
 
-Neither the gradient of the whole table nor a pass over it remains. Whatever stands between the lookup and the update
+Neither the gradient of the whole table nor a pass over it remains. Whatever is between the lookup and the update
 has to treat rows of zeros as nothing: sums of several lookups, scaling, casts, clipping, the search for infinities. See
 `optim.sparse` for what the rules do to rows that were not looked up.
 

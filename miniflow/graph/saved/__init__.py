@@ -1,1 +1,1 @@
-"""A graph as a folder: `graph.json` and `weights.safetensors`; what stands in it is checked before it is believed."""
+"""A graph as a folder: `graph.json` and `weights.safetensors`; what is in it is checked before it is used."""

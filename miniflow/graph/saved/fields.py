@@ -47,5 +47,5 @@ def integer(value: Any, at: str, least: int, most: int = 2**48) -> int:
 
 
 def refuse(at: str, got: Any, expected: str) -> NoReturn:
-    """Raise CheckpointError for what stands at a place of the file."""
+    """Raise CheckpointError for a value at a place of the file."""
     raise CheckpointError(f"load: {at}: got {got}; expected {expected}")

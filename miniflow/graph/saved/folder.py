@@ -233,10 +233,10 @@ def read_weights(folder: Path, expected: Any) -> tuple[bytes | None, bool]:
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs; refused if a key stands there twice."""
+    """The object of these pairs; refused if a key occurs twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return found
 
 

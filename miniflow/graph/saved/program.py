@@ -13,7 +13,7 @@
      "generators": [{"seed": 7, "offset": 3}],
      "draws": [null, 0]}
 
-Slots have no names of their own: they are numbered in the order in which they stand there, inputs first. So a slot can
+Slots have no names of their own: they are numbered in the order of the file, inputs first. So a slot can
 only be read after it was written. `values` names an array that is kept beside the JSON, `order` its dims from the
 largest stride to the smallest: views that the program takes may not exist in another order. `late_reads` are pairs of
 the position of an input and a state in whose memory it must not lie. `draws` are the random draws of a call: each from
@@ -163,7 +163,7 @@ class Decoder:
         return program
 
     def draws(self, generators: Any, draws: Any) -> Draws:
-        """The draws of a call, with generators that stand where those stood that were saved."""
+        """The draws of a call, with generators in the state of those that were saved."""
         made = []
         for v, at in items(generators, "generators"):
             state = record(v, at, ("seed", "offset"))

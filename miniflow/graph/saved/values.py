@@ -78,7 +78,7 @@ def decode_value(value: Any, at: str, place: Callable[[str, str], device] | None
 
     Args:
         value: of any kind.
-        at: where it stands in the file, for messages.
+        at: its place in the file, for messages.
         place: finds the device of a name; None where no devices are allowed.
 
     Raises:

@@ -85,7 +85,7 @@ class AttributeTables:
             )
 
     def _forget(self, name: str, keep: str = "_parameters") -> None:
-        """Make room for an assignment to `name`, without losing its place in the table it already stands in."""
+        """Remove `name` from other tables before an assignment; in its own table it keeps its position."""
         self.__dict__.pop(name, None)
         for table in KINDS:
             if table != keep:
