@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
+import numba.core.event as numba_event
 import numpy as np
 from tqdm import tqdm
 
@@ -27,6 +28,7 @@ from miniflow.utils.data import DataLoader, TensorDataset
 from miniflow.vision import models
 
 MODELS = {"lenet": models.LeNet, "mlp": models.MLP}
+COMPILING = "compiling kernels (first run only)"
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
 
@@ -173,6 +175,21 @@ class StepGraph(nn.Graph):
         return loss, logits
 
 
+class CompilingNotice(numba_event.Listener):
+    """Says in a progress bar that numba compiles; the next step writes its loss there."""
+
+    def __init__(self, bar: tqdm):
+        self.bar = bar
+
+    def on_start(self, event: numba_event.Event) -> None:
+        """Called before a kernel is compiled that is not in numba's cache."""
+        if self.bar.postfix != COMPILING:
+            self.bar.set_postfix_str(COMPILING)
+
+    def on_end(self, event: numba_event.Event) -> None:
+        """Called after it."""
+
+
 def train_epoch(model: nn.Module, step: EagerStep | StepGraph, loader: DataLoader, bar: tqdm) -> list:
     """One pass over the training digits; returns the loss of every step."""
     model.train()
@@ -218,7 +235,8 @@ def train(options: argparse.Namespace, history: History) -> None:
     introduce(options, model, len(digits))
     for epoch in range(1, options.epochs + 1):
         with tqdm(total=len(loader), desc=f"epoch {epoch}/{options.epochs}", unit="step", dynamic_ncols=True) as bar:
-            history.train += train_epoch(model, step, loader, bar)
+            with numba_event.install_listener("numba:compile", CompilingNotice(bar)):
+                history.train += train_epoch(model, step, loader, bar)
             loss, history.predicted = evaluate(model, held_out)
             history.test.append(loss)
             accuracy = (history.predicted == truth).mean()
