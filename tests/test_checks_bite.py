@@ -163,7 +163,7 @@ def test_one_wrong_element_is_rejected():
         check_op(flow.tanh, [draw(2, 3)], reference)
 
 
-def test_a_nan_is_no_number():
+def test_a_nan_is_not_a_number():
     x = np.array([[1.0, -1.0, 2.0], [-2.0, -3.0, 4.0]])
     with np.errstate(invalid="ignore"), pytest.raises(AssertionError, match="3 of 6 elements differ"):
         check_op(flow.sqrt, [x], lambda x: np.where(x > 0, np.sqrt(np.abs(x)), 0.0))

@@ -47,7 +47,7 @@ def test_devices_that_do_not_exist(name):
         flow.ones(2).to(name)
 
 
-def test_tensor_is_no_factory():
+def test_tensor_is_not_a_factory():
     with pytest.raises(TypeError, match="use flow.tensor"):
         flow.Tensor([1, 2])
 

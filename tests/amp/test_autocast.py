@@ -134,7 +134,7 @@ def test_operands_of_different_dtypes_are_promoted(here):
         assert flow.where(x > 0, x, y).dtype is flow.float32
 
 
-def test_casts_and_results_that_are_no_floats_stay(here):
+def test_casts_and_results_that_are_not_floats_stay(here):
     x = flow.tensor(X)
     with flow.autocast(here, dtype=flow.float16):
         y = x @ x.T

@@ -96,7 +96,7 @@ def test_an_unused_input_counts_as_zero():
     assert gradcheck(lambda x, y: x * 2, [leaf(3), leaf(1)])
 
 
-def test_several_outputs_and_arguments_that_are_no_tensors():
+def test_several_outputs_and_arguments_that_are_not_tensors():
     assert gradcheck(lambda x, n, y: (x * n, x @ y, y.detach()), [leaf(2, 3), 3, leaf(3, 2)])
     assert gradgradcheck(lambda x, n, y: (x * n, x @ y), [leaf(2, 3), 3, leaf(3, 2)])
 

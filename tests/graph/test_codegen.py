@@ -137,7 +137,7 @@ def test_a_power_overflows_and_vanishes_where_numpy_lets_it(kind):
     compare.assert_close(got, want, rtol=1e-6 if kind == F else 8e-3, atol=3e-45 if kind == F else 1e-40)
 
 
-def test_a_bound_that_is_no_number_is_left_to_numpy():
+def test_a_bound_that_is_not_a_number_is_left_to_numpy():
     x = ProgramBuilder().input(6)
     for low, high, allowed in ((float("nan"), 1.0, False), (None, float("nan"), False), (-1.0, None, True)):
         assert is_fusible(Instruction(Clamp, [x], [x.like()], {"min": low, "max": high})) == allowed

@@ -134,7 +134,7 @@ def test_options_without_meaning_say_what_to_use(call, instead):
     assert repr(config) == "(CONFIG:config:GraphConfig(training=False, ))"
 
 
-def test_what_is_switched_off_is_no_warning():
+def test_what_is_switched_off_is_not_a_warning():
     config = GraphConfig()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

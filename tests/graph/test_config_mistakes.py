@@ -65,7 +65,7 @@ def test_the_dtype_of_variables_is_an_option_of_jobs_alone():
         ("zzz", 1, "it has .*enable_amp"),
     ],
 )
-def test_an_assignment_to_what_is_no_option(name, value, remedy):
+def test_an_assignment_to_what_is_not_an_option(name, value, remedy):
     config = GraphConfig()
     with pytest.raises(AttributeError, match=f"GraphConfig.{name}: got an assignment; .*{remedy}"):
         setattr(config, name, value)
@@ -91,7 +91,7 @@ def test_an_option_may_be_assigned():
     ("name", "remedy"),
     [("activation_checkpoint", "did you mean activation_checkpointing"), ("stage", "config.stage_id")],
 )
-def test_an_assignment_to_what_is_no_option_of_a_module(name, remedy):
+def test_an_assignment_to_what_is_not_an_option_of_a_module(name, remedy):
     with pytest.raises(AttributeError, match=f"GraphModule.{name}: got an assignment; .*{remedy}"):
         setattr(Predict(model()).model.config, name, True)
 
@@ -133,7 +133,7 @@ def test_a_pass_that_there_is_not_cannot_be_shown(monkeypatch):
 # modules
 
 
-def test_a_slice_is_no_module_of_the_graph():
+def test_a_slice_is_not_a_module_of_the_graph():
     graph = Predict(model())
     with pytest.raises(GraphError, match="options of a Sequential that is not a module of the graph; .*one by one"):
         graph.model[0:2].config.activation_checkpointing = True

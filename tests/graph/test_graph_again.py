@@ -74,7 +74,7 @@ def test_a_flag_that_goes_back_finds_the_old_plan(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_other_memory_of_the_same_kind_is_no_change():
+def test_other_memory_of_the_same_kind_is_not_a_change():
     model = nn.Linear(4, 3)
     graph, x = Predict(model), normal(8, 4)
     graph(x)

@@ -76,7 +76,7 @@ def test_checkpointing_changes_no_bit():
     check_states(a, b)
 
 
-def test_modules_that_are_no_attributes_are_watched_too():
+def test_modules_that_are_not_attributes_are_watched_too():
     dropout = nn.Dropout(0.5)
     graph = Bare(lambda x: dropout(x))
     assert (graph(flow.ones(64)) == 0).any()

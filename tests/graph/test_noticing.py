@@ -118,7 +118,7 @@ class Leaves(nn.Module):
         return x * 3
 
 
-def test_what_forward_leaves_behind_is_no_reason_to_record_again():
+def test_what_forward_leaves_behind_is_not_a_reason_to_record_again():
     model = Leaves()
     graph = Predict(model)
     counts = []
@@ -129,7 +129,7 @@ def test_what_forward_leaves_behind_is_no_reason_to_record_again():
     assert counts == [1, 2] + 6 * [2]
 
 
-def test_an_equal_value_is_no_reason_to_record_again():
+def test_an_equal_value_is_not_a_reason_to_record_again():
     model = Scale()
     graph, x = Predict(model), flow.tensor(X)
     model.shape, model.activation = (300, 400), flow.ones(2)

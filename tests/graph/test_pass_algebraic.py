@@ -146,8 +146,8 @@ def test_operands_are_not_expanded_where_they_are_broadcast():
 
 def test_a_result_that_lies_otherwise_in_memory_does_not_stand_for_another():
     b = ProgramBuilder()
-    turned = b(Transpose, b.input(3, 4), dim0=0, dim1=1)
-    after = simplified(b, b(View, b(Mul, turned, 1.0), shape=(12,)))
+    transposed = b(Transpose, b.input(3, 4), dim0=0, dim1=1)
+    after = simplified(b, b(View, b(Mul, transposed, 1.0), shape=(12,)))
     assert op_names(after) == ["transpose", "mul", "view"]
 
 

@@ -29,7 +29,7 @@ def test_what_depends_on_constants_only_becomes_one():
     assert_same_results(before, after, special=True)
 
 
-def test_states_are_no_constants():
+def test_states_are_not_constants():
     b = ProgramBuilder()
     program = b.build(b(Exp, b.parameter(3)))
     assert constant_folding.run(program) is program

@@ -231,7 +231,7 @@ FACTORS = {
 
 
 @pytest.mark.parametrize("what", FACTORS)
-def test_factors_that_are_no_normal_numbers_stay(what):
+def test_factors_that_are_not_normal_numbers_stay(what):
     b = builder()
     p, g = b.parameter(2), b.input(2)
     with np.errstate(all="ignore"):

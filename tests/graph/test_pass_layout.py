@@ -74,9 +74,9 @@ def test_equal_sizes_do_not_hide_a_transpose():
 def test_products_read_transposed_operands():
     b = ProgramBuilder()
     x, y = b.input(5, 2, 3), b.input(5, 2, 3)
-    turned = b(Transpose, x, dim0=-1, dim1=-2), b(Permute, y, dims=(0, 2, 1))
-    one = b(Matmul, turned[0], y, transpose_x=False, transpose_y=False)
-    other = b(Matmul, x, turned[1], transpose_x=True, transpose_y=True)
+    transposed = b(Transpose, x, dim0=-1, dim1=-2), b(Permute, y, dims=(0, 2, 1))
+    one = b(Matmul, transposed[0], y, transpose_x=False, transpose_y=False)
+    other = b(Matmul, x, transposed[1], transpose_x=True, transpose_y=True)
     batches = b(Permute, y, dims=(1, 0, 2))
     before = b.build(one, other, b(Matmul, batches, batches, transpose_x=True, transpose_y=False))
     after = dead_code.run(assert_unchanged(before, layout.run))
@@ -134,8 +134,8 @@ def test_reshapes_of_different_shapes_stay():
 def test_transposes_cancel_across_elementwise_ops():
     b = ProgramBuilder()
     x, y = b.input(2, 3), b.input(2, 3)
-    turned = [b(Transpose, slot, dim0=0, dim1=1) for slot in (x, y)]
-    after = simplified(b, b(Permute, b(Mul, *turned), dims=(1, 0)))
+    transposed = [b(Transpose, slot, dim0=0, dim1=1) for slot in (x, y)]
+    after = simplified(b, b(Permute, b(Mul, *transposed), dims=(1, 0)))
     assert op_names(after) == ["mul"]
 
 
@@ -221,11 +221,11 @@ def test_strides_follow_views_states_and_updates():
     b = ProgramBuilder()
     x, s = b.input(3, 4), b.state(4, 3)
     b.program.tensors[s] = flow.zeros(3, 4).t()
-    turned = b(Transpose, x, dim0=0, dim1=1)
-    back = b(Transpose, turned, dim0=0, dim1=1)
+    transposed = b(Transpose, x, dim0=0, dim1=1)
+    back = b(Transpose, transposed, dim0=0, dim1=1)
     strides = Strides(b.build(back, s))
-    assert [strides.row_major(slot) for slot in (x, s, turned, back)] == [True, False, False, True]
-    assert strides.same(x, back) and strides.same(s, turned) and not strides.same(x, turned)
+    assert [strides.row_major(slot) for slot in (x, s, transposed, back)] == [True, False, False, True]
+    assert strides.same(x, back) and strides.same(s, transposed) and not strides.same(x, transposed)
 
 
 def test_results_of_random_programs_stay(seed):

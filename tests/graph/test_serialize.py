@@ -265,7 +265,7 @@ def test_operations_of_others_are_refused():
         encode_op(type("Strange", (Op,), {}))
 
 
-def test_constants_that_are_no_json_are_refused(tmp_path):
+def test_constants_that_are_not_json_are_refused(tmp_path):
     class Strange(nn.Graph):
         def build(self, x, what):
             return x + 1
@@ -336,7 +336,7 @@ def test_a_failed_save_leaves_no_traces(tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_file_is_no_folder(tmp_path):
+def test_a_file_is_not_a_folder(tmp_path):
     graph = trained(tmp_path / "g")
     (tmp_path / "file").write_text("mine")
     with pytest.raises(CheckpointError, match="file is a file; expected the name of a folder"):

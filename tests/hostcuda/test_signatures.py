@@ -66,7 +66,7 @@ def test_numbers_become_the_signatures_type(recorder, signature, value, expected
     assert found == expected and type(found) is type(expected)
 
 
-def test_a_float_is_no_integer(recorder):
+def test_a_float_is_not_an_integer(recorder):
     kernel = cuda.jit("void(int32)")(one)
     with pytest.raises(KernelArgumentError, match="factor: expected an integer, as its type is int32, got 2.5"):
         kernel[1, 1](2.5)
@@ -115,7 +115,7 @@ def test_a_kernel_returns_nothing():
 
 
 @pytest.mark.parametrize("signature", ["float32[", "no_such_type(int32)", ["void(int32)", 3]], ids=str)
-def test_what_is_no_signature(signature):
+def test_what_is_not_a_signature(signature):
     with pytest.raises(KernelArgumentError, match="is not a signature"):
         cuda.jit(signature)
 

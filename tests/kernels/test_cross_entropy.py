@@ -85,7 +85,7 @@ def test_target_weights_and_negative_log_likelihood(weighted, smoothing):
     assert_same(factor, expected_factor)
 
 
-def test_a_target_that_is_no_class_makes_its_row_nan():
+def test_a_target_that_is_not_a_class_makes_its_row_nan():
     x = draw.normal(size=(3, 5)).astype(np.float32)
     target, none = np.array([5, 2, -1]), np.empty(0)
     loss, lse, factor = nans(3), nans(3), nans(3)

@@ -91,7 +91,7 @@ def test_adagrad():
     close(p, p0 - LR * g1 / (np.sqrt(s0 + g1**2) + EPS))
 
 
-def test_without_decay_an_infinite_parameter_is_no_nan_in_the_states():
+def test_without_decay_an_infinite_parameter_is_not_nan_in_the_states():
     p, g, v = np.float32([np.inf]), np.float32([1]), np.float32([0])
     launched(optim.sgd, [p, g, v], numbers(1), *numbers(LR, 0.9, 0), flag=False)
     assert np.isinf(p[0]) and v[0] == 1

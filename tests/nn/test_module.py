@@ -329,7 +329,7 @@ def test_repr_of_nested_modules():
      lambda: nn.Embedding(3, 2), lambda: nn.BatchNorm1d(2), lambda: nn.ReLU(), lambda: nn.Sequential(nn.Flatten())],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [[[1.0, 2.0]], None, "text"], ids=lambda value: type(value).__name__)
-def test_what_is_no_tensor_is_refused(make, value):
+def test_what_is_not_a_tensor_is_refused(make, value):
     with pytest.raises(TypeError, match=type(value).__name__):
         make()(value)
 

@@ -54,7 +54,7 @@ CALLS = [
 @pytest.mark.parametrize(
     ("function", "parameter", "arguments"), CALLS, ids=lambda value: getattr(value, "__name__", "")
 )
-def test_what_is_no_tensor_is_refused(function, parameter, arguments, kind):
+def test_what_is_not_a_tensor_is_refused(function, parameter, arguments, kind):
     position = list(inspect.signature(function).parameters).index(parameter)
     function(*arguments)
     message = rf"{function.__name__}: got {parameter} of type .*{kind}; expected a Tensor"
@@ -63,7 +63,7 @@ def test_what_is_no_tensor_is_refused(function, parameter, arguments, kind):
 
 
 @pytest.mark.parametrize("function", [flow.exp, flow.relu, flow.flatten])
-def test_a_graph_refuses_what_is_no_tensor(function):
+def test_a_graph_refuses_what_is_not_a_tensor(function):
     class Wrong(flow.nn.Graph):
         def build(self, x):
             return x + function([1.0, 2.0])
