@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,28 +41,47 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cpu_only = metafunc.definition.get_closest_marker("cpu_only")
         assert cpu_only is None or cpu_only.args, f"{metafunc.definition.name}: cpu_only has to say why"
         wanted = metafunc.config.getoption("--device")
-        devices = ["cpu"] if wanted in ("all", "cpu") else []
-        if wanted in ("all", "cuda") and cpu_only is None:
-            devices.append(pytest.param("cuda", marks=() if wanted == "cuda" else pytest.mark.slow))
+        devices = [d for d in ("cpu", "cuda") if wanted in ("all", d) and (d == "cpu" or cpu_only is None)]
         metafunc.parametrize("device_in_use", devices, indirect=True)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what a folder or a parameter says: an emulated device compiles each kernel, which takes seconds."""
+    if "cuda" in map(str, getattr(getattr(item, "callspec", None), "params", {}).values()):
+        item.add_marker(pytest.mark.slow)
+    if item.path.parent.name == "kernels" and not item.get_closest_marker("few"):
+        item.add_marker(pytest.mark.few(2))
     if item.path.parent.name == "peers":
         item.add_marker(pytest.mark.peers)
     if item.path.stem == "test_ptx" or item.name.startswith("test_ptx"):
         item.add_marker(pytest.mark.ptx)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Leave out what is slow or needs other packages, unless --all or -m asks for it."""
+    mark_all_but_few(items)
+    yield
     if config.option.all or config.option.markexpr:
         return
     marked = [(item, next((name for name in LEFT_OUT if item.get_closest_marker(name)), None)) for item in items]
     items[:] = [item for item, name in marked if name is None]
     config.stash[COUNTS] = Counter(name for _, name in marked if name is not None)
     config.hook.pytest_deselected(items=[item for item, name in marked if name is not None])
+
+
+def mark_all_but_few(items: list[pytest.Item]) -> None:
+    """Of the cases of a test that is marked `few(count)`, mark all as slow but `count`, evenly spread."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+            cases[item.path, item.originalname].append(item)
+    for group in cases.values():
+        count = group[0].get_closest_marker("few").args[0]
+        kept = {i * len(group) // count for i in range(count)}
+        for i, item in enumerate(group):
+            if i not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -100,9 +119,9 @@ def pytest_report_header() -> str:
     return f"fresh seed: {checks.FRESH_SEED} (MINIFLOW_TEST_SEED={checks.FRESH_SEED} repeats it)"
 
 
-@pytest.fixture(params=["fixed", "fresh"])
+@pytest.fixture(params=["fixed", pytest.param("fresh", marks=pytest.mark.slow)])
 def seed(request: pytest.FixtureRequest) -> int:
-    """A randomised test runs twice: with seed 0, and with the fresh seed that the header prints."""
+    """A randomised test runs with seed 0 and, among the slow tests, with the fresh seed that the header prints."""
     return 0 if request.param == "fixed" else checks.FRESH_SEED
 
 

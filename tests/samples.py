@@ -113,7 +113,7 @@ class Row:
     def torch_function(self, torch: Any) -> Callable:
         """What torch calls it: a function of `torch`, `torch.nn.functional` or `torch.Tensor`."""
         name = self.name if self.torch == "same" else self.torch
-        places = (torch, torch.nn.functional, torch.Tensor)
+        places = (torch.nn.functional, torch, torch.Tensor)
         return next(getattr(place, name) for place in places if hasattr(place, name))
 
 
@@ -346,4 +346,138 @@ REDUCTIONS = [
     Row("all", over_dims(whole(2, 3, 2)), reducing(np.all), gradient=None, integers=ANY_INTEGER),
 ]  # fmt: skip
 
-ROWS = POINTWISE + REDUCTIONS
+# families with kernels of their own: references by loops, so that they share nothing with the kernels
+
+
+def softmax(x, dim):
+    e = np.exp(x - x.max(dim, keepdims=True))
+    return e / e.sum(dim, keepdims=True)
+
+
+def layer_norm(x, shape, weight, bias, eps=1e-5):
+    dims = tuple(range(x.ndim - len(shape), x.ndim))
+    return (x - x.mean(dims, keepdims=True)) / np.sqrt(x.var(dims, keepdims=True) + eps) * weight + bias
+
+
+def conv2d(x, weight, bias, stride=1, padding=0, dilation=1, groups=1):
+    out, per_group, kh, kw = weight.shape
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    height, width = ((n - dilation * (k - 1) - 1) // stride + 1 for n, k in zip(x.shape[2:], (kh, kw), strict=True))
+    y = np.zeros((len(x), out, height, width)) + bias[:, None, None]
+    for o, c, i, j in np.ndindex(out, per_group, kh, kw):
+        channel = o // (out // groups) * per_group + c
+        rows, columns = i * dilation + stride * np.arange(height), j * dilation + stride * np.arange(width)
+        y[:, o] += weight[o, c, i, j] * x[:, channel][:, rows[:, None], columns]
+    return y
+
+
+def windows(x, size, stride, padding, fill):
+    """(N, C, rows, columns, size * size)"""
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)), constant_values=fill)
+    view = np.lib.stride_tricks.sliding_window_view(x, (size, size), (2, 3))[:, :, ::stride, ::stride]
+    return view.reshape(*view.shape[:4], -1)
+
+
+def cross_entropy(x, target, weight=None, reduction="mean", label_smoothing=0.0, ignore_index=-100):
+    total, weights = 0.0, 0.0
+    losses = np.zeros(len(x))
+    for i, (row, t) in enumerate(zip(x, target, strict=True)):
+        if t != ignore_index:
+            logp = row - row.max() - np.log(np.exp(row - row.max()).sum())
+            w = np.ones(len(row)) if weight is None else weight
+            losses[i] = -(1 - label_smoothing) * w[t] * logp[t] - label_smoothing * (w * logp).mean()
+            total, weights = total + losses[i], weights + w[t]
+    return losses if reduction == "none" else total if reduction == "sum" else total / weights
+
+
+def averaged(losses, reduction="mean"):
+    return {"mean": np.mean, "sum": np.sum, "none": np.asarray}[reduction](losses)
+
+
+def pairs_reduced() -> Sequence[Sample]:
+    """A prediction and a target, reduced in each way."""
+    return [Sample(away(4, 3), away(4, 3, seed=1), reduction=r) for r in ("mean", "sum", "none")]
+
+
+def picked(x, dim, index):
+    y = np.empty(index.shape)
+    for at in np.ndindex(index.shape):
+        y[at] = x[(*at[:dim], index[at], *at[dim + 1 :])]
+    return y
+
+
+def scatter(x, dim, index, source, add=False):
+    y = x.copy()
+    for at in np.ndindex(index.shape):
+        place = (*at[:dim], index[at], *at[dim + 1 :])
+        y[place] = y[place] + source[at] if add else source[at]
+    return y
+
+
+IMAGES, KERNELS = away(2, 4, 7, 6), away(6, 4, 3, 2, seed=1)
+LOGITS, CLASSES = away(5, 4), np.array([1, 3, 0, 3, 2])
+PROBABILITIES = (away(4, 3, seed=2) + 2.5) / 5
+INDEX = np.array([[2, 0, 1], [0, 2, 2]])
+DISTINCT_IMAGES = np.random.default_rng(6).permutation(np.linspace(-2, 2, 84)).reshape(1, 2, 7, 6)
+
+FAMILIES = [
+    Row("softmax", of(*[lambda d=d: Sample(SIGNED, dim=d) for d in (1, -1)],
+                      lambda: Sample(away(3, 65), dim=1, brief=True)), softmax, third=True),
+    Row("log_softmax", of(*[lambda d=d: Sample(SIGNED, dim=d) for d in (1, -1)]),
+        lambda x, dim: np.log(softmax(x, dim)), third=True),
+    Row("layer_norm", of(lambda: Sample(SIGNED, (5,), away(5), away(5, seed=1)),
+                         lambda: Sample(SIGNED, (4, 5), away(4, 5), away(4, 5, seed=1), eps=0.1, brief=True)),
+        layer_norm),
+    Row("matmul", of(*[
+        lambda a=a, b=b, i=i: Sample(away(*a), away(*b, seed=1), brief=i > 1) for i, (a, b) in enumerate((
+        ((2, 1, 3, 4), (5, 4, 2)), ((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((0, 4), (4, 3)),
+        ((3, 0), (0, 2)), ((33, 17), (17, 9))))]), np.matmul),
+    Row("bmm", of(lambda: Sample(away(2, 3, 4), away(2, 4, 5))), np.matmul),
+    Row("linear", of(lambda: Sample(away(2, 3, 4), away(5, 4), away(5)), 
+                     lambda: Sample(away(7, 4), away(1, 4), away(1))), lambda x, w, b: x @ w.T + b),
+    Row("addmm", of(lambda: Sample(away(5), away(3, 4), away(4, 5), beta=0.5, alpha=2)),
+        lambda c, x, y, beta, alpha: beta * c + alpha * (x @ y)),
+    Row("conv2d", of(lambda: Sample(IMAGES, KERNELS, away(6)),
+        *[lambda options=options, c=c: Sample(IMAGES, KERNELS[:, :c], away(6), brief=True, **options)
+          for options, c in (({"stride": 2, "padding": 1}, 4), ({"dilation": 2, "padding": 2}, 4), ({"groups": 2}, 2))]), conv2d),
+    Row("max_pool2d", of(lambda: Sample(DISTINCT_IMAGES, 3, stride=2, padding=1)),
+        lambda x, size, stride, padding: windows(x, size, stride, padding, -inf).max(-1), gradient="sparse",
+        second=False),
+    Row("avg_pool2d", of(lambda: Sample(IMAGES, 3, stride=2, padding=1)),
+        lambda x, size, stride, padding: windows(x, size, stride, padding, 0.0).mean(-1)),
+    Row("cross_entropy", of(lambda: Sample(LOGITS, CLASSES),
+        *[lambda kwargs=kwargs: Sample(LOGITS, CLASSES, brief=True, **kwargs) for kwargs in (
+            {"reduction": "none"}, {"reduction": "sum"}, {"label_smoothing": 0.2}, {"ignore_index": 3})]),
+        cross_entropy),
+    Row("mse_loss", pairs_reduced,
+        lambda x, t, reduction: averaged((x - t) ** 2, reduction)),
+    Row("l1_loss", pairs_reduced,
+        lambda x, t, reduction: averaged(np.abs(x - t), reduction)),
+    Row("binary_cross_entropy", of(lambda: Sample(PROBABILITIES, PROBABILITIES[::-1].copy())),
+        lambda x, t: averaged(-t * np.log(x) - (1 - t) * np.log(1 - x)), grad=(0,)),
+    Row("binary_cross_entropy_with_logits", of(lambda: Sample(away(4, 3), PROBABILITIES)),
+        lambda x, t: averaged(np.log1p(np.exp(x)) - t * x), grad=(0,)),
+    Row("embedding", of(lambda: Sample(INDEX, away(4, 3))), lambda i, w: w[i], gradient="sparse"),
+    Row("gather", of(lambda: Sample(away(3, 3), 1, INDEX), lambda: Sample(away(3, 4), 0, INDEX)), picked,
+        gradient="sparse"),
+    Row("index_select", of(lambda: Sample(away(3, 4), 0, INDEX[0]), lambda: Sample(away(3, 4), 1, INDEX[1])),
+        lambda x, dim, index: np.take(x, index, dim), gradient="sparse"),
+    Row("scatter", of(lambda: Sample(away(3, 4), 1, np.array([[2, 0], [1, 3]]), away(2, 2))), scatter,
+        gradient="sparse"),
+    Row("scatter_add", of(lambda: Sample(away(3, 4), 0, INDEX, away(2, 3))),
+        lambda *args: scatter(*args, add=True)),
+    Row("index_add", of(lambda: Sample(away(4, 3), 0, INDEX[1], away(3, 3))),
+        lambda x, dim, index, source: scatter(x, 0, np.repeat(index[:, None], 3, 1), source, add=True)),
+    Row("masked_fill", of(lambda: Sample(away(3, 4), whole(4) > 0, 2.5)), lambda x, m, v: np.where(m, v, x),
+        gradient="sparse"),
+    *[Row(name, of(lambda: Sample(away(2, 3, 4)), lambda: Sample(away(2, 3, 4), -1)), getattr(np, name),
+          gradient="sparse") for name in ("tril", "triu")],
+    Row("flip", of(lambda: Sample(away(2, 3, 4), (0, 2))), np.flip),
+    Row("transpose", of(lambda: Sample(away(2, 3, 4), 0, 2)), np.swapaxes),
+    Row("permute", of(lambda: Sample(away(2, 3, 4), (2, 0, 1))), np.transpose),
+    Row("reshape", of(lambda: Sample(away(2, 3, 4), (4, -1))), np.reshape),
+    Row("expand", of(lambda: Sample(away(3, 1), (2, 3, 4))), np.broadcast_to, torch="expand"),
+    Row("tile", of(lambda: Sample(away(3, 2), (2, 1, 2))), np.tile),
+]  # fmt: skip
+
+ROWS = POINTWISE + REDUCTIONS + FAMILIES

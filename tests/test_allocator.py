@@ -250,6 +250,7 @@ def test_threads(allocator):
     assert current(allocator, "reserved_bytes") == (0,)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_byte_is_accounted_for(allocator, seed):
     """The chunks of a segment tile it, no two free ones are neighbours, and the free ones are in their pool."""

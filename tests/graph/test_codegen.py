@@ -102,6 +102,7 @@ ALL = sorted(FUNCTIONS.keys() - {"cast"})
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.few(3)
 @pytest.mark.parametrize("part", range(4))
 def test_every_function_is_what_numpy_says(part, kind):
     functions = [f for f in ALL[part::4] if kind != "float64" or not FUNCTIONS[f].slow_double]
@@ -289,6 +290,7 @@ def test_one_output_is_taken_without_a_tuple():
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", range(2))
 def test_random_bodies(number, kind, seed):
     random = np.random.default_rng([seed, number])

@@ -98,6 +98,7 @@ def made_in(program, phase):
     return {slot for i in program.instructions if i.phase == phase for slot in i.outputs}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", range(30))
 @pytest.mark.parametrize("steps", [2, 3])
 def test_random_programs(number, steps):

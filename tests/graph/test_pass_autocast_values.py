@@ -13,6 +13,7 @@ HALVES = pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 
 
 @HALVES
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", range(12))
 def test_random_programs_compute_what_the_choice_says(number, dtype, seed):
     """Bit for bit, forward, backward and writes to states."""

@@ -108,6 +108,7 @@ def test_layers_that_gate_each_other_are_not_both_joined():
     assert_same_results(before, after, exact=False, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", range(30))
 def test_random_gates_between_layers_keep_their_results(number):
     random = np.random.default_rng(number)

@@ -64,6 +64,7 @@ def test_golden():
     assert_same_results(before, after)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", range(30))
 def test_random_programs(number):
     """Every now and then an instruction of forward is not in the module; all of backward belongs to it."""

@@ -165,6 +165,7 @@ def test_training_steps_give_the_same_bits_in_less_memory(rule):
         assert not plan(after).staged and not plan(after).late
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_random_programs_give_the_same_bits(seed):
     """Some of their values become gradients of parameters that they read themselves; some new values are read too."""

@@ -235,6 +235,7 @@ def test_what_is_computed_again_from_a_copy_stands_behind_it_or_reads_the_origin
     assert_same_results(before, elementwise_fusion.run(before), exact=False, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", range(30))
 def test_cheap_values_that_backward_reads_at_random_distances_keep_their_results(number):
     random = np.random.default_rng(number)
@@ -278,6 +279,7 @@ def test_what_is_saved_anyway_is_not_computed_again():
     assert_same_results(before, after, exact=False, rtol=1e-6, atol=0.0)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", range(15))
 def test_random_programs_keep_their_results(number, seed):
     before = random_program(100 * seed + number)

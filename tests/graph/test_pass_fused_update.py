@@ -269,6 +269,7 @@ def test_training_steps_agree(rule, options, norm_type):
     assert_same_results(before, after, exact=False, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_chains_agree(seed):
     """Parameters whose gradients go through random factors, some of them read elsewhere, on the way to the update."""

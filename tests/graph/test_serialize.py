@@ -381,6 +381,7 @@ class Squares(nn.Graph):
         return y
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_programs(seed):
     before = random_program(seed)

@@ -5,18 +5,19 @@
 
 import pytest
 from checks import assert_close, check_op, gradients
-from samples import POINTWISE, ROWS
+from samples import ROWS
 
 import miniflow as flow
 
-# Each kernel is compiled; all pointwise operators come from one template, so that some stand for the others.
-REPRESENTATIVE = "add div floor_divide pow exp log tanh erf gelu floor clamp where lt logical_and isnan".split()
-CHOSEN = [
-    pytest.param(row, marks=() if row not in POINTWISE or row.name in REPRESENTATIVE else pytest.mark.slow, id=row.name)
-    for row in ROWS
-]
+# Each kernel is compiled, which takes seconds: by default some rows stand for the others.
+REPRESENTATIVE = (
+    "add div floor_divide pow exp log tanh gelu floor clamp where lt isnan sum amax argmax softmax layer_norm matmul "
+    "conv2d max_pool2d cross_entropy gather"
+).split()
+CHOSEN = [pytest.param(row, marks=() if row.name in REPRESENTATIVE else pytest.mark.slow, id=row.name) for row in ROWS]
 
 
+@pytest.mark.few(len(CHOSEN))
 @pytest.mark.parametrize("row", CHOSEN)
 def test_values_and_gradients(row):
     by_keywords = {tuple(sample.kwargs): sample for sample in reversed(row.samples()) if not sample.brief}

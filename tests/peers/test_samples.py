@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import check_against_torch
-from samples import FLOATS, ROWS, SPECIAL, Row, Sample
+from samples import FLOATS, POINTWISE, ROWS, SPECIAL, Row, Sample
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 
@@ -28,8 +28,10 @@ def compare(row: Row, sample: Sample, args: Sequence[Any], dtype: str) -> None:
     """The row's function and torch's give the same, and the same gradients where they are not zero by definition."""
     theirs = row.torch_function(torch)
 
-    def of_tensors(*args):  # some of torch's functions take no numbers
-        return theirs(*[x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in args], **sample.kwargs)
+    def of_tensors(*args):
+        if row in POINTWISE:  # of which some take no numbers in torch
+            args = [x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in args]
+        return theirs(*args, **sample.kwargs)
 
     tolerance = {"rtol": HALF[dtype], "atol": HALF[dtype]} if dtype in HALF else {}
     grad = [i for i in range(len(args)) if row.has_gradient(sample, i) and row.gradient != "zero" and dtype in FLOATS]

@@ -16,6 +16,7 @@ def random_graph(seed):
     return {node: float(random.uniform(0.3, 2.0)) for node in nodes}, edges
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(20))
 def test_edges_point_down_and_boxes_keep_their_distance(seed):
     widths, edges = random_graph(seed)
