@@ -49,8 +49,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what a folder or a parameter says: an emulated device compiles each kernel, which takes seconds."""
     if "cuda" in map(str, getattr(getattr(item, "callspec", None), "params", {}).values()):
         item.add_marker(pytest.mark.slow)
-    if item.path.parent.name == "kernels" and not item.get_closest_marker("few"):
-        item.add_marker(pytest.mark.few(2))
+    if item.path.parent.name == "kernels" and item.path.stem != "test_samples":
+        item.add_marker(pytest.mark.slow)
     if item.path.parent.name == "peers":
         item.add_marker(pytest.mark.peers)
     if item.path.stem == "test_ptx" or item.name.startswith("test_ptx"):

@@ -438,8 +438,9 @@ FAMILIES = [
     Row("addmm", of(lambda: Sample(away(5), away(3, 4), away(4, 5), beta=0.5, alpha=2)),
         lambda c, x, y, beta, alpha: beta * c + alpha * (x @ y)),
     Row("conv2d", of(lambda: Sample(IMAGES, KERNELS, away(6)),
-        *[lambda options=options, c=c: Sample(IMAGES, KERNELS[:, :c], away(6), brief=True, **options)
-          for options, c in (({"stride": 2, "padding": 1}, 4), ({"dilation": 2, "padding": 2}, 4), ({"groups": 2}, 2))]), conv2d),
+        *[lambda keywords=keywords, c=c: Sample(IMAGES, KERNELS[:, :c], away(6), brief=True, **keywords)
+          for keywords, c in (({"stride": 2, "padding": 1}, 4), ({"dilation": 2, "padding": 2}, 4),
+                              ({"groups": 2}, 2))]), conv2d),
     Row("max_pool2d", of(lambda: Sample(DISTINCT_IMAGES, 3, stride=2, padding=1)),
         lambda x, size, stride, padding: windows(x, size, stride, padding, -inf).max(-1), gradient="sparse",
         second=False),

@@ -1,4 +1,6 @@
-"""The checks bite: a wrong backward injected into an op makes `check_op` fail, for eleven ops and five kinds of wrong.
+"""The checks bite: faults planted in gradients, kernels, optimizers, views and nn.Graph make the default tests fail.
+
+A wrong backward is injected into eleven ops, in five kinds; wrong results into the kernels of thirty.
 
 "A missing broadcast reduction" has two forms. For the ops that declare `broadcasts`, the declaration is taken away, so
 that a gradient of the broadcast shape comes back for the small operand. For the others, whose own backward has to
@@ -6,12 +8,25 @@ reduce or spread the gradient, its first element along the last dim takes the pl
 sum over repeated elements is replaced by one of them.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import test_inplace
+import test_views
 from checks import check_op
+from graph import programs
+from graph import test_samples as graph_samples
+from ops import test_samples as op_samples
+from optim import test_rules
+from samples import ROWS
 
 import miniflow as flow
-from miniflow.errors import AutogradError, GradientCheckError
+from miniflow import inplace, optim
+from miniflow.backends.registry import INTO, KERNELS, Into
+from miniflow.dispatch import Op
+from miniflow.errors import AutogradError, GradientCheckError, ShapeError
+from miniflow.graph.passes import algebraic, cse
 from miniflow.nn.functional import conv2d, layer_norm
 from miniflow.ops.conv import Conv2d
 from miniflow.ops.elementwise import Add, Div, Mul, Tanh, Where
@@ -216,3 +231,229 @@ def test_a_function_that_ignores_its_tensors_is_rejected():
     constant = flow.ones(3)
     with pytest.raises(AssertionError, match="no op was dispatched"):
         check_op(lambda x: constant, [draw(3)], lambda x: np.ones(3), dtypes=("float32",), grad=False, layouts=())
+
+
+# the tests, with a fault in what they test
+
+
+def fails(check, *arguments, **options) -> None:
+    """The test must fail as it is now."""
+    with pytest.raises((AssertionError, pytest.fail.Exception, GradientCheckError)):
+        check(*arguments, **options)
+
+
+# kernels
+
+
+def last(y):
+    y.flat[-1] = ~y.flat[-1] if y.dtype == bool else y.flat[-1] + 1
+
+
+def first(y):
+    y.flat[0] = ~y.flat[0] if y.dtype == bool else y.flat[0] - 1
+
+
+def negated(y):
+    np.negative(y, out=y)
+
+
+def scaled(y):
+    y *= 1.001
+
+
+def rows_swapped(y):
+    y[...] = y[::-1].copy()
+
+
+def cut_short(y):
+    y[..., -1] = 0
+
+
+WRONG_RESULTS = {  # the row of the sample table, the op, what happens to its result
+    "exp": ("Exp", scaled), "add": ("Add", last), "mul": ("Mul", negated), "div": ("Div", scaled),
+    "maximum": ("Maximum", first), "where": ("Where", last), "clamp": ("Clamp", first), "lt": ("Lt", last),
+    "logical_and": ("LogicalAnd", first), "bitwise_xor": ("BitwiseXor", last), "gelu": ("Gelu", scaled),
+    "floor": ("Floor", last), "sum": ("Sum", last), "mean": ("Mean", scaled), "prod": ("Prod", negated),
+    "amax": ("Amax", cut_short), "argmax": ("Argmax", last), "var": ("Var", scaled), "logsumexp": ("Logsumexp", first),
+    "softmax": ("Softmax", rows_swapped), "layer_norm": ("LayerNorm", scaled), "matmul": ("Matmul", last),
+    "linear": ("Linear", cut_short), "conv2d": ("Conv2d", last), "max_pool2d": ("MaxPool2d", cut_short),
+    "avg_pool2d": ("AvgPool2d", scaled), "gather": ("Gather", last), "embedding": ("Embedding", rows_swapped),
+    "tril": ("Tril", last), "flip": ("Flip", rows_swapped),
+}  # fmt: skip
+
+
+def plant(monkeypatch, name, change) -> None:
+    """After the right kernel of the op, `change` its first result in place."""
+    right = KERNELS["cpu"][name]
+
+    def changed(result):
+        change(result[0] if isinstance(result, tuple) else result)
+        return result
+
+    def into(out, *arrays, **attrs):
+        right.run(out, *arrays, **attrs)
+        changed(out)
+
+    def returning(*arrays, **attrs):
+        result = right(*arrays, **attrs)
+        return changed(tuple(y.copy() for y in result) if isinstance(result, tuple) else result.copy())
+
+    monkeypatch.setitem(
+        KERNELS["cpu"], name, replace(right, run=into, bind=None) if isinstance(right, Into) else returning
+    )
+    monkeypatch.delitem(INTO["cpu"], name, raising=False)
+    monkeypatch.setattr(Op.by_name[name], "kernels", {})
+
+
+@pytest.mark.parametrize("row", WRONG_RESULTS)
+def test_a_wrong_kernel(monkeypatch, row):
+    plant(monkeypatch, *WRONG_RESULTS[row])
+    fails(op_samples.test_rules, next(r for r in ROWS if r.name == row))
+
+
+# optimizers
+
+
+def with_options(**options):
+    """A step that takes other options than it was given."""
+
+    def make(right):
+        def step(self, closure=None):
+            for group in self.param_groups:
+                group.update({key: value(group[key]) for key, value in options.items()})
+            return right(self, closure)
+
+        return step
+
+    return make
+
+
+def forgetful(right):
+    def step(self, closure=None):
+        self.state.clear()
+        return right(self, closure)
+
+    return step
+
+
+def all_but_the_first(right):
+    def step(self, closure=None):
+        first = self.param_groups[0]["params"][0]
+        kept = first.detach().clone()
+        result = right(self, closure)
+        with flow.no_grad():
+            first.copy_(kept)
+        return result
+
+    return step
+
+
+WRONG_STEPS = {
+    "a larger rate": (optim.SGD, with_options(lr=lambda v: v * 1.001)),
+    "the other sign": (optim.SGD, with_options(maximize=lambda v: not v)),
+    "no dampening": (optim.SGD, with_options(dampening=lambda v: 0.0)),
+    "no Nesterov": (optim.SGD, with_options(nesterov=lambda v: False)),
+    "decay of the other sign": (optim.SGD, with_options(weight_decay=lambda v: -v)),
+    "the first parameter stays": (optim.SGD, all_but_the_first),
+    "forgotten moments": (optim.Adam, forgetful),
+    "swapped betas": (optim.Adam, with_options(betas=lambda v: v[::-1])),
+    "another eps": (optim.Adam, with_options(eps=lambda v: 10 * v)),
+    "no largest": (optim.Adam, with_options(amsgrad=lambda v: False)),
+    "always corrected": (optim.Adam, with_options(do_bias_correction=lambda v: True)),
+    "no decay": (optim.AdamW, with_options(weight_decay=lambda v: 0.0)),
+    "another alpha": (optim.RMSprop, with_options(alpha=lambda v: v * 0.99)),
+    "not centered": (optim.RMSprop, with_options(centered=lambda v: False)),
+    "no decay of the rate": (optim.Adagrad, with_options(lr_decay=lambda v: 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_STEPS)
+def test_a_wrong_optimizer(monkeypatch, name):
+    optimizer, wrong = WRONG_STEPS[name]
+    monkeypatch.setattr(optimizer, "step", wrong(optimizer.step))
+
+    def every_case():
+        for case in test_rules.CASES:
+            if case[0] is optimizer:
+                test_rules.test_float64(*case)
+
+    fails(every_case)
+
+
+# views and in-place writes
+
+
+def test_a_write_that_is_not_counted(monkeypatch):
+    monkeypatch.setattr(Tensor, "version", property(lambda self: 0))
+    fails(test_views.test_a_view_shares_memory_both_ways, "slice")
+    fails(test_inplace.test_unary_in_place, "exp")
+
+
+def test_a_view_that_copies(monkeypatch):
+    plant(monkeypatch, "Permute", lambda y: None)
+    fails(test_views.test_a_view_shares_memory_both_ways, "permute")
+
+
+def test_a_write_to_a_view_without_history(monkeypatch):
+    monkeypatch.setattr(inplace, "rewrite_history", lambda *args, **kwargs: None)
+    fails(test_views.test_a_gradient_flows_through_a_write_to_a_view, "slice")
+
+
+@pytest.mark.parametrize("wrong", [lambda g: g * 0.5, lambda g: g.flip(0), lambda g: -g])
+@pytest.mark.parametrize("name", ["Permute", "Slice", "Expand"])
+def test_a_wrong_gradient_of_a_view(monkeypatch, name, wrong):
+    op = Op.by_name[name]
+    right = op.backward
+    monkeypatch.setattr(op, "backward", staticmethod(lambda ctx, dy: wrong(right(ctx, dy))))
+    if name == "Slice":
+        fails(test_views.test_a_gradient_flows_through_a_write_to_a_view, "slice")
+    else:
+        fails(op_samples.test_rules, next(r for r in ROWS if r.name == name.lower()))
+
+
+# nn.Graph
+
+
+def every_program(run) -> None:
+    """Random programs compute the same after a pass."""
+    for seed in range(20):
+        before = programs.random_program(seed)
+        programs.assert_same_results(before, run(before))
+
+
+def test_passes_keep_random_programs():
+    every_program(lambda program: cse.run(algebraic.run(program)))
+
+
+def test_operands_in_any_order(monkeypatch):
+    monkeypatch.setattr(cse, "COMMUTATIVE", cse.COMMUTATIVE | {"Sub", "Div", "Matmul", "Lt", "Gt"})
+    b = programs.ProgramBuilder()
+    x, y = b.input(3, 3), b.input(3, 3)
+    program = b.build(b(Op.by_name["Sub"], x, y), b(Op.by_name["Sub"], y, x))
+    fails(programs.assert_same_results, program, cse.run(program))
+
+
+def test_attributes_that_are_overlooked(monkeypatch):
+    right = cse.key_of
+    monkeypatch.setattr(cse, "key_of", lambda instruction, new: (k := right(instruction, new)) and (*k[:2], *k[3:]))
+    with pytest.raises((AssertionError, ShapeError)):
+        every_program(cse.run)
+
+
+def test_a_rule_that_does_not_hold(monkeypatch):
+    monkeypatch.setitem(algebraic.RULES, "Sub", (lambda i, made: i.inputs[0],))
+    fails(every_program, algebraic.run)
+
+
+def test_a_wrong_fused_loop(monkeypatch):
+    plant(monkeypatch, "FusedElementwise", last)
+    fails(graph_samples.test_a_graph_of_all_rows, monkeypatch, "three operands", "cpu")
+
+
+def test_a_right_tree_passes(monkeypatch):
+    """Without a fault the tests above do not fail."""
+    op_samples.test_rules(next(r for r in ROWS if r.name == "permute"))
+    test_rules.test_float64(*test_rules.CASES[3])
+    test_views.test_a_view_shares_memory_both_ways("slice")
+    test_views.test_a_gradient_flows_through_a_write_to_a_view("slice")
+    graph_samples.test_a_graph_of_all_rows(monkeypatch, "three operands", "cpu")

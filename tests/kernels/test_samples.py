@@ -17,7 +17,6 @@ REPRESENTATIVE = (
 CHOSEN = [pytest.param(row, marks=() if row.name in REPRESENTATIVE else pytest.mark.slow, id=row.name) for row in ROWS]
 
 
-@pytest.mark.few(len(CHOSEN))
 @pytest.mark.parametrize("row", CHOSEN)
 def test_values_and_gradients(row):
     by_keywords = {tuple(sample.kwargs): sample for sample in reversed(row.samples()) if not sample.brief}
