@@ -82,9 +82,7 @@ class Optimizer:
     kind: type[optim.Optimizer]
 
     def __init__(self, lr_scheduler: LrScheduler | float, **options: Any):
-        if isinstance(lr_scheduler, int | float) and not isinstance(lr_scheduler, bool):
-            lr_scheduler = PiecewiseConstantScheduler([], [lr_scheduler])
-        if not isinstance(lr_scheduler, LrScheduler):
+        if not isinstance(lr_scheduler, int | float | LrScheduler) or isinstance(lr_scheduler, bool):
             raise ArgumentTypeError(
                 f"optimizer.{type(self).__name__}: got a {type(lr_scheduler).__name__} as lr_scheduler; expected a "
                 "number, or a schedule such as flow.optimizer.PiecewiseConstantScheduler([], [0.1])"
@@ -99,7 +97,9 @@ class Optimizer:
         """
         current_job("minimize").minimize(loss, self._make)
 
-    def _make(self, variables: list[Tensor]) -> tuple[optim.Optimizer, LambdaLR]:
+    def _make(self, variables: list[Tensor]) -> tuple[optim.Optimizer, LambdaLR | None]:
+        if not isinstance(self.schedule, LrScheduler):
+            return self.kind(variables, lr=self.schedule, **self.options), None
         optimizer = self.kind(variables, lr=1.0, **self.options)
         return optimizer, LambdaLR(optimizer, self.schedule.rate)
 

@@ -409,8 +409,15 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         """What `flow.save` writes: the plan of the last call. Calls of other threads wait until the block is done.
 
         Raises:
-            GraphError: before the first call, or if the plan would no longer be used.
+            GraphError: before the first call, if the plan would no longer be used, or if a schedule would be lost.
         """
+        if self._schedulers:
+            kinds = ", ".join(type(scheduler).__name__ for scheduler in self._schedulers)
+            raise GraphError(
+                f"{self.name}: cannot be saved with {kinds}: schedules are Python, and the loaded graph would keep "
+                "the last learning rate; save its state, flow.save(graph.state_dict(), path), and load that into a "
+                "graph made by the same code, or leave lr_sch out and call set_lr of the loaded graph"
+            )
         if modes.tracer is not None:
             raise GraphTraceError(
                 f"{self.name}: saved while {modes.tracer.program.name} is being recorded; save it after the call"

@@ -5,8 +5,8 @@ The folder holds two files: `graph.json`, the program as it was recorded (see `s
 graph is loaded, so that a folder written on one machine fits another.
 
 A training graph can be saved too, and goes on where it stopped. The numbers that change from step to step are in
-`LoadedGraph.numbers`: steps are counted there, learning rates stay what they were until they are set. Schedulers are
-Python code and are not saved.
+`LoadedGraph.numbers`: steps are counted there, learning rates stay what they were until they are set. A graph with
+schedules, which are Python code, is refused.
 
 `saved.folder` writes and reads the folder. Nothing in the files is trusted: what does not fit is a
 CheckpointError.

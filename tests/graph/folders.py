@@ -18,10 +18,10 @@ class Predict(nn.Graph):
 
 
 class Train(nn.Graph):
-    def __init__(self, model, optimizer, scaler=None):
+    def __init__(self, model, optimizer, scaler=None, lr_sch=None):
         super().__init__()
         self.model = model
-        self.add_optimizer(optimizer)
+        self.add_optimizer(optimizer, lr_sch=lr_sch)
         self.set_grad_scaler(scaler)
 
     def build(self, x, y):

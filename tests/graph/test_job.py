@@ -162,6 +162,10 @@ def test_a_job_is_saved_as_a_graph(tmp_path):
     flow.save(job, tmp_path / "g")
     loaded = flow.load(tmp_path / "g")
     assert_close(loaded(flow.tensor(X), flow.tensor(Y)).numpy(), job(X, Y), rtol=0)
+    scheduled = training_job(lambda: flow.optimizer.SGD(flow.optimizer.CosineScheduler(0.1, 9)))
+    scheduled(X, Y)
+    with pytest.raises(GraphError, match="cannot be saved with LambdaLR"):
+        flow.save(scheduled, tmp_path / "s")
 
 
 def test_the_function_runs_twice_and_keeps_its_name():

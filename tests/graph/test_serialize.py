@@ -74,6 +74,26 @@ def test_scaler_skips_and_backs_off(tmp_path):
     assert loaded._parts.skipper.get_scale() == 2.0**10  # doubled after 3 finite steps, halved after the infinite one
 
 
+def test_a_schedule_is_not_lost_without_a_word(tmp_path):
+    def graph(state=None):
+        model = network()
+        optimizer = flow.optim.SGD(model.parameters(), 0.1)
+        train = Train(model, optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+        if state is not None:
+            train.load_state_dict(flow.load(state))
+        train(*batch())
+        return train
+
+    train = graph()
+    with pytest.raises(GraphError, match="cannot be saved with StepLR: .*last learning rate.*graph.state_dict.*set_lr"):
+        flow.save(train, tmp_path / "g")
+    assert not (tmp_path / "g").exists()
+    flow.save(train.state_dict(), tmp_path / "state")
+    train(*batch())
+    again = graph(tmp_path / "state")
+    assert train._optimizers[0].param_groups[0]["lr"] == again._optimizers[0].param_groups[0]["lr"] == 0.1 * 0.5**2
+
+
 def test_learning_rate_can_be_set(tmp_path):
     trained(tmp_path / "g")
     loaded = flow.load(tmp_path / "g")
