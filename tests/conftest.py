@@ -51,6 +51,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.slow)
     if item.path.parent.name == "kernels" and item.path.stem != "test_samples":
         item.add_marker(pytest.mark.slow)
+    if item.path.parent.name == "hostcuda" and not item.get_closest_marker("few"):
+        item.add_marker(pytest.mark.few(1))
     if item.path.parent.name == "peers":
         item.add_marker(pytest.mark.peers)
     if item.path.stem == "test_ptx" or item.name.startswith("test_ptx"):
@@ -59,10 +61,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Leave out what is slow or needs other packages, unless --all or -m asks for it."""
+    """Leave out what is slow or needs other packages, unless --all, -m or the name of a test asks for it."""
     mark_all_but_few(items)
     yield
-    if config.option.all or config.option.markexpr:
+    if config.option.all or config.option.markexpr or any("::" in argument for argument in config.args):
         return
     marked = [(item, next((name for name in LEFT_OUT if item.get_closest_marker(name)), None)) for item in items]
     items[:] = [item for item, name in marked if name is None]
