@@ -16,6 +16,7 @@ from miniflow.utils.data.dataset import Dataset, IterableDataset
 from miniflow.utils.data.fetch import EXHAUSTED, Fetcher
 from miniflow.utils.data.pool import WorkerPool, default_context
 from miniflow.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, check_positive
+from miniflow.utils.data.worker import Job
 
 
 class DataLoader:
@@ -169,18 +170,11 @@ class DataLoader:
         fetcher = Fetcher(self.dataset, self.collate_fn, self._batched, self.batch_size, self.drop_last)
         if not self.num_workers:
             return _batches_here(fetcher, tasks)
-        if self._pool is None or self._pool.closed:
-            pool = WorkerPool(
-                fetcher,
-                self.num_workers,
-                self.prefetch_factor,
-                self.timeout,
-                self.worker_init_fn,
-                self.multiprocessing_context,
-            )
+        pool = self._pool
+        if pool is None or pool.closed:
+            jobs = [Job(i, self.num_workers, fetcher, self.worker_init_fn) for i in range(self.num_workers)]
+            pool = WorkerPool(jobs, self.prefetch_factor, self.timeout, self.multiprocessing_context)
             self._pool = pool if self.persistent_workers else None
-        else:
-            pool = self._pool
         return pool.run_epoch(tasks, seed, keep=self.persistent_workers)
 
 

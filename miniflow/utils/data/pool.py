@@ -9,9 +9,9 @@ cores), and if a data set brings parallel numba functions of its own, or needs a
 that moment, its loader takes `multiprocessing_context="forkserver"`. macOS and Windows get `spawn`. Those two need a
 data set that can be pickled (tensors may be in it) and a guarded main.
 
-Each worker has one channel. The parent has no threads and no queues: it hands out tasks in turn and reads the answers
-in the same order, so batches come in the sampler's order by construction, and it waits for the channel and for the
-end of the process at once, so that a lost worker is an error and never a hang.
+Each worker has one connection. The parent has no threads and no queues: it hands out tasks in turn and reads the
+answers in the same order, so batches come in the sampler's order by construction. Only the worker holds the other end
+of its connection: if it is lost, the parent reads the end of the file, and does not hang.
 """
 
 from __future__ import annotations
@@ -19,42 +19,44 @@ from __future__ import annotations
 import collections
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from miniflow.errors import WorkerError
-from miniflow.utils.data.channel import Channel, channel_pair, pack
-from miniflow.utils.data.fetch import Fetcher
-from miniflow.utils.data.worker import BATCH, ERROR, Job, parent_ends, rebuild_error, run_worker
+from miniflow.utils.data.worker import BATCH, ERROR, Job, pack, rebuild_error, run_worker
 
-LIVENESS_SECONDS = 2.0  # how often a silent worker is checked for life, beside waiting for its end
 GRACE_SECONDS = 1.0  # how long a worker has to end by itself before it is terminated, and then killed
+HINTS = {
+    "SIGKILL": "out of memory? Use fewer workers or smaller batches",
+    "SIGTERM": 'a parallel numba function after a fork? Pass multiprocessing_context="forkserver"',
+}
 
 
 @dataclass(eq=False)
 class Worker:
-    """One process and the parent's end of the channel to it."""
+    """One process and the parent's end of the connection to it."""
 
     id: int
     process: BaseProcess
-    channel: Channel
+    connection: Connection
 
     def __str__(self) -> str:
         return f"DataLoader worker {self.id} (pid {self.process.pid})"
 
-    def send(self, *message: Any) -> None:
+    def send(self, message: Any) -> None:
         """Send one message; a worker that is gone is noticed when its answer is awaited."""
         try:
-            self.channel.send(pack(message, "an index of the sampler"))
+            self.connection.send_bytes(pack(message, "an index of the sampler"))
         except OSError:
             pass
 
@@ -64,22 +66,12 @@ class Worker:
         Raises:
             WorkerError: if the worker is gone, or none comes within `timeout` seconds (0: wait as long as it lives).
         """
-        deadline = time.monotonic() + timeout if timeout else float("inf")
-        while True:
-            patience = max(0.0, min(LIVENESS_SECONDS, deadline - time.monotonic()))
-            ready = wait([self.channel.socket, self.process.sentinel], patience)
-            alive = self.process.is_alive()  # asked first: what it sent before its end can still be read
-            try:
-                if self.channel.socket in ready or (not alive and wait([self.channel.socket], 0)):
-                    return self.channel.receive()
-            except (EOFError, OSError):
-                raise self.lost() from None
-            if not alive:
-                raise self.lost()
-            if time.monotonic() >= deadline:
-                raise WorkerError(
-                    f"{self} sent no batch within timeout={timeout} seconds; pass a longer one, or 0 for none"
-                )
+        try:
+            if self.connection.poll(timeout or None):
+                return pickle.loads(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            raise self.lost() from None
+        raise WorkerError(f"{self} sent no batch within timeout={timeout} seconds; pass a longer one, or 0 for none")
 
     def lost(self) -> WorkerError:
         """Why the process is gone."""
@@ -87,11 +79,7 @@ class Worker:
         code = self.process.exitcode
         if code is not None and code < 0:
             name = signal.Signals(-code).name
-            hints = {
-                "SIGKILL": "out of memory? Use fewer workers or smaller batches",
-                "SIGTERM": 'a parallel numba function after a fork? Pass multiprocessing_context="forkserver"',
-            }
-            hint = hints.get(name, "run with num_workers=0 to see the cause")
+            hint = HINTS.get(name, "run with num_workers=0 to see the cause")
             return WorkerError(f"{self} was killed by {name} (exit code {code}); {hint}")
         return WorkerError(f"{self} ended unexpectedly with exit code {code}; run with num_workers=0 to see the cause")
 
@@ -100,23 +88,13 @@ class WorkerPool:
     """Starts the workers, runs epochs on them, and ends them when it is shut down or collected as garbage.
 
     Args:
-        fetcher: makes batches; each worker gets a copy.
-        num_workers: how many processes.
+        jobs: one for each worker, which gets a copy.
         prefetch_factor: tasks that each worker has at hand beyond those answered.
         timeout: seconds to wait for a batch; 0 for no limit.
-        worker_init_fn: called once in each worker with its id.
         context: how processes are started.
     """
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        num_workers: int,
-        prefetch_factor: int,
-        timeout: float,
-        worker_init_fn: Callable[[int], None] | None,
-        context: BaseContext,
-    ):
+    def __init__(self, jobs: Iterable[Job], prefetch_factor: int, timeout: float, context: BaseContext):
         if multiprocessing.current_process().daemon:
             raise WorkerError("DataLoader: a worker process cannot start workers of its own; pass num_workers=0 there")
         self.prefetch_factor = prefetch_factor
@@ -125,8 +103,8 @@ class WorkerPool:
         self.workers: list[Worker] = []
         self.shutdown = weakref.finalize(self, _end, self.workers, os.getpid())
         try:
-            for id in range(num_workers):
-                self.workers.append(_start(Job(id, num_workers, fetcher, worker_init_fn), context))
+            for job in jobs:
+                self.workers.append(_start(job, context))
         except BaseException:
             self.shutdown()
             raise
@@ -145,21 +123,18 @@ class WorkerPool:
             keep: leave the workers alive for another epoch.
         """
         self.epoch += 1
-        for worker in self.workers:
-            worker.send("epoch", self.epoch, seed)
+        messages = ((self.epoch, seed, task) for task in tasks)
         pending: collections.deque[Worker] = collections.deque()  # who owes an answer, in the order of the tasks
-        tasks = iter(tasks)
         try:
-            for _ in range(self.prefetch_factor):
-                for worker in self.workers:
-                    _assign(worker, tasks, pending)
+            for worker in self.workers * self.prefetch_factor:
+                _assign(worker, messages, pending)
         except BaseException:
             self.shutdown()
             raise
-        return self._batches(self.epoch, tasks, pending, keep)
+        return self._batches(self.epoch, messages, pending, keep)
 
     def _batches(
-        self, epoch: int, tasks: Iterator[Any], pending: collections.deque[Worker], keep: bool
+        self, epoch: int, messages: Iterator[Any], pending: collections.deque[Worker], keep: bool
     ) -> Iterator[Any]:
         try:
             while pending:
@@ -169,11 +144,13 @@ class WorkerPool:
                         "iterate over one epoch at a time"
                     )
                 worker = pending.popleft()
-                status, content = self._answer(worker, epoch)
+                number, status, content = worker.receive(self.timeout)
+                while number != epoch:  # it belongs to an epoch that was left early
+                    number, status, content = worker.receive(self.timeout)
                 if status == ERROR:
                     raise rebuild_error(content, str(worker))
                 if status == BATCH:  # else its share of an IterableDataset is exhausted: no more tasks for it
-                    _assign(worker, tasks, pending)
+                    _assign(worker, messages, pending)
                     yield content
         except GeneratorExit:  # the loop over the batches was left early
             raise
@@ -184,29 +161,20 @@ class WorkerPool:
             if not keep and epoch == self.epoch:
                 self.shutdown()
 
-    def _answer(self, worker: Worker, epoch: int) -> tuple[str, Any]:
-        """The worker's next answer of this epoch; answers of an epoch that was left early are dropped."""
-        while True:
-            number, status, content = worker.receive(self.timeout)
-            if number == epoch:
-                return status, content
 
-
-def _assign(worker: Worker, tasks: Iterator[Any], pending: collections.deque[Worker]) -> None:
-    for task in tasks:
-        worker.send("task", task)
+def _assign(worker: Worker, messages: Iterator[Any], pending: collections.deque[Worker]) -> None:
+    for message in messages:
+        worker.send(message)
         pending.append(worker)
         return
 
 
 def _start(job: Job, context: BaseContext) -> Worker:
     """Start the process for one job."""
-    ours, theirs = channel_pair()
-    parent_ends.add(ours)
+    ours, theirs = context.Pipe()
     forks = context.get_start_method() == "fork"
-    argument = job if forks else pack(job, "the data set")
-    name = f"miniflow-worker-{job.id}"
-    process = context.Process(target=run_worker, args=(theirs, argument), name=name, daemon=True)
+    arguments = (theirs, job, ours) if forks else (theirs, pack(job, "the data set"), None)
+    process = context.Process(target=run_worker, args=arguments, name=f"miniflow-worker-{job.id}", daemon=True)
     with warnings.catch_warnings():
         if forks:  # Python 3.12 and newer warn of forks with threads: see the top of this file
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -216,16 +184,16 @@ def _start(job: Job, context: BaseContext) -> Worker:
 
 
 def _end(workers: list[Worker], owner: int) -> None:
-    """Close the channels, which idle workers take as the end, and make sure that the others end too."""
+    """Tell the workers to end, and make sure that those which are busy end too."""
     if os.getpid() != owner:
         return  # a forked copy of the parent's pool
     for worker in workers:
-        worker.channel.close()
-    for insist in (None, "terminate", "kill"):
+        worker.send(None)
+        worker.connection.close()
+    for insist in ("is_alive", "terminate", "kill"):
         deadline = time.monotonic() + GRACE_SECONDS
         for worker in workers:
-            if insist and worker.process.is_alive():
-                getattr(worker.process, insist)()
+            getattr(worker.process, insist)()
         for worker in workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
     workers.clear()

@@ -1,14 +1,16 @@
-"""What runs in a worker process of a DataLoader.
+"""What runs in a worker process of a DataLoader, and how objects travel between it and the parent.
 
-The parent sends ("epoch", number, seed) and then ("task", task) as often as it wants a batch; the worker answers every
-task with one message (epoch number, status, content).
+The parent sends (epoch, seed, task) as often as it wants a batch, and None as the end; the worker answers every task
+with (epoch, status, content). The worker computes in its main thread and sends in a second one. So it never waits for
+the parent to read, the parent never waits long for it to read, and up to `prefetch_factor` batches stand ready.
 
-The worker computes in its main thread and sends in a second one. So it never waits for the parent to read, the parent
-never waits long for it to read, and up to `prefetch_factor` finished batches stand ready in the worker.
+A Tensor, which refuses to be pickled, travels as its array. Pickle is safe here and only here: the other end is our own
+child or parent process, nobody else has the connection, and nothing is kept.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import pickle
 import queue
@@ -16,9 +18,10 @@ import random
 import signal
 import threading
 import traceback
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +29,11 @@ from miniflow.backends.cpu import loops
 from miniflow.errors import WorkerError
 from miniflow.ops.generator import manual_seed
 from miniflow.tape import no_grad
-from miniflow.utils.data.channel import Channel, pack, unpack
+from miniflow.tensor import Tensor
 from miniflow.utils.data.dataset import Dataset
 from miniflow.utils.data.fetch import EXHAUSTED, Fetcher
 
 BATCH, END, ERROR = "batch", "end", "error"  # the statuses of an answer
-
-parent_ends: weakref.WeakSet[Channel] = weakref.WeakSet()  # this process's ends of the channels to its workers
 
 
 @dataclass
@@ -68,6 +69,37 @@ def get_worker_info() -> WorkerInfo | None:
     return _info
 
 
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor):
+            return Tensor._wrap, (np.require(obj.detach().numpy(), requirements="CW"),)
+        return NotImplemented
+
+
+def pack(obj: Any, what: str) -> bytes:
+    """The pickle of `obj`; tensors arrive as values, without gradient or history.
+
+    Args:
+        obj: anything that can be pickled, and tensors.
+        what: what it is, for the error.
+
+    Raises:
+        WorkerError: if something in it cannot be pickled.
+
+    >>> pickle.loads(pack({"n": np.arange(3)}, "a batch"))
+    {'n': array([0, 1, 2])}
+    """
+    stream = io.BytesIO()
+    try:
+        _Pickler(stream, protocol=5).dump(obj)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise WorkerError(
+            f"DataLoader: {what} cannot travel between processes: {error}; expected tensors, arrays, plain values "
+            "and classes and functions from the top level of a module: pass num_workers=0 for others"
+        ) from error
+    return stream.getvalue()
+
+
 @dataclass
 class Job:
     """All that a worker needs to know."""
@@ -77,63 +109,60 @@ class Job:
     fetcher: Fetcher
     init: Callable[[int], None] | None  # worker_init_fn
 
+    def begin_epoch(self, seed: int) -> None:
+        """Seed every random generator of this process with a seed of its own, and read the data set from its start."""
+        global _info
+        seed += self.id
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        manual_seed(seed)
+        _info = WorkerInfo(self.id, self.num_workers, seed, self.fetcher.dataset)
+        if self.init is not None:
+            self.init(self.id)
+            self.init = None  # once in a worker's life
+        self.fetcher.restart()
 
-def run_worker(channel: Channel, job: Job | list[bytes]) -> None:
-    """The whole life of a worker: it ends when the parent closes its end of the channel, or is gone."""
+
+def run_worker(connection: Connection, job: Job | bytes, parents: Connection | None) -> None:
+    """The whole life of a worker: it ends when the parent says so, or is gone.
+
+    Args:
+        connection: to the parent.
+        job: pickled, unless the process was forked.
+        parents: the parent's end of the connection, of which a fork has a copy.
+    """
+    if parents is not None:
+        parents.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     loops.PARALLEL_FROM = math.inf  # see pool.py
-    for inherited in list(parent_ends):  # a fork's copies would keep the channels open when the parent is gone
-        inherited.close()
-    outbox: queue.SimpleQueue[list[bytes]] = queue.SimpleQueue()
-    threading.Thread(target=_send_all, args=(channel, outbox), daemon=True).start()
+    outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_send_all, args=(connection, outbox), daemon=True).start()
+    begun = 0
     try:
         with no_grad():
-            _answer(channel, outbox, job)
+            while (message := pickle.loads(connection.recv_bytes())) is not None:
+                epoch, seed, task = message
+                try:
+                    job = pickle.loads(job) if isinstance(job, bytes) else job
+                    if epoch != begun:
+                        job.begin_epoch(seed)
+                        begun = epoch
+                    batch = job.fetcher.fetch(task)
+                    answer = (epoch, END, None) if batch is EXHAUSTED else (epoch, BATCH, batch)
+                    outbox.put(pack(answer, "a batch"))
+                except Exception as error:
+                    outbox.put(pack((epoch, ERROR, _describe(error)), "an exception"))
     except (EOFError, OSError):
-        pass  # the parent has closed the channel
+        pass  # the parent is gone
 
 
-def _send_all(channel: Channel, outbox: queue.SimpleQueue[list[bytes]]) -> None:
+def _send_all(connection: Connection, outbox: queue.SimpleQueue[bytes]) -> None:
     while True:
         try:
-            channel.send(outbox.get())
+            connection.send_bytes(outbox.get())
         except OSError:
-            return  # the parent has closed the channel
-
-
-def _answer(channel: Channel, outbox: queue.SimpleQueue[list[bytes]], job: Job | list[bytes]) -> None:
-    """Answer tasks until the channel is closed; after a failure, all tasks of that epoch are answered with it."""
-    epoch, failure = 0, None
-    while True:
-        kind, *content = channel.receive()
-        try:
-            if kind == "epoch":
-                (epoch, seed), failure = content, None
-                job = unpack(job) if isinstance(job, list) else job
-                _begin_epoch(job, seed)
-            elif failure is None:
-                batch = job.fetcher.fetch(*content)
-                status, batch = (END, None) if batch is EXHAUSTED else (BATCH, batch)
-                outbox.put(pack((epoch, status, batch), "a batch"))
-        except Exception as error:
-            failure = _describe(error)
-        if failure is not None and kind == "task":
-            outbox.put(pack((epoch, ERROR, failure), "an exception"))
-
-
-def _begin_epoch(job: Job, seed: int) -> None:
-    """Seed every random generator of this process with its own seed, and read the data set from the beginning."""
-    global _info
-    seed += job.id
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    manual_seed(seed)
-    _info = WorkerInfo(job.id, job.num_workers, seed, job.fetcher.dataset)
-    if job.init is not None:
-        init, job.init = job.init, None  # once in a worker's life
-        init(job.id)
-    job.fetcher.restart()
+            return  # the parent is gone
 
 
 def _describe(error: Exception) -> tuple[bytes | None, str, str]:
