@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from miniflow.errors import ArgumentError
-from miniflow.inplace import write
-from miniflow.nn.modules.module import Module
+from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops.activation import gelu, relu, sigmoid, silu, softplus
 from miniflow.ops.elementwise import tanh
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.tensor import Tensor
 
 
-class ReLU(Module):
+class ReLU(FunctionModule, function=relu, inplace=False):
     """max(x, 0)
 
     Args:
@@ -24,18 +23,8 @@ class ReLU(Module):
     Source: `torch.nn.ReLU`.
     """
 
-    def __init__(self, inplace: bool = False):
-        super().__init__()
-        self.inplace = inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        return input.relu_() if self.inplace else relu(input)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
-
-
-class GELU(Module):
+class GELU(FunctionModule, function=gelu, approximate="none"):
     """x * Phi(x), with Phi the distribution function of the standard normal distribution.
 
     Args:
@@ -44,18 +33,8 @@ class GELU(Module):
     Source: `torch.nn.GELU`; Hendrycks and Gimpel 2016, "Gaussian Error Linear Units".
     """
 
-    def __init__(self, approximate: str = "none"):
-        super().__init__()
-        self.approximate = approximate
 
-    def forward(self, input: Tensor) -> Tensor:
-        return gelu(input, self.approximate)
-
-    def extra_repr(self) -> str:
-        return f"approximate={self.approximate!r}"
-
-
-class SiLU(Module):
+class SiLU(FunctionModule, function=silu, inplace=False):
     """x * sigmoid(x)
 
     Args:
@@ -64,18 +43,8 @@ class SiLU(Module):
     Source: `torch.nn.SiLU`; Elfwing et al. 2017.
     """
 
-    def __init__(self, inplace: bool = False):
-        super().__init__()
-        self.inplace = inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        return write(input, "silu_", lambda: silu(input)) if self.inplace else silu(input)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
-
-
-class Softplus(Module):
+class Softplus(FunctionModule, function=softplus, beta=1.0, threshold=20.0):
     """log(1 + exp(beta * x)) / beta
 
     Args:
@@ -85,33 +54,16 @@ class Softplus(Module):
     Source: `torch.nn.Softplus`.
     """
 
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0):
-        super().__init__()
-        self.beta = beta
-        self.threshold = threshold
 
-    def forward(self, input: Tensor) -> Tensor:
-        return softplus(input, self.beta, self.threshold)
-
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
-
-
-class Sigmoid(Module):
+class Sigmoid(FunctionModule, function=sigmoid):
     """1 / (1 + exp(-x)). Source: `torch.nn.Sigmoid`."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return sigmoid(input)
 
-
-class Tanh(Module):
+class Tanh(FunctionModule, function=tanh):
     """(exp(x) - exp(-x)) / (exp(x) + exp(-x)). Source: `torch.nn.Tanh`."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return tanh(input)
 
-
-class Softmax(Module):
+class Softmax(FunctionModule, function=softmax, dim=None):
     """exp(x_i) / sum_j exp(x_j) along `dim`.
 
     Args:
@@ -127,25 +79,16 @@ class Softmax(Module):
     Source: `torch.nn.Softmax`.
     """
 
-    function = staticmethod(softmax)
-
-    def __init__(self, dim: int | None = None):
-        super().__init__()
-        self.dim = dim
-
     def forward(self, input: Tensor) -> Tensor:
         if self.dim is None:
             name = type(self).__name__
             raise ArgumentError(
                 f"{name}: dim is None; expected the dim to normalise over: {name}(dim=-1) for the last one"
             )
-        return self.function(input, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+        return super().forward(input)
 
 
-class LogSoftmax(Softmax):
+class LogSoftmax(Softmax, function=log_softmax):
     """log(exp(x_i) / sum_j exp(x_j)) along `dim`, without overflow.
 
     Args:
@@ -153,5 +96,3 @@ class LogSoftmax(Softmax):
 
     Source: `torch.nn.LogSoftmax`.
     """
-
-    function = staticmethod(log_softmax)

@@ -5,21 +5,26 @@
 
 from __future__ import annotations
 
-from miniflow.nn.modules.module import Module
+from typing import Any
+
+from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops import loss
-from miniflow.tensor import Tensor
 
 
-class Loss(Module):
-    """Base of the losses that have no option but the reduction."""
+class Loss(FunctionModule, reduction="mean"):
+    """Base of the losses."""
 
-    def __init__(self, reduction: str = "mean"):
-        super().__init__()
-        loss.check_reduction(type(self).__name__, reduction)
-        self.reduction = reduction
+    shown = ()
+    buffer_names = ("weight", "pos_weight")
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        loss.check_reduction(type(self).__name__, self.reduction)
 
 
-class CrossEntropyLoss(Loss):
+class CrossEntropyLoss(
+    Loss, function=loss.cross_entropy, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
+):
     """-log softmax(x)[target]
 
     Args:
@@ -38,30 +43,8 @@ class CrossEntropyLoss(Loss):
     Source: `torch.nn.CrossEntropyLoss`; Szegedy et al. 2015 (label smoothing).
     """
 
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ):
-        super().__init__(reduction)
-        self.register_buffer("weight", weight)
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return loss.cross_entropy(
-            input,
-            target,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
-
-
-class NLLLoss(Loss):
+class NLLLoss(Loss, function=loss.nll_loss, weight=None, ignore_index=-100, reduction="mean"):
     """-x[target], for x the logarithms of probabilities.
 
     Args:
@@ -74,18 +57,8 @@ class NLLLoss(Loss):
     Source: `torch.nn.NLLLoss`.
     """
 
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"):
-        super().__init__(reduction)
-        self.register_buffer("weight", weight)
-        self.ignore_index = ignore_index
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return loss.nll_loss(
-            input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
-
-
-class MSELoss(Loss):
+class MSELoss(Loss, function=loss.mse_loss):
     """(x - target)^2
 
     >>> import miniflow as flow
@@ -95,18 +68,12 @@ class MSELoss(Loss):
     Source: `torch.nn.MSELoss`.
     """
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return loss.mse_loss(input, target, reduction=self.reduction)
 
-
-class L1Loss(Loss):
+class L1Loss(Loss, function=loss.l1_loss):
     """|x - target|. Source: `torch.nn.L1Loss`."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return loss.l1_loss(input, target, reduction=self.reduction)
 
-
-class BCELoss(Loss):
+class BCELoss(Loss, function=loss.binary_cross_entropy, weight=None, reduction="mean"):
     """-(target * log(x) + (1 - target) * log(1 - x)), for x probabilities; logarithms are not below -100.
 
     Args:
@@ -116,15 +83,10 @@ class BCELoss(Loss):
     Source: `torch.nn.BCELoss`.
     """
 
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean"):
-        super().__init__(reduction)
-        self.register_buffer("weight", weight)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return loss.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
-
-
-class BCEWithLogitsLoss(Loss):
+class BCEWithLogitsLoss(
+    Loss, function=loss.binary_cross_entropy_with_logits, weight=None, reduction="mean", pos_weight=None
+):
     """BCELoss of sigmoid(x), without overflow.
 
     Args:
@@ -134,13 +96,3 @@ class BCEWithLogitsLoss(Loss):
 
     Source: `torch.nn.BCEWithLogitsLoss`.
     """
-
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None):
-        super().__init__(reduction)
-        self.register_buffer("weight", weight)
-        self.register_buffer("pos_weight", pos_weight)
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return loss.binary_cross_entropy_with_logits(
-            input, target, weight=self.weight, reduction=self.reduction, pos_weight=self.pos_weight
-        )

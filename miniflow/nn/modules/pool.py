@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from miniflow.nn.modules.module import Module
+from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops.pool import adaptive_avg_pool2d, avg_pool2d, max_pool2d
-from miniflow.tensor import Tensor
-
-Pair = int | tuple[int, int]
 
 
-class MaxPool2d(Module):
+class Pool(FunctionModule, kernel_size=..., stride=None, padding=0):
+    """Base of the layers that reduce windows."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.stride = self.kernel_size if self.stride is None else self.stride
+
+
+class MaxPool2d(Pool, function=max_pool2d, dilation=1, return_indices=False, ceil_mode=False):
     """The largest element of each window.
 
     Args:
@@ -31,42 +36,10 @@ class MaxPool2d(Module):
     Source: `torch.nn.MaxPool2d`.
     """
 
-    def __init__(
-        self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
-        dilation: Pair = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-    ):
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.dilation = dilation
-        self.return_indices = return_indices
-        self.ceil_mode = ceil_mode
-
-    def forward(self, input: Tensor) -> Any:
-        return max_pool2d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            ceil_mode=self.ceil_mode,
-            return_indices=self.return_indices,
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
-        )
+    shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
-class AvgPool2d(Module):
+class AvgPool2d(Pool, function=avg_pool2d, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The mean of each window.
 
     Args:
@@ -86,39 +59,10 @@ class AvgPool2d(Module):
     Source: `torch.nn.AvgPool2d`.
     """
 
-    def __init__(
-        self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ):
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.ceil_mode = ceil_mode
-        self.count_include_pad = count_include_pad
-        self.divisor_override = divisor_override
-
-    def forward(self, input: Tensor) -> Tensor:
-        return avg_pool2d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+    shown = ("kernel_size", "stride", "padding")
 
 
-class AdaptiveAvgPool2d(Module):
+class AdaptiveAvgPool2d(FunctionModule, function=adaptive_avg_pool2d, output_size=...):
     """The means of windows that cover the input evenly, so that the output has a given size.
 
     Args:
@@ -132,13 +76,3 @@ class AdaptiveAvgPool2d(Module):
 
     Source: `torch.nn.AdaptiveAvgPool2d`.
     """
-
-    def __init__(self, output_size: int | None | tuple[int | None, int | None]):
-        super().__init__()
-        self.output_size = output_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return adaptive_avg_pool2d(input, self.output_size)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from miniflow.errors import ArgumentError
-from miniflow.nn.modules.module import Module
+from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops.pad import pad
 from miniflow.ops.shape import flatten, unflatten
 from miniflow.tensor import Tensor
 
 
-class Flatten(Module):
+class Flatten(FunctionModule, function=flatten, start_dim=1, end_dim=-1):
     """One dim in the place of those from `start_dim` to `end_dim`, both included.
 
     >>> import miniflow as flow
@@ -21,19 +21,8 @@ class Flatten(Module):
     Source: `torch.nn.Flatten`.
     """
 
-    def __init__(self, start_dim: int = 1, end_dim: int = -1):
-        super().__init__()
-        self.start_dim = start_dim
-        self.end_dim = end_dim
 
-    def forward(self, input: Tensor) -> Tensor:
-        return flatten(input, self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
-
-class Unflatten(Module):
+class Unflatten(FunctionModule, dim=..., unflattened_size=...):
     """Several dims of sizes `unflattened_size` in the place of `dim`.
 
     >>> import miniflow as flow
@@ -43,19 +32,11 @@ class Unflatten(Module):
     Source: `torch.nn.Unflatten`.
     """
 
-    def __init__(self, dim: int, unflattened_size: Sequence[int]):
-        super().__init__()
-        self.dim = dim
-        self.unflattened_size = unflattened_size
-
     def forward(self, input: Tensor) -> Tensor:
         return unflatten(input, self.dim, self.unflattened_size)
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
-
-class ConstantPad2d(Module):
+class ConstantPad2d(FunctionModule, padding=..., value=...):
     """A border of one value around the last two dims.
 
     Args:
@@ -69,23 +50,21 @@ class ConstantPad2d(Module):
     Source: `torch.nn.ConstantPad2d`.
     """
 
-    def __init__(self, padding: int | tuple[int, int, int, int], value: float):
-        super().__init__()
-        self.padding = (padding,) * 4 if isinstance(padding, int) else tuple(padding)
-        if len(self.padding) != 4:
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        widths = (self.padding,) * 4 if isinstance(self.padding, int) else tuple(self.padding)
+        if len(widths) != 4:
             raise ArgumentError(
-                f"{type(self).__name__}: got padding={padding!r}; expected one int or four (left, right, top, bottom)"
+                f"{type(self).__name__}: got padding={self.padding!r}; "
+                "expected one int or four (left, right, top, bottom)"
             )
-        self.value = value
+        self.padding = widths
 
     def forward(self, input: Tensor) -> Tensor:
         return pad(input, self.padding, value=self.value)
 
-    def extra_repr(self) -> str:
-        return f"padding={self.padding}, value={self.value}"
 
-
-class ZeroPad2d(ConstantPad2d):
+class ZeroPad2d(ConstantPad2d, padding=..., value=0.0):
     """A border of zeros around the last two dims.
 
     Args:
@@ -93,9 +72,6 @@ class ZeroPad2d(ConstantPad2d):
 
     Source: `torch.nn.ZeroPad2d`.
     """
-
-    def __init__(self, padding: int | tuple[int, int, int, int]):
-        super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:
         return f"{self.padding}"

@@ -1,0 +1,88 @@
+"""Layers that hold the options of a function and call it: activations, pooling, losses, changes of shape."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from miniflow.inplace import write
+from miniflow.nn.modules.module import Module
+
+
+class FunctionModule(Module):
+    """Base of the layers that call a function with the options they were made with, which are their attributes.
+
+        class Softplus(FunctionModule, function=softplus, beta=1.0, threshold=20.0):
+            "log(1 + exp(beta * x)) / beta"
+
+    The keywords of the class, after those of its base, are the arguments of its constructor and their defaults; `...`
+    stands for one that must be given. An option `inplace` has the result written into the memory of the input.
+
+    Attributes:
+        function: called with the inputs, and the options by keyword.
+        options: their names and defaults.
+        shown: those that the printed form shows; all if None.
+        buffer_names: options that are buffers.
+    """
+
+    function: ClassVar[Callable[..., Any]]
+    options: ClassVar[dict[str, Any]] = {}
+    shown: ClassVar[tuple[str, ...] | None] = None
+    buffer_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, function: Callable | None = None, **options: Any) -> None:
+        super().__init_subclass__()
+        if function is not None:
+            cls.function = staticmethod(function)
+        cls.options = {**{name: value for name, value in cls.options.items() if name not in options}, **options}
+        kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+        cls.__signature__ = inspect.Signature(
+            inspect.Parameter(name, kind, default=empty if default is ... else default)
+            for name, default in cls.options.items()
+        )
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__()
+        values = self.__signature__.bind(*args, **options)
+        values.apply_defaults()
+        for name, value in values.arguments.items():
+            if name in self.buffer_names:
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        options = {name: getattr(self, name) for name in self.options}
+        if options.pop("inplace", False):
+            return write(inputs[0], f"{self.function.__name__}_", lambda: self.function(*inputs, **options))
+        return self.function(*inputs, **named, **options)
+
+    def extra_repr(self) -> str:
+        shown = self.options if self.shown is None else self.shown
+        texts = {name: f"{name}={getattr(self, name)!r}" for name in shown}
+        if texts.get("inplace") == "inplace=False":
+            del texts["inplace"]
+        return ", ".join(texts.values())
+
+
+def function_module(name: str, function: Callable, doc: str | None = None, **options: Any) -> type[FunctionModule]:
+    """The layer of a function: the class that `class name(FunctionModule, function=function, **options)` makes.
+
+    Args:
+        name: of the class, to which the result must be assigned.
+        function: what the layer calls.
+        doc: its docstring; that of the function if None.
+        options: the arguments of the constructor and their defaults.
+
+    >>> import miniflow as flow
+    >>> ReLU6 = function_module("ReLU6", flow.clamp, min=0.0, max=6.0)
+    >>> ReLU6(), ReLU6(max=4.0)(flow.tensor([-1.0, 9.0])).tolist()
+    (ReLU6(min=0.0, max=6.0), [0.0, 4.0])
+    """
+    namespace = {"__doc__": doc or function.__doc__, "__module__": sys._getframe(1).f_globals["__name__"]}
+    return types.new_class(
+        name, (FunctionModule,), {"function": function, **options}, lambda body: body.update(namespace)
+    )
