@@ -72,11 +72,13 @@ def cross_entropy_rows() -> Launch:
 
 
 def adam() -> Launch:
-    arrays = [np.abs(numbers(256, seed=seed)) for seed in range(5)]
-    step_size, root, *options = [np.float32(value) for value in (1e-3, 1, 0.1, 0.999, 0.001, 1e-8, 0, 1)]
-    lists = [(array,) for array in (*arrays, np.ones(1, np.float32))]  # the last is a norm, which is not bounded
+    arrays = [(np.abs(numbers(256, seed=seed)),) for seed in range(4)]
+    step_size, root, *options = [np.float32(value) for value in (1e-3, 1, 0.1, 0.999, 0.001, 1e-8, 0, 1, 0)]
+    states = [*arrays, (np.zeros(1, np.float32),), (True, True, False)]
+    norms, own = (np.ones(1, np.float32),), ((step_size,), (root,))  # the norm is not bounded
     factor, max_norm = np.float64(1), np.float64(-1)
-    return Launch(optim.adam, 1, 256, [(0, 1), *lists, (step_size,), (root,), *options, factor, max_norm, False])
+    arguments = [(0, 1), *states, norms, own, tuple(options), factor, max_norm]
+    return Launch(optim.UPDATES["adam_update"], 1, 256, arguments)
 
 
 def drop() -> Launch:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends import memory
-from miniflow.backends.cpu.tables import Fixed
 from miniflow.backends.registry import KERNELS, Into, without_half
 from miniflow.dispatch import kernel_on
 from miniflow.dtype import HALF
@@ -297,7 +296,7 @@ class Writer:
     def listed(self, names: list[str]) -> str:
         """A list of arrays; one of arrays that never change is made once."""
         if all(name in self.namespace or name == "None" for name in names):
-            return self.constant(Fixed([self.namespace.get(name) for name in names]))
+            return self.constant([self.namespace.get(name) for name in names])
         return f"[{', '.join(names)}]"
 
     def end(self) -> None:

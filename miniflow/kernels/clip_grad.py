@@ -2,9 +2,9 @@
 
     blocks starts[k] .. starts[k + 1] - 1 of the grid  ->  array k
 
-    partial     block b adds up PART elements of its array, thread i every THREADS-th, then a tree in shared memory
-                ->  partials[first + b], float64. Every element is read once.
-    finish      one block makes the norm of the partial sums, in the same order every time.
+    norm        block b adds up PART elements of its array, thread i every THREADS-th, then a tree in shared memory
+                ->  partials[first + b], float64. Every element is read once. In a second launch one block makes the
+                norm of the partial sums, in the same order every time.
     scale       thread i of array k's blocks reads the norm and multiplies element i in place, if that is too large.
     clamp       the same with a bound.
 
@@ -54,28 +54,23 @@ def root(value, p):
     return value ** (1 / p)
 
 
-class NormKernels:
-    """The kernels of one kind of norm, root(combine of all term(x, p), p)."""
+def make_norm(term, combine, root):
+    """`norm[blocks, THREADS](starts, arrays, part, p, first, out)`; block b writes out[first + b].
 
-    def __init__(self, term, combine, root):
-        self.partial = make_partial(term, combine)
-        self.finish = make_finish(combine, root)
-
-
-def make_partial(term, combine):
-    """`partial[blocks, THREADS](starts, arrays, p, first, partials)`; block b writes partials[first + b], float64."""
+    That is root(combine of all term(x, p), p) over `part` elements of its array.
+    """
 
     @cuda.jit
-    def partial(starts, arrays, p, first, partials):
+    def norm(starts, arrays, part, p, first, out):
         results = cuda.shared.array(THREADS, np.float64)
         thread = cuda.threadIdx.x
         k = 0
         while cuda.blockIdx.x >= starts[k + 1]:
             k += 1
         x = arrays[k]
-        start = max(cuda.blockIdx.x - starts[k], 0) * PART
+        start = max(cuda.blockIdx.x - starts[k], 0) * part
         result = 0.0
-        for i in range(start + thread, min(start + PART, x.size), THREADS):
+        for i in range(start + thread, min(start + part, x.size), THREADS):
             result = combine(result, term(x[i], p))
         results[thread] = result
         cuda.syncthreads()
@@ -86,39 +81,16 @@ def make_partial(term, combine):
             cuda.syncthreads()
             half //= 2
         if thread == 0:
-            partials[first + cuda.blockIdx.x] = results[0]
+            out[first + cuda.blockIdx.x] = out.dtype.type(root(results[0], p))
 
-    return partial
-
-
-def make_finish(combine, root):
-    """`finish[1, THREADS](partials, p, norm)`; partials (n,) float64, norm (1,)."""
-
-    @cuda.jit
-    def finish(partials, p, norm):
-        results = cuda.shared.array(THREADS, np.float64)
-        thread = cuda.threadIdx.x
-        result = 0.0
-        for i in range(thread, partials.size, THREADS):
-            result = combine(result, partials[i])
-        results[thread] = result
-        cuda.syncthreads()
-        half = THREADS // 2
-        while half > 0:
-            if thread < half:
-                results[thread] = combine(results[thread], results[thread + half])
-            cuda.syncthreads()
-            half //= 2
-        if thread == 0:
-            norm[0] = norm.dtype.type(root(results[0], p))
-
-    return finish
+    return norm
 
 
-LARGEST = NormKernels(magnitude, larger, itself)
-MAGNITUDES = NormKernels(magnitude, add, itself)
-SQUARES = NormKernels(square, add, square_root)
-POWERS = NormKernels(power, add, root)
+# for each kind of norm the kernels of the partial results and of the last step
+LARGEST = make_norm(magnitude, larger, itself), make_norm(itself, larger, itself)
+MAGNITUDES = make_norm(magnitude, add, itself), make_norm(itself, add, itself)
+SQUARES = make_norm(square, add, itself), make_norm(itself, add, square_root)
+POWERS = make_norm(power, add, itself), make_norm(itself, add, root)
 
 
 @cuda.jit

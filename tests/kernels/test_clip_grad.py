@@ -9,7 +9,10 @@ from compare import assert_close
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.registry import KERNELS
+from miniflow.dispatch import kernel_on
 from miniflow.kernels import clip_grad
+from miniflow.kernels.clip_grad import THREADS
+from miniflow.nn.utils.clip_grad import TotalNorm
 
 SHAPES = [(5, 7), (3,), (0,), (), (4097,), (1,), (256,), (257,), (2, 2), (5,), (600,)]  # more than one launch takes
 
@@ -25,7 +28,7 @@ def test_total_norm(p, dtype, layout):
     arrays = [values(shape, k).astype(dtype) for k, shape in enumerate(SHAPES)]
     want = np.linalg.norm(np.concatenate([x.ravel().astype(np.float64) for x in arrays]), p)
     for device, placed in (("cpu", arrays), ("cuda", [on_device(x, layout) for x in arrays])):
-        got = KERNELS[device]["TotalNorm"](*placed, norm_type=p)
+        got = kernel_on(TotalNorm, device)(*placed, norm_type=p)
         got = got if device == "cpu" else got.numpy()
         assert got.shape == () and got.dtype == (np.float64 if dtype == np.float64 else np.float32)
         np.testing.assert_allclose(got, want, rtol=1e-12 if dtype == np.float64 else 3e-7)
@@ -37,14 +40,14 @@ def test_total_norm(p, dtype, layout):
 def test_total_norm_that_is_not_finite(bad, p, device):
     arrays = [values(300, 0), np.float32([1, bad, 2]), np.empty(0, np.float32)]
     placed = arrays if device == "cpu" else [on_device(x, "contiguous") for x in arrays]
-    got = KERNELS[device]["TotalNorm"](*placed, norm_type=p)
+    got = kernel_on(TotalNorm, device)(*placed, norm_type=p)
     np.testing.assert_array_equal(got if device == "cpu" else got.numpy(), np.float32(bad))
 
 
 def test_squares_beyond_float32_do_not_overflow():
     x = np.float32([3e30, 4e30])
-    assert KERNELS["cpu"]["TotalNorm"](x, norm_type=2.0) == np.float32(5e30)
-    assert KERNELS["cuda"]["TotalNorm"](on_device(x, "contiguous"), norm_type=2.0).numpy() == np.float32(5e30)
+    assert kernel_on(TotalNorm, "cpu")(x, norm_type=2.0) == np.float32(5e30)
+    assert kernel_on(TotalNorm, "cuda")(on_device(x, "contiguous"), norm_type=2.0).numpy() == np.float32(5e30)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided"])
@@ -79,12 +82,12 @@ def several():
 
 CASES = [
     *[
-        Case(f"partial {name}", kernels.partial,
-             lambda: [STARTS, several(), 3.0, 1, np.full(4, np.nan)], 3, clip_grad.THREADS)
+        Case(f"partial {name}", kernels[0], lambda: [STARTS, several(), 60, 3.0, 1, np.full(4, np.nan)], 3, THREADS)
         for name, kernels in (("sum", clip_grad.SQUARES), ("largest", clip_grad.LARGEST), ("power", clip_grad.POWERS))
     ],
-    Case("finish", clip_grad.POWERS.finish,
-         lambda: [values(300, 0).astype(np.float64) ** 2, 2.0, np.full(1, np.nan, np.float32)], 1, clip_grad.THREADS),
+    Case("finish", clip_grad.POWERS[1],
+         lambda: [(0, 1), (values(300, 0).astype(np.float64) ** 2,), 300, 2.0, 0, np.full(1, np.nan, np.float32)], 1,
+         THREADS),
     Case("scale", clip_grad.scale,
          lambda: [(0, 2, 3, 5), several(), tuple(np.float32([n]) for n in (2, 0.1, np.nan)), 1.0], 5, 64),
     Case("clamp", clip_grad.clamp, lambda: [(0, 2, 3, 5), several(), np.float32(0.3)], 5, 64),

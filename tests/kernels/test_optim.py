@@ -9,7 +9,7 @@ from compare import assert_close
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.registry import KERNELS
-from miniflow.kernels import optim
+from miniflow.kernels.optim import UPDATES
 
 LR, DECAY, EPS = 0.1, 0.03, 1e-3
 
@@ -22,14 +22,16 @@ def numbers(*values):
     return [np.float32(v) for v in values]
 
 
-def launched(kernel, arrays, own, *numbers, factor=1.0, norm=2.0, max_norm=-1.0, flag=None):
+def launched(rule, arrays, own, *numbers, factor=1.0, norm=2.0, max_norm=-1.0):
     """The arrays of one parameter after an update, and before it in float64; `own` are its own numbers."""
     before = [x.astype(np.float64) for x in arrays]
     blocks = -(-arrays[0].size // 64)
-    norms = (np.float32([norm]),)
-    flags = () if flag is None else (flag,)
-    own = [(n,) for n in own]
-    kernel[blocks, 64]((0, blocks), *[(x,) for x in arrays], norms, *own, *numbers, factor, max_norm, *flags)
+    present = tuple(k < len(arrays) for k in (2, 3, 4))
+    columns = [(x,) for x in arrays] + [(np.float32([np.nan]),)] * (5 - len(arrays))
+    own = tuple((n,) for n in own)
+    UPDATES[rule][blocks, 64](
+        (0, blocks), *columns, present, (np.float32([norm]),), own, tuple(numbers), factor, max_norm
+    )
     return arrays, before
 
 
@@ -43,7 +45,7 @@ def close(got, want):
 def test_sgd(size, momentum, nesterov):
     arrays = [values(size, k) for k in range(3)]
     (p, g, v), (p0, g0, v0) = launched(
-        optim.sgd, arrays, numbers(0.8), *numbers(LR, momentum, DECAY), factor=-1.0, flag=nesterov
+        "sgd_update", arrays, numbers(LR, 0.8), *numbers(momentum, nesterov, DECAY), factor=-1.0
     )
     g1 = -g0 + DECAY * p0
     v1 = momentum * v0 + 0.8 * g1
@@ -54,16 +56,18 @@ def test_sgd(size, momentum, nesterov):
 
 @pytest.mark.parametrize("amsgrad", [False, True])
 def test_adam(amsgrad):
-    arrays = [values(65, k) for k in range(5)]
-    (p, _, m, v, largest), (p0, g0, m0, v0, largest0) = launched(
-        optim.adam, arrays, numbers(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9), flag=amsgrad
+    arrays = [values(65, k) for k in range(4 + amsgrad)]
+    (p, _, m, v, *largest), (p0, g0, m0, v0, *largest0) = launched(
+        "adam_update", arrays, numbers(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9, amsgrad)
     )
     g1 = g0 + DECAY * p0
     m1, v1 = m0 + 0.1 * (g1 - m0), 0.99 * v0 + 0.01 * g1**2
     close(m, m1)
     close(v, v1)
-    close(largest, np.maximum(largest0, v1) if amsgrad else largest0)
-    close(p, 0.9 * p0 - LR * m1 / (np.sqrt(np.maximum(largest0, v1) if amsgrad else v1) * 1.7 + EPS))
+    divisor = np.maximum(largest0[0], v1) if amsgrad else v1
+    close(p, 0.9 * p0 - LR * m1 / (np.sqrt(divisor) * 1.7 + EPS))
+    if amsgrad:
+        close(largest[0], divisor)
 
 
 @pytest.mark.parametrize("centered", [False, True])
@@ -72,20 +76,20 @@ def test_rmsprop(momentum, centered):
     arrays = [values(65, k) for k in range(5)]
     arrays[2] += 5  # the mean square is above the squared mean
     (p, _, v, mean, b), (p0, g0, v0, mean0, b0) = launched(
-        optim.rmsprop, arrays, [], *numbers(LR, 0.9, 0.1, EPS, DECAY, momentum), flag=centered
+        "rmsprop_update", arrays, numbers(LR, 0), *numbers(0.9, 0.1, EPS, DECAY, momentum, centered)
     )
     g1 = g0 + DECAY * p0
     v1, mean1 = 0.9 * v0 + 0.1 * g1**2, mean0 + 0.1 * (g1 - mean0)
     step = g1 / (np.sqrt(v1 - (mean1**2 if centered else 0)) + EPS) + momentum * b0
     close(v, v1)
     close(mean, mean1 if centered else mean0)
-    close(b, step if momentum else b0)
+    close(b, step)
     close(p, p0 - LR * step)
 
 
 def test_adagrad():
     arrays = [values(65, k) for k in range(3)]
-    (p, _, s), (p0, g0, s0) = launched(optim.adagrad, arrays, numbers(LR), *numbers(EPS, DECAY), factor=-1.0)
+    (p, _, s), (p0, g0, s0) = launched("adagrad_update", arrays, numbers(LR, 0), *numbers(EPS, DECAY), factor=-1.0)
     g1 = -g0 + DECAY * p0
     close(s, s0 + g1**2)
     close(p, p0 - LR * g1 / (np.sqrt(s0 + g1**2) + EPS))
@@ -93,15 +97,15 @@ def test_adagrad():
 
 def test_without_decay_an_infinite_parameter_is_not_nan_in_the_states():
     p, g, v = np.float32([np.inf]), np.float32([1]), np.float32([0])
-    launched(optim.sgd, [p, g, v], numbers(1), *numbers(LR, 0.9, 0), flag=False)
+    launched("sgd_update", [p, g, v], numbers(LR, 1), *numbers(0.9, 0, 0))
     assert np.isinf(p[0]) and v[0] == 1
 
 
 @pytest.mark.parametrize(("norm", "max_norm", "shrink"), [(2, 0.5, 0.25), (2, 4, 1), (np.nan, 1, np.nan), (2, -1, 1)])
 def test_factors_of_the_gradient(norm, max_norm, shrink):
     arrays = [values(65, k) for k in range(3)]
-    options = {"factor": -0.5, "norm": norm, "max_norm": float(max_norm), "flag": False}
-    (p, _, _), (p0, g0, _) = launched(optim.sgd, arrays, numbers(1), *numbers(LR, 0, DECAY), **options)
+    options = {"factor": -0.5, "norm": norm, "max_norm": float(max_norm)}
+    (p, _, _), (p0, g0, _) = launched("sgd_update", arrays, numbers(LR, 1), *numbers(0, 0, DECAY), **options)
     close(p, p0 - LR * (-0.5 * shrink * g0 + DECAY * p0))
 
 
@@ -177,33 +181,27 @@ SIZES = (70, 3, 64)
 STARTS = (0, 3, 4, 6)
 
 
-def lists(count):
-    """`count` tuples of arrays, an array for each parameter."""
-    return [tuple(values(n, 10 * c + k) for k, n in enumerate(SIZES)) for c in range(count)]
+def arguments(present, own, *shared, max_norm=1.5):
+    """A launch over three parameters with those states that are present; `own` are the first parameter's numbers."""
+
+    def made():
+        columns = [tuple(values(n, 10 * c + k) for k, n in enumerate(SIZES)) for c in range(2 + sum(present))]
+        columns += [(np.float32([np.nan]),)] * (5 - len(columns))
+        norms = tuple(np.float32([n]) for n in (0.5, 2, 9))
+        own_numbers = tuple(tuple(np.float32(n + k / 8) for k in range(len(SIZES))) for n in own)
+        return [STARTS, *columns, present, norms, own_numbers, tuple(numbers(*shared)), 1.0, max_norm]
+
+    return made
 
 
-def each(*own):
-    """Tuples of numbers, one for each parameter."""
-    return [tuple(np.float32(n + k / 8) for k in range(len(SIZES))) for n in own]
-
-
-def norms():
-    return tuple(np.float32([n]) for n in (0.5, 2, 9))
-
-
+ALL, ONE, NONE = (True, True, True), (True, False, False), (False, False, False)
 CASES = [
-    Case("sgd", optim.sgd,
-         lambda: [STARTS, *lists(3), norms(), *each(1), *numbers(LR, 0.9, DECAY), 1.0, 1.5, True], 6, 32),
-    Case("sgd without momentum", optim.sgd,
-         lambda: [STARTS, *lists(3), norms(), *each(1), *numbers(LR, 0, 0), 1.0, -1.0, False], 6, 32),
-    Case("adam", optim.adam,
-         lambda: [STARTS, *lists(5), norms(), *each(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9), 1.0, 1.5,
-                  True], 6, 32),
-    Case("rmsprop", optim.rmsprop,
-         lambda: [STARTS, *lists(5), norms(), *numbers(LR, 0.9, 0.1, EPS, DECAY, 0.9), 1.0, 1.5, False], 6, 32),
-    Case("adagrad", optim.adagrad, lambda: [STARTS, *lists(3), norms(), *each(LR), *numbers(EPS, DECAY), 1.0, 1.5], 6,
-         32),
-]  # fmt: skip
+    Case("sgd", UPDATES["sgd_update"], arguments(ONE, (LR, 1), 0.9, 1, DECAY), 6, 32),
+    Case("sgd without momentum", UPDATES["sgd_update"], arguments(NONE, (LR, 1), 0, 0, 0, max_norm=-1.0), 6, 32),
+    Case("adam", UPDATES["adam_update"], arguments(ALL, (LR, 1.7), 0.1, 0.99, 0.01, EPS, DECAY, 0.9, 1), 6, 32),
+    Case("rmsprop", UPDATES["rmsprop_update"], arguments(ALL, (LR, 0), 0.9, 0.1, EPS, DECAY, 0.9, 0), 6, 32),
+    Case("adagrad", UPDATES["adagrad_update"], arguments(ONE, (LR, 0), EPS, DECAY), 6, 32),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

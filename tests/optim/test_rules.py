@@ -8,7 +8,7 @@ from checks import assert_close, assert_same, on_device
 
 import miniflow as flow
 from miniflow import optim
-from miniflow.backends.cpu.optim import adagrad_rows, adam_rows, rmsprop_rows, sgd_rows
+from miniflow.backends.cpu.optim import LOOPS
 from miniflow.backends.cpu.threads import SHARED_FROM
 
 STEPS = 20
@@ -191,14 +191,17 @@ def test_around_the_size_from_which_threads_share(optimizer, rule, options, size
 
 
 def signatures():
-    return [len(rows_loop.signatures) for rows_loop in (sgd_rows, adam_rows, rmsprop_rows, adagrad_rows)]
+    return [len(loop.signatures) for loop in LOOPS.values()]
 
 
 def test_integer_options_need_no_loop_of_their_own():
     p = flow.zeros(2, requires_grad=True)
     p.grad = flow.ones(2)
-    for optimizer in (optim.SGD, optim.Adam, optim.RMSprop, optim.Adagrad):
-        optimizer([p]).step()
+    optim.SGD([p], momentum=0.5).step()
+    optim.Adam([p]).step()
+    optim.Adam([p], amsgrad=True).step()
+    optim.RMSprop([p], momentum=0.5, centered=True).step()
+    optim.Adagrad([p]).step()
     compiled = signatures()
     optim.SGD([p], lr=1, momentum=1, weight_decay=0, dampening=1).step()
     optim.Adam([p], lr=1, betas=(0, 0), eps=1, weight_decay=0, do_bias_correction=False).step()
@@ -210,14 +213,14 @@ def test_integer_options_need_no_loop_of_their_own():
 
 def test_gradients_that_are_read_only_need_no_loop_of_their_own():
     run(optim.SGD, {}, flow.float32, [(1,)])
-    compiled = len(sgd_rows.signatures)
+    compiled = signatures()
     p = flow.zeros(1, requires_grad=True)
     p.sum().backward()
     optim.SGD([p], lr=0.5).step()
     assert p.tolist() == [-0.5]
     p.grad = on_device(np.broadcast_to(np.float32(1), (1,)))
     optim.SGD([p], lr=0.5).step()
-    assert p.tolist() == [-1.0] and len(sgd_rows.signatures) == compiled
+    assert p.tolist() == [-1.0] and signatures() == compiled
 
 
 @pytest.mark.parametrize("optimizer", [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.Adagrad])
