@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy import ndarray
@@ -123,7 +123,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         elif x is None or isinstance(x, NUMBERS):
             arrays.append(x)
         else:
-            refuse_operand(x, op.function_name)
+            refuse(op, inputs, x)
     tracked = tracked and modes.enabled and op.backward is not None
     if plain or modes.tracer is None:
         kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
@@ -212,7 +212,14 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
                 check_one_device(op, arrays)
             kernel = op.kernels[x.__class__] = kernel_on(op, of_array(x).type)
             return kernel
-    refuse_operand(arrays[0], op.function_name)
+    refuse(op, arrays, arrays[0])
+
+
+def refuse(op: type[Op], inputs: Sequence, x: Any) -> NoReturn:
+    """Refuse one of the inputs under the name that `infer` has for it."""
+    position = next(i for i, value in enumerate(inputs) if value is x)
+    names = list(inspect.signature(op.infer).parameters)
+    refuse_operand(x, op.function_name, parameter=names[min(position, len(names) - 1)])
 
 
 def kernel_on(op: type[Op], device: str) -> Callable:

@@ -8,6 +8,7 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import eq, logical_or, ne
 from miniflow.ops.elementwise import div, maximum, minimum, mul
 from miniflow.ops.gather import ScatterAdd
@@ -127,6 +128,7 @@ class Extreme(NamedTuple):
     indices: Tensor
 
 
+@takes_tensors
 def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The largest element: of all, along one dim, or of two tensors element by element.
 
@@ -157,6 +159,7 @@ def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Te
     return Extreme(*call(MaxDim, x, dim=dim, keepdim=keepdim))
 
 
+@takes_tensors
 def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The smallest element; as `max` otherwise.
 

@@ -40,6 +40,7 @@ class MaskedFill(Op):
         return call(MaskedFill, dy, mask, value=0), None
 
 
+@takes_tensors
 def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     """A copy of `x` with `value` where `mask` is true.
 
@@ -138,6 +139,7 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     return call(Nonzero, x)
 
 
+@takes_tensors
 def argwhere(x: Tensor) -> Tensor:
     """`x.nonzero()`."""
     return call(Nonzero, x)

@@ -23,7 +23,7 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
     A NumPy array becomes a tensor on the device of the other operand. `name` is that of the op, for errors.
     """
     arrays = isinstance(x, np.ndarray), isinstance(y, np.ndarray)
-    x, y = as_tensor_or_number(x, name), as_tensor_or_number(y, name)
+    x, y = as_tensor_or_number(x, name, "x"), as_tensor_or_number(y, name, "y")
     if arrays[0] and isinstance(y, Tensor):
         x = to_device(x, y.device)
     if arrays[1] and isinstance(x, Tensor):
@@ -39,7 +39,7 @@ def left_to_autocast(*operands: Any) -> bool:
     return all(x is None or isinstance(x, Tensor) and x.dtype in (float32, float16, bfloat16) for x in operands)
 
 
-def as_tensor_or_number(x: Any, name: str) -> Tensor | Number:
+def as_tensor_or_number(x: Any, name: str, parameter: str = "an operand") -> Tensor | Number:
     """An operand as ops take it: NumPy arrays become tensors, NumPy scalars Python numbers."""
     if isinstance(x, Tensor | bool | int | float):
         return x
@@ -48,7 +48,7 @@ def as_tensor_or_number(x: Any, name: str) -> Tensor | Number:
     if isinstance(x, np.ndarray):
         dtype.from_numpy(x.dtype)
         return Tensor._wrap(x)
-    refuse_operand(x, name, "a Tensor, a NumPy array or a Python number")
+    refuse_operand(x, name, "a Tensor, a NumPy array or a Python number", parameter)
 
 
 def as_operand(x: Tensor | Number, target: dtype) -> Tensor | Number:

@@ -16,6 +16,7 @@ from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
 from miniflow.errors import ArgumentError, DTypeError
 from miniflow.inplace import write
+from miniflow.operands import takes_tensors
 from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.promotion import broadcast_shape
@@ -143,6 +144,7 @@ def randn(
     return draw(Normal, like, generator, mean=0.0, std=1.0).requires_grad_(requires_grad)
 
 
+@takes_tensors
 def rand_like(x: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
     """`rand` with the shape of `x`, and its dtype unless another is given.
 
@@ -155,6 +157,7 @@ def rand_like(x: Tensor, dtype: dtype | None = None, generator: Generator | None
     return draw(Uniform, empty_like(x, dtype), generator, low=0.0, high=1.0)
 
 
+@takes_tensors
 def randn_like(x: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
     """`randn` with the shape of `x`, and its dtype unless another is given.
 
@@ -210,6 +213,7 @@ def randint(
     return draw(Integers, like, generator, low=operator.index(low), high=operator.index(high))
 
 
+@takes_tensors
 def randint_like(
     x: Tensor, low: int, high: int | None = None, dtype: dtype | None = None, generator: Generator | None = None
 ) -> Tensor:

@@ -8,6 +8,7 @@ from miniflow.dispatch import Op
 from miniflow.dtype import int64
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.inplace import write
+from miniflow.operands import takes_tensors
 from miniflow.ops.generator import Generator
 from miniflow.ops.promotion import cast
 from miniflow.ops.random import Uniform, draw, require_floating
@@ -43,6 +44,7 @@ class Multinomial(Op):
         return (*weights.shape[:-1], num_samples), int64.numpy
 
 
+@takes_tensors
 def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """Ones with the probabilities `x`, else zeros.
 
@@ -87,6 +89,7 @@ def bernoulli_(x: Tensor, p: float = 0.5, *, generator: Generator | None = None)
     return write(x, "bernoulli_", lambda: bernoulli(x, p, generator=generator))
 
 
+@takes_tensors
 def multinomial(
     x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:

@@ -333,6 +333,7 @@ def expand_as(x: Tensor, other: Tensor) -> Tensor:
     return call(Expand, x, shape=tuple(other.shape))
 
 
+@takes_tensors
 def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
     """`x.expand(shape)`."""
     return expand(x, tuple(shape))

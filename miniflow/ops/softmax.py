@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import exp, mul, sub
 from miniflow.ops.promotion import cast
 from miniflow.ops.reduce import sum
@@ -66,6 +67,7 @@ class LogSoftmaxGrad(RowOpGrad):
     """dx_i = dy_i - exp(y_i) sum_j dy_j"""
 
 
+@takes_tensors
 def softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """exp(x_i) / sum_j exp(x_j) along `dim`: positive numbers that sum to 1.
 
@@ -89,6 +91,7 @@ def softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     return call(Softmax, input if dtype is None else cast(input, dtype), dim=dim)
 
 
+@takes_tensors
 def log_softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """x_i - log sum_j exp(x_j) along `dim`: the logarithm of softmax, accurate where that underflows.
 

@@ -126,6 +126,7 @@ def std(
     return call(Std, x, **_moment_attrs(dim, unbiased, correction, keepdim))
 
 
+@takes_tensors
 def var_mean(
     x: Tensor,
     dim: Dim = None,
