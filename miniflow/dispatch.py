@@ -19,10 +19,11 @@ from numpy import ndarray
 
 import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends import memory
-from miniflow.backends.registry import KERNELS, Into
+from miniflow.backends.registry import KERNELS, Into, kernel_of
 from miniflow.device import of_array
 from miniflow.errors import DeviceError
 from miniflow.operands import refuse_operand
+from miniflow.scalar import Expr
 from miniflow.tape import ABSENT, Node, modes
 from miniflow.tensor import Tensor
 
@@ -55,6 +56,7 @@ class Op:
     # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "" for
     # neither. A graph asks such an `infer` at every call, and keeps such ops although nobody reads their results
     checks_values = ""
+    amp: str | None = None  # its class in mixed precision, see `amp.lists`; None for float32
     view = False  # the result shares the first input's memory
     broadcasts = False  # gradients are summed back to the inputs' shapes
     backward: Callable | None = None
@@ -122,6 +124,8 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
                 tracked = True
         elif x is None or isinstance(x, NUMBERS):
             arrays.append(x)
+        elif isinstance(x, Expr):  # within the formula of another operator
+            return op.formula.function(*inputs, **attrs)
         else:
             refuse(op, inputs, x)
     tracked = tracked and modes.enabled and op.backward is not None
@@ -231,10 +235,12 @@ def kernel_on(op: type[Op], device: str) -> Callable:
     Raises:
         DeviceError: if the op has no kernel there.
     """
-    kernel = KERNELS[device].get(op.__name__)
+    kernel = kernel_of(device, op.__name__)
     if kernel is None:
         raise DeviceError(f"{op.function_name}: no kernel for it on device {device}")
     if isinstance(kernel, Into):
+        if kernel.ufunc is not None:
+            return explaining(op, kernel.ufunc)
         return allocating(op, kernel.run, device)
     if op.kernel_checks and device == "cpu":
         return explaining(op, kernel)

@@ -12,6 +12,10 @@ class DTypeError(TypeError):
     """A dtype is not supported here, or dtypes do not fit together."""
 
 
+class DivisionByZeroError(ZeroDivisionError):
+    """An integer is divided by zero."""
+
+
 class DimError(IndexError):
     """A dimension number is out of range for the tensor."""
 

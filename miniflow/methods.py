@@ -17,10 +17,9 @@ from miniflow.device import device
 from miniflow.dtype import bfloat16, bool_, dtype, float16, float32, float64, int32, int64, uint8
 from miniflow.inplace import set_item, write
 from miniflow.ops import (
-    activation,
-    comparison,
+    activation,  # noqa: F401  (defines operators, as does the next)
+    comparison,  # noqa: F401
     creation,
-    elementwise,
     extremum,
     gather,
     index,
@@ -39,16 +38,12 @@ from miniflow.ops import (
     triangle,
 )
 from miniflow.ops.creation import full
+from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.promotion import as_tensor_or_number, cast, to_device
 from miniflow.printing import tensor_repr
 from miniflow.tensor import Tensor
 
 METHODS = {
-    elementwise: """abs add ceil clamp cos div exp floor floor_divide log maximum minimum mul neg pow reciprocal
-        remainder round rsqrt sign sin sqrt square sub tanh trunc""",
-    comparison: """bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor eq ge gt
-        isfinite isinf isnan le logical_and logical_not logical_or logical_xor lt ne""",
-    activation: "erf relu sigmoid",
     softmax: "log_softmax softmax",
     matmul: "addmm bmm dot matmul mm",
     reduce: "all any mean prod sum",
@@ -68,40 +63,7 @@ METHODS = {
     sampling: "bernoulli bernoulli_ multinomial",
 }
 
-IN_PLACE = """abs add bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp
-    cos div exp floor floor_divide index_add log logical_not masked_fill mul neg pow reciprocal relu remainder
-    round rsqrt scatter scatter_add sigmoid sign sin sqrt square sub tanh trunc"""
-
-SYNONYMS = {
-    "absolute": "abs",
-    "clip": "clamp",
-    "divide": "div",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "less": "lt",
-    "less_equal": "le",
-    "multiply": "mul",
-    "negative": "neg",
-    "not_equal": "ne",
-    "subtract": "sub",
-    "true_divide": "div",
-}
-
-OPERATORS = {
-    "add": "add",
-    "and": "bitwise_and",
-    "floordiv": "floor_divide",
-    "matmul": "matmul",
-    "mod": "remainder",
-    "mul": "mul",
-    "or": "bitwise_or",
-    "lshift": "bitwise_left_shift",
-    "pow": "pow",
-    "rshift": "bitwise_right_shift",
-    "sub": "sub",
-    "truediv": "div",
-    "xor": "bitwise_xor",
-}
+IN_PLACE = "index_add masked_fill scatter scatter_add"  # beside the pointwise operators, which say it themselves
 
 CASTS = {
     "bfloat16": bfloat16,
@@ -230,22 +192,30 @@ def backward(
     engine.backward(self, gradient, retain_graph, create_graph)
 
 
+def _attach_operator(operator: str, function: Callable) -> None:
+    """Make `function` what Python's operator of that name calls."""
+    if function.op.predicate:
+        setattr(Tensor, f"__{operator}__", _comparison(function))
+        return
+    setattr(Tensor, f"__{operator}__", function)
+    setattr(Tensor, f"__r{operator}__", _reflected(function))
+    setattr(Tensor, f"__i{operator}__", getattr(Tensor, function.__name__ + "_"))
+
+
 def _attach() -> None:
     for module, names in METHODS.items():
         for name in names.split():
             setattr(Tensor, name, getattr(module, name))
     for name in IN_PLACE.split():
         setattr(Tensor, name + "_", _in_place(getattr(Tensor, name)))
-    for synonym, name in SYNONYMS.items():
-        setattr(Tensor, synonym, getattr(Tensor, name))
-    for operator, name in OPERATORS.items():
-        function = getattr(Tensor, name)
-        setattr(Tensor, f"__{operator}__", function)
-        setattr(Tensor, f"__r{operator}__", _reflected(function))
-        if name != "matmul":
-            setattr(Tensor, f"__i{operator}__", getattr(Tensor, name + "_"))
-    for name in "eq ne lt le gt ge".split():
-        setattr(Tensor, f"__{name}__", _comparison(getattr(comparison, name)))
+    for name, function in OPERATORS.items():
+        setattr(Tensor, name, function)
+        if function.op.in_place:
+            setattr(Tensor, name + "_", _in_place(function))
+    for function in OPERATORS.values():
+        if operator := function.op.operator:
+            _attach_operator(operator, function)
+    Tensor.__matmul__, Tensor.__rmatmul__ = matmul.matmul, _reflected(matmul.matmul)
     for name, kind in CASTS.items():
         setattr(Tensor, name, _caster(kind))
     for function in (to, cpu, cuda, type_as, copy_, fill_, zero_, backward):
@@ -254,9 +224,9 @@ def _attach() -> None:
 
 _attach()
 Tensor.__pos__ = lambda self: self
-Tensor.__neg__ = elementwise.neg
-Tensor.__abs__ = elementwise.abs
-Tensor.__invert__ = comparison.bitwise_not
+Tensor.__neg__ = OPERATORS["neg"]
+Tensor.__abs__ = OPERATORS["abs"]
+Tensor.__invert__ = OPERATORS["bitwise_not"]
 Tensor.__getitem__ = index.get_item
 Tensor.__setitem__ = set_item
 Tensor.__repr__ = tensor_repr

@@ -223,7 +223,7 @@ POINTWISE = [
     Row("floor", unary(between_steps), np.floor, **STEPS),
     Row("ceil", unary(between_steps), np.ceil, **STEPS),
     Row("trunc", unary(between_steps), np.trunc, **STEPS),
-    Row("sign", unary(between_steps), np.sign, **STEPS),
+    Row("sign", unary(between_steps), lambda x: (x > 0) * 1.0 - (x < 0), **STEPS),
     Row("round", unary(between_steps), np.rint, **STEPS),
     Row("sigmoid", unary(), logistic, integers=ANY_INTEGER, **UNARY),
     Row("erf", unary(), ERF, integers=ANY_INTEGER, **UNARY),

@@ -10,7 +10,7 @@ import numpy as np
 from compare import identical
 
 from miniflow.backends.memory import fill, to_host
-from miniflow.backends.registry import KERNELS, Into
+from miniflow.backends.registry import Into, kernel_of
 from miniflow.dispatch import Op, as_array, find_kernel, is_array, kernel_on
 
 
@@ -28,9 +28,9 @@ class _Watched(dict):
             if not (issubclass(kind, np.ndarray) or hasattr(kind, "device_index")):
                 return None
             device = "cpu" if issubclass(kind, np.ndarray) else "cuda"
-            if self.op.__name__ not in KERNELS[device]:
+            if kernel_of(device, self.op.__name__) is None:
                 return None
-            kernel = filling(kernel_on(self.op, device), KERNELS[device][self.op.__name__])
+            kernel = filling(kernel_on(self.op, device), kernel_of(device, self.op.__name__))
             super().__setitem__(kind, _watched_kernel(self.op, kernel, self.ran))
         return self[kind]
 
@@ -41,13 +41,13 @@ class _Watched(dict):
     def __setitem__(self, kind: type, kernel: Callable) -> None:
         """Dispatch found a kernel and keeps it; it is watched all the same."""
         device = "cpu" if issubclass(kind, np.ndarray) else "cuda"
-        kernel = filling(kernel, KERNELS[device][self.op.__name__])
+        kernel = filling(kernel, kernel_of(device, self.op.__name__))
         super().__setitem__(kind, _watched_kernel(self.op, kernel, self.ran))
 
 
 def filling(compute: Callable, kernel: Any) -> Callable:
     """Hand the kernel outputs full of NaN, or of bits that are an unlikely result: it has to write them all."""
-    if not isinstance(kernel, Into):
+    if not isinstance(kernel, Into) or kernel.ufunc is not None:
         return compute
 
     def run(*arrays: Any, **attrs: Any) -> Any:

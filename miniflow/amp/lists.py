@@ -16,25 +16,10 @@ from __future__ import annotations
 
 from miniflow.dispatch import Op
 from miniflow.inplace import ViewScatter
-from miniflow.ops.activation import Gelu, GeluGrad, Relu, ReluGrad, Sigmoid, SigmoidGrad, Silu, SiluGrad
 from miniflow.ops.amp_identity import AmpBlackIdentity
 from miniflow.ops.conv import Conv2d, Conv2dDataGrad, Conv2dWeightGrad
 from miniflow.ops.dropout import Dropout, DropoutGrad
-from miniflow.ops.elementwise import (
-    Abs,
-    Add,
-    Clamp,
-    Div,
-    Maximum,
-    Minimum,
-    Mul,
-    Neg,
-    PowScalar,
-    Sqrt,
-    Sub,
-    Tanh,
-    Where,
-)  # fmt: skip
+from miniflow.ops.elementwise import Add, Div, Mul, Sub, Where, maximum, minimum
 from miniflow.ops.embedding import Embedding
 from miniflow.ops.extremum import Amax, Amin, MaxDim, MinDim
 from miniflow.ops.gather import Gather, IndexSelect, Scatter
@@ -62,19 +47,23 @@ from miniflow.ops.slice import Diagonal, DiagonalIntoZeros, Slice, SliceIntoZero
 from miniflow.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from miniflow.ops.triangle import Tril, Triu
 
+
+def of_class(name: str) -> frozenset[type[Op]]:
+    """The ops whose definition names this class."""
+    return frozenset(op for op in Op.by_name.values() if op.amp == name)
+
+
 WHITE: frozenset[type[Op]] = frozenset({Matmul, Linear, Conv2d, Conv2dDataGrad, Conv2dWeightGrad})
 
 GRAY: frozenset[type[Op]] = frozenset(
     {
-        Add, Sub, Mul, Div, PowScalar, Sqrt, Tanh,
         Sum, SumToShape,
-        Gelu, GeluGrad, Silu, SiluGrad, Sigmoid, SigmoidGrad,
         Softmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad,
         LayerNorm, LayerNormGrad, BatchNorm, BatchNormInference, BatchNormGrad,
         Dropout, DropoutGrad,
         AvgPool2d, AvgPool2dGrad, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad,
     }
-)  # fmt: skip
+) | of_class("gray")  # fmt: skip
 
 CLEAR: frozenset[type[Op]] = frozenset(
     {
@@ -82,17 +71,17 @@ CLEAR: frozenset[type[Op]] = frozenset(
         Clone, Contiguous, Flip, Pad, Cat, Stack, Tril, Triu,
         ViewScatter, SetItem, Scatter,
         Embedding, Gather, Index, IndexSelect,
-        Relu, ReluGrad, Neg, Abs, Clamp, Maximum, Minimum, Where, MaskedFill,
+        MaskedFill,
         MaxPool2d, MaxPool2dGrad, MaxPool2dGather, Amax, Amin, MaxDim, MinDim,
     }
-)  # fmt: skip
+) | of_class("clear")  # fmt: skip
 
 BLACK: frozenset[type[Op]] = frozenset(
     {AmpBlackIdentity, CrossEntropy, CrossEntropyGrad, NllLoss, TargetWeights, BinaryCrossEntropy}
 )
 
 # what they compute from half precision and float32 is float32, in eager mode and in a graph
-PROMOTING: frozenset[type[Op]] = frozenset({Add, Sub, Mul, Div, Maximum, Minimum, Where, Cat, Stack})
+PROMOTING: frozenset[type[Op]] = frozenset({Add, Sub, Mul, Div, maximum.op, minimum.op, Where, Cat, Stack})
 
 # they write into their first input, and compute in its dtype
 INTO_FIRST: frozenset[type[Op]] = frozenset({ViewScatter, SetItem, Scatter})

@@ -11,7 +11,8 @@ from miniflow.backends import memory
 from miniflow.dispatch import call
 from miniflow.errors import AutogradError, DeviceError
 from miniflow.ops.creation import ones_like
-from miniflow.ops.elementwise import add, cast
+from miniflow.ops.elementwise import add
+from miniflow.ops.promotion import cast
 from miniflow.ops.shape import Contiguous, clone, sum_to_shape
 from miniflow.tape import Leaf, Node, modes
 from miniflow.tensor import Tensor

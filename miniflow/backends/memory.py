@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.registry import KERNELS, register
+from miniflow.backends.registry import KERNELS, POINTWISE, register
 
 CPU = "cpu"
 
@@ -107,7 +107,7 @@ def add_into(out: Any, values: Any) -> None:
     if isinstance(out, np.ndarray):
         np.add(out, values, out=out)
     elif out.size:
-        KERNELS["cuda"]["CopyInto"](out, KERNELS["cuda"]["Add"](out, values))
+        POINTWISE["cuda"]("add").run(out, out, values)
 
 
 def fill(out: Any, value: Any) -> None:

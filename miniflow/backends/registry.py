@@ -6,12 +6,15 @@ A kernel sees arrays and plain Python attributes, never tensors; it is registere
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from miniflow.dtype import HALF
+from miniflow.scalar import FORMULAS
 
 KERNELS: dict[str, dict[str, Callable]] = {"cpu": {}, "cuda": {}}
 EVERY = range(1_000)  # for `in_place`: any input
@@ -29,11 +32,13 @@ class Into:
             depends on the output or the attributes: `in_place(k, **attrs)` gives the positions for output k.
         bind: `bind(out, *inputs, **attrs)` gives a function without arguments that does what `run` does, for arrays
             that stay where they are; None if that would not be faster.
+        ufunc: the NumPy ufunc that is all of the kernel: the fast path of dispatch, which lets it allocate the output.
     """
 
     run: Callable
     in_place: tuple[int, ...] | range | Callable[..., Collection[int]] = ()
     bind: Callable[..., Callable[[], None]] | None = None
+    ufunc: np.ufunc | None = None
 
 
 INTO: dict[str, dict[str, Into]] = {"cpu": {}, "cuda": {}}
@@ -72,6 +77,33 @@ def kernel(
         return function
 
     return decorate
+
+
+POINTWISE: dict[str, Callable[[str], Into]] = {}  # device -> what makes the kernel of a pointwise operator
+
+
+def pointwise_kernels(device: str) -> Callable[[Callable], Callable]:
+    """Decorate the function that makes the kernel of a pointwise operator on `device`, from its name in snake case."""
+
+    def decorate(make: Callable[[str], Into]) -> Callable:
+        POINTWISE[device] = make
+        return make
+
+    return decorate
+
+
+def kernel_of(device: str, op: str) -> Any:
+    """The kernel of the op class of that name, None if there is none; those of pointwise operators are made now."""
+    found = KERNELS[device].get(op)
+    name = snake_case(op)
+    if found is None and name in FORMULAS:
+        found = KERNELS[device][op] = POINTWISE[device](name)
+    return found
+
+
+def snake_case(name: str) -> str:
+    """`MaxPool2d` -> "max_pool2d"."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def upcast_to_float32(function: Callable) -> Callable:

@@ -40,11 +40,3 @@ def any_with_all_bits(starts, arrays, mask, found):
             hit = 1
     if hit != 0:
         cuda.atomic.max(found, 0, 1)
-
-
-@cuda.jit
-def scale(x, factor, y):
-    """y = x * factor: thread i owns element i."""
-    i = cuda.grid(1)
-    if i < x.size:
-        y[i] = x[i] * factor

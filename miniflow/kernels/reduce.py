@@ -234,47 +234,9 @@ EXPONENTIALS = Reduction(exponential, add, SUM)
 ABSOLUTE_POWERS = Reduction(absolute_power, add, SUM)
 
 
-# last steps, in place: thread i owns result i
-
-
-@cuda.jit
-def divide(y, divisor):
-    i = cuda.grid(1)
-    if i < y.size:
-        y[i] /= divisor
-
-
-@cuda.jit
-def times(y, factor):
-    i = cuda.grid(1)
-    if i < y.size:
-        y[i] *= factor[i]
-
-
-@cuda.jit
-def square_root(y):
-    i = cuda.grid(1)
-    if i < y.size:
-        y[i] = math.sqrt(y[i])
-
-
-@cuda.jit
-def power(y, exponent):
-    i = cuda.grid(1)
-    if i < y.size:
-        y[i] = y[i] ** exponent
-
-
 @cuda.jit
 def finite_or_zero(y):
+    """0 in place of what is not finite; thread i owns result i."""
     i = cuda.grid(1)
     if i < y.size and not math.isfinite(y[i]):
         y[i] = 0
-
-
-@cuda.jit
-def log_plus(y, shift):
-    """y = log(y) + shift"""
-    i = cuda.grid(1)
-    if i < y.size:
-        y[i] = math.log(y[i]) + shift[i]

@@ -4,229 +4,119 @@ from __future__ import annotations
 
 import numpy as np
 
-from miniflow.dispatch import Op, call
-from miniflow.dtype import BY_NUMPY
-from miniflow.errors import DTypeError
-from miniflow.ops.promotion import Binary, Number, binary, broadcast_shape, dtype_of, shape_of
-from miniflow.tensor import Tensor
+from miniflow import scalar
+from miniflow.ops.pointwise import pointwise
 
 
-class Predicate(Binary):
-    """A comparison or a logical operation: the result is bool."""
+@pointwise(cpu=np.equal, operator="eq")
+def eq(x, y):
+    """input == other, elementwise; a bool tensor. `torch.eq`."""
+    return x == y
 
-    @classmethod
-    def infer(cls, x, y):
-        return broadcast_shape(cls.function_name, shape_of(x), shape_of(y)), np.dtype(np.bool_)
 
+@pointwise(cpu=np.not_equal, operator="ne", synonyms=("not_equal",))
+def ne(x, y):
+    """input != other, elementwise; a bool tensor. `torch.ne`."""
+    return x != y
 
-class Eq(Predicate):
-    """x == y"""
 
+@pointwise(cpu=np.less, operator="lt", synonyms=("less",))
+def lt(x, y):
+    """input < other, elementwise; a bool tensor. `torch.lt`."""
+    return x < y
 
-class Ne(Predicate):
-    """x != y"""
 
+@pointwise(cpu=np.less_equal, operator="le", synonyms=("less_equal",))
+def le(x, y):
+    """input <= other, elementwise; a bool tensor. `torch.le`."""
+    return x <= y
 
-class Lt(Predicate):
-    """x < y"""
 
+@pointwise(cpu=np.greater, operator="gt", synonyms=("greater",))
+def gt(x, y):
+    """input > other, elementwise; a bool tensor. `torch.gt`."""
+    return x > y
 
-class Le(Predicate):
-    """x <= y"""
 
+@pointwise(cpu=np.greater_equal, operator="ge", synonyms=("greater_equal",))
+def ge(x, y):
+    """input >= other, elementwise; a bool tensor. `torch.ge`."""
+    return x >= y
 
-class Gt(Predicate):
-    """x > y"""
 
+@pointwise(cpu=np.logical_and)
+def logical_and(x, y):
+    """Whether both are non-zero, elementwise. `torch.logical_and`."""
+    return (x != 0) & (y != 0)
 
-class Ge(Predicate):
-    """x >= y"""
 
+@pointwise(cpu=np.logical_or)
+def logical_or(x, y):
+    """Whether either is non-zero, elementwise. `torch.logical_or`."""
+    return (x != 0) | (y != 0)
 
-class LogicalAnd(Predicate):
-    """x and y, taken as truth values"""
 
+@pointwise(cpu=np.logical_xor)
+def logical_xor(x, y):
+    """Whether exactly one is non-zero, elementwise. `torch.logical_xor`."""
+    return (x != 0) != (y != 0)
 
-class LogicalOr(Predicate):
-    """x or y, taken as truth values"""
 
+@pointwise(cpu=np.logical_not, in_place=True)
+def logical_not(x):
+    """Whether x is zero, elementwise. `torch.logical_not`."""
+    return x == 0
 
-class LogicalXor(Predicate):
-    """exactly one of x and y, taken as truth values"""
 
+@pointwise(cpu=np.bitwise_and, accepts="ib", operator="and")
+def bitwise_and(x, y):
+    """The bits set in both, for integers and bools. `torch.bitwise_and`."""
+    return x & y
 
-class Bitwise(Binary):
-    """An operation on the bits of integers, or on bools."""
 
-    @classmethod
-    def infer(cls, x, y):
-        kind = BY_NUMPY[dtype_of(x, y)]
-        if kind.is_floating_point:
-            raise DTypeError(f"{cls.function_name}: got {kind}; expected integers or bools: compare or cast first")
-        return broadcast_shape(cls.function_name, shape_of(x), shape_of(y)), kind.numpy
+@pointwise(cpu=np.bitwise_or, accepts="ib", operator="or")
+def bitwise_or(x, y):
+    """The bits set in either, for integers and bools. `torch.bitwise_or`."""
+    return x | y
 
 
-class BitwiseAnd(Bitwise):
-    """x & y"""
+@pointwise(cpu=np.bitwise_xor, accepts="ib", operator="xor")
+def bitwise_xor(x, y):
+    """The bits set in exactly one, for integers and bools. `torch.bitwise_xor`."""
+    return x ^ y
 
 
-class BitwiseOr(Bitwise):
-    """x | y"""
+@pointwise(cpu=np.invert, accepts="ib")
+def bitwise_not(x):
+    """All bits flipped, for integers; `not x` for bools. `torch.bitwise_not`."""
+    return ~x
 
 
-class BitwiseXor(Bitwise):
-    """x ^ y"""
+@pointwise(cpu=np.left_shift, accepts="i", operator="lshift")
+def bitwise_left_shift(x, y):
+    """The bits of the integer `input` moved `other` places up: x * 2^y. `torch.bitwise_left_shift`."""
+    return scalar.left_shift(x, y)
 
 
-class Shift(Bitwise):
-    """An integer with its bits moved."""
+@pointwise(cpu=np.right_shift, accepts="i", operator="rshift")
+def bitwise_right_shift(x, y):
+    """The bits of the integer `input` moved `other` places down, keeping the sign: floor(x / 2^y)."""
+    return scalar.right_shift(x, y)
 
-    kernel_checks = False  # NumPy shifts bools, as int8
 
-    @classmethod
-    def infer(cls, x, y):
-        if np.dtype(np.bool_) == dtype_of(x, y):
-            raise DTypeError(f"{cls.function_name}: got bools; expected integers: cast with .int()")
-        return super().infer(x, y)
+@pointwise(cpu=np.isnan)
+def isnan(x):
+    """Whether each value is NaN, the only value that differs from itself. `torch.isnan`."""
+    return x != x
 
 
-class BitwiseLeftShift(Shift):
-    """x * 2^y"""
+@pointwise(cpu=np.isinf)
+def isinf(x):
+    """Whether each value is infinite. `torch.isinf`."""
+    return (x == x) & (x - x != 0)
 
 
-class BitwiseRightShift(Shift):
-    """floor(x / 2^y)"""
-
-
-class LogicalNot(Op):
-    """not x, taken as truth value"""
-
-    kernel_checks = True
-
-    def infer(x):
-        return x.shape, np.dtype(np.bool_)
-
-
-class BitwiseNot(Op):
-    """~x"""
-
-    def infer(x):
-        if BY_NUMPY[x.dtype].is_floating_point:
-            raise DTypeError(f"bitwise_not: got {x.dtype}; expected integers or bools: compare or cast first")
-        return x.shape, x.dtype
-
-
-class FloatPredicate(Op):
-    """A question about floating values; the result is bool."""
-
-    kernel_checks = True
-
-    def infer(x):
-        return x.shape, np.dtype(np.bool_)
-
-
-class Isnan(FloatPredicate):
-    """Whether x is NaN."""
-
-
-class Isinf(FloatPredicate):
-    """Whether x is plus or minus infinity."""
-
-
-class Isfinite(FloatPredicate):
-    """Whether x is neither NaN nor infinite."""
-
-
-def eq(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """x == y, elementwise; a bool tensor."""
-    return binary(Eq, x, y)
-
-
-def ne(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """x != y, elementwise; a bool tensor."""
-    return binary(Ne, x, y)
-
-
-def lt(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """x < y, elementwise; a bool tensor."""
-    return binary(Lt, x, y)
-
-
-def le(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """x <= y, elementwise; a bool tensor."""
-    return binary(Le, x, y)
-
-
-def gt(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """x > y, elementwise; a bool tensor."""
-    return binary(Gt, x, y)
-
-
-def ge(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """x >= y, elementwise; a bool tensor."""
-    return binary(Ge, x, y)
-
-
-def logical_and(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """Whether both are non-zero, elementwise."""
-    return binary(LogicalAnd, x, y)
-
-
-def logical_or(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """Whether either is non-zero, elementwise."""
-    return binary(LogicalOr, x, y)
-
-
-def logical_xor(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """Whether exactly one is non-zero, elementwise."""
-    return binary(LogicalXor, x, y)
-
-
-def bitwise_and(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """The bits set in both, for integers and bools."""
-    return binary(BitwiseAnd, x, y)
-
-
-def bitwise_or(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """The bits set in either, for integers and bools."""
-    return binary(BitwiseOr, x, y)
-
-
-def bitwise_xor(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """The bits set in exactly one, for integers and bools."""
-    return binary(BitwiseXor, x, y)
-
-
-def bitwise_left_shift(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """The bits of the integer `x` moved `y` places up: x * 2^y."""
-    return binary(BitwiseLeftShift, x, y)
-
-
-def bitwise_right_shift(x: Tensor | Number, y: Tensor | Number) -> Tensor:
-    """The bits of the integer `x` moved `y` places down, keeping the sign: floor(x / 2^y)."""
-    return binary(BitwiseRightShift, x, y)
-
-
-def logical_not(x: Tensor) -> Tensor:
-    """Whether x is zero, elementwise."""
-    return call(LogicalNot, x)
-
-
-def bitwise_not(x: Tensor) -> Tensor:
-    """All bits flipped, for integers; `not x` for bools."""
-    return call(BitwiseNot, x)
-
-
-def isnan(x: Tensor) -> Tensor:
-    """Whether each value is NaN."""
-    return call(Isnan, x)
-
-
-def isinf(x: Tensor) -> Tensor:
-    """Whether each value is infinite."""
-    return call(Isinf, x)
-
-
-def isfinite(x: Tensor) -> Tensor:
-    """Whether each value is neither NaN nor infinite."""
-    return call(Isfinite, x)
+@pointwise(cpu=np.isfinite)
+def isfinite(x):
+    """Whether each value is neither NaN nor infinite: inf - inf is NaN. `torch.isfinite`."""
+    return x - x == 0

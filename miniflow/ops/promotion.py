@@ -11,6 +11,7 @@ from miniflow.dispatch import Op, call
 from miniflow.dtype import as_dtype, bfloat16, dtype, float16, float32, of_scalar, result_dtype
 from miniflow.errors import ShapeError
 from miniflow.operands import refuse_operand, takes_tensors
+from miniflow.scalar import Expr
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
@@ -105,8 +106,6 @@ def dtype_of(*operands: Any) -> np.dtype:
 class Cast(Op):
     """The same values in another floating dtype."""
 
-    kernel_checks = True
-
     def infer(x, *, dtype):
         return x.shape, dtype
 
@@ -116,8 +115,6 @@ class Cast(Op):
 
 class ToInteger(Op):
     """The values cut to an integer dtype or to bool; there is no gradient."""
-
-    kernel_checks = True
 
     def infer(x, *, dtype):
         return x.shape, dtype
@@ -154,17 +151,6 @@ def to_device(x: Tensor, target: Any) -> Tensor:
     return x if source == place else call(ToDevice, x, source=source, target=place)
 
 
-class Binary(Op):
-    """An op on two operands that are broadcast; one of them may be a Python number."""
-
-    kernel_checks = True
-    broadcasts = True
-
-    @classmethod
-    def infer(cls, x, y):
-        return broadcast_shape(cls.function_name, shape_of(x), shape_of(y)), dtype_of(x, y)
-
-
 def binary(op: type[Op], x: Any, y: Any) -> Tensor:
     """Promote the operands and run the op; the two cases that need nothing done come first."""
     if isinstance(x, Tensor):
@@ -173,6 +159,8 @@ def binary(op: type[Op], x: Any, y: Any) -> Tensor:
                 return call(op, x, y)
         elif (y.__class__ is float or y.__class__ is int) and x._array.dtype.kind == "f" and x._array.itemsize > 2:
             return call(op, x, y)
+    if isinstance(x, Expr) or isinstance(y, Expr):
+        return op.formula.function(x, y)
     x, y = promote(x, y, op.function_name)
     if x.__class__ is float or y.__class__ is float:
         tensor = x if isinstance(x, Tensor) else y

@@ -10,7 +10,7 @@ import miniflow as flow
 from miniflow.autograd import engine
 from miniflow.dispatch import Op, call
 from miniflow.errors import AutogradError
-from miniflow.ops.elementwise import Mul, Neg
+from op_classes import Mul, Neg
 
 
 def scalar(value: float = 3.0) -> flow.Tensor:

@@ -12,7 +12,7 @@ from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import BACKWARD, BUFFER, UPDATE, Draws, Instruction
 from miniflow.graph.passes.accumulation import run, varying
 from miniflow.ops.dropout import Dropout, DropoutGrad
-from miniflow.ops.elementwise import Add, Mul
+from op_classes import Add, Mul
 from miniflow.ops.generator import Generator
 from miniflow.ops.reduce import Sum
 from miniflow.optim.sgd import SgdUpdate

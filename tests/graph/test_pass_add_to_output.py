@@ -11,7 +11,7 @@ from miniflow.errors import IndexRangeError
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import add_to_output
 from miniflow.ops.accumulate import EmbeddingAdd
-from miniflow.ops.elementwise import Add
+from op_classes import Add
 from miniflow.ops.embedding import EmbeddingGrad
 from miniflow.ops.slice import SliceIntoZeros
 

@@ -6,7 +6,7 @@ from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_n
 
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import algebraic, dead_code
-from miniflow.ops.elementwise import Abs, Add, Ceil, Div, Floor, Mul, Neg, PowScalar, Round, Sign, Sub, Trunc, Where
+from op_classes import Abs, Add, Ceil, Div, Floor, Mul, Neg, PowScalar, Round, Sign, Sub, Trunc, Where
 from miniflow.ops.permute import Transpose
 from miniflow.ops.promotion import Cast, ToInteger
 from miniflow.ops.shape import Expand, SumToShape, View

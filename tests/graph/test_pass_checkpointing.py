@@ -11,8 +11,8 @@ from miniflow import nn
 from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import accumulation, cse, dead_code
 from miniflow.graph.passes.checkpointing import flagged, run, segments_of
-from miniflow.ops.activation import Gelu, GeluGrad
-from miniflow.ops.elementwise import Mul
+from op_classes import Gelu, GeluGrad
+from op_classes import Mul
 from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.norm import BatchNorm
 

@@ -5,7 +5,7 @@ from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_n
 
 from miniflow.graph.passes import cse
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.elementwise import Add, Clamp, Exp, Maximum, Mul, Sub
+from op_classes import Add, Clamp, Exp, Maximum, Mul, Sub
 from miniflow.ops.reduce import Sum
 
 

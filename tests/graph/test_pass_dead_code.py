@@ -6,7 +6,7 @@ import miniflow as flow
 from miniflow.graph.interpret import interpret
 from miniflow.graph.passes import dead_code
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.elementwise import Add, Mul, Neg, Pow
+from op_classes import Add, Mul, Neg, Pow
 from miniflow.ops.norm import BatchNorm
 
 

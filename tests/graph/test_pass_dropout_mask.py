@@ -7,9 +7,9 @@ from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_m
 import miniflow as flow
 from miniflow.backends.registry import INTO, KERNELS
 from miniflow.graph.passes import dead_code, dropout_mask
-from miniflow.ops.activation import Gelu, Relu, ReluGrad
+from op_classes import Gelu, Relu, ReluGrad
 from miniflow.ops.dropout import Dropout, DropoutGrad
-from miniflow.ops.elementwise import Add, Neg
+from op_classes import Add, Neg
 
 
 def test_the_mask_is_drawn_for_itself_where_neighbours_fuse():

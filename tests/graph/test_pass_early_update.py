@@ -12,7 +12,7 @@ from miniflow.graph.ir import UPDATE
 from miniflow.graph.passes import early_update, multi_tensor_update
 from miniflow.graph.plan import plan
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
-from miniflow.ops.elementwise import Exp, Mul, Neg
+from op_classes import Exp, Mul, Neg
 from miniflow.ops.shape import View
 from miniflow.optim.sgd import SgdUpdate
 

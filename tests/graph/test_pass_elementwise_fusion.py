@@ -12,9 +12,9 @@ from miniflow.graph import trace
 from miniflow.graph.codegen.regions import Contraction, peak_bytes
 from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import elementwise_fusion
-from miniflow.ops.activation import Gelu, Relu, ReluGrad
-from miniflow.ops.comparison import Gt
-from miniflow.ops.elementwise import Abs, Add, Exp, Mul, Neg, PowScalar, Sin, Sub, Tanh, Where
+from op_classes import Gelu, Relu, ReluGrad
+from op_classes import Gt
+from op_classes import Abs, Add, Exp, Mul, Neg, PowScalar, Sin, Sub, Tanh, Where
 from miniflow.ops.matmul import Matmul
 from miniflow.ops.promotion import Cast
 from miniflow.ops.reduce import Sum

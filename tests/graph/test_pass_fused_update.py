@@ -12,7 +12,7 @@ from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import UPDATE, Scalar
 from miniflow.graph.passes import fused_update, multi_tensor_update
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
-from miniflow.ops.elementwise import Add, Div, Mul
+from op_classes import Add, Div, Mul
 from miniflow.ops.loss_scale import AnyNonFinite, UnscaleGradient
 from miniflow.ops.promotion import Cast
 from miniflow.optim.sgd import SgdUpdate

@@ -7,9 +7,9 @@ import miniflow as flow
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import algebraic, dead_code, layout
 from miniflow.graph.strides import Strides
-from miniflow.ops.activation import Gelu, GeluGrad
+from op_classes import Gelu, GeluGrad
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.elementwise import Add, Mul, Neg
+from op_classes import Add, Mul, Neg
 from miniflow.ops.join import Cat
 from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.norm import LayerNorm, LayerNormGrad

@@ -10,7 +10,7 @@ from miniflow import nn, optim
 from miniflow.graph.ir import OPTIMIZER, UPDATE, Scalar
 from miniflow.graph.passes import multi_tensor_update
 from miniflow.nn.utils.clip_grad import ClipGradNorm, TotalNorm
-from miniflow.ops.elementwise import Mul
+from op_classes import Mul
 from miniflow.optim.sgd import SgdUpdate
 
 PLAIN = {"momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}

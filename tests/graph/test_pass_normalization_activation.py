@@ -16,8 +16,8 @@ import miniflow as flow
 from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import normalization_activation
-from miniflow.ops.activation import Relu, ReluGrad
-from miniflow.ops.elementwise import Add, Mul, Neg
+from op_classes import Relu, ReluGrad
+from op_classes import Add, Mul, Neg
 from miniflow.ops.norm import BatchNorm, BatchNormGrad, BatchNormInference
 from miniflow.ops.promotion import Cast
 

@@ -10,8 +10,8 @@ from miniflow import nn
 from miniflow.device import CPU
 from miniflow.graph.passes import relu_after_pool
 from miniflow.graph.trace import record
-from miniflow.ops.activation import Relu, ReluGrad
-from miniflow.ops.elementwise import Neg
+from op_classes import Relu, ReluGrad
+from op_classes import Neg
 from miniflow.ops.pool import MaxPool2d, MaxPool2dGrad
 
 WINDOW = dict(kernel=(2, 2), stride=(2, 2), padding=((0, 0), (0, 0)), dilation=(1, 1), ceil_mode=False)

@@ -13,7 +13,7 @@ from miniflow import nn
 from miniflow.graph.ir import BACKWARD, UPDATE
 from miniflow.graph.passes import accumulation
 from miniflow.graph.passes.sparse_update import run
-from miniflow.ops.elementwise import Add, Div, Mul
+from op_classes import Add, Div, Mul
 from miniflow.ops.embedding import Embedding, EmbeddingGrad
 from miniflow.ops.loss_scale import AnyNonFinite, UnscaleGradient
 from miniflow.optim.sgd import SgdUpdate

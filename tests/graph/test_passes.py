@@ -9,7 +9,7 @@ from miniflow.graph import passes
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.ir import Program
 from miniflow.graph.passes import dead_code, run_pass, run_passes
-from miniflow.ops.elementwise import Abs, Add, Mul, Neg
+from op_classes import Abs, Add, Mul, Neg
 
 
 @pytest.fixture

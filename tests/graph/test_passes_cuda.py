@@ -5,9 +5,9 @@ from programs import ProgramBuilder, assert_same_results, of_model, op_names, ra
 
 import miniflow as flow
 from miniflow.graph.passes import add_to_output, algebraic, dead_code, dropout_mask, layout, normalization_activation
-from miniflow.ops.activation import Gelu, Relu
+from op_classes import Gelu, Relu
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.elementwise import Add
+from op_classes import Add
 from miniflow.ops.norm import BatchNorm
 
 

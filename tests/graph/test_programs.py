@@ -6,7 +6,7 @@ from programs import ProgramBuilder, assert_same_bits, assert_same_results, asse
 
 from miniflow.graph.ir import Program
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.elementwise import Add, Mul, Neg
+from op_classes import Add, Mul, Neg
 
 
 def of_sum(number: float) -> Program:

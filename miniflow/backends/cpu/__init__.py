@@ -5,11 +5,10 @@ import miniflow.hostcuda.cache  # noqa: F401  (says where numba keeps machine co
 # isort: split
 from miniflow.backends.cpu import (  # noqa: F401
     accumulate,
-    activation,
     batch_norm,
+    cast,
     clip_grad,
     conv,
-    elementwise,
     embedding,
     index,
     join,
@@ -18,6 +17,7 @@ from miniflow.backends.cpu import (  # noqa: F401
     loss_scale,
     matmul,
     optim,
+    pointwise,
     pool,
     random,
     reduce,

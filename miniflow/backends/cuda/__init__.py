@@ -5,14 +5,12 @@ Importing it registers its kernels; that happens when the first tensor on a cuda
 
 from miniflow.backends.cuda import (  # noqa: F401
     accumulate,
-    activation,
     arg_reduce,
     batch_norm,
     clip_grad,
     conv,
     copy,
     dropout,
-    elementwise,
     embedding,
     index,
     join,
@@ -21,6 +19,7 @@ from miniflow.backends.cuda import (  # noqa: F401
     loss_scale,
     matmul,
     optim,
+    pointwise,
     pool,
     random,
     reduce,

@@ -7,20 +7,21 @@ import numpy as np
 from miniflow.backends.cpu.loss_scale import EXPONENTS
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, full
 from miniflow.backends.cuda.copy import copy_into
-from miniflow.backends.cuda.launch import each, launch
+from miniflow.backends.cuda.launch import launch
+from miniflow.backends.cuda.pointwise import pointwise
 from miniflow.backends.cuda.together import padded, together
 from miniflow.backends.registry import kernel
 from miniflow.kernels import non_finite as kernels
 
 
-@kernel("cuda")
+@kernel("cuda", half="native")
 def scale_loss(y: DeviceArray, x: DeviceArray, *, scale: float) -> None:
-    each(kernels.scale, x.size, contiguous(x).reshape((x.size,)), x.dtype.type(scale), y.reshape((x.size,)))
+    pointwise("mul", y, x, scale)
 
 
-@kernel("cuda")
+@kernel("cuda", half="native")
 def unscale_gradient(y: DeviceArray, x: DeviceArray, *, scale: float) -> None:
-    scale_loss(y, x, scale=1.0 / scale)
+    pointwise("mul", y, x, 1.0 / scale)
 
 
 @kernel("cuda", half="native")

@@ -1,22 +1,38 @@
-"""Launching `kernels.pointwise`: which kernel serves which layouts, and the shapes and steps that it is told.
+"""Pointwise loops on cuda devices, of single operators and of fused regions, and the layouts that they walk through.
 
-Dimensions that all arrays walk through as if they were one are merged first. What is left is rarely more than three
+    flat      thread i  ->  y0[i], ... of x0[i], ...; an input of one element serves all threads
+    wide      thread t of block b  ->  the same for i, i + blockDim.x, i + 2 blockDim.x, i + 3 blockDim.x with
+              i = 4 b blockDim.x + t
+    spread    thread (i0, i1, i2, i3)  ->  the same for any layout and for broadcasting, by steps
+
+Every thread reads each input once and writes each output once, so that an output may be written over an input. A GPU
+hides the latency of memory by having many reads under way: `wide` has four times as many as `flat`, and reads before it
+writes. On the host executor, where the threads of a block become the lanes of vector instructions, `flat` is the faster.
+
+Dimensions that all arrays step through as if they were one are merged first. What is left is rarely more than three
 dimensions; beyond four, the outer ones become a loop of launches.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from operator import mul
 from typing import Any
 
 import numpy as np
 
-from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
+from miniflow.backends.body import Bodies, Body
+from miniflow.backends.cuda.array import DeviceArray, bits
 from miniflow.backends.cuda.driver import driver
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.geometry import merged
-from miniflow.kernels.pointwise import WIDE, flat, spread, wide
+from miniflow.backends.registry import EVERY, Into, kernel, pointwise_kernels
+from miniflow.backends.source import converted, module_of
+from miniflow.dtype import HALF
+from miniflow.kernels.pointwise import flat, spread
+from miniflow.scalar import HALVES
 
 RANK = 4
 THREADS = 256
@@ -26,54 +42,175 @@ GRID_LIMIT = 65_535  # blocks that CUDA numbers along y, and along z
 Shape = tuple[int, ...]
 Steps = tuple[int, ...]
 
+HEAD = '''"""{text}
 
-def apply(function: Any, arrays: Sequence[DeviceArray], dtype: Any, numbers: Sequence[Any] = ()) -> DeviceArray:
-    """A new array: `function` of each element of `arrays`, which are broadcast, and of `numbers`.
+Generated.
+"""
 
-    The result has the memory order of the arrays if they all have the same, and is row-major otherwise.
+import math
 
-    Args:
-        function: a device function of one element of each array, then the numbers.
-        arrays: one to three, on one device.
-        dtype: of the result.
-        numbers: NumPy scalars.
-    """
-    shape = arrays[0].shape
-    if any(x.shape != shape for x in arrays):
-        shape = np.broadcast_shapes(*[x.shape for x in arrays])
-    order = common_order(arrays, shape)
-    if order is None:
-        if not numbers:
-            out = empty(shape, dtype, arrays[0].device_index)
-            apply_into(function, out, arrays)
-            return out
-        arrays, order = [contiguous(broadcast(x, shape)) for x in arrays], range(len(shape))
-    inward = list(order)
-    out = empty(tuple([shape[d] for d in inward]), dtype, arrays[0].device_index)
-    run_flat(function, out, [in_order(x, inward) for x in arrays], numbers)
-    return in_order(out, [inward.index(d) for d in range(len(shape))])
+import numpy as np
+
+from miniflow.hostcuda import cuda
+{imports}
+
+
+@cuda.jit
+def {name}({parameters}):
+'''
+FLAT = ["    i = cuda.grid(1)", "    if i < y0.size:"]
+WIDE = [
+    "    step = cuda.blockDim.x",
+    "    i0 = 4 * cuda.blockIdx.x * step + cuda.threadIdx.x",
+    "    i1, i2, i3 = i0 + step, i0 + 2 * step, i0 + 3 * step",
+    "    if i3 < y0.size:",
+]
+SPREAD = [
+    "    i2 = cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y",
+    "    i3 = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x",
+    "    if i2 < shape[2] and i3 < shape[3]:",
+    "        i0 = cuda.blockIdx.z // shape[1]",
+    "        i1 = cuda.blockIdx.z - i0 * shape[1]",
+]
+LIBRARY = {
+    "kernels.scalars": {
+        "ceil", "erf", "exp", "expm1", "floor", "floor_divide", "floor_divide_integers", "left_shift", "log", "log1p",
+        "power", "power_integers", "remainder", "remainder_integers", "right_shift", "rint", "tanh", "trunc",
+        "trunc_divide_integers", "where",
+    },
+    "kernels.half": {f"{verb}_{kind}" for verb in ("narrow", "round", "widen") for kind in HALVES},
+    "kernels.pointwise": {"place"},
+}  # fmt: skip
+
+
+@kernel("cuda", in_place=EVERY, half="native")
+def fused_elementwise(out: Any, *inputs: DeviceArray, body: Body) -> None:
+    run(body, out if type(out) is tuple else (out,), inputs, [value for value, _ in body.numbers])
+
+
+@pointwise_kernels("cuda")
+@cache
+def kernel_for(name: str) -> Into:
+    """The kernel of a pointwise operator."""
+    bodies = Bodies(name, lambda x: type(x) is DeviceArray)
+
+    def compute(out: DeviceArray, *operands: Any, **attrs: Any) -> None:
+        body, arrays, numbers = bodies.of(out.dtype, operands, attrs)
+        run(body, (out,), arrays, numbers)
+
+    compute.__name__ = name
+    return Into(compute, EVERY)
+
+
+def pointwise(name: str, out: DeviceArray, *operands: Any, **attrs: Any) -> None:
+    """Compute a pointwise operator: for other kernels that need one."""
+    kernel_for(name).run(out, *operands, **attrs)
+
+
+def run(body: Body, outs: Sequence[DeviceArray], inputs: Sequence[DeviceArray], numbers: Sequence[float]) -> None:
+    """Compute all elements of `outs`, which are C-contiguous, from `inputs`, which are broadcast to their shape."""
+    shape, size = outs[0].shape, outs[0].size
+    if size == 0:
+        return
+    arrays = [bits(x) if x.dtype in HALF or x.dtype == np.bool_ else x for x in (*outs, *inputs)]
+    numbers = [NUMBERS[kind](value) for value, (_, kind) in zip(numbers, body.numbers, strict=True)]
+    if all(x.size == 1 or (x.shape == shape and x.flags.c_contiguous) for x in inputs):
+        forms = "".join("v" if x.size == size else "s" for x in inputs)
+        lines = [x.reshape(-1) for x in arrays]
+        if size >= WIDE_FROM and len(outs) == 1 and not driver().emulated:
+            launch(kernel_of(body, forms, "wide"), -(-size // (4 * THREADS)), THREADS, *lines, *numbers)
+        else:
+            each(kernel_of(body, forms, "flat"), size, *lines, *numbers)
+        return
+    placed = [broadcast(x, shape) for x in arrays]
+    storages = [x.storage for x in placed]
+    for part, steps in parts(placed):
+        pairs = [argument for pair in zip(storages, steps, strict=True) for argument in pair]
+        launch(kernel_of(body, "", "spread"), *cover(part), part, *pairs, *numbers)
+
+
+NUMBERS = {"float32": np.float32, "float64": np.float64, "int64": np.int64}
+
+
+def kernel_of(body: Body, forms: str, name: str) -> Any:
+    """The kernel for these forms of inputs, "v" or "s" each, or for any layout; bodies of one structure share it."""
+    kernels = body.launchers.setdefault("cuda", {})
+    if (forms, name) not in kernels:
+        kernels[forms, name] = compiled(source_of(body, forms, name), f"{body.digest}_{name}_{forms}", name)
+    return kernels[forms, name]
+
+
+@cache
+def compiled(text: str, module: str, name: str) -> Any:
+    """A kernel of a generated module."""
+    return getattr(module_of(f"cuda_{module}", text), name)
+
+
+def source_of(body: Body, forms: str, name: str) -> str:
+    """The text of the module with the kernel `name` for these forms of inputs."""
+    outputs, inputs = [f"y{k}" for k in range(len(body.outputs))], [f"x{i}" for i in range(len(body.inputs))]
+    arrays, numbers = [*outputs, *inputs], [f"n{i}" for i in range(len(body.numbers))]
+    indent = " " * 8
+    if name == "spread":
+        places = [f"{indent}{a}_at = place(i0, i1, i2, i3, {a}_steps)" for a in arrays]
+        lines = [*SPREAD, *places, *element(body, forms, "{array}_at", indent)]
+        parameters = ["shape", *[part for a in arrays for part in (a, f"{a}_steps")]]
+    elif name == "wide":
+        four = [element(body, forms, f"i{k}", indent) for k in range(4)]
+        reads = [line.replace("_here", f"_{k}") for k, lines in enumerate(four) for line in lines[: len(inputs)]]
+        rest = [line.replace("_here", f"_{k}") for k, lines in enumerate(four) for line in lines[len(inputs) :]]
+        one = [" " * 4 + line for line in element(body, forms, "i", indent)]
+        lines = [*WIDE, *reads, *rest, "    else:", f"{indent}for i in range(i0, y0.size, step):", *one]
+        parameters = arrays
+    else:
+        lines, parameters = [*FLAT, *element(body, forms, "i", indent)], arrays
+    text = "\n".join(lines)
+    head = HEAD.format(
+        text=body.structure_text, imports=imports(text), name=name, parameters=", ".join([*parameters, *numbers])
+    )
+    return f"{head}{text}\n"
+
+
+def element(body: Body, forms: str, index: str, indent: str) -> list[str]:
+    """The statements that read, compute and write one element: first a line for each input."""
+    lines = []
+    for i, kind in enumerate(body.inputs):
+        place = index.format(array=f"x{i}") if not forms or forms[i] == "v" else "0"
+        lines.append(f"x{i}_here = {read(f'x{i}[{place}]', kind)}")
+    lines += body.lines({f"x{i}": f"x{i}_here" for i in range(len(body.inputs))}, converted)
+    for k, (value, kind) in enumerate(zip(body.outputs, body.output_dtypes, strict=True)):
+        written = f"narrow_{kind}({value})" if kind in HALVES else value
+        lines.append(f"y{k}[{index.format(array=f'y{k}')}] = {written}")
+    return [indent + line for line in lines]
+
+
+def read(element: str, kind: str) -> str:
+    """The text of an element as it is computed with."""
+    return f"widen_{kind}({element})" if kind in HALVES else f"({element} != 0)" if kind == "bool" else element
+
+
+def imports(text: str) -> str:
+    """The import statements for the device functions that occur in a text."""
+    lines = []
+    for module, names in LIBRARY.items():
+        used = sorted(name for name in names if re.search(rf"(?<!\.)\b{name}\(", text))
+        if used:
+            lines.append(f"from miniflow.{module} import {', '.join(used)}")
+    return "\n".join(lines)
 
 
 def apply_into(function: Any, out: DeviceArray, arrays: Sequence[DeviceArray]) -> None:
     """Write `function` of each element of `arrays`, which are broadcast, to `out`, of any layout."""
     order = common_order([out, *arrays], out.shape)
     if order is not None:
-        run_flat(function, in_order(out, order), [in_order(x, order) for x in arrays])
+        lines = [in_order(x, order).reshape(-1) for x in (out, *arrays)]
+        each(flat(function, len(arrays)), out.size, *lines)
         return
     placed = [out, *[broadcast(x, out.shape) for x in arrays]]
     storages = [x.storage for x in placed]
     for shape, steps in parts(placed):
         arguments = [part for pair in zip(storages, steps, strict=True) for part in pair]
         launch(spread(function, len(arrays)), *cover(shape), shape, *arguments)
-
-
-def run_flat(function: Any, out: DeviceArray, arrays: Sequence[DeviceArray], numbers: Sequence[Any] = ()) -> None:
-    """`function` over row-major arrays of one shape."""
-    lines = [x if x.ndim == 1 else x.reshape(-1) for x in (out, *arrays)]
-    if out.size >= WIDE_FROM and not numbers and len(arrays) in WIDE and not driver().emulated:
-        launch(wide(function, len(arrays)), -(-out.size // (4 * THREADS)), THREADS, *lines)
-        return
-    each(flat(function, len(arrays), len(numbers)), out.size, *lines, *numbers)
 
 
 def common_order(arrays: Sequence[DeviceArray], shape: tuple[int, ...]) -> Sequence[int] | None:

@@ -14,10 +14,9 @@ from miniflow.backends.cpu import random as cpu
 from miniflow.backends.cuda.array import DeviceArray, empty, from_host
 from miniflow.backends.cuda.driver import driver
 from miniflow.backends.cuda.launch import each
-from miniflow.backends.cuda.pointwise import apply
+from miniflow.backends.cuda.pointwise import pointwise
 from miniflow.backends.registry import register
 from miniflow.errors import ArgumentError
-from miniflow.kernels import elementwise
 from miniflow.kernels import random as kernels
 
 
@@ -63,7 +62,9 @@ def bernoulli(p: DeviceArray, *, seed: int, offset: int) -> DeviceArray:
         if not ((values >= 0) & (values <= 1)).all():
             raise ArgumentError("bernoulli: got probabilities outside [0, 1] or nan; expected each from 0 to 1")
     u = uniform(p, low=0.0, high=1.0, seed=seed, offset=offset)
-    return apply(elementwise.lt, [u, p], p.dtype)
+    out = empty(p.shape, p.dtype, p.device_index)
+    pointwise("lt", out, u, p)
+    return out
 
 
 @register("cuda", "Permutation", half="native")

@@ -13,6 +13,7 @@ import numpy as np
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty, full
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import each, launch
+from miniflow.backends.cuda.pointwise import pointwise
 from miniflow.backends.cuda.rows import GRID_Y
 from miniflow.backends.geometry import Dims, around_run, dims_to_shape, reduced_count, reduced_dims, runs
 from miniflow.backends.registry import kernel
@@ -111,16 +112,6 @@ def total(y: DeviceArray, x: DeviceArray, dim: Dims) -> None:
     fold(kernels.SUM, y, x, reduced_dims(x, dim))
 
 
-def divide(y: DeviceArray, divisor: float) -> None:
-    """y / divisor, in place."""
-    each(kernels.divide, y.size, y.reshape((y.size,)), y.dtype.type(divisor))
-
-
-def square_root(y: DeviceArray) -> None:
-    """The square root of y, in place."""
-    each(kernels.square_root, y.size, y.reshape((y.size,)))
-
-
 @kernel("cuda")
 def sum_(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
     total(y, x, dim)
@@ -138,7 +129,7 @@ def sum_to_shape(y: DeviceArray, x: DeviceArray, *, shape: tuple[int, ...]) -> N
 @kernel("cuda")
 def mean(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
     total(y, x, dim)
-    divide(y, reduced_count(x, dim) or np.nan)
+    pointwise("div", y, y, reduced_count(x, dim) or np.nan)
 
 
 @kernel("cuda")
@@ -152,7 +143,7 @@ def prod_of_others(y: DeviceArray, x: DeviceArray) -> None:
     one, behind = x.dtype.type(1), empty(rows.shape, x.dtype, x.device_index)
     launch(CUMULATIVE_PRODUCT.rows, rows.shape[0], THREADS, rows, one, True, False, y.reshape(rows.shape))
     launch(CUMULATIVE_PRODUCT.rows, rows.shape[0], THREADS, rows, one, True, True, behind)
-    each(kernels.times, y.size, y.reshape((y.size,)), behind.reshape((y.size,)))
+    pointwise("mul", y, y, behind.reshape(y.shape))
 
 
 def extremum(reduction: Reduction, y: DeviceArray, x: DeviceArray, dim: Dims, end: int) -> None:
@@ -190,13 +181,13 @@ def var(y: DeviceArray, x: DeviceArray, *, dim: Dims, correction: float, keepdim
     count, center = reduced_count(x, dim), empty(y.shape, y.dtype, y.device_index)
     mean(center, x, dim=dim, keepdim=keepdim)
     fold(kernels.SQUARE_DEVIATIONS, y, x, reduced_dims(x, dim), 0, center)
-    divide(y, max(count - correction, 0) if count else np.nan)
+    pointwise("div", y, y, max(count - correction, 0) if count else np.nan)
 
 
 @kernel("cuda")
 def std(y: DeviceArray, x: DeviceArray, *, dim: Dims, correction: float, keepdim: bool) -> None:
     var(y, x, dim=dim, correction=correction, keepdim=keepdim)
-    square_root(y)
+    pointwise("sqrt", y, y)
 
 
 @kernel("cuda")
@@ -205,14 +196,15 @@ def logsumexp(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> No
     extremum(kernels.AMAX, largest, x, dim, -1)
     each(kernels.finite_or_zero, largest.size, largest)
     fold(kernels.EXPONENTIALS, y, x, reduced_dims(x, dim), 0, largest)
-    each(kernels.log_plus, y.size, y.reshape((y.size,)), largest)
+    pointwise("log", y, y)
+    pointwise("add", y, y, largest.reshape(y.shape))
 
 
 @kernel("cuda")
 def norm(y: DeviceArray, x: DeviceArray, *, p: float, dim: Dims, keepdim: bool) -> None:
     if p == 2:
         fold(kernels.SQUARES, y, x, reduced_dims(x, dim))
-        square_root(y)
+        pointwise("sqrt", y, y)
         return
     fold(kernels.ABSOLUTE_POWERS, y, x, reduced_dims(x, dim), 0, full((1,), p, x.dtype, x.device_index))
-    each(kernels.power, y.size, y.reshape((y.size,)), y.dtype.type(1 / p))
+    pointwise("pow", y, y, 1 / p)

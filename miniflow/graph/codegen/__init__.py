@@ -1,9 +1,8 @@
-"""Code generation for regions of pointwise ops: one loop, compiled, in place of one kernel for each op.
+"""Fusion of pointwise ops: several of them in one loop, compiled, in place of one kernel for each.
 
-body        what a region computes, one element of it: steps over inputs and numbers
-expressions which op is which step
-functions   how a step is written for the CPU and for CUDA
-geometry    arrays that are broadcast or strided, as rows and columns
-cpu, cuda   the text of the loops, and launching them
+expressions which instructions become steps of a loop
+regions     which of them can come together, and where the loop then stands
 fused       the op `FusedElementwise`
+
+The loops themselves are those of `backends/cpu/pointwise.py` and `backends/cuda/pointwise.py`.
 """

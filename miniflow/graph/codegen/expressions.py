@@ -1,8 +1,8 @@
-"""Which op is which step of a region: the table, and what it says no to.
+"""Which instructions become steps of a fused loop, and what the loop then is.
 
-An op is fused where its kernels compute each element from elements of floating or bool inputs alone. Left out are ops
-on integers (their overflow and division are subtle), those for which compiled loops are slower than NumPy's (sin, pow,
-and exp, log, tanh in float64), and ops whose attributes vary from call to call.
+An instruction is fused if its operator is pointwise, and if its operands are floats of one dtype, or bools. Left out are
+operators on integers (their overflow and division are subtle), those for which compiled loops are slower than NumPy's,
+and those whose attributes vary from call to call.
 """
 
 from __future__ import annotations
@@ -12,24 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.graph.codegen.body import HALVES, Body, Step
-from miniflow.graph.codegen.functions import CASTABLE, FLOATS, FUNCTIONS
+from miniflow.backends.body import CAST, CASTABLE, Body, Step, computed
 from miniflow.graph.ir import Instruction, Slot, scalars_in
-
-PLAIN = {  # op -> function of all its operands, which are floats of one dtype, or numbers
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Maximum": "maximum", "Minimum": "minimum",
-    "Neg": "neg", "Abs": "abs", "Sign": "sign", "Sqrt": "sqrt", "Rsqrt": "rsqrt",
-    "Exp": "exp", "Log": "log", "Tanh": "tanh", "Erf": "erf", "ErfGrad": "erf_grad",
-    "Relu": "relu", "ReluGrad": "relu_grad", "Sigmoid": "sigmoid", "SigmoidGrad": "sigmoid_grad",
-    "Silu": "silu", "SiluGrad": "silu_grad",
-    "Eq": "eq", "Ne": "ne", "Lt": "lt", "Le": "le", "Gt": "gt", "Ge": "ge",
-    "Isnan": "isnan", "Isinf": "isinf", "Isfinite": "isfinite",
-}  # fmt: skip
-LOGICAL = {  # the same for bools
-    "LogicalAnd": "logical_and", "LogicalOr": "logical_or", "LogicalXor": "logical_xor", "LogicalNot": "logical_not",
-    "BitwiseAnd": "logical_and", "BitwiseOr": "logical_or", "BitwiseXor": "logical_xor", "BitwiseNot": "logical_not",
-}  # fmt: skip
-POWERS = (-2, -1, 0.5, 1, 2, 3, 4)
+from miniflow.ops.pointwise import Pointwise
+from miniflow.scalar import FLOATS, HALVES, expression, is_number, key_of
 
 
 class Region:
@@ -47,15 +33,12 @@ class Region:
 
     def add(self, instruction: Instruction) -> None:
         """Append the steps of an instruction."""
-        name = instruction.op.__name__
-        if name == "FusedElementwise":
+        if "body" in instruction.attrs:
             self._inline(instruction)
-            return
-        if name in PLAIN or name in LOGICAL:
-            result = self._plain(instruction)
+        elif issubclass(instruction.op, Pointwise):
+            self.names[instruction.output] = self._pointwise(instruction)
         else:
-            result = SPECIAL[name][1](self, instruction)
-        self.names[instruction.output] = result
+            self.names[instruction.output] = SPECIAL[instruction.op.__name__][1](self, instruction)
 
     def body(self, outputs: list[Slot]) -> Body:
         """The body that computes these."""
@@ -72,7 +55,7 @@ class Region:
         return self.names[x]
 
     def number(self, value: float, kind: str) -> str:
-        """The name of a number, rounded to the dtype `kind` as NumPy rounds it beside an array of that dtype."""
+        """The name of a number, rounded to the dtype `kind`."""
         with np.errstate(over="ignore"):
             entry = (float(np.dtype(kind).type(value)), computed(kind))
         keys = [(v.hex(), k) for v, k in self.numbers]
@@ -86,11 +69,11 @@ class Region:
         self.steps.append(Step(function, operands, dtype))
         return f"v{len(self.steps) - 1}"
 
-    def _plain(self, instruction: Instruction) -> str:
-        name = instruction.op.__name__
-        kind = kind_of(instruction)
-        operands = [self.operand(x, kind) for x in instruction.inputs]
-        return self.step(PLAIN.get(name) or LOGICAL[name], *operands, dtype=instruction.output.dtype.name)
+    def _pointwise(self, instruction: Instruction) -> str:
+        key, free = parts_of(instruction)
+        kind = computed(kind_of(instruction))
+        operands = [self.operand(x, kind) for x in free]
+        return self.step(key, *operands, dtype=instruction.output.dtype.name)
 
     def _inline(self, instruction: Instruction) -> None:
         body: Body = instruction.attrs["body"]
@@ -101,50 +84,57 @@ class Region:
         self.names.update(zip(instruction.outputs, [names[n] for n in body.outputs], strict=True))
 
 
+def parts_of(instruction: Instruction) -> tuple[str, list[Slot | float]]:
+    """The key of a pointwise instruction's formula, and what stands for the formula's free parameters."""
+    formula = instruction.op.formula
+    arguments = dict(zip(formula.operands, instruction.inputs, strict=True)) | instruction.attrs
+    fixed = {name: x for name, x in arguments.items() if not isinstance(x, Slot) and not is_number(x)}
+    return key_of(formula.name, fixed), [x for name, x in arguments.items() if name not in fixed]
+
+
 def kind_of(instruction: Instruction) -> str:
-    """The dtype of the first input that is a slot."""
-    return next(x.dtype.name for x in instruction.inputs if isinstance(x, Slot))
-
-
-def computed(kind: str) -> str:
-    """The dtype in which values of a dtype are computed."""
-    return "float32" if kind in HALVES else kind
+    """The dtype of the operands of a pointwise instruction, masks left aside."""
+    formula = instruction.op.formula
+    pairs = zip(formula.operands, instruction.inputs, strict=True)
+    kinds = [x.dtype.name for name, x in pairs if isinstance(x, Slot) and name not in formula.bools]
+    return kinds[0] if kinds else instruction.output.dtype.name
 
 
 def is_fusible(instruction: Instruction) -> bool:
     """Whether an instruction can be part of a region."""
     op, name = instruction.op, instruction.op.__name__
-    if (
-        instruction.unless is not None
-        or instruction.mutates
-        or any(True for _ in scalars_in([*instruction.attrs.values()]))
-    ):
+    if instruction.unless is not None or instruction.mutates:
         return False
-    if name == "FusedElementwise":
+    if any(True for _ in scalars_in([*instruction.attrs.values()])):
+        return False
+    if "body" in instruction.attrs:
         return True
-    if not op.single or not any(isinstance(x, Slot) for x in instruction.inputs):
+    slots = [x for x in instruction.inputs if isinstance(x, Slot)]
+    if not op.single or not slots:
         return False
-    kinds = {x.dtype.name for x in instruction.inputs if isinstance(x, Slot)}
-    if name in PLAIN:
-        if kinds == {"bfloat16"} and not all(isinstance(x, Slot) for x in instruction.inputs):
-            return False  # the result of the op's own kernel is float32
-        return len(kinds) == 1 and kinds <= FLOATS and not is_slow(PLAIN[name], instruction, kinds)
-    if name in LOGICAL:
-        return kinds == {"bool"} and all(isinstance(x, Slot) for x in instruction.inputs)
-    return name in SPECIAL and SPECIAL[name][0](instruction, kinds)
+    if issubclass(op, Pointwise):
+        return is_float_or_bool(instruction) and not is_slow(instruction)
+    return name in SPECIAL and SPECIAL[name][0](instruction, {x.dtype.name for x in slots})
 
 
-def is_slow(function: str, instruction: Instruction, kinds: set[str]) -> bool:
+def is_float_or_bool(instruction: Instruction) -> bool:
+    """Whether the operands are floats of one dtype, or all bools; a number beside bools is left alone."""
+    formula = instruction.op.formula
+    pairs = list(zip(formula.operands, instruction.inputs, strict=True))
+    kinds = {x.dtype.name for name, x in pairs if isinstance(x, Slot) and name not in formula.bools}
+    masks = {x.dtype.name for name, x in pairs if isinstance(x, Slot) and name in formula.bools}
+    if not masks <= {"bool"} or len(kinds) > 1:
+        return False
+    return kinds <= FLOATS or kinds == {"bool"} and all(isinstance(x, Slot) for _, x in pairs)
+
+
+def is_slow(instruction: Instruction) -> bool:
     """Whether NumPy's loop is faster than a compiled one."""
     on_cpu = instruction.outputs[0].device.type == "cpu"
-    return on_cpu and "float64" in kinds and FUNCTIONS[function].slow_double
+    return on_cpu and kind_of(instruction) in expression(parts_of(instruction)[0]).slow
 
 
-# ops with attributes, or with operands of several dtypes: whether they fit, and their steps
-
-
-def floats_alone(instruction: Instruction, kinds: set[str]) -> bool:
-    return len(kinds) == 1 and kinds <= FLOATS
+# casts, and ops of other modules that are pointwise: whether they fit, and their steps
 
 
 def can_cast(instruction: Instruction, kinds: set[str]) -> bool:
@@ -156,61 +146,11 @@ def can_cast(instruction: Instruction, kinds: set[str]) -> bool:
 
 def cast(region: Region, instruction: Instruction) -> str:
     x = region.operand(instruction.inputs[0], "")
-    return region.step("cast", x, dtype=instruction.output.dtype.name)
+    return region.step(CAST, x, dtype=instruction.output.dtype.name)
 
 
 def is_truth(instruction: Instruction, kinds: set[str]) -> bool:
-    return floats_alone(instruction, kinds) and instruction.output.dtype == np.bool_
-
-
-def is_power(instruction: Instruction, kinds: set[str]) -> bool:
-    return floats_alone(instruction, kinds) and instruction.attrs["exponent"] in POWERS
-
-
-def power(region: Region, instruction: Instruction) -> str:
-    """Half precision is computed in float32 and rounded once."""
-    kind, exponent = kind_of(instruction), instruction.attrs["exponent"]
-    wide = computed(kind)
-    x = region.operand(instruction.inputs[0], "")
-    if exponent == 0.5:
-        return region.step("sqrt", x, dtype=kind)
-    if exponent == 1:
-        return region.step("cast", x, dtype=kind)
-    if exponent == 2:
-        return region.step("mul", x, x, dtype=kind)
-    if exponent == -1:
-        return region.step("div", region.number(1.0, wide), x, dtype=kind)
-    if exponent == -2:  # x * x overflows where 1 / x^2 does not vanish yet
-        inverse = region.step("div", region.number(1.0, wide), x, dtype=wide)
-        return region.step("mul", inverse, inverse, dtype=kind)
-    square = region.step("mul", x, x, dtype=wide)
-    if exponent == 3:
-        return region.step("mul", square, x, dtype=kind)
-    return region.step("mul", square, square, dtype=kind)
-
-
-def is_bounded(instruction: Instruction, kinds: set[str]) -> bool:
-    bounds = instruction.attrs["min"], instruction.attrs["max"]
-    return floats_alone(instruction, kinds) and all(x == x for x in bounds)  # a NaN makes every result NaN
-
-
-def clamp(region: Region, instruction: Instruction) -> str:
-    kind = kind_of(instruction)
-    low, high = instruction.attrs["min"], instruction.attrs["max"]
-    x = region.operand(instruction.inputs[0], "")
-    bounds = region.number(-np.inf if low is None else low, kind), region.number(np.inf if high is None else high, kind)
-    return region.step("clamp", x, *bounds, dtype=kind)
-
-
-def selects(instruction: Instruction, kinds: set[str]) -> bool:
-    others = {x.dtype.name for x in instruction.inputs[1:] if isinstance(x, Slot)}
-    return instruction.inputs[0].dtype == np.bool_ and len(others) == 1 and others <= FLOATS
-
-
-def where(region: Region, instruction: Instruction) -> str:
-    kind = instruction.output.dtype.name
-    condition, x, y = [region.operand(x, kind) for x in instruction.inputs]
-    return region.step("where", condition, x, y, dtype=kind)
+    return len(kinds) == 1 and kinds <= FLOATS and instruction.output.dtype == np.bool_
 
 
 def is_masked(instruction: Instruction, kinds: set[str]) -> bool:
@@ -231,34 +171,9 @@ def dropout_grad(region: Region, instruction: Instruction) -> str:
     return region.step("where", keep, scaled, region.number(0.0, kind), dtype=kind)
 
 
-def gelu(function: str) -> Callable[[Region, Instruction], str]:
-    def steps(region: Region, instruction: Instruction) -> str:
-        kind = kind_of(instruction)
-        name = function.replace("gelu", "gelu_tanh") if instruction.attrs["approximate"] == "tanh" else function
-        return region.step(name, *[region.operand(x, "") for x in instruction.inputs], dtype=kind)
-
-    return steps
-
-
-def softplus(function: str) -> Callable[[Region, Instruction], str]:
-    def steps(region: Region, instruction: Instruction) -> str:
-        kind = kind_of(instruction)
-        numbers = [region.number(instruction.attrs[name], computed(kind)) for name in ("beta", "threshold")]
-        return region.step(function, *[region.operand(x, "") for x in instruction.inputs], *numbers, dtype=kind)
-
-    return steps
-
-
 SPECIAL: dict[str, tuple[Callable[[Instruction, set], bool], Callable[[Region, Instruction], Any]]] = {
     "Cast": (can_cast, cast),
     "ToInteger": (is_truth, cast),
-    "PowScalar": (is_power, power),
-    "Clamp": (is_bounded, clamp),
-    "Where": (selects, where),
     "MaskedFill": (is_masked, masked_fill),
     "DropoutGrad": (is_masked, dropout_grad),
-    "Gelu": (floats_alone, gelu("gelu")),
-    "GeluGrad": (floats_alone, gelu("gelu_grad")),
-    "Softplus": (floats_alone, softplus("softplus")),
-    "SoftplusGrad": (floats_alone, softplus("softplus_grad")),
 }

@@ -27,8 +27,9 @@ import numpy as np
 
 from miniflow.graph.ir import Instruction, Program, Slot, follow, replaced
 from miniflow.graph.strides import Strides
-from miniflow.ops.elementwise import Add, Mul, Neg, Sub, Where
-from miniflow.ops.promotion import Binary, Cast, ToInteger, broadcast_shape
+from miniflow.ops.elementwise import Add, Mul, Neg, Sub
+from miniflow.ops.pointwise import Pointwise
+from miniflow.ops.promotion import Cast, ToInteger, broadcast_shape
 from miniflow.ops.random import range_of
 
 IDEMPOTENT = {"Abs", "Floor", "Ceil", "Trunc", "Round", "Sign"}
@@ -109,10 +110,6 @@ def times_one(i: Instruction, made: Made) -> Rewrite:
 def divided_by_one(i: Instruction, made: Made) -> Rewrite:
     x, y = i.inputs
     return x if is_number(y, 1) else None
-
-
-def to_the_first(i: Instruction, made: Made) -> Rewrite:
-    return i.inputs[0] if is_number(i.attrs["exponent"], 1) else None
 
 
 def either_way_the_same(i: Instruction, made: Made) -> Rewrite:
@@ -201,7 +198,7 @@ def holds(wide: np.dtype, narrow: np.dtype) -> bool:
 
 def expanded_operand(i: Instruction, made: Made) -> Rewrite:
     """Such an op broadcasts by itself; an expanded operand that is written out would take memory."""
-    if not issubclass(i.op, Binary | Where):
+    if not issubclass(i.op, Pointwise):
         return None
     for position, x in enumerate(i.inputs):
         source = made.get(x) if isinstance(x, Slot) else None
@@ -219,7 +216,6 @@ RULES: dict[str, tuple[Callable[[Instruction, Made], Rewrite], ...]] = {
     "Mul": (times_one, scaled_negation),
     "Div": (divided_by_one, scaled_negation),
     "Neg": (negation_of_negation, negation_of_scaled),
-    "PowScalar": (to_the_first,),
     "Where": (either_way_the_same,),
     "Abs": (sign_ignored,),
     "Cast": (nothing_done, cast_of_widened),

@@ -39,7 +39,8 @@ import numpy as np
 from miniflow.amp.lists import BLACK, CLEAR, GRAY, INTO_FIRST, KEEP_FLOAT32, PROMOTING, WHITE
 from miniflow.graph.ir import BACKWARD, UPDATE, Instruction, Program, Slot, replaced
 from miniflow.ops.amp_identity import AmpBlackIdentity
-from miniflow.ops.promotion import Binary, Cast
+from miniflow.ops.pointwise import Pointwise
+from miniflow.ops.promotion import Cast
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -246,7 +247,7 @@ class Casting:
 
 def has_number(instruction: Instruction) -> bool:
     """Whether it is arithmetic with a Python number."""
-    return issubclass(instruction.op, Binary) and not all(isinstance(x, Slot) for x in instruction.inputs)
+    return issubclass(instruction.op, Pointwise) and not all(isinstance(x, Slot) for x in instruction.inputs)
 
 
 def without_identities(program: Program) -> Program:

@@ -15,7 +15,7 @@ section 7.1; OneFlow's EliminateDeadNodes.
 from __future__ import annotations
 
 from miniflow.graph.ir import Instruction, Program, Slot
-from miniflow.ops.elementwise import Pow
+from miniflow.ops.pointwise import Pointwise
 
 
 def run(program: Program) -> Program:
@@ -40,7 +40,7 @@ def living_instructions(program: Program) -> list[Instruction]:
 
 
 def may_refuse(instruction: Instruction) -> bool:
-    """Whether it raises for some values of its inputs; a power does so for integers only."""
-    if instruction.op is Pow:
-        return instruction.output.dtype.kind in "iu"
+    """Whether it raises for some values of its inputs; divisions do so for integers only."""
+    if issubclass(instruction.op, Pointwise) and instruction.output.dtype.kind not in "iu":
+        return False
     return bool(instruction.op.checks_values)

@@ -22,20 +22,17 @@ from typing import Any
 from miniflow.graph.ir import Instruction, Program, Slot, follow, replaced
 from miniflow.graph.readers import Readers
 from miniflow.graph.strides import Strides
-from miniflow.ops.activation import Activation, ActivationGrad, Relu
-from miniflow.ops.comparison import BitwiseNot, FloatPredicate, LogicalNot
 from miniflow.ops.dropout import Dropout, DropoutGrad
-from miniflow.ops.elementwise import Unary, Where
 from miniflow.ops.join import Cat
 from miniflow.ops.matmul import Matmul
 from miniflow.ops.norm import LayerNorm, LayerNormGrad
 from miniflow.ops.permute import Permute, Transpose
-from miniflow.ops.promotion import Binary, Cast, ToInteger
+from miniflow.ops.pointwise import Pointwise
+from miniflow.ops.promotion import Cast, ToInteger
 from miniflow.ops.shape import Clone, Contiguous, Expand, View, wrap_dim, wrap_dims
 from miniflow.ops.slice import Slice
 
-ELEMENTWISE = (Unary, Binary, Activation, ActivationGrad, FloatPredicate)
-ELEMENTWISE += (Relu, Where, Cast, ToInteger, LogicalNot, BitwiseNot, DropoutGrad)
+ELEMENTWISE = (Pointwise, Cast, ToInteger, DropoutGrad)
 ROW_OPS = {LayerNorm: 1, LayerNormGrad: 2}  # on the last dims of so many inputs; the first result is like them
 ROUNDS = 8  # at most
 
@@ -248,7 +245,7 @@ def can_join(instruction: Instruction, x: Slot, view: Instruction, strides: Stri
     made = strides.made.get(x)
     if view.op is not View or view.inputs[0].ndim >= view.output.ndim:  # only one way, from (N, T, C) to (N * T, C)
         return False
-    if not issubclass(instruction.op, Binary) or not strides.row_major(x):
+    if not issubclass(instruction.op, Pointwise) or not strides.row_major(x):
         return False
     return made is None or not issubclass(made.op, ELEMENTWISE) and made.op is not Dropout
 

@@ -10,12 +10,11 @@ from types import ModuleType
 
 import numba
 
-from miniflow.graph.codegen.body import Body
-from miniflow.graph.codegen.functions import FUNCTIONS
 from miniflow.hostcuda.cache import cache_folder, keep
 
 DEPENDENCIES = (  # what generated modules are made by and call: a change of any gives them other names
-    "graph/codegen/*.py", "backends/cpu/activation.py", "backends/cpu/transcendental.py",
+    "backends/body.py", "backends/cpu/pointwise.py", "backends/cpu/scalars.py", "backends/cpu/transcendental.py",
+    "backends/cuda/pointwise.py", "kernels/*.py", "scalar.py",
 )  # fmt: skip
 
 
@@ -26,10 +25,10 @@ def module_of(name: str, text: str) -> ModuleType:
         name: of its file, without what the text depends on.
         text: Python.
     """
-    identifier = f"miniflow_graph_{name}_{hashlib.sha256((text + versions()).encode()).hexdigest()[:20]}"
+    identifier = f"miniflow_pointwise_{name}_{hashlib.sha256((text + versions()).encode()).hexdigest()[:20]}"
     if identifier in sys.modules:
         return sys.modules[identifier]
-    path = cache_folder("graph") / f"{identifier}.py"
+    path = cache_folder("pointwise") / f"{identifier}.py"
     if not path.exists():
         keep(path, text)
     module = ModuleType(identifier)
@@ -46,30 +45,10 @@ def module_of(name: str, text: str) -> ModuleType:
 @cache
 def versions() -> str:
     """A digest of the files and packages that generated modules depend on."""
-    folder = Path(__file__).parents[2]
+    folder = Path(__file__).parents[1]
     found = [path for pattern in DEPENDENCIES for path in sorted(folder.glob(pattern))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()
     return f"{digest} {numba.__version__} {sys.version_info[:2]}"
-
-
-def lines_of(body: Body, device: str, here: dict[str, str]) -> list[str]:
-    """The steps of a body as statements `v0 = ...`.
-
-    Args:
-        device: "cpu" or "cuda".
-        here: the names of variables that stand for operands with another name.
-    """
-    lines = []
-    for i, step in enumerate(body.steps):
-        function = FUNCTIONS[step.function]
-        template = function.cpu if device == "cpu" else function.cuda
-        value = template.format(*[here.get(name, name) for name in step.operands])
-        if step.function == "cast":
-            value = converted(value, body.dtype_of(step.operands[0]), step.dtype)
-        elif function.rounds and step.dtype in ("float16", "bfloat16"):
-            value = f"round_{step.dtype}({value})"
-        lines.append(f"v{i} = {value}")
-    return lines
 
 
 def converted(value: str, source: str, target: str) -> str:

@@ -1,8 +1,6 @@
 """What generated loops for the CPU call: reading and writing elements by address, and functions of one element.
 
-The functions are those of `backends.cpu.activation`, operation by operation, and may contract a * b + c as its loops
-do, so that a fused region gives what the kernels of single ops give. `log` in float32 is a polynomial here, since
-numba's would be a call of the C library for each element.
+The functions are those of `scalar` for which numba has none, or only a call of the C library for each element.
 """
 
 from __future__ import annotations
@@ -14,14 +12,11 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-from miniflow.backends.cpu.activation import CUBIC, ONE_OVER_SQRT_TWO_PI, SQRT_HALF, SQRT_TWO_OVER_PI, TWO_OVER_SQRT_PI
-from miniflow.backends.cpu.transcendental import CONTRACT, erf, exp, exp_nonpositive, f32, log1p_unit, tanh
+from miniflow.backends.cpu.transcendental import CONTRACT, erf, exp, f32, tanh
 
 __all__ = [
-    "absolute", "clamp", "data_of", "erf", "erf_grad", "exp", "gelu", "gelu_grad", "gelu_tanh",
-    "gelu_tanh_grad", "isfinite", "isinf", "isnan", "load", "log", "maximum", "minimum", "njit", "relu", "relu_grad",
-    "round_bfloat16", "round_float16", "rsqrt", "sigmoid", "sigmoid_grad", "sign", "silu", "silu_grad", "softplus",
-    "softplus_grad", "sqrt", "store", "tanh", "where",
+    "ceil", "data_of", "erf", "exp", "expm1", "floor", "load", "log", "log1p", "njit", "rint", "round_bfloat16",
+    "round_float16", "store", "tanh", "trunc", "where",
 ]  # fmt: skip
 
 HEAD = object.__basicsize__  # in CPython an array's `char *data` follows the head that all objects have
@@ -33,7 +28,6 @@ KINDS = {
 I16, I32, HALF = ir.IntType(16), ir.IntType(32), ir.HalfType()
 
 exactly = njit(error_model="numpy")
-contracted = njit(error_model="numpy", fastmath={"contract"})
 
 
 # memory
@@ -153,34 +147,7 @@ def round_bfloat16(typingctx, x):
     return types.float32(types.float32), codegen
 
 
-# arithmetic, as NumPy's ufuncs have it
-
-
-@exactly
-def absolute(x):
-    return abs(x)
-
-
-@exactly
-def maximum(x, y):
-    return x if (x > y) | (x != x) else y
-
-
-@exactly
-def minimum(x, y):
-    return x if (x < y) | (x != x) else y
-
-
-@exactly
-def clamp(x, low, high):
-    x = low if x < low else x
-    return high if x > high else x
-
-
-@exactly
-def sign(x):
-    zero = type(x)(0)
-    return type(x)(1) if x > zero else type(x)(-1) if x < zero else zero if x == zero else x
+# functions
 
 
 @exactly
@@ -189,28 +156,43 @@ def where(condition, x, y):
 
 
 @exactly
-def sqrt(x):
-    return math.sqrt(x)
+def floor(x):
+    return np.floor(x)
 
 
 @exactly
-def rsqrt(x):
-    return type(x)(1) / math.sqrt(x)
+def ceil(x):
+    return np.ceil(x)
 
 
 @exactly
-def isnan(x):
-    return x != x
+def trunc(x):
+    return np.trunc(x)
 
 
 @exactly
-def isinf(x):
-    return (x == x) & (x - x != x - x)
+def rint(x):
+    return np.rint(x)
 
 
 @exactly
-def isfinite(x):
-    return x - x == x - x
+def log1p(x):
+    """log(1 + x) by W. Kahan's correction: what 1 + x rounds away is made good by the quotient."""
+    one = type(x)(1)
+    w = one + x
+    d = w - one
+    y = log(w) * (x / d)
+    return x if (d == type(x)(0)) | ((w > one) & (w == w + w)) else y
+
+
+@exactly
+def expm1(x):
+    """e^x - 1, by W. Kahan's correction."""
+    one = type(x)(1)
+    w = exp(x)
+    d = w - one
+    y = d * x / log(w)
+    return x if w == one else d if (d == -one) | ((w > one) & (w == w + w)) else y
 
 
 SMALLEST_NORMAL, INFINITY, NAN = f32(2.0**-126), f32(np.inf), f32(np.nan)
@@ -245,87 +227,3 @@ def log_float32(x):
 @overload(log, jit_options=CONTRACT)
 def _log(x):
     return log_float32 if x == types.float32 else lambda x: math.log(x)
-
-
-# activations
-
-
-@exactly
-def relu(x):
-    zero = type(x)(0)
-    return zero if x <= zero else x
-
-
-@exactly
-def relu_grad(dy, y):
-    zero = type(y)(0)
-    return zero if y <= zero else dy
-
-
-@contracted
-def sigmoid(x):
-    one = type(x)(1)
-    return one / (one + exp(-x))
-
-
-@contracted
-def sigmoid_grad(dy, y):
-    return dy * y * (type(y)(1) - y)
-
-
-@contracted
-def erf_grad(dy, x):
-    return dy * type(x)(TWO_OVER_SQRT_PI) * exp(-x * x)
-
-
-@contracted
-def gelu(x):
-    half, one, scale = type(x)(0.5), type(x)(1), type(x)(SQRT_HALF)
-    return half * x * (one + erf(scale * x))
-
-
-@contracted
-def gelu_grad(dy, x):
-    half, one, scale = type(x)(0.5), type(x)(1), type(x)(SQRT_HALF)
-    distribution = half * (one + erf(scale * x))
-    return dy * (distribution + x * type(x)(ONE_OVER_SQRT_TWO_PI) * exp(-half * x * x))
-
-
-@contracted
-def gelu_tanh(x):
-    half, one, scale, cubic = type(x)(0.5), type(x)(1), type(x)(SQRT_TWO_OVER_PI), type(x)(CUBIC)
-    return half * x * (one + tanh(scale * (x + cubic * x * x * x)))
-
-
-@contracted
-def gelu_tanh_grad(dy, x):
-    half, one, scale, cubic = type(x)(0.5), type(x)(1), type(x)(SQRT_TWO_OVER_PI), type(x)(CUBIC)
-    t = tanh(scale * (x + cubic * x * x * x))
-    return dy * half * ((one + t) + x * (one - t * t) * scale * (one + type(x)(3 * CUBIC) * x * x))
-
-
-@contracted
-def silu(x):
-    return x / (type(x)(1) + exp(-x))
-
-
-@contracted
-def silu_grad(dy, x):
-    one = type(x)(1)
-    s = one / (one + exp(-x))
-    return dy * s * (one + x * (one - s))
-
-
-@contracted
-def softplus(x, beta, threshold):
-    zero, z = type(x)(0), beta * x
-    size = -z if z < zero else z
-    smooth = ((zero if z < zero else z) + log1p_unit(exp_nonpositive(-size))) / beta
-    return x if z > threshold else smooth
-
-
-@contracted
-def softplus_grad(dy, x, beta, threshold):
-    z = beta * x
-    smooth = dy / (type(x)(1) + exp(-z))
-    return dy if z > threshold else smooth

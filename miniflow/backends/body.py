@@ -1,24 +1,40 @@
-"""What a fused region computes, for one element: steps in order, each a function of inputs, numbers and earlier steps.
+"""What a pointwise loop computes, for one element: steps in order, each an operator on inputs, numbers and earlier steps.
 
     x0:float32, x1:float32; v0 = add(x0, x1); v1 = gelu(v0) -> v0, v1
 
-A body knows no shapes: inputs are broadcast to the shape of the region. Values of float16 and bfloat16 are held in
-float32 and rounded by each step, as the kernels of single ops do it.
+The loop of a single operator has one step, that of a fused region several. A body knows no shapes: inputs are broadcast.
+Values of float16 and bfloat16 are held in float32 and rounded by each step.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from miniflow.graph.codegen.functions import CASTABLE, FUNCTIONS, arity
+from miniflow.scalar import FLOATS, FORMULAS, HALVES, expression, key_of, statements
 
-HALVES = ("float16", "bfloat16")
+CAST = "cast"
+CASTABLE = FLOATS | {"bool", "uint8", "int8", "int16", "int32", "int64"}
+
+
+def computed(kind: str) -> str:
+    """The dtype in which values of a dtype are computed."""
+    return "float32" if kind in HALVES else kind
+
+
+def arity(function: str) -> int:
+    """How many operands a step's function takes; ValueError if there is no such function."""
+    if function == CAST:
+        return 1
+    try:
+        return len(expression(function).operands)
+    except (KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"{function!r} is no pointwise operator") from error
 
 
 @dataclass(frozen=True)
@@ -26,7 +42,7 @@ class Step:
     """One operation on elements.
 
     Attributes:
-        function: a key of `functions.FUNCTIONS`, or "cast".
+        function: a key of `scalar.expression`, or "cast".
         operands: "x2" for an input, "n0" for a number, "v1" for the result of a step.
         dtype: of the result.
     """
@@ -66,10 +82,18 @@ class Body:
     @property
     def text(self) -> str:
         """As it is printed in programs."""
-        steps = [
-            f"v{i} = {step.function}({', '.join(map(self._shown, step.operands))})" for i, step in self._numbered()
-        ]
+        steps = []
+        for i, step in self._numbered():
+            name, *fixed = step.function.split(":")
+            steps.append(f"v{i} = {name}({', '.join([*map(self._shown, step.operands), *fixed])})")
         return f"{{{'; '.join(steps)} -> {', '.join(self.outputs)}}}"
+
+    @property
+    def structure_text(self) -> str:
+        """The body with names for its numbers, whose values are not in it, a line for each step."""
+        steps = [f"v{i}:{step.dtype} = {step.function}({', '.join(step.operands)})" for i, step in self._numbered()]
+        inputs = ", ".join(f"x{i}:{kind}" for i, kind in enumerate(self.inputs))
+        return "\n".join([f"{inputs} ->", *steps, f"-> {', '.join(self.outputs)}"])
 
     @property
     def structure(self) -> tuple:
@@ -89,7 +113,8 @@ class Body:
     @property
     def cost(self) -> int:
         """About the time for an element: in additions, of which a read or a write of memory counts two."""
-        return sum(FUNCTIONS[step.function].cost for step in self.steps) + 2 * len(self.inputs) + 2 * len(self.outputs)
+        costs = [1 if step.function == CAST else expression(step.function).cost for step in self.steps]
+        return sum(costs) + 2 * len(self.inputs) + 2 * len(self.outputs)
 
     def dtype_of(self, operand: str) -> str:
         """The dtype of an input, a number or a step's result."""
@@ -135,13 +160,35 @@ class Body:
         if not kinds <= CASTABLE or any(kind not in ("float32", "float64") for _, kind in self.numbers):
             raise ValueError(f"a fused region of unknown dtypes: {sorted(kinds)}")
         for i, step in self._numbered():
-            if step.function not in FUNCTIONS or len(step.operands) != arity(step.function):
+            if len(step.operands) != arity(step.function):
                 raise ValueError(f"a fused region calls {step.function} with {len(step.operands)} operands")
             if not known.issuperset(step.operands):
                 raise ValueError(f"a fused region reads {step.operands} before they are computed")
             known.add(f"v{i}")
         if not self.outputs or any(name not in known or name[0] != "v" for name in self.outputs):
             raise ValueError(f"a fused region returns {self.outputs}, which it does not compute")
+
+    def lines(self, here: dict[str, str], converted: Callable[[str, str, str], str]) -> list[str]:
+        """The steps as Python statements `v0 = ...`.
+
+        Args:
+            here: the names of variables that stand for operands with another name.
+            converted: the text of a value in another dtype, from the value, its dtype and that.
+        """
+        lines = []
+        for i, step in self._numbered():
+            operands = [here.get(name, name) for name in step.operands]
+            if step.function == CAST:
+                lines.append(f"v{i} = {converted(operands[0], self.dtype_of(step.operands[0]), step.dtype)}")
+                continue
+            found = expression(step.function)
+            kinds = [self.dtype_of(name) for k, name in enumerate(step.operands) if k not in found.bools]
+            lines += statements(found, operands, computed(kinds[0]) if kinds else step.dtype, f"v{i}")
+            are_rounded = found.exact and not any(name[0] == "n" for name in step.operands)
+            if step.dtype in HALVES and not are_rounded:
+                target, value = lines.pop().split(" = ", 1)
+                lines.append(f"{target} = round_{step.dtype}({value})")
+        return lines
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Body) and self._key() == other._key()
@@ -167,3 +214,59 @@ class Body:
             return operand
         value, kind = self.numbers[int(operand[1:])]
         return repr(value) if not math.isfinite(value) or kind == "float64" else str(np.float32(value))
+
+
+class Bodies:
+    """The bodies of one operator, by the dtypes of its operands and the arguments that are no numbers.
+
+    Args:
+        name: of the operator, a key of `scalar.FORMULAS`.
+        is_array: whether an operand is an array of the device.
+    """
+
+    def __init__(self, name: str, is_array: Callable[[Any], bool]):
+        self.formula = FORMULAS[name]
+        self.is_array = is_array
+        self.known: dict[tuple, Body] = {}
+
+    def of(self, dtype: np.dtype, operands: tuple, attrs: dict[str, Any]) -> tuple[Body, list, list[float]]:
+        """The body for these arguments, the arrays among them, and the numbers.
+
+        Args:
+            dtype: of the result.
+            operands: arrays, numbers, or None for absent ones.
+            attrs: the attributes, by name.
+        """
+        arrays, numbers, key = [], [], [dtype]
+        for x in (*operands, *attrs.values()):
+            if self.is_array(x):
+                arrays.append(x)
+                key.append(x.dtype)
+            elif x is None or isinstance(x, str | bool) and len(key) > len(operands):
+                key.append(x)
+            else:
+                numbers.append(x)
+                key.append(float)
+        body = self.known.get(tuple(key))
+        if body is None:
+            body = self.known[tuple(key)] = self.make(dtype, key[1:], attrs)
+        return body, arrays, numbers
+
+    def make(self, dtype: np.dtype, key: list, attrs: dict[str, Any]) -> Body:
+        """The body for operands of these kinds: dtypes of arrays, `float` for numbers, fixed values."""
+        names = [*self.formula.operands[: len(key) - len(attrs)], *attrs]
+        kinds = [kind.name for name, kind in zip(names, key, strict=True)
+                 if isinstance(kind, np.dtype) and name not in self.formula.bools]  # fmt: skip
+        main = computed(kinds[0] if kinds else dtype.name)
+        operands, inputs, numbers = [], [], []
+        for kind in key:
+            if isinstance(kind, np.dtype):
+                operands.append(f"x{len(inputs)}")
+                inputs.append(kind.name)
+            elif kind is float:
+                operands.append(f"n{len(numbers)}")
+                numbers.append((0.0, main if main in FLOATS else "int64"))
+        fixed = {
+            n: kind for n, kind in zip(names, key, strict=True) if kind is not float and not isinstance(kind, np.dtype)
+        }
+        return Body(inputs, numbers, [Step(key_of(self.formula.name, fixed), tuple(operands), dtype.name)], ["v0"])

@@ -1,4 +1,4 @@
-"""Fused regions on the CPU: one compiled loop each, vectorized, shared among threads where it is long.
+"""Pointwise loops on the CPU, of single operators and of fused regions: compiled, vectorized, shared among threads.
 
 The generated function takes arrays by their `id` and finds the address of their elements itself: the arguments of a
 call are integers and two tables that are made once for each geometry, so that a launch costs a microsecond.
@@ -23,20 +23,22 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (gives NumPy the name bfloat16)
 import numpy as np
 
+from miniflow.backends.body import Bodies, Body
+from miniflow.backends.cpu.rows import walk
 from miniflow.backends.cpu.threads import SHARED_FROM, share
-from miniflow.backends.registry import register, register_into
-from miniflow.graph.codegen.body import Body
-from miniflow.graph.codegen.geometry import walk
-from miniflow.graph.codegen.source import lines_of, module_of
+from miniflow.backends.registry import EVERY, Into, kernel, pointwise_kernels
+from miniflow.backends.source import converted, module_of
 
 HEAD = '''"""{text}
 
 Generated. Rows {first_form}; along them v: an element for each column, s: one for the row.
 """
 
+import math
+
 import numpy as np
 
-from miniflow.graph.codegen.scalars import *
+from miniflow.backends.cpu.scalars import *
 
 
 @njit("void(int64, int64, int64[::1], float64[::1]{ids})", cache=True, nogil=True, error_model="numpy")
@@ -76,16 +78,21 @@ class Launcher:
         self.numbers = np.array([value for value, _ in body.numbers] or [0.0], np.float64)
         self.launches: dict[tuple, Launch | None] = {}
 
-    def run(self, outs: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> None:
-        """Compute all elements of `outs`, which are C-contiguous, from `inputs`, which are broadcast to their shape."""
+    def run(self, outs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], numbers: np.ndarray | None = None) -> None:
+        """Compute all elements of `outs`, which are C-contiguous, from `inputs`, which are broadcast to their shape.
+
+        Args:
+            numbers: float64, in place of those of the body.
+        """
         launch = self.launch(outs, inputs)
+        if numbers is None:
+            numbers = self.numbers
         if launch is None:
-            self.run(outs, whole(inputs, outs[0].shape))
+            self.run(outs, whole(inputs, outs[0].shape), numbers)
         elif launch.shared:
-            arrays = map(id, (*outs, *inputs))
-            share(launch.kernel, launch.items, SHARED_FROM, launch.table, self.numbers, *arrays)
+            share(launch.kernel, launch.items, SHARED_FROM, launch.table, numbers, *map(id, outs), *map(id, inputs))
         elif launch.kernel is not None:
-            launch.kernel(0, launch.items, launch.table, self.numbers, *map(id, outs), *map(id, inputs))
+            launch.kernel(0, launch.items, launch.table, numbers, *map(id, outs), *map(id, inputs))
 
     def bound(self, outs: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> Callable[[], None]:
         """A function that runs on these very arrays, again and again, at a third of the cost of a launch."""
@@ -93,10 +100,9 @@ class Launcher:
         if launch is None or launch.kernel is None:
             return partial(self.run, tuple(outs), tuple(inputs))
         arrays = [id(x) for x in (*outs, *inputs)]
-        if launch.shared:
-            call = partial(share, launch.kernel, launch.items, SHARED_FROM, launch.table, self.numbers, *arrays)
-        else:
-            call = partial(launch.kernel, 0, launch.items, launch.table, self.numbers, *arrays)
+        work = partial(share, launch.kernel) if launch.shared else partial(launch.kernel, 0)
+        counts = (launch.items, SHARED_FROM) if launch.shared else (launch.items,)
+        call = partial(work, *counts, launch.table, self.numbers, *arrays)
         call.arrays = (*outs, *inputs)  # which live as long as the function does
         call.__name__ = "fused_elementwise"
         return call
@@ -138,29 +144,32 @@ def launcher(body: Body) -> Launcher:
     return found
 
 
-@register("cpu", "FusedElementwise", half="native")
-def fused_elementwise(*inputs: np.ndarray, body: Body) -> tuple[np.ndarray, ...]:
-    run = launcher(body)
-    arrays = [np.asarray(x) for x in inputs]  # kernels may have returned scalars, which have no address
-    shape = np.broadcast_shapes(*[x.shape for x in arrays])
-    outs = tuple([np.empty(shape, dtype) for dtype in run.dtypes])
-    run.run(outs, arrays)
-    return outs
-
-
 def computed_from(k: int, *, body: Body) -> set[int]:
     """The positions of inputs that output k may be written over."""
     return body.dependencies()[k]
 
 
-def bind_fused_elementwise(out: Any, *inputs: np.ndarray, body: Body) -> Callable[[], None]:
-    """A function without arguments that does what `fused_elementwise_into` does, for arrays that stay."""
+def bind_fused(out: Any, *inputs: np.ndarray, body: Body) -> Callable[[], None]:
+    """A function without arguments that does what `fused_elementwise` does, for arrays that stay."""
     return launcher(body).bound(out if type(out) is tuple else (out,), inputs)
 
 
-@register_into("cpu", "FusedElementwise", in_place=computed_from, half="native", bind=bind_fused_elementwise)
-def fused_elementwise_into(out: np.ndarray | tuple[np.ndarray, ...], *inputs: np.ndarray, body: Body) -> None:
+@kernel("cpu", in_place=computed_from, half="native", bind=bind_fused)
+def fused_elementwise(out: np.ndarray | tuple[np.ndarray, ...], *inputs: np.ndarray, body: Body) -> None:
     launcher(body).run(out if type(out) is tuple else (out,), inputs)
+
+
+@pointwise_kernels("cpu")
+def kernel_for(name: str) -> Into:
+    """The kernel of a pointwise operator."""
+    bodies = Bodies(name, lambda x: isinstance(x, np.ndarray))
+
+    def run(out: np.ndarray, *operands: Any, **attrs: Any) -> None:
+        body, arrays, numbers = bodies.of(out.dtype, operands, attrs)
+        launcher(body).run((out,), arrays, np.array(numbers, np.float64) if numbers else None)
+
+    run.__name__ = name
+    return Into(run, EVERY)
 
 
 def kernel_of(body: Body, forms: str) -> Callable:
@@ -180,7 +189,7 @@ def source_of(body: Body, forms: str) -> str:
     inputs = [f"x{i}" for i in range(len(body.inputs))]
     arrays = [*outputs, *inputs]
     text = HEAD.format(
-        text=structure_text(body),
+        text=body.structure_text,
         first_form=" ".join(f"{x}:{form}" for x, form in zip(inputs, forms, strict=True)),
         ids=", int64" * len(arrays),
         arrays=", ".join(arrays),
@@ -196,7 +205,7 @@ def source_of(body: Body, forms: str) -> str:
     lines += ["        " + load.format(0) for load, form in zip(loads, forms, strict=True) if form == "s"]
     lines += ["        for j in range(begin, end):"]
     lines += ["            " + load.format("j") for load, form in zip(loads, forms, strict=True) if form == "v"]
-    lines += ["            " + line for line in lines_of(body, "cpu", {x: f"{x}_here" for x in inputs})]
+    lines += ["            " + line for line in body.lines({x: f"{x}_here" for x in inputs}, converted)]
     lines += ["            " + line for line in stores(body, arrays)]
     return text + "\n".join(lines) + "\n"
 
@@ -208,10 +217,3 @@ def stores(body: Body, arrays: Sequence[str]) -> list[str]:
         others = ",".join(name for name in arrays if name != f"y{k}")
         lines.append(f'store(y{k}_row, j, {value}, "{kind}", "y{k}", "{others}")')
     return lines
-
-
-def structure_text(body: Body) -> str:
-    """The body with names for its numbers, whose values are not in the text."""
-    steps = [f"v{i}:{step.dtype} = {step.function}({', '.join(step.operands)})" for i, step in enumerate(body.steps)]
-    inputs = ", ".join(f"x{i}:{kind}" for i, kind in enumerate(body.inputs))
-    return "\n".join([f"{inputs} ->", *steps, f"-> {', '.join(body.outputs)}"])

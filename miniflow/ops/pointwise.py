@@ -1,0 +1,335 @@
+"""Pointwise operators: each is one function of scalars, and one for each gradient.
+
+    @pointwise(amp="gray", nn="SiLU")
+    def silu(x):
+        return x * sigmoid(x)
+
+    @silu.gradient
+    def silu_grad(dy, x):
+        s = sigmoid(x)
+        return dy * s * (1 + x * (1 - s))
+
+The body uses arithmetic, comparisons, functions of `scalar` and other pointwise operators. It becomes the loops of the
+CPU, of CUDA devices and of nn.Graph's fused regions (see `scalar`). Parameters without default are operands: tensors that
+are broadcast, or numbers. The others are attributes. An operand annotated `bool` is a mask.
+
+A gradient takes the cotangent, and then by their names what it needs of the operands, the attributes, and the result,
+which is called `out`: just that is saved. It runs as one compiled loop where it has more than one function; where it is
+to be differentiated itself, it is called on tensors, and so records itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from miniflow.backends.registry import EVERY, KERNELS, Into
+from miniflow.dispatch import Op, call
+from miniflow.dtype import BY_NUMPY, get_default_dtype
+from miniflow.errors import ArgumentTypeError, DTypeError
+from miniflow.ops.promotion import as_operand, binary, broadcast_shape, cast, result_type
+from miniflow.scalar import FORMULAS, Formula, expression, is_number, key_of
+from miniflow.tape import is_grad_enabled
+from miniflow.tensor import Tensor, constant_like
+
+EXPECTED = {  # the kinds of dtypes that an operator accepts: floats, integers, bools
+    "f": "a floating dtype: use x.float()",
+    "fi": "numbers: cast first, e.g. x.int(), or use ~, &, |, ^ and masks",
+    "ib": "integers or bools: compare or cast first",
+    "i": "integers: cast first, e.g. x.int()",
+}
+OPERATORS: dict[str, Callable] = {}  # the public functions by name, synonyms among them
+
+
+class Pointwise(Op):
+    """An op whose formula says what becomes of each element.
+
+    Attributes:
+        formula: of scalars.
+        accepts: which kinds of dtypes it takes: "f" floats, "i" integers, "b" bools, or several of them.
+        gradients: operand -> its `Gradient`.
+    """
+
+    broadcasts = True
+    formula: Formula
+    accepts = "fib"
+    check: Callable | None = None
+    outputs = ("out",)
+    gradients: dict[str, Gradient]
+
+    @classmethod
+    def infer(cls, *operands, **attrs):
+        names, shapes, kind = cls.formula.operands, [], None
+        for name, x in zip(names, operands, strict=True):
+            dtype = getattr(x, "dtype", None)
+            if dtype is None:
+                continue
+            shapes.append(x.shape)
+            if name not in cls.formula.bools:
+                kind = kind or dtype
+            elif dtype != np.bool_:
+                raise DTypeError(
+                    f"{cls.function_name}: got a {name} of {dtype}; expected bool: compare first, e.g. x > 0"
+                )
+        letter = {"b": "b", "i": "i", "u": "i"}.get(kind.kind, "f")
+        if letter not in cls.accepts:
+            raise DTypeError(f"{cls.function_name}: got {BY_NUMPY[kind]}; expected {EXPECTED[cls.accepts]}")
+        if cls.check is not None:
+            cls.check(*operands)
+        shape = shapes[0]
+        if any(other != shape for other in shapes):
+            shape = broadcast_shape(cls.function_name, *shapes)
+        return shape, np.dtype(np.bool_) if cls.predicate else kind
+
+
+class Gradient:
+    """How the gradient of one operand is computed.
+
+    Attributes:
+        function: the formula's body.
+        saved: the names of the operands and of the result that it needs.
+        attributes: the names of the attributes that it needs.
+        op: the op that computes it in one loop; None if it is as well computed by the ops that its body calls.
+    """
+
+    def __init__(self, op: type[Pointwise], function: Callable, name: str):
+        names = list(inspect.signature(function).parameters)[1:]
+        known = {*op.formula.operands, "out", *op.formula.attributes}
+        if not known.issuperset(names):
+            raise TypeError(f"{function.__name__}: {set(names) - known} are no operands or attributes of {op.__name__}")
+        self.function = function
+        self.attributes = [n for n in names if n in op.formula.attributes]
+        self.saved = [n for n in names if n not in self.attributes]
+        formula = Formula(
+            name,
+            function,
+            ("dy", *self.saved),
+            op.formula.bools,
+            {n: op.formula.attributes[n] for n in self.attributes},
+        )
+        FORMULAS[name] = formula
+        found = expression(default_key(formula))
+        is_loop = found.size > 1 and "float32" not in found.slow
+        self.op = make_op(formula, op.amp) if is_loop else FORMULAS.pop(name) and None
+
+    def __call__(self, dy: Tensor, values: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+        attrs = {name: attrs[name] for name in self.attributes}
+        if self.op is not None and not is_grad_enabled():
+            return call(self.op, dy, *[values[name] for name in self.saved], **attrs)
+        result = self.function(dy, **{name: values[name] for name in self.saved}, **attrs)
+        return result if isinstance(result, Tensor) else constant_like(dy, np.full(dy.shape, result, dy._array.dtype))
+
+
+def make_op(formula: Formula, amp: str | None = None, **members: Any) -> type[Pointwise]:
+    """The op class of a formula."""
+    FORMULAS[formula.name] = formula
+    members |= {"formula": formula, "amp": amp, "gradients": {}, "__doc__": formula.function.__doc__}
+    members |= {"predicate": expression(default_key(formula)).predicate, "__module__": __name__}
+    name = "".join(word.capitalize() for word in formula.name.split("_"))
+    return type(name, (Pointwise,), members)
+
+
+def backward(op: type[Pointwise]) -> Callable:
+    """The `backward` of an op, from the gradients of its operands."""
+    gradients = [op.gradients.get(name) for name in op.formula.operands]
+
+    def run(ctx: Any, dy: Tensor) -> Any:
+        values = dict(zip(op.saves, ctx.saved, strict=True)) if op.saves else {}
+        found = [
+            None if gradient is None or not needed else gradient(dy, values, ctx.attrs)
+            for gradient, needed in zip(gradients, ctx.needs, strict=True)
+        ]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    return run
+
+
+def add_gradient(op: type[Pointwise], operand: str | Callable) -> Callable:
+    """Decorate the gradient of an operand, by default of the first: `@mul.gradient("x")`."""
+    if callable(operand):
+        return add_gradient(op, op.formula.operands[0])(operand)
+
+    def decorate(function: Callable) -> Callable:
+        name = f"{op.formula.name}_grad"
+        if len(op.formula.operands) > 1:
+            name += f"_{operand}"
+        op.gradients[operand] = Gradient(op, function, name)
+        readers = {n: [o for o, g in op.gradients.items() if n in g.saved] for n in (*op.formula.operands, "out")}
+        op.saves = tuple(n for n, found in readers.items() if found)
+        position = {n: i for i, n in enumerate(op.formula.operands)}
+        op.saved_inputs = tuple(
+            (position[n], position[readers[n][0]] if len(readers[n]) == 1 and len(position) > 1 else None)
+            for n in op.saves if n != "out"
+        )  # fmt: skip
+        op.saved_outputs = (0,) if "out" in op.saves else ()
+        op.backward = staticmethod(backward(op))
+        return function
+
+    return decorate
+
+
+def pointwise(
+    function: Callable | None = None,
+    *,
+    accepts: str = "fib",
+    integers: str = "",
+    cpu: Callable | None = None,
+    loop_from: int | None = None,
+    amp: str | None = None,
+    nn: str | None = None,
+    operator: str = "",
+    in_place: bool | None = None,
+    synonyms: tuple[str, ...] = (),
+    check: Callable | None = None,
+) -> Callable:
+    """Decorate the body of a pointwise operator; see the head of this file. The result is the public function.
+
+    Args:
+        accepts: which kinds of dtypes it takes: "f" floats, "i" integers, "b" bools, or several of them.
+        integers: "float": integers and bools are computed in the default floating dtype.
+        cpu: a NumPy ufunc that computes it on the CPU, or a function `(*operands, out=array)`, in place of a loop.
+        loop_from: the number of elements from which floats are computed by the compiled loop all the same.
+        amp: the class of mixed precision: "white", "gray", "clear", "black"; None for float32 (see `amp.lists`).
+        nn: the name of its layer in `nn`.
+        operator: the name of Python's operator for it: "add" for `__add__`, `__radd__` and `__iadd__`.
+        in_place: whether it has a form with a trailing underscore; by default if its results are no bools.
+        synonyms: other names of the function.
+        check: called with the operands' arrays before the op runs; it refuses values.
+    """
+    if function is None:
+        return lambda f: pointwise(
+            f, accepts=accepts, integers=integers, cpu=cpu, loop_from=loop_from, amp=amp, nn=nn, operator=operator,
+            in_place=in_place, synonyms=synonyms, check=check,
+        )  # fmt: skip
+    formula = Formula.of(function)
+    op = make_op(formula, amp, accepts=accepts, check=check and staticmethod(check))
+    op.checks_values = "infer" if check else ""
+    if cpu is not None:
+        KERNELS["cpu"][op.__name__] = numpy_kernel(op, cpu, loop_from)
+    op.nn, op.operator, op.synonyms = nn, operator, synonyms
+    op.in_place = not op.predicate if in_place is None else in_place
+    found = expression(default_key(formula))
+    public_function = publish(op, function, generated(op, integers == "float"))
+    if found.only is not None:
+        found.only.of_tensors = lambda *operands: OPERATORS[formula.name](*operands)
+    return public_function
+
+
+def publish(op: type[Pointwise], body: Callable, function: Callable) -> Callable:
+    """Make `function` the one that users call for `op`."""
+    name = op.formula.name
+    function.__name__, function.__qualname__, function.__module__ = name, name, body.__module__
+    function.__code__ = function.__code__.replace(co_name=name)  # for tracebacks
+    function.__doc__ = function.__doc__ or body.__doc__
+    function.op, function.gradient = op, lambda operand: add_gradient(op, operand)
+    for known in (name, *op.synonyms):
+        OPERATORS[known] = function
+    return function
+
+
+def called_as(generated: Callable) -> Callable[[Callable], Callable]:
+    """Decorate the function that users call for an op in place of the generated one, with more arguments."""
+    return lambda function: publish(generated.op, generated, function)
+
+
+def default_key(formula: Formula) -> str:
+    """The key of the formula with the default values of its attributes."""
+    return key_of(formula.name, {k: v for k, v in formula.attributes.items() if not is_number(v)})
+
+
+def numpy_kernel(op: type[Pointwise], ufunc: Callable, loop_from: int | None) -> Into:
+    """The kernel that NumPy computes; for many floats the compiled loop."""
+    if loop_from is None and op.check is None and isinstance(ufunc, np.ufunc):
+        return Into(lambda out, *operands: ufunc(*operands, out=out), EVERY, ufunc=ufunc)
+    from miniflow.backends.cpu.pointwise import kernel_for
+
+    loop = kernel_for(op.formula.name).run
+
+    def run(out: np.ndarray, *operands: Any, **attrs: Any) -> None:
+        if loop_from is not None and out.size >= loop_from and out.dtype.kind in "fV":
+            loop(out, *operands, **attrs)
+        else:
+            ufunc(*operands, out=out, **attrs)
+
+    return Into(run)
+
+
+# the functions that users call
+
+
+def generated(op: type[Pointwise], to_float: bool) -> Callable:
+    """The function for an op: it promotes operands, and that of a layer takes `inplace`."""
+    if op.formula.attributes or len(op.formula.operands) > 2:
+        return general(op)
+    if len(op.formula.operands) == 2:
+        return lambda input, other: binary(op, input, other)
+
+    def function(input: Tensor) -> Tensor:
+        if to_float:
+            try:
+                if input._array.dtype.kind in "iub":
+                    input = cast(input, get_default_dtype())
+            except AttributeError:
+                pass  # not a tensor: `call` says so
+        return call(op, input)
+
+    def layer(input: Tensor, inplace: bool = False) -> Tensor:
+        return getattr(input, f"{op.formula.name}_")() if inplace else function(input)
+
+    return layer if op.nn else function
+
+
+def general(op: type[Pointwise]) -> Callable:
+    """The function of an op with attributes or with more than two operands."""
+    names, attributes = op.formula.operands, op.formula.attributes
+    parameters = ["input", *names[1:], *attributes, *(["inplace"] if op.nn else [])]
+
+    def function(*args: Any, **kwargs: Any) -> Tensor:
+        given = bound(op.function_name, parameters, len(names), args, kwargs)
+        operands = [given[name] for name in parameters[: len(names)]]
+        attrs = {name: given.get(name, default) for name, default in attributes.items()}
+        fixed = {k: v for k, v in attrs.items() if not is_number(v)}
+        if fixed:
+            expression(key_of(op.formula.name, fixed))  # raises if the body does not take them
+        if len(operands) > 1:
+            operands = promoted(op, operands)
+        if given.get("inplace"):
+            return getattr(operands[0], f"{op.formula.name}_")(*operands[1:], **attrs)
+        return call(op, *operands, **attrs)
+
+    defaults = {**attributes, "inplace": False}
+    function.__signature__ = inspect.Signature(
+        inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=defaults.get(name, inspect.Parameter.empty)
+        )
+        for name in parameters
+    )
+    return function
+
+
+def bound(name: str, parameters: list[str], required: int, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name.
+
+    Raises:
+        ArgumentTypeError: for a missing or an unknown argument.
+    """
+    given = dict(zip(parameters, args, strict=False))
+    unknown = [key for key in kwargs if key not in parameters or key in given]
+    given |= kwargs
+    missing = [key for key in parameters[:required] if key not in given]
+    if unknown or missing or len(args) > len(parameters):
+        wrong = f"no {missing[0]!r}" if missing else ", ".join(map(repr, unknown)) or f"{len(args)} arguments"
+        raise ArgumentTypeError(f"{name}: got {wrong}; expected {', '.join(parameters)}")
+    return given
+
+
+def promoted(op: type[Pointwise], operands: list[Any]) -> list[Any]:
+    """The operands in one dtype, but for masks and absent ones."""
+    which = [
+        i for i, name in enumerate(op.formula.operands) if name not in op.formula.bools and operands[i] is not None
+    ]
+    target = result_type(*[operands[i] for i in which])
+    return [as_operand(x, target) if i in which else x for i, x in enumerate(operands)]
