@@ -17,6 +17,7 @@ import test_views
 from checks import check_op
 from graph import programs
 from graph import test_samples as graph_samples
+from op_classes import Add, Div, Mul, Tanh, Where
 from ops import test_samples as op_samples
 from optim import test_rules
 from samples import ROWS
@@ -29,7 +30,6 @@ from miniflow.errors import AutogradError, GradientCheckError, ShapeError
 from miniflow.graph.passes import algebraic, cse
 from miniflow.nn.functional import conv2d, layer_norm
 from miniflow.ops.conv import Conv2d
-from op_classes import Add, Div, Mul, Tanh, Where
 from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.norm import LayerNorm
 from miniflow.ops.reduce import Sum

@@ -5,12 +5,12 @@ import weakref
 import numpy as np
 import pytest
 from checks import assert_close, assert_same
+from op_classes import Mul, Neg
 
 import miniflow as flow
 from miniflow.autograd import engine
 from miniflow.dispatch import Op, call
 from miniflow.errors import AutogradError
-from op_classes import Mul, Neg
 
 
 def scalar(value: float = 3.0) -> flow.Tensor:

@@ -10,6 +10,7 @@ import miniflow.ops.activation  # noqa: F401  (defines formulas)
 from miniflow.backends.body import CAST, Body, Step, arity
 from miniflow.scalar import Expr, expression
 
+
 def evaluated(*inputs: np.ndarray, body: Body) -> tuple[np.ndarray, ...]:
     """The outputs of a body: each step in float64, rounded to its dtype."""
     values: dict[str, Any] = {f"x{i}": x for i, x in enumerate(inputs)}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from checks import assert_close, assert_same
+from op_classes import Add, Mul
 from programs import ProgramBuilder, assert_same_bits, assert_unchanged, random_program
 from training import Training, micro_batches, peak_bytes, slot_named
 
@@ -12,7 +13,6 @@ from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import BACKWARD, BUFFER, UPDATE, Draws, Instruction
 from miniflow.graph.passes.accumulation import run, varying
 from miniflow.ops.dropout import Dropout, DropoutGrad
-from op_classes import Add, Mul
 from miniflow.ops.generator import Generator
 from miniflow.ops.reduce import Sum
 from miniflow.optim.sgd import SgdUpdate

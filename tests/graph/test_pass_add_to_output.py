@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from compare import assert_close
+from op_classes import Add
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program, recorded
 
 import miniflow as flow
@@ -11,7 +12,6 @@ from miniflow.errors import IndexRangeError
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import add_to_output
 from miniflow.ops.accumulate import EmbeddingAdd
-from op_classes import Add
 from miniflow.ops.embedding import EmbeddingGrad
 from miniflow.ops.slice import SliceIntoZeros
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from op_classes import Abs, Add, Ceil, Div, Floor, Mul, Neg, PowScalar, Round, Sign, Sub, Trunc, Where
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program, recorded
 
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import algebraic, dead_code
-from op_classes import Abs, Add, Ceil, Div, Floor, Mul, Neg, PowScalar, Round, Sign, Sub, Trunc, Where
 from miniflow.ops.permute import Transpose
 from miniflow.ops.promotion import Cast, ToInteger
 from miniflow.ops.shape import Expand, SumToShape, View

@@ -5,15 +5,14 @@ import re
 import numpy as np
 import pytest
 from mixed_precision import BF16, F16, UNIT, assert_same_runs, casted, in_half, relative_error
+from op_classes import Add, Exp, Gelu, Maximum, Mul, Relu
 from programs import ProgramBuilder, op_names, recorded, with_gradients
 
 import miniflow as flow
 from miniflow import nn
 from miniflow.graph.ir import BACKWARD, FORWARD, UPDATE
 from miniflow.graph.trace import active
-from op_classes import Gelu, Relu
 from miniflow.ops.amp_identity import AmpBlackIdentity
-from op_classes import Add, Exp, Maximum, Mul
 from miniflow.ops.embedding import Embedding
 from miniflow.ops.join import Cat
 from miniflow.ops.loss import CrossEntropy

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 from bodies import evaluated
+from op_classes import Add, Gelu, Mul, Relu
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_model, op_names
 
 from miniflow import nn
 from miniflow.backends.registry import KERNELS
 from miniflow.graph.ir import BACKWARD
 from miniflow.graph.passes import bias_gelu, elementwise_fusion
-from op_classes import Gelu, Relu
-from op_classes import Add, Mul
 from miniflow.ops.matmul import Linear
 from miniflow.ops.reduce import Sum
 from miniflow.ops.shape import View

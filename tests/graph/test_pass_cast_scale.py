@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from bodies import evaluated
+from op_classes import Div, Mul, Neg
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program
 
 from miniflow.backends.registry import KERNELS
 from miniflow.graph.ir import BACKWARD
 from miniflow.graph.passes import cast_scale
-from op_classes import Div, Mul, Neg
 from miniflow.ops.promotion import Cast
 
 FLOAT32, FLOAT16 = np.dtype("float32"), np.dtype("float16")

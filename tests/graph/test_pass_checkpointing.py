@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from checks import assert_same
+from op_classes import Gelu, GeluGrad, Mul
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, random_program
 from training import Training, micro_batches, peak_bytes
 
@@ -11,8 +12,6 @@ from miniflow import nn
 from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import accumulation, cse, dead_code
 from miniflow.graph.passes.checkpointing import flagged, run, segments_of
-from op_classes import Gelu, GeluGrad
-from op_classes import Mul
 from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.norm import BatchNorm
 

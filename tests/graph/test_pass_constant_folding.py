@@ -1,11 +1,11 @@
 """constant_folding: golden texts, what must not be folded, and results of random programs that stay."""
 
 import numpy as np
+from op_classes import Add, Exp, Mul
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program
 
 from miniflow.graph.ir import Scalar
 from miniflow.graph.passes import constant_folding
-from op_classes import Add, Exp, Mul
 from miniflow.ops.random import Uniform
 from miniflow.ops.reduce import Sum
 from miniflow.ops.shape import Expand

@@ -1,11 +1,11 @@
 """cse: golden texts, what must not be merged, and results of random programs that stay."""
 
 import pytest
+from op_classes import Add, Clamp, Exp, Maximum, Mul, Sub
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program
 
 from miniflow.graph.passes import cse
 from miniflow.ops.dropout import Dropout
-from op_classes import Add, Clamp, Exp, Maximum, Mul, Sub
 from miniflow.ops.reduce import Sum
 
 

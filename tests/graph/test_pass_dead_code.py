@@ -1,12 +1,12 @@
 """dead_code: golden texts, and results of random programs that stay."""
 
+from op_classes import Add, Mul, Neg, Pow
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program
 
 import miniflow as flow
 from miniflow.graph.interpret import interpret
 from miniflow.graph.passes import dead_code
 from miniflow.ops.dropout import Dropout
-from op_classes import Add, Mul, Neg, Pow
 from miniflow.ops.norm import BatchNorm
 
 

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
+from op_classes import Add, Gelu, Neg, Relu, ReluGrad
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_model, op_names, random_program
 
 import miniflow as flow
 from miniflow.backends.registry import INTO, KERNELS
 from miniflow.graph.passes import dead_code, dropout_mask
-from op_classes import Gelu, Relu, ReluGrad
 from miniflow.ops.dropout import Dropout, DropoutGrad
-from op_classes import Add, Neg
 
 
 def test_the_mask_is_drawn_for_itself_where_neighbours_fuse():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from compare import assert_close
+from op_classes import Exp, Mul, Neg
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program
 from training import Training
 
@@ -12,7 +13,6 @@ from miniflow.graph.ir import UPDATE
 from miniflow.graph.passes import early_update, multi_tensor_update
 from miniflow.graph.plan import plan
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
-from op_classes import Exp, Mul, Neg
 from miniflow.ops.shape import View
 from miniflow.optim.sgd import SgdUpdate
 

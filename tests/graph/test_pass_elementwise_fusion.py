@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from bodies import evaluated
+from op_classes import Abs, Add, Exp, Gelu, Gt, Mul, Neg, PowScalar, Relu, ReluGrad, Sin, Sub, Tanh, Where
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_model, op_names, random_program
 
 import miniflow as flow
@@ -12,9 +13,6 @@ from miniflow.graph import trace
 from miniflow.graph.codegen.regions import Contraction, peak_bytes
 from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import elementwise_fusion
-from op_classes import Gelu, Relu, ReluGrad
-from op_classes import Gt
-from op_classes import Abs, Add, Exp, Mul, Neg, PowScalar, Sin, Sub, Tanh, Where
 from miniflow.ops.matmul import Matmul
 from miniflow.ops.promotion import Cast
 from miniflow.ops.reduce import Sum

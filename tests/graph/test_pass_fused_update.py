@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from checks import assert_close
+from op_classes import Add, Div, Mul
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names
 from training import Training
 
@@ -12,7 +13,6 @@ from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import UPDATE, Scalar
 from miniflow.graph.passes import fused_update, multi_tensor_update
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
-from op_classes import Add, Div, Mul
 from miniflow.ops.loss_scale import AnyNonFinite, UnscaleGradient
 from miniflow.ops.promotion import Cast
 from miniflow.optim.sgd import SgdUpdate

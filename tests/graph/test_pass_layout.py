@@ -1,15 +1,14 @@
 """layout: golden texts, near misses, and results of random programs that stay."""
 
 import pytest
+from op_classes import Add, Gelu, GeluGrad, Mul, Neg
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_model, op_names, random_program
 
 import miniflow as flow
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import algebraic, dead_code, layout
 from miniflow.graph.strides import Strides
-from op_classes import Gelu, GeluGrad
 from miniflow.ops.dropout import Dropout
-from op_classes import Add, Mul, Neg
 from miniflow.ops.join import Cat
 from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.norm import LayerNorm, LayerNormGrad

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from op_classes import Mul
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names
 from training import Training
 
@@ -10,7 +11,6 @@ from miniflow import nn, optim
 from miniflow.graph.ir import OPTIMIZER, UPDATE, Scalar
 from miniflow.graph.passes import multi_tensor_update
 from miniflow.nn.utils.clip_grad import ClipGradNorm, TotalNorm
-from op_classes import Mul
 from miniflow.optim.sgd import SgdUpdate
 
 PLAIN = {"momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}

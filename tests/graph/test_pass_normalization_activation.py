@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from compare import assert_close
+from op_classes import Add, Mul, Neg, Relu, ReluGrad
 from programs import (
     ProgramBuilder,
     assert_same_results,
@@ -16,8 +17,6 @@ import miniflow as flow
 from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import normalization_activation
-from op_classes import Relu, ReluGrad
-from op_classes import Add, Mul, Neg
 from miniflow.ops.norm import BatchNorm, BatchNormGrad, BatchNormInference
 from miniflow.ops.promotion import Cast
 

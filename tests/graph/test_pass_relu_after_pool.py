@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from checks import assert_close
+from op_classes import Neg, Relu, ReluGrad
 from programs import ProgramBuilder, assert_same_results
 
 import miniflow as flow
@@ -10,8 +11,6 @@ from miniflow import nn
 from miniflow.device import CPU
 from miniflow.graph.passes import relu_after_pool
 from miniflow.graph.trace import record
-from op_classes import Relu, ReluGrad
-from op_classes import Neg
 from miniflow.ops.pool import MaxPool2d, MaxPool2dGrad
 
 WINDOW = dict(kernel=(2, 2), stride=(2, 2), padding=((0, 0), (0, 0)), dilation=(1, 1), ceil_mode=False)

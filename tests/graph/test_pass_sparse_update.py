@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from checks import assert_close, assert_same
+from op_classes import Add, Div, Mul
 from programs import ProgramBuilder, assert_same_results, assert_unchanged
 from training import Training, micro_batches
 
@@ -13,7 +14,6 @@ from miniflow import nn
 from miniflow.graph.ir import BACKWARD, UPDATE
 from miniflow.graph.passes import accumulation
 from miniflow.graph.passes.sparse_update import run
-from op_classes import Add, Div, Mul
 from miniflow.ops.embedding import Embedding, EmbeddingGrad
 from miniflow.ops.loss_scale import AnyNonFinite, UnscaleGradient
 from miniflow.optim.sgd import SgdUpdate

@@ -3,13 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+from op_classes import Abs, Add, Mul, Neg
 from programs import ProgramBuilder, assert_same_results, op_names, random_program
 
 from miniflow.graph import passes
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.ir import Program
 from miniflow.graph.passes import dead_code, run_pass, run_passes
-from op_classes import Abs, Add, Mul, Neg
 
 
 @pytest.fixture

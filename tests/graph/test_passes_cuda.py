@@ -1,13 +1,12 @@
 """The passes that bring kernels of their own, on a cuda device: the results are those of the programs before them."""
 
 import numpy as np
+from op_classes import Add, Gelu, Relu
 from programs import ProgramBuilder, assert_same_results, of_model, op_names, random_program, recorded
 
 import miniflow as flow
 from miniflow.graph.passes import add_to_output, algebraic, dead_code, dropout_mask, layout, normalization_activation
-from op_classes import Gelu, Relu
 from miniflow.ops.dropout import Dropout
-from op_classes import Add
 from miniflow.ops.norm import BatchNorm
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from op_classes import Add, Mul, Neg
 from programs import ProgramBuilder, assert_same_bits, assert_same_results, assert_unchanged, random_program
 
 from miniflow.graph.ir import Program
 from miniflow.ops.dropout import Dropout
-from op_classes import Add, Mul, Neg
 
 
 def of_sum(number: float) -> Program:
