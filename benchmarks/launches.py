@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from miniflow.backends.body import Body, Step
+from miniflow.backends.cuda.pointwise import kernel_of
 from miniflow.hostcuda import cuda
-from miniflow.kernels import activation, conv_depthwise, elementwise, layer_norm, matmul, pointwise, reduce, softmax
+from miniflow.kernels import conv_depthwise, layer_norm, matmul, reduce, softmax
 
 THREADS = 256  # a power of two
 BINS = 256
@@ -28,6 +30,13 @@ class Launch(NamedTuple):
     block: Any
     arguments: list
     shared: int = 0
+
+
+def loop(name: str, arrays: int) -> Any:
+    """The flat kernel of a pointwise operator on float32."""
+    operands = tuple(f"x{i}" for i in range(arrays))
+    body = Body(["float32"] * arrays, [], [Step(name, operands, "float32")], ["v0"])
+    return kernel_of(body, "v" * arrays, "flat")
 
 
 def blocks(count: int, side: int) -> int:
@@ -138,13 +147,13 @@ def softmax_of_rows(rows: int, width: int) -> Launch:
 
 def addition(n: int) -> Launch:
     """x + y of n elements."""
-    kernel = pointwise.flat(elementwise.add, 2)
+    kernel = loop("add", 2)
     return Launch(kernel, blocks(n, THREADS), THREADS, [nans(n), numbers(n), numbers(n, seed=1)])
 
 
 def gelu(n: int) -> Launch:
     """A chain of elementwise operations."""
-    return Launch(pointwise.flat(activation.gelu), blocks(n, THREADS), THREADS, [nans(n), numbers(n)])
+    return Launch(loop("gelu:approximate=none", 1), blocks(n, THREADS), THREADS, [nans(n), numbers(n)])
 
 
 def block_sums(parts: int, chunk: int) -> Launch:

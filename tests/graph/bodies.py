@@ -90,4 +90,3 @@ def random_step(random: np.random.Generator, floats: list[str], bools: list[str]
 def chosen(random: np.random.Generator, names: list[str], count: int) -> tuple[str, ...]:
     """Some of the names, mostly of the last ones."""
     return tuple(names[max(-len(names), -1 - int(random.exponential(1.5)))] for _ in range(count))
-

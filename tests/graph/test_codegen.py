@@ -77,7 +77,14 @@ def of_one_step(function, kind):
     count = sum(is_number(value) for value in formula.attributes.values())
     if count:
         names[-count:] = ["n0", "n1"][:count]
-    if set(names) & {"n0"} == set() and formula.name in ("log", "sqrt", "rsqrt", "sqrt_grad", "rsqrt_grad", "div_grad_y"):
+    if set(names) & {"n0"} == set() and formula.name in (
+        "log",
+        "sqrt",
+        "rsqrt",
+        "sqrt_grad",
+        "rsqrt_grad",
+        "div_grad_y",
+    ):
         names = [name[:-1] + "2" for name in names]  # which are positive
     return names, Step(function, tuple(names), "bool" if found.predicate or function in BITS else kind)
 
@@ -356,7 +363,9 @@ def test_ptx(case, cc):
 
 
 def test_a_body_prints_its_steps():
-    assert ODD.text == "{v0 = mul(x0, x1); v1 = add(v0, x2); v2 = gelu(v1, approximate=none); v3 = sub(v2, 0.5) -> v0, v3}"
+    assert (
+        ODD.text == "{v0 = mul(x0, x1); v1 = add(v0, x2); v2 = gelu(v1, approximate=none); v3 = sub(v2, 0.5) -> v0, v3}"
+    )
     assert ODD.output_dtypes == (F, F) and ODD.dependencies() == [{0, 1}, {0, 1, 2}]
 
 
@@ -404,7 +413,11 @@ def test_numbers_and_shapes_are_not_in_the_text():
 def test_the_generated_text_can_be_read():
     text = cpu.source_of(ODD, "vvs")
     assert "x2_here = load(x2_row, 0" in text and "x0_here = load(x0_row, j" in text
-    assert "v1 = v0 + x2_here" in text and "v2 = (np.float32(0.5) * v1) * (np.float32(1.0) + erf(" in text and "v3 = v2 - n0" in text
+    assert (
+        "v1 = v0 + x2_here" in text
+        and "v2 = (np.float32(0.5) * v1) * (np.float32(1.0) + erf(" in text
+        and "v3 = v2 - n0" in text
+    )
 
 
 def test_how_arrays_are_walked_through():

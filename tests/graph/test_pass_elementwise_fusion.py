@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from bodies import evaluated
-from op_classes import Abs, Add, Exp, Gelu, Gt, Mul, Neg, PowScalar, Relu, ReluGrad, Sin, Sub, Tanh, Where
+from op_classes import Abs, Add, Exp, Gelu, Gt, Mul, Neg, Pow, Relu, ReluGrad, Sin, Sub, Tanh, Where
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_model, op_names, random_program
 
 import miniflow as flow
@@ -114,7 +114,7 @@ def test_what_is_left_alone():
     b = ProgramBuilder()
     x, i = b.input(4, 4), b.input(4, 4, dtype="int32")
     wide = b.input(4, 4, dtype="float64")
-    values = [b(Sin, b(Sin, x)), b(Add, b(Mul, i, i), i), b(Exp, b(Exp, wide)), b(PowScalar, x, exponent=1.7)]
+    values = [b(Sin, b(Sin, x)), b(Add, b(Mul, i, i), i), b(Exp, b(Exp, wide)), b(Pow, x, 1.7)]
     program = b.build(*values)
     assert elementwise_fusion.run(program) is program
 
