@@ -15,7 +15,6 @@ import miniflow as flow
 
 ON_EVERY_DEVICE = (
     "amp",
-    "autograd",
     "nn",
     "ops",
     "optim",

@@ -1,8 +1,12 @@
 """`amp.lists`: every op has its place in one of them, or in none by decision."""
 
+import pytest
+
 from miniflow.amp.lists import BLACK, CLEAR, GRAY, KEEP_FLOAT32, UNTOUCHED, WHITE
 from miniflow.dispatch import Op
 from miniflow.ops.amp_identity import AmpBlackIdentity
+
+pytestmark = pytest.mark.cpu_only("no test here looks at the device")
 
 
 def test_lists_do_not_overlap():

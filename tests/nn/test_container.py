@@ -9,6 +9,8 @@ import miniflow as flow
 from miniflow import nn
 from miniflow.errors import IndexRangeError
 
+pytestmark = pytest.mark.cpu_only("no test here looks at the device")
+
 
 def layers(n):
     return [nn.Linear(i + 1, i + 2) for i in range(n)]

@@ -8,6 +8,8 @@ import miniflow as flow
 from miniflow import nn
 from miniflow.errors import AutogradError
 
+pytestmark = pytest.mark.cpu_only("no test here looks at the device")
+
 
 class Double(nn.Module):
     def forward(self, x, *, shift=0.0):

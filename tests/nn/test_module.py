@@ -12,6 +12,8 @@ import miniflow as flow
 from miniflow import nn
 from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, DeviceError, DTypeError, PickleError
 
+pytestmark = pytest.mark.cpu_only("no test here looks at the device")
+
 
 class Block(nn.Module):
     def __init__(self):

@@ -10,6 +10,8 @@ import miniflow as flow
 from miniflow import nn
 from miniflow.errors import CheckpointError
 
+pytestmark = pytest.mark.cpu_only("no test here looks at the device")
+
 
 def network():
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2, bias=False)))

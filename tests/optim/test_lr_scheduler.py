@@ -10,6 +10,8 @@ from miniflow import optim
 from miniflow.errors import ArgumentError, CheckpointError
 from miniflow.optim import lr_scheduler as schedules
 
+pytestmark = pytest.mark.cpu_only("no test here looks at the device")
+
 STEPS = 20
 
 
