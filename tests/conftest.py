@@ -31,6 +31,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help=f"also run the tests marked {', '.join(LEFT_OUT)}")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The whole suite runs in two processes where pytest-xdist is installed, unless -n says otherwise."""
+    everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if everything and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
+        if config.option.numprocesses is None and not config.option.usepdb:
+            config.option.numprocesses = 2
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test of the folders above once on the CPU and once on a cuda device, which is made the default one.
 
@@ -46,7 +55,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what a folder or a parameter says: an emulated device compiles each kernel, which takes seconds."""
-    if "cuda" in map(str, getattr(getattr(item, "callspec", None), "params", {}).values()):
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if "cuda" in map(str, parameters.values()) or getattr(item, "originalname", "").endswith("_on_cuda"):
         item.add_marker(pytest.mark.slow)
     if item.path.parent.name == "kernels" and item.path.stem != "test_samples":
         item.add_marker(pytest.mark.slow)

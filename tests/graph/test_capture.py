@@ -134,6 +134,7 @@ def test_an_emulated_device_is_never_captured():
     assert_close(to_host(replay([on_device(np.ones(4))])[0]), np.full(4, 2, np.float32))
 
 
+@pytest.mark.slow
 def test_ranges_for_profilers(monkeypatch):
     """Each module is a range, where nvtx is installed."""
     calls = []

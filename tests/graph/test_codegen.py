@@ -186,6 +186,7 @@ def test_half_precision_is_rounded_at_every_step(kind):
         np.testing.assert_array_equal(g.astype(np.float32), w.astype(np.float32))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("source", ["float32", "float16", "bfloat16", "bool", "int32", "int64", "uint8"])
 def test_casts(source):
     whole = source.lstrip("u").startswith("int")
@@ -348,6 +349,7 @@ def generated():
 GENERATED = list(generated())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", GENERATED, ids=str)
 def test_checks(case):
     run_checked(case)

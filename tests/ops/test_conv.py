@@ -133,6 +133,7 @@ def numpy_gradients(dy, x, weight, stride, padding, dilation, groups):
     return dx[:, :, top : top + x.shape[2], left : left + x.shape[3]], dweight
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("threads_used", [1, 2])
 @pytest.mark.parametrize("name", LARGE)
 def test_every_method(name, threads_used, monkeypatch):
