@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -79,39 +80,42 @@ def merged(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> tuple[
     return tuple(sizes), [tuple([s[a] for s in steps]) for a in range(len(strides))]
 
 
-def reduced_dims(x: Any, dim: Dims) -> tuple[int, ...]:
-    """The dims of `x` to reduce, ascending; `dim` None and () stand for all."""
-    if dim is None or dim == () or x.ndim == 0:
-        return tuple(range(x.ndim))
-    return tuple(sorted([d % x.ndim for d in ((dim,) if isinstance(dim, int) else dim)]))
+def reduced_dims(ndim: int, dim: Dims) -> tuple[int, ...]:
+    """The dims to reduce, ascending; `dim` None and () stand for all."""
+    if dim is None or dim == () or ndim == 0:
+        return tuple(range(ndim))
+    return tuple(sorted([d % ndim for d in ((dim,) if isinstance(dim, int) else dim)]))
 
 
-def reduced_count(x: Any, dim: Dims) -> int:
-    """How many elements of `x` go into each result of a reduction."""
-    return x.size if dim is None else prod([x.shape[d] for d in reduced_dims(x, dim)])
+@functools.lru_cache(maxsize=1024)
+def reduction_steps(shape: tuple[int, ...], dim: Dims) -> tuple[tuple[int, int, int], ...]:
+    """How to reduce a row-major array: each run of neighbouring dims in one step, the last run first.
+
+    Returns:
+        for each step, what is left of the array as (outer, reduced, inner).
+
+    >>> reduction_steps((2, 3, 4, 5), (0, 2, 3))
+    ((6, 20, 1), (1, 2, 3))
+    """
+    steps, dims = [], set(reduced_dims(len(shape), dim))
+    sizes, stop = list(shape), len(shape)
+    while stop > 0:
+        start = stop
+        while start - 1 in dims:
+            start -= 1
+        if start < stop:
+            steps.append((prod(sizes[:start]), prod(sizes[start:stop]), prod(sizes[stop:])))
+            sizes[start:stop] = []
+        stop = start - 1
+    return tuple(steps) or ((prod(shape), 1, 1),)
+
+
+def reduced_count(shape: tuple[int, ...], dim: Dims) -> int:
+    """How many elements go into each result of a reduction."""
+    return prod([reduced for _, reduced, _ in reduction_steps(shape, dim)])
 
 
 def dims_to_shape(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The dims whose sums bring `x` to `shape`, from which it was broadcast."""
     lead = x.ndim - len(shape)
     return tuple([d for d in range(x.ndim) if d < lead or shape[d - lead] != x.shape[d]])
-
-
-def runs(dims: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Neighbours among ascending dims, as [start, stop).
-
-    >>> runs((0, 2, 3))
-    [(0, 1), (2, 4)]
-    """
-    found: list[tuple[int, int]] = []
-    for d in dims:
-        if found and found[-1][1] == d:
-            found[-1] = (found[-1][0], d + 1)
-        else:
-            found.append((d, d + 1))
-    return found
-
-
-def around_run(x: Any, start: int, stop: int) -> Any:
-    """A row-major array as (outer, reduced, inner), where dims start to stop are the reduced ones."""
-    return x.reshape((prod(x.shape[:start]), prod(x.shape[start:stop]), prod(x.shape[stop:])))

@@ -24,8 +24,7 @@ def nonempty(op: str, shape: tuple[int, ...], dim: Dim) -> None:
     Raises:
         ShapeError: if a reduced dim is empty.
     """
-    dims = wrap_dims(op, dim, len(shape))
-    if 0 in [shape[d] for d in dims if shape]:
+    if 0 in shape and 0 in [shape[d] for d in wrap_dims(op, dim, len(shape))]:
         raise ShapeError(f"{op}: got shape {tuple(shape)} and dim={dim}: no elements to reduce; expected at least one")
 
 
@@ -102,7 +101,8 @@ class ExtremumAlong(Op):
     @classmethod
     def infer(cls, x, *, dim, keepdim):
         name = cls.function_name.removesuffix("_dim")
-        nonempty(name, x.shape, wrap_dim(name, dim, len(x.shape)))
+        dim = wrap_dim(name, dim, len(x.shape))
+        nonempty(name, x.shape, dim)
         shape = reduced_shape(name, x.shape, dim, keepdim)
         return [(shape, x.dtype), (shape, np.dtype(np.int64))]
 

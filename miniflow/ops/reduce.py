@@ -27,6 +27,9 @@ def reduced_shape(op: str, shape: tuple[int, ...], dim: Dim, keepdim: bool) -> t
     """
     if dim is None and not keepdim:
         return ()
+    if type(dim) is int and -len(shape) <= dim < len(shape):  # the most common case
+        dim %= len(shape)
+        return shape[:dim] + (1,) * keepdim + shape[dim + 1 :]
     dims = wrap_dims(op, dim, len(shape))
     return tuple([1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims])
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from miniflow.backends.geometry import Dims, around_run, dims_to_shape, reduced_count, reduced_dims, runs
+from miniflow.backends.geometry import Dims, dims_to_shape, reduced_count, reduced_dims, reduction_steps
 from miniflow.backends.registry import kernel
 
 SMALL = {True: 8192, False: 512}  # elements up to which NumPy is as fast, for sums over all dims and over some
@@ -29,16 +29,14 @@ def total(y: np.ndarray, x: np.ndarray, dim: Dims, keepdim: bool = False) -> Non
         np.add.reduce(x, axes(x, dim), y.dtype, y, keepdim)
         return
     x = np.ascontiguousarray(x)
-    found = runs(reduced_dims(x, dim))
-    for start, stop in reversed(found):
-        kept = x.shape[:start] + x.shape[stop:]
-        sums = y if (start, stop) == found[0] else np.empty(kept, x.dtype)
-        terms = around_run(x, start, stop)
-        outer, reduced, inner = terms.shape
+    steps = reduction_steps(x.shape, dim)
+    for step in steps:
+        outer, reduced, inner = step
+        sums = y if step is steps[-1] else np.empty(outer * inner, x.dtype)
         if inner == 1:
-            _sum_rows(terms.reshape(outer, reduced), sums.reshape(outer))
+            _sum_rows(x.reshape(outer, reduced), sums.reshape(outer))
         else:
-            _sum_columns(terms, sums.reshape(outer, inner))
+            _sum_columns(x.reshape(step), sums.reshape(outer, inner))
         x = sums
 
 
@@ -102,7 +100,7 @@ def sum_to_shape(y: np.ndarray, x: np.ndarray, *, shape: tuple[int, ...]) -> Non
 @kernel("cpu")
 def mean(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
     total(y, x, dim, keepdim)
-    np.true_divide(y, reduced_count(x, dim) or np.nan, y)
+    np.true_divide(y, reduced_count(x.shape, dim) or np.nan, y)
 
 
 @kernel("cpu")
@@ -164,7 +162,7 @@ def all_(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
 @kernel("cpu")
 def var(y: np.ndarray, x: np.ndarray, *, dim: Dims, correction: float, keepdim: bool) -> None:
     mean(y, x, dim=dim, keepdim=keepdim)
-    count, reduced = reduced_count(x, dim), reduced_dims(x, dim)
+    count, reduced = reduced_count(x.shape, dim), reduced_dims(x.ndim, dim)
     deviation = x - y.reshape([1 if d in reduced else n for d, n in enumerate(x.shape)])
     deviation *= deviation
     total(y, deviation, dim, keepdim)

@@ -8,7 +8,7 @@ from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import launch
 from miniflow.backends.cuda.reduce import WARP_WIDTH, column_grid
-from miniflow.backends.geometry import around_run, reduced_dims
+from miniflow.backends.geometry import reduction_steps
 from miniflow.backends.registry import kernel
 from miniflow.kernels.arg_reduce import ARGMAX, ARGMIN, ArgReduction
 from miniflow.kernels.reduce import THREADS, WARPS
@@ -19,11 +19,10 @@ FEW_COLUMNS = 1024  # so few threads could not keep a device busy: the columns a
 
 def positions(order: ArgReduction, values: DeviceArray, indices: DeviceArray, x: DeviceArray, dim: int | None) -> None:
     """The extrema along `dim`, or of all elements, and their indices."""
-    dims, found = reduced_dims(x, dim), values
+    found, (step,) = values, reduction_steps(x.shape, dim)
     if x.dtype.kind in "bu" or x.dtype in (np.int8, np.int16):
         x, found = x.astype(np.int32), empty(values.shape, np.int32, values.device_index)
-    x = contiguous(x)
-    x = around_run(x, dims[0], dims[-1] + 1) if dims else x.reshape((1, 1, 1))
+    x = contiguous(x).reshape(step)
     if x.shape[2] != 1 and x.shape[0] * x.shape[2] <= FEW_COLUMNS < x.shape[1]:
         x = contiguous(x.view(lambda a: a.swapaxes(1, 2))).reshape((x.shape[0] * x.shape[2], x.shape[1], 1))
     outer, _, inner = x.shape

@@ -15,7 +15,7 @@ from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.cuda.pointwise import pointwise
 from miniflow.backends.cuda.rows import GRID_Y
-from miniflow.backends.geometry import Dims, around_run, dims_to_shape, reduced_count, reduced_dims, runs
+from miniflow.backends.geometry import Dims, dims_to_shape, reduced_count, reduced_dims, reduction_steps
 from miniflow.backends.registry import kernel
 from miniflow.kernels import reduce as kernels
 from miniflow.kernels.reduce import THREADS, WARP, WARPS, Reduction
@@ -39,35 +39,29 @@ def numbers(x: DeviceArray) -> DeviceArray:
 
 
 def fold(
-    reduction: Reduction,
-    y: DeviceArray,
-    x: DeviceArray,
-    dims: tuple[int, ...],
-    identity: Any = 0,
-    shift: DeviceArray | None = None,
+    reduction: Reduction, y: DeviceArray, x: DeviceArray, dim: Dims, identity: Any = 0, shift: DeviceArray | None = None
 ) -> None:
-    """Reduce run after run, the last one first, into `y`.
+    """Reduce `x` over `dim`, one run of neighbouring dims after the other, into `y`.
 
     Args:
         reduction: the kernels.
-        y: row-major, in its own dtype.
+        y: row-major.
         x: of any layout.
-        dims: to be reduced, ascending.
+        dim: the dims to reduce.
         identity: what the result of no elements is.
         shift: one number for each result, for terms that read it.
     """
     y, x = numbers(y), numbers(x)
-    found = runs(dims) or [(x.ndim, x.ndim)]
-    if shift is not None and len(found) > 1:
+    steps = reduction_steps(x.shape, dim)
+    if shift is not None and len(steps) > 1:
+        dims = reduced_dims(x.ndim, dim)
         kept = [d for d in range(x.ndim) if d not in dims]
-        x = x.view(lambda a: a.transpose([*kept, *dims]))
-        found = [(len(kept), x.ndim)]
+        x, steps = x.view(lambda a: a.transpose([*kept, *dims])), ((y.size, reduced_count(x.shape, dim), 1),)
     x, number = contiguous(x), as_number(identity, y.dtype)
-    for start, stop in reversed(found):
-        kept_shape = x.shape[:start] + x.shape[stop:]
-        out = y if (start, stop) == found[0] else empty(kept_shape, y.dtype, x.device_index)
-        terms = around_run(x, start, stop)
-        fold_run(reduction, out.reshape((terms.shape[0], 1, terms.shape[2])), terms, shift, number)
+    for step in steps:
+        outer, _, inner = step
+        out = y if step is steps[-1] else empty((outer * inner,), y.dtype, x.device_index)
+        fold_run(reduction, out.reshape((outer, 1, inner)), x.reshape(step), shift, number)
         reduction, x, shift = reduction.finish, out, None
 
 
@@ -109,7 +103,7 @@ def column_grid(groups: int, inner: int, threads: int) -> tuple[int, int, int]:
 
 def total(y: DeviceArray, x: DeviceArray, dim: Dims) -> None:
     """y = the sum of x over `dim`, in the dtype of y."""
-    fold(kernels.SUM, y, x, reduced_dims(x, dim))
+    fold(kernels.SUM, y, x, dim)
 
 
 @kernel("cuda")
@@ -129,12 +123,12 @@ def sum_to_shape(y: DeviceArray, x: DeviceArray, *, shape: tuple[int, ...]) -> N
 @kernel("cuda")
 def mean(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
     total(y, x, dim)
-    pointwise("div", y, y, reduced_count(x, dim) or np.nan)
+    pointwise("div", y, y, reduced_count(x.shape, dim) or np.nan)
 
 
 @kernel("cuda")
 def prod(y: DeviceArray, x: DeviceArray, *, dim: int | None, keepdim: bool) -> None:
-    fold(kernels.PROD, y, x, reduced_dims(x, dim), 1)
+    fold(kernels.PROD, y, x, dim, 1)
 
 
 @kernel("cuda")
@@ -153,7 +147,7 @@ def extremum(reduction: Reduction, y: DeviceArray, x: DeviceArray, dim: Dims, en
         identity = end * np.inf
     else:
         identity = np.iinfo(dtype).min if end < 0 else np.iinfo(dtype).max
-    fold(reduction, y, x, reduced_dims(x, dim), identity)
+    fold(reduction, y, x, dim, identity)
 
 
 @kernel("cuda")
@@ -168,19 +162,19 @@ def amin(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
 
 @kernel("cuda")
 def any_(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
-    fold(kernels.ANY, y, x, reduced_dims(x, dim), 0)
+    fold(kernels.ANY, y, x, dim, 0)
 
 
 @kernel("cuda")
 def all_(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
-    fold(kernels.ALL, y, x, reduced_dims(x, dim), 1)
+    fold(kernels.ALL, y, x, dim, 1)
 
 
 @kernel("cuda")
 def var(y: DeviceArray, x: DeviceArray, *, dim: Dims, correction: float, keepdim: bool) -> None:
-    count, center = reduced_count(x, dim), empty(y.shape, y.dtype, y.device_index)
+    count, center = reduced_count(x.shape, dim), empty(y.shape, y.dtype, y.device_index)
     mean(center, x, dim=dim, keepdim=keepdim)
-    fold(kernels.SQUARE_DEVIATIONS, y, x, reduced_dims(x, dim), 0, center)
+    fold(kernels.SQUARE_DEVIATIONS, y, x, dim, 0, center)
     pointwise("div", y, y, max(count - correction, 0) if count else np.nan)
 
 
@@ -195,7 +189,7 @@ def logsumexp(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> No
     largest = empty((y.size,), y.dtype, y.device_index)
     extremum(kernels.AMAX, largest, x, dim, -1)
     each(kernels.finite_or_zero, largest.size, largest)
-    fold(kernels.EXPONENTIALS, y, x, reduced_dims(x, dim), 0, largest)
+    fold(kernels.EXPONENTIALS, y, x, dim, 0, largest)
     pointwise("log", y, y)
     pointwise("add", y, y, largest.reshape(y.shape))
 
@@ -203,8 +197,8 @@ def logsumexp(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> No
 @kernel("cuda")
 def norm(y: DeviceArray, x: DeviceArray, *, p: float, dim: Dims, keepdim: bool) -> None:
     if p == 2:
-        fold(kernels.SQUARES, y, x, reduced_dims(x, dim))
+        fold(kernels.SQUARES, y, x, dim)
         pointwise("sqrt", y, y)
         return
-    fold(kernels.ABSOLUTE_POWERS, y, x, reduced_dims(x, dim), 0, full((1,), p, x.dtype, x.device_index))
+    fold(kernels.ABSOLUTE_POWERS, y, x, dim, 0, full((1,), p, x.dtype, x.device_index))
     pointwise("pow", y, y, 1 / p)
