@@ -1,6 +1,7 @@
 """Layer norm: each row is handled while it lies in the cache, first its statistics, then its results.
 
-Mean and variance take two passes, and are kept in float64.
+Mean and variance take two passes, and are kept in float64. Threads share out arrays of half a million elements: for
+fewer, to wake a thread costs what it saves.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def layer_norm(
     x = as_rows(x, dims)
     count, width = x.shape
     weight, bias = parameter(weight, 1, width, x.dtype), parameter(bias, 0, width, x.dtype)
-    share(normalize_rows, count, x.size, x, weight, bias, eps, mean, rstd, y.reshape(x.shape))
+    share(normalize_rows, count, x.size // 2, x, weight, bias, eps, mean, rstd, y.reshape(x.shape))
 
 
 @kernel("cpu")
@@ -148,5 +149,5 @@ def layer_norm_grad(
     count, width = x.shape
     partial = np.empty((min(count, PARTS), 2, width), x.dtype)
     given = dy, x, parameter(weight, 1, width, x.dtype), mean, rstd, dx.reshape(x.shape)
-    share(differentiate_parts, len(partial), x.size, *given, partial)
+    share(differentiate_parts, len(partial), x.size // 2, *given, partial)
     add_parts(partial, dweight.reshape(width), dbias.reshape(width))
