@@ -210,6 +210,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_inputs_are_broadcast(shapes):
     check(ODD, *[numbers(*shape, seed=i) for i, shape in enumerate(shapes)], atol=1e-6)

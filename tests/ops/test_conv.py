@@ -72,6 +72,7 @@ SMALL = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", SMALL)
 def test_small(name):
     x, weight, options = SMALL[name]

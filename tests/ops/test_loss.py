@@ -144,6 +144,7 @@ def test_zero_size(function):
     checks.assert_same(function(x, target, reduction="none"), np.empty(0))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 @pytest.mark.parametrize("rows", [3, 600])
 def test_cross_entropy_of_large_logits_and_parallel_rows(rows, kind):
