@@ -57,6 +57,7 @@ class Op:
     # neither. A graph asks such an `infer` at every call, and keeps such ops although nobody reads their results
     checks_values = ""
     amp: str | None = None  # its class in mixed precision, see `amp.lists`; None for float32
+    shape_depends_on_values = False  # that of the result; graphs refuse such ops
     view = False  # the result shares the first input's memory
     broadcasts = False  # gradients are summed back to the inputs' shapes
     backward: Callable | None = None
@@ -242,7 +243,7 @@ def kernel_on(op: type[Op], device: str) -> Callable:
         if kernel.ufunc is not None:
             return explaining(op, kernel.ufunc)
         return allocating(op, kernel.run, device)
-    if op.kernel_checks and device == "cpu":
+    if (op.kernel_checks or op.view) and device == "cpu":
         return explaining(op, kernel)
 
     def run(*arrays, **attrs):
@@ -256,17 +257,18 @@ def allocating(op: type[Op], write: Callable, device: str) -> Callable:
     """Infer the outputs of `op`, allocate them, and let the kernel write into them."""
     infer, single = op.infer, op.single
 
-    def empty(shape, dtype, arrays):
-        return memory.empty(shape, dtype, of_array(next(x for x in arrays if is_array(x))))
+    def empty(shape, dtype, arrays, attrs):
+        place = of_array(next(x for x in arrays if is_array(x))) if arrays else attrs["device"]
+        return memory.empty(shape, dtype, place)
 
     def run(*arrays, **attrs):
         kinds = infer(*arrays, **attrs)
         if single:
-            out = np.empty(*kinds) if device == "cpu" else empty(*kinds, arrays)
+            out = np.empty(*kinds) if device == "cpu" else empty(*kinds, arrays, attrs)
         elif device == "cpu":
             out = tuple([np.empty(shape, dtype) for shape, dtype in kinds])
         else:
-            out = tuple([empty(shape, dtype, arrays) for shape, dtype in kinds])
+            out = tuple([empty(shape, dtype, arrays, attrs) for shape, dtype in kinds])
         write(out, *arrays, **attrs)
         return out
 
@@ -274,7 +276,7 @@ def allocating(op: type[Op], write: Callable, device: str) -> Callable:
 
 
 def explaining(op: type[Op], kernel: Callable) -> Callable:
-    """The fast path of NumPy's ufuncs, which check shapes themselves: `infer` only runs to explain an error."""
+    """The fast path of views, and of NumPy's ufuncs: NumPy refuses what `infer` does, which only explains its error."""
     is_ufunc = isinstance(kernel, np.ufunc)
 
     def run(*arrays, **attrs):

@@ -108,6 +108,28 @@ def as_dtype(value: object) -> dtype:
     return dtype.from_numpy(value)
 
 
+def fitting(op: str, value: bool | int | float, kind: dtype) -> bool | int | float:
+    """A number that is to be written into a tensor of `kind`, as PyTorch converts it.
+
+    For integers it is cut towards zero. Negative numbers wrap around in uint8, as in C.
+
+    Raises:
+        DTypeError: for a number that an integer dtype cannot hold.
+
+    >>> fitting("full", -1.5, uint8)
+    255
+    """
+    if kind.category != 1:
+        return value
+    limits = np.iinfo(kind.numpy)
+    if not (limits.min or -limits.max) <= value <= limits.max:
+        raise DTypeError(
+            f"{op}: got the value {value}, which {kind} cannot hold; expected one from {limits.min} to {limits.max}: "
+            "use a wider dtype, or clamp it"
+        )
+    return int(value) % (limits.max + 1) if limits.min == 0 else int(value)
+
+
 def promote_types(a: dtype, b: dtype) -> dtype:
     """The smallest dtype that holds both.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from miniflow.autograd import engine
 from miniflow.device import device
-from miniflow.dtype import bfloat16, bool_, dtype, float16, float32, float64, int32, int64, uint8
+from miniflow.dtype import bfloat16, bool_, dtype, fitting, float16, float32, float64, int32, int64, uint8
 from miniflow.inplace import set_item, write
 from miniflow.ops import (
     activation,  # noqa: F401  (defines operators, as does the next)
@@ -177,6 +177,7 @@ def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     """Write one number into every element."""
     if isinstance(value, Tensor):
         return copy_(self, value)
+    value = fitting("fill_", value, self.dtype)
     return write(self, "fill_", lambda: full(self.shape, value, self.dtype, self.device))
 
 

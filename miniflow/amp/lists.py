@@ -42,7 +42,7 @@ from miniflow.ops.pool import (
 )  # fmt: skip
 from miniflow.ops.promotion import Cast, ToDevice
 from miniflow.ops.reduce import Sum
-from miniflow.ops.shape import Clone, Contiguous, Expand, SumToShape, View
+from miniflow.ops.shape import Clone, Expand, SumToShape, View
 from miniflow.ops.slice import Diagonal, DiagonalIntoZeros, Slice, SliceIntoZeros, Unfold
 from miniflow.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from miniflow.ops.triangle import Tril, Triu
@@ -68,7 +68,7 @@ GRAY: frozenset[type[Op]] = frozenset(
 CLEAR: frozenset[type[Op]] = frozenset(
     {
         View, Transpose, Permute, Expand, Slice, Diagonal, Unfold, SliceIntoZeros, DiagonalIntoZeros,
-        Clone, Contiguous, Flip, Pad, Cat, Stack, Tril, Triu,
+        Clone, Flip, Pad, Cat, Stack, Tril, Triu,
         ViewScatter, SetItem, Scatter,
         Embedding, Gather, Index, IndexSelect,
         MaskedFill,

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from miniflow.backends import memory
-from miniflow.dispatch import call
 from miniflow.errors import AutogradError, DeviceError
 from miniflow.ops.creation import ones_like
 from miniflow.ops.elementwise import add
 from miniflow.ops.promotion import cast
-from miniflow.ops.shape import Contiguous, clone, sum_to_shape
+from miniflow.ops.shape import clone, sum_to_shape
 from miniflow.tape import Leaf, Node, modes
 from miniflow.tensor import Tensor
 
@@ -271,7 +270,7 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
     if create_graph and tensor._grad is None:
         tensor._grad = clone(gradient)
     elif tensor._grad is None:
-        tensor._grad = gradient if functional or (alone and _is_whole(gradient)) else call(Contiguous, gradient)
+        tensor._grad = gradient if functional or (alone and _is_whole(gradient)) else clone(gradient)
     elif functional:
         tensor._grad = add(tensor._grad, gradient)
     else:

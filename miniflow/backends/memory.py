@@ -6,20 +6,18 @@ when the first of them is made: it takes time to load, and most programs on the 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from miniflow.backends.registry import KERNELS, POINTWISE, register
+from miniflow.backends.registry import KERNELS, POINTWISE, kernel
 
 CPU = "cpu"
 
 
-def _cuda() -> Any:
-    import miniflow.backends.cuda  # noqa: F401  (registers the kernels)
-    from miniflow.backends.cuda import array
-
-    return array
+def _cuda(module: str = "array") -> Any:
+    return import_module(f"miniflow.backends.cuda.{module}")  # the package registers the kernels
 
 
 def load_kernels(device: Any) -> None:
@@ -84,7 +82,7 @@ def copy_into(out: Any, values: Any) -> None:
     if isinstance(out, np.ndarray):
         np.copyto(out, values, casting="unsafe")
     elif out.size:
-        KERNELS["cuda"]["CopyInto"](out, values)
+        _cuda("copy").copy_into(out, values)
 
 
 def write_through(x: Any, values: Any, steps: tuple) -> None:
@@ -115,7 +113,13 @@ def fill(out: Any, value: Any) -> None:
     if isinstance(out, np.ndarray):
         out[...] = value
     elif out.size:
-        KERNELS["cuda"]["FillInto"](out, value)
+        _cuda("copy").fill_into(out, value)
+
+
+def set_items(out: Any, value: Any, index: Any, *, basic: tuple, dims: tuple[int, ...]) -> None:
+    """out[basic][index] = value, the operands of `SetItem` on one device."""
+    backend = import_module("miniflow.backends.cpu.index") if is_host(out) else _cuda("index")
+    backend.set_items(out, value, index, basic=basic, dims=dims)
 
 
 def row_major(array: Any) -> Any:
@@ -133,7 +137,7 @@ def address(array: Any) -> int:
     return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.address
 
 
-@register("cpu", "ToDevice", half="native")
-@register("cuda", "ToDevice", half="native")
+@kernel("cpu", returns=True)
+@kernel("cuda", returns=True)
 def to_device(x: Any, *, source: Any, target: Any) -> Any:
     return move(x, target)

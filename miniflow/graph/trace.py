@@ -43,7 +43,7 @@ from miniflow.graph.overlap import sharing
 from miniflow.graph.symbol import Cell, Symbol
 from miniflow.inplace import ViewScatter
 from miniflow.ops.promotion import Cast, ToDevice, ToInteger
-from miniflow.ops.shape import Contiguous, View, can_view
+from miniflow.ops.shape import Clone, View, can_view
 from miniflow.tape import Leaf, Node, modes, sequence
 from miniflow.tensor import Tensor
 
@@ -259,6 +259,12 @@ class Tracer:
 
     def kernel(self, op: type[Op], tensors: Iterable[Any]) -> Callable[..., Any]:
         """What computes `op` of these inputs while recording: a function of their arrays that returns symbols."""
+        if op.shape_depends_on_values:
+            raise GraphTraceError(
+                f"{user_lines()[0]}: {op.function_name}: the shape of the result depends on values, which a recording "
+                "does not have (a mask as an index, x[mask], becomes nonzero() too); expected shapes that are fixed in "
+                "nn.Graph.build: use flow.where(mask, value, x), which keeps the shape, or do it outside of build"
+            )
         for x in tensors:
             if isinstance(x, Tensor):
                 self.symbol_of(x._array, x)
@@ -285,7 +291,7 @@ class Tracer:
     def emit(self, op: type[Op], inputs: list[Any], attrs: dict[str, Any]) -> list[Slot]:
         """Append an instruction, and return its outputs; before a view that the program's memory rules out, a copy."""
         if op is View and not can_view(self._layout(inputs[0]), attrs["shape"]):
-            inputs = self.emit(Contiguous, inputs, {})
+            inputs = self.emit(Clone, inputs, {})
         results = op.infer(*inputs, **attrs)
         device = attrs["target"] if op is ToDevice else next(x.device for x in inputs if isinstance(x, Slot))
         if op is ToDevice:
@@ -419,9 +425,12 @@ class Tracer:
         Raises:
             GraphTraceError: for anything else, whose value at the time of recording would be burned in.
         """
-        array = tensor._array
-        if id(array) not in self._created or id(array) in self._symbols:
+        if not self.is_constant(tensor):
             self.refuse(what)
+
+    def is_constant(self, tensor: Tensor) -> bool:
+        """Whether a tensor was made of numbers by the step itself, so that its values may be looked at."""
+        return id(tensor._array) in self._created and id(tensor._array) not in self._symbols
 
     def refuse_other_memory(self, tensor: Tensor, what: str) -> None:
         """Called before a tensor gets another array: allowed only for tensors that the step made.

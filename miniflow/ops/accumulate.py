@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from miniflow.dispatch import Op
 from miniflow.errors import ShapeError
-from miniflow.ops.embedding import check_rows
-from miniflow.ops.slice import sliced_shape
+from miniflow.ops.slice import check_in_range, sliced_shape
 
 
 class SliceAdd(Op):
@@ -27,7 +26,7 @@ class EmbeddingAdd(Op):
     checks_values = "infer"
 
     def infer(total, dy, indices, *, padding_idx):
-        check_rows(indices, total.shape[0])
+        check_in_range("embedding_add", indices, 0, total.shape)
         if (*indices.shape, total.shape[1]) != dy.shape or total.dtype != dy.dtype:
             raise ShapeError(
                 f"embedding_add: got rows {dy.shape} of {dy.dtype} for indices {indices.shape}; expected "

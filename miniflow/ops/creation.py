@@ -15,7 +15,7 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.device import CPU, chosen
-from miniflow.dtype import BY_NUMPY, as_dtype, dtype, float64, get_default_dtype, of_scalar
+from miniflow.dtype import BY_NUMPY, as_dtype, dtype, fitting, float64, get_default_dtype, of_scalar
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.promotion import cast, to_device
@@ -297,11 +297,10 @@ def full(
         raise DTypeError(f"full: got size={size!r}; expected a sequence of integers such as ({size!r},)")
     if isinstance(fill_value, Tensor):
         dtype, fill_value = fill_value.dtype if dtype is None else dtype, fill_value.item()
-    kind = of_scalar(fill_value) if dtype is None else as_dtype(dtype)
-    try:
-        return _filled(sizes_to_shape("full", tuple(size)), fill_value, kind.numpy, device, requires_grad)
-    except (OverflowError, ValueError) as error:
-        raise DTypeError(f"full: got the value {fill_value}, which does not fit into {kind} ({error})") from None
+    own = of_scalar(fill_value)
+    kind = own if dtype is None else as_dtype(dtype)
+    value = fitting("full", fill_value, kind)
+    return _filled(sizes_to_shape("full", tuple(size)), value, kind.numpy, device, requires_grad)
 
 
 @takes_tensors

@@ -9,7 +9,7 @@ import numpy as np
 from miniflow import scalar
 from miniflow.backends.memory import peek
 from miniflow.dispatch import call
-from miniflow.dtype import get_default_dtype
+from miniflow.dtype import fitting, get_default_dtype
 from miniflow.errors import ArgumentError, DivisionByZeroError, DTypeError
 from miniflow.ops.pointwise import called_as, pointwise, promoted
 from miniflow.ops.promotion import (
@@ -587,6 +587,8 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
         return clamp.op.formula.function(input, min, max)
     if min is None and max is None:
         raise ArgumentError("clamp: got neither min nor max; give at least one bound")
+    kind = result_type(*[x for x in (input, min, max) if x is not None])
+    min, max = [fitting("clamp", x, kind) if isinstance(x, bool | int | float) else x for x in (min, max)]
     return call(clamp.op, *promoted(clamp.op, [input, min, max]))
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
@@ -12,6 +9,7 @@ from miniflow.ops.comparison import ne
 from miniflow.ops.elementwise import mul
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import input_shape, unsqueeze
+from miniflow.ops.slice import check_in_range
 from miniflow.tensor import Tensor
 
 NO_PADDING = -1
@@ -21,7 +19,7 @@ class Embedding(Op):
     """y[..., :] = weight[indices[...], :]; the gradient of row `padding_idx` is zero."""
 
     saves = ("indices",)
-    checks_values = "kernel"
+    checks_values = "infer"
 
     def infer(indices, weight, *, padding_idx):
         if indices.dtype.kind not in "iu":
@@ -30,6 +28,8 @@ class Embedding(Op):
             raise ShapeError(
                 f"embedding: got a weight of shape {tuple(weight.shape)}; expected (num_embeddings, embedding_dim)"
             )
+        remedy = ": check the indices, or make num_embeddings larger"
+        check_in_range("embedding", indices, 0, weight.shape, remedy=remedy)
         return (*indices.shape, weight.shape[1]), weight.dtype
 
     def backward(ctx, dy):
@@ -45,7 +45,7 @@ class EmbeddingGrad(Op):
     checks_values = "infer"
 
     def infer(dy, indices, *, rows, padding_idx):
-        check_rows(indices, rows)
+        check_in_range("embedding", indices, 0, (rows, dy.shape[-1]))
         return (rows, dy.shape[-1]), dy.dtype
 
     def backward(ctx, g):
@@ -55,16 +55,6 @@ class EmbeddingGrad(Op):
         if padding == NO_PADDING:
             return looked_up, None
         return mul(looked_up, cast(unsqueeze(ne(indices, padding), -1), g.dtype)), None
-
-
-def check_rows(indices: Any, rows: int) -> None:
-    """Raise IndexRangeError unless all indices are rows of the table, as far as their values can be looked at."""
-    values = peek(indices)
-    if values is not None and values.size and not 0 <= values.min() <= values.max() < rows:
-        raise IndexRangeError(
-            f"embedding: got indices from {values.min()} to {values.max()}; expected 0 to {rows - 1} for a table "
-            f"of {rows} rows"
-        )
 
 
 @takes_tensors

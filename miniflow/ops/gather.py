@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
@@ -14,7 +13,7 @@ from miniflow.ops.creation import full, zeros
 from miniflow.ops.elementwise import mul, where
 from miniflow.ops.promotion import Number, broadcast_shape
 from miniflow.ops.shape import expand, input_shape, reshape, wrap_dim
-from miniflow.ops.slice import Slice, out_of_range
+from miniflow.ops.slice import Slice, check_in_range
 from miniflow.tensor import Tensor
 
 
@@ -27,11 +26,7 @@ def check_index(op: str, index: Any, dim: int, shape: tuple[int, ...]) -> None:
     """
     if index.dtype.kind not in "iu":
         raise DTypeError(f"{op}: got an index of {index.dtype}; expected int64: use .long()")
-    values = peek(index)
-    if values is not None:
-        outside = (values < 0) | (values >= (shape[dim] if shape else 1))
-        if outside.any():
-            raise out_of_range(op, int(values[outside].flat[0]), dim, shape, negative=False)
+    check_in_range(op, index, dim, shape)
 
 
 def check_reach(op: str, index: Any, shape: tuple[int, ...], dim: int) -> None:

@@ -14,13 +14,13 @@ import numpy as np
 
 from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
-from miniflow.dtype import int64
+from miniflow.dtype import fitting, int64
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.elementwise import where
 from miniflow.ops.join import stack
 from miniflow.ops.promotion import broadcast_shape, cast, to_device
 from miniflow.ops.shape import check_broadcast, expand, input_shape, reshape, unsqueeze
-from miniflow.ops.slice import Slice, basic_part, out_of_range, sliced_shape
+from miniflow.ops.slice import Slice, basic_part, check_in_range, sliced_shape
 from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
 
@@ -134,8 +134,11 @@ def _classify(op: str, part: Any) -> Any:
         return part
     if isinstance(part, slice):
         return basic_part(op, part)
-    if modes.tracer is not None and isinstance(part, Tensor) and part._array.dtype in INDEX_DTYPES:
-        return part
+    if modes.tracer is not None and isinstance(part, Tensor):
+        if part._array.dtype in INDEX_DTYPES:
+            return part
+        if part._array.dtype == np.bool_ and not modes.tracer.is_constant(part):
+            call(Nonzero, part)  # which the tracer refuses
     array = part._host_array() if isinstance(part, Tensor) else np.asarray(part)
     if array.size == 0 and not isinstance(part, Tensor | np.ndarray):
         array = array.astype(np.int64)
@@ -196,8 +199,7 @@ class Index(Op):
     """y[..., b, ...] = x[..., index[0, b], ..., index[k - 1, b], ...] with index[j] at dim `dims[j]`, b over B."""
 
     saves = ("index",)
-    kernel_checks = True
-    checks_values = "kernel"
+    checks_values = "infer"
 
     def infer(x, index, *, dims):
         check_coordinates("getitem", x.shape, index, dims)
@@ -230,10 +232,9 @@ def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[i
         IndexRangeError: for the first that is outside.
     """
     values = peek(index)
-    for dim, coordinates in zip(dims, () if values is None else values, strict=values is not None):
-        outside = (coordinates < -shape[dim]) | (coordinates >= shape[dim])
-        if outside.any():
-            raise out_of_range(op, int(coordinates[outside].flat[0]), dim, shape)
+    if values is not None:
+        for i, dim in enumerate(dims):
+            check_in_range(op, values[i : i + 1], dim, shape, negative=True)
 
 
 def picked_shape(shape: tuple[int, ...], batch: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -283,6 +284,8 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
 def _as_value(x: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return cast(value if value._array.ndim else to_device(value, x.device), x.dtype)
+    if isinstance(value, bool | int | float | np.number | np.bool_):
+        value = fitting("setitem", value, x.dtype)
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" and array.dtype != x._array.dtype:
         raise DTypeError(
@@ -331,3 +334,12 @@ class WrittenLast(Op):
 
     def infer(index, *, dims, shape):
         return index.shape[1:], np.dtype(np.bool_)
+
+
+class Nonzero(Op):
+    """The coordinates (count, ndim) of the elements that are not zero; no gradient."""
+
+    shape_depends_on_values = True
+
+    def infer(x):
+        return (int(np.count_nonzero(to_host(x))), len(x.shape)), np.dtype(np.int64)

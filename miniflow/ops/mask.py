@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from miniflow.backends.memory import to_host
 from miniflow.dispatch import Op, call
-from miniflow.dtype import can_cast, of_scalar
+from miniflow.dtype import can_cast, fitting, of_scalar
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import where
-from miniflow.ops.index import get_item
+from miniflow.ops.index import Nonzero, get_item
 from miniflow.ops.promotion import Number, broadcast_shape, cast
 from miniflow.ops.shape import expand, reshape
 from miniflow.ops.slice import Slice
@@ -21,12 +20,13 @@ class MaskedFill(Op):
     """x where `mask` is false, `value` where it is true."""
 
     saves = ("mask",)
-    kernel_checks = True
     broadcasts = True
 
     def infer(x, mask, *, value):
         if mask.dtype != np.bool_:
             raise DTypeError(f"masked_fill: got a mask of {mask.dtype}; expected bool: compare, or use .bool()")
+        if mask.shape == x.shape:
+            return x.shape, x.dtype
         try:
             return np.broadcast_shapes(x.shape, mask.shape), x.dtype
         except ValueError:
@@ -73,7 +73,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
         raise DTypeError(
             f"masked_fill: got the value {value!r} for a tensor of {x.dtype}, which cannot hold it: convert one"
         )
-    return call(MaskedFill, x, mask, value=value)
+    return call(MaskedFill, x, mask, value=fitting("masked_fill", value, x.dtype))
 
 
 def _fitting(x: Tensor, value: Tensor) -> Tensor:
@@ -107,13 +107,6 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
         raise DTypeError(f"masked_select: got a mask of {mask.dtype}; expected bool: compare, or use .bool()")
     shape = broadcast_shape("masked_select", x._array.shape, mask._array.shape)
     return reshape(get_item(expand(x, shape), expand(mask, shape)), -1)
-
-
-class Nonzero(Op):
-    """The coordinates (count, ndim) of the elements that are not zero; no gradient."""
-
-    def infer(x):
-        return (int(np.count_nonzero(to_host(x))), len(x.shape)), np.dtype(np.int64)
 
 
 @takes_tensors

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
-from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.dtype import fitting
+from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.index import Index
 from miniflow.ops.promotion import Number
-from miniflow.ops.shape import Contiguous, Expand, View, sizes_of
+from miniflow.ops.shape import Clone, Expand, View, sizes_of
+from miniflow.ops.slice import check_in_range
 from miniflow.tensor import Tensor, constant_like
 
 BORDERS = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}  # PyTorch's name: NumPy's name
@@ -67,7 +68,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | N
     pairs = tuple(zip(pad[::2], pad[1::2], strict=True))
     widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs[::-1]
     if mode == "constant":
-        return call(Pad, x, widths=widths, value=0 if value is None else value)
+        return call(Pad, x, widths=widths, value=0 if value is None else fitting("pad", value, x.dtype))
     if mode not in BORDERS:
         raise DTypeError(f"pad: got mode={mode!r}; expected 'constant', 'reflect', 'replicate' or 'circular'")
     if value:
@@ -81,14 +82,19 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | N
 def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int) -> np.ndarray:
     """Where each element of a padded dim comes from: int64 (1, size)."""
     size = shape[dim]
-    limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after) if size else 0}[mode]
+    source = np.arange(size)
+    if mode == "circular":  # what is cut off does not come back at the other end
+        source = source[max(-before, 0) : size - max(-after, 0)]
+    limit = {"reflect": size - 1, "circular": len(source), "replicate": max(before, after) if size else 0}[mode]
     if max(before, after) > limit or -min(before, after) > size:
         raise ShapeError(
             f"pad: got widths {(before, after)} for dim {dim} of size {size} (shape {shape}) with mode={mode!r}; "
             f"expected from {-size} to {limit}"
         )
-    source = np.pad(np.arange(size), (max(before, 0), max(after, 0)), mode=BORDERS[mode])
-    return source[max(-before, 0) : len(source) - max(-after, 0)][None]
+    source = np.pad(source, (max(before, 0), max(after, 0)), mode=BORDERS[mode])
+    if mode != "circular":
+        source = source[max(-before, 0) : len(source) - max(-after, 0)]
+    return source[None]
 
 
 @takes_tensors
@@ -108,14 +114,14 @@ def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     if len(sizes) < len(shape) or any(n < 0 for n in sizes):
         raise ShapeError(f"repeat: got sizes {sizes} for shape {shape}; expected one size of at least 0 for each dim")
     shape = (1,) * (len(sizes) - len(shape)) + shape
-    x = call(View, call(Contiguous, x), shape=tuple([n for size in shape for n in (1, size)]))
+    x = call(View, call(Clone, x), shape=tuple([n for size in shape for n in (1, size)]))
     x = call(Expand, x, shape=tuple([n for pair in zip(sizes, shape, strict=True) for n in pair]))
-    return call(View, call(Contiguous, x), shape=tuple([n * size for n, size in zip(sizes, shape, strict=True)]))
+    return call(View, call(Clone, x), shape=tuple([n * size for n, size in zip(sizes, shape, strict=True)]))
 
 
 @takes_tensors
-def tile(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
-    """As `repeat`; for fewer `dims` than x has, the first dims of x are not repeated.
+def tile(x: Tensor, *sizes: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
+    """As `repeat`; for fewer sizes than x has dims, the first dims of x are not repeated. `dims` are the sizes too.
 
     >>> import miniflow as flow
     >>> flow.tensor([[1], [2]]).tile(2).tolist()
@@ -123,7 +129,7 @@ def tile(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
 
     Source: `torch.tile`.
     """
-    dims = sizes_of(dims)
+    dims = sizes_of(sizes, dims)
     return repeat(x, (1,) * (x._array.ndim - len(dims)) + dims)
 
 
@@ -135,18 +141,13 @@ class OneHot(Op):
     def infer(x, *, num_classes):
         if x.dtype.kind not in "iu":
             raise DTypeError(f"one_hot: got {x.dtype}; expected classes of int64: use .long()")
-        if num_classes < 1 and (num_classes != -1 or x.size == 0):
+        if num_classes < 1:
             raise ShapeError(
                 f"one_hot: got num_classes={num_classes} for a tensor of shape {tuple(x.shape)}; expected at least 1, "
                 "or -1 for the largest class plus one, of at least one element"
             )
-        values = to_host(x) if num_classes == -1 else peek(x)
-        count = int(values.max()) + 1 if num_classes == -1 else num_classes
-        outside = (values < 0) | (values >= count) if values is not None else np.zeros(0, np.bool_)
-        if outside.any():
-            wanted = f"from 0 to {count - 1}" if num_classes != -1 else "of at least 0"
-            raise IndexRangeError(f"one_hot: got class {int(values[outside].flat[0])}; expected classes {wanted}")
-        return (*x.shape, count), np.dtype(np.int64)
+        check_in_range("one_hot", x, 0, (num_classes,))
+        return (*x.shape, num_classes), np.dtype(np.int64)
 
 
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
@@ -169,4 +170,6 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
     Source: `torch.nn.functional.one_hot`.
     """
+    if num_classes == -1 and x._array.size:
+        num_classes = max(int(x._host_array().max()) + 1, 1)
     return call(OneHot, x, num_classes=num_classes)

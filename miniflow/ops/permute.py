@@ -15,7 +15,6 @@ class Transpose(Op):
     """x with two dims exchanged."""
 
     view = True
-    kernel_checks = True
 
     def infer(x, *, dim0, dim1):
         a, b = wrap_dim("transpose", dim0, len(x.shape)), wrap_dim("transpose", dim1, len(x.shape))
@@ -98,7 +97,6 @@ class Permute(Op):
     """y with dim d of y being dim `dims[d]` of x."""
 
     view = True
-    kernel_checks = True
 
     def infer(x, *, dims):
         if len(dims) != len(x.shape):
@@ -116,8 +114,8 @@ class Permute(Op):
         return call(Permute, dy, dims=tuple(inverse))
 
 
-def permute(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
-    """A view with the dims in the order `dims`.
+def permute(x: Tensor, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
+    """A view with the dims in another order: `x.permute(1, 0)`, `x.permute(dims=(1, 0))`.
 
     Raises:
         ShapeError: unless there are as many dims as in `x`.
@@ -129,7 +127,7 @@ def permute(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
 
     Source: `torch.permute`.
     """
-    return call(Permute, x, dims=sizes_of(dims))
+    return call(Permute, x, dims=sizes_of(order, dims))
 
 
 @takes_tensors
@@ -169,8 +167,8 @@ class Flip(Op):
 
 
 @takes_tensors
-def flip(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
-    """A copy with the order of elements reversed along `dims`.
+def flip(x: Tensor, *axes: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
+    """A copy with the order of elements reversed along some dims: `x.flip(0, 1)`, `x.flip(dims=(0, 1))`.
 
     Raises:
         DimError: for dims that do not exist or come twice.
@@ -181,5 +179,5 @@ def flip(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
 
     Source: `torch.flip`.
     """
-    dims = sizes_of(dims)
+    dims = sizes_of(axes, dims)
     return call(Flip, x, dims=wrap_dims("flip", dims, x._array.ndim) if dims and x._array.ndim else ())

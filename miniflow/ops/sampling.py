@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 
+from miniflow.backends.memory import peek
 from miniflow.dispatch import Op
 from miniflow.dtype import int64
 from miniflow.errors import ArgumentError, ShapeError
@@ -18,10 +19,13 @@ from miniflow.tensor import Tensor
 class Bernoulli(Op):
     """y_i = 1 with probability p_i, else 0."""
 
-    checks_values = "kernel"
+    checks_values = "infer"
 
     def infer(p, *, seed, offset):
         require_floating("bernoulli", p)
+        values = peek(p)
+        if values is not None and not ((values >= 0) & (values <= 1)).all():
+            raise ArgumentError("bernoulli: got probabilities outside [0, 1] or nan; expected each from 0 to 1")
         return p.shape, p.dtype
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.dtype import as_dtype, dtype
+from miniflow.dtype import as_dtype, dtype, int64
 from miniflow.errors import ArgumentError
 from miniflow.ops.creation import Number, floating_dtype, new_leaf, sizes_to_shape
 from miniflow.tensor import Tensor
@@ -23,6 +23,8 @@ def arange(
     requires_grad: bool = False,
 ) -> Tensor:
     """start, start + step, ... below (for a negative step: above) `end`: ceil((end - start) / step) numbers.
+
+    For integer dtypes `start` and `step` are cut to integers; for int64 they are, and `end` is, before it is counted.
 
     Args:
         start: the first number; with one argument it is the end, and counting starts at 0.
@@ -44,12 +46,17 @@ def arange(
     start, end, step = (v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step))
     integral = all(isinstance(v, int) for v in (start, end, step))
     kind = as_dtype(int if integral else float) if dtype is None else as_dtype(dtype)
-    if step == 0 or not math.isfinite(end - start) or (end - start) * (1 if step > 0 else -1) < 0:
+    finite = all(map(math.isfinite, (start, end, step)))
+    if kind is int64 and finite:
+        start, end, step, integral = int(start), int(end), int(step), True
+    if step == 0 or not finite or (end - start) * (1 if step > 0 else -1) < 0:
         raise ArgumentError(
             f"arange: got start={start}, end={end}, step={step}; expected finite bounds and a nonzero step that leads "
             "from start to end"
         )
     count = -((start - end) // step) if integral else math.ceil((end - start) / step)
+    if kind.category == 1:
+        start, step = int(start), int(step)
     return new_leaf((start + np.arange(count) * step).astype(kind.numpy), device, requires_grad)
 
 

@@ -57,8 +57,10 @@ def input_shape(ctx: Any, position: int = 0) -> tuple[int, ...]:
     return node.shapes[output]
 
 
-def sizes_of(sizes: tuple) -> tuple[int, ...]:
-    """Sizes given one by one, `x.view(2, 3)`, or as one sequence, `x.view((2, 3))`."""
+def sizes_of(sizes: tuple, named: int | Sequence[int] | None = None) -> tuple[int, ...]:
+    """Sizes given one by one, `x.reshape(2, 3)`, as one sequence, `x.reshape((2, 3))`, or as a keyword argument."""
+    if named is not None:
+        sizes = (named,)
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
         return tuple(sizes[0])
     return sizes
@@ -68,7 +70,6 @@ class View(Op):
     """y[k] = x[k] for the flat, row-major position k: the same elements in the same memory under `shape`."""
 
     view = True
-    kernel_checks = True
 
     def infer(x, *, shape):
         return resolve_view(x, shape), x.dtype
@@ -132,12 +133,13 @@ def view(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
 
 
 @takes_tensors
-def reshape(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
+def reshape(x: Tensor, *sizes: int | Sequence[int], shape: Sequence[int] | None = None) -> Tensor:
     """The same elements in row-major order under another shape: a view where the strides allow it, else a copy.
 
     Args:
         x: any shape.
-        shape: sizes, one of which may be -1: it is inferred.
+        sizes: the new shape, in which one size may be -1: it is inferred.
+        shape: the same as a keyword argument.
 
     Raises:
         ShapeError: if the number of elements differs.
@@ -148,9 +150,9 @@ def reshape(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
 
     Source: `torch.reshape`.
     """
-    shape = sizes_of(shape)
+    shape = sizes_of(sizes, shape)
     if not can_view(x._array, shape):
-        x = call(Contiguous, x)
+        x = call(Clone, x)
     return call(View, x, shape=shape)
 
 
@@ -251,7 +253,6 @@ class Expand(Op):
     """x broadcast to `shape`: dims of size 1, and new ones in front, repeat with stride 0."""
 
     view = True
-    kernel_checks = True
 
     def infer(x, *, shape):
         check_broadcast("expand", x.shape, shape)
@@ -340,16 +341,6 @@ def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 class Clone(Op):
-    """y = x in new memory, in the order of x's strides."""
-
-    def infer(x):
-        return x.shape, x.dtype
-
-    def backward(ctx, dy):
-        return dy
-
-
-class Contiguous(Op):
     """y = x in new memory, in row-major order."""
 
     def infer(x):
@@ -360,7 +351,7 @@ class Contiguous(Op):
 
 
 def clone(x: Tensor) -> Tensor:
-    """A copy with memory of its own, through which gradients flow to `x`.
+    """A row-major copy with memory of its own, through which gradients flow to `x`.
 
     >>> import miniflow as flow
     >>> x = flow.zeros(2)
@@ -382,4 +373,4 @@ def contiguous(x: Tensor) -> Tensor:
 
     Source: `torch.Tensor.contiguous`.
     """
-    return x if x.is_contiguous() else call(Contiguous, x)
+    return x if x.is_contiguous() else call(Clone, x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
@@ -15,7 +16,6 @@ class Slice(Op):
     """y = x[index] for an `index` of ints, slices, None and exactly one Ellipsis: a view."""
 
     view = True
-    kernel_checks = True
 
     def infer(x, *, index):
         return sliced_shape("getitem", x.shape, index), x.dtype
@@ -65,12 +65,37 @@ def sliced_shape(op: str, shape: tuple[int, ...], index: tuple) -> tuple[int, ..
     return tuple(result)
 
 
-def out_of_range(op: str, index: int, dim: int, shape: tuple[int, ...], negative: bool = True) -> IndexRangeError:
+def check_in_range(
+    op: str, index: Any, dim: int, shape: tuple[int, ...], negative: bool = False, remedy: str = ""
+) -> None:
+    """Refuse an index along `dim` that has values outside of it, as far as they can be looked at.
+
+    Args:
+        negative: whether negative values count from the end.
+        remedy: what to do about it, for the message.
+
+    Raises:
+        IndexRangeError: for the first that is outside.
+    """
+    values = peek(index)
+    if values is None or not values.size:
+        return
+    size = shape[dim] if shape else 1
+    lowest = -size if negative else 0
+    if not lowest <= values.min() <= values.max() < size:
+        outside = (values < lowest) | (values >= size)
+        raise out_of_range(op, values[outside].flat[0], dim, shape, negative, remedy)
+
+
+def out_of_range(
+    op: str, index: int, dim: int, shape: tuple[int, ...], negative: bool = True, remedy: str = ""
+) -> IndexRangeError:
     """The error for an index outside the size of its dim."""
     size = shape[dim] if shape else 1
     expected = f"from {-size if negative else 0} to {size - 1}" if size else "none, since the dim is empty"
     return IndexRangeError(
         f"{op}: index {index} is out of range for dim {dim} of size {size} (shape {tuple(shape)}); expected {expected}"
+        f"{remedy}"
     )
 
 
@@ -134,7 +159,6 @@ class Diagonal(Op):
     """y[..., i] = x[..., i, ..., i + offset, ...] with the two indices at dim1 and dim2: a view."""
 
     view = True
-    kernel_checks = True
 
     def infer(x, *, offset, dim1, dim2):
         ndim = len(x.shape)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.dispatch import Op
-from miniflow.ops.embedding import check_rows
+from miniflow.ops.slice import check_in_range
 from miniflow.optim.adagrad import AdagradUpdate
 from miniflow.optim.adam import AdamUpdate
 from miniflow.optim.sgd import SgdUpdate
@@ -37,7 +37,7 @@ class GroupRows(Op):
 
     def infer(dy, indices, *, padding_idx, rows):
         if rows is not None:
-            check_rows(indices, rows)
+            check_in_range("embedding", indices, 0, (rows, dy.shape[-1]))
         count = int(np.prod(indices.shape, dtype=np.int64))
         return [((count,), np.dtype(np.int64)), ((count, dy.shape[-1]), dy.dtype)]
 

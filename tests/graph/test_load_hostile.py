@@ -427,5 +427,5 @@ def test_indices_are_checked_where_nobody_reads_the_lookup():
 
     graph = Unread()
     graph(flow.tensor([1, 2]))
-    with pytest.raises(IndexRangeError, match="embedding: got index 10 at position 1; expected 0 to 9"):
+    with pytest.raises(IndexRangeError, match="embedding: index 10 is out of range .* from 0 to 9"):
         graph(flow.tensor([1, 10]))

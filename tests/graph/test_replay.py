@@ -289,7 +289,7 @@ def test_errors_leave_everything_usable():
     program = recorded(step, [index, x], [weight])
     replay = Replay(program)
     before = weight._array.copy()
-    with pytest.raises(IndexRangeError, match="embedding: got index 7 at position 1"):
+    with pytest.raises(IndexRangeError, match="embedding: index 7 is out of range"):
         replay([np.array([1, 7]), x])
     with pytest.raises(IndexRangeError, match="gather: index 4 is out of range"):
         replay([index, x])

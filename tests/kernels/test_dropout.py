@@ -7,8 +7,9 @@ from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 from philox_reference import words_reference
 
 import miniflow as flow
-from miniflow.backends.registry import KERNELS
+from miniflow.dispatch import kernel_on
 from miniflow.kernels.dropout import draw_mask, draw_rest_of_mask, drop, drop_rest, scale_kept
+from miniflow.ops.dropout import DropoutMask
 
 SEED, OFFSET = 7, 3
 KEY = np.uint64(SEED), np.uint64(OFFSET)
@@ -56,8 +57,8 @@ def test_the_mask_alone(size):
 def test_the_mask_agrees_with_the_cpu(shape):
     place = flow.device("cuda")
     attrs = {"shape": shape, "p": 0.4, "seed": SEED, "offset": OFFSET, "device": place}
-    want = KERNELS["cpu"]["DropoutMask"](**attrs)
-    np.testing.assert_array_equal(KERNELS["cuda"]["DropoutMask"](**attrs).numpy(), want)
+    want = kernel_on(DropoutMask, "cpu")(**attrs)
+    np.testing.assert_array_equal(kernel_on(DropoutMask, "cuda")(**attrs).numpy(), want)
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65])

@@ -3,11 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from both import agree, on_device
+from both import agree, on_device, run_kernel
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 from philox_reference import words_reference
 
-from miniflow.backends.registry import KERNELS
 from miniflow.errors import ArgumentError
 from miniflow.kernels import random
 
@@ -81,7 +80,7 @@ def test_choices_agree_with_the_cpu():
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, np.nan])
 def test_probabilities_are_checked(wrong):
     with pytest.raises(ArgumentError, match="outside .0, 1."):
-        KERNELS["cuda"]["Bernoulli"](on_device(np.float32([0.5, wrong])), **DRAW)
+        run_kernel("cuda", "Bernoulli", on_device(np.float32([0.5, wrong])), **DRAW)
 
 
 def room(size, dtype=np.float32):

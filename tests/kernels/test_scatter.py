@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from both import agree, numbers_of, on_device
+from both import agree, numbers_of, on_device, run_kernel
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cuda.rows import cover
-from miniflow.backends.registry import KERNELS
 from miniflow.kernels.scatter import (
     add_cells,
     add_rows,
@@ -94,8 +93,8 @@ def test_the_last_cell_at_a_place_is_written(shape):
 def test_ten_thousand_terms_at_one_place_all_arrive():
     terms = np.ones((10_000, 2), np.float32)
     terms[:, 1] = np.arange(10_000) % 3
-    out = KERNELS["cuda"]["IndexAdd"](
-        None, on_device(np.zeros(10_000, np.int64)), on_device(terms), dim=0, shape=(1, 2)
+    out = run_kernel(
+        "cuda", "IndexAdd", None, on_device(np.zeros(10_000, np.int64)), on_device(terms), dim=0, shape=(1, 2)
     )
     np.testing.assert_array_equal(out.numpy(), terms.sum(0, keepdims=True, dtype=np.float64))
 
@@ -115,7 +114,7 @@ def test_additions_agree_with_the_cpu_in_every_dtype(dtype, start):
 def test_places_of_several_dims_agree_with_the_cpu(dims, batch):
     shape = (2, 3, 5)
     index = np.stack([picks(-shape[d], shape[d], *batch, seed=d) for d in dims])
-    picked = KERNELS["cpu"]["Index"](normal(*shape), index, dims=dims).shape
+    picked = run_kernel("cpu", "Index", normal(*shape), index, dims=dims).shape
     agree("IndexIntoZeros", picks(0, 9, *picked).astype(np.float32), index, dims=dims, shape=shape)
     agree("WrittenLast", index, dims=dims, shape=shape)
     room = normal(5, 4, 5)

@@ -10,7 +10,10 @@ import miniflow.backends.cuda  # noqa: F401  (registers the kernels)
 from miniflow.backends.cpu.sparse import hash_table_size
 from miniflow.backends.cuda.rows import cover
 from miniflow.backends.registry import KERNELS
+from miniflow.dispatch import kernel_on
 from miniflow.kernels.sparse import SPREAD, add_to_owners, find_owners, put_rows
+from miniflow.ops.embedding import EmbeddingGrad
+from miniflow.optim.sparse import GroupRows
 
 COUNTS = [1, 2, 31, 255, 256, 257]
 
@@ -63,7 +66,7 @@ def test_rows_that_meet_in_the_hash_table():
     for device in ("cpu", "cuda"):
         dy = values(count, 3)
         given = (dy, index) if device == "cpu" else (on_device(dy), on_device(index))
-        results = KERNELS[device]["GroupRows"](*given, padding_idx=-1)
+        results = kernel_on(GroupRows, device)(*given, padding_idx=-1, rows=None)
         got = [x if device == "cpu" else x.numpy() for x in results]
         np.testing.assert_array_equal(got[0], index)
         np.testing.assert_array_equal(got[1], dy)
@@ -99,19 +102,20 @@ def test_group_rows(shape, index_type, dtype):
     index = np.asarray(indices(int(np.prod(shape)), 6).reshape(shape), index_type)
     dy = values(*shape, 5, dtype=dtype)
     want_rows, want = expected(dy.reshape(-1, 5), index.reshape(-1).astype(np.int64), 2)
-    rows, sums = KERNELS["cpu"]["GroupRows"](dy, index, padding_idx=2)
+    rows, sums = kernel_on(GroupRows, "cpu")(dy, index, padding_idx=2, rows=None)
     assert_same(rows, want_rows)
     assert_close(sums, want.astype(dtype))
     for layout in ("contiguous", "strided"):
-        on_cuda = KERNELS["cuda"]["GroupRows"](on_device(dy, layout), on_device(index, layout), padding_idx=2)
+        given = on_device(dy, layout), on_device(index, layout)
+        on_cuda = kernel_on(GroupRows, "cuda")(*given, padding_idx=2, rows=None)
         assert_same(on_cuda[0].numpy(), rows)
         assert_close(on_cuda[1].numpy(), sums)
 
 
 def test_the_sums_are_those_of_the_dense_gradient_to_the_bit():
     dy, index = values(5000, 16), indices(5000, 40)
-    rows, sums = KERNELS["cpu"]["GroupRows"](dy, index, padding_idx=-1)
-    dense = KERNELS["cpu"]["EmbeddingGrad"](dy, index, rows=40, padding_idx=-1)
+    rows, sums = kernel_on(GroupRows, "cpu")(dy, index, padding_idx=-1, rows=None)
+    dense = kernel_on(EmbeddingGrad, "cpu")(dy, index, rows=40, padding_idx=-1)
     np.testing.assert_array_equal(sums[rows >= 0], dense[rows[rows >= 0]])
 
 

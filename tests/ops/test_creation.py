@@ -260,7 +260,7 @@ ERRORS = [
     (
         lambda: flow.full((2,), 300, dtype=flow.uint8),
         DTypeError,
-        "full: got the value 300, which does not fit into miniflow.uint8",
+        "full: got the value 300, which miniflow.uint8 cannot hold; expected one from 0 to 255",
     ),
     (lambda: flow.full((2,), "x"), DTypeError, "'x' of type str"),
     (lambda: flow.arange(0, 1, 0), ArgumentError, "arange: got start=0, end=1, step=0; expected .* nonzero step"),

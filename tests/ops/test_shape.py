@@ -153,8 +153,8 @@ def test_contiguous_returns_a_contiguous_tensor_itself():
     assert x.contiguous() is x and x.t().contiguous().stride() == (2, 1)
 
 
-def test_clone_keeps_the_order_of_strides():
-    assert flow.zeros(2, 3).t().clone().stride() == (1, 3)
+def test_a_clone_is_row_major():
+    assert flow.zeros(2, 3).t().clone().stride() == (2, 1)
 
 
 def test_expanded_views_cannot_be_written():
@@ -221,9 +221,9 @@ ERRORS = [
     (
         lambda: padding.one_hot(flow.tensor([3]), 3),
         IndexRangeError,
-        "one_hot: got class 3; expected classes from 0 to 2",
+        "one_hot: index 3 is out of range .* expected from 0 to 2",
     ),
-    (lambda: padding.one_hot(flow.tensor([-1])), IndexRangeError, "got class -1; expected classes of at least 0"),
+    (lambda: padding.one_hot(flow.tensor([-1])), IndexRangeError, "one_hot: index -1 is out of range"),
     (lambda: padding.one_hot(flow.tensor([1.0])), DTypeError, "one_hot: got float32"),
     (lambda: padding.one_hot(flow.tensor([1]), 0), ShapeError, "num_classes=0"),
 ]

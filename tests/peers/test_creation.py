@@ -35,6 +35,56 @@ def test_arange(args, dtype):
     assert_close(ours, theirs, rtol=2e-3 if dtype == "float16" else 1e-6, atol=1e-5 if dtype == "float16" else 1e-7)
 
 
+@pytest.mark.parametrize("args", [(0.1, -7.9, -4.0), (0.5, 5.5, 1.5), (-0.5, 3.7, 1), (1.9, 10.0, 2.9), (5.5, 0.0, -1)])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8"])
+def test_arange_of_floats_as_integers(args, dtype):
+    assert_same(flow.arange(*args, dtype=getattr(flow, dtype)), torch.arange(*args, dtype=getattr(torch, dtype)))
+
+
+def setitem(x, value):
+    x[0] = value
+    return x
+
+
+WRITES = {
+    "setitem": setitem,
+    "setitem of a list": lambda x, value: x.__setitem__([1, 0], value) or x,
+    "fill_": lambda x, value: x.fill_(value),
+    "full_like": lambda x, value: (flow if isinstance(x, flow.Tensor) else torch).full_like(x, value),
+    "new_full": lambda x, value: x.new_full((3,), value),
+    "clamp": lambda x, value: x.clamp(max=value),
+    "masked_fill": lambda x, value: x.masked_fill(x == 0, value),
+    "scatter": lambda x, value: x.scatter(0, x.long(), value),
+    "pad": lambda x, value: nn_of(x).pad(x, (1, 0), value=value),
+}
+NUMBERS = [300, 256, 255, 128, 127, -128, -129, -255, -256, 1.7, 127.5, 300.5, 1e30, 2**63, float("inf"), float("nan")]
+
+
+def nn_of(x):
+    return flow.nn.functional if isinstance(x, flow.Tensor) else torch.nn.functional
+
+
+ALIKE = [
+    (write, dtype, value)
+    for write in WRITES
+    for dtype in ("uint8", "int8", "int64")
+    for value in NUMBERS
+    if not (write == "masked_fill" and isinstance(value, float))  # refused whatever its value is
+    and not (write == "pad" and (dtype == "uint8" and value < 0 or value == 2**63))  # torch's own rules
+]
+
+
+@pytest.mark.parametrize(("write", "dtype", "value"), ALIKE)
+def test_numbers_that_an_integer_cannot_hold(write, dtype, value):
+    try:
+        expected = WRITES[write](torch.zeros(2, dtype=getattr(torch, dtype)), value)
+    except (RuntimeError, ValueError):
+        with pytest.raises(flow.errors.DTypeError, match="cannot hold"):
+            WRITES[write](flow.zeros(2, dtype=getattr(flow, dtype)), value)
+    else:
+        assert_same(WRITES[write](flow.zeros(2, dtype=getattr(flow, dtype)), value), expected)
+
+
 @pytest.mark.parametrize("args", [(0, 1, 5), (-3, 7.5, 100), (1, 1, 3), (2, 5, 1), (2, 5, 0), (10, -10, 11)])
 @pytest.mark.parametrize("dtype", [None, "float64", "int32"])
 def test_linspace_and_logspace(args, dtype):

@@ -41,7 +41,8 @@ SAME = {  # the same code runs on both
     "repeat": lambda x: x.repeat(2, 1, 1, 3),
     "tile": lambda x: x.tile(2),
     "contiguous": lambda x: x.mT.contiguous(),
-    "clone": lambda x: x.mT.clone(),
+    "clone": lambda x: x.clone(),
+    "keyword dims": lambda x: x.flip(dims=(0, 2)).permute(dims=(2, 0, 1)).tile(dims=(2,)).reshape(shape=(-1, 8)),
 }
 
 
@@ -75,6 +76,10 @@ def _tuple(y):
         ((7, 1), "replicate"),
         ((2, 1, 6, 0), "replicate"),
         ((5, 1), "circular"),
+        ((-2, 3), "circular"),
+        ((2, -1, -1, 1), "circular"),
+        ((-1, -3), "circular"),
+        ((-2, 3), "reflect"),
     ],
 )
 def test_pad(widths, mode):

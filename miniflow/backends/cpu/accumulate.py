@@ -6,42 +6,22 @@ import numba
 import numpy as np
 
 from miniflow.backends.cpu.embedding import add_rows
+from miniflow.backends.cpu.shape import start_from
 from miniflow.backends.cpu.sparse import NO_ROW, group_rows
-from miniflow.backends.registry import register, register_into
+from miniflow.backends.registry import kernel
 
 
-def start_from(total: np.ndarray, out: np.ndarray) -> None:
-    """Let `out` hold `total`, if it is not the same memory."""
-    if out is not total and out.ctypes.data != total.ctypes.data:
-        np.copyto(out, total)
-
-
-@register_into("cpu", "SliceAdd", in_place=(0,), half="native")
-def slice_add_into(out: np.ndarray, total: np.ndarray, x: np.ndarray, *, index: tuple) -> None:
-    start_from(total, out)
-    place = out[index]
+@kernel("cpu", in_place=(0,), half="native")
+def slice_add(y: np.ndarray, total: np.ndarray, x: np.ndarray, *, index: tuple) -> None:
+    start_from(y, total)
+    place = y[index]
     np.add(place, x, out=place)
 
 
-@register("cpu", "SliceAdd", half="native")
-def slice_add(total: np.ndarray, x: np.ndarray, *, index: tuple) -> np.ndarray:
-    out = total.copy()
-    slice_add_into(out, out, x, index=index)
-    return out
-
-
-@register_into("cpu", "EmbeddingAdd", in_place=(0,))
-def embedding_add_into(
-    out: np.ndarray, total: np.ndarray, dy: np.ndarray, indices: np.ndarray, *, padding_idx: int
-) -> None:
+@kernel("cpu", in_place=(0,))
+def embedding_add(y: np.ndarray, total: np.ndarray, dy: np.ndarray, indices: np.ndarray, *, padding_idx: int) -> None:
     """Sums of equal rows first: terms that are small beside the total would be lost one by one."""
-    rows, sums = group_rows(dy, indices, padding_idx=padding_idx)
-    start_from(total, out)
-    add_rows(sums, rows, NO_ROW, out, numba.get_num_threads())
-
-
-@register("cpu", "EmbeddingAdd")
-def embedding_add(total: np.ndarray, dy: np.ndarray, indices: np.ndarray, *, padding_idx: int) -> np.ndarray:
-    out = total.copy()
-    embedding_add_into(out, out, dy, indices, padding_idx=padding_idx)
-    return out
+    rows, sums = np.empty(indices.size, np.int64), np.empty((indices.size, dy.shape[-1]), dy.dtype)
+    group_rows((rows, sums), dy, indices, padding_idx=padding_idx, rows=None)
+    start_from(y, total)
+    add_rows(sums, rows, NO_ROW, y, numba.get_num_threads())

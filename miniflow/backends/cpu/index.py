@@ -12,8 +12,8 @@ from math import prod
 import numba
 import numpy as np
 
-from miniflow.backends import memory
-from miniflow.backends.registry import register, register_into
+from miniflow.backends.cpu.shape import start_from
+from miniflow.backends.registry import kernel
 
 
 def key(index: np.ndarray, dims: tuple[int, ...]) -> tuple:
@@ -24,25 +24,37 @@ def key(index: np.ndarray, dims: tuple[int, ...]) -> tuple:
     return tuple(parts)
 
 
-@register("cpu", "Index", half="native")
-def index(x: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...]) -> np.ndarray:
-    if len(dims) == 1 and x.size:
-        return x.take(index[0], dims[0])
-    return np.asarray(x[key(index, dims)])
+def take(y: np.ndarray, x: np.ndarray, index: np.ndarray, dim: int) -> None:
+    """Slices along one dim; `mode="raise"` would go through a buffer, and the indices are known to be in range."""
+    if y.size:
+        x.take(index, dim, y, "wrap")
 
 
-@register("cpu", "IndexIntoZeros")
-def index_into_zeros(y: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    rest = [d for d in range(len(shape)) if d not in dims]
-    rows = flat_rows(index, dims, shape)
+@kernel("cpu", half="native")
+def index(y: np.ndarray, x: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...]) -> None:
+    if len(dims) == 1:
+        take(y, x, index[0], dims[0])
+    else:
+        y[...] = x[key(index, dims)]
+
+
+@kernel("cpu")
+def index_into_zeros(
+    dx: np.ndarray, y: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    dx[...] = 0
+    if not y.size:
+        return
+    order = [*dims, *[d for d in range(len(shape)) if d not in dims]]
     if dims[-1] - dims[0] == len(dims) - 1:  # neighbours: bring B to the front
         batch = range(dims[0], dims[0] + index.ndim - 1)
         y = y.transpose([*batch, *[d for d in range(y.ndim) if d not in batch]])
-    out = np.zeros([shape[d] for d in dims] + [shape[d] for d in rest], y.dtype)
-    inner = prod([shape[d] for d in rest])
-    if rows.size and inner:
-        add_rows(out.reshape(-1, inner), rows, y.reshape(-1, inner))
-    return out.transpose(np.argsort([*dims, *rest]))
+    in_front = order == sorted(order)
+    out = dx if in_front else np.zeros([shape[d] for d in order], y.dtype)
+    inner = prod([shape[d] for d in order[len(dims) :]])
+    add_rows(out.reshape(-1, inner), flat_rows(index, dims, shape), y.reshape(-1, inner))
+    if not in_front:
+        dx.transpose(order)[...] = out
 
 
 def flat_rows(index: np.ndarray, dims: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
@@ -54,18 +66,9 @@ def flat_rows(index: np.ndarray, dims: tuple[int, ...], shape: tuple[int, ...]) 
     return rows
 
 
-@register("cpu", "SetItem", half="native")
+@kernel("cpu", in_place=(0,), half="native")
 def set_item(
-    x: np.ndarray, value: np.ndarray, index: np.ndarray | None, *, basic: tuple, dims: tuple[int, ...]
-) -> np.ndarray:
-    out = x.copy()
-    set_item_into(out, value, index, basic=basic, dims=dims)
-    return out
-
-
-@register_into("cpu", "SetItem", (0,), half="native")
-def copy_and_set_item(
-    out: np.ndarray,
+    y: np.ndarray,
     x: np.ndarray,
     value: np.ndarray,
     index: np.ndarray | None,
@@ -73,65 +76,53 @@ def copy_and_set_item(
     basic: tuple,
     dims: tuple[int, ...],
 ) -> None:
-    np.copyto(out, x)
-    set_item_into(out, value, index, basic=basic, dims=dims)
+    start_from(y, x)
+    set_items(y, value, index, basic=basic, dims=dims)
 
 
-@register("cpu", "SetItemInto", half="native")
-def set_item_into(
-    out: np.ndarray, value: np.ndarray, index: np.ndarray | None, *, basic: tuple, dims: tuple[int, ...]
-) -> None:
-    region = out[basic]
-    region[... if index is None else key(index, dims)] = value
+def set_items(out: np.ndarray, value: np.ndarray, index: np.ndarray | None, *, basic: tuple, dims: tuple) -> None:
+    """out[basic][index] = value"""
+    out[basic][... if index is None else key(index, dims)] = value
 
 
-@register("cpu", "WrittenLast", half="native")
-def written_last(index: np.ndarray, *, dims: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    rows = flat_rows(index, dims, shape)
-    return last_of_each(rows, prod([shape[d] for d in dims])).reshape(index.shape[1:])
+@kernel("cpu", half="native")
+def written_last(last: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    mark_last(last, flat_rows(index, dims, shape), prod([shape[d] for d in dims]))
 
 
-def last_of_each(rows: np.ndarray, count: int) -> np.ndarray:
+def mark_last(last: np.ndarray, rows: np.ndarray, count: int) -> None:
     """For each i, whether no later entry of `rows` equals rows[i]; the rows are below `count`."""
     order = np.arange(rows.size)
     writer = np.empty(count, np.int64)
     writer[rows] = order
-    return writer[rows] == order
+    np.equal(writer[rows], order, out=last.reshape(-1))
 
 
-@register("cpu", "Gather", half="native")
-def gather(x: np.ndarray, index: np.ndarray, *, dim: int) -> np.ndarray:
-    refuse_outside(index, x.shape[dim] if x.ndim else 1)
-    if x.ndim == 0:
-        return np.broadcast_to(x, index.shape).copy()
-    return np.take_along_axis(_reached(x, index, dim), index, dim)
+@kernel("cpu", half="native")
+def gather(y: np.ndarray, x: np.ndarray, index: np.ndarray, *, dim: int) -> None:
+    y[...] = np.take_along_axis(_reached(x, index, dim), index, dim) if x.ndim else x
 
 
-@register("cpu", "Scatter", half="native")
-def scatter(x: np.ndarray, index: np.ndarray, src: np.ndarray, *, dim: int) -> np.ndarray:
-    refuse_outside(index, x.shape[dim] if x.ndim else 1)
-    out = x.copy()
-    if x.ndim and index.ndim == x.ndim:
-        np.put_along_axis(_reached(out, index, dim), index, src, dim)
+@kernel("cpu", in_place=(0,), half="native")
+def scatter(y: np.ndarray, x: np.ndarray, index: np.ndarray, src: np.ndarray, *, dim: int) -> None:
+    start_from(y, x)
+    if x.ndim and index.ndim:
+        np.put_along_axis(_reached(y, index, dim), index, src, dim)
     elif index.size:
-        out.reshape(-1)[index.reshape(-1)] = src.reshape(-1)
-    return out
+        y.reshape(-1)[index.reshape(-1)] = src.reshape(-1)
 
 
-@register("cpu", "ScatterAdd")
+@kernel("cpu")
 def scatter_add(
-    x: np.ndarray | None, index: np.ndarray, src: np.ndarray, *, dim: int, shape: tuple[int, ...]
-) -> np.ndarray:
-    refuse_outside(index, shape[dim] if shape else 1)
-    out = np.zeros(shape, src.dtype) if x is None else x.copy()
-    if index.size:
-        add_rows(out.reshape(-1, 1), flat_cells(index, dim, shape), src.reshape(-1, 1))
-    return out
+    y: np.ndarray, x: np.ndarray | None, index: np.ndarray, src: np.ndarray, *, dim: int, shape: tuple[int, ...]
+) -> None:
+    y[...] = 0 if x is None else x
+    add_rows(y.reshape(-1, 1), flat_cells(index, dim, shape), src.reshape(-1, 1))
 
 
-@register("cpu", "ScatteredLast", half="native")
-def scattered_last(index: np.ndarray, *, dim: int, shape: tuple[int, ...]) -> np.ndarray:
-    return last_of_each(flat_cells(index, dim, shape), prod(shape)).reshape(index.shape)
+@kernel("cpu", half="native")
+def scattered_last(last: np.ndarray, index: np.ndarray, *, dim: int, shape: tuple[int, ...]) -> None:
+    mark_last(last, flat_cells(index, dim, shape), prod(shape))
 
 
 def flat_cells(index: np.ndarray, dim: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -143,51 +134,35 @@ def flat_cells(index: np.ndarray, dim: int, shape: tuple[int, ...]) -> np.ndarra
     return cells.reshape(-1)
 
 
-@register("cpu", "IndexSelect", half="native")
-def index_select(x: np.ndarray, index: np.ndarray, *, dim: int) -> np.ndarray:
-    refuse_outside(index, x.shape[dim] if x.ndim else 1)
-    return x.copy() if x.ndim == 0 else x.take(index.reshape(-1), dim)
+@kernel("cpu", half="native")
+def index_select(y: np.ndarray, x: np.ndarray, index: np.ndarray, *, dim: int) -> None:
+    if x.ndim:
+        take(y, x, index.reshape(-1), dim)
+    else:
+        y[...] = x
 
 
-@register("cpu", "IndexAdd")
+@kernel("cpu")
 def index_add(
-    x: np.ndarray | None, index: np.ndarray, source: np.ndarray, *, dim: int, shape: tuple[int, ...]
-) -> np.ndarray:
-    rows = index.reshape(-1)
-    refuse_outside(rows, shape[dim] if shape else 1)
-    out = np.zeros(shape, source.dtype) if x is None else x.copy()
-    outer, inner = prod(shape[:dim]), prod(shape[dim + 1 :])
+    y: np.ndarray, x: np.ndarray | None, index: np.ndarray, source: np.ndarray, *, dim: int, shape: tuple[int, ...]
+) -> None:
+    y[...] = 0 if x is None else x
+    rows, outer, inner = index.reshape(-1), prod(shape[:dim]), prod(shape[dim + 1 :])
     if outer != 1:
         rows = (np.arange(outer)[:, None] * shape[dim] + rows).reshape(-1)
-    if out.size and source.size:
-        add_rows(out.reshape(-1, inner), rows, source.reshape(-1, inner))
-    return out
+    if source.size:
+        add_rows(y.reshape(-1, inner), rows, source.reshape(-1, inner))
 
 
-@register("cpu", "MaskedFill", half="native")
-def masked_fill(x: np.ndarray, mask: np.ndarray, *, value: float) -> np.ndarray:
-    if mask.dtype != np.bool_:
-        raise TypeError("mask is not bool")
-    out = x.copy() if mask.shape == x.shape else np.broadcast_to(x, np.broadcast_shapes(x.shape, mask.shape)).copy()
-    np.copyto(out, np.asarray(value, x.dtype), where=mask)
-    return out
+@kernel("cpu", in_place=(0,), half="native")
+def masked_fill(y: np.ndarray, x: np.ndarray, mask: np.ndarray, *, value: float) -> None:
+    start_from(y, x)
+    np.copyto(y, np.asarray(value, x.dtype), where=mask)
 
 
-@register_into("cpu", "MaskedFill", (0,), half="native")
-def masked_fill_into(out: np.ndarray, x: np.ndarray, mask: np.ndarray, *, value: float) -> None:
-    np.copyto(out, x)
-    np.copyto(out, np.asarray(value, x.dtype), where=mask)
-
-
-@register("cpu", "Nonzero", half="native")
+@kernel("cpu", returns=True)
 def nonzero(x: np.ndarray) -> np.ndarray:
     return np.argwhere(x)
-
-
-def refuse_outside(index: np.ndarray, size: int) -> None:
-    """Raise for indices outside [0, size). Negative ones count from the end in NumPy, but not in PyTorch."""
-    if index.size and (index.min() < 0 or index.max() >= size):
-        raise IndexError("index out of range")
 
 
 def _reached(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
@@ -221,16 +196,3 @@ def _add_rows(out, rows, source):
         row = rows[i]
         for j in range(out.shape[1]):
             out[row, j] += source[i, j]
-
-
-@register("cpu", "ViewScatter", half="native")
-def view_scatter(x: np.ndarray, values: np.ndarray, *, steps: tuple) -> np.ndarray:
-    out = x.copy()
-    memory.write_through(out, values, steps)
-    return out
-
-
-@register_into("cpu", "ViewScatter", (0,), half="native")
-def view_scatter_into(out: np.ndarray, x: np.ndarray, values: np.ndarray, *, steps: tuple) -> None:
-    np.copyto(out, x)
-    memory.write_through(out, values, steps)

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from miniflow.backends.registry import register, register_into
+from miniflow.backends.registry import kernel
 
 
-@register("cpu", "Cat", half="native")
-def cat(*xs: np.ndarray, dim: int, sizes: tuple[int, ...]) -> np.ndarray:
-    return np.concatenate(xs, dim)
+@kernel("cpu", half="native")
+def cat(y: np.ndarray, *xs: np.ndarray, dim: int, sizes: tuple[int, ...]) -> None:
+    np.concatenate(xs, dim, out=y)
 
 
-@register_into("cpu", "Cat", half="native")
-def cat_into(out: np.ndarray, *xs: np.ndarray, dim: int, sizes: tuple[int, ...]) -> None:
-    np.concatenate(xs, dim, out=out)
-
-
-@register("cpu", "Stack", half="native")
-def stack(*xs: np.ndarray, dim: int) -> np.ndarray:
-    return np.stack(xs, dim)
-
-
-@register_into("cpu", "Stack", half="native")
-def stack_into(out: np.ndarray, *xs: np.ndarray, dim: int) -> None:
-    np.stack(xs, dim, out=out)
+@kernel("cpu", half="native")
+def stack(y: np.ndarray, *xs: np.ndarray, dim: int) -> None:
+    np.stack(xs, dim, out=y)

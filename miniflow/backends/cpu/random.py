@@ -1,17 +1,20 @@
 """Random kernels: loops over the blocks of `philox`, in one thread or in all, with the same numbers either way.
 
-Block i fills elements 4i .. 4i + 3 (two elements for float64 and integers). Outputs are padded to whole blocks and cut
-afterwards, so that the loops have no ragged end. Their indices are unsigned: numba would test signed ones for being
-negative, and the parallel loops would not vectorize. No fastmath: an element has the same bits wherever it is computed.
+Block i fills elements 4i .. 4i + 3 (two elements for float64 and integers). Loops run over whole blocks, from number
+`first` on, and have no ragged end. Their indices are unsigned: numba would test signed ones for being negative, and the
+parallel loops would not vectorize. No fastmath: an element has the same bits wherever it is computed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numba import prange
 
 from miniflow.backends.cpu.loops import loop
-from miniflow.backends.registry import register, register_into
+from miniflow.backends.registry import kernel
 from miniflow.errors import ArgumentError
 from miniflow.philox import below, normal32, normal64, random_block, uniform32, uniform64
 
@@ -21,11 +24,11 @@ FRACTION_BITS = {"float32": 24, "float16": 11, "bfloat16": 8}  # so that the lar
 
 
 @loop(EXACT)
-def fill_uniform32(out, seed, offset, low, span, top, shift, scale):
+def fill_uniform32(out, first, seed, offset, low, span, top, shift, scale):
     for i in prange(out.size // 4):
         block = np.uint64(i)
         k = FOUR * block
-        w0, w1, w2, w3 = random_block(seed, offset, block)
+        w0, w1, w2, w3 = random_block(seed, offset, first + block)
         out[k] = min(low + span * uniform32(w0, shift, scale), top)
         out[k + ONE] = min(low + span * uniform32(w1, shift, scale), top)
         out[k + TWO] = min(low + span * uniform32(w2, shift, scale), top)
@@ -33,21 +36,21 @@ def fill_uniform32(out, seed, offset, low, span, top, shift, scale):
 
 
 @loop(EXACT)
-def fill_uniform64(out, seed, offset, low, span, top):
+def fill_uniform64(out, first, seed, offset, low, span, top):
     for i in prange(out.size // 2):
         block = np.uint64(i)
         k = TWO * block
-        w0, w1, w2, w3 = random_block(seed, offset, block)
+        w0, w1, w2, w3 = random_block(seed, offset, first + block)
         out[k] = min(low + span * uniform64(w0, w1), top)
         out[k + ONE] = min(low + span * uniform64(w2, w3), top)
 
 
 @loop(EXACT)
-def fill_normal32(out, seed, offset, mean, std):
+def fill_normal32(out, first, seed, offset, mean, std):
     for i in prange(out.size // 4):
         block = np.uint64(i)
         k = FOUR * block
-        w0, w1, w2, w3 = random_block(seed, offset, block)
+        w0, w1, w2, w3 = random_block(seed, offset, first + block)
         z0, z1 = normal32(w0, w1)
         z2, z3 = normal32(w2, w3)
         out[k] = mean + std * z0
@@ -57,28 +60,28 @@ def fill_normal32(out, seed, offset, mean, std):
 
 
 @loop(EXACT)
-def fill_normal64(out, seed, offset, mean, std):
+def fill_normal64(out, first, seed, offset, mean, std):
     for i in prange(out.size // 2):
         block = np.uint64(i)
         k = TWO * block
-        w0, w1, w2, w3 = random_block(seed, offset, block)
+        w0, w1, w2, w3 = random_block(seed, offset, first + block)
         z0, z1 = normal64(w0, w1, w2, w3)
         out[k] = mean + std * z0
         out[k + ONE] = mean + std * z1
 
 
 @loop(EXACT)
-def fill_integers(out, seed, offset, low, bound):
+def fill_integers(out, first, seed, offset, low, bound):
     for i in prange(out.size // 2):
         block = np.uint64(i)
         k = TWO * block
-        w0, w1, w2, w3 = random_block(seed, offset, block)
+        w0, w1, w2, w3 = random_block(seed, offset, first + block)
         out[k] = low + np.int64(below(w0, w1, bound))
         out[k + ONE] = low + np.int64(below(w2, w3, bound))
 
 
 @loop(EXACT)
-def drop(x, y, keep, seed, offset, first, threshold, scale):
+def drop(y, keep, x, first, seed, offset, threshold, scale):
     zero = y.dtype.type(0)
     for i in prange(x.size // 4):
         block = np.uint64(i)
@@ -93,7 +96,7 @@ def drop(x, y, keep, seed, offset, first, threshold, scale):
 
 
 @loop(EXACT)
-def draw_mask(keep, seed, offset, first, threshold):
+def draw_mask(keep, first, seed, offset, threshold):
     for i in prange(keep.size // 4):
         block = np.uint64(i)
         k = FOUR * block
@@ -114,61 +117,79 @@ def name_of_draw(seed: int, offset: int) -> tuple[np.uint64, np.uint64]:
     return np.uint64(seed), np.uint64(offset)
 
 
-def cut(padded: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """The elements of a padded flat array, as an array like `like`."""
-    return padded[: like.size].reshape(like.shape).astype(like.dtype, copy=False)
+def by_blocks(
+    loop: Callable, per_block: int, outs: Sequence[np.ndarray], ins: Sequence[np.ndarray], *rest: Any
+) -> None:
+    """Run a loop over the whole blocks of flat arrays, and over the last elements in a block of their own."""
+    arrays = (*outs, *ins)
+    left = arrays[0].size % per_block
+    whole = arrays[0].size - left
+    loop(*([a[:whole] for a in arrays] if left else arrays), np.uint64(0), *rest)
+    if left:
+        last = [np.zeros(per_block, a.dtype) for a in arrays]
+        for block, a in zip(last, arrays, strict=True):
+            block[:left] = a[whole:]
+        loop(*last, np.uint64(whole // per_block), *rest)
+        for block, a in zip(last, outs, strict=False):
+            a[whole:] = block[:left]
 
 
-@register("cpu", "Uniform", half="native")
-def uniform(like: np.ndarray, *, low: float, high: float, seed: int, offset: int) -> np.ndarray:
-    kind = like.dtype.type
-    top = np.nextafter(kind(high), kind(low))  # low + span * u may round up to high, which is excluded
-    wide = np.float64 if kind is np.float64 else np.float32
-    out = np.empty(-(-like.size // 4) * 4, wide)
-    arguments = (out, *name_of_draw(seed, offset), wide(low), wide(high - low), wide(top))
-    if wide is np.float64:
-        fill_uniform64(*arguments)
-    else:
-        bits = FRACTION_BITS[like.dtype.name]
-        fill_uniform32(*arguments, np.uint64(32 - bits), np.float32(2.0**-bits))
-    return cut(out, like)
+def draw(y: np.ndarray, loop: Callable, dtype: type, *rest: Any) -> None:
+    """Fill `y` with the numbers that a loop makes in `dtype`."""
+    flat = y.reshape(-1) if y.dtype == dtype else np.empty(y.size, dtype)
+    by_blocks(loop, 4 if dtype is np.float32 else 2, [flat], [], *rest)
+    if y.dtype != dtype:
+        y[...] = flat.reshape(y.shape)
 
 
-@register("cpu", "Normal", half="native")
-def normal(like: np.ndarray, *, mean: float, std: float, seed: int, offset: int) -> np.ndarray:
-    wide = np.float64 if like.dtype == np.float64 else np.float32
-    out = np.empty(-(-like.size // 4) * 4, wide)
-    fill = fill_normal64 if wide is np.float64 else fill_normal32
-    fill(out, *name_of_draw(seed, offset), wide(mean), wide(std))
-    return cut(out, like)
+def uniform_numbers(kind: np.dtype, low: float, high: float, seed: int, offset: int) -> tuple[type, tuple]:
+    """The dtype in which numbers for `kind` are drawn, and what the loops take for them."""
+    wide = np.float64 if kind == np.float64 else np.float32
+    top = np.nextafter(kind.type(high), kind.type(low))  # low + span * u may round up to high, which is excluded
+    numbers = (*name_of_draw(seed, offset), wide(low), wide(high - low), wide(top))
+    if wide is np.float32:
+        bits = FRACTION_BITS[kind.name]
+        numbers += np.uint64(32 - bits), np.float32(2.0**-bits)
+    return wide, numbers
 
 
-@register("cpu", "Integers", half="native")
-def integers(like: np.ndarray, *, low: int, high: int, seed: int, offset: int) -> np.ndarray:
-    out = np.empty(-(-like.size // 2) * 2, np.int64)
-    fill_integers(out, *name_of_draw(seed, offset), np.int64(low), np.uint64(high - low))
-    return cut(out, like)
+@kernel("cpu", half="native")
+def uniform(y: np.ndarray, like: np.ndarray, *, low: float, high: float, seed: int, offset: int) -> None:
+    wide, numbers = uniform_numbers(y.dtype, low, high, seed, offset)
+    draw(y, fill_uniform64 if wide is np.float64 else fill_uniform32, wide, *numbers)
 
 
-@register("cpu", "Bernoulli")
-def bernoulli(p: np.ndarray, *, seed: int, offset: int) -> np.ndarray:
-    if not ((p >= 0) & (p <= 1)).all():
-        raise ArgumentError("bernoulli: got probabilities outside [0, 1] or nan; expected each from 0 to 1")
-    return (uniform(p, low=0.0, high=1.0, seed=seed, offset=offset) < p).astype(p.dtype)
+@kernel("cpu", half="native")
+def normal(y: np.ndarray, like: np.ndarray, *, mean: float, std: float, seed: int, offset: int) -> None:
+    wide = np.float64 if y.dtype == np.float64 else np.float32
+    loop = fill_normal64 if wide is np.float64 else fill_normal32
+    draw(y, loop, wide, *name_of_draw(seed, offset), wide(mean), wide(std))
 
 
-@register("cpu", "Permutation", half="native")
-def permutation(like: np.ndarray, *, seed: int, offset: int) -> np.ndarray:
+@kernel("cpu", half="native")
+def integers(y: np.ndarray, like: np.ndarray | None, *, low: int, high: int, seed: int, offset: int) -> None:
+    draw(y, fill_integers, np.int64, *name_of_draw(seed, offset), np.int64(low), np.uint64(high - low))
+
+
+@kernel("cpu")
+def bernoulli(y: np.ndarray, p: np.ndarray, *, seed: int, offset: int) -> None:
+    uniform(y, p, low=0.0, high=1.0, seed=seed, offset=offset)
+    np.less(y, p, out=y)
+
+
+@kernel("cpu", half="native")
+def permutation(y: np.ndarray, like: np.ndarray, *, seed: int, offset: int) -> None:
     """Sort random keys that carry their index in the low bits: no two are equal, so every sort gives the same order."""
-    n = like.size
-    index_bits = np.uint64(max(n - 1, 0).bit_length())
-    keys = integers(np.empty(n, np.int64), low=0, high=2**64 - 1, seed=seed, offset=offset).view(np.uint64)
-    keys = np.sort(keys << index_bits | np.arange(n, dtype=np.uint64))
-    return (keys & ((np.uint64(1) << index_bits) - np.uint64(1))).astype(like.dtype)
+    keys, index_bits = np.empty(y.size, np.int64), np.uint64(max(y.size - 1, 0).bit_length())
+    integers(keys, None, low=0, high=2**64 - 1, seed=seed, offset=offset)
+    keys = np.sort(keys.view(np.uint64) << index_bits | np.arange(y.size, dtype=np.uint64))
+    y[...] = keys & ((np.uint64(1) << index_bits) - np.uint64(1))
 
 
-@register("cpu", "Multinomial")
-def multinomial(weights: np.ndarray, *, num_samples: int, replacement: bool, seed: int, offset: int) -> np.ndarray:
+@kernel("cpu")
+def multinomial(
+    y: np.ndarray, weights: np.ndarray, *, num_samples: int, replacement: bool, seed: int, offset: int
+) -> None:
     rows = np.atleast_2d(weights).astype(np.float64)
     if not (np.isfinite(rows).all() and (rows >= 0).all()):
         raise ArgumentError("multinomial: got weights that are negative, infinite or nan; expected finite weights >= 0")
@@ -177,14 +198,13 @@ def multinomial(weights: np.ndarray, *, num_samples: int, replacement: bool, see
             "multinomial: got a row with too few categories of positive weight to sample without replacement, or none; "
             f"expected at least {1 if replacement else num_samples} in each row"
         )
-    pick = inverse_cdf if replacement else exponential_race
-    samples = pick(rows, num_samples, seed, offset)
-    return samples.reshape(*weights.shape[:-1], num_samples)
+    u = np.empty((len(rows), num_samples) if replacement else rows.shape)
+    uniform(u, u, low=0.0, high=1.0, seed=seed, offset=offset)
+    y[...] = (inverse_cdf(rows, u) if replacement else exponential_race(rows, u, num_samples)).reshape(y.shape)
 
 
-def inverse_cdf(weights: np.ndarray, num_samples: int, seed: int, offset: int) -> np.ndarray:
+def inverse_cdf(weights: np.ndarray, u: np.ndarray) -> np.ndarray:
     """The first category whose cumulated weight exceeds u times the total."""
-    u = uniform(np.empty((len(weights), num_samples)), low=0.0, high=1.0, seed=seed, offset=offset)
     samples = np.empty(u.shape, np.int64)
     for row, cumulated in enumerate(np.cumsum(weights, axis=1)):
         found = np.searchsorted(cumulated, u[row] * cumulated[-1], side="right")
@@ -193,66 +213,34 @@ def inverse_cdf(weights: np.ndarray, num_samples: int, seed: int, offset: int) -
     return samples
 
 
-def exponential_race(weights: np.ndarray, num_samples: int, seed: int, offset: int) -> np.ndarray:
+def exponential_race(weights: np.ndarray, u: np.ndarray, num_samples: int) -> np.ndarray:
     """Category i arrives after an exponential time of rate w_i; the first arrivals are a sample without replacement.
 
     Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006.
     """
-    u = uniform(np.empty(weights.shape), low=0.0, high=1.0, seed=seed, offset=offset)
     with np.errstate(divide="ignore", invalid="ignore"):
         arrivals = np.where(weights > 0, -np.log1p(-u) / weights, np.inf)
     return np.argsort(arrivals, axis=1, kind="stable")[:, :num_samples]
 
 
-@register("cpu", "Dropout")
-def dropout(x: np.ndarray, *, p: float, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:
+@kernel("cpu")
+def dropout(out: tuple[np.ndarray, np.ndarray], x: np.ndarray, *, p: float, seed: int, offset: int) -> None:
     """One pass over x: draw, compare, scale. Reads x, writes y and one byte of mask an element."""
-    out = np.empty(x.shape, x.dtype), np.empty(x.shape, np.bool_)
-    dropout_into(out, x, p=p, seed=seed, offset=offset)
-    return out
+    scale = x.dtype.type(0 if p == 1 else 1 / (1 - p))
+    flat = [array.reshape(-1) for array in out]
+    by_blocks(drop, 4, flat, [np.ascontiguousarray(x).reshape(-1)], *name_of_draw(seed, offset), threshold(p), scale)
 
 
-@register_into("cpu", "Dropout")
-def dropout_into(out: tuple[np.ndarray, np.ndarray], x: np.ndarray, *, p: float, seed: int, offset: int) -> None:
-    flat = np.ascontiguousarray(x).reshape(-1)
-    y, keep = (array.reshape(-1) for array in out)
-    threshold, scale = np.uint64(round(p * 2**32)), flat.dtype.type(0 if p == 1 else 1 / (1 - p))
-    key = name_of_draw(seed, offset)
-    drop(flat, y, keep, *key, np.uint64(0), threshold, scale)
-    whole = flat.size // 4 * 4
-    if whole < flat.size:
-        last, last_y, last_keep = np.zeros(4, x.dtype), np.empty(4, x.dtype), np.empty(4, np.bool_)
-        last[: flat.size - whole] = flat[whole:]
-        drop(last, last_y, last_keep, *key, np.uint64(whole // 4), threshold, scale)
-        y[whole:], keep[whole:] = last_y[: flat.size - whole], last_keep[: flat.size - whole]
+@kernel("cpu")
+def dropout_grad(dx: np.ndarray, dy: np.ndarray, keep: np.ndarray, *, scale: float) -> None:
+    scale_kept(np.ascontiguousarray(dy).reshape(-1), keep.reshape(-1), dx.reshape(-1), dy.dtype.type(scale))
 
 
-@register("cpu", "DropoutGrad")
-def dropout_grad(dy: np.ndarray, keep: np.ndarray, *, scale: float) -> np.ndarray:
-    dx = np.empty(dy.shape, dy.dtype)
-    dropout_grad_into(dx, dy, keep, scale=scale)
-    return dx
+@kernel("cpu")
+def dropout_mask(keep: np.ndarray, *, shape: tuple[int, ...], p: float, seed: int, offset: int, device: Any) -> None:
+    by_blocks(draw_mask, 4, [keep.reshape(-1)], [], *name_of_draw(seed, offset), threshold(p))
 
 
-@register_into("cpu", "DropoutGrad")
-def dropout_grad_into(dx: np.ndarray, dy: np.ndarray, keep: np.ndarray, *, scale: float) -> None:
-    flat = np.ascontiguousarray(dy).reshape(-1)
-    scale_kept(flat, keep.reshape(-1), dx.reshape(-1), flat.dtype.type(scale))
-
-
-@register_into("cpu", "DropoutMask", half="native")
-def dropout_mask_into(keep: np.ndarray, *, shape: tuple[int, ...], p: float, seed: int, offset: int, device) -> None:
-    flat, name, threshold = keep.reshape(-1), name_of_draw(seed, offset), np.uint64(round(p * 2**32))
-    whole = flat.size // 4 * 4
-    draw_mask(flat, *name, np.uint64(0), threshold)
-    if whole < flat.size:
-        last = np.empty(4, np.bool_)
-        draw_mask(last, *name, np.uint64(whole // 4), threshold)
-        flat[whole:] = last[: flat.size - whole]
-
-
-@register("cpu", "DropoutMask", half="native")
-def dropout_mask(*, shape: tuple[int, ...], p: float, seed: int, offset: int, device) -> np.ndarray:
-    keep = np.empty(shape, np.bool_)
-    dropout_mask_into(keep, shape=shape, p=p, seed=seed, offset=offset, device=device)
-    return keep
+def threshold(p: float) -> np.uint64:
+    """Words of 32 random bits below it come with probability p."""
+    return np.uint64(round(p * 2**32))

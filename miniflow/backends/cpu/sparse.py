@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from miniflow.backends.cpu.threads import unlocked
-from miniflow.backends.registry import KERNELS, register
+from miniflow.backends.registry import KERNELS, kernel
 
 NO_ROW = -1  # marks places without a row of their own
 SPREAD = 2_654_435_769  # 2^32 / golden ratio: sends neighbours and multiples of powers of two to different places
@@ -41,16 +41,15 @@ def put(part, rows, x):
             x[rows[p], j] = part[p, j]
 
 
-@register("cpu", "GroupRows")
+@kernel("cpu")
 def group_rows(
-    dy: np.ndarray, indices: np.ndarray, *, padding_idx: int, rows: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+    out: tuple[np.ndarray, np.ndarray], dy: np.ndarray, indices: np.ndarray, *, padding_idx: int, rows: int | None
+) -> None:
+    owned, values = out
+    owned[...], values[...] = NO_ROW, 0
     flat = np.ascontiguousarray(indices, np.int64).reshape(-1)
-    terms = np.ascontiguousarray(dy).reshape(flat.size, dy.shape[-1])
     table = np.full(hash_table_size(flat.size), -1, np.int64)
-    owned, values = np.full(flat.size, NO_ROW, np.int64), np.zeros(terms.shape, dy.dtype)
-    group(terms, flat, padding_idx, table, owned, values)
-    return owned, values
+    group(np.ascontiguousarray(dy).reshape(values.shape), flat, padding_idx, table, owned, values)
 
 
 def hash_table_size(count: int) -> int:
@@ -62,23 +61,19 @@ def hash_table_size(count: int) -> int:
     return 2 << max(count - 1, 0).bit_length()
 
 
-def update_rows(rule: str, mutates: Sequence[int]) -> Callable:
-    """The kernel that copies the touched rows together, runs the kernel `rule` on them, and writes them back."""
-
-    def kernel(*groups: Any, **attrs: Any) -> None:
-        params, gradients, *states, rows = groups
-        named = [r >= 0 for r in rows]
-        touched = [r[is_named] for r, is_named in zip(rows, named, strict=True)]
-        gradients = [values[is_named] for values, is_named in zip(gradients, named, strict=True)]
-        parts = [[take_rows(x, t) for x, t in zip(xs, touched, strict=True)] for xs in (params, *states)]
-        parts.insert(1, gradients)
-        KERNELS["cpu"][rule](*parts, **attrs)
-        for position in mutates:
-            for x, t, part in zip(groups[position], touched, parts[position], strict=True):
-                if x is not None:
-                    put_rows(part, t, x)
-
-    return kernel
+def update_rows(rule: str, mutates: Sequence[int], groups: Sequence[Any], attrs: dict[str, Any]) -> None:
+    """Copy the touched rows together, run the kernel `rule` on them, and write them back."""
+    params, gradients, *states, rows = groups
+    named = [r >= 0 for r in rows]
+    touched = [r[is_named] for r, is_named in zip(rows, named, strict=True)]
+    gradients = [values[is_named] for values, is_named in zip(gradients, named, strict=True)]
+    parts = [[take_rows(x, t) for x, t in zip(xs, touched, strict=True)] for xs in (params, *states)]
+    parts.insert(1, gradients)
+    KERNELS["cpu"][rule](*parts, **attrs)
+    for position in mutates:
+        for x, t, part in zip(groups[position], touched, parts[position], strict=True):
+            if x is not None:
+                put_rows(part, t, x)
 
 
 def take_rows(x: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
@@ -96,5 +91,16 @@ def put_rows(part: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
         x[rows] = part
 
 
-for rule, mutates in (("SgdUpdate", (0, 2)), ("AdamUpdate", (0, 2, 3, 4)), ("AdagradUpdate", (0, 2))):
-    register("cpu", f"Sparse{rule}", half="native")(update_rows(rule, mutates))
+@kernel("cpu", returns=True)
+def sparse_sgd_update(*groups: Any, **attrs: Any) -> None:
+    update_rows("SgdUpdate", (0, 2), groups, attrs)
+
+
+@kernel("cpu", returns=True)
+def sparse_adam_update(*groups: Any, **attrs: Any) -> None:
+    update_rows("AdamUpdate", (0, 2, 3, 4), groups, attrs)
+
+
+@kernel("cpu", returns=True)
+def sparse_adagrad_update(*groups: Any, **attrs: Any) -> None:
+    update_rows("AdagradUpdate", (0, 2), groups, attrs)

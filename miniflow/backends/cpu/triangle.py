@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from miniflow.backends.registry import register
+from miniflow.backends.cpu.shape import start_from
+from miniflow.backends.registry import kernel
 
 
-@register("cpu", "Tril", half="native")
-def tril(x: np.ndarray, *, diagonal: int) -> np.ndarray:
-    return np.tril(x, diagonal)
+@kernel("cpu", in_place=(0,), half="native")
+def tril(y: np.ndarray, x: np.ndarray, *, diagonal: int) -> None:
+    start_from(y, x)
+    np.copyto(y, y.dtype.type(0), where=~np.tri(*x.shape[-2:], diagonal, np.bool_))
 
 
-@register("cpu", "Triu", half="native")
-def triu(x: np.ndarray, *, diagonal: int) -> np.ndarray:
-    return np.triu(x, diagonal)
+@kernel("cpu", in_place=(0,), half="native")
+def triu(y: np.ndarray, x: np.ndarray, *, diagonal: int) -> None:
+    start_from(y, x)
+    np.copyto(y, y.dtype.type(0), where=np.tri(*x.shape[-2:], diagonal - 1, np.bool_))

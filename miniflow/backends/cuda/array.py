@@ -19,7 +19,6 @@ from miniflow.backends.cuda import streams
 from miniflow.backends.cuda.allocator import Block, allocate
 from miniflow.backends.cuda.driver import driver
 from miniflow.backends.geometry import LaidOut
-from miniflow.backends.registry import KERNELS
 from miniflow.errors import DeviceError
 
 BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
@@ -128,9 +127,10 @@ class DeviceArray(LaidOut):
 
     def astype(self, dtype: Any) -> DeviceArray:
         """A row-major copy in another dtype."""
+        from miniflow.backends.cuda.copy import copy_into
+
         result = empty(self.shape, dtype, self.device_index)
-        if result.size:
-            KERNELS["cuda"]["CopyInto"](result, self)
+        copy_into(result, self)
         return result
 
     def peek(self) -> np.ndarray | None:
@@ -205,9 +205,10 @@ def empty(shape: tuple[int, ...], dtype: Any, device_index: int) -> DeviceArray:
 
 def full(shape: tuple[int, ...], value: Any, dtype: Any, device_index: int) -> DeviceArray:
     """A row-major array with `value` in every place."""
+    from miniflow.backends.cuda.copy import fill_into
+
     result = empty(shape, dtype, device_index)
-    if result.size:
-        KERNELS["cuda"]["FillInto"](result, value)
+    fill_into(result, value)
     return result
 
 

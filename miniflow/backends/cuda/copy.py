@@ -22,7 +22,6 @@ OF_BITS = {
 }
 
 
-@register("cuda", "CopyInto", half="native")
 def copy_into(out: DeviceArray, value: DeviceArray) -> None:
     """Write `value`, broadcast and converted as C converts, to every element of `out`. To bool: whether it is not 0."""
     if out.size == 0:
@@ -58,7 +57,6 @@ def as_bits(number: Any, dtype: np.dtype) -> np.unsignedinteger:
         return np.full(1, number, dtype).view(f"u{dtype.itemsize}")[0]
 
 
-@register("cuda", "FillInto", half="native")
 def fill_into(out: DeviceArray, value: Any) -> None:
     """Write a number, converted to the dtype of `out`, to every element of `out`."""
     if out.size == 0:

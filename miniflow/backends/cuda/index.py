@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from miniflow.backends.cpu import index as cpu
 from miniflow.backends.cuda import faults
-from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty, from_host, full
-from miniflow.backends.cuda.copy import copy_into
+from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, from_host, full
+from miniflow.backends.cuda.copy import copy_into, fill_into
 from miniflow.backends.cuda.launch import each
+from miniflow.backends.cuda.pointwise import broadcast
 from miniflow.backends.cuda.rows import around, as_bits, over_rows
-from miniflow.backends.registry import register
+from miniflow.backends.registry import kernel
 from miniflow.kernels import gather as gathering
 from miniflow.kernels import scatter as scattering
 
@@ -72,15 +74,12 @@ def indexed_first(x: DeviceArray, dims: tuple[int, ...]) -> DeviceArray:
     return x.view(lambda a: a.transpose([*dims, *[d for d in range(a.ndim) if d not in dims]]))
 
 
-@register("cuda", "Index", half="native")
-def index(x: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...]) -> DeviceArray:
+@kernel("cuda", half="native")
+def index(y: DeviceArray, x: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...]) -> None:
     rows = row_numbers(index, [x.shape[d] for d in dims])
     if not neighbours(dims):
         x, dims = indexed_first(x, dims), tuple(range(len(dims)))
-    first, behind = dims[0], dims[-1] + 1
-    out = empty((*x.shape[:first], *index.shape[1:], *x.shape[behind:]), x.dtype, x.device_index)
-    take(as_bits(x, first, len(dims)), rows, as_bits(out, first, index.ndim - 1))
-    return out
+    take(as_bits(x, dims[0], len(dims)), rows, as_bits(y, dims[0], index.ndim - 1))
 
 
 def take(x: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
@@ -88,41 +87,43 @@ def take(x: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
     over_rows(gathering.take_rows, out.shape[0] * out.shape[1], out.shape[2], x, rows, out)
 
 
-@register("cuda", "IndexIntoZeros")
+@kernel("cuda")
 def index_into_zeros(
-    y: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...], shape: tuple[int, ...]
-) -> DeviceArray:
+    dx: DeviceArray, y: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
     rows = row_numbers(index, [shape[d] for d in dims])
-    order = [*dims, *[d for d in range(len(shape)) if d not in dims]]
-    if neighbours(dims):
-        out = full(shape, 0, summable(y.dtype), y.device_index)
-        first = dims[0]
-    else:
-        out = full(tuple([shape[d] for d in order]), 0, summable(y.dtype), y.device_index)
-        first = 0
-    add(around(cast(y, out.dtype), first, index.ndim - 1), rows, around(out, first, len(dims)))
-    out = cast(out, y.dtype)
-    return out if neighbours(dims) else out.view(lambda a: a.transpose(np.argsort(order)))
+    target = dx
+    if not neighbours(dims):
+        target, dims = indexed_first(dx, dims), tuple(range(len(dims)))
+    fill_into(dx, 0)
+
+    def add(out: DeviceArray) -> None:
+        add_rows(around(cast(y, out.dtype), dims[0], index.ndim - 1), rows, around(out, dims[0], len(dims)))
+
+    through_contiguous(target, add, summable(y.dtype))
 
 
-def add(source: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
+def add_rows(source: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
     """out[o, rows[k], i] += source[o, k, i]."""
     over_rows(scattering.add_rows, source.shape[0] * source.shape[1], source.shape[2], source, rows, out)
 
 
-@register("cuda", "SetItem", half="native")
+@kernel("cuda", half="native")
 def set_item(
-    x: DeviceArray, value: DeviceArray, index: DeviceArray | None, *, basic: tuple, dims: tuple[int, ...]
-) -> DeviceArray:
-    out = x.copy()
-    set_item_into(out, value, index, basic=basic, dims=dims)
-    return out
-
-
-@register("cuda", "SetItemInto", half="native")
-def set_item_into(
-    out: DeviceArray, value: DeviceArray, index: DeviceArray | None, *, basic: tuple, dims: tuple[int, ...]
+    y: DeviceArray,
+    x: DeviceArray,
+    value: DeviceArray,
+    index: DeviceArray | None,
+    *,
+    basic: tuple,
+    dims: tuple[int, ...],
 ) -> None:
+    copy_into(y, x)
+    set_items(y, value, index, basic=basic, dims=dims)
+
+
+def set_items(out: DeviceArray, value: DeviceArray, index: DeviceArray | None, *, basic: tuple, dims: tuple) -> None:
+    """out[basic][index] = value"""
     region = out.view(lambda a: a[basic])
     if index is None:
         copy_into(region, value)
@@ -133,7 +134,7 @@ def set_item_into(
         region, dims = indexed_first(region, dims), tuple(range(len(dims)))
     first, behind = dims[0], dims[-1] + 1
     shape = (*region.shape[:first], *index.shape[1:], *region.shape[behind:])
-    source = as_bits(value.view(lambda a: np.broadcast_to(a, shape)), first, index.ndim - 1)
+    source = as_bits(broadcast(value, shape), first, index.ndim - 1)
     through_contiguous(region, lambda target: _put_rows(source, rows, last, as_bits(target, first, len(dims))))
 
 
@@ -141,9 +142,9 @@ def _put_rows(source: DeviceArray, rows: DeviceArray, last: DeviceArray, out: De
     over_rows(scattering.put_rows, source.shape[0] * source.shape[1], source.shape[2], source, rows, last, out)
 
 
-def through_contiguous(region: DeviceArray, write: Callable[[DeviceArray], None]) -> None:
-    """Let `write` change a region that need not be contiguous: where it is not, through a copy of it."""
-    target = contiguous(region)
+def through_contiguous(region: DeviceArray, write: Callable[[DeviceArray], None], dtype: Any = None) -> None:
+    """Let `write` change a region of any strides: through a row-major copy of it, in `dtype`, where it is not so."""
+    target = contiguous(region if dtype is None else cast(region, dtype))
     write(target)
     if target is not region:
         copy_into(region, target)
@@ -156,55 +157,50 @@ def last_rows(rows: DeviceArray, count: int) -> DeviceArray:
     return last
 
 
-@register("cuda", "WrittenLast", half="native")
-def written_last(index: DeviceArray, *, dims: tuple[int, ...], shape: tuple[int, ...]) -> DeviceArray:
+@kernel("cuda", half="native")
+def written_last(y: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
     sizes = [shape[d] for d in dims]
     rows = row_numbers(index, sizes)
-    out = empty(index.shape[1:], np.bool_, index.device_index)
-    each(scattering.is_last_row, rows.size, rows, last_rows(rows, prod(sizes)), bits(out).reshape(-1))
-    return out
+    each(scattering.is_last_row, rows.size, rows, last_rows(rows, prod(sizes)), bits(y).reshape(-1))
 
 
-@register("cuda", "IndexSelect", half="native")
-def index_select(x: DeviceArray, index: DeviceArray, *, dim: int) -> DeviceArray:
+@kernel("cuda", half="native")
+def index_select(y: DeviceArray, x: DeviceArray, index: DeviceArray, *, dim: int) -> None:
     if x.ndim == 0:
-        return x.copy()
-    out = empty((*x.shape[:dim], index.size, *x.shape[dim + 1 :]), x.dtype, x.device_index)
-    take(as_bits(x, dim), places_in("index_select", index, x.shape[dim]), as_bits(out, dim))
-    return out
-
-
-@register("cuda", "IndexAdd")
-def index_add(
-    x: DeviceArray | None, index: DeviceArray, source: DeviceArray, *, dim: int, shape: tuple[int, ...]
-) -> DeviceArray:
-    out = _start(x, source, shape)
-    terms = cast(source, out.dtype)
-    if not shape:  # one element, which all of `source` is added to
-        terms, target = terms.reshape(1, -1, 1), out.reshape(1, 1, 1)
+        copy_into(y, x)
     else:
-        terms, target = around(terms, dim), around(out, dim)
-    add(terms, places_in("index_add", index, target.shape[1]), target)
-    return cast(out, source.dtype)
+        take(as_bits(x, dim), places_in("index_select", index, x.shape[dim]), as_bits(y, dim))
 
 
-def _start(x: DeviceArray | None, source: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
-    """What is added to: a copy of `x`, or zeros."""
-    dtype = summable(source.dtype)
-    return full(shape, 0, dtype, source.device_index) if x is None else x.astype(dtype)
+@kernel("cuda")
+def index_add(
+    y: DeviceArray, x: DeviceArray | None, index: DeviceArray, source: DeviceArray, *, dim: int, shape: tuple[int, ...]
+) -> None:
+    start_from(y, x)
+    rows = places_in("index_add", index, shape[dim] if shape else 1)
+
+    def add(out: DeviceArray) -> None:
+        terms = cast(source, out.dtype)
+        if not shape:  # one element, which all of `source` is added to
+            terms, out = terms.reshape(-1), _one_dim(out)
+        add_rows(around(terms, dim), rows, around(out, dim))
+
+    through_contiguous(y, add, summable(y.dtype))
 
 
-@register("cuda", "Gather", half="native")
-def gather(x: DeviceArray, index: DeviceArray, *, dim: int) -> DeviceArray:
-    out = empty(index.shape, x.dtype, x.device_index)
-    x, target = _one_dim(x), _one_dim(out)
+def start_from(y: DeviceArray, x: DeviceArray | None) -> None:
+    """Let `y` hold `x`, or zeros."""
+    if x is None:
+        fill_into(y, 0)
+    else:
+        copy_into(y, x)
+
+
+@kernel("cuda", half="native")
+def gather(y: DeviceArray, x: DeviceArray, index: DeviceArray, *, dim: int) -> None:
+    x, y = _one_dim(x), _one_dim(y)
     picks = places_in("gather", index, x.shape[dim])
-    source = as_bits(_reached(x, picks.shape, dim), dim)
-    places = around(picks, dim)
-    over_rows(
-        gathering.gather_cells, places.shape[0] * places.shape[1], places.shape[2], source, places, as_bits(target, dim)
-    )
-    return out
+    over_cells(gathering.gather_cells, around(picks, dim), as_bits(_reached(x, picks.shape, dim), dim), as_bits(y, dim))
 
 
 def _one_dim(x: DeviceArray) -> DeviceArray:
@@ -217,20 +213,20 @@ def _reached(x: DeviceArray, index_shape: tuple[int, ...], dim: int) -> DeviceAr
     return x.view(lambda a: a[tuple([slice(None) if d == dim else slice(n) for d, n in enumerate(index_shape)])])
 
 
-@register("cuda", "Scatter", half="native")
-def scatter(x: DeviceArray, index: DeviceArray, src: DeviceArray, *, dim: int) -> DeviceArray:
-    out = x.copy()
-    target = _one_dim(out)
-    picks = places_in("scatter", index, target.shape[dim])
-    places, last = last_cells(picks, dim, target.shape)
-    source = as_bits(_one_dim(src), dim)
+def over_cells(cells: Any, places: DeviceArray, *arrays: Any) -> None:
+    """Launch a kernel over the cells of an index that is seen as (outer, k, inner)."""
+    over_rows(cells, places.shape[0] * places.shape[1], places.shape[2], *arrays[:1], places, *arrays[1:])
 
-    def put(region: DeviceArray) -> None:
-        rows, columns = places.shape[0] * places.shape[1], places.shape[2]
-        over_rows(scattering.put_cells, rows, columns, source, places, last, as_bits(region, dim))
 
-    through_contiguous(_reached(target, picks.shape, dim), put)
-    return out
+@kernel("cuda", half="native")
+def scatter(y: DeviceArray, x: DeviceArray, index: DeviceArray, src: DeviceArray, *, dim: int) -> None:
+    copy_into(y, x)
+    y, src = _one_dim(y), _one_dim(src)
+    picks = places_in("scatter", index, y.shape[dim])
+    places, last = last_cells(picks, dim, y.shape)
+    source = as_bits(src, dim)
+    region = _reached(y, picks.shape, dim)
+    through_contiguous(region, lambda out: over_cells(scattering.put_cells, places, source, last, as_bits(out, dim)))
 
 
 def last_cells(index: DeviceArray, dim: int, shape: tuple[int, ...]) -> tuple[DeviceArray, DeviceArray]:
@@ -241,33 +237,30 @@ def last_cells(index: DeviceArray, dim: int, shape: tuple[int, ...]) -> tuple[De
     return places, last
 
 
-@register("cuda", "ScatteredLast", half="native")
-def scattered_last(index: DeviceArray, *, dim: int, shape: tuple[int, ...]) -> DeviceArray:
-    out = empty(index.shape, np.bool_, index.device_index)
+@kernel("cuda", half="native")
+def scattered_last(y: DeviceArray, index: DeviceArray, *, dim: int, shape: tuple[int, ...]) -> None:
     sizes = shape or (1,)
     places, last = last_cells(places_in("scatter", index, sizes[dim]), dim, sizes)
-    marks = as_bits(_one_dim(out), dim)
-    over_rows(scattering.is_last_cell, places.shape[0] * places.shape[1], places.shape[2], places, last, marks)
-    return out
-
-
-@register("cuda", "ScatterAdd")
-def scatter_add(
-    x: DeviceArray | None, index: DeviceArray, src: DeviceArray, *, dim: int, shape: tuple[int, ...]
-) -> DeviceArray:
-    out = _start(x, src, shape)
-    picks = places_in("scatter_add", index, _one_dim(out).shape[dim])
-    terms = _one_dim(cast(src, out.dtype))
-    places, source = around(picks, dim), around(terms, dim)
     rows, columns = places.shape[0] * places.shape[1], places.shape[2]
-    through_contiguous(
-        _reached(_one_dim(out), picks.shape, dim),
-        lambda region: over_rows(scattering.add_cells, rows, columns, source, places, around(region, dim)),
-    )
-    return cast(out, src.dtype)
+    over_rows(scattering.is_last_cell, rows, columns, places, last, as_bits(_one_dim(y), dim))
 
 
-@register("cuda", "Nonzero", half="native")
+@kernel("cuda")
+def scatter_add(
+    y: DeviceArray, x: DeviceArray | None, index: DeviceArray, src: DeviceArray, *, dim: int, shape: tuple[int, ...]
+) -> None:
+    start_from(y, x)
+    y, src = _one_dim(y), _one_dim(src)
+    picks = places_in("scatter_add", index, y.shape[dim])
+    places = around(picks, dim)
+
+    def add(out: DeviceArray) -> None:
+        over_cells(scattering.add_cells, places, around(cast(src, out.dtype), dim), around(out, dim))
+
+    through_contiguous(_reached(y, picks.shape, dim), add, summable(y.dtype))
+
+
+@kernel("cuda", returns=True)
 def nonzero(x: DeviceArray) -> DeviceArray:
     """The shape of the result depends on values, so that the host has to see them: it finds the places too."""
     return from_host(cpu.nonzero(x.numpy()), x.device_index)

@@ -2,51 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from miniflow.backends.cpu.sparse import hash_table_size
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty, full
-from miniflow.backends.cuda.copy import copy_into
+from miniflow.backends.cuda.copy import copy_into, fill_into
 from miniflow.backends.cuda.index import integers
 from miniflow.backends.cuda.launch import each
 from miniflow.backends.cuda.rows import over_rows
-from miniflow.backends.registry import KERNELS, register
+from miniflow.backends.registry import KERNELS, kernel
 from miniflow.kernels import sparse as kernels
 from miniflow.kernels.embedding import look_up
 
 
-@register("cuda", "GroupRows")
+@kernel("cuda")
 def group_rows(
-    dy: DeviceArray, indices: DeviceArray, *, padding_idx: int, rows: int | None = None
-) -> tuple[DeviceArray, DeviceArray]:
+    out: tuple[DeviceArray, DeviceArray], dy: DeviceArray, indices: DeviceArray, *, padding_idx: int, rows: int | None
+) -> None:
+    owned, values = out
+    fill_into(owned, -1)
+    fill_into(values, 0)
     flat, device = integers(indices).reshape(-1), dy.device_index
-    count, width = flat.size, dy.shape[-1]
-    table = full((hash_table_size(count),), count, np.int64, device)
-    places = empty((count,), np.int64, device)
-    each(kernels.find_owners, count, flat, padding_idx, table, places)
-    owned, values = full((count,), -1, np.int64, device), full((count, width), 0, dy.dtype, device)
-    terms = contiguous(dy).reshape(count, width)
-    over_rows(kernels.add_to_owners, count, width, terms, flat, table, places, owned, values)
-    return owned, values
+    table = full((hash_table_size(flat.size),), flat.size, np.int64, device)
+    places = empty((flat.size,), np.int64, device)
+    each(kernels.find_owners, flat.size, flat, padding_idx, table, places)
+    terms = contiguous(dy).reshape(values.shape)
+    over_rows(kernels.add_to_owners, *values.shape, terms, flat, table, places, owned, values)
 
 
-def update_rows(rule: str, mutates: Sequence[int]) -> Callable:
-    """The kernel that copies the touched rows together, runs the kernel `rule` on them, and writes them back."""
-
-    def kernel(*groups: Any, **attrs: Any) -> None:
-        params, gradients, *states, rows = groups
-        parts = [[taken(x, r) for x, r in zip(xs, rows, strict=True)] for xs in (params, *states)]
-        parts.insert(1, gradients)
-        KERNELS["cuda"][rule](*parts, **attrs)
-        for position in mutates:
-            for x, r, part in zip(groups[position], rows, parts[position], strict=True):
-                if x is not None:
-                    put(part, r, x)
-
-    return kernel
+def update_rows(rule: str, mutates: Sequence[int], groups: Sequence[Any], attrs: dict[str, Any]) -> None:
+    """Copy the touched rows together, run the kernel `rule` on them, and write them back."""
+    params, gradients, *states, rows = groups
+    parts = [[taken(x, r) for x, r in zip(xs, rows, strict=True)] for xs in (params, *states)]
+    parts.insert(1, gradients)
+    KERNELS["cuda"][rule](*parts, **attrs)
+    for position in mutates:
+        for x, r, part in zip(groups[position], rows, parts[position], strict=True):
+            if x is not None:
+                put(part, r, x)
 
 
 def taken(x: DeviceArray | None, rows: DeviceArray) -> DeviceArray | None:
@@ -66,5 +62,16 @@ def put(part: DeviceArray, rows: DeviceArray, x: DeviceArray) -> None:
         copy_into(x, target)
 
 
-for rule, mutates in (("SgdUpdate", (0, 2)), ("AdamUpdate", (0, 2, 3, 4)), ("AdagradUpdate", (0, 2))):
-    register("cuda", f"Sparse{rule}", half="native")(update_rows(rule, mutates))
+@kernel("cuda", returns=True)
+def sparse_sgd_update(*groups: Any, **attrs: Any) -> None:
+    update_rows("SgdUpdate", (0, 2), groups, attrs)
+
+
+@kernel("cuda", returns=True)
+def sparse_adam_update(*groups: Any, **attrs: Any) -> None:
+    update_rows("AdamUpdate", (0, 2, 3, 4), groups, attrs)
+
+
+@kernel("cuda", returns=True)
+def sparse_adagrad_update(*groups: Any, **attrs: Any) -> None:
+    update_rows("AdagradUpdate", (0, 2), groups, attrs)

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
-import numpy as np
-
-from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty
+from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
+from miniflow.backends.cuda.copy import as_bits
 from miniflow.backends.cuda.launch import each
+from miniflow.backends.cuda.pointwise import broadcast
 from miniflow.backends.cuda.rows import over_rows
-from miniflow.backends.cuda.shape import as_bits_of
-from miniflow.backends.registry import register
+from miniflow.backends.registry import kernel
 from miniflow.kernels import mask as kernels
 
 
-def _triangle(kernel, x: DeviceArray, diagonal: int) -> DeviceArray:
-    out = empty(x.shape, x.dtype, x.device_index)
+def _triangle(triangle: Any, y: DeviceArray, x: DeviceArray, diagonal: int) -> None:
     matrices = (prod(x.shape[:-2]), *x.shape[-2:])
-    source, target = bits(contiguous(x).reshape(matrices)), bits(out.reshape(matrices))
-    over_rows(kernel, matrices[0] * matrices[1], matrices[2], source, diagonal, target)
-    return out
+    source, target = bits(contiguous(x).reshape(matrices)), bits(y.reshape(matrices))
+    over_rows(triangle, matrices[0] * matrices[1], matrices[2], source, diagonal, target)
 
 
-@register("cuda", "Tril", half="native")
-def tril(x: DeviceArray, *, diagonal: int) -> DeviceArray:
-    return _triangle(kernels.lower_triangle, x, diagonal)
+@kernel("cuda", half="native")
+def tril(y: DeviceArray, x: DeviceArray, *, diagonal: int) -> None:
+    _triangle(kernels.lower_triangle, y, x, diagonal)
 
 
-@register("cuda", "Triu", half="native")
-def triu(x: DeviceArray, *, diagonal: int) -> DeviceArray:
-    return _triangle(kernels.upper_triangle, x, diagonal)
+@kernel("cuda", half="native")
+def triu(y: DeviceArray, x: DeviceArray, *, diagonal: int) -> None:
+    _triangle(kernels.upper_triangle, y, x, diagonal)
 
 
-@register("cuda", "MaskedFill", half="native")
-def masked_fill(x: DeviceArray, mask: DeviceArray, *, value: float) -> DeviceArray:
-    shape = np.broadcast_shapes(x.shape, mask.shape)
-    x, mask = [contiguous(a.view(lambda layout: np.broadcast_to(layout, shape))).reshape(-1) for a in (x, mask)]
-    out = empty(shape, x.dtype, x.device_index)
-    each(kernels.masked_fill, out.size, bits(x), bits(mask), as_bits_of(value, x.dtype), bits(out.reshape(-1)))
-    return out
+@kernel("cuda", half="native")
+def masked_fill(y: DeviceArray, x: DeviceArray, mask: DeviceArray, *, value: float) -> None:
+    x, mask = [bits(contiguous(broadcast(a, y.shape)).reshape(-1)) for a in (x, mask)]
+    each(kernels.masked_fill, y.size, x, mask, as_bits(value, y.dtype), bits(y.reshape(-1)))

@@ -29,7 +29,7 @@ from miniflow.ops.norm import LayerNorm, LayerNormGrad
 from miniflow.ops.permute import Permute, Transpose
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.promotion import Cast, ToInteger
-from miniflow.ops.shape import Clone, Contiguous, Expand, View, wrap_dim, wrap_dims
+from miniflow.ops.shape import Clone, Expand, View, wrap_dim, wrap_dims
 from miniflow.ops.slice import Slice
 
 ELEMENTWISE = (Pointwise, Cast, ToInteger, DropoutGrad)
@@ -71,7 +71,7 @@ def merge(instruction: Instruction, strides: Strides) -> Instruction | Slot:
     """The instruction with the view before it taken in; a slot if nothing is left to be done."""
     rule = RULES.get(instruction.op)
     changed = instruction if rule is None else rule(instruction, strides) or instruction
-    if (changed.op.view or changed.op in (Contiguous, Clone)) and changed.after is None:
+    if (changed.op.view or changed.op is Clone) and changed.after is None:
         source = changed.inputs[0]
         if strides.same(source, instruction.output) and is_whole(changed):
             return source
@@ -82,7 +82,7 @@ def is_whole(instruction: Instruction) -> bool:
     """Whether a result that lies as its source does also has its elements in the same places."""
     if instruction.op in (Permute, Transpose):
         return order_of(instruction) == tuple(range(instruction.inputs[0].ndim))
-    return instruction.op in (View, Expand, Contiguous, Clone) or instruction.op is Slice and is_all(instruction)
+    return instruction.op in (View, Expand, Clone) or instruction.op is Slice and is_all(instruction)
 
 
 def is_all(instruction: Instruction) -> bool:
@@ -294,5 +294,5 @@ def joined_before(cat: Instruction, strides: Strides) -> list[Instruction]:
 
 def uncopied(x: Slot, strides: Strides) -> Slot:
     """What x is a contiguous copy of: its reader copies anyway."""
-    copy = source_of(x, strides, Contiguous, Clone)
+    copy = source_of(x, strides, Clone)
     return x if copy is None else copy.inputs[0]

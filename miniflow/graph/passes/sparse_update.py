@@ -23,12 +23,12 @@ from miniflow.ops.embedding import NO_PADDING, EmbeddingGrad
 from miniflow.ops.join import Cat
 from miniflow.ops.loss_scale import AnyNonFinite, UnscaleGradient
 from miniflow.ops.promotion import Cast
-from miniflow.ops.shape import Clone, Contiguous
+from miniflow.ops.shape import Clone
 from miniflow.optim.sgd import SgdUpdate
 from miniflow.optim.sparse import SPARSE_RULES, GroupRows
 
 # zero rows stay zero, if the other inputs are plain numbers
-ROW_BY_ROW = (Mul, Div, Cast, Clone, Contiguous, UnscaleGradient, ClipGradNorm, ClipGradValue)
+ROW_BY_ROW = (Mul, Div, Cast, Clone, UnscaleGradient, ClipGradNorm, ClipGradValue)
 BLIND_TO_ZEROS = (AnyNonFinite, TotalNorm)
 USER = 8  # calls from the line that calls a graph to `run`: where warnings point
 

@@ -36,7 +36,7 @@ RECORDED = frozenset(
     Abs AdagradUpdate AdamUpdate AdaptiveAvgPool2d AdaptiveAvgPool2dGrad Add All Amax Amin AmpBlackIdentity Any
     AnyNonFinite Argmax Argmin AvgPool2d AvgPool2dGrad BatchNorm BatchNormGrad BatchNormInference Bernoulli
     BinaryCrossEntropy BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift BitwiseXor Cast Cat Ceil
-    Clamp ClipGradNorm ClipGradValue Clone Contiguous Conv2d Conv2dDataGrad Conv2dWeightGrad Cos CrossEntropy
+    Clamp ClipGradNorm ClipGradValue Clone Conv2d Conv2dDataGrad Conv2dWeightGrad Cos CrossEntropy
     CrossEntropyGrad Diagonal DiagonalIntoZeros Div Dropout DropoutGrad Embedding EmbeddingGrad Eq Erf ErfGrad Exp
     Expand Flip Floor FloorDivide FoldAdd Gather Ge Gelu GeluGrad Gt Index IndexAdd IndexIntoZeros IndexSelect
     Integers Isfinite Isinf Isnan LayerNorm LayerNormGrad Le Linear Log LogSoftmax LogSoftmaxGrad LogicalAnd
@@ -248,7 +248,8 @@ def one_dim(x: Slot, *_: Any, dim: int, shape: tuple[int, ...] | None = None, **
 
 
 def coordinates(index: Slot, dims: tuple[int, ...], ndim: int) -> None:
-    """The rows of `index` belong to `dims`, which are not counted from the end, and ascend."""
+    """The rows of `index` are integers that belong to `dims`, which are not counted from the end, and ascend."""
+    require(index.dtype.kind in "iu", f"coordinates of {index.dtype}")
     require(len(index.shape) >= 1 and index.shape[0] == len(dims) > 0, f"coordinates of shape {index.shape}")
     ascends = isinstance(dims, tuple) and list(dims) == sorted(set(dims))
     require(ascends and 0 <= dims[0] and dims[-1] < ndim, f"dims {dims}")
