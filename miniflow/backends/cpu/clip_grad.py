@@ -19,8 +19,9 @@ def sums_of_squares(start, stop, x, results):
     """results[k] = the sum over elements k PART .. (k + 1) PART - 1 of x, in float64."""
     for k in range(start, stop):
         total = 0.0
-        for value in x[k * PART : (k + 1) * PART]:
-            total += np.float64(value) * np.float64(value)
+        part = x[k * PART : (k + 1) * PART]
+        for i in range(part.size):
+            total += np.float64(part[i]) * np.float64(part[i])
         results[k] = total
 
 

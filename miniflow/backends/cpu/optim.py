@@ -29,25 +29,25 @@ def update_by(rule: Rule, loop: Callable, name: str) -> Callable[..., None]:
         own, shared = rule.numbers(len(params), **options)
         factor = fused_factor(maximize, multiply, divide)
         shrink = bounds(states[rule.states :], max_norm, len(params))
-        numbers = {real: tuple(map(real.type, shared)) for real in (FLOAT32, FLOAT64)}
+        scalars: dict[tuple, tuple] = {}  # to convert a number costs as much as a hundred elements
         for k, arrays in enumerate(zip(params, grads, *states[: rule.states], strict=True)):
             real = FLOAT64 if arrays[0].dtype == FLOAT64 else FLOAT32
-            working = [x if x is None or is_plain(x, real) else np.array(x, real, order="C") for x in arrays]
-            flat = [None if x is None else x.ravel() for x in working]
-            own_numbers = tuple(map(real.type, own[k]))
-            factors = real.type(factor), real.type(shrink[k])
-            share(loop, flat[0].size, flat[0].size, *flat, *missing, *factors, own_numbers, numbers[real])
+            key = real, shrink[k], own[k]
+            if key not in scalars:
+                of = real.type
+                scalars[key] = of(factor), of(shrink[k]), tuple(map(of, own[k])), tuple(map(of, shared))
+            # an array is taken as it is if it is contiguous, aligned, writeable and of the dtype of the loop
+            working = [
+                x if x is None or (x.flags.carray and x.dtype == real) else np.array(x, real, order="C") for x in arrays
+            ]
+            size, flat = arrays[0].size, [None if x is None else x.ravel() for x in working]
+            share(loop, size, size, *flat, *missing, *scalars[key])
             for x, changed in zip(arrays, working, strict=True):
                 if changed is not x and x is not arrays[1]:
                     x[...] = changed
 
     update.__name__ = name
     return kernel("cpu", returns=True)(update)
-
-
-def is_plain(x: np.ndarray, dtype: np.dtype) -> bool:
-    """Whether a compiled loop takes an array as it is: contiguous, aligned, writeable, of this dtype."""
-    return x.flags.carray and x.dtype == dtype
 
 
 def bounds(norms: Sequence[Sequence[np.ndarray]], max_norm: float | None, count: int) -> list[float]:
