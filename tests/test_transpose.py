@@ -1,8 +1,7 @@
-"""The transpose in registers that convolutions use."""
+"""The transpose by blocks that convolutions use."""
 
 import numpy as np
 import pytest
-from numba.core.errors import TypingError
 
 from miniflow.backends.cpu.threads import compiled
 from miniflow.backends.cpu.transpose import BLOCK, transpose
@@ -31,17 +30,3 @@ def test_nan_and_infinity_are_moved_bit_by_bit():
     target = np.empty((BLOCK, 2 * BLOCK), np.uint32)
     into(bits.view(np.float32), target.view(np.float32))
     assert (target == bits.T).all()
-
-
-@pytest.mark.parametrize("rows, columns", [(16, 32), (37, 21)])
-def test_rows_may_lie_apart(rows, columns):
-    source = np.arange(rows * 50, dtype=np.float32).reshape(rows, 50)[:, 3 : 3 + columns]
-    target = np.zeros((columns, 60), np.float32)
-    into(source, target[:, 5 : 5 + rows])
-    assert (target[:, 5 : 5 + rows] == source.T).all()
-    assert not target[:, :5].any() and not target[:, 5 + rows :].any()
-
-
-def test_other_dtypes_are_refused():
-    with pytest.raises(TypingError, match="expected two matrices of float32"):
-        into(np.zeros((16, 16)), np.zeros((16, 16)))

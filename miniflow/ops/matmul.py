@@ -22,12 +22,10 @@ def _check_same_dtype(name: str, *arrays: object) -> None:
 
 
 class Matmul(Op):
-    """The matrix product over the last two dimensions, either operand transposed on the way; batch dimensions "
-    "broadcast."""
+    """The matrix product over the last two dimensions, either operand transposed; batch dimensions broadcast."""
 
     saves = ("x", "y")
     saved_if_needed = {"x": 1, "y": 0}
-    kernel_checks = True
     broadcasts = True
 
     def infer(x, y, *, transpose_x, transpose_y):
@@ -38,7 +36,8 @@ class Matmul(Op):
                 f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected the columns of the first "
                 f"({inner}) to equal the rows of the second ({inner_y}): transpose one of them?"
             )
-        return (*broadcast_shape("matmul", x.shape[:-2], y.shape[:-2]), rows, columns), x.dtype
+        batch = broadcast_shape("matmul", x.shape[:-2], y.shape[:-2]) if x.ndim > 2 or y.ndim > 2 else ()
+        return (*batch, rows, columns), x.dtype
 
     def backward(ctx, dy):
         x, y = ctx.saved
@@ -61,7 +60,6 @@ class Linear(Op):
 
     saves = ("x", "weight")
     saved_if_needed = {"x": 1, "weight": 0}
-    kernel_checks = True
 
     def infer(x, weight, bias):
         if x.ndim != 2 or weight.ndim != 2 or x.shape[-1] != weight.shape[-1]:

@@ -4,12 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from both import on_device
+from both import on_device, run_kernel
 from checks import assert_close, assert_same
 from kernel_cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked
 
 from miniflow.backends.cuda import conv as backend
-from miniflow.backends.registry import KERNELS
 from miniflow.kernels import conv, conv_depthwise
 
 pytestmark = pytest.mark.filterwarnings("ignore:argument . is a NumPy array")
@@ -96,13 +95,12 @@ def test_all_three(name):
     x, weight, bias = numbers(*shape), numbers(*weight_shape), numbers(weight_shape[0])
     y, dy, dx, dweight = numpy_all(x, weight, 1, **attrs)
     x, weight, bias, cotangent = (on_device(a) for a in (x, weight, bias, dy))
-    kernels = KERNELS["cuda"]
-    assert_close(kernels["Conv2d"](x, weight, None, **attrs).numpy(), y.astype(np.float32), atol=1e-5)
-    got = kernels["Conv2d"](x, weight, bias, **attrs).numpy()
+    assert_close(run_kernel("cuda", "Conv2d", x, weight, None, **attrs).numpy(), y.astype(np.float32), atol=1e-5)
+    got = run_kernel("cuda", "Conv2d", x, weight, bias, **attrs).numpy()
     assert_close(got, (y + bias.numpy()[:, None, None]).astype(np.float32), atol=1e-5)
-    got = kernels["Conv2dDataGrad"](cotangent, weight, size=shape[2:], **attrs).numpy()
+    got = run_kernel("cuda", "Conv2dDataGrad", cotangent, weight, size=shape[2:], **attrs).numpy()
     assert_close(got, dx.astype(np.float32), atol=1e-5)
-    got = kernels["Conv2dWeightGrad"](cotangent, x, size=weight_shape[2:], **attrs).numpy()
+    got = run_kernel("cuda", "Conv2dWeightGrad", cotangent, x, size=weight_shape[2:], **attrs).numpy()
     assert_close(got, dweight.astype(np.float32), atol=1e-4)
 
 
@@ -114,10 +112,9 @@ def test_layouts(name, layout):
     x, weight = numbers(*shape, kind=np.float64), numbers(*weight_shape, kind=np.float64)
     y, dy, dx, dweight = numpy_all(x, weight, 2, **attrs)
     x, weight, cotangent = (on_device(a, layout) for a in (x, weight, dy.astype(np.float64)))
-    kernels = KERNELS["cuda"]
-    assert_close(kernels["Conv2d"](x, weight, None, **attrs).numpy(), y)
-    assert_close(kernels["Conv2dDataGrad"](cotangent, weight, size=shape[2:], **attrs).numpy(), dx)
-    assert_close(kernels["Conv2dWeightGrad"](cotangent, x, size=weight_shape[2:], **attrs).numpy(), dweight)
+    assert_close(run_kernel("cuda", "Conv2d", x, weight, None, **attrs).numpy(), y)
+    assert_close(run_kernel("cuda", "Conv2dDataGrad", cotangent, weight, size=shape[2:], **attrs).numpy(), dx)
+    assert_close(run_kernel("cuda", "Conv2dWeightGrad", cotangent, x, size=weight_shape[2:], **attrs).numpy(), dweight)
 
 
 def test_more_images_than_a_grid_numbers(monkeypatch):
@@ -125,7 +122,7 @@ def test_more_images_than_a_grid_numbers(monkeypatch):
     attrs = attributes(padding=(1, 1), groups=3)
     x, weight = numbers(5, 3, 4, 5), numbers(3, 1, 3, 3)
     y, *_ = numpy_all(x, weight, 3, **attrs)
-    got = KERNELS["cuda"]["Conv2d"](on_device(x), on_device(weight), None, **attrs).numpy()
+    got = run_kernel("cuda", "Conv2d", on_device(x), on_device(weight), None, **attrs).numpy()
     assert_close(got, y.astype(np.float32), atol=1e-5)
 
 

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from both import on_device
+from both import on_device, run_kernel
 from checks import assert_close, assert_same
 from kernel_cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked
 
 from miniflow.backends.cuda import matmul as backend
-from miniflow.backends.registry import KERNELS
 from miniflow.hostcuda import cuda
 from miniflow.kernels.matmul import DEPTH, SIDE, THREADS, TILE, naive, register_tiled, tiled
 
@@ -97,7 +96,7 @@ def test_stacks_and_bias(batches):
 
 def on_cuda(op, *arrays, layout="contiguous", **attrs):
     """The op's kernel of the cuda backend, with these operands; None passes through."""
-    return KERNELS["cuda"][op](*[a if a is None else on_device(a, layout) for a in arrays], **attrs).numpy()
+    return run_kernel("cuda", op, *[a if a is None else on_device(a, layout) for a in arrays], **attrs).numpy()
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "reversed"])

@@ -6,11 +6,11 @@ from checks import assert_close, assert_same, check_op
 
 import miniflow as flow
 from miniflow.backends.cpu import conv as kernels
-from miniflow.backends.cpu import conv_batch_last, conv_columns, conv_pointwise, conv_winograd, products, threads
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.cpu import conv_columns, conv_winograd, matmul, threads
 from miniflow.backends.windows import Windows
+from miniflow.dispatch import kernel_on
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.ops.conv import conv2d
+from miniflow.ops.conv import Conv2d, Conv2dDataGrad, Conv2dWeightGrad, conv2d
 
 RNG = np.random.default_rng(7)
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -93,11 +93,11 @@ def test_small(name):
 
 # large enough for each method, and for groups of images: x, weight, (stride, padding, dilation, groups), the method
 LARGE = {
-    "batch last": ((70, 1, 6, 7), (5, 1, 3, 3), (1, 1, 1, 1), conv_batch_last),
-    "batch last, strided": ((19, 6, 7, 9), (5, 6, 3, 5), (2, 1, 1, 1), conv_batch_last),
-    "batch last, dilated": ((2, 6, 9, 12), (16, 6, 3, 2), (1, (2, 1), 2, 1), conv_batch_last),
-    "batch last, pointwise": ((33, 6, 7, 5), (5, 6, 1, 1), (1, 0, 1, 1), conv_batch_last),
-    "batch last, pointwise and strided": ((17, 6, 7, 9), (5, 6, 1, 1), (2, 0, 1, 1), conv_batch_last),
+    "batch last": ((70, 1, 6, 7), (5, 1, 3, 3), (1, 1, 1, 1), conv_columns),
+    "batch last, strided": ((19, 6, 7, 9), (5, 6, 3, 5), (2, 1, 1, 1), conv_columns),
+    "batch last, dilated": ((2, 6, 9, 12), (16, 6, 3, 2), (1, (2, 1), 2, 1), conv_columns),
+    "batch last, pointwise": ((33, 6, 7, 5), (5, 6, 1, 1), (1, 0, 1, 1), conv_columns),
+    "batch last, pointwise and strided": ((17, 6, 7, 9), (5, 6, 1, 1), (2, 0, 1, 1), conv_columns),
     "one small image": ((1, 6, 7, 9), (5, 6, 3, 3), (1, 1, 1, 1), conv_columns),
     "several images at a time": ((9, 3, 30, 28), (5, 3, 5, 5), (1, 2, 1, 1), conv_columns),
     "columns, strided": ((3, 16, 39, 17), (16, 16, 3, 3), (2, 1, 1, 1), conv_columns),
@@ -109,8 +109,8 @@ LARGE = {
     "winograd 5x5": ((5, 16, 9, 10), (32, 16, 5, 5), (1, 2, 1, 1), conv_winograd),
     "winograd 5x5, uneven border": ((4, 32, 11, 12), (16, 32, 5, 5), (1, (1, 3), 1, 1), conv_winograd),
     "winograd, groups": ((4, 32, 14, 14), (32, 16, 3, 3), (1, 1, 1, 2), conv_winograd),
-    "pointwise": ((3, 5, 16, 17), (4, 5, 1, 1), (1, 0, 1, 1), conv_pointwise),
-    "pointwise, strided": ((3, 5, 40, 29), (4, 5, 1, 1), (2, 0, 1, 1), conv_pointwise),
+    "pointwise": ((3, 5, 16, 17), (4, 5, 1, 1), (1, 0, 1, 1), conv_columns),
+    "pointwise, strided": ((3, 5, 40, 29), (4, 5, 1, 1), (2, 0, 1, 1), conv_columns),
     "narrow groups": ((3, 12, 16, 17), (24, 3, 3, 3), (1, 1, 1, 4), None),
     "depthwise": ((3, 24, 40, 41), (24, 1, 5, 5), (1, 2, 1, 24), None),
 }
@@ -143,14 +143,14 @@ def test_every_method(name, threads_used, monkeypatch):
     monkeypatch.setattr(threads.numba, "get_num_threads", lambda: threads_used)
     monkeypatch.setattr(threads, "SHARED_FROM", 1)
     if threads_used > 1:
-        monkeypatch.setattr(products, "SERIAL_PRODUCT", 20_000)  # products are cut into parts of their columns
+        monkeypatch.setattr(matmul, "SERIAL_PRODUCT", 20_000)  # products are cut into parts of their columns
     x, weight, bias = (a.astype(np.float32) for a in operands(shape, weight_shape))
     windows = Windows(weight_shape[2:], pair(stride), tuple((p, p) for p in pair(padding)), pair(dilation))
     if method is None:
         assert kernels.few_channels(weight_shape, groups)
     else:
         one_group = (shape[0], shape[1] // groups, *shape[2:]), (weight_shape[0] // groups, *weight_shape[1:])
-        assert kernels.method(*one_group, windows, x.dtype) is method
+        assert conv_winograd.suits(*one_group, windows, x.dtype) == (method is conv_winograd)
     inputs = [flow.tensor(a).requires_grad_() for a in (x, weight, bias)]
     y = conv2d(*inputs, *options)
     dy = RNG.standard_normal(tuple(y.shape)).astype(np.float32)
@@ -199,16 +199,16 @@ def test_narrow_outputs_of_a_buffer_filled_with_nan(monkeypatch):
             "dilation": pair(dilation),
             "groups": groups,
         }
-        run = KERNELS["cpu"]
-        plain = [run["Conv2d"](x, weight, None, **attrs)]
-        plain.append(run["Conv2dDataGrad"](plain[0], weight, size=shape[2:], **attrs))
-        plain.append(run["Conv2dWeightGrad"](plain[0], x, size=weight_shape[2:], **attrs))
+        forward, data_grad, weight_grad = (kernel_on(op, "cpu") for op in (Conv2d, Conv2dDataGrad, Conv2dWeightGrad))
+        plain = [forward(x, weight, None, **attrs)]
+        plain.append(data_grad(plain[0], weight, size=shape[2:], **attrs))
+        plain.append(weight_grad(plain[0], x, size=weight_shape[2:], **attrs))
         with monkeypatch.context() as patch:
             patch.setattr(np, "empty", filled)
             again = [
-                run["Conv2d"](x, weight, None, **attrs),
-                run["Conv2dDataGrad"](plain[0], weight, size=shape[2:], **attrs),
-                run["Conv2dWeightGrad"](plain[0], x, size=weight_shape[2:], **attrs),
+                forward(x, weight, None, **attrs),
+                data_grad(plain[0], weight, size=shape[2:], **attrs),
+                weight_grad(plain[0], x, size=weight_shape[2:], **attrs),
             ]
         for a, b in zip(again, plain, strict=True):
             assert_same(a, b)

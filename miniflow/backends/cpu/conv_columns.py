@@ -3,8 +3,12 @@
 The columns of an image are a matrix (C*KH*KW, OH*OW): what each tap of each window sees. With the weight as a matrix
 (O, C*KH*KW), for each image
     y = weight @ columns            dweight = sum dy @ columns^T            dcolumns = weight^T @ dy,
-and dx adds up dcolumns where windows overlap (col2im). Several images are taken at a time, so that threads seldom ask
-for the interpreter's lock. One buffer of columns serves the whole batch.
+and dx adds up dcolumns where windows overlap (col2im). Kernels 1x1 at stride 1 need no copy: the columns are the image.
+
+Small images would make products too narrow for a BLAS, and rows too short to be copied quickly. Several of them share a
+product, with the batch as the last axis; they change their order by the transpose of a matrix (N, C*H*W). So a part of
+the batch is an array (B, C, H, W, L), either B large images, L = 1, or L small ones, B = 1.
+
 Chellapilla, Puri, Simard 2006, "High performance convolutional neural networks for document processing".
 """
 
@@ -15,108 +19,162 @@ from collections.abc import Callable
 import numpy as np
 
 from miniflow.backends.cpu.threads import SERIAL_PRODUCT, copy_in_threads, share, sum_of_parts, unlocked
-from miniflow.backends.cpu.windows import bordered, inside, pad, taps
-from miniflow.backends.windows import Windows
+from miniflow.backends.cpu.transpose import BLOCK, transpose_into
+from miniflow.backends.windows import Pair, Windows
+
+SMALL = 144  # windows of an image
+WINDOWS = 1024  # of small images that share a product
+BUFFER = 131_072  # elements of the columns of large images that are taken at a time: 0.5 MB
 
 Copy = Callable[[np.ndarray, np.ndarray], None]  # target, source
 
-BUFFER = 131_072  # elements of the columns of images that are taken at a time: 0.5 MB
+
+def _parts(images: int, inner: int, counts: Pair) -> tuple[list[slice], bool]:
+    """Images that are taken at a time, and whether they are small ones; `inner` is C*KH*KW."""
+    windows = counts[0] * counts[1]
+    small = images > 1 and windows <= SMALL
+    step = max(BLOCK, WINDOWS // windows // BLOCK * BLOCK) if small else max(1, BUFFER // (inner * windows))
+    return [slice(first, min(first + step, images)) for first in range(0, images, step)], small
 
 
-def _at_a_time(images: int, size: int) -> int:
-    """How many images with `size` elements of columns are taken at a time."""
-    return max(1, min(images, BUFFER // max(1, size)))
+def _ordered(x: np.ndarray, small: bool) -> np.ndarray:
+    """Images (N, C, H, W) as (N, C, H, W, 1) or, if they are small, as (1, C, H, W, N)."""
+    if not small:
+        return x[..., None]
+    result = np.empty((1, *x.shape[1:], len(x)), x.dtype)
+    transpose_into(x.reshape(len(x), -1), result.reshape(-1, len(x)))
+    return result
 
 
-def _share(work: Callable[[int, int, Copy], None], view: np.ndarray, outputs: int) -> None:
-    """Run `work(start, stop, copy)` on the images of a view of taps, in threads if the BLAS does not use them itself.
+def _is_pointwise(windows: Windows) -> bool:
+    return windows.kernel == (1, 1) and windows.padding == ((0, 0), (0, 0))
 
-    If it does, they share out the copying.
+
+def _bordered(shape: tuple[int, ...], windows: Windows, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Zeros for images (B, C, H, W, L) and a border around them, and a view of what lies inside the border."""
+    b, c, h, w, lanes = shape
+    (top, bottom), (left, right) = windows.padding
+    bordered = np.zeros((b, c, h + top + bottom, w + left + right, lanes), dtype)
+    return bordered, bordered[:, :, top : top + h, left : left + w]
+
+
+def _columns(x: np.ndarray, windows: Windows, counts: Pair, small: bool, copy: Copy) -> np.ndarray:
+    """The columns (B, C*KH*KW, OH*OW*L) of images (N, C, H, W)."""
+    (kh, kw), (sh, sw), (dh, dw) = windows.kernel, windows.stride, windows.dilation
+    if _is_pointwise(windows):
+        x = _ordered(x[:, :, ::sh, ::sw], small)
+        return x.reshape(*x.shape[:2], -1)
+    x = _ordered(x, small)
+    if any(map(any, windows.padding)):
+        bordered, inside = _bordered(x.shape, windows, x.dtype)
+        np.copyto(inside, x)
+        x = bordered
+    b, c, row, column, lane = x.strides
+    steps = (b, c, row * dh, column * dw, row * sh, column * sw, lane)
+    taps = np.lib.stride_tricks.as_strided(x, (*x.shape[:2], kh, kw, *counts, x.shape[4]), steps)
+    columns = np.empty(taps.shape, x.dtype)
+    copy(columns, taps)
+    return columns.reshape(len(x), taps.shape[1] * kh * kw, -1)
+
+
+def _share(work: Callable[[int, int, Copy], None], parts: int, columns: int, product: int) -> None:
+    """Run `work(start, stop, copy)` on the parts: in threads, unless OpenBLAS itself shares out such a product.
+
+    If it does, threads share out the copying.
     """
-    images, c, kh, kw, oh, ow = view.shape
-    if outputs * c * kh * kw * oh * ow <= SERIAL_PRODUCT:
-        share(work, images, 2 * view.size, np.copyto)
+    if product <= SERIAL_PRODUCT:
+        share(work, parts, 2 * columns, np.copyto)
     else:
-        work(0, images, copy_in_threads)
-
-
-def _columns(view: np.ndarray, buffer: np.ndarray, copy: Copy) -> np.ndarray:
-    """Copy the taps (B, C, KH, KW, OH, OW) of a few images into `buffer`; returns them as (B, C*KH*KW, OH*OW)."""
-    b, c, kh, kw, oh, ow = view.shape
-    columns = buffer[: view.size].reshape(view.shape)
-    copy(columns, view)
-    return columns.reshape(b, c * kh * kw, oh * ow)
+        work(0, parts, copy_in_threads)
 
 
 def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
     """x (N, C, H, W), weight (O, C, KH, KW) -> out (N, O, OH, OW)"""
-    (n, c), o = x.shape[:2], len(weight)
-    counts = windows.counts(x.shape[2:])
-    view = taps(pad(x, windows.padding), windows, counts)
-    matrix = weight.reshape(o, c * windows.kernel[0] * windows.kernel[1])
-    y = out.reshape(n, o, counts[0] * counts[1])
+    (n, o, *counts), inner = out.shape, weight[0].size
+    parts, small = _parts(n, inner, counts)
+    matrix, y = weight.reshape(o, inner), out.reshape(n, o, -1)
 
     def convolve(start: int, stop: int, copy: Copy) -> None:
-        size = matrix.shape[1] * y.shape[2]
-        step = _at_a_time(stop - start, size)
-        buffer = np.empty(step * size, x.dtype)
-        for first in range(start, stop, step):
-            images = slice(first, min(first + step, stop))
-            np.matmul(matrix, _columns(view[images], buffer, copy), out=y[images])
+        for images in parts[start:stop]:
+            columns = _columns(x[images], windows, counts, small, copy)
+            if small:
+                products = np.matmul(matrix, columns)
+                transpose_into(products.reshape(-1, products.shape[2] // y.shape[2]), y[images].reshape(-1, y[0].size))
+            else:
+                np.matmul(matrix, columns, out=y[images])
 
-    _share(convolve, view, o)
+    _share(convolve, len(parts), inner * y.size // o, inner * y[0].size)
 
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray) -> None:
     """dy (N, O, OH, OW), x (N, C, H, W) -> out (O, C, KH, KW)"""
-    n, o, oh, ow = dy.shape
-    view = taps(pad(x, windows.padding), windows, (oh, ow))
-    dy = dy.reshape(n, o, oh * ow)
-    inner = x.shape[1] * windows.kernel[0] * windows.kernel[1]
+    (n, o, *counts), inner = dy.shape, out[0].size
+    parts, small = _parts(n, inner, counts)
     totals: dict[int, np.ndarray] = {}
 
     def add_up(start: int, stop: int, copy: Copy) -> None:
-        step = _at_a_time(stop - start, inner * oh * ow)
-        buffer = np.empty(step * inner * oh * ow, x.dtype)
-        total = np.zeros((o, inner), x.dtype)
-        for first in range(start, stop, step):
-            images = slice(first, min(first + step, stop))
-            columns = _columns(view[images], buffer, copy)
-            total += np.matmul(dy[images], columns.swapaxes(1, 2)).sum(0)
+        total = None
+        for images in parts[start:stop]:
+            columns = _columns(x[images], windows, counts, small, copy)
+            cotangents = _ordered(dy[images], small).reshape(len(columns), o, -1)
+            for a, b in zip(cotangents, columns, strict=True):
+                if total is None:
+                    total, product = np.matmul(a, b.T), None
+                else:
+                    product = np.matmul(a, b.T, out=product)
+                    total += product
         totals[start] = total
 
-    _share(add_up, view, o)
+    _share(add_up, len(parts), inner * dy.size // o, inner * dy[0].size)
     np.copyto(out.reshape(o, inner), sum_of_parts(totals))
 
 
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
     """dy (N, O, OH, OW), weight (O, C, KH, KW) -> out (N, C, H, W)"""
-    n, o, oh, ow = dy.shape
-    c = weight.shape[1]
-    matrix = weight.reshape(o, c * windows.kernel[0] * windows.kernel[1]).T
-    dy = dy.reshape(n, o, oh * ow)
-    padded = bordered(out, windows.padding)
-    padded[...] = 0
-    for image, target in zip(dy, padded, strict=True):
-        columns = np.matmul(matrix, image).reshape(c, *windows.kernel, oh, ow)
-        share(_add_columns, c, columns.size, columns, target, *windows.stride, *windows.dilation)
-    if padded is not out:
-        np.copyto(out, inside(padded, windows.padding))
+    (n, o, *counts), (_, c, h, w) = dy.shape, out.shape
+    parts, small = _parts(n, weight[0].size, counts)
+    matrix, (sh, sw) = weight.reshape(o, -1).T, windows.stride
+    if _is_pointwise(windows) and windows.stride != (1, 1):
+        out[...] = 0
+    for images in parts:
+        dx, cotangents = out[images], _ordered(dy[images], small)
+        cotangents = cotangents.reshape(len(cotangents), o, -1)
+        if _is_pointwise(windows) and windows.stride == (1, 1) and not small:
+            np.matmul(matrix, cotangents, out=dx.reshape(len(dx), c, -1))
+            continue
+        columns = np.matmul(matrix, cotangents)
+        lanes = len(dx) // len(columns)
+        if _is_pointwise(windows):
+            columns = columns.reshape(-1, c, *counts, lanes)
+            np.copyto(dx[:, :, ::sh, ::sw], columns.swapaxes(0, 4)[..., 0] if small else columns[..., 0])
+            continue
+        bordered, inside = _bordered((len(columns), c, h, w, lanes), windows, dx.dtype)
+        columns = columns.reshape(len(columns) * c, *windows.kernel, counts[0], counts[1] * lanes)
+        planes = bordered.reshape(len(columns), bordered.shape[2], -1)
+        share(_add_columns, len(columns), columns.size, columns, planes, lanes, *windows.stride, *windows.dilation)
+        if small:
+            transpose_into(inside.reshape(-1, lanes), dx.reshape(lanes, -1))
+        else:
+            np.copyto(dx, inside[..., 0])
 
 
 @unlocked()
-def _add_columns(start, stop, columns, x, sh, sw, dh, dw):
-    """col2im: add the columns (C, KH, KW, OH, OW) to the channels of x (C, H, W) from start to stop."""
-    _, kernel_h, kernel_w, oh, ow = columns.shape
+def _add_columns(start, stop, columns, x, lanes, sh, sw, dh, dw):
+    """col2im: add the columns (B*C, KH, KW, OH, OW*L) to the channels of x (B*C, H, W*L) from start to stop."""
+    _, kernel_h, kernel_w, oh, width = columns.shape
     for c in range(start, stop):
         for kh in range(kernel_h):
             for kw in range(kernel_w):
                 for i in range(oh):
-                    source = columns[c, kh, kw, i]
-                    row = x[c, i * sh + kh * dh, kw * dw :]
+                    source, row = columns[c, kh, kw, i], x[c, i * sh + kh * dh, kw * dw * lanes :]
                     if sw == 1:
-                        for j in range(ow):
-                            row[j] += source[j]
+                        for k in range(width):
+                            row[k] += source[k]
+                    elif lanes == 1:
+                        for k in range(width):
+                            row[k * sw] += source[k]
                     else:
-                        for j in range(ow):
-                            row[j * sw] += source[j]
+                        for j in range(width // lanes):
+                            target, seen = row[j * sw * lanes :], source[j * lanes :]
+                            for k in range(lanes):
+                                target[k] += seen[k]

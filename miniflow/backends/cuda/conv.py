@@ -1,6 +1,6 @@
 """Convolution and its gradients: implicit matrix products, or loops for groups of few channels.
 
-The gradient in the image is itself a convolution, of the cotangents with the weight whose channels are turned. For a
+The gradient in the image is itself a convolution, of the cotangents with the weight, channels transposed. For a
 stride s, tap a of window i sees row h = i s - p + a d. Rows with the same r = h mod s are seen by the same taps
 a = a_0, a_0 + s / gcd(s, d) ..., those for which s divides r + p - a d; row h = u s + r by tap a of window
 i = u + (r + p - a d) / s. So each class of rows and columns is a convolution with stride 1 and part of the weight.
@@ -16,8 +16,8 @@ from typing import NamedTuple
 from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.cuda.matmul import no_bias
-from miniflow.backends.registry import register
-from miniflow.backends.windows import Pair, Windows
+from miniflow.backends.registry import kernel
+from miniflow.backends.windows import Pair
 from miniflow.kernels import conv as implicit
 from miniflow.kernels import conv_depthwise as depthwise
 
@@ -38,26 +38,21 @@ def _forward(stride: Pair, padding: tuple[Pair, Pair], dilation: Pair) -> Geomet
     return Geometry(stride, (-padding[0][0], -padding[1][0]), dilation)
 
 
-@register("cuda", "Conv2d")
-def conv2d(x, weight, bias, *, stride, padding, dilation, groups):
-    counts = Windows(weight.shape[2:], stride, padding, dilation).counts(x.shape[2:])
-    y = empty((x.shape[0], weight.shape[0], *counts), x.dtype, x.device_index)
+@kernel("cuda")
+def conv2d(y, x, weight, bias, *, stride, padding, dilation, groups):
     where = _forward(stride, padding, dilation)
     _convolve(_grouped(x, groups), _by_group(weight, groups), bias, _grouped(y, groups), where)
-    return y
 
 
-@register("cuda", "Conv2dDataGrad")
-def conv2d_data_grad(dy, weight, *, size: Pair, stride, padding, dilation, groups):
-    dx = empty((dy.shape[0], weight.shape[1] * groups, *size), dy.dtype, dy.device_index)
+@kernel("cuda")
+def conv2d_data_grad(dx, dy, weight, *, size: Pair, stride, padding, dilation, groups):
     source, target = _grouped(dy, groups), _grouped(dx, groups)
-    turned = _by_group(weight, groups).view(lambda a: a.swapaxes(1, 2))
+    transposed = _by_group(weight, groups).view(lambda a: a.swapaxes(1, 2))
     along = zip(weight.shape[2:], stride, [p[0] for p in padding], dilation, strict=True)
     for rows, columns in product(*[_classes(*dim) for dim in along]):
         where = Geometry((1, 1), (rows.first, columns.first), (rows.spread, columns.spread))
         part = _cut(target, slice(rows.residue, None, stride[0]), slice(columns.residue, None, stride[1]))
-        _convolve(source, _cut(turned, rows.taps, columns.taps), None, part, where)
-    return dx
+        _convolve(source, _cut(transposed, rows.taps, columns.taps), None, part, where)
 
 
 def _cut(x: DeviceArray, rows: slice, columns: slice) -> DeviceArray:
@@ -84,15 +79,14 @@ def _classes(kernel: int, stride: int, padding: int, dilation: int) -> Iterator[
             yield _Class(residue, slice(0, 0), 0, 0)
 
 
-@register("cuda", "Conv2dWeightGrad")
-def conv2d_weight_grad(dy, x, *, size: Pair, stride, padding, dilation, groups):
-    dweight = empty((dy.shape[1], x.shape[1] // groups, *size), dy.dtype, dy.device_index)
+@kernel("cuda")
+def conv2d_weight_grad(dweight, dy, x, *, size: Pair, stride, padding, dilation, groups):
     where = _forward(stride, padding, dilation)
     dy, x, target = _grouped(dy, groups), _grouped(x, groups), _by_group(dweight, groups)
     if _few_channels(target):
         grid = target.shape[0] * target.shape[1] * target.shape[2], *size
         launch(depthwise.direct_weight_gradient, grid, depthwise.THREADS, dy, x, target, *where)
-        return dweight
+        return
     outputs, inner = target.shape[1], prod(target.shape[2:])
     columns, rows = -(-inner // implicit.SIDE), -(-outputs // implicit.SIDE)
     pixels = dy.shape[0] * dy.shape[3] * dy.shape[4]
@@ -113,7 +107,6 @@ def conv2d_weight_grad(dy, x, *, size: Pair, stride, padding, dilation, groups):
     )
     if splits > 1:
         each(implicit.add_parts, dweight.size, parts.reshape(splits, dweight.size), dweight.reshape(dweight.size))
-    return dweight
 
 
 def _pixels_of_a_part(pixels: int, blocks: int) -> int:

@@ -7,55 +7,53 @@ from math import prod
 import numpy as np
 
 from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
+from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import launch
-from miniflow.backends.registry import register
+from miniflow.backends.registry import kernel
 from miniflow.kernels.matmul import SIDE, THREADS, register_tiled
 
 GRID_Z = 65_535  # blocks that CUDA numbers along z
 BOOL = np.dtype(np.bool_)
 
 
-@register("cuda", "Matmul")
-def matmul(x, y, *, transpose_x, transpose_y):
+@kernel("cuda")
+def matmul(out, x, y, *, transpose_x, transpose_y):
     if x.dtype == BOOL:  # "any of both": the number of them, as a bool
-        wide = (a.astype(np.int32) for a in (x, y))
-        return matmul(*wide, transpose_x=transpose_x, transpose_y=transpose_y).astype(BOOL)
-    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    rows, columns = x.shape[-1 if transpose_x else -2], y.shape[-2 if transpose_y else -1]
-    out = empty((*batch, rows, columns), x.dtype, x.device_index)
-    x, x_turned = stack(x, batch, transpose_x)
-    y, y_turned = stack(y, batch, transpose_y)
-    multiply(x, y, None, out.reshape(prod(batch), rows, columns), x_turned, y_turned)
-    return out
+        numbers = empty(out.shape, np.dtype(np.int32), out.device_index)
+        matmul(numbers, *[a.astype(np.int32) for a in (x, y)], transpose_x=transpose_x, transpose_y=transpose_y)
+        copy_into(out, numbers.astype(BOOL))
+        return
+    batch = out.shape[:-2]
+    x, x_transposed = stack(x, batch, transpose_x)
+    y, y_transposed = stack(y, batch, transpose_y)
+    multiply(x, y, None, out.reshape(prod(batch), *out.shape[-2:]), x_transposed, y_transposed)
 
 
-@register("cuda", "Linear")
-def linear(x, weight, bias):
-    out = empty((x.shape[0], weight.shape[0]), x.dtype, x.device_index)
-    x, x_turned = stack(x, (), False)
-    weight, weight_turned = stack(weight, (), True)
-    multiply(x, weight, bias, out.reshape(1, *out.shape), x_turned, weight_turned)
-    return out
+@kernel("cuda")
+def linear(out, x, weight, bias):
+    x, x_transposed = stack(x, (), False)
+    weight, weight_transposed = stack(weight, (), True)
+    multiply(x, weight, bias, out.reshape(1, *out.shape), x_transposed, weight_transposed)
 
 
-def stack(x: DeviceArray, batch: tuple[int, ...], turned: bool) -> tuple[DeviceArray, bool]:
-    """Matrices (..., m, k) as a contiguous stack (B or 1, m, k), or (B or 1, k, m), and whether they are turned.
+def stack(x: DeviceArray, batch: tuple[int, ...], transposed: bool) -> tuple[DeviceArray, bool]:
+    """Matrices (..., m, k) as a contiguous stack (B or 1, m, k), or (B or 1, k, m), and whether they are transposed.
 
-    A transposed view costs nothing: it is turned back. Other layouts are copied, and so are batches that are broadcast
-    in part.
+    A transposed view costs nothing: it is transposed back. Other layouts are copied, and so are batches that are
+    broadcast in part.
     """
     if not x.flags.c_contiguous:
         back = x.view(lambda a: a.swapaxes(-1, -2))
         if back.flags.c_contiguous:
-            x, turned = back, not turned
+            x, transposed = back, not transposed
     if prod(x.shape[:-2]) != 1 and x.shape[:-2] != batch:
         x = x.view(lambda a: np.broadcast_to(a, (*batch, *a.shape[-2:])))
     x = contiguous(x)
-    return x.reshape(prod(x.shape[:-2]), *x.shape[-2:]), turned
+    return x.reshape(prod(x.shape[:-2]), *x.shape[-2:]), transposed
 
 
 def multiply(
-    x: DeviceArray, y: DeviceArray, bias: DeviceArray | None, out: DeviceArray, x_turned: bool, y_turned: bool
+    x: DeviceArray, y: DeviceArray, bias: DeviceArray | None, out: DeviceArray, x_transposed: bool, y_transposed: bool
 ) -> None:
     """out (B, m, n) = x @ y + bias, in as many launches as the limit on B asks for."""
     batches, rows, columns = out.shape
@@ -63,7 +61,7 @@ def multiply(
     for first in range(0, batches, GRID_Z):
         some_x, some_y, some = (_matrices(a, first) for a in (x, y, out))
         grid = -(-columns // SIDE), -(-rows // SIDE), some.shape[0]
-        launch(register_tiled, grid, THREADS, some_x, some_y, bias, some, x_turned, y_turned)
+        launch(register_tiled, grid, THREADS, some_x, some_y, bias, some, x_transposed, y_transposed)
 
 
 def _matrices(x: DeviceArray, first: int) -> DeviceArray:
