@@ -349,7 +349,7 @@ print(profile)
 
 # %% [markdown]
 # No finding, and few sectors more than ideal: not every row of 100 elements begins where a sector begins. But x is read
-# three times. `kernels/layer_norm.py` of miniflow keeps it in registers, and finds mean and variance in one pass.
+# three times. `miniflow/kernels/layer_norm.py` keeps it in registers, and finds mean and variance in one pass.
 #
 # **Exercise 4.** Write `softmax(x, y)`, with $y_{ij} = e^{x_{ij} - m_i} / \sum_k e^{x_{ik} - m_i}$, by the same
 # picture: a warp for each row. $m_i$, the largest element of the row, keeps the exponentials from overflowing. You
@@ -482,7 +482,7 @@ assert np.allclose(c.copy_to_host(), a @ b, atol=1e-3)
 # ## Where the kernels are used
 #
 # miniflow's tensors know the device "cuda" everywhere. Without a GPU it is emulated: its operations run kernels such
-# as these, from the folder `kernels/`, in the host executor.
+# as these, from the folder `miniflow/kernels/`, in the host executor.
 
 # %%
 import miniflow as flow
@@ -493,7 +493,8 @@ print(repr(normalized.device), tuple(normalized.shape))
 assert np.allclose(normalized.cpu().numpy(), layer_norm_numpy(x, weight, bias), atol=1e-4)
 
 # %% [markdown]
-# From here: `python -m miniflow --device cuda` trains LeNet with nothing but these kernels. `kernels/matmul.py` goes on
-# where `tiled` ends, and `miniflow/hostcuda/` is the compiler. On a machine with a GPU, leave out the line that sets
-# `MINIFLOW_CUDA`: then `cuda` is `numba.cuda` itself, and only the checks and profiles need the CPU. What a GPU would
-# run can be seen without one, if `numba-cuda` is installed: `tiled.inspect_asm()` compiles it to PTX.
+# From here: `python -m miniflow --device cuda` trains LeNet with nothing but these kernels.
+# `miniflow/kernels/matmul.py` goes on where `tiled` ends; `miniflow/hostcuda/` is the compiler. On a machine with a
+# GPU, leave out the line that sets `MINIFLOW_CUDA`: then `cuda` is `numba.cuda` itself, and only the checks and
+# profiles need the CPU. What a GPU would run can be seen without one, if `numba-cuda` is installed:
+# `tiled.inspect_asm()` compiles it to PTX.

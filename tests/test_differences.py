@@ -1,0 +1,110 @@
+"""docs/DIFFERENCES.md tells the truth about miniflow; what it says of PyTorch is held against torch where installed."""
+
+import copy
+import pickle
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import miniflow as flow
+from miniflow.errors import ArgumentTypeError, CheckpointError, DTypeError, PickleError, ShapeError
+
+
+def test_results_are_row_major():
+    assert flow.ones(2, 3).t().exp().stride() == (2, 1)
+
+
+def test_random_numbers_do_not_depend_on_the_device():
+    found = []
+    for device in ("cpu", "cuda"):
+        flow.manual_seed(5)
+        found.append(flow.randn(7, device=device).cpu().numpy())
+    np.testing.assert_array_equal(*found)
+
+
+def test_nothing_is_pickled(tmp_path):
+    for value in (flow.ones(2), flow.nn.Linear(2, 2)):
+        with pytest.raises(PickleError):
+            pickle.dumps(value)
+    with pytest.raises(CheckpointError, match="a builtins.set"):
+        flow.save({"a": {1, 2}}, tmp_path / "file")
+
+
+def test_dtypes_and_factories():
+    with pytest.raises(DTypeError, match="dtype complex128 is not supported"):
+        flow.tensor([1j])
+    with pytest.raises(ArgumentTypeError, match="use flow.tensor"):
+        flow.Tensor([1.0])
+    assert flow.ones(2, dtype=flow.bfloat16).numpy().dtype == ml_dtypes.bfloat16
+
+
+def test_promotion_of_arrays_and_matrix_products():
+    total = np.ones(2, np.float32) + flow.ones(2)
+    assert type(total) is flow.Tensor and total.tolist() == [2.0, 2.0]
+    a, b = flow.ones(2, 2), flow.ones(2, 2, dtype=flow.float64)
+    assert (a @ b).dtype is flow.float64
+    with pytest.raises(DTypeError, match="linear: got dtypes"):
+        flow.nn.functional.linear(a, b)
+
+
+def test_results_of_inference_mode_are_constants():
+    with flow.inference_mode():
+        x = flow.ones(2) * 3
+    w = flow.ones(2, requires_grad=True)
+    (w * x).sum().backward()
+    assert w.grad.tolist() == [3.0, 3.0] and x.version == 0
+
+
+def test_errors_are_those_of_python_too():
+    with pytest.raises(ShapeError) as caught:
+        flow.ones(2).view(3)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_the_default_device_is_one_for_all_threads():
+    found = []
+    flow.set_default_device("cuda")
+    thread = threading.Thread(target=lambda: found.append(flow.zeros(1).device))
+    thread.start()
+    thread.join()
+    assert found == [flow.device("cuda:0")]
+
+
+def test_a_rate_changed_by_hand_scales_the_schedule():
+    optimizer = flow.optim.SGD([flow.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = flow.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    optimizer.param_groups[0]["lr"] = 0.1
+    rates = []
+    for _ in range(4):
+        optimizer.step()
+        schedule.step()
+        rates.append(optimizer.param_groups[0]["lr"])
+    np.testing.assert_allclose(rates, [0.1, 0.05, 0.05, 0.025])
+
+
+@pytest.mark.peers
+def test_pytorch_does_otherwise():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    assert torch.ones(2, 3).t().exp().stride() == (1, 3)
+    assert copy.deepcopy(pickle.loads(pickle.dumps(torch.ones(2)))).tolist() == [1.0, 1.0]
+    assert torch.Tensor([1]).dtype is torch.float32 and torch.tensor([1j]).dtype is torch.complex64
+    for error, wrong in (
+        (TypeError, lambda: torch.ones(2, dtype=torch.bfloat16).numpy()),
+        (RuntimeError, lambda: torch.ones(2, 2) @ torch.ones(2, 2, dtype=torch.float64)),
+        (RuntimeError, lambda: torch.ones(2).view(3)),
+    ):
+        with pytest.raises(error):
+            wrong()
+    with torch.inference_mode():
+        x = torch.ones(2) * 3
+    with pytest.raises(RuntimeError, match="Inference tensors"):
+        (torch.ones(2, requires_grad=True) * x).sum().backward()
+    torch.set_default_device("meta")
+    found = []
+    thread = threading.Thread(target=lambda: found.append(torch.zeros(1).device.type))
+    thread.start()
+    thread.join()
+    torch.set_default_device(None)
+    assert found == ["cpu"]
