@@ -63,6 +63,7 @@ class Op:
     backward: Callable | None = None
 
     infer: Callable
+    parameters: tuple[str, ...] = ()  # names of the operands in errors; by default those of `infer`
     function_name = "op"  # in errors and grad_fn; by default the class's name in snake case
     kernels: dict[type, Callable]
     by_name: dict[str, type[Op]] = {}  # every op of this package
@@ -223,7 +224,7 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
 def refuse(op: type[Op], inputs: Sequence, x: Any) -> NoReturn:
     """Refuse one of the inputs under the name that `infer` has for it."""
     position = next(i for i, value in enumerate(inputs) if value is x)
-    names = list(inspect.signature(op.infer).parameters)
+    names = op.parameters or list(inspect.signature(op.infer).parameters)
     refuse_operand(x, op.function_name, parameter=names[min(position, len(names) - 1)])
 
 

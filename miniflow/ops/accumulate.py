@@ -13,6 +13,8 @@ from miniflow.ops.slice import check_in_range, sliced_shape
 class SliceAdd(Op):
     """y = total with x added to total[index]: total + SliceIntoZeros(x)."""
 
+    made_by_passes = True
+
     def infer(total, x, *, index):
         place = sliced_shape("slice_add", total.shape, index)
         if place != x.shape or total.dtype != x.dtype:
@@ -22,6 +24,8 @@ class SliceAdd(Op):
 
 class EmbeddingAdd(Op):
     """y = total with dy[i] added to row indices[i], but for the padding row: total + EmbeddingGrad(dy, indices)."""
+
+    made_by_passes = True
 
     checks_values = "infer"
 

@@ -43,6 +43,8 @@ class DropoutGrad(Op):
 class DropoutMask(Op):
     """The `keep` of `Dropout` alone, for compiled graphs: the op that reads it scales."""
 
+    made_by_passes = True
+
     def infer(*, shape, p, seed, offset, device):
         return tuple(shape), bool
 

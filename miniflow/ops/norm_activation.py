@@ -16,6 +16,8 @@ class BatchNormRelu(Op):
     z has the shape of x, or is None for 0.
     """
 
+    made_by_passes = True
+
     outputs = BatchNorm.outputs
 
     def infer(x, weight, bias, z, *, eps):
@@ -25,12 +27,16 @@ class BatchNormRelu(Op):
 class BatchNormReluInference(Op):
     """The same with given statistics."""
 
+    made_by_passes = True
+
     def infer(x, mean, var, weight, bias, z, *, eps):
         return BatchNormInference.infer(x, mean, var, weight, bias, eps=eps)
 
 
 class BatchNormReluGrad(Op):
     """The gradients of x, weight and bias: those of batch norm for dy where y > 0, and 0 elsewhere."""
+
+    made_by_passes = True
 
     outputs = BatchNormGrad.outputs
 

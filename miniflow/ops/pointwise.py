@@ -127,6 +127,7 @@ def make_op(formula: Formula, amp: str | None = None, **members: Any) -> type[Po
     """The op class of a formula."""
     FORMULAS[formula.name] = formula
     members |= {"formula": formula, "amp": amp, "gradients": {}, "__doc__": formula.function.__doc__}
+    members["parameters"] = ("input", "other")[: len(formula.operands)] if len(formula.operands) < 3 else formula.operands
     members |= {"predicate": expression(default_key(formula)).predicate, "__module__": __name__}
     name = "".join(word.capitalize() for word in formula.name.split("_"))
     return type(name, (Pointwise,), members)

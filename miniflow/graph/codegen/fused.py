@@ -17,6 +17,8 @@ class FusedElementwise(Op):
     The attribute `body` says how.
     """
 
+    made_by_passes = True
+
     outputs = ("y", "more")  # one or any number: kernels return a tuple
 
     def infer(*inputs: Any, body: Body) -> list[tuple[tuple[int, ...], np.dtype]]:

@@ -3,64 +3,19 @@
 from __future__ import annotations
 
 from miniflow.errors import ArgumentError
-from miniflow.nn.modules.function_module import FunctionModule
-from miniflow.ops.activation import gelu, relu, sigmoid, silu, softplus
-from miniflow.ops.elementwise import tanh
+from miniflow.nn.modules.function_module import FunctionModule, function_module
+from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.tensor import Tensor
 
 
-class ReLU(FunctionModule, function=relu, inplace=False):
-    """max(x, 0)
-
-    Args:
-        inplace: write the result into the memory of the input.
-
-    >>> import miniflow as flow
-    >>> flow.nn.ReLU()(flow.tensor([-1.0, 2.0])).tolist()
-    [0.0, 2.0]
-
-    Source: `torch.nn.ReLU`.
-    """
-
-
-class GELU(FunctionModule, function=gelu, approximate="none"):
-    """x * Phi(x), with Phi the distribution function of the standard normal distribution.
-
-    Args:
-        approximate: "none", or "tanh" for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
-
-    Source: `torch.nn.GELU`; Hendrycks and Gimpel 2016, "Gaussian Error Linear Units".
-    """
-
-
-class SiLU(FunctionModule, function=silu, inplace=False):
-    """x * sigmoid(x)
-
-    Args:
-        inplace: write the result into the memory of the input.
-
-    Source: `torch.nn.SiLU`; Elfwing et al. 2017.
-    """
-
-
-class Softplus(FunctionModule, function=softplus, beta=1.0, threshold=20.0):
-    """log(1 + exp(beta * x)) / beta
-
-    Args:
-        beta: how sharp the bend at 0 is.
-        threshold: where beta * x is above it, the result is x.
-
-    Source: `torch.nn.Softplus`.
-    """
-
-
-class Sigmoid(FunctionModule, function=sigmoid):
-    """1 / (1 + exp(-x)). Source: `torch.nn.Sigmoid`."""
-
-
-class Tanh(FunctionModule, function=tanh):
-    """(exp(x) - exp(-x)) / (exp(x) + exp(-x)). Source: `torch.nn.Tanh`."""
+# The layers of pointwise operators, such as ReLU: each is named in the definition of its operator.
+POINTWISE = {
+    function.op.nn: function_module(function.op.nn, function, **function.op.formula.attributes, inplace=False)
+    for function in OPERATORS.values()
+    if function.op.nn
+}
+globals().update(POINTWISE)
 
 
 class Softmax(FunctionModule, function=softmax, dim=None):
