@@ -56,8 +56,14 @@ class Op:
     # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "" for
     # neither. A graph asks such an `infer` at every call, and keeps such ops although nobody reads their results
     checks_values = ""
-    amp: str | None = None  # its class in mixed precision, see `amp.lists`; None for float32
     shape_depends_on_values = False  # that of the result; graphs refuse such ops
+    made_by_passes = False  # only passes over graphs make it: it stands in no saved graph
+    # mixed precision, see `amp`: its class, the positions of inputs that stay float32 beside others in half precision,
+    # whether half precision and float32 together give float32, whether it writes to its first input in that one's dtype
+    amp: str | None = None
+    keeps_float32: tuple[int, ...] = ()
+    promotes = False
+    computes_in_first = False
     view = False  # the result shares the first input's memory
     broadcasts = False  # gradients are summed back to the inputs' shapes
     backward: Callable | None = None

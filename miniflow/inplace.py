@@ -29,6 +29,9 @@ class ViewScatter(Op):
     The gradient of `x` is zero in that place, the gradient of `values` is the same view of the cotangent.
     """
 
+    amp = "clear"
+    computes_in_first = True
+
     def infer(x, values, *, steps):
         return x.shape, x.dtype
 

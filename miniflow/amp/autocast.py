@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.amp.lists import BLACK, CLEAR, GRAY, UNTOUCHED, WHITE
 from miniflow.context_decorator import ContextDecorator
 from miniflow.dispatch import Op
 from miniflow.dtype import HALF, as_dtype, bfloat16, dtype, float16
@@ -22,14 +21,14 @@ from miniflow.tensor import Tensor
 
 FLOAT32 = np.dtype(np.float32)
 DEFAULTS = {"cuda": float16, "cpu": bfloat16}
-AS_GIVEN = GRAY | CLEAR | UNTOUCHED
+AS_GIVEN = ("gray", "clear", "untouched")
 
 
 class autocast(ContextDecorator):
     """Run the ops inside in half precision where that is fast and safe: a context manager and a decorator.
 
     Matrix products and convolutions cast their inputs to `dtype`; losses, exponentials, logarithms and means cast
-    theirs to float32; the rest computes in what it is given. The lists are in `miniflow.amp.lists`. Regions nest, and
+    theirs to float32; the rest computes in what it is given. The lists are in `miniflow.amp`. Regions nest, and
     belong to the thread that enters them. Leave the region before `backward`.
 
     Args:
@@ -113,14 +112,14 @@ class Caster:
         self.cache = cache
 
     def __call__(self, op: type[Op], inputs: tuple) -> tuple:
-        if op in AS_GIVEN:
+        if op.amp in AS_GIVEN:
             return inputs
         half = self.dtype_for(inputs)
         if half is None:
             return inputs
-        if op in WHITE:
+        if op.amp == "white":
             return tuple([self.cast(x, half) if isinstance(x, Tensor) else x for x in inputs])
-        if op in BLACK or op.backward is not None:
+        if op.amp == "black" or op.backward is not None:
             return tuple([cast(x, FLOAT32) if _is_half(x) else x for x in inputs])
         return inputs  # comparisons and the like, whose results are not floats
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from miniflow.graph.ir import BACKWARD, FORWARD, INPUT, PARAMETER, UPDATE, Instruction, Program, Slot
-from miniflow.graph.saved.operands import RECORDED
 from miniflow.show.layout import layered
 
 POINTS = 8
@@ -119,7 +118,7 @@ def boxes_of(program: Program) -> list[Box]:
                 home(instruction),
                 [slot for slot in dict.fromkeys(instruction.reads)],
                 instruction.outputs,
-                fused=instruction.op.__name__ not in RECORDED,
+                fused=instruction.op.made_by_passes,
                 result=not returned.isdisjoint(instruction.outputs),
             )
         )

@@ -15,6 +15,7 @@ class AmpBlackIdentity(Op):
     Source: `amp_black_identity` of OneFlow.
     """
 
+    amp = "black"
     view = True
 
     def infer(x):

@@ -30,6 +30,7 @@ class Conv2d(Op):
     with stride s, padding p and dilation d; with groups, c runs over the channels of the group that o belongs to.
     """
 
+    amp = "white"
     saves = ("x", "weight")
     saved_if_needed = {"x": 1, "weight": 0}
 
@@ -53,6 +54,7 @@ class Conv2d(Op):
 class Conv2dDataGrad(Op):
     """dx: each cotangent dy[n, o, i, j] times weight[o], added to where its window lay; `size` is that of the image."""
 
+    amp = "white"
     saves = ("dy", "weight")
     saved_if_needed = {"dy": 1, "weight": 0}
 
@@ -70,6 +72,7 @@ class Conv2dDataGrad(Op):
 class Conv2dWeightGrad(Op):
     """dweight[o, c, a, b] = sum over n, i, j of dy[n, o, i, j] * x[n, c, i s - p + a d, j s - p + b d]"""
 
+    amp = "white"
     saves = ("dy", "x")
     saved_if_needed = {"dy": 1, "x": 0}
 

@@ -13,6 +13,7 @@ from miniflow.tensor import Tensor
 class Dropout(Op):
     """y = x * keep / (1 - p), keep being 1 with probability 1 - p, else 0. Srivastava et al., 2014."""
 
+    amp = "gray"
     outputs = ("y", "keep")
     nondifferentiable = ("keep",)
     saves = ("keep",)
@@ -30,6 +31,7 @@ class Dropout(Op):
 class DropoutGrad(Op):
     """dx = dy * keep * scale: linear in dy, so that it is its own derivative."""
 
+    amp = "gray"
     saves = ("keep",)
 
     def infer(dy, keep, *, scale):

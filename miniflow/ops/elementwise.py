@@ -272,7 +272,7 @@ def _power(x: Any, y: Any, out: np.ndarray) -> None:
     np.copyto(out, sign, where=np.less(y, 0), casting="unsafe")
 
 
-@pointwise(cpu=_power, accepts="fi", amp="gray", operator="pow")
+@pointwise(cpu=_power, accepts="fi", operator="pow")
 def pow(x, y):
     """x ** y"""
     return x**y

@@ -18,6 +18,7 @@ NO_PADDING = -1
 class Embedding(Op):
     """y[..., :] = weight[indices[...], :]; the gradient of row `padding_idx` is zero."""
 
+    amp = "clear"
     saves = ("indices",)
     checks_values = "infer"
 

@@ -53,9 +53,13 @@ class Extremum(Reduction):
 class Amax(Extremum):
     """y = the largest x over `dim`; NaN wins."""
 
+    amp = "clear"
+
 
 class Amin(Extremum):
     """y = the smallest x over `dim`; NaN wins."""
+
+    amp = "clear"
 
 
 def amax(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
@@ -116,9 +120,13 @@ class ExtremumAlong(Op):
 class MaxDim(ExtremumAlong):
     """The largest element along `dim` and its index; NaN wins."""
 
+    amp = "clear"
+
 
 class MinDim(ExtremumAlong):
     """The smallest element along `dim` and its index; NaN wins."""
+
+    amp = "clear"
 
 
 class Extreme(NamedTuple):

@@ -47,6 +47,7 @@ def check_reach(op: str, index: Any, shape: tuple[int, ...], dim: int) -> None:
 class Gather(Op):
     """y[i, ..., k, ..., j] = x[i, ..., index[i, ..., k, ..., j], ..., j] with the index at `dim`."""
 
+    amp = "clear"
     saves = ("index",)
     checks_values = "infer"
 
@@ -116,6 +117,8 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor
 class Scatter(Op):
     """x with x[i, ..., index[i, ..., k, ..., j], ..., j] = src[i, ..., k, ..., j]; the last write wins."""
 
+    amp = "clear"
+    computes_in_first = True
     saves = ("index",)
     checks_values = "infer"
 
@@ -226,6 +229,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 class IndexSelect(Op):
     """y[..., k, ...] = x[..., index[k], ...] at `dim`."""
 
+    amp = "clear"
     saves = ("index",)
     checks_values = "infer"
 

@@ -198,6 +198,7 @@ def stack_coordinates(
 class Index(Op):
     """y[..., b, ...] = x[..., index[0, b], ..., index[k - 1, b], ...] with index[j] at dim `dims[j]`, b over B."""
 
+    amp = "clear"
     saves = ("index",)
     checks_values = "infer"
 
@@ -297,6 +298,8 @@ def _as_value(x: Tensor, value: Any) -> Tensor:
 class SetItem(Op):
     """x with `value` in place of x[basic][index]; `index` and `dims` as for `Index`, None for a basic index."""
 
+    amp = "clear"
+    computes_in_first = True
     saves = ("index",)
     broadcasts = True
     checks_values = "infer"

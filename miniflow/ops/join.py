@@ -19,6 +19,9 @@ from miniflow.tensor import Tensor
 class Cat(Op):
     """The tensors one after the other along `dim`; `sizes` are theirs along it."""
 
+    amp = "clear"
+    promotes = True
+
     def infer(*xs, dim, sizes):
         first = xs[0].shape
         for position, x in enumerate(xs):
@@ -85,6 +88,9 @@ concat = concatenate = cat
 
 class Stack(Op):
     """The tensors side by side along a new dim `dim`."""
+
+    amp = "clear"
+    promotes = True
 
     def infer(*xs, dim):
         first = xs[0].shape

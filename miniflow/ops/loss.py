@@ -57,6 +57,7 @@ def check_rows(op: str, x: Any, target: Any, weight: Any) -> None:
 class CrossEntropy(Op):
     """loss_i = -sum_c q_ic log softmax(x_i)_c, q_ic = w_c ((1 - s) [c = t_i] + s / C), reduced over the rows i."""
 
+    amp = "black"
     outputs = ("loss", "lse", "total")
     nondifferentiable = ("lse", "total")
     saves = ("x", "target", "weight", "lse", "total")
@@ -80,12 +81,16 @@ class CrossEntropy(Op):
 class CrossEntropyGrad(Op):
     """dx_ij = dloss_i (softmax(x_i)_j sum_c q_ic - q_ij)"""
 
+    amp = "black"
+
     def infer(dy, x, target, weight, lse, total, **attrs):
         return x.shape, x.dtype
 
 
 class TargetWeights(Op):
     """q_ic = w_c ((1 - s) [c = t_i] + s / C); 0 in the rows to be ignored."""
+
+    amp = "black"
 
     def infer(x, target, weight, *, ignore_index, label_smoothing):
         return x.shape, x.dtype
@@ -94,6 +99,7 @@ class TargetWeights(Op):
 class NllLoss(Op):
     """loss_i = -w[t_i] x[i, t_i], reduced over the rows i."""
 
+    amp = "black"
     outputs = ("loss", "total")
     nondifferentiable = ("total",)
     saves = ("x", "target", "weight", "total")
@@ -307,6 +313,7 @@ def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
 class BinaryCrossEntropy(Op):
     """y = -(t log x + (1 - t) log(1 - x)), the logarithms cut off at -100."""
 
+    amp = "black"
     saves = ("x", "target")
     saved_if_needed = {"target": 0}
     checks_values = "kernel"

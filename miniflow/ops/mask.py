@@ -19,6 +19,7 @@ from miniflow.tensor import Tensor
 class MaskedFill(Op):
     """x where `mask` is false, `value` where it is true."""
 
+    amp = "clear"
     saves = ("mask",)
     broadcasts = True
 

@@ -24,6 +24,7 @@ def _check_same_dtype(name: str, *arrays: object) -> None:
 class Matmul(Op):
     """The matrix product over the last two dimensions, either operand transposed; batch dimensions broadcast."""
 
+    amp = "white"
     saves = ("x", "y")
     saved_if_needed = {"x": 1, "y": 0}
     broadcasts = True
@@ -58,6 +59,7 @@ def product(x: Tensor, y: Tensor, transpose_x: bool = False, transpose_y: bool =
 class Linear(Op):
     """y = x weight^T + bias for x (N, in), weight (out, in), bias (out,) or None."""
 
+    amp = "white"
     saves = ("x", "weight")
     saved_if_needed = {"x": 1, "weight": 0}
 

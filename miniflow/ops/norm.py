@@ -62,6 +62,8 @@ def gradient_of_normalized(g: Tensor, xhat: Tensor, rstd: Tensor, dims: tuple[in
 class LayerNorm(Op):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over the last `dims` dims. Ba, Kiros, Hinton 2016."""
 
+    amp = "gray"
+    keeps_float32 = (1, 2)
     outputs = ("y", "mean", "rstd")
     nondifferentiable = ("mean", "rstd")
     saves = ("x", "weight", "mean", "rstd")
@@ -91,6 +93,8 @@ def _sum_over(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 class LayerNormGrad(Op):
     """dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy weight; dweight = sum dy xhat; dbias = sum dy."""
 
+    amp = "gray"
+    keeps_float32 = (2,)
     outputs = ("dx", "dweight", "dbias")
 
     def infer(dy, x, weight, mean, rstd, *, dims):
@@ -140,6 +144,8 @@ class BatchNorm(Op):
     Ioffe, Szegedy 2015.
     """
 
+    amp = "gray"
+    keeps_float32 = (1, 2)
     outputs = ("y", "mean", "var")
     nondifferentiable = ("mean", "var")
     saves = ("x", "weight", "mean", "var")
@@ -164,6 +170,8 @@ class BatchNorm(Op):
 class BatchNormInference(Op):
     """y = (x - mean) / sqrt(var + eps) * weight + bias for each channel, with given statistics."""
 
+    amp = "gray"
+    keeps_float32 = (1, 2, 3, 4)
     saves = ("x", "mean", "var", "weight")
 
     def infer(x, mean, var, weight, bias, *, eps):
@@ -194,6 +202,8 @@ class BatchNormGrad(Op):
     Outside of training the statistics do not depend on x, and dx = weight rstd dy.
     """
 
+    amp = "gray"
+    keeps_float32 = (2, 3, 4)
     outputs = ("dx", "dweight", "dbias")
 
     def infer(dy, x, weight, mean, var, *, eps, training):

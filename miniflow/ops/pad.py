@@ -22,6 +22,8 @@ BORDERS = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}  # PyT
 class Pad(Op):
     """x with `widths[d]` = (before, after) elements of `value` around dim d; negative widths cut elements off."""
 
+    amp = "clear"
+
     def infer(x, *, widths, value):
         shape = tuple([n + before + after for n, (before, after) in zip(x.shape, widths, strict=True)])
         if any(n < 0 for n in shape) or any(-min(b, a) > n for n, (b, a) in zip(x.shape, widths, strict=True)):

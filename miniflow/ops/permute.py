@@ -14,6 +14,7 @@ from miniflow.tensor import Tensor
 class Transpose(Op):
     """x with two dims exchanged."""
 
+    amp = "clear"
     view = True
 
     def infer(x, *, dim0, dim1):
@@ -96,6 +97,7 @@ def mT(x: Tensor) -> Tensor:
 class Permute(Op):
     """y with dim d of y being dim `dims[d]` of x."""
 
+    amp = "clear"
     view = True
 
     def infer(x, *, dims):
@@ -158,6 +160,8 @@ def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[
 
 class Flip(Op):
     """x in reverse order along `dims`."""
+
+    amp = "clear"
 
     def infer(x, *, dims):
         return x.shape, x.dtype

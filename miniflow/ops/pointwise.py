@@ -128,6 +128,7 @@ def make_op(formula: Formula, amp: str | None = None, **members: Any) -> type[Po
     FORMULAS[formula.name] = formula
     members |= {"formula": formula, "amp": amp, "gradients": {}, "__doc__": formula.function.__doc__}
     members["parameters"] = ("input", "other")[: len(formula.operands)] if len(formula.operands) < 3 else formula.operands
+    members["promotes"] = amp is not None and len(formula.operands) - len(formula.bools) > 1
     members |= {"predicate": expression(default_key(formula)).predicate, "__module__": __name__}
     name = "".join(word.capitalize() for word in formula.name.split("_"))
     return type(name, (Pointwise,), members)
@@ -193,7 +194,7 @@ def pointwise(
         integers: "float": integers and bools are computed in the default floating dtype.
         cpu: a NumPy ufunc that computes it on the CPU, or a function `(*operands, out=array)`, in place of a loop.
         loop_from: the number of elements from which floats are computed by the compiled loop all the same.
-        amp: the class of mixed precision: "white", "gray", "clear", "black"; None for float32 (see `amp.lists`).
+        amp: the class of mixed precision: "white", "gray", "clear", "black"; None for float32 (see `amp`).
         nn: the name of its layer in `nn`.
         operator: the name of Python's operator for it: "add" for `__add__`, `__radd__` and `__iadd__`.
         in_place: whether it has a form with a trailing underscore; by default if its results are no bools.

@@ -21,6 +21,7 @@ from miniflow.tensor import Tensor
 class MaxPool2d(Op):
     """y = max over the window, NaN if one is seen, and where in its plane (H, W) it was found. The border is -inf."""
 
+    amp = "clear"
     outputs = ("y", "index")
     nondifferentiable = ("index",)
     saves = ("index",)
@@ -39,6 +40,7 @@ class MaxPool2d(Op):
 class MaxPool2dGrad(Op):
     """dx, zero but for dx[index] += dy in each plane; `size` is that of the image."""
 
+    amp = "clear"
     saves = ("index",)
 
     def infer(dy, index, *, size):
@@ -52,6 +54,7 @@ class MaxPool2dGrad(Op):
 class MaxPool2dGather(Op):
     """y = x[index] in each plane."""
 
+    amp = "clear"
     saves = ("index",)
 
     def infer(x, index):
@@ -64,6 +67,8 @@ class MaxPool2dGather(Op):
 
 class AvgPool2d(Op):
     """y = sum over the window / divisor, which is the number of its elements unless given."""
+
+    amp = "gray"
 
     def infer(x, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
         check_image("avg_pool2d", x)
@@ -78,6 +83,8 @@ class AvgPool2d(Op):
 class AvgPool2dGrad(Op):
     """dx: each cotangent, divided as in the forward, added to every element of its window."""
 
+    amp = "gray"
+
     def infer(dy, *, size, **windows):
         return (*dy.shape[:2], *size), dy.dtype
 
@@ -87,6 +94,8 @@ class AvgPool2dGrad(Op):
 
 class AdaptiveAvgPool2d(Op):
     """y[i] = mean of x[floor(i H / OH)] to x[ceil((i + 1) H / OH) - 1], for rows and columns alike."""
+
+    amp = "gray"
 
     def infer(x, *, output_size):
         check_image("adaptive_avg_pool2d", x)
@@ -101,6 +110,8 @@ class AdaptiveAvgPool2d(Op):
 
 class AdaptiveAvgPool2dGrad(Op):
     """dx: each cotangent, divided by the size of its window, added to every element of it."""
+
+    amp = "gray"
 
     def infer(dy, *, size):
         return (*dy.shape[:2], *size), dy.dtype

@@ -106,6 +106,8 @@ def dtype_of(*operands: Any) -> np.dtype:
 class Cast(Op):
     """The same values in another floating dtype."""
 
+    amp = "untouched"
+
     def infer(x, *, dtype):
         return x.shape, dtype
 
@@ -132,6 +134,8 @@ def cast(x: Tensor, dtype: object) -> Tensor:
 
 class ToDevice(Op):
     """The same values on another device; the gradient is copied back."""
+
+    amp = "untouched"
 
     def infer(x, *, source, target):
         return x.shape, x.dtype

@@ -75,6 +75,8 @@ class Reduction(Op):
 class Sum(Reduction):
     """y = sum of x over `dim`; integers and bool in int64."""
 
+    amp = "gray"
+
     @classmethod
     def infer(cls, x, *, dim, keepdim):
         return reduced_shape("sum", x.shape, dim, keepdim), np.dtype(np.int64) if x.dtype.kind in "biu" else x.dtype

@@ -69,6 +69,7 @@ def sizes_of(sizes: tuple, named: int | Sequence[int] | None = None) -> tuple[in
 class View(Op):
     """y[k] = x[k] for the flat, row-major position k: the same elements in the same memory under `shape`."""
 
+    amp = "clear"
     view = True
 
     def infer(x, *, shape):
@@ -252,6 +253,7 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 class Expand(Op):
     """x broadcast to `shape`: dims of size 1, and new ones in front, repeat with stride 0."""
 
+    amp = "clear"
     view = True
 
     def infer(x, *, shape):
@@ -278,6 +280,8 @@ def check_broadcast(op: str, small: Sequence[int], large: Sequence[int]) -> None
 
 class SumToShape(Op):
     """x summed over the dims along which a tensor of `shape` was repeated to x's shape: the adjoint of `Expand`."""
+
+    amp = "gray"
 
     def infer(x, *, shape):
         check_broadcast("sum_to_shape", shape, x.shape)
@@ -342,6 +346,8 @@ def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 class Clone(Op):
     """y = x in new memory, in row-major order."""
+
+    amp = "clear"
 
     def infer(x):
         return x.shape, x.dtype

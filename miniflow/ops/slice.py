@@ -15,6 +15,7 @@ from miniflow.tensor import Tensor
 class Slice(Op):
     """y = x[index] for an `index` of ints, slices, None and exactly one Ellipsis: a view."""
 
+    amp = "clear"
     view = True
 
     def infer(x, *, index):
@@ -26,6 +27,8 @@ class Slice(Op):
 
 class SliceIntoZeros(Op):
     """y = zeros of `shape` with y[index] = x: the adjoint of `Slice`."""
+
+    amp = "clear"
 
     def infer(x, *, shape, index):
         return shape, x.dtype
@@ -158,6 +161,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
 class Diagonal(Op):
     """y[..., i] = x[..., i, ..., i + offset, ...] with the two indices at dim1 and dim2: a view."""
 
+    amp = "clear"
     view = True
 
     def infer(x, *, offset, dim1, dim2):
@@ -177,6 +181,8 @@ class Diagonal(Op):
 
 class DiagonalIntoZeros(Op):
     """zeros of `shape` with x on the diagonal: the adjoint of `Diagonal`."""
+
+    amp = "clear"
 
     def infer(x, *, shape, offset, dim1, dim2):
         return shape, x.dtype
@@ -211,6 +217,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 class Unfold(Op):
     """y[..., w, ..., k] = x[..., w * step + k, ...]: all windows of `size` along `dim`, as a view."""
 
+    amp = "clear"
     view = True
 
     def infer(x, *, dim, size, step):

@@ -36,6 +36,7 @@ class RowOpGrad(Op):
 class Softmax(RowOp):
     """y_i = exp(x_i) / sum_j exp(x_j) along `dim`"""
 
+    amp = "gray"
     saves = ("y",)
 
     def backward(ctx, dy):
@@ -49,10 +50,13 @@ class Softmax(RowOp):
 class SoftmaxGrad(RowOpGrad):
     """dx_i = y_i (dy_i - sum_j dy_j y_j)"""
 
+    amp = "gray"
+
 
 class LogSoftmax(RowOp):
     """y_i = x_i - log sum_j exp(x_j) along `dim`"""
 
+    amp = "gray"
     saves = ("y",)
 
     def backward(ctx, dy):
@@ -65,6 +69,8 @@ class LogSoftmax(RowOp):
 
 class LogSoftmaxGrad(RowOpGrad):
     """dx_i = dy_i - exp(y_i) sum_j dy_j"""
+
+    amp = "gray"
 
 
 @takes_tensors

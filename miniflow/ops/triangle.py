@@ -17,6 +17,8 @@ from miniflow.tensor import Tensor
 class Tril(Op):
     """y_ij = x_ij where j - i <= diagonal, else 0."""
 
+    amp = "clear"
+
     def infer(x, *, diagonal):
         return _matrices("tril", x), x.dtype
 
@@ -26,6 +28,8 @@ class Tril(Op):
 
 class Triu(Op):
     """y_ij = x_ij where j - i >= diagonal, else 0."""
+
+    amp = "clear"
 
     def infer(x, *, diagonal):
         return _matrices("triu", x), x.dtype

@@ -20,24 +20,28 @@ from miniflow.optim.sgd import SgdUpdate
 class FusedSgdUpdate(SgdUpdate):
     """`SgdUpdate` of multiplied gradients."""
 
+    made_by_passes = True
     groups = SgdUpdate.groups + 1
 
 
 class FusedAdamUpdate(AdamUpdate):
     """`AdamUpdate` of multiplied gradients."""
 
+    made_by_passes = True
     groups = AdamUpdate.groups + 1
 
 
 class FusedRmspropUpdate(RmspropUpdate):
     """`RmspropUpdate` of multiplied gradients."""
 
+    made_by_passes = True
     groups = RmspropUpdate.groups + 1
 
 
 class FusedAdagradUpdate(AdagradUpdate):
     """`AdagradUpdate` of multiplied gradients."""
 
+    made_by_passes = True
     groups = AdagradUpdate.groups + 1
 
 

@@ -32,6 +32,7 @@ class GroupRows(Op):
     of a lookup; None for indices that were checked before.
     """
 
+    made_by_passes = True
     outputs = ("rows", "values")
     checks_values = "infer"
 
@@ -45,18 +46,21 @@ class GroupRows(Op):
 class SparseSgdUpdate(SgdUpdate):
     """`SgdUpdate` of the rows that the last group names; the gradients are those of these rows."""
 
+    made_by_passes = True
     groups = SgdUpdate.groups + 1
 
 
 class SparseAdamUpdate(AdamUpdate):
     """`AdamUpdate` of the rows that the last group names; the gradients are those of these rows."""
 
+    made_by_passes = True
     groups = AdamUpdate.groups + 1
 
 
 class SparseAdagradUpdate(AdagradUpdate):
     """`AdagradUpdate` of the rows that the last group names; the gradients are those of these rows."""
 
+    made_by_passes = True
     groups = AdagradUpdate.groups + 1
 
 

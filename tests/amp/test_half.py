@@ -6,12 +6,13 @@ from checks import assert_same
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.amp.lists import CLEAR, GRAY, KEEP_FLOAT32, WHITE
 from miniflow.backends.memory import to_host
+from miniflow.dispatch import Op
 from miniflow.graph.interpret import execute
 from miniflow.graph.ir import Instruction, Slot
 from miniflow.graph.passes.autocast import has_number, is_float32
 from miniflow.graph.trace import record
+from miniflow.ops.pointwise import Pointwise
 
 F = nn.functional
 FLOAT32 = np.dtype(np.float32)
@@ -87,14 +88,17 @@ def program_of(function):
     return record(step, [((2, 4, 6, 6), FLOAT32, place)], [("weight", "parameter", weight)])
 
 
+LOW = ("white", "gray", "clear")
+
+
 def listed(program):
-    kinds = WHITE | GRAY | CLEAR
-    return [i for i in program.instructions if i.op in kinds and is_float32(i) and not has_number(i)]
+    return [i for i in program.instructions if i.op.amp in LOW and is_float32(i) and not has_number(i)]
 
 
 def test_examples_have_all_listed_ops():
     found = {i.op for function in FUNCTIONS for i in listed(program_of(function))}
-    assert not {op.__name__ for op in (WHITE | GRAY | CLEAR) - found}
+    classed = {op for op in Op.by_name.values() if op.amp in LOW and not issubclass(op, Pointwise)}
+    assert not {op.__name__ for op in classed - found}
 
 
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
@@ -118,7 +122,7 @@ def test_rounds_once(function, half):
 
 def compare(instruction, values, numbers, dtype):
     """The kernel on rounded inputs, in half precision and in float32."""
-    kept = KEEP_FLOAT32.get(instruction.op, ())
+    kept = instruction.op.keeps_float32
     low, wide = {}, {}
     inputs = []
     for i, x in enumerate(instruction.inputs):

@@ -4,7 +4,6 @@ import numpy as np
 from programs import assert_same_bits, assert_unchanged, numbers_of, values_of
 
 import miniflow as flow
-from miniflow.amp.lists import KEEP_FLOAT32
 from miniflow.graph.interpret import execute
 from miniflow.graph.ir import Instruction, Slot
 from miniflow.graph.passes import autocast
@@ -62,7 +61,7 @@ def emulated(program, dtype, seed=0):
 
     for instruction in program.instructions:
         rounds = instruction in half and not autocast.has_number(instruction)
-        kept = KEEP_FLOAT32.get(instruction.op, ())
+        kept = instruction.op.keeps_float32
         seen = dict(values)
         if rounds:
             twins = [x.like() if isinstance(x, Slot) else x for x in instruction.inputs]  # a slot may stand there twice

@@ -1,6 +1,6 @@
 """Automatic mixed precision: matrix products in half precision, and their neighbours with them.
 
-Which ops may be in half precision is said by the lists of `amp.lists`. Which are, in four steps:
+Which ops may be in half precision is said by the lists of `amp`. Which are, in four steps:
 
 1. black: black ops, and the gray and clear ops from which one leads to a black op through gray and clear ops only;
 2. half: white ops, and the gray and clear ops between two white ones that are not black. Outside of training, where no
@@ -36,7 +36,6 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from miniflow.amp.lists import BLACK, CLEAR, GRAY, INTO_FIRST, KEEP_FLOAT32, PROMOTING, WHITE
 from miniflow.graph.ir import BACKWARD, UPDATE, Instruction, Program, Slot, replaced
 from miniflow.ops.amp_identity import AmpBlackIdentity
 from miniflow.ops.pointwise import Pointwise
@@ -86,8 +85,8 @@ class Choice:
         """Black ops, and what leads to them from the last op that is neither gray nor clear."""
         black: set[Instruction] = set()
         for instruction in reversed(self.program.instructions):
-            leads = instruction.op in GRAY | CLEAR and any(reader in black for reader in self.below(instruction))
-            if leads or instruction.op in BLACK:
+            leads = instruction.op.amp in ("gray", "clear") and any(reader in black for reader in self.below(instruction))
+            if leads or instruction.op.amp == "black":
                 black.add(instruction)
         return black
 
@@ -98,7 +97,7 @@ class Choice:
         for instruction in reversed(self.program.instructions):
             if self.is_white(instruction):
                 leading.add(instruction)
-            elif self.may_follow(instruction, GRAY | CLEAR):
+            elif self.may_follow(instruction, "gray", "clear"):
                 is_end = any(slot in ends for slot in instruction.outputs)
                 if is_end or any(reader in leading for reader in self.below(instruction)):
                     leading.add(instruction)
@@ -113,8 +112,8 @@ class Choice:
 
     def is_promoted(self, instruction: Instruction, half: set[Instruction]) -> bool:
         """Whether eager mode would compute it in float32, since one of the values that it combines is float32."""
-        combined = instruction.inputs if instruction.op in PROMOTING else []
-        if instruction.op in INTO_FIRST:
+        combined = instruction.inputs if instruction.op.promotes else []
+        if instruction.op.computes_in_first:
             combined = instruction.inputs[:1]
         slots = floats(combined)
         if any(slot.ndim for slot in slots):
@@ -141,16 +140,16 @@ class Choice:
     def _join(self, instructions: Iterable[Instruction], near: Callable, wanted: Callable) -> None:
         for instruction in instructions:
             touches = instruction not in self.half and any(other in self.half for other in near(instruction))
-            if touches and self.may_follow(instruction, CLEAR) and wanted(instruction):
+            if touches and self.may_follow(instruction, "clear") and wanted(instruction):
                 self.half.add(instruction)
 
     def is_white(self, instruction: Instruction) -> bool:
         """Whether it is in half precision whatever its neighbours are."""
-        return instruction.op in WHITE and is_float32(instruction)
+        return instruction.op.amp == "white" and is_float32(instruction)
 
-    def may_follow(self, instruction: Instruction, kinds: frozenset) -> bool:
-        """Whether it may be in half precision, being of one of these kinds."""
-        return instruction.op in kinds and instruction not in self.black and is_float32(instruction)
+    def may_follow(self, instruction: Instruction, *classes: str) -> bool:
+        """Whether it may be in half precision, being of one of these classes."""
+        return instruction.op.amp in classes and instruction not in self.black and is_float32(instruction)
 
 
 def floats(slots: Iterable) -> list[Slot]:
@@ -162,7 +161,7 @@ def is_float32(instruction: Instruction) -> bool:
     """Whether it computes float32 from float32; normalizations have statistics in float64 besides."""
     if (
         any(isinstance(x, Slot) and x.dtype == FLOAT64 for x in instruction.inputs)
-        and instruction.op not in KEEP_FLOAT32
+        and not instruction.op.keeps_float32
     ):
         return False
     return bool(floats(instruction.inputs)) and instruction.outputs[0].dtype == FLOAT32
@@ -211,7 +210,7 @@ class Casting:
 
     def add_in_half(self, instruction: Instruction) -> None:
         """An instruction in half precision: its float32 inputs and outputs become half-precision ones."""
-        kept = KEEP_FLOAT32.get(instruction.op, ())
+        kept = instruction.op.keeps_float32
         inputs = []
         for position, x in enumerate(instruction.inputs):
             if isinstance(x, Slot):

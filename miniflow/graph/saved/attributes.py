@@ -14,7 +14,9 @@ from miniflow.device import device
 from miniflow.dispatch import Op
 from miniflow.dtype import BY_NUMPY
 from miniflow.graph.ir import Scalar
+from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.pool import AvgPool2d, AvgPool2dGrad
+from miniflow.scalar import is_number
 
 
 def require(condition: Any, reason: str) -> None:
@@ -168,6 +170,8 @@ def check_attributes(op: type[Op], attrs: dict[str, Any]) -> None:
 
 def rule_of(op: type[Op], name: str) -> Callable[[Any], bool]:
     """Whether a value will do for an attribute."""
+    if issubclass(op, Pointwise) and name not in ATTRIBUTES:
+        return number if is_number(op.formula.attributes[name]) else is_plain
     return (UPDATES if op.groups else ATTRIBUTES).get(name, is_plain)
 
 
@@ -203,6 +207,8 @@ def as_int(value: Any) -> Any:
 @functools.cache
 def attribute_names(op: type[Op]) -> set[str]:
     """The attributes of an op: the keyword arguments of its shape rule and of its kernel."""
+    if issubclass(op, Pointwise):
+        return set(op.formula.attributes)
     kernel = KERNELS["cpu"][op.__name__]
     if isinstance(kernel, Into):
         parameters = list(inspect.signature(kernel.run).parameters.values())[1:]

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.registry import kernel_of
 from miniflow.device import device
 from miniflow.dispatch import Op
 from miniflow.errors import CheckpointError
+from miniflow.graph.codegen.expressions import parts_of
 from miniflow.graph.ir import Instruction, Slot
 from miniflow.graph.saved.attributes import check_attributes, require
 from miniflow.nn.utils.clip_grad import ClipGradNorm
@@ -24,30 +26,13 @@ from miniflow.ops.conv import Conv2d
 from miniflow.ops.index import picked_shape
 from miniflow.ops.loss import check_rows
 from miniflow.ops.norm import BatchNorm, LayerNorm
+from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from miniflow.ops.promotion import ToDevice
 from miniflow.ops.slice import Diagonal, Unfold, sliced_shape
+from miniflow.scalar import expression
 
 REFUSED = (ValueError, TypeError, IndexError, AttributeError, KeyError, ArithmeticError, MemoryError, RecursionError)
-# Ops that recordings consist of, and whose operands are checked, by their shape rules or by the RULES below. Left out
-# are those that only passes make, and Nonzero, whose shape depends on values.
-RECORDED = frozenset(
-    """
-    Abs AdagradUpdate AdamUpdate AdaptiveAvgPool2d AdaptiveAvgPool2dGrad Add All Amax Amin AmpBlackIdentity Any
-    AnyNonFinite Argmax Argmin AvgPool2d AvgPool2dGrad BatchNorm BatchNormGrad BatchNormInference Bernoulli
-    BinaryCrossEntropy BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift BitwiseXor Cast Cat Ceil
-    Clamp ClipGradNorm ClipGradValue Clone Conv2d Conv2dDataGrad Conv2dWeightGrad Cos CrossEntropy
-    CrossEntropyGrad Diagonal DiagonalIntoZeros Div Dropout DropoutGrad Embedding EmbeddingGrad Eq Erf ErfGrad Exp
-    Expand Flip Floor FloorDivide FoldAdd Gather Ge Gelu GeluGrad Gt Index IndexAdd IndexIntoZeros IndexSelect
-    Integers Isfinite Isinf Isnan LayerNorm LayerNormGrad Le Linear Log LogSoftmax LogSoftmaxGrad LogicalAnd
-    LogicalNot LogicalOr LogicalXor Logsumexp Lt MaskedFill Matmul MaxDim MaxPool2d MaxPool2dGather MaxPool2dGrad
-    Maximum Mean MinDim Minimum Mul Multinomial Ne Neg NllLoss Norm Normal OneHot Pad Permutation Permute Pow
-    PowScalar Prod ProdOfOthers Relu ReluGrad Remainder RmspropUpdate Round Rsqrt ScaleLoss Scatter ScatterAdd
-    ScatteredLast SetItem SgdUpdate Sigmoid SigmoidGrad Sign Silu SiluGrad Sin Slice SliceIntoZeros Softmax
-    SoftmaxGrad Softplus SoftplusGrad Sqrt Stack Std Sub Sum SumToShape Tanh TargetWeights ToDevice ToInteger
-    TotalNorm Transpose Tril Triu Trunc Unfold Uniform UnscaleGradient Var View ViewScatter Where WrittenLast
-    """.split()
-)
 OPTIONAL = {  # groups of an update that may be absent, and the attribute that says so
     ("SgdUpdate", 2): "momentum",
     ("AdamUpdate", 4): "amsgrad",
@@ -59,14 +44,15 @@ ABSENT = (("ScatterAdd", "x"), ("IndexAdd", "x"), ("SetItem", "index"))  # besid
 
 @functools.cache
 def known_ops() -> dict[str, type[Op]]:
-    """The ops that may stand in a file, by name."""
-    found: dict[str, type[Op]] = {}
-    waiting = [Op]
-    for op in waiting:  # grows while it is read
-        waiting += op.__subclasses__()
-        if op.__name__ in RECORDED and op.__module__.startswith("miniflow."):
-            found[op.__name__] = op
-    return found
+    """The ops that may stand in a file, by name: those with a kernel that recordings consist of.
+
+    Left out are those that only passes make, and those whose shape depends on values.
+    """
+    return {
+        name: op
+        for name, op in Op.by_name.items()
+        if kernel_of("cpu", name) is not None and not op.made_by_passes and not op.shape_depends_on_values
+    }
 
 
 def check_instruction(instruction: Instruction, at: str, makers: dict[Slot, Instruction] | None = None) -> None:
@@ -119,6 +105,9 @@ def check_kinds(instruction: Instruction) -> None:
     names = [p.name for p in inspect.signature(instruction.op.infer).parameters.values()]
     for position, x in enumerate(instruction.inputs):
         name = names[min(position, len(names) - 1)]
+        if issubclass(instruction.op, Pointwise):
+            expression(parts_of(instruction)[0])  # raises if the formula does not take such operands
+            continue
         absent = x is None and (name in ("weight", "bias") or (instruction.op.__name__, name) in ABSENT)
         is_number = x is not None and instruction.op.broadcasts
         require(isinstance(x, Slot) or absent or is_number, f"{x!r:.40} for {name}")
@@ -303,9 +292,7 @@ def view_scatter(x, values, *, steps, makers) -> None:
 
 
 RULES: dict[str, Callable[..., None]] = {
-    **dict.fromkeys(
-        ("ReluGrad", "SigmoidGrad", "ErfGrad", "GeluGrad", "SiluGrad", "SoftplusGrad", "DropoutGrad"), same_shape
-    ),
+    "DropoutGrad": same_shape,
     **dict.fromkeys(("SoftmaxGrad", "LogSoftmaxGrad"), softmax_grad),
     "AdaptiveAvgPool2dGrad": lambda dy, *, size, makers: adjoint(
         AdaptiveAvgPool2d.infer, dy, (*dy.shape[:2], *size), output_size=dy.shape[2:]

@@ -8,7 +8,6 @@ from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.tensor import Tensor
 
-
 # The layers of pointwise operators, such as ReLU: each is named in the definition of its operator.
 POINTWISE = {
     function.op.nn: function_module(function.op.nn, function, **function.op.formula.attributes, inplace=False)
