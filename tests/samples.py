@@ -192,6 +192,17 @@ def gelu(x, approximate="none"):
     return 0.5 * x * (1 + ERF(x / np.sqrt(2)))
 
 
+def chances(*shape: int, seed: int = 0) -> np.ndarray:
+    """Random values between 0 and 1, not near 0, 0.3, 0.7 and 1."""
+    draw = np.random.default_rng((seed, *shape))
+    return np.asarray(draw.choice([0.05, 0.35, 0.75], shape) + draw.uniform(0, 0.2, shape))
+
+
+def logit(x, eps=None):
+    x = x if eps is None else np.clip(x, eps, 1 - eps)
+    return np.log(x / (1 - x))
+
+
 def softplus(x, beta=1.0, threshold=20.0):
     return np.where(beta * x > threshold, x, np.log1p(np.exp(np.minimum(beta * x, threshold))) / beta)
 
