@@ -173,3 +173,17 @@ def softplus(x, beta=1.0, threshold=20.0):
 def softplus_grad(dy, x, beta, threshold):
     z = beta * x
     return where(z > threshold, dy, dy * sigmoid(z))
+
+
+@pointwise(accepts="f", amp="clear", nn="Hardshrink")
+def hardshrink(x, lambd=0.5):
+    """x where |x| > lambd, else 0, elementwise.
+
+    Source: `torch.nn.functional.hardshrink`.
+    """
+    return where(abs(x) <= lambd, 0, x)
+
+
+@hardshrink.gradient
+def hardshrink_grad(dy, x, lambd):
+    return where(abs(x) <= lambd, 0, dy)
