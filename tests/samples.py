@@ -243,6 +243,8 @@ POINTWISE = [
     Row("silu", unary(), lambda x: x * logistic(x), **UNARY | {"special": False}),
     Row("hardshrink", unary(kinks=(-0.9, 0.9), lambd=0.9), lambda x, lambd: np.where(np.abs(x) <= lambd, 0, x),
         gradient="sparse", special=True),
+    Row("leaky_relu", unary(negative_slope=0.2), lambda x, negative_slope: np.where(x > 0, x, negative_slope * x),
+        special=True),
     Row("softplus", joined(unary(), unary(kinks=(4 / 3,), beta=1.5, threshold=2.0)), softplus, **UNARY),
     Row("add", joined(binary(numbers=(2, 0.75)), binary(alpha=2.5)), lambda x, y, alpha=1: x + alpha * y,
         integers=INTEGERS, special=True),

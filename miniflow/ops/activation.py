@@ -187,3 +187,18 @@ def hardshrink(x, lambd=0.5):
 @hardshrink.gradient
 def hardshrink_grad(dy, x, lambd):
     return where(abs(x) <= lambd, 0, dy)
+
+
+@pointwise(accepts="f", amp="gray", nn="LeakyReLU")
+def leaky_relu(x, negative_slope=0.01):
+    """x where x > 0, else negative_slope * x, elementwise.
+
+    Source: Maas, Hannun, Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models", 2013;
+    `torch.nn.functional.leaky_relu`.
+    """
+    return where(x > 0, x, negative_slope * x)
+
+
+@leaky_relu.gradient
+def leaky_relu_grad(dy, x, negative_slope):
+    return where(x > 0, dy, negative_slope * dy)
