@@ -202,3 +202,17 @@ def leaky_relu(x, negative_slope=0.01):
 @leaky_relu.gradient
 def leaky_relu_grad(dy, x, negative_slope):
     return where(x > 0, dy, negative_slope * dy)
+
+
+@pointwise(accepts="f", amp="gray", nn="Hardswish")
+def hardswish(x):
+    """x min(max(x + 3, 0), 6) / 6, elementwise: silu in straight lines.
+
+    Source: Howard et al., "Searching for MobileNetV3", 2019; `torch.nn.functional.hardswish`.
+    """
+    return where(x <= -3, 0, where(x >= 3, x, x * (x + 3) * (1 / 6)))
+
+
+@hardswish.gradient
+def hardswish_grad(dy, x):
+    return where(x <= -3, 0, where(x >= 3, dy, dy * (x * (1 / 3) + 0.5)))
