@@ -216,3 +216,17 @@ def hardswish(x):
 @hardswish.gradient
 def hardswish_grad(dy, x):
     return where(x <= -3, 0, where(x >= 3, dy, dy * (x * (1 / 3) + 0.5)))
+
+
+@pointwise(accepts="f", amp="gray", nn="ELU")
+def elu(x, alpha=1.0):
+    """x where x > 0, else alpha (e^x - 1), elementwise.
+
+    Source: Clevert, Unterthiner, Hochreiter, "Exponential Linear Units", 2016; `torch.nn.functional.elu`.
+    """
+    return where(x > 0, x, alpha * scalar.expm1(x))
+
+
+@elu.gradient
+def elu_grad(dy, x, alpha):
+    return where(x > 0, dy, dy * (alpha * exp(x)))
