@@ -230,3 +230,20 @@ def elu(x, alpha=1.0):
 @elu.gradient
 def elu_grad(dy, x, alpha):
     return where(x > 0, dy, dy * (alpha * exp(x)))
+
+
+@pointwise(accepts="f", integers="float")
+def logit(x, eps=None):
+    """log(x / (1 - x)), elementwise; x is first kept within [eps, 1 - eps] if `eps` is given.
+
+    Source: `torch.logit`.
+    """
+    if eps is not None:
+        x = maximum(minimum(x, 1 - eps), eps)
+    return scalar.log(x / (1 - x))
+
+
+@logit.gradient
+def logit_grad(dy, x, eps):
+    slope = dy / (x * (1 - x))
+    return slope if eps is None else where((x < eps) | (x > 1 - eps), 0, slope)
