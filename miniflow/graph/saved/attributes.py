@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.registry import KERNELS, Into
+from miniflow.backends.registry import KERNELS, Into, snake_case
 from miniflow.device import device
 from miniflow.dispatch import Op
 from miniflow.dtype import BY_NUMPY
@@ -17,6 +17,7 @@ from miniflow.graph.ir import Scalar
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.pool import AvgPool2d, AvgPool2dGrad
 from miniflow.scalar import is_number
+from miniflow.update_rules import RULES
 
 
 def require(condition: Any, reason: str) -> None:
@@ -214,6 +215,9 @@ def attribute_names(op: type[Op]) -> set[str]:
         parameters = list(inspect.signature(kernel.run).parameters.values())[1:]
     else:
         parameters = [] if isinstance(kernel, np.ufunc) else list(inspect.signature(kernel).parameters.values())
+    if snake_case(op.__name__) in RULES:
+        numbers = inspect.signature(RULES[snake_case(op.__name__)].numbers).parameters
+        return {*numbers, "maximize"} - {"count"}
     if op.groups:
         return {p.name for p in parameters[op.groups :] if p.default is p.empty}  # others are for passes
     rule = inspect.signature(op.infer).parameters.values()
