@@ -245,7 +245,7 @@ def is_number(x: Any) -> bool:
 
 
 def key_of(name: str, arguments: dict[str, Any]) -> str:
-    """The name of an operator with those of its arguments that are no numbers or operands: `gelu:approximate=tanh`."""
+    """The name of an operator with those of its arguments that are not numbers or operands: `gelu:approximate=tanh`."""
     return ":".join([name, *[f"{k}={v}" for k, v in arguments.items()]])
 
 

@@ -34,7 +34,7 @@ def arity(function: str) -> int:
     try:
         return len(expression(function).operands)
     except (KeyError, ValueError, TypeError) as error:
-        raise ValueError(f"{function!r} is no pointwise operator") from error
+        raise ValueError(f"{function!r} is not a pointwise operator") from error
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Body:
 
 
 class Bodies:
-    """The bodies of one operator, by the dtypes of its operands and the arguments that are no numbers.
+    """The bodies of one operator, by the dtypes of its operands and the arguments that are not numbers.
 
     Args:
         name: of the operator, a key of `scalar.FORMULAS`.

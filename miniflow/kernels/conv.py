@@ -6,7 +6,7 @@ and w likewise from j and b. It is a product: rows o, columns (n, i, j), and the
 the windows see of x is gathered while it is loaded into shared memory; what lies off the image counts as zero.
 
     the convolution        step = stride, first = -padding, spread = dilation
-    its gradient in x      the convolution of dy with the weight whose channels are turned; for stride 1 with step = 1,
+    its gradient in x      the convolution of dy with the weight whose channels are flipped; for stride 1 with step = 1,
                            first = padding, spread = -dilation. With a stride, neighbouring pixels see other taps: each
                            class of pixels h mod stride is a convolution with its part of the taps
 

@@ -96,7 +96,7 @@ def register_tiled(x, y, bias, out, x_turned, y_turned):
     reads 8 + 2 numbers from shared memory and makes 16 products.
 
     Both tiles lie in shared memory with k first, left[k, i] = x[i, k] and right[k, j] = y[k, j]. A matrix is loaded
-    along its rows, whichever way it is turned, so that neighbouring threads read neighbours.
+    along its rows, transposed or not, so that neighbouring threads read neighbours.
 
     Args:
         x: (B or 1, M, K), or (B or 1, K, M) if `x_turned`.

@@ -99,7 +99,7 @@ class Gradient:
         names = list(inspect.signature(function).parameters)[1:]
         known = {*op.formula.operands, "out", *op.formula.attributes}
         if not known.issuperset(names):
-            raise TypeError(f"{function.__name__}: {set(names) - known} are no operands or attributes of {op.__name__}")
+            raise TypeError(f"{function.__name__}: {set(names) - known} are not operands or attributes of {op.__name__}")
         self.function = function
         self.attributes = [n for n in names if n in op.formula.attributes]
         self.saved = [n for n in names if n not in self.attributes]
@@ -197,7 +197,7 @@ def pointwise(
         amp: the class of mixed precision: "white", "gray", "clear", "black"; None for float32 (see `amp`).
         nn: the name of its layer in `nn`.
         operator: the name of Python's operator for it: "add" for `__add__`, `__radd__` and `__iadd__`.
-        in_place: whether it has a form with a trailing underscore; by default if its results are no bools.
+        in_place: whether it has a form with a trailing underscore; by default if its results are not bools.
         synonyms: other names of the function.
         check: called with the operands' arrays before the op runs; it refuses values.
     """

@@ -388,7 +388,7 @@ def test_a_body_goes_through_json():
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"steps": [["system", ["x0"], F]]}, "system.* is no pointwise operator"),
+        ({"steps": [["system", ["x0"], F]]}, "system.* is not a pointwise operator"),
         ({"steps": [["add", ["x0"], F]]}, "calls add with 1"),
         ({"steps": [["add", ["x0", "v0"], F]]}, "before they are computed"),
         ({"steps": [["neg", ["x0"], "complex64"]]}, "unknown dtypes"),

@@ -56,17 +56,17 @@ def test_lower_rungs_of_strided_doubles(kernel):
     assert_close(out, x[:, ::2] @ y.T)
 
 
-def stacked(x, y, bias, turned_x=False, turned_y=False):
+def stacked(x, y, bias, transposed_x=False, transposed_y=False):
     """x (B or 1, M, K) and y (B or 1, K, N), laid out as the kernel is told, through the kernel."""
     batch = max(len(x), len(y))
     m, n = x.shape[1], y.shape[2]
     out = nans(batch, m, n)
-    x, y = (np.ascontiguousarray(a.swapaxes(1, 2)) if t else a for a, t in ((x, turned_x), (y, turned_y)))
-    register_tiled[(blocks(n, SIDE), blocks(m, SIDE), batch), THREADS](x, y, bias, out, turned_x, turned_y)
+    x, y = (np.ascontiguousarray(a.swapaxes(1, 2)) if t else a for a, t in ((x, transposed_x), (y, transposed_y)))
+    register_tiled[(blocks(n, SIDE), blocks(m, SIDE), batch), THREADS](x, y, bias, out, transposed_x, transposed_y)
     return out
 
 
-@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)], ids=str)
+@pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)], ids=str)
 @pytest.mark.parametrize(
     "m, k, n",
     [
@@ -77,9 +77,9 @@ def stacked(x, y, bias, turned_x=False, turned_y=False):
         (7, 3 * DEPTH + 5, 2 * SIDE + 1),
     ],
 )
-def test_register_tiled(m, k, n, turned):
+def test_register_tiled(m, k, n, transposed):
     x, y = numbers(1, m, k), numbers(1, k, n)
-    assert_close(stacked(x, y, NO_BIAS, *turned), exact(x, y), atol=1e-5)
+    assert_close(stacked(x, y, NO_BIAS, *transposed), exact(x, y), atol=1e-5)
 
 
 def test_register_tiled_without_an_inner_dim():
@@ -100,11 +100,11 @@ def on_cuda(op, *arrays, layout="contiguous", **attrs):
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "reversed"])
-@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)], ids=str)
-def test_layouts(turned, layout):
+@pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)], ids=str)
+def test_layouts(transposed, layout):
     x, y = numbers(9, 20), numbers(20, 7)
-    given = [np.ascontiguousarray(a.T) if t else a for a, t in zip((x, y), turned, strict=True)]
-    got = on_cuda("Matmul", *given, layout=layout, transpose_x=turned[0], transpose_y=turned[1])
+    given = [np.ascontiguousarray(a.T) if t else a for a, t in zip((x, y), transposed, strict=True)]
+    got = on_cuda("Matmul", *given, layout=layout, transpose_x=transposed[0], transpose_y=transposed[1])
     assert_close(got, exact(x, y), atol=1e-5)
 
 
@@ -154,8 +154,8 @@ def test_linear(shape, biased):
 
 
 @pytest.mark.skipif(not ON_HOST, reason="accesses are counted by the checked executor, which belongs to the host")
-@pytest.mark.parametrize("turned", [(False, False), (True, True)], ids=str)
-def test_what_the_ladder_reads(turned):
+@pytest.mark.parametrize("transposed", [(False, False), (True, True)], ids=str)
+def test_what_the_ladder_reads(transposed):
     """Global reads for each output as the head of the file says, all coalesced."""
     from miniflow.hostcuda import check
 
@@ -164,8 +164,8 @@ def test_what_the_ladder_reads(turned):
     for kernel, reads in ((naive, 2 * k), (tiled, 2 * k / TILE)):
         profile = check.launch(kernel, [x, y, nans(SIDE, SIDE)], (4, 4), (TILE, TILE), 0, profile=True)
         assert profile.total.global_loads == reads * SIDE * SIDE
-    x, y = (np.ascontiguousarray(a.T) if t else a for a, t in zip((x, y), turned, strict=True))
-    arguments = [x[None], y[None], NO_BIAS, nans(1, SIDE, SIDE), *turned]
+    x, y = (np.ascontiguousarray(a.T) if t else a for a, t in zip((x, y), transposed, strict=True))
+    arguments = [x[None], y[None], NO_BIAS, nans(1, SIDE, SIDE), *transposed]
     total = check.launch(register_tiled, arguments, 1, THREADS, 0, profile=True).total
     assert total.global_loads == 2 * k / SIDE * SIDE * SIDE
     assert total.sectors == total.ideal_sectors
@@ -184,21 +184,21 @@ CASES = [
     Case("tiled", tiled, lambda: [numbers(17, 18), numbers(18, 5), nans(17, 5)], (1, 2), (TILE, TILE)),
     *[
         Case(
-            f"register_tiled{', x turned' * turned_x}{', y turned' * turned_y}",
+            f"register_tiled{', x transposed' * transposed_x}{', y transposed' * transposed_y}",
             register_tiled,
-            lambda turned_x=turned_x, turned_y=turned_y: [
-                numbers(*((1, 5, 9) if turned_x else (1, 9, 5))),
-                numbers(*((1, 3, 5) if turned_y else (1, 5, 3))),
+            lambda transposed_x=transposed_x, transposed_y=transposed_y: [
+                numbers(*((1, 5, 9) if transposed_x else (1, 9, 5))),
+                numbers(*((1, 3, 5) if transposed_y else (1, 5, 3))),
                 numbers(3),
                 nans(1, 9, 3),
-                turned_x,
-                turned_y,
+                transposed_x,
+                transposed_y,
             ],
             1,
             THREADS,
         )
-        for turned_x in (False, True)
-        for turned_y in (False, True)
+        for transposed_x in (False, True)
+        for transposed_y in (False, True)
     ],
 ]
 

@@ -63,8 +63,8 @@ def test_matmul_around_block_sizes(size):
     x, y = draw(size, 33).astype(np.float32), draw(33, size + 1, seed=1).astype(np.float32)
     exact = x.astype(np.float64) @ y.astype(np.float64)
     assert_close(on_device(x) @ on_device(y), exact.astype(np.float32), atol=1e-4)
-    turned = on_device(np.ascontiguousarray(x.T)).T @ on_device(np.asfortranarray(y))
-    assert_close(turned, exact.astype(np.float32), atol=1e-4)
+    transposed = on_device(np.ascontiguousarray(x.T)).T @ on_device(np.asfortranarray(y))
+    assert_close(transposed, exact.astype(np.float32), atol=1e-4)
 
 
 def test_named_products():
