@@ -9,6 +9,7 @@ nothing, so there `infer` always comes first.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from numpy import ndarray
 
 import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends import memory
-from miniflow.backends.registry import KERNELS, Into, kernel_of
+from miniflow.backends.registry import kernel_of
 from miniflow.device import of_array
 from miniflow.errors import DeviceError
 from miniflow.operands import refuse_operand
@@ -52,7 +53,6 @@ class Op:
     groups = 0
     mutates: tuple[int, ...] = ()
     per_parameter: tuple[str, ...] = ()
-    kernel_checks = False  # the kernel refuses bad inputs itself, and infer only runs to explain its error
     # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "" for
     # neither. A graph asks such an `infer` at every call, and keeps such ops although nobody reads their results
     checks_values = ""
@@ -209,7 +209,7 @@ def update(
         modes.tracer.update(op, groups, attrs, {} if live is None else live())
     else:
         lists = [[None if x is None else x._array for x in group] for group in groups]
-        KERNELS[of_array(lists[0][0]).type][op.__name__](*lists, **attrs)
+        kernel_of(of_array(lists[0][0]).type, op.__name__).run(*lists, **attrs)
     for position in op.mutates:
         for x in groups[position]:
             if x is not None:
@@ -246,16 +246,16 @@ def kernel_on(op: type[Op], device: str) -> Callable:
     kernel = kernel_of(device, op.__name__)
     if kernel is None:
         raise DeviceError(f"{op.function_name}: no kernel for it on device {device}")
-    if isinstance(kernel, Into):
-        if kernel.ufunc is not None:
-            return explaining(op, kernel.ufunc)
+    if kernel.ufunc is not None:
+        return explaining(op, functools.partial(kernel.ufunc, order="C"))
+    if not kernel.returns:
         return allocating(op, kernel.run, device)
-    if (op.kernel_checks or op.view) and device == "cpu":
-        return explaining(op, kernel)
+    if op.view and device == "cpu":
+        return explaining(op, kernel.run)
 
     def run(*arrays, **attrs):
         op.infer(*arrays, **attrs)
-        return kernel(*arrays, **attrs)
+        return kernel.run(*arrays, **attrs)
 
     return run
 
@@ -284,11 +284,10 @@ def allocating(op: type[Op], write: Callable, device: str) -> Callable:
 
 def explaining(op: type[Op], kernel: Callable) -> Callable:
     """The fast path of views, and of NumPy's ufuncs: NumPy refuses what `infer` does, which only explains its error."""
-    is_ufunc = isinstance(kernel, np.ufunc)
 
     def run(*arrays, **attrs):
         try:
-            return kernel(*arrays, order="C", **attrs) if is_ufunc else kernel(*arrays, **attrs)
+            return kernel(*arrays, **attrs)
         except (ValueError, TypeError, IndexError) as error:
             op.infer(*arrays, **attrs)
             raise error

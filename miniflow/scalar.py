@@ -181,8 +181,8 @@ class Formula:
         function: the body.
         operands: the names of its parameters that stand for elements of arrays, or for numbers.
         bools: those of them that hold bools whatever the dtype of the others.
-        attributes: the names of its other parameters, with their defaults: numbers, or None, bools and strings, on which
-            the body may branch.
+        attributes: the names of its other parameters, with their defaults: numbers, or None, bools and strings, by
+            which the body may branch.
     """
 
     name: str

@@ -24,7 +24,7 @@ from samples import ROWS
 
 import miniflow as flow
 from miniflow import inplace, optim
-from miniflow.backends.registry import INTO, KERNELS, Into, kernel_of
+from miniflow.backends.registry import KERNELS, Kernel, kernel_of
 from miniflow.dispatch import Op
 from miniflow.errors import AutogradError, GradientCheckError, ShapeError
 from miniflow.graph.passes import algebraic, cse
@@ -194,9 +194,7 @@ def test_a_wrong_infer_is_rejected(monkeypatch):
 
 def kernel_of_tanh(monkeypatch, kernel):
     """Put another kernel in the place of tanh's."""
-    from miniflow.backends.registry import KERNELS
-
-    monkeypatch.setitem(KERNELS["cpu"], "Tanh", kernel)
+    monkeypatch.setitem(KERNELS["cpu"], "Tanh", Kernel(kernel, returns=True))
     monkeypatch.setattr(Tanh, "kernels", {})
 
 
@@ -295,13 +293,11 @@ def plant(monkeypatch, name, change) -> None:
         changed(out)
 
     def returning(*arrays, **attrs):
-        result = right(*arrays, **attrs)
+        result = right.run(*arrays, **attrs)
         return changed(tuple(y.copy() for y in result) if isinstance(result, tuple) else result.copy())
 
-    monkeypatch.setitem(
-        KERNELS["cpu"], name, replace(right, run=into, bind=None, ufunc=None) if isinstance(right, Into) else returning
-    )
-    monkeypatch.delitem(INTO["cpu"], name, raising=False)
+    run = returning if right.returns else into
+    monkeypatch.setitem(KERNELS["cpu"], name, replace(right, run=run, bind=None, ufunc=None))
     monkeypatch.setattr(Op.by_name[name], "kernels", {})
 
 

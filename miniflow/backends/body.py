@@ -1,9 +1,9 @@
-"""What a pointwise loop computes, for one element: steps in order, each an operator on inputs, numbers and earlier steps.
+"""What a pointwise loop computes, for one element: steps in order, each of inputs, numbers and earlier steps.
 
     x0:float32, x1:float32; v0 = add(x0, x1); v1 = gelu(v0) -> v0, v1
 
-The loop of a single operator has one step, that of a fused region several. A body knows no shapes: inputs are broadcast.
-Values of float16 and bfloat16 are held in float32 and rounded by each step.
+The loop of a single operator has one step, that of a fused region several. A body knows no shapes: inputs are
+broadcast. Values of float16 and bfloat16 are held in float32 and rounded by each step.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def write_through(x: Any, values: Any, steps: tuple) -> None:
         return
     op, attrs = steps[0]
     if op.__name__ != "View" or x.flags.c_contiguous:
-        view = KERNELS[CPU if is_host(x) else "cuda"][op.__name__](x, **attrs)
+        view = KERNELS[CPU if is_host(x) else "cuda"][op.__name__].run(x, **attrs)
         write_through(view, values, steps[1:])
     else:  # in the order of these strides it may be a copy
         view = x.reshape(attrs["shape"])

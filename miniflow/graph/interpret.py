@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from miniflow.backends.memory import row_major
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import kernel_of
 from miniflow.dispatch import as_array, kernel_on
 from miniflow.graph.ir import Instruction, Program, Slot, with_numbers
 
@@ -59,4 +59,4 @@ def run_update(instruction: Instruction, arrays: list[Any], attrs: dict[str, Any
     each = len(arrays) // instruction.op.groups
     groups = [arrays[i : i + each] for i in range(0, len(arrays), each)]
     device = next(slot for slot in instruction.inputs if isinstance(slot, Slot)).device.type
-    KERNELS[device][instruction.op.__name__](*groups, **attrs)
+    kernel_of(device, instruction.op.__name__).run(*groups, **attrs)

@@ -4,13 +4,13 @@ Values that live at the same time do not overlap, others may share memory. In th
 
     views        share the memory of what they are taken of, at no cost
     updates      write into the memory of the states that they change, if nobody reads the old values later
-    in place     a result takes over the memory of an input that is read for the last time (Into.in_place)
+    in place     a result takes over the memory of an input that is read for the last time (Kernel.in_place)
     best fit     blocks are placed in one arena, the largest first, each in the smallest gap that is free meanwhile:
                  "greedy by size", Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference"
 
 OneFlow calls it memory reuse: `InplaceLbiGraph` and `InterJobMemSharing` / `MemReuseAlgorithm_SizeBestFit`.
-What cannot be planned is allocated at each call: results of ops without an `Into`, outputs (which the user keeps), and
-whatever is made of the inputs by views.
+What cannot be planned is allocated at each call: results of kernels that return them, outputs (which the user keeps),
+and whatever is made of the inputs by views.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from miniflow.backends.registry import INTO, KERNELS, Into
+from miniflow.backends.registry import Kernel, kernel_of
 from miniflow.graph.ir import Instruction, Program, Slot, scalars_in
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -82,13 +82,13 @@ class Plan:
         return list(dict.fromkeys(self.block.values()))
 
 
-def into_of(instruction: Instruction) -> Into | None:
+def writing_kernel(instruction: Instruction) -> Kernel | None:
     """The kernel with which an instruction writes into planned memory, if there is one; only the CPU's is planned."""
     on_host = instruction.outputs[0].device.type == "cpu"
     if not on_host or instruction.mutates:
         return None
-    kernel = KERNELS["cpu"].get(instruction.op.__name__)
-    return kernel if isinstance(kernel, Into) else INTO["cpu"].get(instruction.op.__name__)
+    kernel = kernel_of("cpu", instruction.op.__name__)
+    return None if kernel is None or kernel.returns else kernel
 
 
 def has_scalars(instruction: Instruction) -> bool:
@@ -199,7 +199,7 @@ def keep_outputs(plan: Plan) -> None:
     for slot in plan.program.outputs:
         root = plan.root[slot]
         instruction = producers.get(root)
-        if slot.nbytes > COPIED_UP_TO and instruction is not None and into_of(instruction) is not None:
+        if slot.nbytes > COPIED_UP_TO and instruction is not None and writing_kernel(instruction) is not None:
             plan.kept.add(root)
 
 
@@ -222,11 +222,11 @@ class _Placement:
             for position, output in zip(instruction.mutates, instruction.outputs, strict=True):
                 self.update(number, instruction, position, output)
             return
-        into = into_of(instruction)
+        kernel = writing_kernel(instruction)
         for output in instruction.outputs:
-            if into is None or output in plan.kept:
+            if kernel is None or output in plan.kept:
                 plan.dynamic.add(output)
-            elif not self.reuse or not self.in_place(number, instruction, into, output):
+            elif not self.reuse or not self.in_place(number, instruction, kernel, output):
                 self.block(number, output)
 
     def view(self, instruction: Instruction) -> None:
@@ -254,9 +254,9 @@ class _Placement:
         root = plan.root[x]
         return x in self.whole and root not in plan.kept and root not in plan.in_state and plan.uses[root][-1] == number
 
-    def in_place(self, number: int, instruction: Instruction, into: Into, output: Slot) -> bool:
+    def in_place(self, number: int, instruction: Instruction, kernel: Kernel, output: Slot) -> bool:
         """Let a result take over the memory of an input, if that is possible."""
-        plan, allowed = self.plan, into.in_place
+        plan, allowed = self.plan, kernel.in_place
         if callable(allowed):
             allowed = allowed(instruction.outputs.index(output), **instruction.attrs)
         for position, x in enumerate(instruction.inputs):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.backends import memory
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import kernel_of
 from miniflow.graph.ir import Instruction, Program, Slot, layout_of
 
 
@@ -67,4 +67,4 @@ class Strides:
 
 def viewed(instruction: Instruction, parent: np.ndarray) -> np.ndarray:
     """The layout that a view op, or an update in place, makes of its parent's."""
-    return KERNELS["cpu"][instruction.op.__name__](parent, **instruction.attrs) if instruction.op.view else parent
+    return kernel_of("cpu", instruction.op.__name__).run(parent, **instruction.attrs) if instruction.op.view else parent

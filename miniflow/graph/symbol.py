@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from miniflow.backends.geometry import LaidOut
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import kernel_of
 from miniflow.graph.ir import Slot
 
 
@@ -70,7 +70,7 @@ class Symbol(LaidOut):
         result = Symbol(self.recorder, self.cell, layout, self.device_index)
         result.parent, result.op, result.attrs, result.is_copy = self, op, attrs, is_copy
         if self.eager_layout is not self.layout or is_copy:
-            result.eager_layout = KERNELS["cpu"][op.__name__](self.eager_layout, **attrs)
+            result.eager_layout = kernel_of("cpu", op.__name__).run(self.eager_layout, **attrs)
         return result
 
     def slot(self, emit: Callable[[Any, list, dict], list[Slot]]) -> Slot:

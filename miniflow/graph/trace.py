@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from miniflow.backends.memory import layout, load_kernels
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import kernel_of
 from miniflow.device import of_array
 from miniflow.dispatch import Op, is_array
 from miniflow.errors import GraphTraceError
@@ -284,7 +284,7 @@ class Tracer:
         is_copy = op is View and not can_view(parent, attrs["shape"])
         if is_copy:
             parent = layout_of(parent.shape, parent.dtype)
-        view = symbol.view(op, attrs, KERNELS["cpu"][op.__name__](parent, **attrs), is_copy)
+        view = symbol.view(op, attrs, kernel_of("cpu", op.__name__).run(parent, **attrs), is_copy)
         view.slot(self.emit)
         return view
 
@@ -298,7 +298,7 @@ class Tracer:
             load_kernels(device)
         outputs = [Slot(shape, dtype, device) for shape, dtype in ([results] if op.single else results)]
         if op.view:
-            self._layouts[outputs[0]] = KERNELS["cpu"][op.__name__](self._layout(inputs[0]), **attrs)
+            self._layouts[outputs[0]] = kernel_of("cpu", op.__name__).run(self._layout(inputs[0]), **attrs)
         self.append(Instruction(op, inputs, outputs, dict(attrs)))
         return outputs
 

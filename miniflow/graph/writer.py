@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends import memory
-from miniflow.backends.registry import KERNELS, Into, without_half
+from miniflow.backends.registry import kernel_of, without_half
 from miniflow.dispatch import kernel_on
 from miniflow.dtype import HALF
 from miniflow.graph.ir import Instruction, Program, Scalar, Slot, scalars_in
-from miniflow.graph.plan import Plan, has_scalars, into_of
+from miniflow.graph.plan import Plan, has_scalars, writing_kernel
 
 COMMENT_COLUMN = 72
 
@@ -217,7 +217,7 @@ class Writer:
     def view(self, instruction: Instruction) -> None:
         """A view of an array that never changes is taken once and for all."""
         output = instruction.output
-        kernel = KERNELS[output.device.type][instruction.op.__name__]
+        kernel = kernel_of(output.device.type, instruction.op.__name__).run
         if output not in self.plan.dynamic:
             self.fix(output, kernel(self.array(instruction.inputs[0]), **instruction.attrs))
             return
@@ -227,15 +227,15 @@ class Writer:
 
     def compute(self, instruction: Instruction) -> None:
         """A result is written into planned memory, or allocated."""
-        operands, into = self.operands(instruction), into_of(instruction)
+        operands, kernel = self.operands(instruction), writing_kernel(instruction)
         arguments = ", ".join([*operands, *self.keywords(instruction)])
         if instruction.op.checks_values == "infer":
             self.call(instruction, f"{self.called(instruction.op.infer)}({arguments})", operands)
-        if into is None:
-            kernel = self.kernel(instruction)
+        if kernel is None:
+            compute = kernel_on(instruction.op, instruction.outputs[0].device.type)
             results = ", ".join(self.variable(slot) for slot in instruction.outputs)
             results += "" if instruction.op.single else ","
-            self.call(instruction, f"{results} = settled({self.called(kernel)}({arguments}))", operands)
+            self.call(instruction, f"{results} = settled({self.called(compute)}({arguments}))", operands)
             return
         for slot in instruction.outputs:
             if slot in self.plan.kept:
@@ -243,13 +243,13 @@ class Writer:
                 self.line(f"{self.variable(slot)} = {buffers}()", "a buffer for an output")
         results = [self.names[slot] for slot in instruction.outputs]
         out = results[0] if instruction.op.single else f"({', '.join(results)})"
-        run = without_half(into.run) if not has_half(instruction) else into.run
-        if into.bind is not None and self.never_change([*results, *operands]) and not has_scalars(instruction):
+        run = without_half(kernel.run) if not has_half(instruction) else kernel.run
+        if kernel.bind is not None and self.never_change([*results, *operands]) and not has_scalars(instruction):
             arrays = [self.namespace[name] for name in operands]
             outs = tuple([self.namespace[name] for name in results])
-            text = f"{self.called(into.bind(outs, *arrays, **instruction.attrs))}()"
-        elif hasattr(run, "ufunc"):
-            text = f"{self.called(run.ufunc)}({arguments}, out={out})"
+            text = f"{self.called(kernel.bind(outs, *arrays, **instruction.attrs))}()"
+        elif kernel.ufunc is not None:
+            text = f"{self.called(kernel.ufunc)}({arguments}, out={out})"
         else:
             text = f"{self.called(run)}({', '.join(filter(None, [out, arguments]))})"
         self.call(instruction, text, operands)
@@ -257,13 +257,6 @@ class Writer:
     def never_change(self, names: list[str]) -> bool:
         """Whether these are arrays that lie in the same place at every call."""
         return all(name in self.namespace for name in names)
-
-    def kernel(self, instruction: Instruction) -> Callable:
-        """The kernel of an instruction that has no planned memory."""
-        kernel = KERNELS[instruction.outputs[0].device.type][instruction.op.__name__]
-        if isinstance(kernel, Into):
-            return kernel_on(instruction.op, instruction.outputs[0].device.type)
-        return kernel if has_half(instruction) else without_half(kernel)
 
     def update(self, number: int, instruction: Instruction) -> None:
         """An update writes into the memory of states, or into copies."""
@@ -278,7 +271,7 @@ class Writer:
             operands[position] = self.names[output]
         each = len(operands) // instruction.op.groups
         groups = [self.listed(operands[i : i + each]) for i in range(0, len(operands), each)]
-        kernel = KERNELS[instruction.outputs[0].device.type][instruction.op.__name__]
+        kernel = kernel_of(instruction.outputs[0].device.type, instruction.op.__name__).run
         text = f"{self.called(kernel)}({', '.join([*groups, *self.keywords(instruction)])})"
         if instruction.unless is not None:
             flag = self.names[instruction.unless]

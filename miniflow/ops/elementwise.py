@@ -1,4 +1,4 @@
-"""Pointwise arithmetic, with broadcasting and PyTorch's type promotion. See `pointwise` for how an operator is written."""
+"""Pointwise arithmetic, with broadcasting and PyTorch's type promotion; see `pointwise` for how it is written."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _(dy, x, y):
 
 @called_as(div)
 def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
-    """input / other, with broadcasting. Integers are divided in the default floating dtype, unless a rounding mode is given.
+    """input / other, with broadcasting. Integers are divided in the default floating dtype, unless there is a mode.
 
     Args:
         rounding_mode: None, "floor" (towards minus infinity) or "trunc" (towards zero).
@@ -496,7 +496,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
 @pointwise(cpu=np.maximum, amp="clear", in_place=False)
 def maximum(x, y):
-    """The larger of two tensors, elementwise; NaN if either is NaN. Where they are equal each gets half of the gradient.
+    """The larger of two tensors, elementwise; NaN if either is NaN. Equal ones share the gradient.
 
     Source: `torch.maximum`.
     """
@@ -515,7 +515,7 @@ def _(dy, x, y):
 
 @pointwise(cpu=np.minimum, amp="clear", in_place=False)
 def minimum(x, y):
-    """The smaller of two tensors, elementwise; NaN if either is NaN. Where they are equal each gets half of the gradient.
+    """The smaller of two tensors, elementwise; NaN if either is NaN. Equal ones share the gradient.
 
     Source: `torch.minimum`.
     """

@@ -10,8 +10,8 @@
         return dy * s * (1 + x * (1 - s))
 
 The body uses arithmetic, comparisons, functions of `scalar` and other pointwise operators. It becomes the loops of the
-CPU, of CUDA devices and of nn.Graph's fused regions (see `scalar`). Parameters without default are operands: tensors that
-are broadcast, or numbers. The others are attributes. An operand annotated `bool` is a mask.
+CPU, of CUDA devices and of nn.Graph's fused regions (see `scalar`). Parameters without default are operands: tensors
+that are broadcast, or numbers. The others are attributes. An operand annotated `bool` is a mask.
 
 A gradient takes the cotangent, and then by their names what it needs of the operands, the attributes, and the result,
 which is called `out`: just that is saved. It runs as one compiled loop where it has more than one function; where it is
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.registry import EVERY, KERNELS, Into
+from miniflow.backends.registry import EVERY, KERNELS, Kernel
 from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY, get_default_dtype
 from miniflow.errors import ArgumentTypeError, DTypeError
@@ -99,7 +99,9 @@ class Gradient:
         names = list(inspect.signature(function).parameters)[1:]
         known = {*op.formula.operands, "out", *op.formula.attributes}
         if not known.issuperset(names):
-            raise TypeError(f"{function.__name__}: {set(names) - known} are not operands or attributes of {op.__name__}")
+            raise TypeError(
+                f"{function.__name__}: {set(names) - known} are not operands or attributes of {op.__name__}"
+            )
         self.function = function
         self.attributes = [n for n in names if n in op.formula.attributes]
         self.saved = [n for n in names if n not in self.attributes]
@@ -127,7 +129,9 @@ def make_op(formula: Formula, amp: str | None = None, **members: Any) -> type[Po
     """The op class of a formula."""
     FORMULAS[formula.name] = formula
     members |= {"formula": formula, "amp": amp, "gradients": {}, "__doc__": formula.function.__doc__}
-    members["parameters"] = ("input", "other")[: len(formula.operands)] if len(formula.operands) < 3 else formula.operands
+    members["parameters"] = (
+        ("input", "other")[: len(formula.operands)] if len(formula.operands) < 3 else formula.operands
+    )
     members["promotes"] = amp is not None and len(formula.operands) - len(formula.bools) > 1
     members |= {"predicate": expression(default_key(formula)).predicate, "__module__": __name__}
     name = "".join(word.capitalize() for word in formula.name.split("_"))
@@ -242,10 +246,10 @@ def default_key(formula: Formula) -> str:
     return key_of(formula.name, {k: v for k, v in formula.attributes.items() if not is_number(v)})
 
 
-def numpy_kernel(op: type[Pointwise], ufunc: Callable, loop_from: int | None) -> Into:
+def numpy_kernel(op: type[Pointwise], ufunc: Callable, loop_from: int | None) -> Kernel:
     """The kernel that NumPy computes; for many floats the compiled loop."""
     if loop_from is None and op.check is None and isinstance(ufunc, np.ufunc):
-        return Into(lambda out, *operands: ufunc(*operands, out=out), EVERY, ufunc=ufunc)
+        return Kernel(lambda out, *operands: ufunc(*operands, out=out), EVERY, ufunc=ufunc)
     from miniflow.backends.cpu.pointwise import kernel_for
 
     loop = kernel_for(op.formula.name).run
@@ -256,7 +260,7 @@ def numpy_kernel(op: type[Pointwise], ufunc: Callable, loop_from: int | None) ->
         else:
             ufunc(*operands, out=out, **attrs)
 
-    return Into(run)
+    return Kernel(run)
 
 
 # the functions that users call

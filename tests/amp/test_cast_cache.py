@@ -7,7 +7,7 @@ import pytest
 from checks import assert_same
 
 import miniflow as flow
-from miniflow.backends.registry import KERNELS, Into, kernel_of
+from miniflow.backends.registry import KERNELS, Kernel, kernel_of
 from miniflow.ops.promotion import Cast
 from miniflow.tape import modes
 
@@ -31,7 +31,7 @@ class Casts:
             self.arrays.append(x)
             kernel.run(out, x, dtype=dtype)
 
-        monkeypatch.setitem(KERNELS[device], "Cast", Into(counted))
+        monkeypatch.setitem(KERNELS[device], "Cast", Kernel(counted))
         monkeypatch.setattr(Cast, "kernels", {})
 
     def of(self, tensor):

@@ -30,7 +30,8 @@ def computed_by_numpy(function: str, operands: list[Any]) -> Any:
     found = expression(function)
     values = dict(zip(map(id, found.operands), operands, strict=True))
     for node in found.result.nodes():
-        values[id(node)] = node.function.numpy(*[values[id(x)] if isinstance(x, Expr) else x for x in node.operands])
+        given = [values[id(x)] if isinstance(x, Expr) else x for x in node.operands]
+        values[id(node)] = node.function.numpy(*given)
     return values[id(found.result)]
 
 
@@ -42,7 +43,8 @@ def wide(x: Any) -> Any:
 
 SMOOTH = ("add", "sub", "mul", "neg", "abs", "maximum", "minimum", "relu", "relu_grad", "tanh", "erf", "sigmoid",
           "sigmoid_grad", "gelu:approximate=none", "gelu_grad:approximate=none", "gelu:approximate=tanh",
-          "gelu_grad:approximate=tanh", "silu", "silu_grad", "clamp", "softplus", "softplus_grad", "erf_grad")  # fmt: skip
+          "gelu_grad:approximate=tanh", "silu", "silu_grad", "clamp", "softplus", "softplus_grad",
+          "erf_grad")  # fmt: skip
 PREDICATES = ("lt", "ge", "isnan", "isfinite")
 LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not")
 

@@ -7,7 +7,7 @@ from op_classes import Add, Gelu, Mul, Relu
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_model, op_names
 
 from miniflow import nn
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import KERNELS, Kernel
 from miniflow.graph.ir import BACKWARD
 from miniflow.graph.passes import bias_gelu, elementwise_fusion
 from miniflow.ops.matmul import Linear
@@ -19,7 +19,7 @@ from miniflow.ops.shape import View
 def any_size(monkeypatch):
     """Small layers too; the loops are computed by NumPy."""
     monkeypatch.setattr(bias_gelu, "SMALLEST", 0)
-    monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", evaluated)
+    monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", Kernel(evaluated, returns=True))
 
 
 def test_bias_and_gelu_are_one():

@@ -6,7 +6,7 @@ from bodies import evaluated
 from op_classes import Div, Mul, Neg
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program
 
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import KERNELS, Kernel
 from miniflow.graph.ir import BACKWARD
 from miniflow.graph.passes import cast_scale
 from miniflow.ops.promotion import Cast
@@ -18,7 +18,7 @@ FLOAT32, FLOAT16 = np.dtype("float32"), np.dtype("float16")
 def without_compilation(monkeypatch):
     """Arrays of any size; the loops are computed by NumPy."""
     monkeypatch.setitem(cast_scale.SMALLEST, "cpu", 0)
-    monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", evaluated)
+    monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", Kernel(evaluated, returns=True))
 
 
 def test_cast_then_scale():

@@ -10,7 +10,6 @@ from compare import FRESH_SEED, count_comparison, to_host
 from programs import random_program, values_of
 
 import miniflow as flow
-from miniflow.backends.registry import INTO, KERNELS
 from miniflow.errors import GraphError, IndexRangeError
 from miniflow.graph import trace
 from miniflow.graph.config import GraphConfig
@@ -341,11 +340,6 @@ def test_unless():
     skip._array[...] = False
     check(program, [array(3)])
     assert (weight._array != before).any()
-
-
-def test_every_into_kernel_has_a_kernel():
-    for kind, kernels in INTO.items():
-        assert set(kernels) <= set(KERNELS[kind])
 
 
 @pytest.mark.parametrize("number", [*range(8), FRESH_SEED])

@@ -45,7 +45,7 @@ def agree(op: str, *inputs: Any, layouts: tuple[str, ...] = LAYOUTS, exact: bool
 def run_kernel(device: str, name: str, *inputs: Any, **attrs: Any) -> Any:
     """What the kernel of the op of that name computes; updates change their operands."""
     op = Op.by_name[name]
-    return KERNELS[device][name](*inputs, **attrs) if op.groups else kernel_on(op, device)(*inputs, **attrs)
+    return KERNELS[device][name].run(*inputs, **attrs) if op.groups else kernel_on(op, device)(*inputs, **attrs)
 
 
 def results(value: Any) -> tuple:

@@ -56,19 +56,19 @@ def test_clipping_agrees_with_the_cpu(dtype, layout):
     arrays = [values(shape, k).astype(dtype) for k, shape in enumerate(SHAPES)]
     placed = [on_device(x, layout) for x in arrays]
     norms = [np.array(n, np.float32) for n in (0.5, 2, 0, math.nan, 8, 3, 0.9, 1, math.inf, 4, 100)]
-    KERNELS["cpu"]["ClipGradNorm"](arrays, norms, max_norm=1.5)
-    KERNELS["cuda"]["ClipGradNorm"](placed, [on_device(x, "contiguous") for x in norms], max_norm=1.5)
+    KERNELS["cpu"]["ClipGradNorm"].run(arrays, norms, max_norm=1.5)
+    KERNELS["cuda"]["ClipGradNorm"].run(placed, [on_device(x, "contiguous") for x in norms], max_norm=1.5)
     for got, want in zip(placed, arrays, strict=True):
         assert_close(got.numpy(), want)
-    KERNELS["cpu"]["ClipGradValue"](arrays, clip_value=0.25)
-    KERNELS["cuda"]["ClipGradValue"](placed, clip_value=0.25)
+    KERNELS["cpu"]["ClipGradValue"].run(arrays, clip_value=0.25)
+    KERNELS["cuda"]["ClipGradValue"].run(placed, clip_value=0.25)
     for got, want in zip(placed, arrays, strict=True):
         assert_close(got.numpy(), want)
 
 
 def test_each_gradient_goes_by_its_norm():
     gradients = [np.float32([3, 4]), np.float32([1]), np.float32([8])]
-    KERNELS["cpu"]["ClipGradNorm"](gradients, [np.float32(5), np.float32(1), np.float32(8)], max_norm=2)
+    KERNELS["cpu"]["ClipGradNorm"].run(gradients, [np.float32(5), np.float32(1), np.float32(8)], max_norm=2)
     for got, want in zip(gradients, ([1.2, 1.6], [1], [2]), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
 

@@ -145,8 +145,8 @@ def test_agrees_with_the_cpu(name, dtype, layout):
     placed = [[None if x is None else on_device(x, layout) for x in arrays] for arrays in lists]
     for maximize in (False, True):
         options = {**OPTIONS[name], **PER_PARAMETER.get(name, {}), "maximize": maximize}
-        KERNELS["cpu"][name](*lists, **options)
-        KERNELS["cuda"][name](*placed, **options)
+        KERNELS["cpu"][name].run(*lists, **options)
+        KERNELS["cuda"][name].run(*placed, **options)
         compare(placed, lists)
 
 
@@ -168,9 +168,9 @@ def test_fused_rules_multiply_gradients(name):
     fused = {"multiply": (3.0,), "divide": (8.0, 0.5), "max_norm": 1.5}
     for k in range(count):
         plain[1][k] *= np.float32(0.75 * min(1.0, 1.5 / (float(norms[k]) + 1e-6)))
-    KERNELS["cpu"][name](*plain, **options)
-    KERNELS["cpu"][f"Fused{name}"](*lists, norms, **options, **fused)
-    KERNELS["cuda"][f"Fused{name}"](*placed, **options, **fused)
+    KERNELS["cpu"][name].run(*plain, **options)
+    KERNELS["cpu"][f"Fused{name}"].run(*lists, norms, **options, **fused)
+    KERNELS["cuda"][f"Fused{name}"].run(*placed, **options, **fused)
     del plain[1], lists[1], placed[1], placed[-1]
     compare(placed, lists)
     for got, want in zip(itertools.chain(*lists), itertools.chain(*plain), strict=True):

@@ -1,4 +1,4 @@
-"""The loops of pointwise operators on a cuda device, and `kernels.scalars`: values, layouts, dtypes, special numbers."""
+"""The loops of pointwise operators on a cuda device, and `kernels.scalars`: values, layouts, special numbers."""
 
 import numpy as np
 import pytest

@@ -145,12 +145,12 @@ def test_touched_rows_are_updated_as_by_the_rule_and_others_stay(rule, dtype, la
     for whole, r, g in zip(dense, rows, gradients, strict=True):
         whole[r[r >= 0]] = g[r >= 0]
     want = [[x.copy() for x in group] for group in tables]
-    KERNELS["cpu"][rule](want[0], dense, *want[1:], **options)
+    KERNELS["cpu"][rule].run(want[0], dense, *want[1:], **options)
     for device in ("cpu", "cuda"):
         place = (lambda x: x.copy()) if device == "cpu" else (lambda x: on_device(x, layout))
         got = [[place(x) for x in group] for group in tables]
         given = [[x if device == "cpu" else on_device(x) for x in group] for group in (gradients, rows)]
-        KERNELS[device][f"Sparse{rule}"](got[0], given[0], *got[1:], given[1], **options)
+        KERNELS[device][f"Sparse{rule}"].run(got[0], given[0], *got[1:], given[1], **options)
         for group, expected_group, before in zip(got, want, tables, strict=True):
             for x, w, old, r in zip(group, expected_group, before, rows, strict=True):
                 x = x if device == "cpu" else x.numpy()

@@ -26,7 +26,7 @@ import numpy as np
 from miniflow.backends.body import Bodies, Body
 from miniflow.backends.cpu.rows import walk
 from miniflow.backends.cpu.threads import SHARED_FROM, share
-from miniflow.backends.registry import EVERY, Into, kernel, pointwise_kernels
+from miniflow.backends.registry import EVERY, Kernel, kernel, pointwise_kernels
 from miniflow.backends.source import converted, module_of
 
 HEAD = '''"""{text}
@@ -160,7 +160,7 @@ def fused_elementwise(out: np.ndarray | tuple[np.ndarray, ...], *inputs: np.ndar
 
 
 @pointwise_kernels("cpu")
-def kernel_for(name: str) -> Into:
+def kernel_for(name: str) -> Kernel:
     """The kernel of a pointwise operator."""
     bodies = Bodies(name, lambda x: isinstance(x, np.ndarray))
 
@@ -169,7 +169,7 @@ def kernel_for(name: str) -> Into:
         launcher(body).run((out,), arrays, np.array(numbers, np.float64) if numbers else None)
 
     run.__name__ = name
-    return Into(run, EVERY)
+    return Kernel(run, EVERY)
 
 
 def kernel_of(body: Body, forms: str) -> Callable:

@@ -69,7 +69,7 @@ def update_rows(rule: str, mutates: Sequence[int], groups: Sequence[Any], attrs:
     gradients = [values[is_named] for values, is_named in zip(gradients, named, strict=True)]
     parts = [[take_rows(x, t) for x, t in zip(xs, touched, strict=True)] for xs in (params, *states)]
     parts.insert(1, gradients)
-    KERNELS["cpu"][rule](*parts, **attrs)
+    KERNELS["cpu"][rule].run(*parts, **attrs)
     for position in mutates:
         for x, t, part in zip(groups[position], touched, parts[position], strict=True):
             if x is not None:

@@ -37,6 +37,9 @@ class DeviceArray(LaidOut):
 
     __slots__ = ("layout", "block", "_handle", "__weakref__")
 
+    write: Callable[[DeviceArray, DeviceArray], None]  # this and `fill` are given to the class by `copy`
+    fill: Callable[[DeviceArray, Any], None]
+
     def __init__(self, layout: np.ndarray, block: Block):
         self.layout = layout
         self.block = block
@@ -127,11 +130,13 @@ class DeviceArray(LaidOut):
 
     def astype(self, dtype: Any) -> DeviceArray:
         """A row-major copy in another dtype."""
-        from miniflow.backends.cuda.copy import copy_into
-
         result = empty(self.shape, dtype, self.device_index)
-        copy_into(result, self)
+        result.write(self)
         return result
+
+    def __setitem__(self, key: Any, values: DeviceArray) -> None:
+        """`x[...] = values`, the only key there is: write all elements."""
+        self.write(values)
 
     def peek(self) -> np.ndarray | None:
         """The elements, to be looked at and not kept, where that needs no waiting; None on a GPU."""
@@ -205,10 +210,8 @@ def empty(shape: tuple[int, ...], dtype: Any, device_index: int) -> DeviceArray:
 
 def full(shape: tuple[int, ...], value: Any, dtype: Any, device_index: int) -> DeviceArray:
     """A row-major array with `value` in every place."""
-    from miniflow.backends.cuda.copy import fill_into
-
     result = empty(shape, dtype, device_index)
-    fill_into(result, value)
+    result.fill(value)
     return result
 
 

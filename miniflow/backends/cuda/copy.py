@@ -9,7 +9,7 @@ import numpy as np
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.cuda.pointwise import apply_into, common_order, cover, in_order, parts
-from miniflow.backends.registry import register
+from miniflow.backends.registry import kernel
 from miniflow.dtype import HALF, bfloat16, float16, float32, float64
 from miniflow.kernels import copy as kernels
 
@@ -70,14 +70,14 @@ def fill_into(out: DeviceArray, value: Any) -> None:
         launch(kernels.fill_spread, *cover(shape), shape, out.storage, steps, word)
 
 
-@register("cuda", "Cast", half="native")
-def cast(x: DeviceArray, *, dtype: np.dtype) -> DeviceArray:
-    """A copy in another floating dtype, in the memory order of `x`."""
-    order = common_order([x], x.shape)
-    if order is None:
-        return x.astype(dtype)
-    order = list(order)
-    return in_order(in_order(x, order).astype(dtype), [order.index(d) for d in range(x.ndim)])
+@kernel("cuda", half="native")
+def cast(out: DeviceArray, x: DeviceArray, *, dtype: np.dtype) -> None:
+    copy_into(out, x)
 
 
-register("cuda", "ToInteger", half="native")(cast)
+@kernel("cuda", half="native")
+def to_integer(out: DeviceArray, x: DeviceArray, *, dtype: np.dtype) -> None:
+    copy_into(out, x)
+
+
+DeviceArray.write, DeviceArray.fill = copy_into, fill_into  # what arrays do by kernels

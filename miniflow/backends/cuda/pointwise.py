@@ -5,9 +5,9 @@
               i = 4 b blockDim.x + t
     spread    thread (i0, i1, i2, i3)  ->  the same for any layout and for broadcasting, by steps
 
-Every thread reads each input once and writes each output once, so that an output may be written over an input. A GPU
+Every thread reads each input once and writes each output once: an output may be written over an input. A GPU
 hides the latency of memory by having many reads under way: `wide` has four times as many as `flat`, and reads before it
-writes. On the host executor, where the threads of a block become the lanes of vector instructions, `flat` is the faster.
+writes. On the host executor, where the threads of a block become the lanes of vector instructions, `flat` is faster.
 
 Dimensions that all arrays step through as if they were one are merged first. What is left is rarely more than three
 dimensions; beyond four, the outer ones become a loop of launches.
@@ -28,7 +28,7 @@ from miniflow.backends.cuda.array import DeviceArray, bits
 from miniflow.backends.cuda.driver import driver
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.geometry import merged
-from miniflow.backends.registry import EVERY, Into, kernel, pointwise_kernels
+from miniflow.backends.registry import EVERY, Kernel, kernel, pointwise_kernels
 from miniflow.backends.source import converted, module_of
 from miniflow.dtype import HALF
 from miniflow.kernels.pointwise import flat, spread
@@ -90,7 +90,7 @@ def fused_elementwise(out: Any, *inputs: DeviceArray, body: Body) -> None:
 
 @pointwise_kernels("cuda")
 @cache
-def kernel_for(name: str) -> Into:
+def kernel_for(name: str) -> Kernel:
     """The kernel of a pointwise operator."""
     bodies = Bodies(name, lambda x: type(x) is DeviceArray)
 
@@ -99,7 +99,7 @@ def kernel_for(name: str) -> Into:
         run(body, (out,), arrays, numbers)
 
     compute.__name__ = name
-    return Into(compute, EVERY)
+    return Kernel(compute, EVERY)
 
 
 def pointwise(name: str, out: DeviceArray, *operands: Any, **attrs: Any) -> None:

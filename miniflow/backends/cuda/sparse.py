@@ -38,7 +38,7 @@ def update_rows(rule: str, mutates: Sequence[int], groups: Sequence[Any], attrs:
     params, gradients, *states, rows = groups
     parts = [[taken(x, r) for x, r in zip(xs, rows, strict=True)] for xs in (params, *states)]
     parts.insert(1, gradients)
-    KERNELS["cuda"][rule](*parts, **attrs)
+    KERNELS["cuda"][rule].run(*parts, **attrs)
     for position in mutates:
         for x, r, part in zip(groups[position], rows, parts[position], strict=True):
             if x is not None:

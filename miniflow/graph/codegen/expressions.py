@@ -1,6 +1,6 @@
 """Which instructions become steps of a fused loop, and what the loop then is.
 
-An instruction is fused if its operator is pointwise, and if its operands are floats of one dtype, or bools. Left out are
+An instruction is fused if its operator is pointwise, and its operands are floats of one dtype, or bools. Left out are
 operators on integers (their overflow and division are subtle), those for which compiled loops are slower than NumPy's,
 and those whose attributes vary from call to call.
 """

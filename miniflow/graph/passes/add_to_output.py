@@ -19,7 +19,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import kernel_of
 from miniflow.dispatch import Op
 from miniflow.dtype import HALF
 from miniflow.graph.ir import Instruction, Program, Slot
@@ -157,7 +157,7 @@ def sparse_term(term: Any, total: Any, addition: Instruction, readers: Readers) 
     op = SliceAdd if made.op is SliceIntoZeros else EmbeddingAdd
     if op is EmbeddingAdd and made.output.dtype in HALF:
         return None  # the sums of rows would not be rounded before they are added
-    return made if op.__name__ in KERNELS[addition.output.device.type] else None
+    return None if kernel_of(addition.output.device.type, op.__name__) is None else made
 
 
 def same_kind(x: Slot, y: Slot) -> bool:

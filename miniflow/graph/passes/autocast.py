@@ -85,7 +85,9 @@ class Choice:
         """Black ops, and what leads to them from the last op that is neither gray nor clear."""
         black: set[Instruction] = set()
         for instruction in reversed(self.program.instructions):
-            leads = instruction.op.amp in ("gray", "clear") and any(reader in black for reader in self.below(instruction))
+            leads = instruction.op.amp in ("gray", "clear") and any(
+                reader in black for reader in self.below(instruction)
+            )
             if leads or instruction.op.amp == "black":
                 black.add(instruction)
         return black
@@ -159,10 +161,7 @@ def floats(slots: Iterable) -> list[Slot]:
 
 def is_float32(instruction: Instruction) -> bool:
     """Whether it computes float32 from float32; normalizations have statistics in float64 besides."""
-    if (
-        any(isinstance(x, Slot) and x.dtype == FLOAT64 for x in instruction.inputs)
-        and not instruction.op.keeps_float32
-    ):
+    if any(isinstance(x, Slot) and x.dtype == FLOAT64 for x in instruction.inputs) and not instruction.op.keeps_float32:
         return False
     return bool(floats(instruction.inputs)) and instruction.outputs[0].dtype == FLOAT32
 

@@ -16,7 +16,7 @@ Source: OneFlow's `fused_bias_add_mask_scale` and `random_mask_like`; the second
 
 from __future__ import annotations
 
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import kernel_of
 from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.ir import Instruction, Program
 from miniflow.graph.readers import Readers
@@ -77,7 +77,7 @@ def split(program: Program) -> Program:
 def has_neighbours(dropout: Instruction, readers: Readers) -> bool:
     """Whether the op before or behind it can be fused with the scaling."""
     x, (y, _) = dropout.inputs[0], dropout.outputs
-    if y.size < SMALLEST or "DropoutMask" not in KERNELS[y.device.type]:
+    if y.size < SMALLEST or kernel_of(y.device.type, "DropoutMask") is None:
         return False
     before = readers.made.get(x)
     if before is not None and readers.only_reader(x) is dropout and (before.op is Linear or is_fusible(before)):

@@ -13,7 +13,7 @@ Source: OneFlow's CudnnFusedNormalizationAddReluPass; cuDNN's `cudnnBatchNormali
 
 from __future__ import annotations
 
-from miniflow.backends.registry import KERNELS
+from miniflow.backends.registry import kernel_of
 from miniflow.dispatch import Op
 from miniflow.graph.ir import Instruction, Program, Slot
 from miniflow.graph.readers import Readers
@@ -68,7 +68,7 @@ def fused(program: Program, groups: list[list[Instruction]]) -> list[Instruction
 
 def has_kernel(op: type[Op], instruction: Instruction) -> bool:
     """Whether the device of an instruction computes `op`."""
-    return op.__name__ in KERNELS[instruction.outputs[0].device.type]
+    return kernel_of(instruction.outputs[0].device.type, op.__name__) is not None
 
 
 def forward_group(norm: Instruction, readers: Readers) -> list[Instruction]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.registry import KERNELS, Into, snake_case
+from miniflow.backends.registry import kernel_of, snake_case
 from miniflow.device import device
 from miniflow.dispatch import Op
 from miniflow.dtype import BY_NUMPY
@@ -210,11 +210,8 @@ def attribute_names(op: type[Op]) -> set[str]:
     """The attributes of an op: the keyword arguments of its shape rule and of its kernel."""
     if issubclass(op, Pointwise):
         return set(op.formula.attributes)
-    kernel = KERNELS["cpu"][op.__name__]
-    if isinstance(kernel, Into):
-        parameters = list(inspect.signature(kernel.run).parameters.values())[1:]
-    else:
-        parameters = [] if isinstance(kernel, np.ufunc) else list(inspect.signature(kernel).parameters.values())
+    kernel = kernel_of("cpu", op.__name__)
+    parameters = list(inspect.signature(kernel.run).parameters.values())[0 if kernel.returns else 1 :]
     if snake_case(op.__name__) in RULES:
         numbers = inspect.signature(RULES[snake_case(op.__name__)].numbers).parameters
         return {*numbers, "maximize"} - {"count"}
