@@ -19,35 +19,7 @@ from miniflow.ops.generator import default_generator
 
 if TYPE_CHECKING:
     from miniflow.backends.cuda.allocator import Allocator
-    from miniflow.backends.cuda.streams import Event, Stream
-
-__all__ = [
-    "Event",
-    "Stream",
-    "current_device",
-    "current_stream",
-    "default_stream",
-    "device",
-    "device_count",
-    "empty_cache",
-    "get_device_capability",
-    "get_device_name",
-    "is_available",
-    "is_emulated",
-    "manual_seed",
-    "manual_seed_all",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "mem_get_info",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_stats",
-    "memory_summary",
-    "reset_peak_memory_stats",
-    "set_device",
-    "stream",
-    "synchronize",
-]
+    from miniflow.backends.cuda.streams import Stream
 
 
 def __getattr__(name: str) -> Any:

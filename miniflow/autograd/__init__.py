@@ -5,17 +5,3 @@ from miniflow.autograd.engine import backward, grad
 from miniflow.autograd.function import Function, once_differentiable
 from miniflow.autograd.gradcheck import gradcheck, gradgradcheck
 from miniflow.tape import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-
-__all__ = [
-    "Function",
-    "backward",
-    "enable_grad",
-    "grad",
-    "gradcheck",
-    "gradgradcheck",
-    "inference_mode",
-    "is_grad_enabled",
-    "no_grad",
-    "once_differentiable",
-    "set_grad_enabled",
-]

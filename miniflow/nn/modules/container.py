@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from miniflow.errors import IndexRangeError
@@ -28,61 +28,116 @@ def _position(container: Module, index: int, length: int) -> int:
     return position % length
 
 
-class ModuleSequence(Module):
-    """What Sequential and ModuleList have in common: submodules in an order, usually named by their numbers."""
+class _Container(Module):
+    """Entries in one of the tables of a module, by name."""
 
-    def _names(self, index: int | slice) -> list[str]:
-        names = list(self._modules)
-        return names[index] if isinstance(index, slice) else [names[_position(self, index, len(names))]]
+    _table = "_modules"
 
-    def _renumber(self, modules: Iterable[Module]) -> None:
-        self._modules = {}
-        for number, module in enumerate(modules):
-            self.add_module(str(number), module)
+    @property
+    def _entries(self) -> dict[str, Any]:
+        return self.__dict__[self._table]
+
+    def _register(self, name: str, entry: Any) -> None:
+        self.add_module(name, entry)
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._entries)
 
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        self.add_module(self._names(index)[0], module)
+class _ParameterContainer(_Container):
+    _table = "_parameters"
+
+    def _register(self, name: str, entry: Any) -> None:
+        tensor = isinstance(entry, Tensor) and not isinstance(entry, Parameter)
+        self.register_parameter(name, Parameter(entry) if tensor else entry)
+
+    def extra_repr(self) -> str:
+        return "\n".join(
+            f"  ({name}): Parameter containing: [{p.dtype} of size {'x'.join(map(str, p.shape))}]"
+            for name, p in self._parameters.items()
+        )
+
+
+class _List(_Container):
+    """Entries in an order, usually named by their numbers."""
+
+    def __init__(self, values: Iterable[Any] | None = None):
+        super().__init__()
+        self.extend(values or ())
+
+    def _names(self, index: int | slice) -> list[str]:
+        names = list(self._entries)
+        return names[index] if isinstance(index, slice) else [names[_position(self, index, len(names))]]
+
+    def _renumber(self, entries: Iterable[Any]) -> None:
+        self.__dict__[self._table] = {}
+        self.extend(entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        entries = [self._entries[name] for name in self._names(index)]
+        return type(self)(entries) if isinstance(index, slice) else entries[0]
+
+    def __setitem__(self, index: int, entry: Any) -> None:
+        self._register(self._names(index)[0], entry)
 
     def __delitem__(self, index: int | slice) -> None:
         for name in self._names(index):
-            del self._modules[name]
+            del self._entries[name]
         self._renumber(list(self))
 
-    def append(self, module: Module) -> ModuleSequence:
-        """Add a module at the end; returns the container."""
-        self.add_module(str(len(self)), module)
+    def append(self, entry: Any) -> _List:
+        """Add an entry at the end; returns the container."""
+        self._register(str(len(self)), entry)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> ModuleSequence:
-        """Add modules at the end; returns the container."""
-        for module in list(modules):
-            self.append(module)
+    def extend(self, entries: Iterable[Any]) -> _List:
+        """Add entries at the end; returns the container."""
+        for entry in list(entries):
+            self.append(entry)
         return self
 
-    def insert(self, index: int, module: Module) -> ModuleSequence:
-        """Add a module before the one at `index`, and renumber all; return the container."""
-        modules = list(self)
-        modules.insert(index, module)
-        self._renumber(modules)
+    __iadd__ = extend
+
+    def insert(self, index: int, entry: Any) -> _List:
+        """Add an entry before the one at `index`, and renumber all; return the container."""
+        entries = list(self)
+        entries.insert(index, entry)
+        self._renumber(entries)
         return self
 
-    def pop(self, index: int = -1) -> Module:
-        """Remove the module at `index` and return it."""
-        module = self._modules[self._names(index)[0]]
+    def pop(self, index: int = -1) -> Any:
+        """Remove the entry at `index` and return it."""
+        entry = self[index]
         del self[index]
-        return module
-
-    def __iadd__(self, modules: Iterable[Module]) -> ModuleSequence:
-        return self.extend(modules)
+        return entry
 
 
-class Sequential(ModuleSequence):
+class _Dict(_Container, MutableMapping):
+    """Entries by name, in the order in which they were added."""
+
+    __eq__, __hash__ = Module.__eq__, Module.__hash__
+
+    def __init__(self, entries: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None):
+        super().__init__()
+        self.update(entries or {})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._entries[name]
+
+    def __setitem__(self, name: str, entry: Any) -> None:
+        self._register(name, entry)
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+
+class Sequential(_List):
     """Modules that are called one after the other.
 
     Args:
@@ -124,7 +179,7 @@ class Sequential(ModuleSequence):
         return Sequential(*self, *other)
 
 
-class ModuleList(ModuleSequence):
+class ModuleList(_List):
     """A list of modules; the module it is assigned to decides how they are called.
 
     >>> import miniflow as flow
@@ -135,14 +190,6 @@ class ModuleList(ModuleSequence):
 
     Source: `torch.nn.ModuleList`.
     """
-
-    def __init__(self, modules: Iterable[Module] | None = None):
-        super().__init__()
-        self.extend(modules or ())
-
-    def __getitem__(self, index: int | slice) -> Module:
-        modules = [self._modules[name] for name in self._names(index)]
-        return ModuleList(modules) if isinstance(index, slice) else modules[0]
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
@@ -158,7 +205,7 @@ class ModuleList(ModuleSequence):
         return bracketed(type(self).__name__, [], children)
 
 
-class ModuleDict(Module):
+class ModuleDict(_Dict):
     """A dict of modules by name, in the order in which they were added.
 
     >>> import miniflow as flow
@@ -169,63 +216,8 @@ class ModuleDict(Module):
     Source: `torch.nn.ModuleDict`.
     """
 
-    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None):
-        super().__init__()
-        self.update(modules or {})
 
-    def __getitem__(self, name: str) -> Module:
-        return self._modules[name]
-
-    def __setitem__(self, name: str, module: Module) -> None:
-        self.add_module(name, module)
-
-    def __delitem__(self, name: str) -> None:
-        del self._modules[name]
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._modules
-
-    def keys(self) -> Iterable[str]:
-        """The names."""
-        return self._modules.keys()
-
-    def values(self) -> Iterable[Module]:
-        """The modules."""
-        return self._modules.values()
-
-    def items(self) -> Iterable[tuple[str, Module]]:
-        """Pairs of name and module."""
-        return self._modules.items()
-
-    def pop(self, name: str) -> Module:
-        """Remove the module of that name and return it."""
-        return self._modules.pop(name)
-
-    def clear(self) -> None:
-        """Remove all modules."""
-        self._modules.clear()
-
-    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Add or replace modules."""
-        for name, module in dict(modules).items():
-            self[name] = module
-
-
-def _as_parameter(value: Any) -> Any:
-    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
-
-
-def _describe(name: Any, p: Parameter) -> str:
-    return f"  ({name}): Parameter containing: [{p.dtype} of size {'x'.join(map(str, p.shape))}]"
-
-
-class ParameterList(Module):
+class ParameterList(_ParameterContainer, _List):
     """A list of parameters; tensors become parameters.
 
     >>> import miniflow as flow
@@ -236,43 +228,8 @@ class ParameterList(Module):
     Source: `torch.nn.ParameterList`.
     """
 
-    def __init__(self, values: Iterable[Tensor] | None = None):
-        super().__init__()
-        self.extend(values or ())
 
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return ParameterList(list(self)[index])
-        return self._parameters[str(_position(self, index, len(self)))]
-
-    def __setitem__(self, index: int, value: Tensor) -> None:
-        self.register_parameter(str(_position(self, index, len(self))), _as_parameter(value))
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[Parameter]:
-        return iter(self._parameters.values())
-
-    def append(self, value: Tensor) -> ParameterList:
-        """Add a parameter at the end; returns the list."""
-        self.register_parameter(str(len(self)), _as_parameter(value))
-        return self
-
-    def extend(self, values: Iterable[Tensor]) -> ParameterList:
-        """Add parameters at the end; returns the list."""
-        for value in list(values):
-            self.append(value)
-        return self
-
-    def __iadd__(self, values: Iterable[Tensor]) -> ParameterList:
-        return self.extend(values)
-
-    def extra_repr(self) -> str:
-        return "\n".join(_describe(number, p) for number, p in enumerate(self))
-
-
-class ParameterDict(Module):
+class ParameterDict(_ParameterContainer, _Dict):
     """A dict of parameters by name; tensors become parameters.
 
     >>> import miniflow as flow
@@ -283,57 +240,3 @@ class ParameterDict(Module):
 
     Source: `torch.nn.ParameterDict`.
     """
-
-    def __init__(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None):
-        super().__init__()
-        self.update(parameters or {})
-
-    def __getitem__(self, name: str) -> Parameter:
-        return self._parameters[name]
-
-    def __setitem__(self, name: str, value: Tensor) -> None:
-        self.register_parameter(name, _as_parameter(value))
-
-    def __delitem__(self, name: str) -> None:
-        del self._parameters[name]
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parameters)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._parameters
-
-    def keys(self) -> Iterable[str]:
-        """The names."""
-        return self._parameters.keys()
-
-    def values(self) -> Iterable[Parameter]:
-        """The parameters."""
-        return self._parameters.values()
-
-    def items(self) -> Iterable[tuple[str, Parameter]]:
-        """Pairs of name and parameter."""
-        return self._parameters.items()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The parameter of that name, or `default`."""
-        return self._parameters.get(name, default)
-
-    def pop(self, name: str) -> Parameter:
-        """Remove the parameter of that name and return it."""
-        return self._parameters.pop(name)
-
-    def clear(self) -> None:
-        """Remove all parameters."""
-        self._parameters.clear()
-
-    def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
-        """Add or replace parameters."""
-        for name, value in dict(parameters).items():
-            self[name] = value
-
-    def extra_repr(self) -> str:
-        return "\n".join(_describe(name, p) for name, p in self.items())

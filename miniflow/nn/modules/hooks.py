@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,15 +38,13 @@ class RemovableHandle:
         self.remove()
 
 
-def add_hook(hooks: dict[int, Any], entry: Any, prepend: bool) -> RemovableHandle:
+def add_hook(hooks: OrderedDict[int, Any], entry: Any, prepend: bool) -> RemovableHandle:
     """Put `entry` at the end of `hooks`, or before all others."""
     handle = RemovableHandle(hooks)
     hooks_changed()
-    others = dict(hooks) if prepend else {}
-    if prepend:
-        hooks.clear()
     hooks[handle.id] = entry
-    hooks.update(others)
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)
     return handle
 
 

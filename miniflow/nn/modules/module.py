@@ -46,10 +46,10 @@ class Module(AttributeTables):
         super().__init__()
         self.__dict__.update(
             training=True,
-            _forward_pre_hooks={},
-            _forward_hooks={},
-            _backward_pre_hooks={},
-            _backward_hooks={},
+            _forward_pre_hooks=OrderedDict(),
+            _forward_hooks=OrderedDict(),
+            _backward_pre_hooks=OrderedDict(),
+            _backward_hooks=OrderedDict(),
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -11,16 +11,3 @@ from miniflow.optim.lr_scheduler.schedules import (
     StepLR,
 )
 from miniflow.optim.lr_scheduler.warmup import WarmUpLR, WarmupLR
-
-__all__ = [
-    "CosineAnnealingLR",
-    "ExponentialLR",
-    "LRScheduler",
-    "LambdaLR",
-    "LinearLR",
-    "MultiStepLR",
-    "ReduceLROnPlateau",
-    "StepLR",
-    "WarmUpLR",
-    "WarmupLR",
-]

@@ -12,23 +12,3 @@ from miniflow.utils.data.sampler import (
     WeightedRandomSampler,
 )
 from miniflow.utils.data.worker import WorkerInfo, get_worker_info
-
-__all__ = [
-    "BatchSampler",
-    "ConcatDataset",
-    "DataLoader",
-    "Dataset",
-    "IterableDataset",
-    "RandomSampler",
-    "Sampler",
-    "SequentialSampler",
-    "Subset",
-    "SubsetRandomSampler",
-    "TensorDataset",
-    "WeightedRandomSampler",
-    "WorkerInfo",
-    "default_collate",
-    "default_convert",
-    "get_worker_info",
-    "random_split",
-]
