@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
@@ -13,7 +14,7 @@ from miniflow.ops.generator import Generator
 from miniflow.ops.random import randint
 from miniflow.utils.data.collate import default_collate, default_convert
 from miniflow.utils.data.dataset import Dataset, IterableDataset
-from miniflow.utils.data.fetch import EXHAUSTED, Fetcher
+from miniflow.utils.data.fetch import Exhausted, Fetcher
 from miniflow.utils.data.pool import WorkerPool, default_context
 from miniflow.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, check_positive
 from miniflow.utils.data.worker import Job
@@ -91,7 +92,8 @@ class DataLoader:
         self.generator = generator
         self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self.persistent_workers = persistent_workers
-        self.multiprocessing_context = _context(multiprocessing_context)
+        context = multiprocessing_context or default_context()
+        self.multiprocessing_context = multiprocessing.get_context(context) if isinstance(context, str) else context
         self._pool: WorkerPool | None = None
         self._check_workers()
         self._choose_samplers(batch_size, shuffle, sampler, batch_sampler, drop_last)
@@ -154,8 +156,7 @@ class DataLoader:
             )
         if self.batch_size is None:
             return len(self.dataset)
-        full, rest = divmod(len(self.dataset), self.batch_size)
-        return full + (rest > 0 and not self.drop_last)
+        return (math.floor if self.drop_last else math.ceil)(len(self.dataset) / self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch: the batches in turn."""
@@ -165,13 +166,14 @@ class DataLoader:
         else:
             tasks = self.batch_sampler if self._batched else self.sampler
         tasks = iter(tasks)
-        first = list(itertools.islice(tasks, 1))  # the sampler draws now, with workers and without
-        tasks = itertools.chain(first, tasks)
+        tasks = itertools.chain(
+            list(itertools.islice(tasks, 1)), tasks
+        )  # the sampler draws now, not at the first batch
         fetcher = Fetcher(self.dataset, self.collate_fn, self._batched, self.batch_size, self.drop_last)
         if not self.num_workers:
             return _batches_here(fetcher, tasks)
         pool = self._pool
-        if pool is None or pool.closed:
+        if pool is None or not pool.shutdown.alive:
             jobs = [Job(i, self.num_workers, fetcher, self.worker_init_fn) for i in range(self.num_workers)]
             pool = WorkerPool(jobs, self.prefetch_factor, self.timeout, self.multiprocessing_context)
             self._pool = pool if self.persistent_workers else None
@@ -183,17 +185,6 @@ def _batches_here(fetcher: Fetcher, tasks: Iterable[Any]) -> Iterator[Any]:
     fetcher.restart()
     for task in tasks:
         batch = fetcher.fetch(task)
-        if batch is EXHAUSTED:
+        if batch is Exhausted:
             return
         yield batch
-
-
-def _context(choice: str | BaseContext | None) -> BaseContext:
-    if choice is None:
-        return default_context()
-    if isinstance(choice, BaseContext):
-        return choice
-    methods = multiprocessing.get_all_start_methods()
-    if choice not in methods:
-        raise ArgumentError(f"DataLoader: got multiprocessing_context={choice!r}; expected one of {', '.join(methods)}")
-    return multiprocessing.get_context(choice)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from miniflow.utils.data.dataset import Dataset, IterableDataset
 
-EXHAUSTED = object()  # what a fetcher returns when an IterableDataset has no more samples
+
+class Exhausted:
+    """What a fetcher returns when an IterableDataset has no more samples: the class, which is pickled as itself."""
 
 
+@dataclass
 class Fetcher:
     """Makes one batch at a time.
 
@@ -22,20 +26,12 @@ class Fetcher:
         drop_last: leave out a last batch of an IterableDataset that is smaller.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        collate: Callable[[Any], Any],
-        batched: bool,
-        batch_size: int | None,
-        drop_last: bool,
-    ):
-        self.dataset = dataset
-        self.collate = collate
-        self.batched = batched
-        self.batch_size = batch_size
-        self.drop_last = drop_last
-        self.samples: Iterator | None = None
+    dataset: Dataset
+    collate: Callable[[Any], Any]
+    batched: bool
+    batch_size: int | None
+    drop_last: bool
+    samples: Iterator | None = None
 
     def restart(self) -> None:
         """Begin an epoch: an IterableDataset is iterated from its start."""
@@ -55,5 +51,5 @@ class Fetcher:
         wanted = self.batch_size if self.batched else 1
         samples = list(itertools.islice(self.samples, wanted))
         if not samples or (len(samples) < wanted and self.drop_last):
-            return EXHAUSTED
+            return Exhausted
         return self.collate(samples if self.batched else samples[0])

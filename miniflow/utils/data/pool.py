@@ -17,9 +17,9 @@ of its connection: if it is lost, the parent reads the end of the file, and does
 from __future__ import annotations
 
 import collections
+import itertools
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import time
@@ -33,7 +33,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from miniflow.errors import WorkerError
-from miniflow.utils.data.worker import BATCH, ERROR, Job, pack, rebuild_error, run_worker
+from miniflow.utils.data.fetch import Exhausted
+from miniflow.utils.data.worker import PICKLING, Job, cannot_travel, run_worker
 
 GRACE_SECONDS = 1.0  # how long a worker has to end by itself before it is terminated, and then killed
 HINTS = {
@@ -56,11 +57,13 @@ class Worker:
     def send(self, message: Any) -> None:
         """Send one message; a worker that is gone is noticed when its answer is awaited."""
         try:
-            self.connection.send_bytes(pack(message, "an index of the sampler"))
+            self.connection.send(message)
         except OSError:
             pass
+        except PICKLING as error:
+            raise cannot_travel("an index of the sampler", error) from error
 
-    def receive(self, timeout: float) -> tuple[int, str, Any]:
+    def receive(self, timeout: float) -> tuple[int, Any, Any]:
         """The next answer.
 
         Raises:
@@ -68,7 +71,7 @@ class Worker:
         """
         try:
             if self.connection.poll(timeout or None):
-                return pickle.loads(self.connection.recv_bytes())
+                return self.connection.recv()
         except (EOFError, OSError):
             raise self.lost() from None
         raise WorkerError(f"{self} sent no batch within timeout={timeout} seconds; pass a longer one, or 0 for none")
@@ -109,11 +112,6 @@ class WorkerPool:
             self.shutdown()
             raise
 
-    @property
-    def closed(self) -> bool:
-        """Whether the workers have been ended."""
-        return not self.shutdown.alive
-
     def run_epoch(self, tasks: Iterable[Any], seed: int, keep: bool) -> Iterator[Any]:
         """Begin an epoch now, and return an iterator over its batches, in the order of the tasks.
 
@@ -144,14 +142,16 @@ class WorkerPool:
                         "iterate over one epoch at a time"
                     )
                 worker = pending.popleft()
-                number, status, content = worker.receive(self.timeout)
+                number, batch, failure = worker.receive(self.timeout)
                 while number != epoch:  # it belongs to an epoch that was left early
-                    number, status, content = worker.receive(self.timeout)
-                if status == ERROR:
-                    raise rebuild_error(content, str(worker))
-                if status == BATCH:  # else its share of an IterableDataset is exhausted: no more tasks for it
+                    number, batch, failure = worker.receive(self.timeout)
+                if failure is not None:
+                    error, text = failure
+                    there = WorkerError(f"{worker} raised an exception. The traceback there:\n\n{text}")
+                    raise there if error is None else error from there
+                if batch is not Exhausted:  # else no more tasks for this worker
                     _assign(worker, messages, pending)
-                    yield content
+                    yield batch
         except GeneratorExit:  # the loop over the batches was left early
             raise
         except BaseException:  # an answer may be half read: these workers are of no more use
@@ -163,22 +163,24 @@ class WorkerPool:
 
 
 def _assign(worker: Worker, messages: Iterator[Any], pending: collections.deque[Worker]) -> None:
-    for message in messages:
+    for message in itertools.islice(messages, 1):
         worker.send(message)
         pending.append(worker)
-        return
 
 
 def _start(job: Job, context: BaseContext) -> Worker:
     """Start the process for one job."""
     ours, theirs = context.Pipe()
     forks = context.get_start_method() == "fork"
-    arguments = (theirs, job, ours) if forks else (theirs, pack(job, "the data set"), None)
+    arguments = (theirs, job, ours if forks else None)
     process = context.Process(target=run_worker, args=arguments, name=f"miniflow-worker-{job.id}", daemon=True)
     with warnings.catch_warnings():
         if forks:  # Python 3.12 and newer warn of forks with threads: see the top of this file
             warnings.simplefilter("ignore", DeprecationWarning)
-        process.start()
+        try:
+            process.start()
+        except PICKLING as error:
+            raise cannot_travel("the data set", error) from error
     theirs.close()
     return Worker(job.id, process, ours)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Generic, TypeVar
 
@@ -203,8 +204,7 @@ class BatchSampler(Sampler[list[int]]):
                 yield batch
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self.sampler), self.batch_size)
-        return full + (rest > 0 and not self.drop_last)
+        return (math.floor if self.drop_last else math.ceil)(len(self.sampler) / self.batch_size)
 
 
 def check_positive(op: str, name: str, value: object) -> None:

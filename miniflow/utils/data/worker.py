@@ -1,7 +1,7 @@
 """What runs in a worker process of a DataLoader, and how objects travel between it and the parent.
 
 The parent sends (epoch, seed, task) as often as it wants a batch, and None as the end; the worker answers every task
-with (epoch, status, content). The worker computes in its main thread and sends in a second one. So it never waits for
+with (epoch, batch, error). The worker computes in its main thread and sends in a second one. So it never waits for
 the parent to read, the parent never waits long for it to read, and up to `prefetch_factor` batches stand ready.
 
 A Tensor, which refuses to be pickled, travels as its array. Pickle is safe here and only here: the other end is our own
@@ -10,7 +10,6 @@ child or parent process, nobody else has the connection, and nothing is kept.
 
 from __future__ import annotations
 
-import io
 import math
 import pickle
 import queue
@@ -21,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 
@@ -31,9 +30,9 @@ from miniflow.ops.generator import manual_seed
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 from miniflow.utils.data.dataset import Dataset
-from miniflow.utils.data.fetch import EXHAUSTED, Fetcher
+from miniflow.utils.data.fetch import Fetcher
 
-BATCH, END, ERROR = "batch", "end", "error"  # the statuses of an answer
+PICKLING = (pickle.PicklingError, AttributeError, TypeError)  # what pickle raises for what it cannot do
 
 
 @dataclass
@@ -69,35 +68,11 @@ def get_worker_info() -> WorkerInfo | None:
     return _info
 
 
-class _Pickler(pickle.Pickler):
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Tensor):
-            return Tensor._wrap, (np.require(obj.detach().numpy(), requirements="CW"),)
-        return NotImplemented
+def _reduce(tensor: Tensor) -> tuple:
+    return Tensor._wrap, (np.require(tensor.detach().numpy(), requirements="C"),)
 
 
-def pack(obj: Any, what: str) -> bytes:
-    """The pickle of `obj`; tensors arrive as values, without gradient or history.
-
-    Args:
-        obj: anything that can be pickled, and tensors.
-        what: what it is, for the error.
-
-    Raises:
-        WorkerError: if something in it cannot be pickled.
-
-    >>> pickle.loads(pack({"n": np.arange(3)}, "a batch"))
-    {'n': array([0, 1, 2])}
-    """
-    stream = io.BytesIO()
-    try:
-        _Pickler(stream, protocol=5).dump(obj)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise WorkerError(
-            f"DataLoader: {what} cannot travel between processes: {error}; expected tensors, arrays, plain values "
-            "and classes and functions from the top level of a module: pass num_workers=0 for others"
-        ) from error
-    return stream.getvalue()
+ForkingPickler.register(Tensor, _reduce)
 
 
 @dataclass
@@ -123,12 +98,12 @@ class Job:
         self.fetcher.restart()
 
 
-def run_worker(connection: Connection, job: Job | bytes, parents: Connection | None) -> None:
+def run_worker(connection: Connection, job: Job, parents: Connection | None) -> None:
     """The whole life of a worker: it ends when the parent says so, or is gone.
 
     Args:
         connection: to the parent.
-        job: pickled, unless the process was forked.
+        job: what to do.
         parents: the parent's end of the connection, of which a fork has a copy.
     """
     if parents is not None:
@@ -136,28 +111,41 @@ def run_worker(connection: Connection, job: Job | bytes, parents: Connection | N
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     loops.PARALLEL_FROM = math.inf  # see pool.py
-    outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    outbox: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
     threading.Thread(target=_send_all, args=(connection, outbox), daemon=True).start()
     begun = 0
     try:
         with no_grad():
-            while (message := pickle.loads(connection.recv_bytes())) is not None:
+            while (message := connection.recv()) is not None:
                 epoch, seed, task = message
                 try:
-                    job = pickle.loads(job) if isinstance(job, bytes) else job
                     if epoch != begun:
                         job.begin_epoch(seed)
                         begun = epoch
-                    batch = job.fetcher.fetch(task)
-                    answer = (epoch, END, None) if batch is EXHAUSTED else (epoch, BATCH, batch)
-                    outbox.put(pack(answer, "a batch"))
+                    answer = _pack((epoch, job.fetcher.fetch(task), None))
                 except Exception as error:
-                    outbox.put(pack((epoch, ERROR, _describe(error)), "an exception"))
+                    answer = _pack((epoch, None, _describe(error)))
+                outbox.put(answer)
     except (EOFError, OSError):
         pass  # the parent is gone
 
 
-def _send_all(connection: Connection, outbox: queue.SimpleQueue[bytes]) -> None:
+def _pack(answer: tuple) -> memoryview:
+    try:
+        return ForkingPickler.dumps(answer)
+    except PICKLING as error:
+        raise cannot_travel("a batch", error) from error
+
+
+def cannot_travel(what: str, error: Exception) -> WorkerError:
+    """The error for something that cannot be pickled."""
+    return WorkerError(
+        f"DataLoader: {what} cannot travel between processes: {error}; expected tensors, arrays, plain values "
+        "and classes and functions from the top level of a module: pass num_workers=0 for others"
+    )
+
+
+def _send_all(connection: Connection, outbox: queue.SimpleQueue[memoryview]) -> None:
     while True:
         try:
             connection.send_bytes(outbox.get())
@@ -165,33 +153,10 @@ def _send_all(connection: Connection, outbox: queue.SimpleQueue[bytes]) -> None:
             return  # the parent is gone
 
 
-def _describe(error: Exception) -> tuple[bytes | None, str, str]:
-    """What the parent needs to raise the exception there: the class, its name, and the traceback as text."""
-    kind = type(error)
-    text = "".join(traceback.format_exception(kind, error, error.__traceback__))
+def _describe(error: Exception) -> tuple[Exception | None, str]:
+    """The exception, or None if it cannot travel, and its traceback as text."""
+    text = "".join(traceback.format_exception(error))
     try:
-        return pickle.dumps(kind), kind.__name__, text
-    except (pickle.PicklingError, AttributeError):  # a class inside a function
-        return None, kind.__name__, text
-
-
-class _Verbatim(str):
-    """Text that prints as it is even where its repr is asked for, as KeyError does."""
-
-    __repr__ = str.__str__
-
-
-def rebuild_error(description: tuple[bytes | None, str, str], worker: str) -> Exception:
-    """The exception to raise in the parent: of the same class, its message the worker's traceback.
-
-    A WorkerError where that class cannot be made from a message.
-    """
-    pickled_kind, name, text = description
-    message = _Verbatim(f"{worker} raised {name}. The traceback there:\n\n{text}")
-    try:
-        error = pickle.loads(pickled_kind)(message)
-        if message in str(error):
-            return error
-    except Exception:  # noqa: S110  (a class that is not importable here, or wants other arguments)
-        pass
-    return WorkerError(message)
+        return pickle.loads(pickle.dumps(error)), text
+    except Exception:  # a class inside a function, or one that wants other arguments
+        return None, text

@@ -311,7 +311,6 @@ REFUSED = {
     "timeout": (dict(timeout=-1), "timeout=-1; expected seconds"),
     "prefetch_factor": (dict(prefetch_factor=0, num_workers=1), "prefetch_factor=0; expected an integer"),
     "persistent": (dict(persistent_workers=True), "persistent_workers=True with num_workers=0"),
-    "context": (dict(multiprocessing_context="thread"), "multiprocessing_context='thread'; expected one of .*spawn"),
 }
 
 

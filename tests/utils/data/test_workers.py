@@ -122,6 +122,11 @@ class TwoArguments(Exception):
         super().__init__(a, b)
 
 
+class Unlike(Exception):
+    def __init__(self, a, b=None):
+        super().__init__(a, b, 3)
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize(
     ("error", "kind"),
@@ -130,7 +135,8 @@ class TwoArguments(Exception):
         (KeyError("bad sample"), KeyError),
         (FileNotFoundError(2, "bad sample"), FileNotFoundError),
         (flow.errors.ShapeError("bad sample"), flow.errors.ShapeError),
-        (TwoArguments("bad sample", 1), WorkerError),
+        (TwoArguments("bad sample", 1), TwoArguments),
+        (Unlike("bad sample"), WorkerError),
         (type("Local", (Exception,), {})("bad sample"), WorkerError),
     ],
     ids=lambda value: type(value).__name__,
@@ -142,8 +148,8 @@ def test_an_exception_arrives_with_its_class_and_traceback(error, kind, persiste
         for index, _ in loader:
             seen.append(index.item())
     assert seen == [0, 1, 2, 3, 4] and type(caught.value) is kind
-    message = str(caught.value)
-    assert f"DataLoader worker 1 (pid " in message and f"raised {type(error).__name__}" in message  # noqa: F541
+    message = str(caught.value if kind is WorkerError else caught.value.__cause__)
+    assert "DataLoader worker 1 (pid " in message and type(error).__name__ in message
     for words in (
         "Traceback (most recent call last)",
         "in __getitem__",
@@ -152,7 +158,6 @@ def test_an_exception_arrives_with_its_class_and_traceback(error, kind, persiste
         "bad sample",
     ):
         assert words in message
-    assert "\\n" not in message
 
 
 def test_a_stop_iteration_in_a_worker_does_not_end_the_epoch_silently():
