@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from miniflow.backends import memory
+from miniflow.backends.registry import kernel_of
 from miniflow.dispatch import Op, call
 from miniflow.dtype import can_cast
 from miniflow.errors import AutogradError, DeviceError, DTypeError, ShapeError
@@ -154,5 +155,5 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
         raise DeviceError(f"setitem: got a value on {value.device} for a tensor on {x.device}: use value.to(x.device)")
     arrays = x._array, value._array, None if coordinates is None else coordinates._array
     index.SetItem.infer(*arrays, **place)
-    memory.set_items(*arrays, **place)
+    kernel_of(x.device.type, "SetItem").run(x._array, *arrays, **place)
     x._written()

@@ -116,12 +116,6 @@ def fill(out: Any, value: Any) -> None:
         _cuda("copy").fill_into(out, value)
 
 
-def set_items(out: Any, value: Any, index: Any, *, basic: tuple, dims: tuple[int, ...]) -> None:
-    """out[basic][index] = value, the operands of `SetItem` on one device."""
-    backend = import_module("miniflow.backends.cpu.index") if is_host(out) else _cuda("index")
-    backend.set_items(out, value, index, basic=basic, dims=dims)
-
-
 def row_major(array: Any) -> Any:
     """An array in row-major order without gaps: the array itself, or a copy."""
     return array if layout(array).flags.c_contiguous else array.copy()

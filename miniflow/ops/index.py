@@ -19,7 +19,7 @@ from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.elementwise import where
 from miniflow.ops.join import stack
 from miniflow.ops.promotion import broadcast_shape, cast, to_device
-from miniflow.ops.shape import check_broadcast, expand, input_shape, reshape, unsqueeze
+from miniflow.ops.shape import View, check_broadcast, expand, input_shape, reshape
 from miniflow.ops.slice import Slice, basic_part, check_in_range, sliced_shape
 from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
@@ -54,7 +54,8 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if all(part.__class__ in PLAIN or part.__class__ is slice and _is_plain(part) for part in parts):
         return call(Slice, x, index=parts if Ellipsis in parts else (*parts, ...))
     if isinstance(index, Tensor) and index._array.dtype == np.int64 and index._array.ndim and x._array.ndim:
-        return call(Index, x, unsqueeze(to_device(index, x.device), 0), dims=(0,))
+        index = to_device(index, x.device)
+        return call(Index, x, call(View, index, shape=(1, *index._array.shape)), dims=(0,))
     basic, advanced = parse_index("getitem", x._array.shape, index)
     if not advanced:
         return call(Slice, x, index=basic)

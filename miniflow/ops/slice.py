@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from miniflow.backends.cpu.index import first_outside
 from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import IndexRangeError, ShapeError
@@ -84,10 +87,10 @@ def check_in_range(
     if values is None or not values.size:
         return
     size = shape[dim] if shape else 1
-    lowest = -size if negative else 0
-    if not lowest <= values.min() <= values.max() < size:
-        outside = (values < lowest) | (values >= size)
-        raise out_of_range(op, values[outside].flat[0], dim, shape, negative, remedy)
+    flat = np.ascontiguousarray(values, np.int64).reshape(-1)
+    bad = first_outside(flat, -size if negative else 0, size, 0) if size else 0
+    if bad >= 0:
+        raise out_of_range(op, values.flat[bad], dim, shape, negative, remedy)
 
 
 def out_of_range(

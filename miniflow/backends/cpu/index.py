@@ -77,12 +77,7 @@ def set_item(
     dims: tuple[int, ...],
 ) -> None:
     start_from(y, x)
-    set_items(y, value, index, basic=basic, dims=dims)
-
-
-def set_items(out: np.ndarray, value: np.ndarray, index: np.ndarray | None, *, basic: tuple, dims: tuple) -> None:
-    """out[basic][index] = value"""
-    out[basic][... if index is None else key(index, dims)] = value
+    y[basic][... if index is None else key(index, dims)] = value
 
 
 @kernel("cpu", half="native")
@@ -170,6 +165,15 @@ def _reached(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
     if x.shape[:dim] == index.shape[:dim] and x.shape[dim + 1 :] == index.shape[dim + 1 :]:
         return x
     return x[tuple([slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape)])]
+
+
+@numba.njit(cache=True, nogil=True)
+def first_outside(values, lowest, stop, ignored):
+    """The first position of a value outside of [lowest, stop) that is not `ignored`; -1 if there is none."""
+    for i in range(values.size):
+        if (values[i] < lowest or values[i] >= stop) and values[i] != ignored:
+            return i
+    return -1
 
 
 def add_rows(out: np.ndarray, rows: np.ndarray, source: np.ndarray) -> None:

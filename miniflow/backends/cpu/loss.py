@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from miniflow.backends.cpu.index import first_outside
 from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.softmax import row_exp_sum, row_max
 from miniflow.backends.cpu.transcendental import exp_nonpositive
@@ -18,15 +19,6 @@ from miniflow.errors import ArgumentError, IndexRangeError
 LOG_FLOOR = -100.0  # where binary_cross_entropy cuts its logarithms off, as PyTorch does
 
 
-@njit(cache=True, nogil=True)
-def first_outside(target, ignore_index, classes):
-    """The position of the first target that is neither a class nor `ignore_index`; -1 if there is none."""
-    for i in range(target.size):
-        if (target[i] < 0 or target[i] >= classes) and target[i] != ignore_index:
-            return i
-    return -1
-
-
 def class_indices(op: str, target: np.ndarray, ignore_index: int, classes: int) -> np.ndarray:
     """The targets as contiguous int64, checked.
 
@@ -34,7 +26,7 @@ def class_indices(op: str, target: np.ndarray, ignore_index: int, classes: int) 
         IndexRangeError: with the first target that is not a class, and its position.
     """
     target = np.ascontiguousarray(target, np.int64)
-    bad = first_outside(target, ignore_index, classes)
+    bad = first_outside(target, 0, classes, ignore_index)
     if bad >= 0:
         raise IndexRangeError(
             f"{op}: got class {target[bad]} as target {bad}; expected 0 to {classes - 1} for {classes} classes, "

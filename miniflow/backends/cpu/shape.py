@@ -73,7 +73,7 @@ VIEWS = (view, amp_black_identity, transpose, permute, expand, slice_, diagonal,
 
 def start_from(y: np.ndarray, x: np.ndarray) -> None:
     """Let `y` hold `x`, broadcast, if it is not the same memory."""
-    if not np.may_share_memory(y, x):
+    if y is not x and not np.may_share_memory(y, x):
         np.copyto(y, x)
 
 

@@ -118,13 +118,9 @@ def set_item(
     basic: tuple,
     dims: tuple[int, ...],
 ) -> None:
-    copy_into(y, x)
-    set_items(y, value, index, basic=basic, dims=dims)
-
-
-def set_items(out: DeviceArray, value: DeviceArray, index: DeviceArray | None, *, basic: tuple, dims: tuple) -> None:
-    """out[basic][index] = value"""
-    region = out.view(lambda a: a[basic])
+    if y is not x:
+        copy_into(y, x)
+    region = y.view(lambda a: a[basic])
     if index is None:
         copy_into(region, value)
         return
