@@ -7,12 +7,16 @@ and so on.
 
     channel_statistics   Welford in each thread, merged by shuffles: mean and sum of squared deviations of each segment.
     merge_statistics     one warp a channel merges those of its segments: mean and biased variance, in float64.
-    normalize_planes     y = (x - mean) * rstd * weight + bias.
-    channel_products, merge_products, normalize_planes_grad   the same three steps for the gradients: sum dy and
-                         sum dy (x - mean), their sums over a channel, then dx.
+    normalize            y = (x - mean) * rstd * weight + bias.
+    products, merge_products, gradient   the same three steps for the gradients: sum dy and sum dy (x - mean), their
+                         sums over a channel, then dx.
 
 Training reads x twice and writes y once; the statistics of segments are (channels, images * segments) float64, a few
 per plane. No atomics: the segments of a channel are added in the same order every time.
+
+A sum with a shortcut z and ReLU can be part of the pass: as single ops they would have one or two more arrays to write
+and read. The gradient of ReLU, g = dy where y > 0, else 0, is then part of both passes over dy. Where `z` or `y` has no
+part in it, it is any array of the same shape, and not read.
 """
 
 import math
@@ -20,7 +24,7 @@ import math
 import numpy as np
 
 from miniflow.hostcuda import cuda
-from miniflow.kernels.layer_norm import block_welford, warp_welford
+from miniflow.kernels.layer_norm import block_welford, followed, merged, warp_welford
 from miniflow.kernels.reduce import WARP, WARPS, warp_sum
 from miniflow.kernels.softmax import block_sum
 
@@ -37,11 +41,7 @@ def channel_statistics(x, counts, means, squares):
     stop = min(start + SEGMENT, x.shape[1])
     count = mean = square = x.dtype.type(0)
     for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
-        value = x[plane, j]
-        count += x.dtype.type(1)
-        delta = value - mean
-        mean += delta / count
-        square += delta * (value - mean)
+        count, mean, square = followed(count, mean, square, x[plane, j])
     count, mean, square = block_welford(count, mean, square, partial)
     if cuda.threadIdx.x == 0:
         at = plane // counts.shape[0] * cuda.gridDim.y + cuda.blockIdx.y
@@ -56,47 +56,12 @@ def merge_statistics(counts, means, squares, mean, var):
     channel = cuda.blockIdx.x
     count = total_mean = square = 0.0
     for i in range(cuda.threadIdx.x, counts.shape[1], WARP):
-        total = count + counts[channel, i]
-        delta = means[channel, i] - total_mean
-        square += squares[channel, i] + delta * delta * count * counts[channel, i] / total
-        total_mean += delta * counts[channel, i] / total
-        count = total
+        segment_mean, segment_square = means[channel, i], squares[channel, i]
+        count, total_mean, square = merged(count, total_mean, square, counts[channel, i], segment_mean, segment_square)
     count, total_mean, square = warp_welford(count, total_mean, square)
     if cuda.threadIdx.x == 0:
         mean[channel] = total_mean
         var[channel] = square / max(count, 1.0)
-
-
-@cuda.jit
-def normalize_planes(x, mean, var, weight, bias, eps, y):
-    """`normalize_planes[(planes, segments), threads]`; mean and var are (channels,) float64."""
-    plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % mean.shape[0]
-    start = cuda.blockIdx.y * SEGMENT
-    stop = min(start + SEGMENT, x.shape[1])
-    center, shift = x.dtype.type(mean[channel]), bias[channel]
-    scale = x.dtype.type(weight[channel] / math.sqrt(var[channel] + eps))
-    for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
-        y[plane, j] = (x[plane, j] - center) * scale + shift
-
-
-@cuda.jit
-def channel_products(dy, x, mean, sums, products):
-    """sum dy and sum dy (x - mean) of each segment; the results are (channels, images * segments) float64."""
-    partial = cuda.shared.array(WARPS, x.dtype)
-    plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % mean.shape[0]
-    start = cuda.blockIdx.y * SEGMENT
-    stop = min(start + SEGMENT, x.shape[1])
-    center = x.dtype.type(mean[channel])
-    total = product = x.dtype.type(0)
-    for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
-        total += dy[plane, j]
-        product += dy[plane, j] * (x[plane, j] - center)
-    total = block_sum(total, partial)
-    product = block_sum(product, partial)
-    if cuda.threadIdx.x == 0:
-        at = plane // mean.shape[0] * cuda.gridDim.y + cuda.blockIdx.y
-        sums[channel, at] = total
-        products[channel, at] = product
 
 
 @cuda.jit
@@ -114,17 +79,106 @@ def merge_products(sums, products, var, eps, dweight, dbias):
         dweight[channel] = product / math.sqrt(var[channel] + eps)
 
 
-@cuda.jit
-def normalize_planes_grad(dy, x, mean, var, weight, eps, training, dweight, dbias, dx):
-    """dx = weight rstd (dy - (dbias + xhat dweight) / count); outside of training the mean and the variance do not
-    depend on x, and dx = weight rstd dy."""
-    plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % mean.shape[0]
-    start = cuda.blockIdx.y * SEGMENT
-    stop = min(start + SEGMENT, x.shape[1])
-    rstd = 1.0 / math.sqrt(var[channel] + eps)
-    count = np.float64(x.shape[0] // mean.shape[0] * x.shape[1])
-    center, scale = x.dtype.type(mean[channel]), x.dtype.type(weight[channel] * rstd)
-    dy_mean = x.dtype.type(dbias[channel] / count if training else 0.0)
-    slope = x.dtype.type(dweight[channel] * rstd / count if training else 0.0)
-    for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
-        dx[plane, j] = scale * (dy[plane, j] - dy_mean - (x[plane, j] - center) * slope)
+class Planes:
+    """The kernels for batch norm and what follows it.
+
+    Args:
+        finish: finish(value, z) is the result for a normalized value.
+        cotangent: cotangent(dy, y) is that of the normalized value, from that of the result y.
+    """
+
+    def __init__(self, finish, cotangent):
+        self.normalize = make_normalize(finish)
+        self.products, self.gradient = make_products(cotangent), make_gradient(cotangent)
+
+
+def make_normalize(finish):
+    """`normalize[(planes, segments), threads](x, z, mean, var, weight, bias, eps, y)`; mean and var are (channels,)
+    float64."""
+
+    @cuda.jit
+    def normalize(x, z, mean, var, weight, bias, eps, y):
+        plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % mean.shape[0]
+        start = cuda.blockIdx.y * SEGMENT
+        stop = min(start + SEGMENT, x.shape[1])
+        center, shift = x.dtype.type(mean[channel]), bias[channel]
+        scale = x.dtype.type(weight[channel] / math.sqrt(var[channel] + eps))
+        for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
+            y[plane, j] = finish((x[plane, j] - center) * scale + shift, z[plane, j])
+
+    return normalize
+
+
+def make_products(cotangent):
+    """`products[(planes, segments), threads](dy, y, x, mean, sums, products)`: sum g and sum g (x - mean) of each
+    segment, g being the cotangents; the results are (channels, images * segments) float64."""
+
+    @cuda.jit
+    def channel_products(dy, y, x, mean, sums, products):
+        partial = cuda.shared.array(WARPS, x.dtype)
+        plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % mean.shape[0]
+        start = cuda.blockIdx.y * SEGMENT
+        stop = min(start + SEGMENT, x.shape[1])
+        center = x.dtype.type(mean[channel])
+        total = product = x.dtype.type(0)
+        for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
+            g = cotangent(dy[plane, j], y[plane, j])
+            total += g
+            product += g * (x[plane, j] - center)
+        total = block_sum(total, partial)
+        product = block_sum(product, partial)
+        if cuda.threadIdx.x == 0:
+            at = plane // mean.shape[0] * cuda.gridDim.y + cuda.blockIdx.y
+            sums[channel, at] = total
+            products[channel, at] = product
+
+    return channel_products
+
+
+def make_gradient(cotangent):
+    """`gradient[(planes, segments), threads](dy, y, x, mean, var, weight, eps, training, dweight, dbias, dx)`
+
+    dx = weight rstd (g - (dbias + xhat dweight) / count), g being the cotangents; outside of training the mean and the
+    variance do not depend on x, and dx = weight rstd g.
+    """
+
+    @cuda.jit
+    def gradient(dy, y, x, mean, var, weight, eps, training, dweight, dbias, dx):
+        plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % mean.shape[0]
+        start = cuda.blockIdx.y * SEGMENT
+        stop = min(start + SEGMENT, x.shape[1])
+        rstd = 1.0 / math.sqrt(var[channel] + eps)
+        count = np.float64(x.shape[0] // mean.shape[0] * x.shape[1])
+        center, scale = x.dtype.type(mean[channel]), x.dtype.type(weight[channel] * rstd)
+        dy_mean = x.dtype.type(dbias[channel] / count if training else 0.0)
+        slope = x.dtype.type(dweight[channel] * rstd / count if training else 0.0)
+        for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
+            g = cotangent(dy[plane, j], y[plane, j])
+            dx[plane, j] = scale * (g - dy_mean - (x[plane, j] - center) * slope)
+
+    return gradient
+
+
+@cuda.jit(device=True)
+def first(value, other):
+    return value
+
+
+@cuda.jit(device=True)
+def relu(value, z):
+    return type(value)(0) if value <= 0 else value
+
+
+@cuda.jit(device=True)
+def relu_of_sum(value, z):
+    return relu(value + z, z)
+
+
+@cuda.jit(device=True)
+def where_positive(dy, y):
+    return type(dy)(0) if y <= 0 else dy
+
+
+ALONE = Planes(first, first)
+RELU = Planes(relu, where_positive)
+ADD_RELU = Planes(relu_of_sum, where_positive)

@@ -40,6 +40,15 @@ def merged(count, mean, squares, other_count, other_mean, other_squares):
 
 
 @cuda.jit(device=True)
+def followed(count, mean, squares, value):
+    """`merged` with a set of one value."""
+    count += type(value)(1)
+    delta = value - mean
+    mean += delta / count
+    return count, mean, squares + delta * (value - mean)
+
+
+@cuda.jit(device=True)
 def warp_welford(count, mean, squares):
     """Count, mean and sum of squared deviations of all lanes' elements, in every lane."""
     for k in range(5):
@@ -87,10 +96,7 @@ def warp_rows(values_per_lane):
             j = k * WARP + lane
             if j < width:
                 values[k] = x[row, j]
-                count += x.dtype.type(1)
-                delta = values[k] - own_mean
-                own_mean += delta / count
-                squares += delta * (values[k] - own_mean)
+                count, own_mean, squares = followed(count, own_mean, squares, values[k])
         count, center, squares = warp_welford(count, own_mean, squares)
         row_rstd = 1.0 / math.sqrt(np.float64(squares) / x.shape[1] + eps)
         scale = x.dtype.type(row_rstd)
@@ -105,50 +111,35 @@ def warp_rows(values_per_lane):
     return layer_norm_warp_rows
 
 
-@cuda.jit
-def cached_rows(x, weight, bias, eps, y, mean, rstd):
-    """`cached_rows[rows, threads, stream, width * itemsize](x, weight, bias, eps, y, mean, rstd)`"""
-    values = cuda.shared.array(0, x.dtype)  # dynamic: as long as the row
-    partial = cuda.shared.array((3, WARPS), x.dtype)
-    thread, row = cuda.threadIdx.x, cuda.blockIdx.x
-    count = own_mean = squares = x.dtype.type(0)
-    for j in range(thread, x.shape[1], cuda.blockDim.x):
-        value = x[row, j]
-        values[j] = value
-        count += x.dtype.type(1)
-        delta = value - own_mean
-        own_mean += delta / count
-        squares += delta * (value - own_mean)
-    count, center, squares = block_welford(count, own_mean, squares, partial)
-    row_rstd = 1.0 / math.sqrt(np.float64(squares) / x.shape[1] + eps)
-    scale = x.dtype.type(row_rstd)
-    for j in range(thread, x.shape[1], cuda.blockDim.x):
-        y[row, j] = (values[j] - center) * scale * weight[j] + bias[j]
-    if thread == 0:
-        mean[row] = center
-        rstd[row] = row_rstd
+def make_block_rows(is_cached):
+    """`cached_rows[rows, threads, stream, width * itemsize](x, weight, bias, eps, y, mean, rstd)`, and
+    `long_rows[rows, threads]` of the same arguments."""
+
+    @cuda.jit
+    def layer_norm_block_rows(x, weight, bias, eps, y, mean, rstd):
+        values = cuda.shared.array(0, x.dtype)  # dynamic: as long as the row
+        partial = cuda.shared.array((3, WARPS), x.dtype)
+        thread, row = cuda.threadIdx.x, cuda.blockIdx.x
+        count = own_mean = squares = x.dtype.type(0)
+        for j in range(thread, x.shape[1], cuda.blockDim.x):
+            value = x[row, j]
+            if is_cached:
+                values[j] = value
+            count, own_mean, squares = followed(count, own_mean, squares, value)
+        count, center, squares = block_welford(count, own_mean, squares, partial)
+        row_rstd = 1.0 / math.sqrt(np.float64(squares) / x.shape[1] + eps)
+        scale = x.dtype.type(row_rstd)
+        for j in range(thread, x.shape[1], cuda.blockDim.x):
+            value = values[j] if is_cached else x[row, j]
+            y[row, j] = (value - center) * scale * weight[j] + bias[j]
+        if thread == 0:
+            mean[row] = center
+            rstd[row] = row_rstd
+
+    return layer_norm_block_rows
 
 
-@cuda.jit
-def long_rows(x, weight, bias, eps, y, mean, rstd):
-    """`long_rows[rows, threads](x, weight, bias, eps, y, mean, rstd)`"""
-    partial = cuda.shared.array((3, WARPS), x.dtype)
-    thread, row = cuda.threadIdx.x, cuda.blockIdx.x
-    count = own_mean = squares = x.dtype.type(0)
-    for j in range(thread, x.shape[1], cuda.blockDim.x):
-        value = x[row, j]
-        count += x.dtype.type(1)
-        delta = value - own_mean
-        own_mean += delta / count
-        squares += delta * (value - own_mean)
-    count, center, squares = block_welford(count, own_mean, squares, partial)
-    row_rstd = 1.0 / math.sqrt(np.float64(squares) / x.shape[1] + eps)
-    scale = x.dtype.type(row_rstd)
-    for j in range(thread, x.shape[1], cuda.blockDim.x):
-        y[row, j] = (x[row, j] - center) * scale * weight[j] + bias[j]
-    if thread == 0:
-        mean[row] = center
-        rstd[row] = row_rstd
+cached_rows, long_rows = make_block_rows(True), make_block_rows(False)
 
 
 @functools.cache

@@ -28,15 +28,16 @@ def masked_fill(x, mask, value, out):
 
 
 @cuda.jit
-def lower_triangle(x, diagonal, out):
-    """out[m, i, j] = x[m, i, j] where j - i <= diagonal, else 0.
+def triangle(x, sign, diagonal, out):
+    """out[m, i, j] = x[m, i, j] where sign (j - i) <= diagonal, else 0.
 
-    Threads along x own columns j; those along y the rows of all matrices, m * rows + i. Above the diagonal nothing is
-    read.
+    Threads along x own columns j; those along y the rows of all matrices, m * rows + i. Of the other triangle nothing
+    is read.
 
     Args:
         x: (matrices, rows, columns).
-        diagonal: the last diagonal kept: 0 the main one, positive above it, negative below.
+        sign: 1 for lower triangles, -1 for upper ones.
+        diagonal: `sign` times the last diagonal kept: 0 the main one, 1 the one beyond it.
         out: (matrices, rows, columns).
     """
     j = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -44,27 +45,7 @@ def lower_triangle(x, diagonal, out):
     if j < x.shape[2] and row < x.shape[0] * x.shape[1]:
         m = row // x.shape[1]
         i = row % x.shape[1]
-        if j - i <= diagonal:
-            out[m, i, j] = x[m, i, j]
-        else:
-            out[m, i, j] = 0
-
-
-@cuda.jit
-def upper_triangle(x, diagonal, out):
-    """out[m, i, j] = x[m, i, j] where j - i >= diagonal, else 0; as `lower_triangle`.
-
-    Args:
-        x: (matrices, rows, columns).
-        diagonal: the first diagonal kept: 0 the main one, positive above it, negative below.
-        out: (matrices, rows, columns).
-    """
-    j = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
-    if j < x.shape[2] and row < x.shape[0] * x.shape[1]:
-        m = row // x.shape[1]
-        i = row % x.shape[1]
-        if j - i >= diagonal:
+        if sign * (j - i) <= diagonal:
             out[m, i, j] = x[m, i, j]
         else:
             out[m, i, j] = 0

@@ -67,7 +67,7 @@ def test_normalize(shape):
     x, _, weight, bias = inputs(shape)
     y = nans(shape, np.float32)
     grid, kept = launch_of(shape)
-    kernels.normalize_planes[grid, BLOCK](planes(x), *statistics(x), weight, bias, EPS, planes(y))
+    kernels.ALONE.normalize[grid, BLOCK](planes(x), planes(x), *statistics(x), weight, bias, EPS, planes(y))
     assert_close(y, (normalized(x) * weight[:, None] + bias[:, None]).astype(np.float32), atol=2e-5)
 
 
@@ -78,15 +78,15 @@ def test_gradients(shape, training):
     mean, var = statistics(x)
     grid, kept = launch_of(shape)
     parts = [nans(kept) for _ in range(2)]
-    kernels.channel_products[grid, BLOCK](planes(dy), planes(x), mean, *parts)
+    kernels.ALONE.products[grid, BLOCK](planes(dy), planes(dy), planes(x), mean, *parts)
     dweight, dbias, dx = nans(shape[1]), nans(shape[1]), nans(shape, np.float32)
     kernels.merge_products[shape[1], 32](*parts, var, EPS, dweight, dbias)
     wide, xhat = dy.astype(np.float64), normalized(x)
     expected = (wide * xhat).sum((0, 2)), wide.sum((0, 2))
     assert_close(dweight, expected[0], rtol=1e-4, atol=1e-4)
     assert_close(dbias, expected[1], rtol=1e-4, atol=1e-4)
-    kernels.normalize_planes_grad[grid, BLOCK](
-        planes(dy), planes(x), mean, var, weight, EPS, training, *expected, planes(dx)
+    kernels.ALONE.gradient[grid, BLOCK](
+        planes(dy), planes(dy), planes(x), mean, var, weight, EPS, training, *expected, planes(dx)
     )
     count = shape[0] * shape[2]
     if training:
@@ -119,6 +119,7 @@ def gradient_arguments(training):
     x, dy, weight, _, mean, var = with_statistics()
     return [
         planes(dy),
+        planes(dy),
         planes(x),
         mean,
         var,
@@ -133,12 +134,12 @@ def gradient_arguments(training):
 
 def normalize_arguments():
     x, _, weight, bias, mean, var = with_statistics()
-    return [planes(x), mean, var, weight, bias, EPS, planes(nans(SHAPE, np.float32))]
+    return [planes(x), planes(x), mean, var, weight, bias, EPS, planes(nans(SHAPE, np.float32))]
 
 
 def product_arguments():
     x, dy, _, _, mean, _ = with_statistics()
-    return [planes(dy), planes(x), mean, nans(PARTS), nans(PARTS)]
+    return [planes(dy), planes(dy), planes(x), mean, nans(PARTS), nans(PARTS)]
 
 
 def repeatable(make):
@@ -167,8 +168,8 @@ CASES = [
         3,
         32,
     ),
-    Case("normalize", kernels.normalize_planes, normalize_arguments, 9, BLOCK),
-    Case("products", kernels.channel_products, product_arguments, 9, BLOCK),
+    Case("normalize", kernels.ALONE.normalize, normalize_arguments, 9, BLOCK),
+    Case("products", kernels.ALONE.products, product_arguments, 9, BLOCK),
     Case(
         "merge products",
         kernels.merge_products,
@@ -176,8 +177,8 @@ CASES = [
         3,
         32,
     ),
-    Case("gradient in training", kernels.normalize_planes_grad, lambda: gradient_arguments(True), 9, BLOCK),
-    Case("gradient", kernels.normalize_planes_grad, lambda: gradient_arguments(False), 9, BLOCK),
+    Case("gradient in training", kernels.ALONE.gradient, lambda: gradient_arguments(True), 9, BLOCK),
+    Case("gradient", kernels.ALONE.gradient, lambda: gradient_arguments(False), 9, BLOCK),
 ]
 CASES = [replace(case, arguments=repeatable(case.arguments)) for case in CASES]
 

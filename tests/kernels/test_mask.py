@@ -6,7 +6,7 @@ from both import agree, numbers_of
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cuda.rows import cover
-from miniflow.kernels.mask import lower_triangle, masked_fill, upper_triangle
+from miniflow.kernels.mask import masked_fill, triangle
 
 
 def normal(*shape):
@@ -26,8 +26,8 @@ def mask(*shape):
 def test_triangles(shape, diagonal):
     x, lower, upper = normal(*shape), nan(*shape), nan(*shape)
     grid, block = cover(shape[0] * shape[1], shape[2])
-    lower_triangle[grid, block](x, diagonal, lower)
-    upper_triangle[grid, block](x, diagonal, upper)
+    triangle[grid, block](x, 1, diagonal, lower)
+    triangle[grid, block](x, -1, -diagonal, upper)
     np.testing.assert_array_equal(lower, np.tril(x, diagonal))
     np.testing.assert_array_equal(upper, np.triu(x, diagonal))
 
@@ -55,8 +55,8 @@ def test_masked_fill_agrees_with_the_cpu(shapes, dtype):
 
 
 CASES = [
-    Case("lower", lower_triangle, lambda: [normal(2, 3, 5), 1, nan(2, 3, 5)], (1, 3), (8, 2)),
-    Case("upper", upper_triangle, lambda: [normal(2, 3, 5), -1, nan(2, 3, 5)], (1, 3), (8, 2)),
+    Case("lower", triangle, lambda: [normal(2, 3, 5), 1, 1, nan(2, 3, 5)], (1, 3), (8, 2)),
+    Case("upper", triangle, lambda: [normal(2, 3, 5), -1, 1, nan(2, 3, 5)], (1, 3), (8, 2)),
     Case("fill", masked_fill, lambda: [normal(70), mask(70), np.float32(2), nan(70)], 3, 32),
 ]  # fmt: skip
 

@@ -7,7 +7,7 @@ from checks import assert_close
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 import miniflow.ops.norm_activation  # noqa: F401  (eager mode does not use these ops)
-from miniflow.kernels import norm_activation as kernels
+from miniflow.kernels import batch_norm as kernels
 from miniflow.kernels.batch_norm import SEGMENT
 
 EPS = 1e-3
@@ -49,8 +49,8 @@ def test_normalize(shape, shortcut):
     x, z, _, _, weight, bias = inputs(shape)
     mean, var = statistics(x)
     y, (grid, _) = nans(shape), launch_of(shape)
-    kernel = kernels.normalize_add_relu_planes if shortcut else kernels.normalize_relu_planes
-    kernel[grid, BLOCK](planes(x), *[planes(z)] * shortcut, mean, var, weight, bias, EPS, planes(y))
+    kernel = (kernels.ADD_RELU if shortcut else kernels.RELU).normalize
+    kernel[grid, BLOCK](planes(x), planes(z), mean, var, weight, bias, EPS, planes(y))
     normal = (x - mean[:, None]) / np.sqrt(var + EPS)[:, None] * weight[:, None] + bias[:, None]
     assert_close(y, np.maximum(normal + z * shortcut, 0).astype(np.float32), atol=2e-5)
 
@@ -62,13 +62,13 @@ def test_gradients(shape, training):
     mean, var = statistics(x)
     grid, kept = launch_of(shape)
     parts = [nans(kept, np.float64) for _ in range(2)]
-    kernels.masked_channel_products[grid, BLOCK](planes(dy), planes(y), planes(x), mean, *parts)
+    kernels.RELU.products[grid, BLOCK](planes(dy), planes(y), planes(x), mean, *parts)
     g, deviation = np.where(y > 0, dy, 0).astype(np.float64), x - mean[:, None]
     assert_close(parts[0].sum(1), g.sum((0, 2)), rtol=1e-4, atol=1e-4)
     assert_close(parts[1].sum(1), (g * deviation).sum((0, 2)), rtol=1e-4, atol=1e-4)
     rstd = 1 / np.sqrt(var + EPS)
     dweight, dbias, dx = (g * deviation).sum((0, 2)) * rstd, g.sum((0, 2)), nans(shape)
-    kernels.normalize_relu_planes_grad[grid, BLOCK](
+    kernels.RELU.gradient[grid, BLOCK](
         planes(dy), planes(y), planes(x), mean, var, weight, EPS, training, dweight, dbias, planes(dx)
     )
     if training:
@@ -105,7 +105,7 @@ SHAPE = (3, 3, 35)
 
 def forward_arguments(shortcut):
     x, z, _, _, weight, bias = inputs(SHAPE)
-    return [planes(x), *[planes(z)] * shortcut, *statistics(x), weight, bias, EPS, planes(nans(SHAPE))]
+    return [planes(x), planes(z), *statistics(x), weight, bias, EPS, planes(nans(SHAPE))]
 
 
 def product_arguments():
@@ -121,11 +121,11 @@ def gradient_arguments(training):
 
 
 CASES = [
-    Case("normalize", kernels.normalize_relu_planes, lambda: forward_arguments(False), 9, BLOCK),
-    Case("normalize and add", kernels.normalize_add_relu_planes, lambda: forward_arguments(True), 9, BLOCK),
-    Case("products", kernels.masked_channel_products, product_arguments, 9, BLOCK),
-    Case("gradient in training", kernels.normalize_relu_planes_grad, lambda: gradient_arguments(True), 9, BLOCK),
-    Case("gradient", kernels.normalize_relu_planes_grad, lambda: gradient_arguments(False), 9, BLOCK),
+    Case("normalize", kernels.RELU.normalize, lambda: forward_arguments(False), 9, BLOCK),
+    Case("normalize and add", kernels.ADD_RELU.normalize, lambda: forward_arguments(True), 9, BLOCK),
+    Case("products", kernels.RELU.products, product_arguments, 9, BLOCK),
+    Case("gradient in training", kernels.RELU.gradient, lambda: gradient_arguments(True), 9, BLOCK),
+    Case("gradient", kernels.RELU.gradient, lambda: gradient_arguments(False), 9, BLOCK),
 ]
 
 

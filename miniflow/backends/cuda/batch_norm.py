@@ -13,7 +13,6 @@ from miniflow.backends.cuda.layer_norm import parameter
 from miniflow.backends.cuda.softmax import threads_for
 from miniflow.backends.registry import kernel
 from miniflow.kernels import batch_norm as kernels
-from miniflow.kernels import norm_activation as relu_kernels
 from miniflow.kernels.reduce import WARP
 
 SHORT_PLANE = 8  # elements
@@ -69,12 +68,9 @@ def normalize(y, planes, mean, var, weight, bias, z, *, relu, eps) -> None:
     """y = (planes - mean) / sqrt(var + eps) * weight + bias, or relu(that + z)."""
     results = planes_for(y)
     weight, bias = parameter(weight, 1, mean.size, planes), parameter(bias, 0, mean.size, planes)
-    arguments = statistic(mean), statistic(var), weight, bias, eps, results
-    if z is not None:
-        launch(relu_kernels.normalize_add_relu_planes, *over_segments(planes), planes, as_planes(z), *arguments)
-    else:
-        plain = relu_kernels.normalize_relu_planes if relu else kernels.normalize_planes
-        launch(plain, *over_segments(planes), planes, *arguments)
+    planes_kernels = kernels.ADD_RELU if z is not None else kernels.RELU if relu else kernels.ALONE
+    given = planes if z is None else as_planes(z), statistic(mean), statistic(var), weight, bias, eps, results
+    launch(planes_kernels.normalize, *over_segments(planes), planes, *given)
     from_planes(results, y)
 
 
@@ -108,23 +104,23 @@ def batch_norm_relu_inference(y, x, mean, var, weight, bias, z, *, eps) -> None:
 
 @kernel("cuda")
 def batch_norm_grad(out, dy, x, weight, mean, var, *, eps, training) -> None:
-    steps = kernels.channel_products, kernels.normalize_planes_grad
-    differentiate(out, (as_planes(dy),), x, weight, mean, var, eps, training, *steps)
+    differentiate(kernels.ALONE, out, dy, dy, x, weight, mean, var, eps, training)
 
 
 @kernel("cuda")
 def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training) -> None:
-    steps = relu_kernels.masked_channel_products, relu_kernels.normalize_relu_planes_grad
-    differentiate(out, (as_planes(dy), as_planes(y)), x, weight, mean, var, eps, training, *steps)
+    differentiate(kernels.RELU, out, dy, y, x, weight, mean, var, eps, training)
 
 
-def differentiate(out, cotangents, x, weight, mean, var, eps, training, products_of, grad_of) -> None:
-    """`cotangents`: dy, and with ReLU its result."""
+def differentiate(planes: kernels.Planes, out, dy, y, x, weight, mean, var, eps, training) -> None:
+    """The gradients, from the cotangents of what follows batch norm and from its result."""
     dx, dweight, dbias = out
+    cotangents = [as_planes(dy)]
+    cotangents.append(cotangents[0] if y is dy else as_planes(y))
     x, mean, var, results = as_planes(x), statistic(mean), statistic(var), planes_for(dx)
     sums, products = (of_segments(x, mean.size) for _ in range(2))
-    launch(products_of, *over_segments(x), *cotangents, x, mean, sums, products)
+    launch(planes.products, *over_segments(x), *cotangents, x, mean, sums, products)
     launch(kernels.merge_products, mean.size, WARP, sums, products, var, eps, dweight, dbias)
     given = mean, var, parameter(weight, 1, mean.size, x), eps, training, dweight, dbias
-    launch(grad_of, *over_segments(x), *cotangents, x, *given, results)
+    launch(planes.gradient, *over_segments(x), *cotangents, x, *given, results)
     from_planes(results, dx)
