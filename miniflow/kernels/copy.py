@@ -1,8 +1,4 @@
-"""Moving, converting and filling: copies between any two layouts and any two dtypes.
-
-A copy is the elementwise kernel of `same` (see `pointwise` for who owns which element): one read and one write an
-element. Arrays whose dtypes are equal are handed over as unsigned integers of their width, so that float32 and int32
-share one compiled kernel; a store converts as C does, so that `same` is also the conversion between numbers.
+"""Conversions between half precision and wider floats, of one element: `backends/cuda/copy` has the loops.
 
 float16 and bfloat16 are not numbers to numba's CUDA compilers: the conversions read and write their bits as uint16, and
 those of float32 and float64 as uint32 and uint64. Half precision, with s the sign, e the exponent, m the mantissa:
@@ -21,21 +17,8 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.hostcuda import cuda
-from miniflow.kernels.pointwise import place
 
 SMALLEST_FLOAT16 = np.float32(2.0**-24)
-
-
-@cuda.jit(device=True)
-def same(x):
-    """x"""
-    return x
-
-
-@cuda.jit(device=True)
-def truth(x):
-    """Whether x is not 0; NaN is not 0."""
-    return x != 0
 
 
 @cuda.jit(device=True)
@@ -94,22 +77,3 @@ def float32_to_bfloat16(bits):
 def bfloat16_to_float32(bits):
     """bfloat16 -> float32, bits to bits; exact."""
     return np.int64(bits) << 16
-
-
-@cuda.jit
-def fill(out, value):
-    """out[i] = value for a 1-D array; thread i owns element i: one write, no reads."""
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = value
-
-
-@cuda.jit
-def fill_spread(shape, out, out_steps, value):
-    """The same for any layout: the thread owns the element (i0, i1, i2, i3) as in `pointwise.spread`."""
-    i2 = cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y
-    i3 = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    if i2 < shape[2] and i3 < shape[3]:
-        i0 = cuda.blockIdx.z // shape[1]
-        i1 = cuda.blockIdx.z - i0 * shape[1]
-        out[place(i0, i1, i2, i3, out_steps)] = value

@@ -7,9 +7,8 @@ from both import LAYOUTS, agree, numbers_of, on_device
 from compare import assert_same
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
-from miniflow.backends.cuda.copy import copy_into, fill_into
-from miniflow.kernels import copy
-from miniflow.kernels.pointwise import flat, spread
+from miniflow.backends.cuda.copy import NUMBER, SAME, TRUTH, Conversion, copy_into, fill_into
+from miniflow.backends.cuda.pointwise import kernel_of
 
 BFLOAT16 = ml_dtypes.bfloat16
 FLOATS = [np.float32, np.float64, np.float16, BFLOAT16]
@@ -124,22 +123,34 @@ def room(size, dtype=np.uint32):
     return np.full(size, 77, dtype)
 
 
+def flat(conversion):
+    return kernel_of(conversion, "v", "flat")
+
+
+def spread(conversion):
+    return kernel_of(conversion, "", "spread")
+
+
+def of_bits(function):
+    return flat(Conversion(f"{function}(x0_here)"))
+
+
 CASES = [
-    Case("flat", flat(copy.same), lambda: [room(70), words(70)], 3, 32),
-    Case("float to int", flat(copy.same), lambda: [room(70, np.int32), np.arange(70, dtype=np.float32)], 3, 32),
-    Case("truth", flat(copy.truth), lambda: [room(70, np.uint8), np.arange(70, dtype=np.float32) % 3], 3, 32),
-    Case("transposed", spread(copy.same),
+    Case("flat", flat(SAME), lambda: [room(70), words(70)], 3, 32),
+    Case("float to int", flat(SAME), lambda: [room(70, np.int32), np.arange(70, dtype=np.float32)], 3, 32),
+    Case("truth", flat(TRUTH), lambda: [room(70, np.uint8), np.arange(70, dtype=np.float32) % 3], 3, 32),
+    Case("transposed", spread(SAME),
          lambda: [(1, 1, 7, 10), room(70), (0, 0, 0, 10, 1), words(70), (0, 0, 0, 1, 7)], (2, 2), (8, 4)),
-    Case("to float16", flat(copy.float32_to_float16), lambda: [room(70, np.uint16), words(70)], 3, 32),
-    Case("to bfloat16", flat(copy.float32_to_bfloat16), lambda: [room(70, np.uint16), words(70)], 3, 32),
-    Case("from float64", flat(copy.float64_to_float16),
+    Case("to float16", of_bits("float32_to_float16"), lambda: [room(70, np.uint16), words(70)], 3, 32),
+    Case("to bfloat16", of_bits("float32_to_bfloat16"), lambda: [room(70, np.uint16), words(70)], 3, 32),
+    Case("from float64", of_bits("float64_to_float16"),
          lambda: [room(70, np.uint16), np.random.default_rng(0).standard_normal(70).view(np.uint64)], 3, 32),
-    Case("from float16", flat(copy.float16_to_float32),
+    Case("from float16", of_bits("float16_to_float32"),
          lambda: [room(70), np.arange(0, 70_000, 1000).astype(np.uint16)], 3, 32),
-    Case("from bfloat16", flat(copy.bfloat16_to_float32), lambda: [room(70), words(70, dtype=np.uint16)], 3, 32),
-    Case("fill", copy.fill, lambda: [room(70), np.uint32(5)], 3, 32),
-    Case("fill spread", copy.fill_spread,
-         lambda: [(1, 2, 3, 5), room(70), (3, 0, 30, 10, 2), np.uint32(5)], (1, 2, 2), (8, 2)),
+    Case("from bfloat16", of_bits("bfloat16_to_float32"), lambda: [room(70), words(70, dtype=np.uint16)], 3, 32),
+    Case("fill", flat(NUMBER), lambda: [room(70), np.int64(5)], 3, 32),
+    Case("fill spread", spread(NUMBER),
+         lambda: [(1, 2, 3, 5), room(70), (3, 0, 30, 10, 2), np.int64(5)], (1, 2, 2), (8, 2)),
 ]  # fmt: skip
 
 

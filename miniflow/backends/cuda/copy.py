@@ -6,20 +6,36 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.body import Body, Step
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
-from miniflow.backends.cuda.launch import each, launch
-from miniflow.backends.cuda.pointwise import apply_into, common_order, cover, in_order, parts
+from miniflow.backends.cuda.pointwise import run
 from miniflow.backends.registry import kernel
 from miniflow.dtype import HALF, bfloat16, float16, float32, float64
-from miniflow.kernels import copy as kernels
 
 OF_BITS = {
-    (float16.numpy, float32.numpy): kernels.float16_to_float32,
-    (bfloat16.numpy, float32.numpy): kernels.bfloat16_to_float32,
-    (float32.numpy, float16.numpy): kernels.float32_to_float16,
-    (float32.numpy, bfloat16.numpy): kernels.float32_to_bfloat16,
-    (float64.numpy, float16.numpy): kernels.float64_to_float16,
+    (float16.numpy, float32.numpy): "float16_to_float32",
+    (bfloat16.numpy, float32.numpy): "bfloat16_to_float32",
+    (float32.numpy, float16.numpy): "float32_to_float16",
+    (float32.numpy, bfloat16.numpy): "float32_to_bfloat16",
+    (float64.numpy, float16.numpy): "float64_to_float16",
 }
+
+
+class Conversion(Body):
+    """A body whose only step is an expression of Python: of an input, or of a number where there is none."""
+
+    def __init__(self, expression: str):
+        is_number = expression == "n0"
+        steps = [Step(expression, (), "")]
+        super().__init__([] if is_number else [""], [(0.0, "int64")] if is_number else [], steps, ["v0"])
+
+    def lines(self, here: dict[str, str], converted: Any) -> list[str]:
+        """The step as a statement."""
+        return [f"v0 = {self.steps[0].function}"]
+
+
+SAME, TRUTH, NUMBER = map(Conversion, ("x0_here", "x0_here != 0", "n0"))
+CONVERSIONS = {pair: Conversion(f"{function}(x0_here)") for pair, function in OF_BITS.items()}
 
 
 def copy_into(out: DeviceArray, value: DeviceArray) -> None:
@@ -30,13 +46,13 @@ def copy_into(out: DeviceArray, value: DeviceArray) -> None:
         value = contiguous(value) if not value.flags.c_contiguous else value.copy()
     source, target = value.dtype, out.dtype
     if source == target:
-        apply_into(kernels.same, bits(out), [bits(value)])
-    elif (source, target) in OF_BITS:
-        apply_into(OF_BITS[source, target], bits(out), [bits(value)])
+        run(SAME, (bits(out),), (bits(value),), ())
+    elif (source, target) in CONVERSIONS:
+        run(CONVERSIONS[source, target], (bits(out),), (bits(value),), ())
     elif source in HALF or target in HALF:  # by way of float32, as NumPy does it
         copy_into(out, value.astype(np.float32))
     else:
-        apply_into(kernels.truth if target == np.bool_ else kernels.same, as_number(out), [as_number(value)])
+        run(TRUTH if target == np.bool_ else SAME, (as_number(out),), (as_number(value),), ())
 
 
 def overlaps(out: DeviceArray, value: DeviceArray) -> bool:
@@ -59,15 +75,7 @@ def as_bits(number: Any, dtype: np.dtype) -> np.unsignedinteger:
 
 def fill_into(out: DeviceArray, value: Any) -> None:
     """Write a number, converted to the dtype of `out`, to every element of `out`."""
-    if out.size == 0:
-        return
-    word, out = as_bits(value, out.dtype), bits(out)
-    order = common_order([out], out.shape)
-    if order is not None:
-        each(kernels.fill, out.size, in_order(out, order).reshape(-1), word)
-        return
-    for shape, (steps,) in parts([out]):
-        launch(kernels.fill_spread, *cover(shape), shape, out.storage, steps, word)
+    run(NUMBER, (bits(out),), (), (as_bits(value, out.dtype),))
 
 
 @kernel("cuda", half="native")

@@ -31,7 +31,6 @@ from miniflow.backends.geometry import merged
 from miniflow.backends.registry import EVERY, Kernel, kernel, pointwise_kernels
 from miniflow.backends.source import converted, module_of
 from miniflow.dtype import HALF
-from miniflow.kernels.pointwise import flat, spread
 from miniflow.scalar import HALVES
 
 RANK = 4
@@ -79,6 +78,9 @@ LIBRARY = {
         "trunc_divide_integers", "where",
     },
     "kernels.half": {f"{verb}_{kind}" for verb in ("narrow", "round", "widen") for kind in HALVES},
+    "kernels.copy": {
+        "bfloat16_to_float32", "float16_to_float32", "float32_to_bfloat16", "float32_to_float16", "float64_to_float16",
+    },
     "kernels.pointwise": {"place"},
 }  # fmt: skip
 
@@ -108,15 +110,15 @@ def pointwise(name: str, out: DeviceArray, *operands: Any, **attrs: Any) -> None
 
 
 def run(body: Body, outs: Sequence[DeviceArray], inputs: Sequence[DeviceArray], numbers: Sequence[float]) -> None:
-    """Compute all elements of `outs`, which are C-contiguous, from `inputs`, which are broadcast to their shape."""
+    """Compute all elements of `outs`, of any layout, from `inputs`, which are broadcast to their shape."""
     shape, size = outs[0].shape, outs[0].size
     if size == 0:
         return
     arrays = [bits(x) if x.dtype in HALF or x.dtype == np.bool_ else x for x in (*outs, *inputs)]
     numbers = [NUMBERS[kind](value) for value, (_, kind) in zip(numbers, body.numbers, strict=True)]
-    if all(x.size == 1 or (x.shape == shape and x.flags.c_contiguous) for x in inputs):
+    lines = as_lines(arrays, shape)
+    if lines is not None:
         forms = "".join("v" if x.size == size else "s" for x in inputs)
-        lines = [x.reshape(-1) for x in arrays]
         if size >= WIDE_FROM and len(outs) == 1 and not driver().emulated:
             launch(kernel_of(body, forms, "wide"), -(-size // (4 * THREADS)), THREADS, *lines, *numbers)
         else:
@@ -199,34 +201,17 @@ def imports(text: str) -> str:
     return "\n".join(lines)
 
 
-def apply_into(function: Any, out: DeviceArray, arrays: Sequence[DeviceArray]) -> None:
-    """Write `function` of each element of `arrays`, which are broadcast, to `out`, of any layout."""
-    order = common_order([out, *arrays], out.shape)
-    if order is not None:
-        lines = [in_order(x, order).reshape(-1) for x in (out, *arrays)]
-        each(flat(function, len(arrays)), out.size, *lines)
-        return
-    placed = [out, *[broadcast(x, out.shape) for x in arrays]]
-    storages = [x.storage for x in placed]
-    for shape, steps in parts(placed):
-        arguments = [part for pair in zip(storages, steps, strict=True) for part in pair]
-        launch(spread(function, len(arrays)), *cover(shape), shape, *arguments)
-
-
-def common_order(arrays: Sequence[DeviceArray], shape: tuple[int, ...]) -> Sequence[int] | None:
-    """The order of dimensions, outermost first, in which all arrays lie without gaps; None if there is none."""
-    if any(x.shape != shape for x in arrays):
+def as_lines(arrays: Sequence[DeviceArray], shape: Shape) -> list[DeviceArray] | None:
+    """The arrays as 1-D ones, if those of more than one element lie in one order, without gaps; else None."""
+    if any(x.shape != shape and x.size != 1 for x in arrays):
         return None
-    if all(x.flags.c_contiguous for x in arrays):
-        return range(len(shape))
-    strides = arrays[0].strides
-    order = sorted(range(len(shape)), key=lambda d: -strides[d])
-    return order if all(in_order(x, order).flags.c_contiguous for x in arrays) else None
-
-
-def in_order(x: DeviceArray, order: Sequence[int]) -> DeviceArray:
-    """`x` with its dimensions in this order."""
-    return x if list(order) == sorted(order) else x.view(lambda a: a.transpose(order))
+    if not all(x.flags.c_contiguous for x in arrays):
+        strides = arrays[0].strides
+        order = sorted(range(len(shape)), key=lambda d: -strides[d])
+        arrays = [x if x.size == 1 else x.view(lambda a: a.transpose(order)) for x in arrays]
+        if not all(x.flags.c_contiguous for x in arrays):
+            return None
+    return [x.reshape(-1) for x in arrays]
 
 
 def broadcast(x: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
