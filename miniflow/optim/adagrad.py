@@ -77,4 +77,4 @@ class Adagrad(Optimizer):
         return group["initial_accumulator_value"]
 
     def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
-        return {name: group[name] for name in ("lr", "lr_decay", "eps", "weight_decay", "maximize")}
+        return {name: value for name, value in super().attributes(group).items() if name != "initial_accumulator_value"}

@@ -83,8 +83,7 @@ class Adam(Optimizer):
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq" if group["amsgrad"] else None)
 
     def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
-        names = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "do_bias_correction")
-        return {"decoupled": self.decoupled, **{name: group[name] for name in names}}
+        return {"decoupled": self.decoupled, **super().attributes(group)}
 
 
 class AdamW(Adam):

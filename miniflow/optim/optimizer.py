@@ -94,7 +94,7 @@ class Optimizer:
 
     def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
         """The attributes of `rule`, but for those in `rule.per_parameter`."""
-        return {}
+        return {name: group[name] for name in self.defaults}
 
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
         """Change `params`, those parameters of `group` that have a gradient."""
@@ -253,8 +253,6 @@ class Optimizer:
         self.param_groups.append(group)
 
     def _check_params(self, params: Any) -> list[Tensor]:
-        if isinstance(params, set):
-            raise ArgumentTypeError(f"{self._name}: got the parameters as a set, which has no fixed order; pass a list")
         params = [params] if isinstance(params, Tensor) else list(params)
         seen = {id(p) for group in self.param_groups for p in group["params"]}
         for position, p in enumerate(params):
@@ -267,8 +265,6 @@ class Optimizer:
                 )
             if not p.is_floating_point():
                 raise ArgumentError(f"{where} has {p.dtype}; expected a floating dtype")
-            if not p._array.flags.writeable:
-                raise ArgumentError(f"{where} is an expanded or read-only view; pass a copy: p.detach().clone()")
             if id(p) in seen:
                 raise ArgumentError(
                     f"{where} appears twice; every parameter belongs to one group, once: shared ones too"
@@ -298,78 +294,49 @@ class Optimizer:
         Raises:
             CheckpointError: if groups, parameters or shapes do not match; the optimizer is then unchanged.
         """
+        where = f"{self._name}.load_state_dict"
         try:
-            saved_groups = state_dict["param_groups"]
+            saved_groups, saved_state = state_dict["param_groups"], state_dict["state"]
             saved_sizes = [len(group["params"]) for group in saved_groups]
-            saved_state = {i: dict(values) for i, values in state_dict["state"].items()}
-        except (LookupError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError):
             raise CheckpointError(
-                f"{self._name}.load_state_dict: expected a dict with 'state' and 'param_groups' as from state_dict()"
+                f"{where}: expected a dict with 'state' and 'param_groups' as from state_dict()"
             ) from None
         sizes = [len(group["params"]) for group in self.param_groups]
         if saved_sizes != sizes:
             raise CheckpointError(
-                f"{self._name}.load_state_dict: got groups of {saved_sizes} parameters; expected {sizes}: "
+                f"{where}: got groups of {saved_sizes} parameters; expected {sizes}: "
                 "build the optimizer from the same parameters as when it was saved"
             )
-        groups = [self._load_options(*pair) for pair in zip(self.param_groups, saved_groups, strict=True)]
-        numbers = [i for group in saved_groups for i in group["params"]]
-        param_of = dict(zip(numbers, (p for group in self.param_groups for p in group["params"]), strict=True))
-        if len(param_of) < len(numbers):
-            raise CheckpointError(f"{self._name}.load_state_dict: got parameters {numbers}; expected each number once")
-        unknown = [i for i in saved_state if i not in param_of]
-        if unknown:
-            raise CheckpointError(
-                f"{self._name}.load_state_dict: state for parameters {unknown}, which are in no group"
-            )
+        for saved in saved_groups:
+            if saved.keys() - set(EXTRA_KEYS) != self.defaults.keys():
+                raise CheckpointError(
+                    f"{where}: got a group with the options {list(saved)}; expected {list(self.defaults)}: "
+                    "was it saved by another kind of optimizer?"
+                )
+        params = [p for group in self.param_groups for p in group["params"]]
+        param_of = dict(zip([i for group in saved_groups for i in group["params"]], params, strict=True))
+        if saved_state.keys() - param_of.keys():
+            raise CheckpointError(f"{where}: got state for {list(saved_state)}; expected {list(param_of)} only")
         state = {param_of[i]: self._load_state(i, param_of[i], values) for i, values in saved_state.items()}
-        self.param_groups = groups
+        pairs = zip(self.param_groups, saved_groups, strict=True)
+        self.param_groups = [{**copy.deepcopy(saved), "params": group["params"]} for group, saved in pairs]
         self.state = defaultdict(dict, state)
         self._untouched.clear()
 
-    def _load_options(self, group: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
-        unknown = [key for key in saved if key not in self.defaults and key not in EXTRA_KEYS]
-        missing = [key for key in self.defaults if key not in saved]
-        if unknown or missing:
-            raise CheckpointError(
-                f"{self._name}.load_state_dict: a group has unknown options {unknown} and lacks {missing}; "
-                "was it saved by another kind of optimizer?"
-            )
-        return {**copy.deepcopy({k: v for k, v in saved.items() if k != "params"}), "params": group["params"]}
-
     def _load_state(self, number: Any, p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
-        state = {}
-        for name, value in values.items():
-            if value is None:
-                continue
+        state = {name: value for name, value in values.items() if value is not None}
+        for name, value in state.items():
             if name == "step":
-                value = self._load_step(number, value)
-            elif isinstance(value, np.ndarray):
-                raise CheckpointError(
-                    f"{self._name}.load_state_dict: {name} of parameter {number} is a NumPy array; expected a Tensor: "
-                    "flow.tensor(array)"
-                )
+                state[name] = int(value)
             elif isinstance(value, Tensor):
                 if value.shape != p.shape:
                     raise CheckpointError(
                         f"{self._name}.load_state_dict: {name} of parameter {number} has shape {tuple(value.shape)}; "
                         f"expected {tuple(p.shape)}"
                     )
-                value = value.detach().to(dtype=_state_dtype(p), device=p.device, copy=True)
-            state[name] = value
+                state[name] = value.detach().to(dtype=_state_dtype(p), device=p.device, copy=True)
         return state
-
-    def _load_step(self, number: Any, value: Any) -> int:
-        try:
-            step = int(value)
-        except (TypeError, ValueError, OverflowError):
-            step = -1
-        if step < 0:
-            raise CheckpointError(
-                f"{self._name}.load_state_dict: step of parameter {number} is {value!r:.60}; "
-                "expected an integer of at least 0"
-            )
-        return step
 
     def __repr__(self) -> str:
         lines = [f"{self._name} ("]

@@ -81,7 +81,3 @@ class RMSprop(Optimizer):
             "grad_avg" if group["centered"] else None,
             "momentum_buffer" if group["momentum"] != 0 else None,
         )
-
-    def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
-        names = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
-        return {name: group[name] for name in names}

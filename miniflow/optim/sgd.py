@@ -78,9 +78,5 @@ class SGD(Optimizer):
     def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return ("momentum_buffer" if group["momentum"] != 0 else None,)
 
-    def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
-        names = ("lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize")
-        return {name: group[name] for name in names}
-
     def changing(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("fresh",) if group["momentum"] != 0 and group["dampening"] != 0 else ()
