@@ -7,63 +7,25 @@ memory.
 from __future__ import annotations
 
 import functools
+import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from miniflow import ops
 from miniflow.autograd import engine
 from miniflow.device import device
 from miniflow.dtype import bfloat16, bool_, dtype, fitting, float16, float32, float64, int32, int64, uint8
 from miniflow.inplace import set_item, write
-from miniflow.ops import (
-    activation,  # noqa: F401  (defines operators, as does the next)
-    comparison,  # noqa: F401
-    creation,
-    extremum,
-    gather,
-    index,
-    join,
-    mask,
-    matmul,
-    pad,
-    permute,
-    random,
-    reduce,
-    sampling,
-    shape,
-    slice,
-    softmax,
-    statistics,
-    triangle,
-)
+from miniflow.ops import index, matmul, permute, shape
 from miniflow.ops.creation import full
+from miniflow.ops.method import IN_PLACE, METHODS, method
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.promotion import as_tensor_or_number, cast, to_device
 from miniflow.printing import tensor_repr
 from miniflow.tensor import Tensor
-
-METHODS = {
-    softmax: "log_softmax softmax",
-    matmul: "addmm bmm dot matmul mm",
-    reduce: "all any mean prod sum",
-    extremum: "amax amin argmax argmin max min",
-    statistics: "logsumexp norm std var",
-    shape: """broadcast_to clone contiguous expand expand_as flatten reshape reshape_as squeeze sum_to_shape unflatten
-        unsqueeze view view_as""",
-    permute: "flip movedim permute swapaxes swapdims t transpose",
-    slice: "diagonal narrow select unfold",
-    pad: "repeat tile",
-    join: "chunk split unbind",
-    gather: "gather index_add index_select scatter scatter_add take_along_dim",
-    mask: "argwhere masked_fill masked_select nonzero",
-    creation: "new_empty new_full new_ones new_tensor new_zeros",
-    triangle: "diag tril triu",
-    random: "normal_ uniform_",
-    sampling: "bernoulli bernoulli_ multinomial",
-}
-
-IN_PLACE = "index_add masked_fill scatter scatter_add"  # beside the pointwise operators, which say it themselves
 
 CASTS = {
     "bfloat16": bfloat16,
@@ -104,6 +66,7 @@ def _comparison(function: Callable) -> Callable:
     return method
 
 
+@method
 def to(
     self: Tensor,
     *args: Any,
@@ -141,16 +104,19 @@ def to(
 _device = device
 
 
+@method
 def cpu(self: Tensor) -> Tensor:
     """The tensor on the CPU."""
     return to(self, device="cpu")
 
 
+@method
 def cuda(self: Tensor, device: Any = "cuda", non_blocking: bool = False) -> Tensor:
     """The tensor on a CUDA device: the current one, or that of a number, name or `flow.device`."""
     return to_device(self, "cuda" if device is None else device)
 
 
+@method
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """The values in the dtype of `other`."""
     return cast(self, other.dtype)
@@ -164,6 +130,7 @@ def _caster(kind: dtype) -> Callable:
     return method
 
 
+@method
 def copy_(self: Tensor, source: Tensor | np.ndarray | bool | int | float) -> Tensor:
     """Write the values of `source`, broadcast and cast, into the tensor."""
     values = as_tensor_or_number(source, "copy_")
@@ -173,6 +140,7 @@ def copy_(self: Tensor, source: Tensor | np.ndarray | bool | int | float) -> Ten
     return write(self, "copy_", lambda: shape.broadcast_to(values, self.shape))
 
 
+@method
 def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     """Write one number into every element."""
     if isinstance(value, Tensor):
@@ -181,11 +149,13 @@ def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     return write(self, "fill_", lambda: full(self.shape, value, self.dtype, self.device))
 
 
+@method
 def zero_(self: Tensor) -> Tensor:
     """Write zero into every element."""
     return fill_(self, 0)
 
 
+@method
 def backward(
     self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
 ) -> None:
@@ -204,11 +174,12 @@ def _attach_operator(operator: str, function: Callable) -> None:
 
 
 def _attach() -> None:
-    for module, names in METHODS.items():
-        for name in names.split():
-            setattr(Tensor, name, getattr(module, name))
-    for name in IN_PLACE.split():
-        setattr(Tensor, name + "_", _in_place(getattr(Tensor, name)))
+    for module in pkgutil.iter_modules(ops.__path__):  # they name their methods when they are imported
+        importlib.import_module(f"{ops.__name__}.{module.name}")
+    for name, function in METHODS.items():
+        setattr(Tensor, name, function)
+    for name in IN_PLACE:
+        setattr(Tensor, name + "_", _in_place(METHODS[name]))
     for name, function in OPERATORS.items():
         setattr(Tensor, name, function)
         if function.op.in_place:
@@ -219,8 +190,6 @@ def _attach() -> None:
     Tensor.__matmul__, Tensor.__rmatmul__ = matmul.matmul, _reflected(matmul.matmul)
     for name, kind in CASTS.items():
         setattr(Tensor, name, _caster(kind))
-    for function in (to, cpu, cuda, type_as, copy_, fill_, zero_, backward):
-        setattr(Tensor, function.__name__, function)
 
 
 _attach()

@@ -18,6 +18,7 @@ from miniflow.device import CPU, chosen
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, fitting, float64, get_default_dtype, of_scalar
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, to_device
 from miniflow.ops.shape import sizes_of
 from miniflow.tape import modes
@@ -359,6 +360,7 @@ def full_like(
 # methods of a tensor whose dtype and device they take
 
 
+@method
 def new_tensor(
     x: Tensor, data: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
@@ -372,6 +374,7 @@ def new_tensor(
     return tensor(data, x.dtype if dtype is None else dtype, x.device if device is None else device, requires_grad)
 
 
+@method
 def new_empty(
     x: Tensor,
     *size: int | Sequence[int],
@@ -390,6 +393,7 @@ def new_empty(
     return empty(*size, dtype=kind, device=place, requires_grad=requires_grad)
 
 
+@method
 def new_zeros(
     x: Tensor,
     *size: int | Sequence[int],
@@ -408,6 +412,7 @@ def new_zeros(
     return zeros(*size, dtype=kind, device=place, requires_grad=requires_grad)
 
 
+@method
 def new_ones(
     x: Tensor,
     *size: int | Sequence[int],
@@ -426,6 +431,7 @@ def new_ones(
     return ones(*size, dtype=kind, device=place, requires_grad=requires_grad)
 
 
+@method
 def new_full(
     x: Tensor,
     size: Sequence[int],

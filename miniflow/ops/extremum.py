@@ -12,6 +12,7 @@ from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import eq, logical_or, ne
 from miniflow.ops.elementwise import div, maximum, minimum, mul
 from miniflow.ops.gather import ScatterAdd
+from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
 from miniflow.ops.reduce import Dim, Reduction, as_dims, expand_reduced, keep_dims, reduced_shape, sum
 from miniflow.ops.shape import input_shape, wrap_dim, wrap_dims
@@ -62,6 +63,7 @@ class Amin(Extremum):
     amp = "clear"
 
 
+@method
 def amax(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     """The largest element over `dim`; NaN if there is one. Equal elements share the gradient evenly.
 
@@ -83,6 +85,7 @@ def amax(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     return call(Amax, x, dim=() if dim is None else as_dims(dim), keepdim=keepdim)
 
 
+@method
 def amin(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     """The smallest element over `dim`; as `amax` otherwise.
 
@@ -136,6 +139,7 @@ class Extreme(NamedTuple):
     indices: Tensor
 
 
+@method
 @takes_tensors
 def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The largest element: of all, along one dim, or of two tensors element by element.
@@ -167,6 +171,7 @@ def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Te
     return Extreme(*call(MaxDim, x, dim=dim, keepdim=keepdim))
 
 
+@method
 @takes_tensors
 def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The smallest element; as `max` otherwise.
@@ -202,6 +207,7 @@ class Argmin(Position):
     """The first index of the smallest element along `dim`, or in the flattened tensor; NaN wins."""
 
 
+@method
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the largest element along `dim`, or in the flattened tensor; the first of equal ones.
 
@@ -218,6 +224,7 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return call(Argmax, x, dim=dim, keepdim=keepdim)
 
 
+@method
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the smallest element; as `argmax` otherwise.
 

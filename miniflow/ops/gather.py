@@ -11,6 +11,7 @@ from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import full, zeros
 from miniflow.ops.elementwise import mul, where
+from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, broadcast_shape
 from miniflow.ops.shape import expand, input_shape, reshape, wrap_dim
 from miniflow.ops.slice import Slice, check_in_range
@@ -61,6 +62,7 @@ class Gather(Op):
         return call(ScatterAdd, None, index, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
 
 
+@method
 @takes_tensors
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Elements picked along `dim`: y[i][j] = x[index[i][j]][j] for dim 0, x[i][index[i][j]] for dim 1.
@@ -86,6 +88,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return call(Gather, x, index, dim=wrap_dim("gather", dim, x._array.ndim))
 
 
+@method
 @takes_tensors
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As `gather`, with the other dims broadcast; without `dim`, from the flattened tensor.
@@ -176,6 +179,7 @@ def _source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Numbe
     return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
 
 
+@method(in_place=True)
 @takes_tensors
 def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
     """A copy of `x` in which the elements that `index` names along `dim` are those of `src`: the reverse of `gather`.
@@ -200,6 +204,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
     return call(Scatter, x, index, _source_for("scatter", x, dim, index, src), dim=dim)
 
 
+@method(in_place=True)
 @takes_tensors
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `x` with the elements of `src` added at the places that `index` names along `dim`.
@@ -270,6 +275,7 @@ def _check_vector(op: str, index: Any) -> None:
         raise ShapeError(f"{op}: got an index of shape {tuple(index.shape)}; expected at most 1 dim")
 
 
+@method
 @takes_tensors
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """A copy of the slices of `x` that `index` names along `dim`.
@@ -295,6 +301,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return call(IndexSelect, x, index, dim=wrap_dim("index_select", dim, x._array.ndim))
 
 
+@method(in_place=True)
 @takes_tensors
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """A copy of `x` with `alpha * source` added to the slices that `index` names along `dim`.

@@ -10,6 +10,7 @@ from miniflow.dispatch import Op, call
 from miniflow.dtype import promote_types
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import wrap_dim
 from miniflow.ops.slice import narrow, select
@@ -128,6 +129,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return call(Stack, *tensors, dim=wrap_dim("stack", dim, tensors[0]._array.ndim + 1))
 
 
+@method
 @takes_tensors
 def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`.
@@ -166,6 +168,7 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
     )
 
 
+@method
 @takes_tensors
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most `chunks` parts along `dim`, of equal sizes but for the last.
@@ -189,6 +192,7 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(x, -(-shape[dim] // chunks) if shape else 1, dim)
 
 
+@method
 @takes_tensors
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The views `x.select(dim, 0)`, `x.select(dim, 1)` ...

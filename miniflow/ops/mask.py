@@ -10,6 +10,7 @@ from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import where
 from miniflow.ops.index import Nonzero, get_item
+from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, broadcast_shape, cast
 from miniflow.ops.shape import expand, reshape
 from miniflow.ops.slice import Slice
@@ -41,6 +42,7 @@ class MaskedFill(Op):
         return call(MaskedFill, dy, mask, value=0), None
 
 
+@method(in_place=True)
 @takes_tensors
 def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     """A copy of `x` with `value` where `mask` is true.
@@ -85,6 +87,7 @@ def _fitting(x: Tensor, value: Tensor) -> Tensor:
     return cast(value, x.dtype)
 
 
+@method
 @takes_tensors
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of `x` where `mask` is true, in row-major order, as a copy of 1 dim.
@@ -110,6 +113,7 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     return reshape(get_item(expand(x, shape), expand(mask, shape)), -1)
 
 
+@method
 @takes_tensors
 def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """Where `x` is not zero (or false): int64 coordinates in row-major order.
@@ -133,6 +137,7 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     return call(Nonzero, x)
 
 
+@method
 @takes_tensors
 def argwhere(x: Tensor) -> Tensor:
     """`x.nonzero()`."""

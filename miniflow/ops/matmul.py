@@ -9,6 +9,7 @@ from miniflow.dtype import BY_NUMPY
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import add, mul
+from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
@@ -84,6 +85,7 @@ class Linear(Op):
         )
 
 
+@method
 def matmul(x: Tensor, y: Tensor) -> Tensor:
     """The matrix product, as `x @ y`. As `torch.matmul`.
 
@@ -142,6 +144,7 @@ def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:
             )
 
 
+@method
 @takes_tensors
 def mm(x: Tensor, y: Tensor) -> Tensor:
     """The product of two matrices, (m, k) and (k, n)."""
@@ -149,6 +152,7 @@ def mm(x: Tensor, y: Tensor) -> Tensor:
     return matmul(x, y)
 
 
+@method
 @takes_tensors
 def bmm(x: Tensor, y: Tensor) -> Tensor:
     """The products of two batches of matrices, (b, m, k) and (b, k, n); nothing is broadcast."""
@@ -158,6 +162,7 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
     return matmul(x, y)
 
 
+@method
 @takes_tensors
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """The inner product of two vectors of equal length."""
@@ -165,6 +170,7 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return matmul(x, y)
 
 
+@method
 @takes_tensors
 def addmm(input: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (x @ y), `input` broadcast to the product (m, n)."""

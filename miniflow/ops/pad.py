@@ -11,6 +11,7 @@ from miniflow.dtype import fitting
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.index import Index
+from miniflow.ops.method import method
 from miniflow.ops.promotion import Number
 from miniflow.ops.shape import Clone, Expand, View, sizes_of
 from miniflow.ops.slice import check_in_range
@@ -99,6 +100,7 @@ def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int
     return source[None]
 
 
+@method
 @takes_tensors
 def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """x repeated `sizes[d]` times along dim d, as a copy; further dims may come in front.
@@ -121,6 +123,7 @@ def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     return call(View, call(Clone, x), shape=tuple([n * size for n, size in zip(sizes, shape, strict=True)]))
 
 
+@method
 @takes_tensors
 def tile(x: Tensor, *sizes: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
     """As `repeat`; for fewer sizes than x has dims, the first dims of x are not repeated. `dims` are the sizes too.

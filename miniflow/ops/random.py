@@ -19,6 +19,7 @@ from miniflow.inplace import write
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
+from miniflow.ops.method import method
 from miniflow.ops.promotion import broadcast_shape
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
@@ -300,6 +301,7 @@ def normal(
     return noise + (mean.detach() if isinstance(mean, Tensor) else mean)
 
 
+@method
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Overwrite `x` with numbers uniform in [low, high), and return it.
 
@@ -317,6 +319,7 @@ def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
     return write(x, "uniform_", lambda: draw(Uniform, x, generator, low=float(low), high=float(high)))
 
 
+@method
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Overwrite `x` with normal numbers, and return it.
 

@@ -10,6 +10,7 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError
 from miniflow.ops.elementwise import add, div, mul
+from miniflow.ops.method import method
 from miniflow.ops.pad import pad
 from miniflow.ops.permute import flip, movedim
 from miniflow.ops.promotion import cast
@@ -85,6 +86,7 @@ class Sum(Reduction):
         return expand_reduced(dy, input_shape(ctx), ctx.attrs)
 
 
+@method
 def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The sum of the elements over `dim`.
 
@@ -126,6 +128,7 @@ def term_count(shape: tuple[int, ...], dim: Dim) -> int:
     return product([shape[d] for d in wrap_dims("", dim, len(shape))]) if shape else 1
 
 
+@method
 def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The mean of the elements over `dim`; NaN for no elements.
 
@@ -208,6 +211,7 @@ def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
     return y, dy
 
 
+@method
 def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The product of the elements along one dim, or of all; 1 for none.
 
@@ -248,6 +252,7 @@ class All(Truth):
     """Whether all elements over `dim` are not zero."""
 
 
+@method
 def any(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """Whether any element over `dim` is true, or not zero; false for no elements.
 
@@ -263,6 +268,7 @@ def any(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     return call(Any, x, dim=as_dims(dim), keepdim=keepdim)
 
 
+@method
 def all(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """Whether all elements over `dim` are true, or not zero; true for no elements.
 

@@ -11,6 +11,7 @@ from miniflow.errors import ArgumentError, ShapeError
 from miniflow.inplace import write
 from miniflow.operands import takes_tensors
 from miniflow.ops.generator import Generator
+from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
 from miniflow.ops.random import Uniform, draw, require_floating
 from miniflow.tensor import Tensor
@@ -48,6 +49,7 @@ class Multinomial(Op):
         return (*weights.shape[:-1], num_samples), int64.numpy
 
 
+@method
 @takes_tensors
 def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """Ones with the probabilities `x`, else zeros.
@@ -77,6 +79,7 @@ def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None 
     return cast(draw(Uniform, x, generator, low=0.0, high=1.0) < p, x.dtype)
 
 
+@method
 def bernoulli_(x: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Overwrite `x` with ones of probability `p` and zeros, and return it.
 
@@ -93,6 +96,7 @@ def bernoulli_(x: Tensor, p: float = 0.5, *, generator: Generator | None = None)
     return write(x, "bernoulli_", lambda: bernoulli(x, p, generator=generator))
 
 
+@method
 @takes_tensors
 def multinomial(
     x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None

@@ -14,6 +14,7 @@ from typing import Any
 from miniflow.dispatch import Op, call
 from miniflow.errors import DimError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.method import method
 from miniflow.tensor import Tensor
 
 
@@ -111,6 +112,7 @@ def can_view(x: Any, shape: tuple[int, ...]) -> bool:
     return True
 
 
+@method
 def view(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The same memory under another shape.
 
@@ -133,6 +135,7 @@ def view(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
     return call(View, x, shape=sizes_of(shape))
 
 
+@method
 @takes_tensors
 def reshape(x: Tensor, *sizes: int | Sequence[int], shape: Sequence[int] | None = None) -> Tensor:
     """The same elements in row-major order under another shape: a view where the strides allow it, else a copy.
@@ -157,16 +160,19 @@ def reshape(x: Tensor, *sizes: int | Sequence[int], shape: Sequence[int] | None 
     return call(View, x, shape=shape)
 
 
+@method
 def view_as(x: Tensor, other: Tensor) -> Tensor:
     """`x.view(other.shape)`."""
     return call(View, x, shape=tuple(other.shape))
 
 
+@method
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     """`x.reshape(other.shape)`."""
     return reshape(x, tuple(other.shape))
 
 
+@method
 @takes_tensors
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The dims from `start_dim` to `end_dim` made one; a 0-dim tensor becomes 1-dim.
@@ -188,6 +194,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(x, shape[:start] + (prod(shape[start : end + 1]),) + shape[end + 1 :])
 
 
+@method
 @takes_tensors
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """The dim `dim` split into several of `sizes`, one of which may be -1.
@@ -214,6 +221,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return call(View, x, shape=shape[:dim] + sizes + shape[dim + 1 :])
 
 
+@method
 @takes_tensors
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """A view without the dims of size 1: all of them, or those among `dim`.
@@ -232,6 +240,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     return call(View, x, shape=tuple([n for d, n in enumerate(shape) if n != 1 or d not in dims]))
 
 
+@method
 @takes_tensors
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """A view with a dim of size 1 inserted at `dim`.
@@ -291,6 +300,7 @@ class SumToShape(Op):
         return call(Expand, dy, shape=input_shape(ctx))
 
 
+@method
 def sum_to_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Undo broadcasting: sum `x` to `shape`, over new dims in front and over those of size 1.
 
@@ -306,6 +316,7 @@ def sum_to_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x if x._array.shape == tuple(shape) else call(SumToShape, x, shape=tuple(shape))
 
 
+@method
 @takes_tensors
 def expand(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """A view in which dims of size 1 are repeated to `sizes` without a copy.
@@ -333,11 +344,13 @@ def expand(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     return call(Expand, x, shape=sizes)
 
 
+@method
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
     """`x.expand(other.shape)`."""
     return call(Expand, x, shape=tuple(other.shape))
 
 
+@method
 @takes_tensors
 def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
     """`x.expand(shape)`."""
@@ -356,6 +369,7 @@ class Clone(Op):
         return dy
 
 
+@method
 def clone(x: Tensor) -> Tensor:
     """A row-major copy with memory of its own, through which gradients flow to `x`.
 
@@ -370,6 +384,7 @@ def clone(x: Tensor) -> Tensor:
     return call(Clone, x)
 
 
+@method
 def contiguous(x: Tensor) -> Tensor:
     """`x` itself if it is in row-major order without gaps, else a copy that is.
 

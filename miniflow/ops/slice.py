@@ -11,6 +11,7 @@ from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.method import method
 from miniflow.ops.shape import input_shape, wrap_dim
 from miniflow.tensor import Tensor
 
@@ -105,6 +106,7 @@ def out_of_range(
     )
 
 
+@method
 @takes_tensors
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """The view `x[..., index, ...]` at `dim`, which disappears.
@@ -128,6 +130,7 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     return call(Slice, x, index=(slice(None),) * dim + (int(index), ...))
 
 
+@method
 @takes_tensors
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """The view of `length` elements from `start` on, along `dim`.
@@ -195,6 +198,7 @@ class DiagonalIntoZeros(Op):
         return call(Diagonal, dy, offset=offset, dim1=dim1, dim2=dim2)
 
 
+@method
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The view of a diagonal of the matrices that `dim1` and `dim2` span, as a new last dim.
 
@@ -249,6 +253,7 @@ class FoldAdd(Op):
         return call(Unfold, dy, dim=dim, size=size, step=step)
 
 
+@method
 @takes_tensors
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """The view of all windows of `size` elements along `dim`, every `step` elements; they make a new last dim.

@@ -6,6 +6,7 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import exp, mul, sub
+from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import wrap_dim
@@ -73,6 +74,7 @@ class LogSoftmaxGrad(RowOpGrad):
     amp = "gray"
 
 
+@method
 @takes_tensors
 def softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """exp(x_i) / sum_j exp(x_j) along `dim`: positive numbers that sum to 1.
@@ -97,6 +99,7 @@ def softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     return call(Softmax, input if dtype is None else cast(input, dtype), dim=dim)
 
 
+@method
 @takes_tensors
 def log_softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """x_i - log sum_j exp(x_j) along `dim`: the logarithm of softmax, accurate where that underflows.

@@ -10,6 +10,7 @@ from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import eq, ne
 from miniflow.ops.elementwise import abs, div, exp, mul, pow, sign, sub, where
 from miniflow.ops.extremum import amax, amin
+from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, cast
 from miniflow.ops.reduce import (
     Dim,
@@ -74,6 +75,7 @@ def _moment_attrs(dim: Dim | bool, unbiased: bool | None, correction: Number | N
     return {"dim": as_dims(dim), "correction": correction, "keepdim": keepdim}
 
 
+@method
 def var(
     x: Tensor,
     dim: Dim = None,
@@ -107,6 +109,7 @@ def var(
     return call(Var, x, **_moment_attrs(dim, unbiased, correction, keepdim))
 
 
+@method
 def std(
     x: Tensor,
     dim: Dim = None,
@@ -163,6 +166,7 @@ class Logsumexp(Reduction):
         return mul(expand_reduced(dy, shape, ctx.attrs), exp(sub(x, expand_reduced(y, shape, ctx.attrs))))
 
 
+@method
 def logsumexp(x: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
     """log(sum of exp(x)) over `dim`, as m + log(sum of exp(x - m)) with m the largest x: nothing overflows.
 
@@ -205,6 +209,7 @@ class Norm(Reduction):
         return mul(expand_reduced(scale, shape, attrs), x)
 
 
+@method
 @takes_tensors
 def norm(
     x: Tensor, p: Number | str | None = "fro", dim: Dim = None, keepdim: bool = False, dtype: object = None

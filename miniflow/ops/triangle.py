@@ -8,6 +8,7 @@ from typing import Any
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.method import method
 from miniflow.ops.shape import clone
 from miniflow.ops.slice import DiagonalIntoZeros
 from miniflow.ops.slice import diagonal as diagonal_view
@@ -44,6 +45,7 @@ def _matrices(op: str, x: Any) -> tuple[int, ...]:
     return x.shape
 
 
+@method
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of each matrix, zeros above.
 
@@ -67,6 +69,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     return call(Tril, x, diagonal=operator.index(diagonal))
 
 
+@method
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of each matrix, zeros below.
 
@@ -90,6 +93,7 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     return call(Triu, x, diagonal=operator.index(diagonal))
 
 
+@method
 @takes_tensors
 def diag(x: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a square matrix of zeros; of a matrix, a copy of its diagonal.
