@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,46 +19,14 @@ class LaidOut:
     __slots__ = ()
 
     layout: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes of all dimensions."""
-        return self.layout.shape
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Steps between neighbours along each dimension, in bytes."""
-        return self.layout.strides
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The element type."""
-        return self.layout.dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return self.layout.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.layout.size
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.layout.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.layout.nbytes
-
-    @property
-    def flags(self) -> Any:
-        """NumPy's flags of the layout: `c_contiguous`, `f_contiguous`, `writeable`."""
-        return self.layout.flags
+    shape = property(attrgetter("layout.shape"))
+    strides = property(attrgetter("layout.strides"))  # in bytes
+    dtype = property(attrgetter("layout.dtype"))
+    ndim = property(attrgetter("layout.ndim"))
+    size = property(attrgetter("layout.size"))
+    itemsize = property(attrgetter("layout.itemsize"))
+    nbytes = property(attrgetter("layout.nbytes"))
+    flags = property(attrgetter("layout.flags"))
 
 
 def merged(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:

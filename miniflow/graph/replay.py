@@ -174,7 +174,7 @@ class Replay:
         frame, instruction, operands = self._failed(error)
         if instruction is None:
             return error
-        if instruction.op.kernel_checks and type(error) in (ValueError, TypeError, IndexError):
+        if type(error) in (ValueError, TypeError, IndexError):
             values = {**self._names, **frame.f_locals}
             try:
                 instruction.op.infer(*[values.get(name) for name in operands], **instruction.attrs)

@@ -1,11 +1,10 @@
 """Cross-entropy between logits x (rows, classes) and class indices, forward and backward, and the losses related to it.
 
-    cross_entropy_rows, cross_entropy_grad_rows, target_weight_rows
+    cross_entropy_rows, cross_entropy_grad_rows
                      a block owns a row, one warp for few classes, up to eight for many: the row's
                      maximum and its sum of exponentials come by shuffles; thread 0 writes the row's loss. The logits
                      are read from global memory once forward and once backward (again from the cache), the gradient is
                      written once; of the softmax only the logarithm of its denominator is kept.
-    nll_rows         thread i owns row i, and reads one element of it.
     reduce_losses    one block of 256 threads adds up the losses of all rows, and their weights.
     binary_cross_entropy   thread i owns element i.
 
@@ -114,34 +113,6 @@ def cross_entropy_grad_rows(dy, x, target, weight, lse, total, ignore_index, per
             if smoothing > 0:
                 q += share * class_weight(weight, c)
             dx[row, c] = scale * math.exp((x[row, c] - shift) - rest) - x.dtype.type(q)
-
-
-@cuda.jit
-def target_weight_rows(target, weight, ignore_index, smoothing, q):
-    """q_ic = w_c ((1 - s) [c = t_i] + s / C); 0 in the rows to be ignored. q is (rows, classes)."""
-    row = cuda.blockIdx.x
-    t = target[row]
-    for c in range(cuda.threadIdx.x, q.shape[1], cuda.blockDim.x):
-        value = smoothing / q.shape[1]
-        if c == t:
-            value += 1.0 - smoothing
-        q[row, c] = 0.0 if t == ignore_index else value * class_weight(weight, c)
-
-
-@cuda.jit
-def nll_rows(x, target, weight, ignore_index, loss, factor):
-    """loss_i = -w[t] x[i, t] and factor_i = w[t]; both 0 where t is to be ignored."""
-    row = cuda.grid(1)
-    if row < x.shape[0]:
-        t = target[row]
-        if t == ignore_index:
-            loss[row], factor[row] = 0.0, 0.0
-        elif t >= 0 and t < x.shape[1]:
-            w = class_weight(weight, t)
-            factor[row] = w
-            loss[row] = -w * x[row, t]
-        else:
-            loss[row], factor[row] = math.nan, math.nan
 
 
 @cuda.jit

@@ -18,9 +18,10 @@ from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.promotion import require_floating
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import squeeze, unsqueeze
-from miniflow.ops.windows import Padding, Pair, check_floating, check_image, pair, window_counts
+from miniflow.ops.windows import Padding, Pair, check_image, pair, window_counts
 from miniflow.tensor import Tensor
 
 
@@ -116,7 +117,7 @@ def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
     kinds = [BY_NUMPY[a.dtype].name for a in (x, weight, bias) if a is not None]
     if len(set(kinds)) > 1:
         raise DTypeError(f"conv2d: got dtypes {', '.join(kinds)}; expected one: cast with .to(dtype)")
-    check_floating("conv2d", x)
+    require_floating("conv2d", x)
 
 
 def borders(padding: int | Pair | str, kernel: Pair, stride: Pair, dilation: Pair) -> Padding:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -24,7 +24,19 @@ from miniflow.ops.shape import sizes_of
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
 Number = bool | int | float
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of all functions that make tensors."""
+
+    dtype: dtype | None  # by default the default dtype, or what the function says
+    device: Any
+    requires_grad: bool
+
 
 # from data
 
@@ -197,14 +209,21 @@ def floating_dtype(kind: dtype | None) -> np.dtype:
     return (get_default_dtype() if kind is None else as_dtype(kind)).numpy
 
 
-def _filled(shape: tuple[int, ...], value: Any, dtype: np.dtype, device: Any, requires_grad: bool) -> Tensor:
-    place = chosen(device)
+def _filled(
+    shape: tuple[int, ...], value: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    place, kind = chosen(device), floating_dtype(dtype)
     if place is CPU and value == 0:
-        array = np.zeros(shape, dtype)
+        array = np.zeros(shape, kind)
     else:
-        array = memory.full(shape, value, dtype, place)
+        array = memory.full(shape, value, kind, place)
     result = made(Tensor._wrap(array))
     return result.requires_grad_() if requires_grad else result
+
+
+def _as(x: Tensor, dtype: dtype | None = None, device: Any = None, **options: Any) -> dict:
+    """Options of a tensor like `x`."""
+    return {"dtype": x.dtype if dtype is None else dtype, "device": x.device if device is None else device, **options}
 
 
 def made(result: Tensor) -> Tensor:
@@ -239,9 +258,7 @@ def empty(
     return result.requires_grad_() if requires_grad else result
 
 
-def zeros(
-    *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def zeros(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
     """A tensor of zeros; arguments as for `empty`.
 
     Raises:
@@ -252,12 +269,10 @@ def zeros(
 
     Source: `torch.zeros`.
     """
-    return _filled(sizes_to_shape("zeros", size), 0, floating_dtype(dtype), device, requires_grad)
+    return _filled(sizes_to_shape("zeros", size), 0, **options)
 
 
-def ones(
-    *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def ones(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
     """A tensor of ones; arguments as for `empty`.
 
     Raises:
@@ -268,15 +283,11 @@ def ones(
 
     Source: `torch.ones`.
     """
-    return _filled(sizes_to_shape("ones", size), 1, floating_dtype(dtype), device, requires_grad)
+    return _filled(sizes_to_shape("ones", size), 1, **options)
 
 
 def full(
-    size: Sequence[int],
-    fill_value: Number | Tensor,
-    dtype: dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    size: Sequence[int], fill_value: Number | Tensor, dtype: dtype | None = None, **options: Unpack[Options]
 ) -> Tensor:
     """A tensor filled with `fill_value`.
 
@@ -301,11 +312,11 @@ def full(
     own = of_scalar(fill_value)
     kind = own if dtype is None else as_dtype(dtype)
     value = fitting("full", fill_value, kind)
-    return _filled(sizes_to_shape("full", tuple(size)), value, kind.numpy, device, requires_grad)
+    return _filled(sizes_to_shape("full", tuple(size)), value, kind, **options)
 
 
 @takes_tensors
-def empty_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def empty_like(x: Tensor, **options: Unpack[Options]) -> Tensor:
     """An uninitialised tensor with the shape of `x`, and its dtype and device unless others are given.
 
     >>> empty_like(zeros(2, 3)).shape
@@ -313,11 +324,11 @@ def empty_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requir
 
     Source: `torch.empty_like`.
     """
-    return new_empty(x, x._array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+    return empty(x._array.shape, **_as(x, **options))
 
 
 @takes_tensors
-def zeros_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def zeros_like(x: Tensor, **options: Unpack[Options]) -> Tensor:
     """Zeros with the shape of `x`, and its dtype and device unless others are given.
 
     >>> zeros_like(tensor([1, 2]))
@@ -325,11 +336,11 @@ def zeros_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requir
 
     Source: `torch.zeros_like`.
     """
-    return new_zeros(x, x._array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+    return zeros(x._array.shape, **_as(x, **options))
 
 
 @takes_tensors
-def ones_like(x: Tensor, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def ones_like(x: Tensor, **options: Unpack[Options]) -> Tensor:
     """Ones with the shape of `x`, and its dtype and device unless others are given.
 
     >>> ones_like(tensor([1, 2]))
@@ -337,13 +348,11 @@ def ones_like(x: Tensor, dtype: dtype | None = None, device: Any = None, require
 
     Source: `torch.ones_like`.
     """
-    return new_ones(x, x._array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+    return ones(x._array.shape, **_as(x, **options))
 
 
 @takes_tensors
-def full_like(
-    x: Tensor, fill_value: Number, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def full_like(x: Tensor, fill_value: Number, **options: Unpack[Options]) -> Tensor:
     """A tensor filled with `fill_value`, with the shape of `x`, and its dtype and device unless others are given.
 
     Raises:
@@ -354,16 +363,14 @@ def full_like(
 
     Source: `torch.full_like`.
     """
-    return new_full(x, x._array.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
+    return full(x._array.shape, fill_value, **_as(x, **options))
 
 
 # methods of a tensor whose dtype and device they take
 
 
 @method
-def new_tensor(
-    x: Tensor, data: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def new_tensor(x: Tensor, data: Any, **options: Unpack[Options]) -> Tensor:
     """`tensor(data)` with the dtype and device of `x` unless others are given.
 
     >>> zeros(2).new_tensor([1, 2])
@@ -371,17 +378,11 @@ def new_tensor(
 
     Source: `torch.Tensor.new_tensor`.
     """
-    return tensor(data, x.dtype if dtype is None else dtype, x.device if device is None else device, requires_grad)
+    return tensor(data, **_as(x, **options))
 
 
 @method
-def new_empty(
-    x: Tensor,
-    *size: int | Sequence[int],
-    dtype: dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def new_empty(x: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
     """`empty(*size)` with the dtype and device of `x` unless others are given.
 
     >>> tensor([1]).new_empty(2).dtype
@@ -389,18 +390,11 @@ def new_empty(
 
     Source: `torch.Tensor.new_empty`.
     """
-    kind, place = x.dtype if dtype is None else dtype, x.device if device is None else device
-    return empty(*size, dtype=kind, device=place, requires_grad=requires_grad)
+    return empty(*size, **_as(x, **options))
 
 
 @method
-def new_zeros(
-    x: Tensor,
-    *size: int | Sequence[int],
-    dtype: dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def new_zeros(x: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
     """`zeros(*size)` with the dtype and device of `x` unless others are given.
 
     >>> tensor([1]).new_zeros(2)
@@ -408,18 +402,11 @@ def new_zeros(
 
     Source: `torch.Tensor.new_zeros`.
     """
-    kind, place = x.dtype if dtype is None else dtype, x.device if device is None else device
-    return zeros(*size, dtype=kind, device=place, requires_grad=requires_grad)
+    return zeros(*size, **_as(x, **options))
 
 
 @method
-def new_ones(
-    x: Tensor,
-    *size: int | Sequence[int],
-    dtype: dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def new_ones(x: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
     """`ones(*size)` with the dtype and device of `x` unless others are given.
 
     >>> tensor([1]).new_ones(2)
@@ -427,19 +414,11 @@ def new_ones(
 
     Source: `torch.Tensor.new_ones`.
     """
-    kind, place = x.dtype if dtype is None else dtype, x.device if device is None else device
-    return ones(*size, dtype=kind, device=place, requires_grad=requires_grad)
+    return ones(*size, **_as(x, **options))
 
 
 @method
-def new_full(
-    x: Tensor,
-    size: Sequence[int],
-    fill_value: Number,
-    dtype: dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def new_full(x: Tensor, size: Sequence[int], fill_value: Number, **options: Unpack[Options]) -> Tensor:
     """`full(size, fill_value)` with the dtype and device of `x` unless others are given.
 
     >>> zeros(1).new_full((2,), 3)
@@ -447,5 +426,4 @@ def new_full(
 
     Source: `torch.Tensor.new_full`.
     """
-    kind, place = x.dtype if dtype is None else dtype, x.device if device is None else device
-    return full(size, fill_value, kind, place, requires_grad)
+    return full(size, fill_value, **_as(x, **options))

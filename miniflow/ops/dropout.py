@@ -6,7 +6,8 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError
 from miniflow.inplace import write
 from miniflow.ops.generator import Generator
-from miniflow.ops.random import draw, require_floating
+from miniflow.ops.promotion import require_floating
+from miniflow.ops.random import draw
 from miniflow.tensor import Tensor
 
 

@@ -14,9 +14,12 @@ from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.activation import softplus
 from miniflow.ops.amp_identity import in_float32
-from miniflow.ops.comparison import eq
+from miniflow.ops.comparison import eq, ne
 from miniflow.ops.elementwise import abs, add, clamp, div, log, mul, neg, sub, where
+from miniflow.ops.gather import gather, index_select
+from miniflow.ops.pad import one_hot
 from miniflow.ops.permute import movedim
+from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import mean, sum
 from miniflow.ops.shape import reshape, unsqueeze
 from miniflow.ops.softmax import log_softmax, softmax
@@ -40,8 +43,7 @@ def reduced(op: str, loss: Tensor, reduction: str) -> Tensor:
 
 def check_rows(op: str, x: Any, target: Any, weight: Any) -> None:
     """The rule of losses over rows of classes: (N, C) floating scores, (N,) integer targets, (C,) weights."""
-    if x.dtype.kind in "biu":
-        raise DTypeError(f"{op}: got an input of {x.dtype}; expected a floating dtype: use input.float()")
+    require_floating(op, x)
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{op}: got class indices of {target.dtype}; expected an integer dtype: use target.long()")
     if x.ndim != 2 or target.shape != x.shape[:1]:
@@ -72,8 +74,7 @@ class CrossEntropy(Op):
         x, target, weight, lse, total = ctx.saved
         if not is_grad_enabled():
             return call(CrossEntropyGrad, dy, x, target, weight, lse, total, **ctx.attrs), None, None
-        options = {name: ctx.attrs[name] for name in ("ignore_index", "label_smoothing")}
-        q = call(TargetWeights, x, target, weight, **options)
+        q = target_weights(x, target, weight, ctx.attrs["ignore_index"], ctx.attrs["label_smoothing"])
         dx = sub(mul(softmax(x, 1), sum(q, 1, True)), q)
         return mul(dx, row_cotangent(dy, total, ctx.attrs["reduction"])), None, None
 
@@ -87,32 +88,21 @@ class CrossEntropyGrad(Op):
         return x.shape, x.dtype
 
 
-class TargetWeights(Op):
+def target_weights(
+    x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, label_smoothing: float
+) -> Tensor:
     """q_ic = w_c ((1 - s) [c = t_i] + s / C); 0 in the rows to be ignored."""
+    counts, at = counted(target, ignore_index)
+    classes = x.shape[1]
+    q = add(mul(cast(one_hot(at, classes), x.dtype), 1.0 - label_smoothing), label_smoothing / classes)
+    return where(unsqueeze(counts, 1), q if weight is None else mul(q, weight), 0.0)
 
-    amp = "black"
 
-    def infer(x, target, weight, *, ignore_index, label_smoothing):
-        return x.shape, x.dtype
-
-
-class NllLoss(Op):
-    """loss_i = -w[t_i] x[i, t_i], reduced over the rows i."""
-
-    amp = "black"
-    outputs = ("loss", "total")
-    nondifferentiable = ("total",)
-    saves = ("x", "target", "weight", "total")
-    checks_values = "kernel"
-
-    def infer(x, target, weight, *, ignore_index, reduction):
-        check_rows("nll_loss", x, target, weight)
-        return [(x.shape[:1] if reduction == "none" else (), x.dtype), ((), np.dtype(np.float64))]
-
-    def backward(ctx, dy):
-        x, target, weight, total = ctx.saved
-        q = call(TargetWeights, x, target, weight, ignore_index=ctx.attrs["ignore_index"], label_smoothing=0.0)
-        return mul(neg(q), row_cotangent(dy, total, ctx.attrs["reduction"])), None, None
+def counted(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Which rows count, and their classes; class 0 in the others."""
+    target = cast(target, np.int64)
+    counts = ne(target, ignore_index)
+    return counts, where(counts, target, 0)
 
 
 def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
@@ -248,8 +238,14 @@ def nll_loss(
     check_reduction("nll_loss", reduction)
     input, weight = in_float32(input, weight)
     rows, classes = as_rows("nll_loss", input, target)
-    loss = call(NllLoss, rows, classes, weight, ignore_index=ignore_index, reduction=reduction)[0]
-    return reshape(loss, target.shape) if reduction == "none" and target.ndim != 1 else loss
+    check_rows("nll_loss", rows._array, classes._array, None if weight is None else weight._array)
+    counts, at = counted(classes, ignore_index)
+    factor = cast(counts, rows.dtype) if weight is None else where(counts, index_select(weight, 0, at), 0.0)
+    picked = reshape(gather(rows, 1, unsqueeze(at, 1)), -1)
+    loss = where(counts, neg(mul(picked, factor)), 0.0)
+    if reduction == "none":
+        return reshape(loss, target.shape)
+    return sum(loss) if reduction == "sum" else div(sum(loss), sum(factor))
 
 
 @takes_tensors

@@ -17,7 +17,7 @@ from miniflow.dtype import HALF
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import add, mul, rsqrt, sub
-from miniflow.ops.promotion import cast
+from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import mean, sum
 from miniflow.ops.shape import reshape
 from miniflow.tape import is_grad_enabled, no_grad
@@ -33,8 +33,7 @@ def check_parameters(op: str, x: Any, expected: tuple[int, ...], **parameters: A
         ShapeError: if one does not have the expected shape.
         DTypeError: if one does not have the dtype of x; float32 will do for a half-precision x.
     """
-    if x.dtype.kind in "biu":
-        raise DTypeError(f"{op}: got an input of {x.dtype}; expected a floating dtype: use input.float()")
+    require_floating(op, x)
     for name, p in parameters.items():
         if p is None:
             continue

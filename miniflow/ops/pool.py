@@ -12,9 +12,9 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.promotion import cast
+from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import input_shape, squeeze, unsqueeze
-from miniflow.ops.windows import Pair, check_floating, check_image, pair, window_counts
+from miniflow.ops.windows import Pair, check_image, pair, window_counts
 from miniflow.tensor import Tensor
 
 
@@ -28,7 +28,7 @@ class MaxPool2d(Op):
 
     def infer(x, *, kernel, stride, padding, dilation, ceil_mode):
         check_image("max_pool2d", x)
-        check_floating("max_pool2d", x)
+        require_floating("max_pool2d", x)
         counts = window_counts("max_pool2d", x.shape, kernel, stride, padding, dilation, ceil_mode)
         return [((*x.shape[:2], *counts), x.dtype), ((*x.shape[:2], *counts), np.dtype(np.int32))]
 
@@ -72,7 +72,7 @@ class AvgPool2d(Op):
 
     def infer(x, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
         check_image("avg_pool2d", x)
-        check_floating("avg_pool2d", x)
+        require_floating("avg_pool2d", x)
         counts = window_counts("avg_pool2d", x.shape, kernel, stride, padding, ceil_mode=ceil_mode)
         return (*x.shape[:2], *counts), x.dtype
 
@@ -99,7 +99,7 @@ class AdaptiveAvgPool2d(Op):
 
     def infer(x, *, output_size):
         check_image("adaptive_avg_pool2d", x)
-        check_floating("adaptive_avg_pool2d", x)
+        require_floating("adaptive_avg_pool2d", x)
         if 0 in x.shape[1:]:
             raise ShapeError(f"adaptive_avg_pool2d: got input of shape {tuple(x.shape)}; expected non-zero C, H and W")
         return (*x.shape[:2], *output_size), x.dtype

@@ -9,7 +9,7 @@ import numpy as np
 from miniflow.device import device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import as_dtype, bfloat16, dtype, float16, float32, of_scalar, result_dtype
-from miniflow.errors import ShapeError
+from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import refuse_operand, takes_tensors
 from miniflow.scalar import Expr
 from miniflow.tape import modes
@@ -93,9 +93,10 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         ) from None
 
 
-def shape_of(x: Any) -> tuple[int, ...]:
-    """The shape of an array, () for a number."""
-    return getattr(x, "shape", ())
+def require_floating(op: str, x: Any) -> None:
+    """Refuse arrays of integers and bool with a DTypeError."""
+    if x.dtype.kind in "biu":
+        raise DTypeError(f"{op}: got {x.dtype}; expected a floating dtype: use x.float()")
 
 
 def dtype_of(*operands: Any) -> np.dtype:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,15 @@ from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
 from miniflow.errors import ArgumentError, DTypeError
 from miniflow.inplace import write
 from miniflow.operands import takes_tensors
-from miniflow.ops.creation import empty, empty_like
+from miniflow.ops.creation import Options, empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.method import method
-from miniflow.ops.promotion import broadcast_shape
+from miniflow.ops.promotion import broadcast_shape, require_floating
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 
 class Uniform(Op):
@@ -68,12 +71,6 @@ class Permutation(Op):
         return like.shape, like.dtype
 
 
-def require_floating(op: str, x: Any) -> None:
-    """Refuse dtypes that cannot hold fractions."""
-    if not BY_NUMPY[x.dtype].is_floating_point:
-        raise DTypeError(f"{op}: got {BY_NUMPY[x.dtype]}; expected a floating dtype such as miniflow.float32")
-
-
 def range_of(numpy_dtype: np.dtype) -> tuple[int, int]:
     """The smallest and the largest integer that a dtype holds, for floats without gaps below it."""
     if numpy_dtype.kind == "b":
@@ -92,13 +89,19 @@ def draw(op: type[Op], like: Tensor, generator: Generator | None, **attrs: Any) 
     return call(op, like, **attrs, seed=seed, offset=offset)
 
 
-def rand(
-    *size: int | Sequence[int],
-    generator: Generator | None = None,
-    dtype: dtype | None = None,
-    device: Any = None,
+def drawn(
+    op: type[Op],
+    sizes: tuple,
+    generator: Generator | None,
+    attrs: dict[str, Any],
     requires_grad: bool = False,
+    **options: Any,
 ) -> Tensor:
+    """A new leaf of random numbers."""
+    return draw(op, empty(*sizes, **options), generator, **attrs).requires_grad_(requires_grad)
+
+
+def rand(*size: int | Sequence[int], generator: Generator | None = None, **options: Unpack[Options]) -> Tensor:
     """Numbers uniform in [0, 1).
 
     Args:
@@ -118,17 +121,10 @@ def rand(
 
     Source: `torch.rand`.
     """
-    like = empty(*size, dtype=dtype, device=device)
-    return draw(Uniform, like, generator, low=0.0, high=1.0).requires_grad_(requires_grad)
+    return drawn(Uniform, size, generator, {"low": 0.0, "high": 1.0}, **options)
 
 
-def randn(
-    *size: int | Sequence[int],
-    generator: Generator | None = None,
-    dtype: dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def randn(*size: int | Sequence[int], generator: Generator | None = None, **options: Unpack[Options]) -> Tensor:
     """Numbers from the standard normal distribution; arguments as for `rand`.
 
     Raises:
@@ -141,8 +137,7 @@ def randn(
 
     Source: `torch.randn`.
     """
-    like = empty(*size, dtype=dtype, device=device)
-    return draw(Normal, like, generator, mean=0.0, std=1.0).requires_grad_(requires_grad)
+    return drawn(Normal, size, generator, {"mean": 0.0, "std": 1.0}, **options)
 
 
 @takes_tensors
@@ -155,7 +150,7 @@ def rand_like(x: Tensor, dtype: dtype | None = None, generator: Generator | None
 
     Source: `torch.rand_like`.
     """
-    return draw(Uniform, empty_like(x, dtype), generator, low=0.0, high=1.0)
+    return draw(Uniform, empty_like(x, dtype=dtype), generator, low=0.0, high=1.0)
 
 
 @takes_tensors
@@ -168,7 +163,7 @@ def randn_like(x: Tensor, dtype: dtype | None = None, generator: Generator | Non
 
     Source: `torch.randn_like`.
     """
-    return draw(Normal, empty_like(x, dtype), generator, mean=0.0, std=1.0)
+    return draw(Normal, empty_like(x, dtype=dtype), generator, mean=0.0, std=1.0)
 
 
 def randint(
@@ -230,7 +225,7 @@ def randint_like(
     Source: `torch.randint_like`.
     """
     low, high = (0, low) if high is None else (low, high)
-    return draw(Integers, empty_like(x, dtype), generator, low=operator.index(low), high=operator.index(high))
+    return draw(Integers, empty_like(x, dtype=dtype), generator, low=operator.index(low), high=operator.index(high))
 
 
 def randperm(n: int, *, generator: Generator | None = None, dtype: dtype | None = None, device: Any = None) -> Tensor:

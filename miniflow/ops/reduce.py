@@ -8,16 +8,16 @@ from math import prod as product
 import numpy as np
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import DTypeError
 from miniflow.ops.elementwise import add, div, mul
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
 from miniflow.ops.permute import flip, movedim
-from miniflow.ops.promotion import cast
+from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import Expand, View, input_shape, reshape, wrap_dim, wrap_dims
 from miniflow.tensor import Tensor
 
 Dim = int | Sequence[int] | None
+INT64 = np.dtype(np.int64)
 
 
 def reduced_shape(op: str, shape: tuple[int, ...], dim: Dim, keepdim: bool) -> tuple[int, ...]:
@@ -55,16 +55,6 @@ def expand_reduced(dy: Tensor, shape: tuple[int, ...], attrs: dict) -> Tensor:
     return call(Expand, dy, shape=shape)
 
 
-def floating(op: str, dtype: np.dtype) -> None:
-    """Refuse dtypes other than floating ones.
-
-    Raises:
-        DTypeError: for integers and bool.
-    """
-    if dtype.kind in "biu":
-        raise DTypeError(f"{op}: got {dtype}; expected a floating dtype: use x.float()")
-
-
 class Reduction(Op):
     """An op over `dim` whose result has the dtype of its input."""
 
@@ -73,14 +63,27 @@ class Reduction(Op):
         return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
 
 
-class Sum(Reduction):
-    """y = sum of x over `dim`; integers and bool in int64."""
-
-    amp = "gray"
+class FloatReduction(Reduction):
+    """A reduction of floating dtypes alone."""
 
     @classmethod
     def infer(cls, x, *, dim, keepdim):
-        return reduced_shape("sum", x.shape, dim, keepdim), np.dtype(np.int64) if x.dtype.kind in "biu" else x.dtype
+        require_floating(cls.function_name, x)
+        return super().infer(x, dim=dim, keepdim=keepdim)
+
+
+class Total(Reduction):
+    """A reduction of integers and bool in int64."""
+
+    @classmethod
+    def infer(cls, x, *, dim, keepdim):
+        return reduced_shape(cls.function_name, x.shape, dim, keepdim), INT64 if x.dtype.kind in "biu" else x.dtype
+
+
+class Sum(Total):
+    """y = sum of x over `dim`; integers and bool in int64."""
+
+    amp = "gray"
 
     def backward(ctx, dy):
         return expand_reduced(dy, input_shape(ctx), ctx.attrs)
@@ -110,13 +113,8 @@ def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = No
     return call(Sum, x, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
 
 
-class Mean(Reduction):
+class Mean(FloatReduction):
     """y = sum of x over `dim`, divided by the number of its terms."""
-
-    @classmethod
-    def infer(cls, x, *, dim, keepdim):
-        floating("mean", x.dtype)
-        return reduced_shape("mean", x.shape, dim, keepdim), x.dtype
 
     def backward(ctx, dy):
         shape, dim = input_shape(ctx), ctx.attrs["dim"]
@@ -153,14 +151,10 @@ def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = N
     return call(Mean, x, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
 
 
-class Prod(Reduction):
+class Prod(Total):
     """y = product of x over one dim or all; dy/dx_i is the product of the others, right also where x has zeros."""
 
     saves = ("x",)
-
-    @classmethod
-    def infer(cls, x, *, dim, keepdim):
-        return reduced_shape("prod", x.shape, dim, keepdim), np.dtype(np.int64) if x.dtype.kind in "biu" else x.dtype
 
     def backward(ctx, dy):
         (x,) = ctx.saved

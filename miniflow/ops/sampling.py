@@ -12,8 +12,8 @@ from miniflow.inplace import write
 from miniflow.operands import takes_tensors
 from miniflow.ops.generator import Generator
 from miniflow.ops.method import method
-from miniflow.ops.promotion import cast
-from miniflow.ops.random import Uniform, draw, require_floating
+from miniflow.ops.promotion import cast, require_floating
+from miniflow.ops.random import Uniform, draw
 from miniflow.tensor import Tensor
 
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from miniflow.dtype import as_dtype, dtype, int64
+from miniflow.dtype import as_dtype, int64
 from miniflow.errors import ArgumentError
-from miniflow.ops.creation import Number, floating_dtype, new_leaf, sizes_to_shape
+from miniflow.ops.creation import Number, Options, floating_dtype, new_leaf, sizes_to_shape
 from miniflow.tensor import Tensor
 
+if TYPE_CHECKING:
+    from typing import Unpack
 
-def arange(
-    start: Number,
-    end: Number | None = None,
-    step: Number = 1,
-    *,
-    dtype: dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+
+def arange(start: Number, end: Number | None = None, step: Number = 1, **options: Unpack[Options]) -> Tensor:
     """start, start + step, ... below (for a negative step: above) `end`: ceil((end - start) / step) numbers.
 
     For integer dtypes `start` and `step` are cut to integers; for int64 they are, and `end` is, before it is counted.
@@ -41,6 +36,7 @@ def arange(
 
     Source: `torch.arange`.
     """
+    dtype = options.pop("dtype", None)
     if end is None:
         start, end = 0, start
     start, end, step = (v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step))
@@ -57,7 +53,7 @@ def arange(
     count = -((start - end) // step) if integral else math.ceil((end - start) / step)
     if kind.category == 1:
         start, step = int(start), int(step)
-    return new_leaf((start + np.arange(count) * step).astype(kind.numpy), device, requires_grad)
+    return new_leaf((start + np.arange(count) * step).astype(kind.numpy), **options)
 
 
 def _between(op: str, start: Number, end: Number, steps: int, kind: np.dtype) -> np.ndarray:
@@ -71,15 +67,7 @@ def _between(op: str, start: Number, end: Number, steps: int, kind: np.dtype) ->
     return np.where(i < steps // 2, start + i * step, end - (steps - 1 - i) * step)
 
 
-def linspace(
-    start: Number,
-    end: Number,
-    steps: int,
-    *,
-    dtype: dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def linspace(start: Number, end: Number, steps: int, **options: Unpack[Options]) -> Tensor:
     """y_i = start + i (end - start) / (steps - 1): `steps` numbers from `start` to `end`, both included.
 
     Args:
@@ -96,20 +84,11 @@ def linspace(
 
     Source: `torch.linspace`.
     """
-    kind = floating_dtype(dtype)
-    return new_leaf(_between("linspace", start, end, steps, kind).astype(kind), device, requires_grad)
+    kind = floating_dtype(options.pop("dtype", None))
+    return new_leaf(_between("linspace", start, end, steps, kind).astype(kind), **options)
 
 
-def logspace(
-    start: Number,
-    end: Number,
-    steps: int,
-    base: float = 10.0,
-    *,
-    dtype: dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def logspace(start: Number, end: Number, steps: int, base: float = 10.0, **options: Unpack[Options]) -> Tensor:
     """y_i = base ** linspace(start, end, steps)_i.
 
     Raises:
@@ -120,14 +99,12 @@ def logspace(
 
     Source: `torch.logspace`.
     """
-    kind = floating_dtype(dtype)
+    kind = floating_dtype(options.pop("dtype", None))
     powers = np.power(float(base), _between("logspace", start, end, steps, kind))
-    return new_leaf(powers.astype(kind), device, requires_grad)
+    return new_leaf(powers.astype(kind), **options)
 
 
-def eye(
-    n: int, m: int | None = None, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def eye(n: int, m: int | None = None, **options: Unpack[Options]) -> Tensor:
     """The matrix of shape (n, m) with ones on the diagonal and zeros elsewhere; `m` is `n` unless given.
 
     Raises:
@@ -140,4 +117,4 @@ def eye(
     Source: `torch.eye`.
     """
     rows, columns = sizes_to_shape("eye", (n, n if m is None else m))
-    return new_leaf(np.eye(rows, columns, dtype=floating_dtype(dtype)), device, requires_grad)
+    return new_leaf(np.eye(rows, columns, dtype=floating_dtype(options.pop("dtype", None))), **options)

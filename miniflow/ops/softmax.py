@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import exp, mul, sub
 from miniflow.ops.method import method
-from miniflow.ops.promotion import cast
+from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import wrap_dim
 from miniflow.tape import is_grad_enabled
@@ -19,10 +18,7 @@ class RowOp(Op):
 
     @classmethod
     def infer(cls, x, *, dim):
-        if x.dtype.kind in "biu":
-            raise DTypeError(
-                f"{cls.function_name}: got {x.dtype}; expected a floating dtype: use x.float() or dtype=flow.float32"
-            )
+        require_floating(cls.function_name, x)
         wrap_dim(cls.function_name, dim, x.ndim)
         return x.shape, x.dtype
 

@@ -11,13 +11,13 @@ from miniflow.ops.comparison import eq, ne
 from miniflow.ops.elementwise import abs, div, exp, mul, pow, sign, sub, where
 from miniflow.ops.extremum import amax, amin
 from miniflow.ops.method import method
-from miniflow.ops.promotion import Number, cast
+from miniflow.ops.promotion import Number, cast, require_floating
 from miniflow.ops.reduce import (
     Dim,
+    FloatReduction,
     Reduction,
     as_dims,
     expand_reduced,
-    floating,
     mean,
     reduced_shape,
     sum,
@@ -31,7 +31,7 @@ class Moment(Reduction):
 
     @classmethod
     def infer(cls, x, *, dim, correction, keepdim):
-        floating(cls.function_name, x.dtype)
+        require_floating(cls.function_name, x)
         return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
 
 
@@ -150,15 +150,10 @@ def var_mean(
     return call(Var, x, **attrs), mean(x, attrs["dim"], keepdim)
 
 
-class Logsumexp(Reduction):
+class Logsumexp(FloatReduction):
     """y = log(sum of exp(x) over `dim`); dy/dx = exp(x - y), the softmax."""
 
     saves = ("x", "y")
-
-    @classmethod
-    def infer(cls, x, *, dim, keepdim):
-        floating("logsumexp", x.dtype)
-        return reduced_shape("logsumexp", x.shape, dim, keepdim), x.dtype
 
     def backward(ctx, dy):
         x, y = ctx.saved
@@ -195,7 +190,7 @@ class Norm(Reduction):
 
     @classmethod
     def infer(cls, x, *, p, dim, keepdim):
-        floating("norm", x.dtype)
+        require_floating("norm", x)
         return reduced_shape("norm", x.shape, dim, keepdim), x.dtype
 
     def backward(ctx, dy):
@@ -237,7 +232,7 @@ def norm(
     """
     if dtype is not None:
         x = cast(x, dtype)
-    floating("norm", x._array.dtype)
+    require_floating("norm", x._array)
     p = 2.0 if p in ("fro", None) else p
     if isinstance(p, str):
         raise DTypeError(f"norm: got p={p!r}; expected a number, inf, -inf or 'fro'")

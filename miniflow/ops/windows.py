@@ -6,7 +6,6 @@ import operator
 from typing import Any
 
 from miniflow.backends.windows import Padding, Pair, window_count
-from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 
 
@@ -41,16 +40,6 @@ def check_image(op: str, x: Any) -> None:
         raise ShapeError(
             f"{op}: got input of shape {tuple(x.shape)}; expected (N, C, H, W), or (C, H, W) for one image"
         )
-
-
-def check_floating(op: str, x: Any) -> None:
-    """Refuse arrays of integers and bool.
-
-    Raises:
-        DTypeError: for them.
-    """
-    if not BY_NUMPY[x.dtype].is_floating_point:
-        raise DTypeError(f"{op}: got dtype {BY_NUMPY[x.dtype].name}; expected a floating dtype: use x.float()")
 
 
 def window_counts(

@@ -26,7 +26,7 @@ def test_targets_of_an_unread_nll_loss(reduction, wrong):
     graph = Step(model)
     graph(x, flow.tensor([0, 1, -100, 4]))
     before = model.weight.detach().clone()
-    with pytest.raises(IndexRangeError, match=f"nll_loss: got class {wrong} as target 3; expected 0 to 4"):
+    with pytest.raises(IndexRangeError, match=f"index {wrong} is out of range for dim 1 of size 5"):
         graph(x, flow.tensor([0, 1, 2, wrong]))
     assert model.weight.detach().numpy().tobytes() == before.numpy().tobytes()
     count_comparison()

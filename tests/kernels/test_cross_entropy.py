@@ -72,19 +72,6 @@ def test_backward(rows, classes, block, reduction, weighted, smoothing):
     assert_close(dx, expected.astype(np.float32), atol=1e-6)
 
 
-@options
-def test_target_weights_and_negative_log_likelihood(weighted, smoothing):
-    x, target, weight = inputs(9, 35, weighted)
-    q = nans(x.shape, np.float32)
-    kernels.target_weight_rows[9, WARP](target, weight, IGNORED, smoothing, q)
-    assert_close(q, target_weights(target, weight, smoothing, 35)[0].astype(np.float32))
-    loss, factor = nans(9), nans(9)
-    kernels.nll_rows[1, 256](x, target, weight, IGNORED, loss, factor)
-    expected, expected_factor = target_weights(target, weight, 0.0, 35)
-    assert_close(loss, -(expected * x).sum(1))
-    assert_same(factor, expected_factor)
-
-
 def test_a_target_that_is_not_a_class_makes_its_row_nan():
     x = draw.normal(size=(3, 5)).astype(np.float32)
     target, none = np.array([5, 2, -1]), np.empty(0)
@@ -170,14 +157,6 @@ CASES = [
     ),
     Case("backward by warps", kernels.cross_entropy_grad_rows, lambda: backward_arguments(9, 35), 9, WARP),
     Case("backward by blocks", kernels.cross_entropy_grad_rows, lambda: backward_arguments(2, 70), 2, 64),
-    Case(
-        "target weights",
-        kernels.target_weight_rows,
-        lambda: [*rows(9, 35)[1:], IGNORED, 0.1, nans((9, 35), np.float32)],
-        9,
-        WARP,
-    ),
-    Case("nll", kernels.nll_rows, lambda: [*rows(9, 35), IGNORED, nans(9), nans(9)], 1, 32),
     Case(
         "reduce losses",
         kernels.reduce_losses,

@@ -71,7 +71,7 @@ def test_dropout_in_place_has_the_gradient_of_dropout():
 ERRORS = [
     (lambda: dropout(flow.ones(2), 1.5), ArgumentError, r"dropout: got p=1.5; expected a probability from 0 to 1"),
     (lambda: dropout(flow.ones(2), math.nan), ArgumentError, "dropout: got p=nan"),
-    (lambda: dropout(flow.tensor([1, 2])), DTypeError, "dropout: got miniflow.int64; expected a floating dtype"),
+    (lambda: dropout(flow.tensor([1, 2])), DTypeError, "dropout: got int64; expected a floating dtype"),
     (lambda: dropout(flow.ones(2, requires_grad=True), inplace=True), AutogradError, "dropout_: a leaf tensor"),
 ]
 

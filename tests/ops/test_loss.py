@@ -270,11 +270,13 @@ def test_binary_cross_entropy_with_logits_is_stable():
 @pytest.mark.parametrize("name, function", [("cross_entropy", cross_entropy), ("nll_loss", nll_loss)])
 def test_class_errors(name, function):
     x = flow.zeros(2, 3)
-    with pytest.raises(
-        IndexRangeError, match=rf"{name}: got class 3 as target 1; expected 0 to 2 for 3 classes, .* check"
-    ):
+    outside = {
+        "cross_entropy": "cross_entropy: got class {} as target {}; expected 0 to 2 for 3 classes, .* check",
+        "nll_loss": "index {} is out of range for dim 1 of size 3",
+    }[name]
+    with pytest.raises(IndexRangeError, match=outside.format(3, 1)):
         function(x, flow.tensor([0, 3]))
-    with pytest.raises(IndexRangeError, match=rf"{name}: got class -1 as target 0"):
+    with pytest.raises(IndexRangeError, match=outside.format(-1, 0)):
         function(x, flow.tensor([-1, 0]))
     with pytest.raises(
         ShapeError, match=rf"{name}: got input \(2, 3\) and target \(3,\); expected \(N, C\) and \(N,\)"
@@ -282,7 +284,7 @@ def test_class_errors(name, function):
         function(x, flow.tensor([0, 1, 2]))
     with pytest.raises(ShapeError, match=rf"{name}: got a weight of shape \(2,\); expected \(3,\)"):
         function(x, flow.tensor([0, 1]), flow.ones(2))
-    with pytest.raises(DTypeError, match=rf"{name}: got an input of int64; expected a floating dtype: use input.float"):
+    with pytest.raises(DTypeError, match=rf"{name}: got int64; expected a floating dtype: use x.float"):
         function(flow.tensor([[1, 2, 3]]), flow.tensor([0]))
     with pytest.raises(DTypeError, match=rf"{name}: got class indices of bool; expected an integer dtype"):
         function(x, flow.tensor([True, False]))

@@ -208,9 +208,7 @@ def test_layer_norm_errors():
         DTypeError, match="layer_norm: got bias of float64 for an input of float32; expected the same dtype"
     ):
         layer_norm(x, 3, None, flow.zeros(3, dtype=flow.float64))
-    with pytest.raises(
-        DTypeError, match="layer_norm: got an input of int64; expected a floating dtype: use input.float"
-    ):
+    with pytest.raises(DTypeError, match="layer_norm: got int64; expected a floating dtype: use x.float"):
         layer_norm(flow.tensor([[1, 2]]), 2)
 
 

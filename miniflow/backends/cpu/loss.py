@@ -19,7 +19,7 @@ from miniflow.errors import ArgumentError, IndexRangeError
 LOG_FLOOR = -100.0  # where binary_cross_entropy cuts its logarithms off, as PyTorch does
 
 
-def class_indices(op: str, target: np.ndarray, ignore_index: int, classes: int) -> np.ndarray:
+def class_indices(target: np.ndarray, ignore_index: int, classes: int) -> np.ndarray:
     """The targets as contiguous int64, checked.
 
     Raises:
@@ -29,8 +29,8 @@ def class_indices(op: str, target: np.ndarray, ignore_index: int, classes: int) 
     bad = first_outside(target, 0, classes, ignore_index)
     if bad >= 0:
         raise IndexRangeError(
-            f"{op}: got class {target[bad]} as target {bad}; expected 0 to {classes - 1} for {classes} classes, "
-            f"or ignore_index={ignore_index}: check the labels, or the size of the last layer"
+            f"cross_entropy: got class {target[bad]} as target {bad}; expected 0 to {classes - 1} for {classes} "
+            f"classes, or ignore_index={ignore_index}: check the labels, or the size of the last layer"
         )
     return target
 
@@ -124,7 +124,7 @@ def cross_entropy(
 ) -> None:
     reduced, lse, total = out
     rows, classes = x.shape
-    target = class_indices("cross_entropy", target, ignore_index, classes)
+    target = class_indices(target, ignore_index, classes)
     loss, factor = np.empty(rows), np.empty(rows)
     x = np.ascontiguousarray(x)
     cross_entropy_rows(x, target, class_weights(weight), ignore_index, label_smoothing, loss, lse, factor)
@@ -149,43 +149,6 @@ def cross_entropy_grad(
     dloss = np.ascontiguousarray(row_cotangents(dy, total, x.shape[0], reduction))
     total_weight = float(weight.sum()) if weight.size else float(x.shape[1])
     cross_entropy_grad_rows(x, target, weight, ignore_index, label_smoothing, total_weight, dloss, lse, dx)
-
-
-@kernel("cpu")
-def nll_loss(
-    out: tuple[np.ndarray, np.ndarray],
-    x: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray | None,
-    *,
-    ignore_index: int,
-    reduction: str,
-) -> None:
-    rows, classes = x.shape
-    target = class_indices("nll_loss", target, ignore_index, classes)
-    counts = target != ignore_index
-    at = np.where(counts, target, 0)
-    factor = np.where(counts, 1.0 if weight is None else weight.astype(np.float64)[at], 0.0)
-    loss = np.where(counts, -factor * x[np.arange(rows), at], 0.0) if classes else np.zeros(rows)
-    reduce_rows(*out, loss, factor, reduction)
-
-
-@kernel("cpu", half="native")
-def target_weights(
-    q: np.ndarray,
-    x: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray | None,
-    *,
-    ignore_index: int,
-    label_smoothing: float,
-) -> None:
-    counts = np.flatnonzero(target != ignore_index)
-    smoothed = np.zeros(q.shape)
-    if counts.size:
-        smoothed[counts] = label_smoothing / q.shape[1]
-        smoothed[counts, target[counts]] += 1.0 - label_smoothing
-    q[...] = smoothed if weight is None else smoothed * weight.astype(np.float64)
 
 
 @kernel("cpu")

@@ -23,7 +23,7 @@ def as_int64(target: DeviceArray) -> DeviceArray:
     return contiguous(target if target.dtype == np.int64 else target.astype(np.int64))
 
 
-def class_indices(op: str, target: DeviceArray, ignore_index: int, classes: int) -> DeviceArray:
+def class_indices(target: DeviceArray, ignore_index: int, classes: int) -> DeviceArray:
     """The targets as contiguous int64.
 
     Raises:
@@ -31,7 +31,7 @@ def class_indices(op: str, target: DeviceArray, ignore_index: int, classes: int)
     """
     target = as_int64(target)
     if driver().emulated:
-        cpu.class_indices(op, target.numpy(), ignore_index, classes)
+        cpu.class_indices(target.numpy(), ignore_index, classes)
     return target
 
 
@@ -66,7 +66,7 @@ def cross_entropy(
 ) -> None:
     reduced, lse, total = out
     rows, classes = x.shape
-    target = class_indices("cross_entropy", target, ignore_index, classes)
+    target = class_indices(target, ignore_index, classes)
     loss, factor = (empty((rows,), np.float64, x.device_index) for _ in range(2))
     options = class_weights(weight, x.device_index), ignore_index, float(label_smoothing)
     launch(kernels.cross_entropy_rows, rows, threads_for(classes), contiguous(x), target, *options, loss, lse, factor)
@@ -91,38 +91,6 @@ def cross_entropy_grad(
     row_terms = dy, contiguous(x), as_int64(target), class_weights(weight, x.device_index), contiguous(lse), total
     options = ignore_index, reduction == "none", reduction == "mean", float(label_smoothing)
     launch(kernels.cross_entropy_grad_rows, x.shape[0], threads_for(x.shape[1]), *row_terms, *options, dx)
-
-
-@kernel("cuda")
-def nll_loss(
-    out: tuple[DeviceArray, DeviceArray],
-    x: DeviceArray,
-    target: DeviceArray,
-    weight: DeviceArray | None,
-    *,
-    ignore_index: int,
-    reduction: str,
-) -> None:
-    rows, classes = x.shape
-    target = class_indices("nll_loss", target, ignore_index, classes)
-    loss, factor = (empty((rows,), np.float64, x.device_index) for _ in range(2))
-    weight = class_weights(weight, x.device_index)
-    each(kernels.nll_rows, rows, contiguous(x), target, weight, ignore_index, loss, factor)
-    reduce_rows(*out, loss, factor, reduction)
-
-
-@kernel("cuda")
-def target_weights(
-    q: DeviceArray,
-    x: DeviceArray,
-    target: DeviceArray,
-    weight: DeviceArray | None,
-    *,
-    ignore_index: int,
-    label_smoothing: float,
-) -> None:
-    options = class_weights(weight, x.device_index), ignore_index, float(label_smoothing)
-    launch(kernels.target_weight_rows, x.shape[0], threads_for(x.shape[1]), as_int64(target), *options, q)
 
 
 @kernel("cuda")

@@ -24,7 +24,6 @@ from miniflow.graph.saved.attributes import check_attributes, require
 from miniflow.nn.utils.clip_grad import ClipGradNorm
 from miniflow.ops.conv import Conv2d
 from miniflow.ops.index import picked_shape
-from miniflow.ops.loss import check_rows
 from miniflow.ops.norm import BatchNorm, LayerNorm
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
@@ -201,13 +200,6 @@ def cross_entropy_grad(dy, x, target, weight, lse, total, *, makers, **attrs) ->
     require(maker.inputs == [x, target, weight] and maker.outputs[2] is total, "operands of another loss")
     require(attrs == maker.attrs, "other attributes than those of the loss")
     require(dy.shape == maker.outputs[0].shape, f"a cotangent of shape {dy.shape}")
-
-
-def target_weights(x, target, weight, *, makers, **_) -> None:
-    check_rows("target_weights", x, target, weight)
-    users = [m for m in makers.values() if m.op.__name__ in ("CrossEntropy", "NllLoss")]
-    checked = any(m.inputs[1] is target and m.inputs[0].shape == x.shape for m in users)
-    require(checked, "classes that no loss has checked")
 
 
 def layer_norm_grad(dy, x, weight, mean, rstd, *, dims, makers) -> None:

@@ -12,7 +12,7 @@ from miniflow.dispatch import Op, call, update
 from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError
 from miniflow.inplace import refuse_shared_elements
 from miniflow.ops.creation import tensor
-from miniflow.ops.reduce import floating
+from miniflow.ops.promotion import require_floating
 from miniflow.tape import modes, no_grad
 from miniflow.tensor import Tensor
 
@@ -22,7 +22,7 @@ class TotalNorm(Op):
 
     def infer(*gradients, norm_type):
         for g in gradients:
-            floating("clip_grad_norm_", g.dtype)
+            require_floating("clip_grad_norm_", g)
         return (), np.dtype(np.float64 if any(g.dtype == np.float64 for g in gradients) else np.float32)
 
 
