@@ -461,7 +461,7 @@ def constant_like(x: Tensor, array: np.ndarray) -> Tensor:
 
 
 class HookHandle:
-    """Removes a hook: `handle.remove()`."""
+    """Removes a hook: by `remove()`, or at the end of a `with` block."""
 
     def __init__(self, hooks: list, entry: tuple):
         self._hooks = hooks
@@ -471,6 +471,12 @@ class HookHandle:
         """Remove the hook; a second call does nothing."""
         self._hooks[:] = [entry for entry in self._hooks if entry is not self._entry]
         hooks_changed()
+
+    def __enter__(self) -> HookHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
 
 class _GradKeeper:

@@ -98,7 +98,7 @@ class Watch:
         """The hooks of modules, and the entries of the hooks of tensors."""
         edges = [tensor._edge for tensor in self._tensors.all]
         of_tensors = [[] if edge is None else list(edge[0].hooks or ()) for edge in edges]
-        return [list(vars(module)[table].values()) for module in self._modules for table in HOOKS] + of_tensors
+        return [list(vars(module)[table]) for module in self._modules for table in HOOKS] + of_tensors
 
     def _has_same_hooks(self) -> bool:
         for before, now in zip(self._hooks, self._hooks_now(), strict=True):

@@ -176,8 +176,12 @@ def test_refusals():
         (lambda: schedules.ReduceLROnPlateau(o, threshold_mode="x"), ArgumentError, "threshold_mode='x'"),
         (lambda: schedules.ReduceLROnPlateau(o, min_lr=[0.1, 0.1]), ArgumentError, "2 values for min_lr; expected 1"),
         (lambda: schedules.ReduceLROnPlateau(3), TypeError, "got a int"),
-        (lambda: schedules.StepLR(o, 1).load_state_dict({"T_max": 3}), CheckpointError, r"unknown entries \['T_max'\]"),
-        (lambda: schedules.StepLR(o, 1).load_state_dict(None), CheckpointError, "expected a dict"),
+        (
+            lambda: schedules.StepLR(o, 1).load_state_dict({"T_max": 3}),
+            CheckpointError,
+            r"got entries \['T_max'\]; expected",
+        ),
+        (lambda: schedules.StepLR(o, 1).load_state_dict(None), CheckpointError, "expected .*gamma"),
     ]
     for make, error, words in cases:
         with pytest.raises(error, match=words):

@@ -94,11 +94,11 @@ def test_a_warmup_over_a_schedule_and_one_over_an_optimizer_have_different_state
     over_schedule = schedules.WarmupLR(schedules.ExponentialLR(optimizer(), 0.9))
     over_optimizer = schedules.WarmupLR(optimizer(), warmup_factor=0.5)
     before = over_optimizer.state_dict()
-    with pytest.raises(CheckpointError, match="got the state of a schedule as 'scheduler'; expected None: make it"):
+    with pytest.raises(CheckpointError, match="got entries .*'scheduler.gamma'.*; expected .*'scheduler'"):
         over_optimizer.load_state_dict(over_schedule.state_dict())
     assert over_optimizer.state_dict() == before and over_optimizer.scheduler is None
     before = over_schedule.state_dict()
-    with pytest.raises(CheckpointError, match="got None as 'scheduler'; expected the state of the ExponentialLR"):
+    with pytest.raises(CheckpointError, match="got entries .*'scheduler'.*; expected .*'scheduler.gamma'"):
         over_schedule.load_state_dict(over_optimizer.state_dict())
     assert over_schedule.state_dict() == before
 

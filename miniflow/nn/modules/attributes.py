@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, NoReturn
 
 from miniflow.errors import ArgumentError, ArgumentTypeError
@@ -41,8 +40,6 @@ class AttributeTables:
             message += f": call super().__init__() first in {self._get_name()}.__init__"
         elif isinstance(getattr(type(self), name, None), property):
             message = f"the property {name!r} of {self._get_name()} failed with an AttributeError of its own"
-        elif near := difflib.get_close_matches(name, [n for n in dir(self) if not n.startswith("_")]):
-            message += f"; did you mean {' or '.join(map(repr, near))}?"
         raise AttributeError(message)
 
     def __setattr__(self, name: str, value: Any) -> None:

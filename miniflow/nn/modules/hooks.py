@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,53 +9,30 @@ from miniflow.autograd.function import Function
 from miniflow.errors import ArgumentTypeError, AutogradError
 from miniflow.ops.creation import zeros
 from miniflow.tape import hooks_changed, is_grad_enabled
-from miniflow.tensor import Tensor
+from miniflow.tensor import HookHandle, Tensor
 
 if TYPE_CHECKING:
     from miniflow.nn.modules.module import Module
 
-_number = itertools.count()
 
-
-class RemovableHandle:
-    """Takes a hook away again: by `remove()`, or at the end of a `with` block."""
-
-    def __init__(self, hooks: dict[int, Any]):
-        self._hooks = hooks
-        self.id = next(_number)
-
-    def remove(self) -> None:
-        """Remove the hook; a second call does nothing."""
-        hooks_changed()
-        self._hooks.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
-
-
-def add_hook(hooks: OrderedDict[int, Any], entry: Any, prepend: bool) -> RemovableHandle:
-    """Put `entry` at the end of `hooks`, or before all others."""
-    handle = RemovableHandle(hooks)
+def add_hook(hooks: list[tuple], hook: Callable, prepend: bool, with_kwargs: bool = False) -> HookHandle:
+    """Put the hook at the end of `hooks`, or before all others."""
+    entry = (hook, with_kwargs)
+    hooks.insert(0 if prepend else len(hooks), entry)
     hooks_changed()
-    hooks[handle.id] = entry
-    if prepend:
-        hooks.move_to_end(handle.id, last=False)
-    return handle
+    return HookHandle(hooks, entry)
 
 
 def call_with_hooks(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What calling a module does when it has hooks."""
-    for hook, with_kwargs in list(module._forward_pre_hooks.values()):
+    for hook, with_kwargs in list(module._forward_pre_hooks):
         args, kwargs = _run_pre_hook(module, hook, with_kwargs, args, kwargs)
     boundary = None
     if is_grad_enabled() and (module._backward_hooks or module._backward_pre_hooks):
         boundary = _Boundary(module)
         args = boundary.enter(args)
     result = module.forward(*args, **kwargs)
-    for hook, with_kwargs in list(module._forward_hooks.values()):
+    for hook, with_kwargs in list(module._forward_hooks):
         changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
         result = result if changed is None else changed
     return result if boundary is None else boundary.leave(result)
@@ -110,8 +85,8 @@ class _Boundary:
 
     def __init__(self, module: Module):
         self.module = module
-        self.pre_hooks = list(module._backward_pre_hooks.values())
-        self.hooks = list(module._backward_hooks.values())
+        self.pre_hooks = [hook for hook, _ in module._backward_pre_hooks]
+        self.hooks = [hook for hook, _ in module._backward_hooks]
         self.grad_output: tuple | None = None
 
     def enter(self, args: tuple) -> tuple:

@@ -12,10 +12,9 @@ from miniflow.dtype import as_dtype, bfloat16, float16, float32, float64
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, PickleError
 from miniflow.nn.modules import hooks, state
 from miniflow.nn.modules.attributes import KINDS, AttributeTables
-from miniflow.nn.modules.hooks import RemovableHandle
 from miniflow.nn.parameter import Parameter, convert_in_place
 from miniflow.tape import modes
-from miniflow.tensor import Tensor
+from miniflow.tensor import HookHandle, Tensor
 
 Self = TypeVar("Self", bound="Module")
 
@@ -46,10 +45,10 @@ class Module(AttributeTables):
         super().__init__()
         self.__dict__.update(
             training=True,
-            _forward_pre_hooks=OrderedDict(),
-            _forward_hooks=OrderedDict(),
-            _backward_pre_hooks=OrderedDict(),
-            _backward_hooks=OrderedDict(),
+            _forward_pre_hooks=[],
+            _forward_hooks=[],
+            _backward_pre_hooks=[],
+            _backward_hooks=[],
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -318,10 +317,9 @@ class Module(AttributeTables):
 
     def __copy__(self: Self) -> Self:
         result = type(self).__new__(type(self))
-        tables = {
-            k: copy.copy(v) if isinstance(v, dict | set) and k.startswith("_") else v for k, v in vars(self).items()
-        }
-        result.__dict__.update(tables)
+        for name, value in vars(self).items():
+            own = name.startswith("_") and isinstance(value, dict | set | list)
+            result.__dict__[name] = copy.copy(value) if own else value
         return result
 
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
@@ -334,7 +332,7 @@ class Module(AttributeTables):
 
     def register_forward_pre_hook(
         self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
+    ) -> HookHandle:
         """Call `hook(module, args)` before `forward`; what it returns, unless None, replaces the arguments.
 
         Args:
@@ -344,11 +342,9 @@ class Module(AttributeTables):
         Returns:
             a handle whose `remove()` removes the hook.
         """
-        return hooks.add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+        return hooks.add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
 
-    def register_forward_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
+    def register_forward_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False) -> HookHandle:
         """Call `hook(module, args, output)` after `forward`; what it returns, unless None, replaces the output.
 
         Args:
@@ -358,16 +354,16 @@ class Module(AttributeTables):
         Returns:
             a handle whose `remove()` removes the hook.
         """
-        return hooks.add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
+        return hooks.add_hook(self._forward_hooks, hook, prepend, with_kwargs)
 
-    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> HookHandle:
         """Call `hook(module, grad_output)` before the gradients of the inputs are computed.
 
         `grad_output` is a tuple with one entry for each output; what the hook returns, unless None, replaces it.
         """
         return hooks.add_hook(self._backward_pre_hooks, hook, prepend)
 
-    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> HookHandle:
         """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have been computed.
 
         Both are tuples: `grad_input` has one entry for each positional argument (None for a non-tensor, zeros for

@@ -22,52 +22,6 @@ def check_optimizer(name: str, optimizer: Any) -> None:
         raise ArgumentTypeError(f"{name}: got a {type(optimizer).__name__}; expected an Optimizer")
 
 
-def state_of(scheduler: Any) -> dict[str, Any]:
-    return {
-        name: value.state_dict() if isinstance(value, LRScheduler) else copy.copy(value)
-        for name, value in vars(scheduler).items()
-        if name not in scheduler.not_saved
-    }
-
-
-def load_state(scheduler: Any, state_dict: dict[str, Any]) -> None:
-    check_state(scheduler, state_dict)
-    for name, value in state_dict.items():
-        if isinstance(getattr(scheduler, name), LRScheduler):
-            load_state(getattr(scheduler, name), value)
-        else:
-            setattr(scheduler, name, copy.deepcopy(value))
-
-
-def check_state(scheduler: Any, state_dict: Any) -> None:
-    if not isinstance(state_dict, dict):
-        raise CheckpointError(
-            f"{type(scheduler).__name__}.load_state_dict: got a {type(state_dict).__name__}; expected a dict"
-        )
-    expected = {name for name in vars(scheduler) if name not in scheduler.not_saved}
-    missing, unknown = sorted(expected - set(state_dict)), sorted(set(state_dict) - expected)
-    if missing or unknown:
-        raise CheckpointError(
-            f"{type(scheduler).__name__}.load_state_dict: unknown entries {unknown}, missing entries {missing}; "
-            "was it saved by another kind of scheduler?"
-        )
-    for name, value in state_dict.items():
-        own = getattr(scheduler, name)
-        if isinstance(own, LRScheduler) and isinstance(value, dict):
-            check_state(own, value)
-        elif isinstance(own, LRScheduler) or (own is None and isinstance(value, dict)):
-            raise CheckpointError(
-                f"{type(scheduler).__name__}.load_state_dict: got {_described(value)} as {name!r}; expected "
-                f"{_described(own)}: make it over a schedule, or over an optimizer, as the one that was saved"
-            )
-
-
-def _described(value: Any) -> str:
-    if value is None:
-        return "None"
-    return f"the state of {'a schedule' if isinstance(value, dict) else f'the {type(value).__name__}'}"
-
-
 class LRScheduler:
     """Base of the schedules that depend on the number of the step alone; a subclass overrides `get_lr`.
 
@@ -178,7 +132,11 @@ class LRScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimizer, as numbers, lists and dicts."""
-        return state_of(self)
+        return {
+            name: value.state_dict() if isinstance(value, LRScheduler) else copy.copy(value)
+            for name, value in vars(self).items()
+            if name not in self.not_saved
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state; load the optimizer's too.
@@ -186,4 +144,21 @@ class LRScheduler:
         Raises:
             CheckpointError: if it was saved by another kind of scheduler.
         """
-        load_state(self, state_dict)
+        own = LRScheduler.state_dict(self)
+        if _names(state_dict) != _names(own):
+            raise CheckpointError(
+                f"{type(self).__name__}.load_state_dict: got entries {_names(state_dict)}; expected {_names(own)}: "
+                "was it saved by another kind of scheduler?"
+            )
+        for name, value in state_dict.items():
+            if isinstance(getattr(self, name), LRScheduler):
+                getattr(self, name).load_state_dict(value)
+            else:
+                setattr(self, name, copy.deepcopy(value))
+
+
+def _names(state: Any, prefix: str = "") -> list[str]:
+    """The names in a state, and, after a dot, those in the states within it."""
+    if not isinstance(state, dict):
+        return [prefix]
+    return sorted(name for key, value in state.items() for name in _names(value, f"{prefix}.{key}".lstrip(".")))
