@@ -146,7 +146,7 @@ def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     if isinstance(value, Tensor):
         return copy_(self, value)
     value = fitting("fill_", value, self.dtype)
-    return write(self, "fill_", lambda: full(self.shape, value, self.dtype, self.device))
+    return write(self, "fill_", lambda: full(self.shape, value, self.dtype, device=self.device))
 
 
 @method

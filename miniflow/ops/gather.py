@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from miniflow.dispatch import Op, call
+from miniflow.dtype import int64
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import full, zeros
-from miniflow.ops.elementwise import mul, where
+from miniflow.ops.elementwise import add, mul, where
+from miniflow.ops.index import Index, IndexIntoZeros
 from miniflow.ops.method import method
-from miniflow.ops.promotion import Number, broadcast_shape
-from miniflow.ops.shape import expand, input_shape, reshape, wrap_dim
+from miniflow.ops.promotion import Number, broadcast_shape, cast
+from miniflow.ops.shape import View, expand, input_shape, reshape, wrap_dim
 from miniflow.ops.slice import Slice, check_in_range
 from miniflow.tensor import Tensor
 
@@ -231,48 +233,13 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return call(ScatterAdd, x, index, _source_for("scatter_add", x, dim, index, src), dim=dim, shape=shape)
 
 
-class IndexSelect(Op):
-    """y[..., k, ...] = x[..., index[k], ...] at `dim`."""
-
-    amp = "clear"
-    saves = ("index",)
-    checks_values = "infer"
-
-    def infer(x, index, *, dim):
-        _check_vector("index_select", index)
-        check_index("index_select", index, dim, x.shape)
-        return (*x.shape[:dim], *(index.shape or (1,)), *x.shape[dim + 1 :]) if x.shape else (), x.dtype
-
-    def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(IndexAdd, None, index, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
-
-
-class IndexAdd(Op):
-    """x (zeros of `shape` if None) with source[..., k, ...] added to x[..., index[k], ...]; `IndexSelect`'s adjoint."""
-
-    saves = ("index",)
-    checks_values = "infer"
-
-    def infer(x, index, source, *, dim, shape):
-        _check_vector("index_add", index)
-        check_index("index_add", index, dim, shape)
-        expected = (*shape[:dim], index.size, *shape[dim + 1 :]) if shape else ()
-        if source.shape != expected:
-            raise ShapeError(
-                f"index_add: got a source of shape {tuple(source.shape)} for an index of {index.size} and a tensor of "
-                f"shape {tuple(shape)}; expected {expected}"
-            )
-        return shape, source.dtype
-
-    def backward(ctx, dy):
-        (index,) = ctx.saved
-        return dy, None, call(IndexSelect, dy, index, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
-
-
-def _check_vector(op: str, index: Any) -> None:
-    if len(index.shape) > 1:
+def _coordinates(op: str, index: Tensor) -> Tensor:
+    """The coordinates that `Index` takes for one dim, of an index of at most 1 dim."""
+    if index._array.ndim > 1:
         raise ShapeError(f"{op}: got an index of shape {tuple(index.shape)}; expected at most 1 dim")
+    if index._array.dtype.kind not in "iu":
+        raise DTypeError(f"{op}: got an index of {index.dtype}; expected int64: use .long()")
+    return call(View, cast(index, int64), shape=(1, index._array.size))
 
 
 @method
@@ -283,7 +250,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     Args:
         x: shape (..., n, ...) with n at `dim`.
         dim: the dim that `index` counts along.
-        index: integers in [0, n), shape (m,).
+        index: integers in [-n, n), shape (m,); negative ones count from the end.
 
     Returns:
         shape (..., m, ...).
@@ -298,7 +265,10 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
     Source: `torch.index_select`.
     """
-    return call(IndexSelect, x, index, dim=wrap_dim("index_select", dim, x._array.ndim))
+    dim = wrap_dim("index_select", dim, x._array.ndim)
+    if not x._array.shape:
+        return reshape(index_select(reshape(x, 1), 0, index), ())
+    return call(Index, x, _coordinates("index_select", index), dims=(dim,))
 
 
 @method(in_place=True)
@@ -309,7 +279,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
     Args:
         x: shape (..., n, ...) with n at `dim`.
         dim: the dim that `index` counts along.
-        index: integers in [0, n), shape (m,). Slices that repeat add up, on the CPU in the order of `index`, on a cuda
+        index: integers in [-n, n), shape (m,). Slices that repeat add up, on the CPU in the order of `index`, on a cuda
             device by atomics, so that the last bits may differ from run to run.
         source: shape (..., m, ...), of x's dtype.
         alpha: a factor.
@@ -327,4 +297,16 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
     if source._array.dtype != x._array.dtype:
         raise DTypeError(f"index_add: got a tensor of {x.dtype} and a source of {source.dtype}; expected one dtype")
     dim = wrap_dim("index_add", dim, x._array.ndim)
-    return call(IndexAdd, x, index, source if alpha == 1 else mul(source, alpha), dim=dim, shape=x._array.shape)
+    shape = x._array.shape
+    if not shape:
+        return reshape(index_add(reshape(x, 1), 0, index, reshape(source, 1), alpha=alpha), ())
+    coordinates = _coordinates("index_add", index)
+    expected = (*shape[:dim], coordinates._array.size, *shape[dim + 1 :])
+    if source._array.shape != expected:
+        raise ShapeError(
+            f"index_add: got a source of shape {source._array.shape} for an index of {coordinates._array.size} and a "
+            f"tensor of shape {shape}; expected {expected}"
+        )
+    return add(
+        x, call(IndexIntoZeros, source if alpha == 1 else mul(source, alpha), coordinates, dims=(dim,), shape=shape)
+    )

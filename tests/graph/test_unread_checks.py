@@ -30,8 +30,6 @@ CASES = {
     "Embedding": (lambda i: F.embedding(i, flow.zeros(3, 4)), *INDICES),
     "Gather": (lambda i: flow.zeros(3).gather(0, i), *INDICES),
     "Index": (lambda i: flow.zeros(3)[i], *PLACES),
-    "IndexAdd": (lambda i: flow.zeros(3).index_add(0, i, flow.ones(2)), *INDICES),
-    "IndexSelect": (lambda i: flow.zeros(3).index_select(0, i), *INDICES),
     "Multinomial": (lambda w: flow.multinomial(w, 1), [0.0, 1.0], [0.0, 0.0]),
     "OneHot": (lambda y: F.one_hot(y, 3), *INDICES),
     "Pow": (lambda n: 2**n, [0, 2], [1, -1]),

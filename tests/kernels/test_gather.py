@@ -119,16 +119,9 @@ def test_index_agrees_with_the_cpu(dims, batch):
     agree("Index", x, np.stack([rng.integers(-x.shape[d], x.shape[d], batch) for d in dims]), dims=dims)
 
 
-@pytest.mark.parametrize("index", [[1], [], [3, 0, 0, 2]], ids=str)
-@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
-def test_index_select_agrees_with_the_cpu(index, dtype):
-    agree("IndexSelect", numbers(3, 4, 5).astype(np.float32), np.array(index, dtype), dim=1)
-
-
 def test_no_dims_and_no_elements():
     agree("Gather", np.array(3.0), np.array([0, 0]), dim=0)
     agree("Gather", np.array(3.0), np.array(0), dim=0)
-    agree("IndexSelect", np.array(3.0), np.array(0), dim=0)
     agree("Gather", numbers(3, 0), np.zeros((2, 0), np.int64), dim=0)
     agree("Index", numbers(3, 0), np.array([[0, 2]]), dims=(0,))
 

@@ -94,7 +94,7 @@ def test_ten_thousand_terms_at_one_place_all_arrive():
     terms = np.ones((10_000, 2), np.float32)
     terms[:, 1] = np.arange(10_000) % 3
     out = run_kernel(
-        "cuda", "IndexAdd", None, on_device(np.zeros(10_000, np.int64)), on_device(terms), dim=0, shape=(1, 2)
+        "cuda", "IndexIntoZeros", on_device(terms), on_device(np.zeros((1, 10_000), np.int64)), dims=(0,), shape=(1, 2)
     )
     np.testing.assert_array_equal(out.numpy(), terms.sum(0, keepdims=True, dtype=np.float64))
 
@@ -104,7 +104,6 @@ def test_ten_thousand_terms_at_one_place_all_arrive():
 def test_additions_agree_with_the_cpu_in_every_dtype(dtype, start):
     x = numbers_of(dtype, 3, 4, 5) if start else None
     source = numbers_of(dtype, 3, 9, 5, seed=3)
-    agree("IndexAdd", x, picks(0, 4, 9), source, dim=1, shape=(3, 4, 5))
     agree("ScatterAdd", x, picks(0, 4, 2, 9, 3), source[:2, :, :3].copy(), dim=1, shape=(3, 4, 5))
     agree("IndexIntoZeros", source, picks(-4, 4, 1, 9), dims=(1,), shape=(3, 4, 5))
 
@@ -162,7 +161,6 @@ def test_no_dims():
     agree("Scatter", x, np.array([0]), one, dim=0)
     agree("Scatter", x, np.array(0), x, dim=0)
     agree("ScatterAdd", x, np.array([0]), one, dim=0, shape=())
-    agree("IndexAdd", x, np.array([0]), x, dim=0, shape=())
     agree("SetItem", x, np.array(5.0), None, basic=(...,), dims=())
 
 

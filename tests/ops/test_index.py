@@ -383,11 +383,10 @@ ERRORS = [
     (lambda: X.scatter(1, INDICES, flow.zeros(1, 2, dtype=flow.float64)), DTypeError, "scatter: .* expected one dtype"),
     (lambda: X.scatter_add(1, INDICES + 2, flow.zeros(1, 2)), IndexRangeError, "scatter_add: index 3"),
     (lambda: X.scatter_add(0, -INDICES, flow.zeros(1, 2)), IndexRangeError, "scatter_add: index -1"),
-    (lambda: X.index_select(0, flow.tensor([2])), IndexRangeError, "index_select: index 2"),
-    (lambda: X.index_select(0, flow.tensor([-1])), IndexRangeError, "index_select: index -1"),
+    (lambda: X.index_select(0, flow.tensor([2])), IndexRangeError, "index 2 is out of range"),
     (lambda: X.index_select(0, INDICES), ShapeError, "index_select: .* at most 1 dim"),
     (lambda: X.index_add(0, flow.tensor([0]), flow.zeros(1, 2)), ShapeError, r"index_add: .* expected \(1, 3\)"),
-    (lambda: X.index_add(0, flow.tensor([2]), flow.zeros(1, 3)), IndexRangeError, "index_add: index 2"),
+    (lambda: X.index_add(0, flow.tensor([2]), flow.zeros(1, 3)), IndexRangeError, "index 2 is out of range"),
     (lambda: X.masked_fill(INDICES, 0.0), DTypeError, "masked_fill: got a mask of int64"),
     (lambda: X.masked_fill(flow.zeros(2, 2) > 0, 0.0), ShapeError, "masked_fill: .* broadcast"),
     (

@@ -129,26 +129,6 @@ def flat_cells(index: np.ndarray, dim: int, shape: tuple[int, ...]) -> np.ndarra
     return cells.reshape(-1)
 
 
-@kernel("cpu", half="native")
-def index_select(y: np.ndarray, x: np.ndarray, index: np.ndarray, *, dim: int) -> None:
-    if x.ndim:
-        take(y, x, index.reshape(-1), dim)
-    else:
-        y[...] = x
-
-
-@kernel("cpu")
-def index_add(
-    y: np.ndarray, x: np.ndarray | None, index: np.ndarray, source: np.ndarray, *, dim: int, shape: tuple[int, ...]
-) -> None:
-    y[...] = 0 if x is None else x
-    rows, outer, inner = index.reshape(-1), prod(shape[:dim]), prod(shape[dim + 1 :])
-    if outer != 1:
-        rows = (np.arange(outer)[:, None] * shape[dim] + rows).reshape(-1)
-    if source.size:
-        add_rows(y.reshape(-1, inner), rows, source.reshape(-1, inner))
-
-
 @kernel("cpu", in_place=(0,), half="native")
 def masked_fill(y: np.ndarray, x: np.ndarray, mask: np.ndarray, *, value: float) -> None:
     start_from(y, x)

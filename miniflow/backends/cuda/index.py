@@ -160,30 +160,6 @@ def written_last(y: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...], s
     each(scattering.is_last_row, rows.size, rows, last_rows(rows, prod(sizes)), bits(y).reshape(-1))
 
 
-@kernel("cuda", half="native")
-def index_select(y: DeviceArray, x: DeviceArray, index: DeviceArray, *, dim: int) -> None:
-    if x.ndim == 0:
-        copy_into(y, x)
-    else:
-        take(as_bits(x, dim), places_in("index_select", index, x.shape[dim]), as_bits(y, dim))
-
-
-@kernel("cuda")
-def index_add(
-    y: DeviceArray, x: DeviceArray | None, index: DeviceArray, source: DeviceArray, *, dim: int, shape: tuple[int, ...]
-) -> None:
-    start_from(y, x)
-    rows = places_in("index_add", index, shape[dim] if shape else 1)
-
-    def add(out: DeviceArray) -> None:
-        terms = cast(source, out.dtype)
-        if not shape:  # one element, which all of `source` is added to
-            terms, out = terms.reshape(-1), _one_dim(out)
-        add_rows(around(terms, dim), rows, around(out, dim))
-
-    through_contiguous(y, add, summable(y.dtype))
-
-
 def start_from(y: DeviceArray, x: DeviceArray | None) -> None:
     """Let `y` hold `x`, or zeros."""
     if x is None:

@@ -38,7 +38,7 @@ OPTIONAL = {  # groups of an update that may be absent, and the attribute that s
     ("RmspropUpdate", 3): "centered",
     ("RmspropUpdate", 4): "momentum",
 }
-ABSENT = (("ScatterAdd", "x"), ("IndexAdd", "x"), ("SetItem", "index"))  # beside weights and biases
+ABSENT = (("ScatterAdd", "x"), ("SetItem", "index"))  # beside weights and biases
 
 
 @functools.cache
@@ -293,7 +293,7 @@ RULES: dict[str, Callable[..., None]] = {
         AvgPool2d.infer, dy, (*dy.shape[:2], *size), **windows
     ),
     "BatchNormGrad": batch_norm_grad,
-    **dict.fromkeys(("Gather", "IndexSelect", "Unfold"), one_dim),
+    **dict.fromkeys(("Gather", "Unfold"), one_dim),
     "Cat": cat,
     "Conv2dDataGrad": conv_data_grad,
     "Conv2dWeightGrad": conv_weight_grad,
@@ -302,7 +302,6 @@ RULES: dict[str, Callable[..., None]] = {
     "Dropout": lambda x, *, p, makers, **_: require(0 <= p <= 1, f"p={p}"),
     "EmbeddingGrad": embedding_grad,
     "FoldAdd": fold_add,
-    "IndexAdd": lambda x, index, source, *, makers, **attrs: one_dim(source, **attrs),
     "Index": lambda x, index, *, dims, makers: coordinates(index, dims, len(x.shape)),
     "IndexIntoZeros": index_into_zeros,
     "LayerNorm": lambda x, *_, dims, makers, eps: require(dims <= len(x.shape), f"dims {dims}"),
