@@ -9,10 +9,10 @@ nothing, so there `infer` always comes first.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -143,7 +143,12 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         kernel, on_device = modes.tracer.kernel(op, inputs), True
     if on_device:
         check_one_device(op, arrays)
-    result = kernel(*arrays, **attrs)
+    try:
+        result = kernel(*arrays, **attrs)
+    except (ValueError, TypeError, IndexError):
+        if kernel.__class__ is partial:
+            op.infer(*arrays, **attrs)  # says more than NumPy
+        raise
     if not op.single:
         outputs = tuple([Tensor._wrap(as_array(array)) for array in result])
         if tracked:
@@ -247,7 +252,9 @@ def kernel_on(op: type[Op], device: str) -> Callable:
     if kernel is None:
         raise DeviceError(f"{op.function_name}: no kernel for it on device {device}")
     if kernel.ufunc is not None:
-        return explaining(op, functools.partial(kernel.ufunc, order="C"))
+        return partial(kernel.ufunc, order="C")  # the fast path: NumPy refuses what `infer` does, and allocates
+    if kernel.eager is not None:
+        return kernel.eager(op.infer)
     if not kernel.returns:
         return allocating(op, kernel.run, device)
     if op.view and device == "cpu":
@@ -283,7 +290,7 @@ def allocating(op: type[Op], write: Callable, device: str) -> Callable:
 
 
 def explaining(op: type[Op], kernel: Callable) -> Callable:
-    """The fast path of views, and of NumPy's ufuncs: NumPy refuses what `infer` does, which only explains its error."""
+    """The fast path of views: NumPy refuses what `infer` does, which only explains its error."""
 
     def run(*arrays, **attrs):
         try:

@@ -54,16 +54,23 @@ def test_below_is_the_high_half_of_the_product(seed):
         assert int(compiled_below(high, low, np.uint64(bound))) == bits * bound >> 64
 
 
+def drawn(kernel, like, **options):
+    """What a kernel draws for an array like this."""
+    out = np.empty_like(like)
+    kernel(out, like, **options)
+    return out
+
+
 @pytest.mark.parametrize("offset, gen_seed", [(0, 0), (5, 2**64 - 3), (2**40, 123456789012345)])
 def test_elements_are_the_words_of_the_blocks(offset, gen_seed):
     words = words_reference(gen_seed, offset, 5)
     like = np.empty(19, np.float32)
-    got = kernels.uniform(like, low=0.0, high=1.0, seed=gen_seed, offset=offset)
+    got = drawn(kernels.uniform, like, low=0.0, high=1.0, seed=gen_seed, offset=offset)
     assert_same(got, ((words >> np.uint64(8)) * 2.0**-24).astype(np.float32).ravel()[:19])
-    got = kernels.uniform(np.empty(9), low=0.0, high=1.0, seed=gen_seed, offset=offset)
+    got = drawn(kernels.uniform, np.empty(9), low=0.0, high=1.0, seed=gen_seed, offset=offset)
     pairs = (words[:, 0::2] >> np.uint64(5)) * 2.0**26 + (words[:, 1::2] >> np.uint64(6))
     assert_same(got, (pairs * 2.0**-53).ravel()[:9])
-    got = kernels.integers(np.empty(9, np.int64), low=-3, high=8, seed=gen_seed, offset=offset)
+    got = drawn(kernels.integers, np.empty(9, np.int64), low=-3, high=8, seed=gen_seed, offset=offset)
     wide = [(int(a) << 32 | int(b)) * 11 >> 64 for a, b in words.reshape(-1, 2)]
     assert_same(got, np.array(wide[:9]) - 3)
 
@@ -83,7 +90,7 @@ def test_normals_are_box_muller():
         radius = np.sqrt(-2 * np.log((a + 0.5) * 2.0**-32))
         quadrant, angle = b >> np.uint64(30), (b % np.uint64(2**30)) * 2.0**-30 * np.pi / 2 - np.pi / 4
         angle = angle + quadrant * np.pi / 2
-        got = kernels.normal(np.empty((500, 4), np.float32), mean=0.0, std=1.0, seed=4, offset=7)
+        got = drawn(kernels.normal, np.empty((500, 4), np.float32), mean=0.0, std=1.0, seed=4, offset=7)
         near_zero = 2e-5 * np.maximum(
             1, 1 / np.maximum(radius, 1e-3)
         )  # u near 1 has few float32 digits of its logarithm
@@ -121,14 +128,14 @@ def test_serial_and_parallel_loops_agree_bit_for_bit(kind):
     ]
     for fill, element, arguments in loops:
         serial, parallel = np.full(size, 77, element), np.full(size, 78, element)
-        fill.serial(serial, *key, *arguments)
-        fill.parallel(parallel, *key, *arguments)
+        fill.serial(serial, np.uint64(0), *key, *arguments)
+        fill.parallel(parallel, np.uint64(0), *key, *arguments)
         assert_same(parallel, serial)
     x = np.random.default_rng(0).standard_normal(size).astype(kind)
     results = []
     for run in (kernels.drop.serial, kernels.drop.parallel):
         y, keep = np.full(size, np.nan, kind), np.zeros(size, np.bool_)
-        run(x, y, keep, *key, np.uint64(0), np.uint64(2**31), kind(2))
+        run(y, keep, x, np.uint64(0), *key, np.uint64(2**31), kind(2))
         dx = np.full(size, np.nan, kind)
         (kernels.scale_kept.serial if not results else kernels.scale_kept.parallel)(x, keep, dx, kind(2))
         assert_same(dx, y)

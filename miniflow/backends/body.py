@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -229,7 +229,7 @@ class Bodies:
         self.is_array = is_array
         self.known: dict[tuple, Body] = {}
 
-    def of(self, dtype: np.dtype, operands: tuple, attrs: dict[str, Any]) -> tuple[Body, list, list[float]]:
+    def of(self, dtype: np.dtype, operands: tuple, attrs: dict[str, Any]) -> tuple[Body, Sequence, Sequence[float]]:
         """The body for these arguments, the arrays among them, and the numbers.
 
         Args:
@@ -237,6 +237,10 @@ class Bodies:
             operands: arrays, numbers, or None for absent ones.
             attrs: the attributes, by name.
         """
+        if not attrs:
+            body = self.known.get((dtype, *[getattr(x, "dtype", None) for x in operands]))
+            if body is not None and len(body.inputs) == len(operands):
+                return body, operands, ()
         arrays, numbers, key = [], [], [dtype]
         for x in (*operands, *attrs.values()):
             if self.is_array(x):

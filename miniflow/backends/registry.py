@@ -31,6 +31,8 @@ class Kernel:
         bind: `bind(out, *inputs, **attrs)` gives a function without arguments that does what `run` does, for arrays
             that stay where they are; None if that would not be faster.
         ufunc: the NumPy ufunc that is all of the kernel: the fast path of dispatch, which lets it allocate the output.
+        eager: `eager(infer)` gives a function `(*inputs, **attrs)` that does what dispatch does otherwise: infer,
+            allocate, run; None if that would not be faster.
         returns: `run` is called without `out`: it returns views, or arrays whose shape depends on values, or it is an
             update that changes its operands.
     """
@@ -39,6 +41,7 @@ class Kernel:
     in_place: tuple[int, ...] | range | Callable[..., Collection[int]] = ()
     bind: Callable[..., Callable[[], None]] | None = None
     ufunc: np.ufunc | None = None
+    eager: Callable[[Callable], Callable] | None = None
     returns: bool = False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,9 @@ DEPENDENCIES = (  # what generated modules are made by and call: a change of any
 )  # fmt: skip
 
 
+making = threading.RLock()
+
+
 def module_of(name: str, text: str) -> ModuleType:
     """The module of a generated text, run once in a process.
 
@@ -26,8 +30,12 @@ def module_of(name: str, text: str) -> ModuleType:
         text: Python.
     """
     identifier = f"miniflow_pointwise_{name}_{hashlib.sha256((text + versions()).encode()).hexdigest()[:20]}"
-    if identifier in sys.modules:
-        return sys.modules[identifier]
+    with making:  # another thread may be at it
+        return sys.modules.get(identifier) or made(identifier, text)
+
+
+def made(identifier: str, text: str) -> ModuleType:
+    """The module, written to a file and run."""
     path = cache_folder("pointwise") / f"{identifier}.py"
     if not path.exists():
         keep(path, text)

@@ -27,7 +27,7 @@ from miniflow.backends import memory
 from miniflow.device import of_array
 from miniflow.errors import GraphError
 from miniflow.graph import capture
-from miniflow.graph.ir import Program, Slot
+from miniflow.graph.ir import Instruction, Program, Slot
 from miniflow.graph.overlap import overlapping, share
 from miniflow.graph.plan import ALIGNMENT, plan
 from miniflow.graph.writer import Writer
@@ -79,10 +79,8 @@ class Replay:
             try:
                 return self._function(*arrays) if isinstance(self.capture, str) else self.capture(arrays)
             except Exception as error:
-                explained = self._explained(error)
-                if explained is error:
-                    raise
-                raise explained from error
+                self._note_place(error)
+                raise
             finally:
                 for tensor in self.written:
                     (tensor._version or tensor._shared_version()).value += 1
@@ -169,30 +167,23 @@ class Replay:
                 )
         self._strides = strides
 
-    def _explained(self, error: Exception) -> Exception:
-        """The error, or what the op's shape rule has to say, with the place where the instruction comes from."""
-        frame, instruction, operands = self._failed(error)
-        if instruction is None:
-            return error
-        if type(error) in (ValueError, TypeError, IndexError):
-            values = {**self._names, **frame.f_locals}
-            try:
-                instruction.op.infer(*[values.get(name) for name in operands], **instruction.attrs)
-            except Exception as better:
-                error = better
+    def _note_place(self, error: Exception) -> None:
+        """Add to an error where the instruction comes from that raised it."""
+        instruction = self._failed(error)
+        if instruction is None or not hasattr(error, "add_note"):
+            return
         place = " ".join(filter(None, [instruction.location, instruction.scope and f"in {instruction.scope}"]))
-        if place and hasattr(error, "add_note"):
+        if place:
             error.add_note(f"in {self.program.name}, recorded at {place}")
-        return error
 
-    def _failed(self, error: Exception) -> tuple:
-        """The frame of the function, the instruction that raised an error in it, and the names of its operands."""
+    def _failed(self, error: Exception) -> Instruction | None:
+        """The instruction that raised an error in the function."""
         trace = error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code is self._function.__code__:
-                return (trace.tb_frame, *self._lines.get(trace.tb_lineno, (None, ())))
+                return self._lines.get(trace.tb_lineno)
             trace = trace.tb_next
-        return None, None, ()
+        return None
 
 
 def check_state(name: str, slot: Slot, found: Any) -> None:

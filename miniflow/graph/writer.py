@@ -95,7 +95,7 @@ class Writer:
     Attributes:
         source: the text.
         namespace: what the names mean that are not local variables.
-        instruction_at: line -> (instruction, its operands: names, numbers or None).
+        instruction_at: line -> instruction.
     """
 
     def __init__(self, plan: Plan, states: dict[Slot, Any], arena: np.ndarray, buffers: int):
@@ -105,7 +105,7 @@ class Writer:
             "copyto": memory.copy_into, "settled": settled, "is_true": is_true, "replay": None,
         }  # fmt: skip
         self.lines: list[str] = []
-        self.instruction_at: dict[int, tuple[Instruction, list]] = {}
+        self.instruction_at: dict[int, Instruction] = {}
         self.names: dict[Slot, str] = {}
         self.numbers = {name: f"n{i}" for i, name in enumerate(self.program.scalars())}
         self.ranges, self.scope = nvtx_for(self.program), ""
@@ -200,10 +200,10 @@ class Writer:
         text = f"    {text}"
         self.lines.append(f"{text:<{COMMENT_COLUMN}}  # {comment}" if comment else text)
 
-    def call(self, instruction: Instruction, text: str, operands: list[str]) -> None:
+    def call(self, instruction: Instruction, text: str) -> None:
         """Append the line that executes an instruction."""
         self.line(text, "  ".join(filter(None, [instruction.scope, instruction.location])))
-        self.instruction_at[len(self.lines)] = instruction, operands
+        self.instruction_at[len(self.lines)] = instruction
 
     def instruction(self, number: int, instruction: Instruction) -> None:
         """Append the lines of one instruction."""
@@ -223,19 +223,19 @@ class Writer:
             return
         operands = self.operands(instruction)
         arguments = ", ".join([*operands, *self.keywords(instruction)])
-        self.call(instruction, f"{self.variable(output)} = {self.called(kernel)}({arguments})", operands)
+        self.call(instruction, f"{self.variable(output)} = {self.called(kernel)}({arguments})")
 
     def compute(self, instruction: Instruction) -> None:
         """A result is written into planned memory, or allocated."""
         operands, kernel = self.operands(instruction), writing_kernel(instruction)
         arguments = ", ".join([*operands, *self.keywords(instruction)])
         if instruction.op.checks_values == "infer":
-            self.call(instruction, f"{self.called(instruction.op.infer)}({arguments})", operands)
+            self.call(instruction, f"{self.called(instruction.op.infer)}({arguments})")
         if kernel is None:
             compute = kernel_on(instruction.op, instruction.outputs[0].device.type)
             results = ", ".join(self.variable(slot) for slot in instruction.outputs)
             results += "" if instruction.op.single else ","
-            self.call(instruction, f"{results} = settled({self.called(compute)}({arguments}))", operands)
+            self.call(instruction, f"{results} = settled({self.called(compute)}({arguments}))")
             return
         for slot in instruction.outputs:
             if slot in self.plan.kept:
@@ -252,7 +252,7 @@ class Writer:
             text = f"{self.called(kernel.ufunc)}({arguments}, out={out})"
         else:
             text = f"{self.called(run)}({', '.join(filter(None, [out, arguments]))})"
-        self.call(instruction, text, operands)
+        self.call(instruction, text)
 
     def never_change(self, names: list[str]) -> bool:
         """Whether these are arrays that lie in the same place at every call."""
@@ -277,7 +277,7 @@ class Writer:
             flag = self.names[instruction.unless]
             on_host = instruction.unless.device.type == "cpu"
             text = f"if not {flag if on_host else f'is_true({flag})'}: {text}"
-        self.call(instruction, text, operands)
+        self.call(instruction, text)
 
     def stage(self, source: str, output: Slot) -> None:
         """Copy what an update changes, since others read the old value."""

@@ -11,6 +11,7 @@ from miniflow.backends.memory import peek
 from miniflow.dispatch import call
 from miniflow.dtype import fitting, get_default_dtype
 from miniflow.errors import ArgumentError, DivisionByZeroError, DTypeError
+from miniflow.operands import refuse_operand
 from miniflow.ops.pointwise import called_as, pointwise, promoted
 from miniflow.ops.promotion import (
     Number,
@@ -135,7 +136,14 @@ def _(dy, x):
 # quotients
 
 
-@pointwise(cpu=np.true_divide, accepts="f", amp="gray", operator="truediv", synonyms=("divide", "true_divide"))
+@pointwise(
+    cpu=np.true_divide,
+    accepts="f",
+    integers="float",
+    amp="gray",
+    operator="truediv",
+    synonyms=("divide", "true_divide"),
+)
 def div(x, y):
     """x / y"""
     return x / y
@@ -350,7 +358,10 @@ def _(dy, out):
     return dy * -0.5 * (out * out * out)
 
 
-POWERS = {2: square, 3: cube, 0.5: sqrt, -0.5: rsqrt, -1: reciprocal, -2: lambda x: square(reciprocal(x))}
+POWERS = {
+    **{0.5: sqrt, -0.5: rsqrt, 1: lambda x: mul(x, 1), 2: square, 3: cube},
+    **{-1: reciprocal, -2: lambda x: square(reciprocal(x))},
+}
 
 # exponentials and other functions
 
@@ -629,6 +640,8 @@ def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> 
     """
     if isinstance(condition, bool):
         return input if condition else other
+    if not isinstance(condition, Tensor):
+        refuse_operand(condition, "where", parameter="condition")
     x, y = promote(input, other, "where")
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         x = constant_like(condition, np.asarray(x, result_type(x, y).numpy))

@@ -53,36 +53,40 @@ class Pointwise(Op):
         gradients: operand -> its `Gradient`.
     """
 
-    broadcasts = True
     formula: Formula
     accepts = "fib"
     check: Callable | None = None
-    outputs = ("out",)
     gradients: dict[str, Gradient]
+
+    results: dict[tuple, np.dtype]  # the dtypes of operands, None for a number -> that of the result
 
     @classmethod
     def infer(cls, *operands, **attrs):
-        names, shapes, kind = cls.formula.operands, [], None
-        for name, x in zip(names, operands, strict=True):
-            dtype = getattr(x, "dtype", None)
-            if dtype is None:
-                continue
-            shapes.append(x.shape)
-            if name not in cls.formula.bools:
-                kind = kind or dtype
-            elif dtype != np.bool_:
-                raise DTypeError(
-                    f"{cls.function_name}: got a {name} of {dtype}; expected bool: compare first, e.g. x > 0"
-                )
-        letter = {"b": "b", "i": "i", "u": "i"}.get(kind.kind, "f")
-        if letter not in cls.accepts:
-            raise DTypeError(f"{cls.function_name}: got {BY_NUMPY[kind]}; expected {EXPECTED[cls.accepts]}")
+        kinds = tuple([getattr(x, "dtype", None) for x in operands])
+        result = cls.results.get(kinds)
+        if result is None:
+            result = cls.results[kinds] = cls.result_of(kinds)
         if cls.check is not None:
             cls.check(*operands)
-        shape = shapes[0]
-        if any(other != shape for other in shapes):
-            shape = broadcast_shape(cls.function_name, *shapes)
-        return shape, np.dtype(np.bool_) if cls.predicate else kind
+        shapes = {x.shape for x, kind in zip(operands, kinds, strict=True) if kind is not None}
+        if len(shapes) > 1:
+            return broadcast_shape(cls.function_name, *shapes), result
+        return shapes.pop(), result
+
+    @classmethod
+    def result_of(cls, kinds: tuple) -> np.dtype:
+        """The dtype of the result for operands of these dtypes, which are checked."""
+        pairs = [(name, kind) for name, kind in zip(cls.formula.operands, kinds, strict=True) if kind is not None]
+        for name, kind in pairs:
+            if name in cls.formula.bools and kind != np.bool_:
+                raise DTypeError(
+                    f"{cls.function_name}: got a {name} of {kind}; expected bool: compare first, e.g. x > 0"
+                )
+        kind = next(kind for name, kind in pairs if name not in cls.formula.bools)
+        letter = {"b": "b", "i": "i", "u": "i"}.get(kind.kind, "f")
+        if letter not in cls.accepts:
+            raise DTypeError(f"{cls.function_name}: got {BY_NUMPY[kind].name}; expected {EXPECTED[cls.accepts]}")
+        return np.dtype(np.bool_) if cls.predicate else kind
 
 
 class Gradient:
@@ -104,7 +108,8 @@ class Gradient:
             )
         self.function = function
         self.attributes = [n for n in names if n in op.formula.attributes]
-        self.saved = [n for n in names if n not in self.attributes]
+        self.saved = names[: len(names) - len(self.attributes)]  # the attributes come last
+        self.positions: list[int] = []  # of `saved` among all that the op saves
         formula = Formula(
             name,
             function,
@@ -117,21 +122,23 @@ class Gradient:
         is_loop = found.size > 1 and "float32" not in found.slow
         self.op = make_op(formula, op.amp) if is_loop else FORMULAS.pop(name) and None
 
-    def __call__(self, dy: Tensor, values: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    def __call__(self, dy: Tensor, saved: tuple, attrs: dict[str, Any]) -> Tensor:
+        values = [saved[position] for position in self.positions]
         attrs = {name: attrs[name] for name in self.attributes}
         if self.op is not None and not is_grad_enabled():
-            return call(self.op, dy, *[values[name] for name in self.saved], **attrs)
-        result = self.function(dy, **{name: values[name] for name in self.saved}, **attrs)
+            return call(self.op, dy, *values, **attrs)
+        result = self.function(dy, *values, **attrs)
         return result if isinstance(result, Tensor) else constant_like(dy, np.full(dy.shape, result, dy._array.dtype))
 
 
 def make_op(formula: Formula, amp: str | None = None, **members: Any) -> type[Pointwise]:
     """The op class of a formula."""
     FORMULAS[formula.name] = formula
-    members |= {"formula": formula, "amp": amp, "gradients": {}, "__doc__": formula.function.__doc__}
+    members |= {"formula": formula, "amp": amp, "gradients": {}, "results": {}, "__doc__": formula.function.__doc__}
     members["parameters"] = (
         ("input", "other")[: len(formula.operands)] if len(formula.operands) < 3 else formula.operands
     )
+    members["broadcasts"] = len(formula.operands) > 1
     members["promotes"] = amp is not None and len(formula.operands) - len(formula.bools) > 1
     members |= {"predicate": expression(default_key(formula)).predicate, "__module__": __name__}
     name = "".join(word.capitalize() for word in formula.name.split("_"))
@@ -143,9 +150,9 @@ def backward(op: type[Pointwise]) -> Callable:
     gradients = [op.gradients.get(name) for name in op.formula.operands]
 
     def run(ctx: Any, dy: Tensor) -> Any:
-        values = dict(zip(op.saves, ctx.saved, strict=True)) if op.saves else {}
+        saved = ctx.saved if op.saves else ()
         found = [
-            None if gradient is None or not needed else gradient(dy, values, ctx.attrs)
+            None if gradient is None or not needed else gradient(dy, saved, ctx.attrs)
             for gradient, needed in zip(gradients, ctx.needs, strict=True)
         ]
         return found[0] if len(found) == 1 else tuple(found)
@@ -165,6 +172,8 @@ def add_gradient(op: type[Pointwise], operand: str | Callable) -> Callable:
         op.gradients[operand] = Gradient(op, function, name)
         readers = {n: [o for o, g in op.gradients.items() if n in g.saved] for n in (*op.formula.operands, "out")}
         op.saves = tuple(n for n, found in readers.items() if found)
+        for gradient in op.gradients.values():
+            gradient.positions = [op.saves.index(n) for n in gradient.saved]
         position = {n: i for i, n in enumerate(op.formula.operands)}
         op.saved_inputs = tuple(
             (position[n], position[readers[n][0]] if len(readers[n]) == 1 and len(position) > 1 else None)
@@ -214,7 +223,7 @@ def pointwise(
     op = make_op(formula, amp, accepts=accepts, check=check and staticmethod(check))
     op.checks_values = "infer" if check else ""
     if cpu is not None:
-        KERNELS["cpu"][op.__name__] = numpy_kernel(op, cpu, loop_from)
+        KERNELS["cpu"][op.__name__] = numpy_kernel(op, cpu, loop_from, integers == "float")
     op.nn, op.operator, op.synonyms = nn, operator, synonyms
     op.in_place = not op.predicate if in_place is None else in_place
     found = expression(default_key(formula))
@@ -246,21 +255,42 @@ def default_key(formula: Formula) -> str:
     return key_of(formula.name, {k: v for k, v in formula.attributes.items() if not is_number(v)})
 
 
-def numpy_kernel(op: type[Pointwise], ufunc: Callable, loop_from: int | None) -> Kernel:
+def numpy_kernel(op: type[Pointwise], ufunc: Callable, loop_from: int | None, to_float: bool) -> Kernel:
     """The kernel that NumPy computes; for many floats the compiled loop."""
-    if loop_from is None and op.check is None and isinstance(ufunc, np.ufunc):
+    checked = op.check is not None or not to_float and "b" not in op.accepts and takes_bools(ufunc)
+    if loop_from is None and not checked and isinstance(ufunc, np.ufunc):
         return Kernel(lambda out, *operands: ufunc(*operands, out=out), EVERY, ufunc=ufunc)
     from miniflow.backends.cpu.pointwise import kernel_for
 
-    loop = kernel_for(op.formula.name).run
+    loop = kernel_for(op.formula.name)
 
     def run(out: np.ndarray, *operands: Any, **attrs: Any) -> None:
         if loop_from is not None and out.size >= loop_from and out.dtype.kind in "fV":
-            loop(out, *operands, **attrs)
+            loop.run(out, *operands, **attrs)
         else:
             ufunc(*operands, out=out, **attrs)
 
-    return Kernel(run)
+    def eager(infer: Callable) -> Callable:
+        by_loop = loop.eager(infer)
+
+        def compute(x: np.ndarray) -> np.ndarray:
+            if x.size >= loop_from and x.dtype.kind in "fV":
+                return by_loop(x)
+            out = np.empty(*infer(x))
+            ufunc(x, out=out)
+            return out
+
+        return compute
+
+    return Kernel(run, eager=eager if loop_from is not None else None)
+
+
+def takes_bools(ufunc: Callable) -> bool:
+    """Whether NumPy computes a ufunc of bools, as small integers, where the op refuses them."""
+    try:
+        return isinstance(ufunc, np.ufunc) and ufunc(*[np.ones(1, bool)] * ufunc.nin) is not None
+    except TypeError:
+        return False
 
 
 # the functions that users call

@@ -283,7 +283,7 @@ def test_ops_check_their_saves_when_they_are_defined():
 
 
 def test_calls_without_a_tensor_are_refused():
-    with pytest.raises(TypeError, match="neg: got an operand of type float; expected a Tensor: use flow.tensor"):
+    with pytest.raises(TypeError, match="neg: got input of type float; expected a Tensor: use flow.tensor"):
         call(Neg, 2.0)
 
 

@@ -8,7 +8,6 @@ from programs import ProgramBuilder, assert_same_results, op_names
 from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.passes import elementwise_fusion
 from miniflow.ops.pointwise import Pointwise
-from miniflow.scalar import is_number
 
 OF_NUMPY = {"Exp", "Log", "Tanh"}  # their own kernels are other than those of a region
 BITS = {"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitwiseLeftShift", "BitwiseRightShift"}
@@ -37,10 +36,10 @@ def every_op(b, kind):
     for op in Pointwise.__subclasses__():
         if op.__module__.startswith("miniflow.") and op.__name__ not in OF_NUMPY | BITS:
             operands = [
-                mask if name in op.formula.bools else (x, y, x)[i] for i, name in enumerate(op.formula.operands)
+                mask if name in op.formula.bools else (x, y, x, y)[i] for i, name in enumerate(op.formula.operands)
             ]
             for approximate in ("none", "tanh") if "approximate" in op.formula.attributes else ("",):
-                attrs = {k: v if is_number(v) else approximate for k, v in op.formula.attributes.items()}
+                attrs = {k: approximate if k == "approximate" else v for k, v in op.formula.attributes.items()}
                 instruction = b(op, *operands, **attrs)
                 if is_fusible(b.program.instructions[-1]):
                     results.append(instruction)

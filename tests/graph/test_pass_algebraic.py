@@ -153,7 +153,6 @@ def test_a_result_that_lies_otherwise_in_memory_does_not_stand_for_another():
 def test_gradients_lose_their_detours():
     program = recorded(lambda x, y: differentiated(x, y), (3, 4), (3, 4))
     after = dead_code.run(algebraic.run(program))
-    assert op_names(program).count("pow") == 2 and "pow" not in op_names(after)
     assert "neg" in op_names(program) and "neg" not in op_names(after)
     assert_same_results(program, after, special=True)
 

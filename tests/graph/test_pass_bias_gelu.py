@@ -29,7 +29,7 @@ def test_bias_and_gelu_are_one():
     after = assert_unchanged(before, bias_gelu.run)
     assert str(after).splitlines()[4:] == [
         "  %3:f32[4, 5] = matmul(%0, %1, transpose_x=False, transpose_y=True)",
-        "  %4:f32[4, 5] = fused_elementwise(%3, %2, body={v0 = add(x0, x1); v1 = gelu(v0) -> v1})",
+        "  %4:f32[4, 5] = fused_elementwise(%3, %2, body={v0 = add(x0, x1); v1 = gelu(v0, approximate=none) -> v1})",
         "  return %4",
     ]
     assert_same_results(before, after, exact=False, special=True, rtol=1e-6, atol=1e-6)
@@ -138,6 +138,6 @@ def test_larger_regions_take_the_pair_in(monkeypatch):
     before = of_model(model, (3, 5, 6))
     after = assert_unchanged(assert_unchanged(before, bias_gelu.run), elementwise_fusion.run)
     bodies = [i.attrs["body"].text for i in after.instructions if "body" in i.attrs]
-    assert bodies[0] == "{v0 = add(x0, x1); v1 = gelu(v0); v2 = tanh(v1) -> v0, v2}"
+    assert bodies[0] == "{v0 = add(x0, x1); v1 = gelu(v0, approximate=none); v2 = tanh(v1) -> v0, v2}"
     assert "linear" not in op_names(after)
     assert_same_results(before, after, exact=False, rtol=1e-5, atol=np.float32(1e-6))

@@ -52,7 +52,7 @@ def test_numbers_are_told_apart(numbers):
 def test_attributes_are_told_apart():
     b = ProgramBuilder()
     x = b.input(3)
-    program = b.build(*[b(Clamp, x, min=low, max=None) for low in (0.0, -0.0)])
+    program = b.build(*[b(Clamp, x, low, None) for low in (0.0, -0.0)])
     assert cse.run(program) is program
 
 

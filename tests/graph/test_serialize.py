@@ -281,7 +281,7 @@ def test_before_the_first_call(tmp_path):
 
 
 def test_operations_of_others_are_refused():
-    with pytest.raises(CheckpointError, match="none of miniflow's own operations"):
+    with pytest.raises(CheckpointError, match="not one of miniflow's own operations"):
         encode_op(type("Strange", (Op,), {}))
 
 

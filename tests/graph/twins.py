@@ -80,7 +80,18 @@ def after_conv(layer: nn.Module) -> nn.Module:
 MODULES: dict[str, list] = {
     **{
         name: [(lambda name=name: after_linear(getattr(nn, name)()), [ROWS])]
-        for name in ("ReLU", "Sigmoid", "SiLU", "Softplus", "Tanh", "Identity")
+        for name in (
+            "ReLU",
+            "Sigmoid",
+            "SiLU",
+            "Softplus",
+            "Tanh",
+            "Identity",
+            "ELU",
+            "Hardshrink",
+            "Hardswish",
+            "LeakyReLU",
+        )
     },
     **{name: [(lambda name=name: after_linear(getattr(nn, name)(-1)), [ROWS])] for name in ("Softmax", "LogSoftmax")},
     "GELU": [

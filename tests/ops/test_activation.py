@@ -37,9 +37,7 @@ def test_integers_are_refused():
 
 
 def test_bad_arguments():
-    with pytest.raises(DTypeError, match=r"relu: got bool; expected .* use x.float\(\)"):
+    with pytest.raises(DTypeError, match=r"relu: got bool; expected numbers: cast first"):
         relu(flow.tensor([True]))
     with pytest.raises(ArgumentError, match="gelu: got approximate='fast'; expected 'none' or 'tanh'"):
         gelu(flow.tensor([1.0]), approximate="fast")
-    with pytest.raises(ArgumentError, match="softplus: got beta=0, .* expected another number"):
-        softplus(flow.tensor([1.0]), beta=0)

