@@ -92,8 +92,3 @@ defer(
 
 __version__ = "0.1.0"
 globals().update(OPERATORS)  # the pointwise operators, under all of their names
-__all__ = [
-    name
-    for name in globals()
-    if not name.startswith("_") and name not in ("sys", "miniflow", "defer", "OPERATORS", "JOBS")
-]

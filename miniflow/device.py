@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import numpy as np
@@ -34,18 +35,13 @@ class device:
             self.type, self.index = name.type, name.index
             return
         text = f"cuda:{name}" if isinstance(name, int) else str(name)
-        kind, _, number = text.partition(":")
         wanted = text if index is None else f"{text}:{index}"
-        if kind not in ("cpu", "cuda"):
+        match = re.fullmatch(r"cpu(:0)?|cuda(:(?P<index>\d+))?", wanted)
+        if match is None:
             raise DeviceError(f"device {wanted!r} does not exist; expected 'cpu', 'cuda' or 'cuda:0'")
-        if ":" in text and index is not None or ":" in text and not number.isdecimal():
-            raise DeviceError(f"device {wanted!r} does not exist; expected a number, as in '{kind}:0'")
-        if number:
-            index = int(number)
-        if kind == "cpu" and index not in (None, 0):
-            raise DeviceError(f"device {wanted!r} does not exist: there is one cpu device; use 'cpu' or 'cpu:0'")
-        self.type = kind
-        self.index = 0 if kind == "cpu" else _cuda_index(wanted, index)
+        self.type = wanted.partition(":")[0]
+        number = match["index"]
+        self.index = 0 if self.type == "cpu" else _cuda_index(wanted, None if number is None else int(number))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)

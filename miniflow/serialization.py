@@ -32,7 +32,7 @@ from miniflow.atomic import replacing
 from miniflow.backends.memory import address, to_host
 from miniflow.device import device
 from miniflow.dtype import ALL, BY_NUMPY
-from miniflow.errors import AutogradError, CheckpointError
+from miniflow.errors import AutogradError, CheckpointError, DeviceError
 from miniflow.tensor import Size, Tensor
 
 STRUCTURE, CHECKSUM = "miniflow.structure", "miniflow.crc32"
@@ -263,7 +263,10 @@ class _Unpacker:
 
 def _tensor(array: np.ndarray, map_location: str | device | None) -> Tensor:
     tensor = Tensor._wrap(array)
-    return tensor if map_location is None else tensor.to(map_location)
+    try:
+        return tensor if map_location is None else tensor.to(map_location)
+    except DeviceError as error:
+        raise DeviceError(f"load: {error}; or give map_location='cpu'") from None
 
 
 def read_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
