@@ -19,7 +19,6 @@ from miniflow.kernels import (
     embedding,
     gather,
     layer_norm,
-    mask,
     matmul,
     optim,
     pad,
@@ -111,11 +110,6 @@ def look_up() -> Launch:
     return Launch(embedding.look_up, 1, (32, 8), [numbers(9, 30), indices(8, 9), nans(8, 30)])
 
 
-def masked_fill() -> Launch:
-    chosen = indices(256, 2).astype(np.uint8)
-    return Launch(mask.masked_fill, 1, 256, [numbers(256), chosen, np.float32(0), nans(256)])
-
-
 def padded() -> Launch:
     return Launch(pad.pad, 1, (32, 8), [numbers(12), (3, 4), (1, 1), np.float32(0), nans(30), (5, 6)])
 
@@ -150,6 +144,5 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "gather: rows": take_rows,
     "scatter: add rows": add_rows,
     "embedding: look up": look_up,
-    "mask: masked_fill": masked_fill,
     "pad": padded,
 }

@@ -1,8 +1,8 @@
-"""Masks: elements kept, or replaced, by where they lie or by what another array says.
+"""Triangles of matrices: elements kept, or replaced by zero, by where they lie.
 
 The index picture: a thread owns one element of the result, reads at most one element of the source and writes one.
 Triangles are blocks over (rows of all matrices, columns), so that a thread knows its row and column without dividing
-by the width; `masked_fill` runs flat.
+by the width.
 
 Elements are moved as unsigned integers of their width; zero is zero in every dtype.
 """
@@ -10,21 +10,6 @@ Elements are moved as unsigned integers of their width; zero is zero in every dt
 from __future__ import annotations
 
 from miniflow.hostcuda import cuda
-
-
-@cuda.jit
-def masked_fill(x, mask, value, out):
-    """out[p] = value where mask[p] is not 0, else x[p]; thread p owns out[p].
-
-    Args:
-        x: (count,).
-        mask: (count,), uint8.
-        value: of x's dtype.
-        out: (count,); it may be x itself.
-    """
-    p = cuda.grid(1)
-    if p < out.shape[0]:
-        out[p] = value if mask[p] != 0 else x[p]
 
 
 @cuda.jit

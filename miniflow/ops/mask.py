@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from miniflow.dispatch import Op, call
+from miniflow.dispatch import call
 from miniflow.dtype import can_cast, fitting, of_scalar
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
@@ -15,31 +15,6 @@ from miniflow.ops.promotion import Number, broadcast_shape, cast
 from miniflow.ops.shape import expand, reshape
 from miniflow.ops.slice import Slice
 from miniflow.tensor import Tensor
-
-
-class MaskedFill(Op):
-    """x where `mask` is false, `value` where it is true."""
-
-    amp = "clear"
-    saves = ("mask",)
-    broadcasts = True
-
-    def infer(x, mask, *, value):
-        if mask.dtype != np.bool_:
-            raise DTypeError(f"masked_fill: got a mask of {mask.dtype}; expected bool: compare, or use .bool()")
-        if mask.shape == x.shape:
-            return x.shape, x.dtype
-        try:
-            return np.broadcast_shapes(x.shape, mask.shape), x.dtype
-        except ValueError:
-            raise ShapeError(
-                f"masked_fill: got a tensor of shape {tuple(x.shape)} and a mask of shape {tuple(mask.shape)}; "
-                "expected shapes that can be broadcast together"
-            ) from None
-
-    def backward(ctx, dy):
-        (mask,) = ctx.saved
-        return call(MaskedFill, dy, mask, value=0), None
 
 
 @method(in_place=True)
@@ -68,23 +43,13 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
             raise ShapeError(
                 f"masked_fill: got a value of shape {tuple(value.shape)}; expected a number or a 0-dim tensor"
             )
-        if value._array.dtype != x._array.dtype:
-            value = _fitting(x, value)
-        return where(mask, value, x)
-    kind = of_scalar(value)
-    if kind.category > x.dtype.category:
+    kind = value.dtype if isinstance(value, Tensor) else of_scalar(value)
+    if not can_cast(kind, x.dtype):
         raise DTypeError(
             f"masked_fill: got the value {value!r} for a tensor of {x.dtype}, which cannot hold it: convert one"
         )
-    return call(MaskedFill, x, mask, value=fitting("masked_fill", value, x.dtype))
-
-
-def _fitting(x: Tensor, value: Tensor) -> Tensor:
-    if not can_cast(value.dtype, x.dtype):
-        raise DTypeError(
-            f"masked_fill: got a value of {value.dtype} for a tensor of {x.dtype}, which cannot hold it: convert one"
-        )
-    return cast(value, x.dtype)
+    value = cast(value, x.dtype) if isinstance(value, Tensor) else fitting("masked_fill", value, x.dtype)
+    return call(where.op, mask, value, x)
 
 
 @method

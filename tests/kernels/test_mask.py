@@ -6,7 +6,7 @@ from both import agree, numbers_of
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cuda.rows import cover
-from miniflow.kernels.mask import masked_fill, triangle
+from miniflow.kernels.mask import triangle
 
 
 def normal(*shape):
@@ -32,13 +32,6 @@ def test_triangles(shape, diagonal):
     np.testing.assert_array_equal(upper, np.triu(x, diagonal))
 
 
-@pytest.mark.parametrize("size", [1, 255, 256, 257])
-def test_masked_fill(size):
-    x, where, out = normal(size), mask(size), nan(size)
-    masked_fill[2, 256](x, where, np.float32(-np.inf), out)
-    np.testing.assert_array_equal(out, np.where(where, np.float32(-np.inf), x))
-
-
 @pytest.mark.parametrize("dtype", [np.bool_, np.float16, np.float32, np.int64])
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (0, 3), (2, 0, 3)], ids=str)
 def test_triangles_agree_with_the_cpu(shape, dtype):
@@ -46,18 +39,9 @@ def test_triangles_agree_with_the_cpu(shape, dtype):
     agree("Triu", numbers_of(dtype, *shape), diagonal=-1)
 
 
-@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.float16, np.float32, np.float64])
-@pytest.mark.parametrize(
-    "shapes", [((2, 3), (2, 3)), ((2, 3), (3,)), ((3,), (2, 1)), ((), (2,)), ((2, 0), (1, 1))], ids=str
-)
-def test_masked_fill_agrees_with_the_cpu(shapes, dtype):
-    agree("MaskedFill", numbers_of(dtype, *shapes[0]), mask(*shapes[1]).astype(bool), value=1)
-
-
 CASES = [
     Case("lower", triangle, lambda: [normal(2, 3, 5), 1, 1, nan(2, 3, 5)], (1, 3), (8, 2)),
     Case("upper", triangle, lambda: [normal(2, 3, 5), -1, 1, nan(2, 3, 5)], (1, 3), (8, 2)),
-    Case("fill", masked_fill, lambda: [normal(70), mask(70), np.float32(2), nan(70)], 3, 32),
 ]  # fmt: skip
 
 

@@ -129,12 +129,6 @@ def flat_cells(index: np.ndarray, dim: int, shape: tuple[int, ...]) -> np.ndarra
     return cells.reshape(-1)
 
 
-@kernel("cpu", in_place=(0,), half="native")
-def masked_fill(y: np.ndarray, x: np.ndarray, mask: np.ndarray, *, value: float) -> None:
-    start_from(y, x)
-    np.copyto(y, np.asarray(value, x.dtype), where=mask)
-
-
 @kernel("cpu", returns=True)
 def nonzero(x: np.ndarray) -> np.ndarray:
     return np.argwhere(x)

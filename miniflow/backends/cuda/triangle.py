@@ -1,13 +1,10 @@
-"""Triangles of matrices, and filling by a mask."""
+"""Triangles of matrices."""
 
 from __future__ import annotations
 
 from math import prod
 
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
-from miniflow.backends.cuda.copy import as_bits
-from miniflow.backends.cuda.launch import each
-from miniflow.backends.cuda.pointwise import broadcast
 from miniflow.backends.cuda.rows import over_rows
 from miniflow.backends.registry import kernel
 from miniflow.kernels import mask as kernels
@@ -27,9 +24,3 @@ def tril(y: DeviceArray, x: DeviceArray, *, diagonal: int) -> None:
 @kernel("cuda", half="native")
 def triu(y: DeviceArray, x: DeviceArray, *, diagonal: int) -> None:
     _triangle(-1, y, x, diagonal)
-
-
-@kernel("cuda", half="native")
-def masked_fill(y: DeviceArray, x: DeviceArray, mask: DeviceArray, *, value: float) -> None:
-    x, mask = [bits(contiguous(broadcast(a, y.shape)).reshape(-1)) for a in (x, mask)]
-    each(kernels.masked_fill, y.size, x, mask, as_bits(value, y.dtype), bits(y.reshape(-1)))

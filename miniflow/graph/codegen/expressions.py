@@ -158,12 +158,6 @@ def is_masked(instruction: Instruction, kinds: set[str]) -> bool:
     return x.dtype.name in FLOATS and mask.dtype == np.bool_
 
 
-def masked_fill(region: Region, instruction: Instruction) -> str:
-    kind = instruction.output.dtype.name
-    x, mask = [region.operand(x, "") for x in instruction.inputs]
-    return region.step("where", mask, region.number(instruction.attrs["value"], kind), x, dtype=kind)
-
-
 def dropout_grad(region: Region, instruction: Instruction) -> str:
     kind = instruction.output.dtype.name
     dy, keep = [region.operand(x, "") for x in instruction.inputs]
@@ -174,6 +168,5 @@ def dropout_grad(region: Region, instruction: Instruction) -> str:
 SPECIAL: dict[str, tuple[Callable[[Instruction, set], bool], Callable[[Region, Instruction], Any]]] = {
     "Cast": (can_cast, cast),
     "ToInteger": (is_truth, cast),
-    "MaskedFill": (is_masked, masked_fill),
     "DropoutGrad": (is_masked, dropout_grad),
 }
