@@ -114,7 +114,7 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam; see `flow.optim.Adam`."""
+    """Adam; see `flow.optim.Adam`, which names the other options."""
 
     kind = optim.Adam
 
@@ -125,24 +125,13 @@ class Adam(Optimizer):
         beta2: float = 0.999,
         epsilon: float = 1e-8,
         do_bias_correction: bool = False,
+        **options: Any,
     ):
-        options = {"betas": (beta1, beta2), "eps": epsilon, "do_bias_correction": do_bias_correction}
+        options |= {"betas": (beta1, beta2), "eps": epsilon, "do_bias_correction": do_bias_correction}
         super().__init__(lr_scheduler, **options)
 
 
-class AdamW(Optimizer):
+class AdamW(Adam):
     """Adam with decoupled weight decay; see `flow.optim.AdamW`."""
 
     kind = optim.AdamW
-
-    def __init__(
-        self,
-        lr_scheduler: LrScheduler | float,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        do_bias_correction: bool = False,
-        weight_decay: float = 0.0,
-    ):
-        options = {"betas": (beta1, beta2), "eps": epsilon, "do_bias_correction": do_bias_correction}
-        super().__init__(lr_scheduler, weight_decay=weight_decay, **options)
