@@ -71,18 +71,3 @@ def draw_rest_of_mask(keep, seed, offset, threshold):
         w0, w1, w2, w3 = random_block(seed, offset, np.uint64(blocks))
         word = w0 if k % 4 == 0 else w1 if k % 4 == 1 else w2
         keep[k] = word >= threshold
-
-
-@cuda.jit
-def scale_kept(dy, keep, dx, scale):
-    """dx = dy scale where kept, else 0; thread i owns element i: two reads, one write.
-
-    Args:
-        dy, dx: (n,), floating.
-        keep: (n,), uint8.
-        scale: of dy's dtype.
-    """
-    i = cuda.grid(1)
-    if i < dy.size:
-        scaled = dy[i] * scale
-        dx[i] = scaled if keep[i] != 0 else type(scale)(0)

@@ -6,8 +6,11 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError
 from miniflow.inplace import write
 from miniflow.ops.generator import Generator
+from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import require_floating
 from miniflow.ops.random import draw
+from miniflow.scalar import Formula
+from miniflow.scalar import where as select
 from miniflow.tensor import Tensor
 
 
@@ -29,18 +32,17 @@ class Dropout(Op):
         return call(DropoutGrad, dy, keep, scale=0.0 if p == 1 else 1 / (1 - p))
 
 
-class DropoutGrad(Op):
-    """dx = dy * keep * scale: linear in dy, so that it is its own derivative."""
+def _kept(dy, keep: bool, scale=1.0):
+    """dx = dy * scale where kept, else 0: linear in dy, so that it is its own derivative."""
+    return select(keep, dy * scale, 0)
 
-    amp = "gray"
-    saves = ("keep",)
 
-    def infer(dy, keep, *, scale):
-        return dy.shape, dy.dtype
+DropoutGrad = make_op(Formula.of(_kept, "dropout_grad"), "gray")
 
-    def backward(ctx, ddx):
-        (keep,) = ctx.saved
-        return call(DropoutGrad, ddx, keep, scale=ctx.attrs["scale"]), None
+
+@add_gradient(DropoutGrad, "dy")
+def _(dy, keep, scale):
+    return select(keep, dy * scale, 0)
 
 
 class DropoutMask(Op):

@@ -8,7 +8,7 @@ from philox_reference import words_reference
 
 import miniflow as flow
 from miniflow.dispatch import kernel_on
-from miniflow.kernels.dropout import draw_mask, draw_rest_of_mask, drop, drop_rest, scale_kept
+from miniflow.kernels.dropout import draw_mask, draw_rest_of_mask, drop, drop_rest
 from miniflow.ops.dropout import DropoutMask
 
 SEED, OFFSET = 7, 3
@@ -61,13 +61,6 @@ def test_the_mask_agrees_with_the_cpu(shape):
     np.testing.assert_array_equal(kernel_on(DropoutMask, "cuda")(**attrs).numpy(), want)
 
 
-@pytest.mark.parametrize("size", [1, 63, 64, 65])
-def test_scale_kept(size):
-    dy, keep, dx = values(size), (values(size) > 0).astype(np.uint8), nan(size)
-    scale_kept[2, 64](dy, keep, dx, np.float32(1.5))
-    np.testing.assert_array_equal(dx, np.where(keep, dy * np.float32(1.5), 0))
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("shape", [(3, 5), (4,), (), (0, 2)], ids=str)
 def test_agrees_with_the_cpu(shape, dtype):
@@ -85,8 +78,6 @@ CASES = [
     Case("rest", drop_rest, lambda: [values(7), nan(7), room(7), *KEY, threshold(0.4), np.float32(2)], 1, 4),
     Case("mask", draw_mask, lambda: [room(68), *KEY, threshold(0.4)], 1, 32),
     Case("rest of mask", draw_rest_of_mask, lambda: [room(7), *KEY, threshold(0.4)], 1, 4),
-    Case("gradient", scale_kept,
-         lambda: [values(70), np.arange(70, dtype=np.uint8) % 2, nan(70), np.float32(2)], 3, 32),
 ]  # fmt: skip
 
 

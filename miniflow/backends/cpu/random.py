@@ -105,13 +105,6 @@ def draw_mask(keep, first, seed, offset, threshold):
         keep[k], keep[k + ONE], keep[k + TWO], keep[k + THREE] = k0, k1, k2, k3
 
 
-@loop(EXACT)
-def scale_kept(dy, keep, dx, scale):
-    zero = dx.dtype.type(0)
-    for i in prange(dy.size):
-        dx[i] = dy[i] * scale if keep[i] else zero
-
-
 def name_of_draw(seed: int, offset: int) -> tuple[np.uint64, np.uint64]:
     """Seed and offset as the loops take them."""
     return np.uint64(seed), np.uint64(offset)
@@ -229,11 +222,6 @@ def dropout(out: tuple[np.ndarray, np.ndarray], x: np.ndarray, *, p: float, seed
     scale = x.dtype.type(0 if p == 1 else 1 / (1 - p))
     flat = [array.reshape(-1) for array in out]
     by_blocks(drop, 4, flat, [np.ascontiguousarray(x).reshape(-1)], *name_of_draw(seed, offset), threshold(p), scale)
-
-
-@kernel("cpu")
-def dropout_grad(dx: np.ndarray, dy: np.ndarray, keep: np.ndarray, *, scale: float) -> None:
-    scale_kept(np.ascontiguousarray(dy).reshape(-1), keep.reshape(-1), dx.reshape(-1), dy.dtype.type(scale))
 
 
 @kernel("cpu")

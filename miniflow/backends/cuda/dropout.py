@@ -30,9 +30,3 @@ def by_blocks(blocks: Any, rest: Any, size: int, *arguments: Any) -> None:
     each(blocks, size // 4, *arguments)
     if size % 4:
         launch(rest, 1, 4, *arguments)
-
-
-@kernel("cuda")
-def dropout_grad(dx: DeviceArray, dy: DeviceArray, keep: DeviceArray, *, scale: float) -> None:
-    flat = contiguous(dy).reshape(-1), bits(contiguous(keep).reshape(-1)), dx.reshape(-1)
-    each(kernels.scale_kept, dy.size, *flat, dy.dtype.type(scale))

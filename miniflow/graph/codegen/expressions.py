@@ -125,7 +125,7 @@ def is_float_or_bool(instruction: Instruction) -> bool:
     masks = {x.dtype.name for name, x in pairs if isinstance(x, Slot) and name in formula.bools}
     if not masks <= {"bool"} or len(kinds) > 1:
         return False
-    return kinds <= FLOATS or kinds == {"bool"} and all(isinstance(x, Slot) for _, x in pairs)
+    return kinds <= FLOATS or kinds == {"bool"} and not instruction.attrs and all(isinstance(x, Slot) for _, x in pairs)
 
 
 def is_slow(instruction: Instruction) -> bool:
@@ -153,20 +153,7 @@ def is_truth(instruction: Instruction, kinds: set[str]) -> bool:
     return len(kinds) == 1 and kinds <= FLOATS and instruction.output.dtype == np.bool_
 
 
-def is_masked(instruction: Instruction, kinds: set[str]) -> bool:
-    x, mask = instruction.inputs
-    return x.dtype.name in FLOATS and mask.dtype == np.bool_
-
-
-def dropout_grad(region: Region, instruction: Instruction) -> str:
-    kind = instruction.output.dtype.name
-    dy, keep = [region.operand(x, "") for x in instruction.inputs]
-    scaled = region.step("mul", dy, region.number(instruction.attrs["scale"], computed(kind)), dtype=kind)
-    return region.step("where", keep, scaled, region.number(0.0, kind), dtype=kind)
-
-
 SPECIAL: dict[str, tuple[Callable[[Instruction, set], bool], Callable[[Region, Instruction], Any]]] = {
     "Cast": (can_cast, cast),
     "ToInteger": (is_truth, cast),
-    "DropoutGrad": (is_masked, dropout_grad),
 }

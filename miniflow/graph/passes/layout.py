@@ -22,7 +22,7 @@ from typing import Any
 from miniflow.graph.ir import Instruction, Program, Slot, follow, replaced
 from miniflow.graph.readers import Readers
 from miniflow.graph.strides import Strides
-from miniflow.ops.dropout import Dropout, DropoutGrad
+from miniflow.ops.dropout import Dropout
 from miniflow.ops.join import Cat
 from miniflow.ops.matmul import Matmul
 from miniflow.ops.norm import LayerNorm, LayerNormGrad
@@ -32,7 +32,7 @@ from miniflow.ops.promotion import Cast, ToInteger
 from miniflow.ops.shape import Clone, Expand, View, wrap_dim, wrap_dims
 from miniflow.ops.slice import Slice
 
-ELEMENTWISE = (Pointwise, Cast, ToInteger, DropoutGrad)
+ELEMENTWISE = (Pointwise, Cast, ToInteger)
 ROW_OPS = {LayerNorm: 1, LayerNormGrad: 2}  # on the last dims of so many inputs; the first result is like them
 ROUNDS = 8  # at most
 

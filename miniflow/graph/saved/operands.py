@@ -284,7 +284,6 @@ def view_scatter(x, values, *, steps, makers) -> None:
 
 
 RULES: dict[str, Callable[..., None]] = {
-    "DropoutGrad": same_shape,
     **dict.fromkeys(("SoftmaxGrad", "LogSoftmaxGrad"), softmax_grad),
     "AdaptiveAvgPool2dGrad": lambda dy, *, size, makers: adjoint(
         AdaptiveAvgPool2d.infer, dy, (*dy.shape[:2], *size), output_size=dy.shape[2:]
