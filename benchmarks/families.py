@@ -99,11 +99,11 @@ def cumulative_sum() -> Launch:
 
 
 def take_rows() -> Launch:
-    return Launch(gather.take_rows, 1, (32, 8), [numbers(1, 9, 30), indices(8, 9), nans(1, 8, 30)])
+    return Launch(gather.take_rows, 1, (32, 8), [numbers(1, 9, 30), indices(8, 9)[None, :, None], nans(1, 8, 30)])
 
 
 def add_rows() -> Launch:
-    return Launch(scatter.add_rows, 1, (32, 8), [numbers(1, 8, 30), indices(8, 9), numbers(1, 9, 30)])
+    return Launch(scatter.add_rows, 1, (32, 8), [numbers(1, 8, 30), indices(8, 9)[None, :, None], numbers(1, 9, 30)])
 
 
 def look_up() -> Launch:

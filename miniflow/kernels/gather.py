@@ -20,44 +20,48 @@ from __future__ import annotations
 from miniflow.hostcuda import cuda
 
 
-@cuda.jit
-def take_rows(x, index, out):
-    """out[o, k, i] = x[o, index[k], i]; a negative index counts from the end.
+@cuda.jit(device=True)
+def of_row(o, column):
+    """Where in an index (1, k_count, 1) the element for a row stands."""
+    return 0, 0
 
-    Args:
-        x: (outer, n, inner).
-        index: (k_count,), each in [-n, n); rows of others are left as they are.
-        out: (outer, k_count, inner).
+
+@cuda.jit(device=True)
+def of_cell(o, column):
+    """Where in an index (outer, k_count, inner) the element for a cell stands."""
+    return o, column
+
+
+@cuda.jit(device=True)
+def place_in(size, index):
+    """The place that an index names, which counts from the end if it is negative; -1 if it is not in [-size, size)."""
+    place = index + size if index < 0 else index
+    return place if place >= 0 and place < size else -1
+
+
+def make_take(where):
+    """out[o, k, i] = x[o, index[k], i], or x[o, index[o, k, i], i].
+
+    Kernels of (x, index, out): x (outer, n, inner); index (1, k_count, 1), or (outer, k_count, inner), in [-n, n);
+    out (outer, k_count, inner), left as it is where the index is outside.
     """
-    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
-    if column < out.shape[2] and row < out.shape[0] * out.shape[1]:
-        o = row // out.shape[1]
-        k = row % out.shape[1]
-        source = index[k]
-        if source < 0:
-            source += x.shape[1]
-        if source >= 0 and source < x.shape[1]:
-            out[o, k, column] = x[o, source, column]
+
+    @cuda.jit
+    def take(x, index, out):
+        column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
+        if column < out.shape[2] and row < out.shape[0] * out.shape[1]:
+            o = row // out.shape[1]
+            k = row % out.shape[1]
+            at, beside = where(o, column)
+            source = place_in(x.shape[1], index[at, k, beside])
+            if source >= 0:
+                out[o, k, column] = x[o, source, column]
+
+    return take
 
 
-@cuda.jit
-def gather_cells(x, index, out):
-    """out[o, k, i] = x[o, index[o, k, i], i]: each element has an index of its own.
-
-    Args:
-        x: (outer, n, inner).
-        index: (outer, k_count, inner), each in [0, n); elements of others are left as they are.
-        out: (outer, k_count, inner).
-    """
-    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
-    if column < out.shape[2] and row < out.shape[0] * out.shape[1]:
-        o = row // out.shape[1]
-        k = row % out.shape[1]
-        source = index[o, k, column]
-        if source >= 0 and source < x.shape[1]:
-            out[o, k, column] = x[o, source, column]
+take_rows, take_cells = make_take(of_row), make_take(of_cell)
 
 
 @cuda.jit

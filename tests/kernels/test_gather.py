@@ -9,7 +9,7 @@ from miniflow.backends.cuda import faults
 from miniflow.backends.cuda.array import from_host
 from miniflow.backends.cuda.rows import GRID_Y, cover
 from miniflow.errors import IndexRangeError
-from miniflow.kernels.gather import gather_cells, join_coordinates, report_outside, take_rows
+from miniflow.kernels.gather import join_coordinates, report_outside, take_cells, take_rows
 
 SHAPES = [  # outer, n, k, inner: a block has 256 threads
     (1, 5, 7, 1),
@@ -36,23 +36,23 @@ def test_take_rows(shape):
     x, out = numbers(outer, n, inner), blank(outer, k, inner)
     index = np.random.default_rng(1).integers(-n, n, k)
     grid, block = cover(outer * k, inner)
-    take_rows[grid, block](x, index, out)
+    take_rows[grid, block](x, index[None, :, None], out)
     np.testing.assert_array_equal(out, x[:, index])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_gather_cells(shape):
+def test_take_cells(shape):
     outer, n, k, inner = shape
     x, out = numbers(outer, n, inner), blank(outer, k, inner)
     index = np.random.default_rng(1).integers(0, n, (outer, k, inner))
     grid, block = cover(outer * k, inner)
-    gather_cells[grid, block](x, index, out)
+    take_cells[grid, block](x, index, out)
     np.testing.assert_array_equal(out, np.take_along_axis(x, index, 1))
 
 
 def test_rows_beyond_the_second_dim_of_the_grid():
     x, out, index = numbers(2, 3, 4), blank(2, 6, 4), np.array([0, 2, -3, 1, 1, -1])
-    take_rows[(1, 2, 3), (4, 2)](x, index, out)
+    take_rows[(1, 2, 3), (4, 2)](x, index[None, :, None], out)
     np.testing.assert_array_equal(out, x[:, index])
 
 
@@ -95,10 +95,10 @@ def test_an_index_outside_is_reported_late(position, value, dtype, monkeypatch):
 def test_no_kernel_follows_an_index_outside():
     index, out = np.array([0, 3, -4, 2]), blank(1, 4, 1)
     x = numbers(1, 3, 1)
-    take_rows[1, (1, 32)](x, index, out)
+    take_rows[1, (1, 32)](x, index[None, :, None], out)
     np.testing.assert_array_equal(out[0, :, 0], [x[0, 0, 0], 222, 222, x[0, 2, 0]])
     out = blank(1, 4, 1)
-    gather_cells[1, (1, 32)](x, index[None, :, None], out)
+    take_cells[1, (1, 32)](x, index[None, :, None], out)
     np.testing.assert_array_equal(out[0, :, 0], [x[0, 0, 0], 222, 222, x[0, 2, 0]])
 
 
@@ -132,10 +132,11 @@ def test_nonzero_agrees_with_the_cpu():
 
 
 CASES = [
-    Case("rows", take_rows, lambda: [numbers(2, 5, 3), np.array([4, -5, 0, 2]), blank(2, 4, 3)], (1, 2), (4, 4)),
-    Case("rows of bytes", take_rows, lambda: [numbers(1, 5, 3, dtype=np.uint8), np.array([4], np.int32),
+    Case("rows", take_rows, lambda: [numbers(2, 5, 3),
+                                     np.array([[[4], [-5], [0], [2]]]), blank(2, 4, 3)], (1, 2), (4, 4)),
+    Case("rows of bytes", take_rows, lambda: [numbers(1, 5, 3, dtype=np.uint8), np.array([[[4]]], np.int32),
                                               blank(1, 1, 3, dtype=np.uint8)], 1, (4, 2)),
-    Case("cells", gather_cells, lambda: [numbers(2, 5, 3), numbers(2, 4, 3, dtype=np.int64) % 5, blank(2, 4, 3)],
+    Case("cells", take_cells, lambda: [numbers(2, 5, 3), numbers(2, 4, 3, dtype=np.int64) % 5, blank(2, 4, 3)],
          (1, 4), (4, 2)),
     Case("join", join_coordinates, lambda: [np.array([-1, 2, 0]), 3, np.zeros(3, np.int64)], 1, 32),
     Case("outside", report_outside, lambda: [np.array([1, 9, 2, -1]), 0, 9, 5, np.array([0])], 2, 32),

@@ -9,10 +9,8 @@ from miniflow.backends.cuda.rows import cover
 from miniflow.kernels.scatter import (
     add_cells,
     add_rows,
-    claim_cells,
-    claim_rows,
-    is_last_cell,
-    is_last_row,
+    claim,
+    is_last,
     put_cells,
     put_rows,
 )
@@ -37,7 +35,7 @@ def test_add_rows(shape, dtype):
     expected = np.ones((outer, n, inner), np.float64 if out.dtype.kind == "f" else dtype)
     np.add.at(expected, (slice(None), index), source)
     grid, block = cover(outer * k, inner)
-    add_rows[grid, block](source, index, out)
+    add_rows[grid, block](source, index[None, :, None], out)
     np.testing.assert_allclose(out, expected, rtol=1e-12 if dtype == np.float64 else 1e-5, atol=1e-3)
 
 
@@ -62,9 +60,10 @@ def test_the_last_row_at_a_place_is_written(shape):
     for j, place in enumerate(index):
         expected[:, place] = source[:, j]
     grid, block = cover(outer * k, inner)
-    claim_rows[2, 256](index, last)
-    put_rows[grid, block](source, index, last, out)
-    is_last_row[2, 256](index, last, marks)
+    rows, last = index[None, :, None], last[None, :, None]
+    claim[(1, 2), (1, 256)](rows, last)
+    put_rows[grid, block](source, rows, last, out)
+    is_last[(1, 2), (1, 256)](rows, last, marks[None, :, None])
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(marks, [place not in index[j + 1 :] % n for j, place in enumerate(index % n)])
 
@@ -83,9 +82,9 @@ def test_the_last_cell_at_a_place_is_written(shape):
             [index[a, j, b] not in index[a, j + 1 :, b] for b in range(inner)] for a in range(outer)
         ]
     grid, block = cover(outer * k, inner)
-    claim_cells[grid, block](index, last)
+    claim[grid, block](index, last)
     put_cells[grid, block](source, index, last, out)
-    is_last_cell[grid, block](index, last, marks)
+    is_last[grid, block](index, last, marks)
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(marks, expected_marks)
 
@@ -136,20 +135,22 @@ def test_what_an_index_outside_names_is_left_out():
     index, source = np.array([2, 3, -4, 0]), normal(1, 4, 1)
     expected = np.array([[[source[0, 3, 0]], [0], [source[0, 0, 0]]]])
     out, last, marks = np.zeros((1, 3, 1), np.float32), np.full(3, -1), np.full(4, 222, np.uint8)
-    add_rows[1, (1, 32)](source, index, out)
+    rows = index[None, :, None]
+    add_rows[1, (1, 32)](source, rows, out)
     np.testing.assert_array_equal(out, expected)
-    claim_rows[1, 32](index, last)
-    is_last_row[1, 32](index, last, marks)
+    last = last[None, :, None]
+    claim[1, (1, 32)](rows, last)
+    is_last[1, (1, 32)](rows, last, marks[None, :, None])
     np.testing.assert_array_equal(marks, [1, 0, 0, 1])
     out = np.zeros((1, 3, 1), np.float32)
-    put_rows[1, (1, 32)](source, index, last, out)
+    put_rows[1, (1, 32)](source, rows, last, out)
     np.testing.assert_array_equal(out, expected)
 
     cells, out, last = index[None, :, None], np.zeros((1, 3, 1), np.float32), np.full((1, 3, 1), -1)
     add_cells[1, (1, 32)](source, cells, out)
     np.testing.assert_array_equal(out, expected)
-    claim_cells[1, (1, 32)](cells, last)
-    is_last_cell[1, (1, 32)](cells, last, marks.reshape(cells.shape))
+    claim[1, (1, 32)](cells, last)
+    is_last[1, (1, 32)](cells, last, marks.reshape(cells.shape))
     np.testing.assert_array_equal(marks, [1, 0, 0, 1])
     out = np.zeros((1, 3, 1), np.float32)
     put_cells[1, (1, 32)](source, cells, last, out)
@@ -164,19 +165,20 @@ def test_no_dims():
     agree("SetItem", x, np.array(5.0), None, basic=(...,), dims=())
 
 
-REPEATS = np.array([4, -1, 0, 4, 0])
+REPEATS = np.array([4, -1, 0, 4, 0])[None, :, None]
+LAST = np.array([4, -1, -1, -1, 3])[None, :, None]
 CELLS = np.array([[[0, 1], [2, 1], [0, 1]]])
 CASES = [
-    Case("claim rows", claim_rows, lambda: [REPEATS, np.full(5, -1)], 2, 4),
-    Case("last row", is_last_row, lambda: [REPEATS, np.array([4, -1, -1, -1, 3]), np.full(5, 222, np.uint8)], 2, 4),
-    Case("put rows", put_rows, lambda: [normal(2, 5, 3), REPEATS, np.array([4, -1, -1, -1, 3]), normal(2, 5, 3)],
+    Case("claim rows", claim, lambda: [REPEATS, np.full((1, 5, 1), -1)], (1, 2), (1, 4)),
+    Case("last row", is_last, lambda: [REPEATS, LAST, np.full((1, 5, 1), 222, np.uint8)], (1, 2), (1, 4)),
+    Case("put rows", put_rows, lambda: [normal(2, 5, 3), REPEATS, LAST, normal(2, 5, 3)],
          (1, 3), (4, 4)),
     Case("add rows", add_rows, lambda: [normal(2, 5, 3), REPEATS, normal(2, 5, 3)], (1, 3), (4, 4)),
     Case("add integers", add_rows, lambda: [picks(0, 9, 1, 5, 1), REPEATS, picks(0, 9, 1, 5, 1)], (1, 2), (1, 4)),
     Case("add doubles", add_rows, lambda: [normal(1, 5, 1, dtype=np.float64), REPEATS, np.zeros((1, 5, 1))],
          (1, 2), (1, 4)),
-    Case("claim cells", claim_cells, lambda: [CELLS, np.full((1, 3, 2), -1)], (1, 2), (2, 2)),
-    Case("last cell", is_last_cell, lambda: [CELLS, np.array([[[2, -1], [-1, 2], [1, -1]]]),
+    Case("claim cells", claim, lambda: [CELLS, np.full((1, 3, 2), -1)], (1, 2), (2, 2)),
+    Case("last cell", is_last, lambda: [CELLS, np.array([[[2, -1], [-1, 2], [1, -1]]]),
                                              np.full((1, 3, 2), 222, np.uint8)], (1, 2), (2, 2)),
     Case("put cells", put_cells, lambda: [normal(1, 3, 2), CELLS, np.array([[[2, -1], [-1, 2], [1, -1]]]),
                                           normal(1, 3, 2)], (1, 2), (2, 2)),

@@ -84,7 +84,7 @@ def index(y: DeviceArray, x: DeviceArray, index: DeviceArray, *, dims: tuple[int
 
 def take(x: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
     """out[o, k, i] = x[o, rows[k], i]."""
-    over_rows(gathering.take_rows, out.shape[0] * out.shape[1], out.shape[2], x, rows, out)
+    over_cells(gathering.take_rows, out, x, around(rows, 0), out)
 
 
 @kernel("cuda")
@@ -105,7 +105,7 @@ def index_into_zeros(
 
 def add_rows(source: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
     """out[o, rows[k], i] += source[o, k, i]."""
-    over_rows(scattering.add_rows, source.shape[0] * source.shape[1], source.shape[2], source, rows, out)
+    over_cells(scattering.add_rows, source, source, around(rows, 0), out)
 
 
 @kernel("cuda", half="native")
@@ -125,7 +125,7 @@ def set_item(
         copy_into(region, value)
         return
     rows = row_numbers(index, [region.shape[d] for d in dims])
-    last = last_rows(rows, prod([region.shape[d] for d in dims]))
+    last = last_of(around(rows, 0), 1, prod([region.shape[d] for d in dims]), 1)
     if not neighbours(dims):
         region, dims = indexed_first(region, dims), tuple(range(len(dims)))
     first, behind = dims[0], dims[-1] + 1
@@ -135,7 +135,7 @@ def set_item(
 
 
 def _put_rows(source: DeviceArray, rows: DeviceArray, last: DeviceArray, out: DeviceArray) -> None:
-    over_rows(scattering.put_rows, source.shape[0] * source.shape[1], source.shape[2], source, rows, last, out)
+    over_cells(scattering.put_rows, source, source, around(rows, 0), last, out)
 
 
 def through_contiguous(region: DeviceArray, write: Callable[[DeviceArray], None], dtype: Any = None) -> None:
@@ -146,18 +146,18 @@ def through_contiguous(region: DeviceArray, write: Callable[[DeviceArray], None]
         copy_into(region, target)
 
 
-def last_rows(rows: DeviceArray, count: int) -> DeviceArray:
-    """For each row below `count`, the last position in `rows` that names it; -1 if none does."""
-    last = full((count,), -1, np.int64, rows.device_index)
-    each(scattering.claim_rows, rows.size, rows, last)
+def last_of(places: DeviceArray, outer: int, n: int, inner: int) -> DeviceArray:
+    """For each cell that `places` (outer, k, inner) can name, (outer, n, inner), the last k that names it; else -1."""
+    last = full((outer, n, inner), -1, np.int64, places.device_index)
+    over_cells(scattering.claim, places, places, last)
     return last
 
 
 @kernel("cuda", half="native")
 def written_last(y: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
     sizes = [shape[d] for d in dims]
-    rows = row_numbers(index, sizes)
-    each(scattering.is_last_row, rows.size, rows, last_rows(rows, prod(sizes)), bits(y).reshape(-1))
+    rows = around(row_numbers(index, sizes), 0)
+    over_cells(scattering.is_last, rows, rows, last_of(rows, 1, prod(sizes), 1), bits(y).reshape(rows.shape))
 
 
 def start_from(y: DeviceArray, x: DeviceArray | None) -> None:
@@ -172,7 +172,8 @@ def start_from(y: DeviceArray, x: DeviceArray | None) -> None:
 def gather(y: DeviceArray, x: DeviceArray, index: DeviceArray, *, dim: int) -> None:
     x, y = _one_dim(x), _one_dim(y)
     picks = places_in("gather", index, x.shape[dim])
-    over_cells(gathering.gather_cells, around(picks, dim), as_bits(_reached(x, picks.shape, dim), dim), as_bits(y, dim))
+    source, places = as_bits(_reached(x, picks.shape, dim), dim), around(picks, dim)
+    over_cells(gathering.take_cells, places, source, places, as_bits(y, dim))
 
 
 def _one_dim(x: DeviceArray) -> DeviceArray:
@@ -185,9 +186,9 @@ def _reached(x: DeviceArray, index_shape: tuple[int, ...], dim: int) -> DeviceAr
     return x.view(lambda a: a[tuple([slice(None) if d == dim else slice(n) for d, n in enumerate(index_shape)])])
 
 
-def over_cells(cells: Any, places: DeviceArray, *arrays: Any) -> None:
-    """Launch a kernel over the cells of an index that is seen as (outer, k, inner)."""
-    over_rows(cells, places.shape[0] * places.shape[1], places.shape[2], *arrays[:1], places, *arrays[1:])
+def over_cells(kernel: Any, cells: DeviceArray, *arrays: DeviceArray) -> None:
+    """Launch a kernel with a thread for each element of `cells` (outer, k, inner)."""
+    over_rows(kernel, cells.shape[0] * cells.shape[1], cells.shape[2], *arrays)
 
 
 @kernel("cuda", half="native")
@@ -195,26 +196,22 @@ def scatter(y: DeviceArray, x: DeviceArray, index: DeviceArray, src: DeviceArray
     copy_into(y, x)
     y, src = _one_dim(y), _one_dim(src)
     picks = places_in("scatter", index, y.shape[dim])
-    places, last = last_cells(picks, dim, y.shape)
+    places = around(picks, dim)
+    last = last_of(places, places.shape[0], y.shape[dim], places.shape[2])
     source = as_bits(src, dim)
-    region = _reached(y, picks.shape, dim)
-    through_contiguous(region, lambda out: over_cells(scattering.put_cells, places, source, last, as_bits(out, dim)))
 
+    def put(out: DeviceArray) -> None:
+        over_cells(scattering.put_cells, places, source, places, last, as_bits(out, dim))
 
-def last_cells(index: DeviceArray, dim: int, shape: tuple[int, ...]) -> tuple[DeviceArray, DeviceArray]:
-    """`index` as (outer, k, inner), and for each cell that it can name (outer, n, inner) the last k that names it."""
-    places = around(index, dim)
-    last = full((places.shape[0], shape[dim], places.shape[2]), -1, np.int64, index.device_index)
-    over_rows(scattering.claim_cells, places.shape[0] * places.shape[1], places.shape[2], places, last)
-    return places, last
+    through_contiguous(_reached(y, picks.shape, dim), put)
 
 
 @kernel("cuda", half="native")
 def scattered_last(y: DeviceArray, index: DeviceArray, *, dim: int, shape: tuple[int, ...]) -> None:
-    sizes = shape or (1,)
-    places, last = last_cells(places_in("scatter", index, sizes[dim]), dim, sizes)
-    rows, columns = places.shape[0] * places.shape[1], places.shape[2]
-    over_rows(scattering.is_last_cell, rows, columns, places, last, as_bits(_one_dim(y), dim))
+    size = (shape or (1,))[dim]
+    places = around(places_in("scatter", index, size), dim)
+    last = last_of(places, places.shape[0], size, places.shape[2])
+    over_cells(scattering.is_last, places, places, last, as_bits(_one_dim(y), dim))
 
 
 @kernel("cuda")
@@ -227,7 +224,7 @@ def scatter_add(
     places = around(picks, dim)
 
     def add(out: DeviceArray) -> None:
-        over_cells(scattering.add_cells, places, around(cast(src, out.dtype), dim), around(out, dim))
+        over_cells(scattering.add_cells, places, around(cast(src, out.dtype), dim), places, around(out, dim))
 
     through_contiguous(_reached(y, picks.shape, dim), add, summable(y.dtype))
 
