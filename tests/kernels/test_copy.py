@@ -1,4 +1,4 @@
-"""`kernels.copy`: copies between layouts, conversions between dtypes, filling."""
+"""Copies on a cuda device: between layouts, conversions between dtypes, filling."""
 
 import ml_dtypes
 import numpy as np
@@ -131,7 +131,7 @@ def spread(conversion):
     return kernel_of(conversion, "", "spread")
 
 
-def of_bits(function):
+def of_half(function):
     return flat(Conversion(f"{function}(x0_here)"))
 
 
@@ -141,13 +141,13 @@ CASES = [
     Case("truth", flat(TRUTH), lambda: [room(70, np.uint8), np.arange(70, dtype=np.float32) % 3], 3, 32),
     Case("transposed", spread(SAME),
          lambda: [(1, 1, 7, 10), room(70), (0, 0, 0, 10, 1), words(70), (0, 0, 0, 1, 7)], (2, 2), (8, 4)),
-    Case("to float16", of_bits("float32_to_float16"), lambda: [room(70, np.uint16), words(70)], 3, 32),
-    Case("to bfloat16", of_bits("float32_to_bfloat16"), lambda: [room(70, np.uint16), words(70)], 3, 32),
-    Case("from float64", of_bits("float64_to_float16"),
-         lambda: [room(70, np.uint16), np.random.default_rng(0).standard_normal(70).view(np.uint64)], 3, 32),
-    Case("from float16", of_bits("float16_to_float32"),
-         lambda: [room(70), np.arange(0, 70_000, 1000).astype(np.uint16)], 3, 32),
-    Case("from bfloat16", of_bits("bfloat16_to_float32"), lambda: [room(70), words(70, dtype=np.uint16)], 3, 32),
+    Case("to float16", of_half("narrow_float16"), lambda: [room(70, np.uint16), words(70).view(np.float32)], 3, 32),
+    Case("to bfloat16", of_half("narrow_bfloat16"), lambda: [room(70, np.uint16), words(70).view(np.float32)], 3, 32),
+    Case("from float64", of_half("narrow_float16_once"),
+         lambda: [room(70, np.uint16), np.random.default_rng(0).standard_normal(70)], 3, 32),
+    Case("from float16", of_half("widen_float16"),
+         lambda: [room(70, np.float32), np.arange(0, 70_000, 1000).astype(np.uint16)], 3, 32),
+    Case("from bfloat16", of_half("widen_bfloat16"), lambda: [room(70, np.float32), words(70, dtype=np.uint16)], 3, 32),
     Case("fill", flat(NUMBER), lambda: [room(70), np.int64(5)], 3, 32),
     Case("fill spread", spread(NUMBER),
          lambda: [(1, 2, 3, 5), room(70), (3, 0, 30, 10, 2), np.int64(5)], (1, 2, 2), (8, 2)),

@@ -17,6 +17,7 @@ import os
 import threading
 from bisect import bisect_left, insort
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,21 +36,19 @@ MIN_OWN = 10 * MIB
 ROUND_OWN = 2 * MIB
 
 
+@dataclass(slots=True, eq=False)
 class Chunk:
     """A piece of a segment, free or in use, in a list with its neighbours."""
 
-    __slots__ = ("segment", "start", "size", "requested", "free", "before", "after", "pool", "used_on")
-
-    def __init__(self, segment: np.ndarray, start: int, size: int, pool: Pool):
-        self.segment = segment
-        self.start = start
-        self.size = size
-        self.requested = 0
-        self.free = True
-        self.before: Chunk | None = None
-        self.after: Chunk | None = None
-        self.pool = pool
-        self.used_on: list[streams.Stream] = []  # other streams that work on it
+    segment: np.ndarray
+    start: int
+    size: int
+    pool: Pool
+    requested: int = 0
+    free: bool = True
+    before: Chunk | None = None
+    after: Chunk | None = None
+    used_on: list[streams.Stream] = field(default_factory=list)  # other streams that work on it
 
     def split(self, size: int) -> Chunk:
         """Cut the chunk down to `size`, and return the rest."""
@@ -125,20 +124,20 @@ class Block:
             self.freed.append(self.chunk)
 
 
+@dataclass(slots=True)
 class Counter:
     """A quantity that goes up and down: now, at most, and what was added and taken away in all."""
 
-    __slots__ = ("current", "peak", "allocated", "freed")
-
-    def __init__(self):
-        self.current = self.peak = self.allocated = self.freed = 0
+    current: int = 0
+    peak: int = 0
+    allocated: int = 0
+    freed: int = 0
 
     def add(self, amount: int) -> None:
         """Count `amount` more."""
         self.current += amount
         self.allocated += amount
-        if self.current > self.peak:
-            self.peak = self.current
+        self.peak = max(self.peak, self.current)
 
     def take(self, amount: int) -> None:
         """Count `amount` less."""

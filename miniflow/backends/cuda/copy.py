@@ -12,14 +12,6 @@ from miniflow.backends.cuda.pointwise import run
 from miniflow.backends.registry import kernel
 from miniflow.dtype import HALF, bfloat16, float16, float32, float64
 
-OF_BITS = {
-    (float16.numpy, float32.numpy): "float16_to_float32",
-    (bfloat16.numpy, float32.numpy): "bfloat16_to_float32",
-    (float32.numpy, float16.numpy): "float32_to_float16",
-    (float32.numpy, bfloat16.numpy): "float32_to_bfloat16",
-    (float64.numpy, float16.numpy): "float64_to_float16",
-}
-
 
 class Conversion(Body):
     """A body whose only step is an expression of Python: of an input, or of a number where there is none."""
@@ -35,7 +27,13 @@ class Conversion(Body):
 
 
 SAME, TRUTH, NUMBER = map(Conversion, ("x0_here", "x0_here != 0", "n0"))
-CONVERSIONS = {pair: Conversion(f"{function}(x0_here)") for pair, function in OF_BITS.items()}
+OF_HALF = {
+    (float16.numpy, float32.numpy): Conversion("widen_float16(x0_here)"),
+    (bfloat16.numpy, float32.numpy): Conversion("widen_bfloat16(x0_here)"),
+    (float32.numpy, float16.numpy): Conversion("narrow_float16(x0_here)"),
+    (float32.numpy, bfloat16.numpy): Conversion("narrow_bfloat16(x0_here)"),
+    (float64.numpy, float16.numpy): Conversion("narrow_float16_once(x0_here)"),
+}
 
 
 def copy_into(out: DeviceArray, value: DeviceArray) -> None:
@@ -47,8 +45,8 @@ def copy_into(out: DeviceArray, value: DeviceArray) -> None:
     source, target = value.dtype, out.dtype
     if source == target:
         run(SAME, (bits(out),), (bits(value),), ())
-    elif (source, target) in CONVERSIONS:
-        run(CONVERSIONS[source, target], (bits(out),), (bits(value),), ())
+    elif (source, target) in OF_HALF:
+        run(OF_HALF[source, target], (out,), (value,), ())
     elif source in HALF or target in HALF:  # by way of float32, as NumPy does it
         copy_into(out, value.astype(np.float32))
     else:

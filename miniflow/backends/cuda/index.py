@@ -88,9 +88,7 @@ def take(x: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
 
 
 @kernel("cuda")
-def index_into_zeros(
-    dx: DeviceArray, y: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...], shape: tuple[int, ...]
-) -> None:
+def index_into_zeros(dx, y, index, *, dims, shape) -> None:
     rows = row_numbers(index, [shape[d] for d in dims])
     target = dx
     if not neighbours(dims):
@@ -109,15 +107,7 @@ def add_rows(source: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
 
 
 @kernel("cuda", half="native")
-def set_item(
-    y: DeviceArray,
-    x: DeviceArray,
-    value: DeviceArray,
-    index: DeviceArray | None,
-    *,
-    basic: tuple,
-    dims: tuple[int, ...],
-) -> None:
+def set_item(y, x, value, index, *, basic, dims) -> None:
     if y is not x:
         copy_into(y, x)
     region = y.view(lambda a: a[basic])
@@ -215,9 +205,7 @@ def scattered_last(y: DeviceArray, index: DeviceArray, *, dim: int, shape: tuple
 
 
 @kernel("cuda")
-def scatter_add(
-    y: DeviceArray, x: DeviceArray | None, index: DeviceArray, src: DeviceArray, *, dim: int, shape: tuple[int, ...]
-) -> None:
+def scatter_add(y, x, index, src, *, dim, shape) -> None:
     start_from(y, x)
     y, src = _one_dim(y), _one_dim(src)
     picks = places_in("scatter_add", index, y.shape[dim])

@@ -41,9 +41,7 @@ def in_registers(width: int) -> bool:
 
 
 @kernel("cuda")
-def layer_norm(
-    out: tuple[DeviceArray, ...], x: DeviceArray, weight: Parameter, bias: Parameter, *, dims: int, eps: float
-) -> None:
+def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
     y, mean, rstd = out
     x = as_rows(x, dims)
     count, width = x.shape
@@ -58,16 +56,7 @@ def layer_norm(
 
 
 @kernel("cuda")
-def layer_norm_grad(
-    out: tuple[DeviceArray, ...],
-    dy: DeviceArray,
-    x: DeviceArray,
-    weight: Parameter,
-    mean: DeviceArray,
-    rstd: DeviceArray,
-    *,
-    dims: int,
-) -> None:
+def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims) -> None:
     dx, dweight, dbias = out
     dy, x = as_rows(dy, dims), as_rows(x, dims)
     count, width = x.shape

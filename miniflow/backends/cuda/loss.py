@@ -54,16 +54,7 @@ def reduce_rows(
 
 
 @kernel("cuda")
-def cross_entropy(
-    out: tuple[DeviceArray, ...],
-    x: DeviceArray,
-    target: DeviceArray,
-    weight: DeviceArray | None,
-    *,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-) -> None:
+def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoothing) -> None:
     reduced, lse, total = out
     rows, classes = x.shape
     target = class_indices(target, ignore_index, classes)
@@ -74,19 +65,7 @@ def cross_entropy(
 
 
 @kernel("cuda")
-def cross_entropy_grad(
-    dx: DeviceArray,
-    dy: DeviceArray,
-    x: DeviceArray,
-    target: DeviceArray,
-    weight: DeviceArray | None,
-    lse: DeviceArray,
-    total: DeviceArray,
-    *,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-) -> None:
+def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, reduction, label_smoothing) -> None:
     dy, total = contiguous(dy).reshape((dy.size,)), total.reshape((1,))
     row_terms = dy, contiguous(x), as_int64(target), class_weights(weight, x.device_index), contiguous(lse), total
     options = ignore_index, reduction == "none", reduction == "mean", float(label_smoothing)

@@ -77,10 +77,7 @@ LIBRARY = {
         "power", "power_integers", "remainder", "remainder_integers", "right_shift", "rint", "tanh", "trunc",
         "trunc_divide_integers", "where",
     },
-    "kernels.half": {f"{verb}_{kind}" for verb in ("narrow", "round", "widen") for kind in HALVES},
-    "kernels.copy": {
-        "bfloat16_to_float32", "float16_to_float32", "float32_to_bfloat16", "float32_to_float16", "float64_to_float16",
-    },
+    "kernels.half": {"narrow_float16_once", *[f"{verb}_{k}" for verb in ("narrow", "round", "widen") for k in HALVES]},
     "kernels.pointwise": {"place"},
 }  # fmt: skip
 

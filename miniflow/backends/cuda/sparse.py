@@ -19,9 +19,7 @@ from miniflow.kernels.embedding import look_up
 
 
 @kernel("cuda")
-def group_rows(
-    out: tuple[DeviceArray, DeviceArray], dy: DeviceArray, indices: DeviceArray, *, padding_idx: int, rows: int | None
-) -> None:
+def group_rows(out, dy, indices, *, padding_idx, rows) -> None:
     owned, values = out
     fill_into(owned, -1)
     fill_into(values, 0)
