@@ -32,7 +32,7 @@ from miniflow.atomic import replacing
 from miniflow.backends.memory import address, to_host
 from miniflow.device import device
 from miniflow.dtype import ALL, BY_NUMPY
-from miniflow.errors import AutogradError, CheckpointError, DeviceError
+from miniflow.errors import ArgumentError, AutogradError, CheckpointError, DeviceError
 from miniflow.tensor import Size, Tensor
 
 STRUCTURE, CHECKSUM = "miniflow.structure", "miniflow.crc32"
@@ -47,6 +47,9 @@ GRAPH, GRAPHS = "graph.json", "miniflow.graph.serialize"  # graphs are folders; 
 FOREIGN = {  # first bytes -> what such a file is
     b"PK\x03\x04": "a zip archive, as torch.save and numpy.savez write",
     b"\x80": "a pickle, as torch.save, oneflow.save and pickle.dump write",
+    b"\x93NUMPY": "a NumPy .npy file: read it with numpy.load",
+    b"\x89HDF": "an HDF5 file",
+    b"\x1f\x8b": "gzip-compressed: unpack it first",
 }
 REMEDY = (
     "pickles can run code and are never read here; in the framework that wrote it, write the state_dict "
@@ -54,7 +57,9 @@ REMEDY = (
 )
 
 
-def save(obj: Any, path: str | os.PathLike) -> None:
+def save(
+    obj: Any, path: str | os.PathLike, *, global_dst_rank: int | None = None, save_as_external_data: bool = False
+) -> None:
     """Write tensors, and the dicts, lists and tuples they are nested in, to one file.
 
     The file is written whole or not at all; a failed save leaves an older file unchanged. Tensors that share all their
@@ -65,8 +70,10 @@ def save(obj: Any, path: str | os.PathLike) -> None:
             and tuples of such; keys of dicts are str, int, float, bool, None or tuples of them. The state dicts of
             modules and optimizers are such objects. Or a compiled nn.Graph, which is written as a folder.
         path: the file; its folder exists. The usual suffix is `.safetensors`. For a graph, the name of a folder.
+        global_dst_rank, save_as_external_data: of OneFlow; rank 0 is the only one, and it writes one file.
 
     Raises:
+        ArgumentError: for another rank.
         CheckpointError: for an object that cannot be saved, naming its place inside `obj`, or a file that cannot be
             written.
 
@@ -78,15 +85,15 @@ def save(obj: Any, path: str | os.PathLike) -> None:
 
     Source: `torch.save`, with safetensors instead of pickle.
     """
-    path = Path(path)
+    path = as_path(path, "save")
+    _check_rank("save", global_dst_rank=global_dst_rank)
     if hasattr(obj, "_to_save"):
         return import_module(GRAPHS).save_graph(obj._to_save(), path)
     packer = _Packer()
-    try:
-        structure = json.dumps(packer.pack(obj, ()), allow_nan=False)
-    except RecursionError as error:
-        raise CheckpointError("save: the object contains itself, or is nested too deep; expected a tree") from error
+    structure = json.dumps(packer.pack(obj, ()), allow_nan=False)
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in packer.arrays.items()}
+    if path.is_dir():
+        raise CheckpointError(f"save: {path} is a directory; expected the name of a file")
     metadata = {"format": "pt", STRUCTURE: structure}
     metadata[CHECKSUM] = checksum(arrays, metadata)
     try:
@@ -96,13 +103,21 @@ def save(obj: Any, path: str | os.PathLike) -> None:
         raise CheckpointError(f"save: cannot write {path}: {error}") from error
 
 
-def load(path: str | os.PathLike, map_location: str | device | None = None) -> Any:
+def load(
+    path: str | os.PathLike,
+    map_location: str | device | None = None,
+    *,
+    global_src_rank: int | None = None,
+    support_pytorch_format: bool = True,
+) -> Any:
     """Read what `save` wrote, or any other safetensors file as a flat dict of tensors.
 
     Args:
         path: the file, or the folder of a graph.
         map_location: the device to put all tensors on; None for the one each was saved from (for a file without
             structure, the CPU).
+        global_src_rank, support_pytorch_format: of OneFlow; rank 0 is the only one, and files of PyTorch are read if
+            they are safetensors.
 
     Returns:
         the object that was saved, in fresh memory; for a graph, what can be called as the graph.
@@ -110,13 +125,16 @@ def load(path: str | os.PathLike, map_location: str | device | None = None) -> A
     Raises:
         CheckpointError: if the file is missing, a directory, truncated, damaged or of another kind: the message says
             which.
+        ArgumentError: for another rank.
         DeviceError: if a device that tensors were on does not exist here.
 
     Source: `torch.load`, with safetensors instead of pickle.
     """
-    path = Path(path)
+    path = as_path(path, "load")
+    _check_rank("load", global_src_rank=global_src_rank)
     if (path / GRAPH).exists():
         return import_module(GRAPHS).load_graph(path, map_location)
+    _refuse_foreign(path)
     arrays, metadata = read_file(path)
     expected = metadata.pop(CHECKSUM, None)
     if expected is not None and expected != checksum(arrays, metadata):
@@ -136,6 +154,7 @@ class _Packer:
     def __init__(self):
         self.arrays: dict[str, np.ndarray] = {}
         self.names: dict[tuple, str] = {}  # memory -> name, for tensors met before
+        self.parents: list[Any] = []  # the containers around the current object
 
     def pack(self, obj: Any, path: tuple) -> Any:
         """The JSON value for `obj`, which was reached by the keys and indices in `path`."""
@@ -159,12 +178,18 @@ class _Packer:
 
     def pack_container(self, obj: Any, path: tuple) -> Any:
         """The JSON value for a list, tuple or dict."""
+        if any(parent is obj for parent in self.parents):
+            raise CheckpointError(f"save: {_place(path)} contains itself; expected a tree of dicts, lists and tuples")
+        if len(self.parents) > 200:
+            raise CheckpointError(f"save: {_place(path[:6])}... is nested more than 200 deep; expected fewer levels")
+        self.parents.append(obj)
         if isinstance(obj, dict):
             pairs = [[self.pack_key(key, path), self.pack(value, (*path, key))] for key, value in obj.items()]
             packed = {"ordered" if type(obj) is OrderedDict else "dict": pairs}
         else:
             items = [self.pack(item, (*path, index)) for index, item in enumerate(obj)]
             packed = items if type(obj) is list else {"size" if type(obj) is Size else "tuple": items}
+        self.parents.pop()
         return packed
 
     def pack_key(self, key: Any, path: tuple) -> Any:
@@ -210,9 +235,11 @@ def _refusal(obj: Any, path: tuple) -> str:
             f"{got}: save its state, flow.save(x.state_dict(), path), "
             "and restore it with x.load_state_dict(flow.load(path))"
         )
-    return (
-        f"{got}; expected tensors, arrays of {SUPPORTED}, numbers, strings, None, and dicts, lists and tuples of them"
-    )
+    if isinstance(obj, dict | list | tuple):
+        return f"{got}: convert it to a plain dict, list or tuple"
+    if isinstance(obj, np.ndarray | np.generic):
+        return f"{got} of {obj.dtype}: convert it with astype to one of {SUPPORTED}"
+    return f"{got}; expected tensors, arrays, numbers, strings, None, and dicts, lists and tuples of them"
 
 
 def _place(path: tuple) -> str:
@@ -269,19 +296,63 @@ def _tensor(array: np.ndarray, map_location: str | device | None) -> Tensor:
         raise DeviceError(f"load: {error}; or give map_location='cpu'") from None
 
 
-def read_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file."""
+def as_path(path: str | os.PathLike, op: str) -> Path:
+    """A path that a file can have.
+
+    Raises:
+        CheckpointError: for another type, and for names that are too long or hold a NUL character.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise CheckpointError(f"{op}: got a path of type {type(path).__name__}; expected a str or a pathlib.Path")
     try:
-        content = path.read_bytes()
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(
+            f"{op}: got the path {str(path)[:60]!r}, shown up to 60 of {len(str(path))} characters, which no file can "
+            f"have: {reason}; expected the name of a file or folder"
+        ) from error
+    return Path(path)
+
+
+def _check_rank(op: str, **ranks: int | None) -> None:
+    for name, rank in ranks.items():
+        if rank not in (None, 0):
+            raise ArgumentError(
+                f"{op}: got {name}={rank!r}; expected 0 or None: one process holds all tensors, as rank 0"
+            )
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse files of other kinds, which their first bytes identify."""
+    if path.is_dir():
+        raise CheckpointError(f"load: {path} is a directory; expected a file that flow.save wrote")
+    if path.exists() and not path.is_file():  # a pipe might never end
+        raise CheckpointError(f"load: {path} is not a regular file; expected one that flow.save wrote")
+    try:
+        with open(path, "rb") as file:
+            start = file.read(9)
     except OSError as error:
         raise CheckpointError(f"load: cannot read {path}: {error.strerror}") from error
     for magic, kind in FOREIGN.items():
         # a safetensors file may begin with any byte, but the ninth opens its JSON header
-        if content.startswith(magic) and content[8:9] != b"{":
-            raise CheckpointError(f"load: {path} is {kind}; expected safetensors; {REMEDY}")
-    arrays = parse(content, path)
-    end = 8 + int.from_bytes(content[:8], "little")
-    return arrays, json.loads(content[8:end]).get("__metadata__") or {}
+        if start.startswith(magic) and start[8:9] != b"{":
+            remedy = f"; {REMEDY}" if "torch.save" in kind else ""
+            raise CheckpointError(f"load: {path} is {kind}; expected safetensors{remedy}")
+
+
+def read_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The arrays and the metadata of a safetensors file, checked by the library against the file's size."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return {name: _read_array(file, name, path) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError, ValueError) as error:  # ValueError: impossible sizes, no text
+        raise CheckpointError(
+            f"load: {path} is not an intact safetensors file: {error}; "
+            "it was cut short, damaged, or written by something else"
+        ) from error
 
 
 def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
@@ -295,21 +366,27 @@ def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
 
 
 def parse(content: bytes, path: Path) -> dict[str, np.ndarray]:
-    """The arrays in the bytes of a safetensors file, which was read from `path`."""
+    """The arrays, not to be written to, in the bytes of a safetensors file, which was read from `path`."""
     try:
         entries = dict(safetensors.deserialize(content))
-        unknown = {entry["dtype"] for entry in entries.values()} - FORMATS.keys()
-        if unknown:
-            raise CheckpointError(
-                f"load: {path} has tensors of type {', '.join(unknown)}; expected {', '.join(FORMATS)}: "
-                "convert them in the program that wrote it"
-            )
         return {
             name: np.frombuffer(entry["data"], BY_NAME[FORMATS[entry["dtype"]]]).reshape(entry["shape"])
             for name, entry in entries.items()
         }
-    except (safetensors.SafetensorError, ValueError) as error:  # ValueError: sizes that no array can have
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"load: {path} is not an intact safetensors file: {error}; it was damaged") from error
+
+
+def _read_array(file: Any, name: str, path: Path) -> np.ndarray:
+    try:
+        array = file.get_tensor(name)
+    except (TypeError, AttributeError, KeyError) as error:  # an element type that NumPy does not know
         raise CheckpointError(
-            f"load: {path} is not an intact safetensors file: {error}; "
-            "it was cut short, damaged, or written by something else"
+            f"load: tensor {name!r} in {path} has an element type that NumPy does not know: {error}; convert it"
         ) from error
+    if array.dtype not in BY_NUMPY:
+        raise CheckpointError(
+            f"load: tensor {name!r} in {path} has dtype {array.dtype}; expected one of {SUPPORTED}: "
+            "convert it in the program that wrote it"
+        )
+    return array
