@@ -14,7 +14,7 @@ import numpy as np
 from miniflow.dtype import float64
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops import random
-from miniflow.ops.creation import as_tensor, empty
+from miniflow.ops.creation import as_tensor, empty, zeros
 from miniflow.ops.elementwise import where
 from miniflow.ops.generator import Generator
 from miniflow.ops.sequence import eye
@@ -196,6 +196,37 @@ def eye_(tensor: Tensor) -> Tensor:
     return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype))
 
 
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The weight of a convolution that passes input channels through: a one in the middle of kernel (i, i).
+
+    Args:
+        tensor: shape (out_channels, in_channels, ...) with one to three spatial dims.
+        groups: each of so many groups of output channels gets its own identity.
+
+    Raises:
+        ShapeError: for other numbers of dims, or output channels that do not divide into `groups`.
+
+    >>> import miniflow as flow
+    >>> dirac_(flow.empty(1, 1, 3))
+    tensor([[[0., 1., 0.]]], dtype=miniflow.float32)
+
+    Source: `torch.nn.init.dirac_`.
+    """
+    shape = tuple(tensor.shape)
+    if len(shape) not in (3, 4, 5):
+        raise ShapeError(f"dirac_: got a tensor of shape {shape}; expected a convolution weight of 3, 4 or 5 dims")
+    if groups < 1 or shape[0] % groups:
+        raise ShapeError(f"dirac_: got {shape[0]} output channels and groups={groups}; expected a multiple of groups")
+    weight = zeros(shape, dtype=tensor.dtype, device="cpu")
+    middle = tuple(n // 2 for n in shape[2:])
+    group_size = shape[0] // groups
+    for start in range(0, shape[0], group_size):
+        for channel in range(min(group_size, shape[1])):
+            weight[(start + channel, channel, *middle)] = 1
+    return tensor.copy_(weight)
+
+
 def fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """How many inputs an output sees, and how many outputs an input reaches, of a weight (fan_out, fan_in, ...).
 
@@ -332,3 +363,35 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     q, r = np.linalg.qr(flat.numpy())
     q = q * np.sign(np.diag(r)) * gain
     return tensor.copy_(as_tensor((q if rows >= columns else q.T).reshape(tensor.shape), device="cpu"))
+
+
+@no_grad()
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """Normal numbers with mean 0, and in each column ceil(sparsity * rows) zeros at random places.
+
+    Args:
+        tensor: shape (rows, columns).
+        sparsity: the fraction of zeros, from 0 to 1.
+        std: of the other elements.
+        generator: where the randomness comes from; None for the default generator.
+
+    Raises:
+        ShapeError: unless there are 2 dims.
+        ArgumentError: for a fraction outside [0, 1].
+
+    >>> import miniflow as flow
+    >>> (sparse_(flow.empty(10, 2), 0.3) == 0).sum(0)
+    tensor([3, 3], dtype=miniflow.int64)
+
+    Source: Martens, "Deep learning via Hessian-free optimization", 2010.
+    """
+    if tensor.ndim != 2:
+        raise ShapeError(f"sparse_: got a tensor of shape {tuple(tensor.shape)}; expected a matrix, 2 dims")
+    if not 0 <= sparsity <= 1:
+        raise ArgumentError(f"sparse_: got sparsity={sparsity}; expected a fraction from 0 to 1")
+    zeros_per_column = math.ceil(sparsity * tensor.shape[0])
+    keys = random.rand(tensor.shape, dtype=float64, device="cpu", generator=generator).numpy()
+    ranks = np.argsort(keys, axis=0)  # in each column a random permutation
+    return normal_(tensor, 0.0, std, generator).masked_fill_(
+        as_tensor(ranks < zeros_per_column, device=tensor.device), 0
+    )

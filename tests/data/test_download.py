@@ -1,9 +1,11 @@
 """Downloads, from a server on this machine: good files, wrong ones, cut ones, and no server at all."""
 
+import contextlib
 import hashlib
 import http.server
 import socket
 import threading
+import time
 
 import pytest
 
@@ -57,7 +59,7 @@ def test_good_file(server, tmp_path, capsys, page):
     assert path.read_bytes() == CONTENTS
     assert [p.name for p in path.parent.iterdir()] == ["digits.gz"]
     bar = capsys.readouterr().err
-    assert "digits.gz" in bar and "250k" in bar and ("100%" in bar) == (page == "/file")
+    assert "digits.gz" in bar and "256k" in bar and ("100%" in bar) == (page == "/file")
 
 
 def test_a_file_that_is_there_is_not_fetched_again_but_a_damaged_one_is(server, tmp_path):
@@ -73,8 +75,8 @@ def test_a_file_that_is_there_is_not_fetched_again_but_a_damaged_one_is(server, 
 @pytest.mark.parametrize(
     ("page", "sha256", "message"),
     [
-        ("/file", "0" * 64, f"256000 bytes with the SHA-256 {SHA256}; expected {'0' * 64}"),
-        ("/cut", SHA256, "could not fetch|70000 bytes with"),
+        ("/file", "0" * 64, f"SHA-256 {SHA256}; expected {'0' * 64}"),
+        ("/cut", SHA256, "broke off: got 70000 of 256000 bytes"),
         ("/missing", SHA256, "could not fetch .*: Not Found"),
     ],
 )
@@ -101,6 +103,45 @@ def test_a_silent_server_times_out(tmp_path):
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/file"
         with pytest.raises(DownloadError, match="timed out"):
             download(url, tmp_path / "digits.gz", SHA256, timeout=0.2)
+
+
+def test_a_slow_server_is_given_up(tmp_path, monkeypatch):
+    clock = iter(range(0, 10_000, 50))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    with (
+        trickling() as url,
+        pytest.raises(DownloadError, match="too slow: got [1-9] bytes; expected at most .* in 120 s"),
+    ):
+        download(url, tmp_path / "digits.gz", SHA256, limit=120)
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextlib.contextmanager
+def trickling():
+    """The address of a server that sends byte after byte, and stops when nobody listens any more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+                while True:
+                    connection.sendall(b"x")
+                    time.sleep(0.01)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/file"
+        thread.join()
+
+
+def test_a_large_file_is_given_up(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("miniflow.data.download.MOST", 100_000)
+    with pytest.raises(
+        DownloadError, match=r"/unsized is too large .*: got 1\d{5} bytes; expected at most 100000 bytes"
+    ):
+        download(server.url + "/unsized", tmp_path / "digits.gz", SHA256)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made(server, tmp_path):

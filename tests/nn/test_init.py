@@ -83,6 +83,18 @@ def test_constants():
     assert_same(init.eye_(flow.empty(3, 5)), np.eye(3, 5, dtype=np.float32))
 
 
+@pytest.mark.parametrize("shape, groups", [((4, 3, 5), 1), ((3, 4, 3, 4), 1), ((6, 2, 3, 3), 3), ((2, 2, 1, 2, 3), 2)])
+def test_dirac(shape, groups):
+    expected = np.zeros(shape, np.float32)
+    size = shape[0] // groups
+    for g in range(groups):
+        for d in range(min(size, shape[1])):
+            expected[(g * size + d, d, *[n // 2 for n in shape[2:]])] = 1
+    x = flow.full(shape, math.nan)
+    assert init.dirac_(x, groups) is x
+    assert_same(x, expected)
+
+
 def test_fans():
     assert init.fan_in_and_fan_out(flow.empty(7, 11)) == (11, 7)
     assert init.fan_in_and_fan_out(flow.empty(7, 11, 3, 5)) == (165, 105)
@@ -131,6 +143,13 @@ def test_orthogonal_is_uniform_over_rotations_and_reflections():
     assert 200 < (np.linalg.det(draws) > 0).sum() < 400
 
 
+def test_sparse(seed):
+    x = init.sparse_(flow.empty(50, 400), 0.33, std=0.1, generator=generator(seed)).cpu().numpy()
+    assert ((x == 0).sum(0) == math.ceil(0.33 * 50)).all()
+    assert_close(x[x != 0].astype(np.float64).std(), 0.1, rtol=0.05)
+    assert_close((x == 0).mean(1), np.full(50, 17 / 50), rtol=0, atol=0.13)
+
+
 def test_leaves_stay_leaves_and_versions_count():
     x = flow.empty(4, 4, requires_grad=True)
     fills = [init.uniform_, init.normal_, init.trunc_normal_, init.ones_, init.zeros_, init.eye_, init.xavier_uniform_,
@@ -172,6 +191,12 @@ ERRORS = [
         "expected bounds within a few std of the mean",
     ),
     (lambda: init.eye_(flow.empty(2)), ShapeError, r"eye_: got a tensor of shape \(2,\); expected a matrix"),
+    (
+        lambda: init.dirac_(flow.empty(2, 2)),
+        ShapeError,
+        r"dirac_: got a tensor of shape \(2, 2\); expected a convolution weight",
+    ),
+    (lambda: init.dirac_(flow.empty(3, 2, 1), 2), ShapeError, "dirac_: got 3 output channels and groups=2"),
     (lambda: init.xavier_uniform_(flow.empty(3)), ShapeError, r"fan_in and fan_out: got a tensor of shape \(3,\)"),
     (lambda: init.kaiming_normal_(flow.empty(3)), ShapeError, "expected a weight of at least 2 dims"),
     (
@@ -183,6 +208,12 @@ ERRORS = [
         lambda: init.orthogonal_(flow.empty(3)),
         ShapeError,
         r"orthogonal_: got a tensor of shape \(3,\); expected at least 2 dims",
+    ),
+    (lambda: init.sparse_(flow.empty(3), 0.5), ShapeError, r"sparse_: got a tensor of shape \(3,\); expected a matrix"),
+    (
+        lambda: init.sparse_(flow.empty(3, 3), 1.5),
+        ArgumentError,
+        "sparse_: got sparsity=1.5; expected a fraction from 0 to 1",
     ),
 ]
 

@@ -50,4 +50,12 @@ def test_quantiles(name, shape):
 def test_patterns():
     for shape in ((3, 5), (5, 3)):
         assert_same(init.eye_(flow.empty(*shape)), torch.nn.init.eye_(torch.empty(*shape)))
+    for shape, groups in (((4, 3, 5), 1), ((6, 4, 3, 4), 2), ((6, 2, 3, 3), 3), ((2, 3, 2, 2, 3), 1)):
+        assert_same(init.dirac_(flow.empty(*shape), groups), torch.nn.init.dirac_(torch.empty(*shape), groups))
     assert_same(init.constant_(flow.empty(3), 0.1), torch.nn.init.constant_(torch.empty(3), 0.1))
+
+
+def test_sparse_has_as_many_zeros():
+    ours = init.sparse_(flow.empty(37, 11), 0.3).numpy() == 0
+    theirs = torch.nn.init.sparse_(torch.empty(37, 11), 0.3).numpy() == 0
+    assert_same(ours.sum(0), theirs.sum(0))
