@@ -49,7 +49,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
             f"masked_fill: got the value {value!r} for a tensor of {x.dtype}, which cannot hold it: convert one"
         )
     value = cast(value, x.dtype) if isinstance(value, Tensor) else fitting("masked_fill", value, x.dtype)
-    return call(where.op, mask, value, x)
+    return where(mask, value, x)
 
 
 @method

@@ -70,7 +70,7 @@ class Pointwise(Op):
             cls.check(*operands)
         shapes = {x.shape for x, kind in zip(operands, kinds, strict=True) if kind is not None}
         if len(shapes) > 1:
-            return broadcast_shape(cls.function_name, *shapes), result
+            return broadcast_shape(cls.function_name, *[x.shape for x in operands if hasattr(x, "shape")]), result
         return shapes.pop(), result
 
     @classmethod
