@@ -125,19 +125,8 @@ def values_text(array: np.ndarray, indent: int) -> str:
     if array.dtype.kind == "V" or array.dtype == np.float16:  # half types print as the float32 of equal value
         array = array.astype(np.float32)
     summarize = array.size > OPTIONS.threshold
-    if summarize and OPTIONS.edgeitems == 0:
-        return "[...]"
     write, width = number_format(shown(array) if summarize else array)
-    text = np.array2string(
-        array,
-        separator=", ",
-        prefix=" " * indent,
-        formatter={"all": lambda value: write(value).rjust(width)},
-        threshold=OPTIONS.threshold,
-        edgeitems=OPTIONS.edgeitems,
-        max_line_width=OPTIONS.linewidth + array.ndim - 1,  # NumPy leaves room for the closing brackets
-    )
-    return text.replace(", ...,", ",  ...,")
+    return block_text(array, indent, summarize, write, width)
 
 
 def shown(array: np.ndarray) -> np.ndarray:
@@ -173,3 +162,34 @@ def scientific(finite: np.ndarray, whole: bool) -> bool:
     magnitudes = np.abs(finite)
     largest, smallest = magnitudes.max().item(), magnitudes.min().item()
     return largest / smallest > 1000.0 or largest > 1.0e8 or (not whole and smallest < 1.0e-4)
+
+
+def block_text(array: np.ndarray, indent: int, summarize: bool, write: Callable[[Any], str], width: int) -> str:
+    """One level of brackets around what `array` holds."""
+    if array.ndim == 0:
+        return write(array.item()).rjust(width)
+    if array.ndim == 1:
+        return line_text(array, indent, summarize, write, width)
+    edge = OPTIONS.edgeitems
+    if summarize and len(array) > 2 * edge:
+        first, last = array[:edge], array[len(array) - edge :]
+        parts = [block_text(a, indent + 1, summarize, write, width) for a in first]
+        parts += ["..."] + [block_text(a, indent + 1, summarize, write, width) for a in last]
+    else:
+        parts = [block_text(a, indent + 1, summarize, write, width) for a in array]
+    return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
+
+
+def line_text(array: np.ndarray, indent: int, summarize: bool, write: Callable[[Any], str], width: int) -> str:
+    """The innermost brackets, broken into lines of equally many numbers."""
+    edge = OPTIONS.edgeitems
+    per_line = max(1, (OPTIONS.linewidth - indent) // (width + 2))
+    if summarize and edge == 0:
+        items = ["..."]
+    elif summarize and len(array) > 2 * edge:
+        first, last = array[:edge].tolist(), array[len(array) - edge :].tolist()
+        items = [write(v).rjust(width) for v in first] + [" ..."] + [write(v).rjust(width) for v in last]
+    else:
+        items = [write(v).rjust(width) for v in array.tolist()]
+    lines = [", ".join(items[i : i + per_line]) for i in range(0, len(items), per_line)]
+    return "[" + ("," + "\n" + " " * (indent + 1)).join(lines) + "]"
