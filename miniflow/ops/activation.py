@@ -186,7 +186,7 @@ def hardshrink(x, lambd=0.5):
 
 @hardshrink.gradient
 def hardshrink_grad(dy, x, lambd):
-    return where(abs(x) <= lambd, 0, dy)
+    return where(abs(x) > lambd, dy, 0)
 
 
 @pointwise(accepts="f", amp="gray", nn="LeakyReLU")
@@ -229,7 +229,7 @@ def elu(x, alpha=1.0):
 
 @elu.gradient
 def elu_grad(dy, x, alpha):
-    return where(x > 0, dy, dy * (alpha * exp(x)))
+    return where(x <= 0, dy * (alpha * exp(x)), dy)
 
 
 @pointwise(accepts="f", integers="float")

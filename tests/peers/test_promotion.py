@@ -162,11 +162,8 @@ UNARY = (
 ).split()
 UNLIKE = {  # miniflow's answers where they are not torch's
     ("sign", "bool"): "refused",
+    ("square", "bool"): "refused",
     ("abs", "bool"): "bool",
-    ("floor", "bool"): "int64",
-    ("ceil", "bool"): "int64",
-    ("round", "bool"): "int64",
-    ("trunc", "bool"): "int64",
     ("argmax", "bool"): "int64",
     ("all", "uint8"): "bool",  # torch answers uint8 to uint8 for the sake of its own history
     ("any", "uint8"): "bool",
