@@ -247,7 +247,7 @@ POINTWISE = [
         special=True),
     Row("hardswish", unary(), lambda x: x * np.clip(x + 3, 0, 6) / 6, **UNARY | {"special": False}),
     Row("elu", unary(alpha=1.5), lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.where(x > 0, 0, x))),
-        special=True),
+        third=True),  # torch's gradient at NaN depends on the dtype
     Row("logit", joined(unary(chances), unary(chances, eps=0.3)), logit, gradient="sparse"),
     Row("softplus", joined(unary(), unary(kinks=(4 / 3,), beta=1.5, threshold=2.0)), softplus, **UNARY),
     Row("add", joined(binary(numbers=(2, 0.75)), binary(alpha=2.5)), lambda x, y, alpha=1: x + alpha * y,
