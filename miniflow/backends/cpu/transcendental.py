@@ -1,4 +1,4 @@
-"""exp, erf, tanh and log1p for compiled loops, written so that LLVM can turn the loop into vector instructions.
+"""exp, erf and tanh for compiled loops, written so that LLVM can turn the loop into vector instructions.
 
 numba's own `math.exp` and its kin are scalar calls into the C library: 5 to 15 ns an element. In float32 the functions
 here are branch-free polynomials and quotients of polynomials, 0.3 to 0.6 ns an element, with errors of at most 4e-7
@@ -38,9 +38,6 @@ TANH_LIMIT = f32(9.02)
 C0, C1, C2, C3, C4 = f32(0.999999979), f32(0.133797192), f32(0.00349403602), f32(2.05835043e-05), f32(1.33191018e-08)
 D1, D2, D3, D4 = f32(0.467130344), f32(0.0258710788), f32(0.000328309518), f32(7.76203211e-07)
 
-L0, L1, L2 = f32(0.999999981), f32(0.867193495), f32(0.123764305)
-M1, M2, M3 = f32(1.36719155), f32(0.474058877), f32(0.0310945459)
-
 ONE = f32(1.0)
 
 
@@ -62,11 +59,6 @@ def erf(x: float) -> float:
 def tanh(x: float) -> float:
     """(e^x - e^-x) / (e^x + e^-x)."""
     return math.tanh(x)
-
-
-def log1p_unit(u: float) -> float:
-    """log(1 + u) for u from 0 to 1, the range that softplus needs."""
-    return math.log1p(u)
 
 
 def exp_float32(x):
@@ -114,10 +106,6 @@ def tanh_float32(x):
     return ONE if x == TANH_LIMIT or y > ONE else y
 
 
-def log1p_unit_float32(u):
-    return u * (L0 + u * (L1 + u * L2)) / (ONE + u * (M1 + u * (M2 + u * M3)))
-
-
 @overload(exp, jit_options=CONTRACT)
 def _exp(x):
     return exp_float32 if x == types.float32 else lambda x: math.exp(x)
@@ -136,8 +124,3 @@ def _erf(x):
 @overload(tanh, jit_options=CONTRACT)
 def _tanh(x):
     return tanh_float32 if x == types.float32 else lambda x: math.tanh(x)
-
-
-@overload(log1p_unit, jit_options=CONTRACT)
-def _log1p_unit(u):
-    return log1p_unit_float32 if u == types.float32 else lambda u: math.log1p(u)
