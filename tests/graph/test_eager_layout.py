@@ -112,6 +112,7 @@ def of_memory_that_takes_transposed_values(m, x):
     return y
 
 
+@pytest.mark.cpu_only("memory in another order comes from NumPy")
 @pytest.mark.parametrize(
     "step", [of_a_transposed_state, of_a_state_that_takes_transposed_values, of_memory_that_takes_transposed_values]
 )

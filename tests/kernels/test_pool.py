@@ -160,7 +160,7 @@ def test_adaptive(size):
     assert_close(run_kernel("cuda", "AdaptiveAvgPool2dGrad", on_device(dy), size=(7, 8)).numpy(), dx)
 
 
-@pytest.mark.parametrize("shape", [(1, 33, 2), (300, 1, 1), (2, 257, 33), (70, 3, 5), (0, 3, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 33, 2), (300, 1, 1), (2, 257, 33), (70, 3, 5)], ids=str)
 @pytest.mark.parametrize("grid_z", [65_535, 2])
 def test_boxes_of_threads(shape, grid_z, monkeypatch):
     """Every element is made, whatever the shape, and planes beyond the grid too."""
