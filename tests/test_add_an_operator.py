@@ -40,7 +40,7 @@ def test_the_steps_of_the_document(tmp_path):
         copy(ROOT / name, tmp_path / name)
     family, table = tmp_path / "miniflow" / "ops" / "activation.py", tmp_path / "tests" / "samples.py"
     family.write_text(f"{family.read_text()}\n\n{definition}")
-    table.write_text(table.read_text().replace('    Row("silu"', f'{row}    Row("silu"'))
+    table.write_text(table.read_text().replace('    Row("silu"', f'    {row.strip()},\n    Row("silu"'))
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": ""}
     pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "softsign"]
     pytest_command += [f"tests/{folder}/test_samples.py" for folder in ("ops", "kernels", "graph")]

@@ -174,7 +174,7 @@ def test_an_installation_works_in_every_folder_and_leaves_nothing_behind(kind, c
     for folder in folders:
         assert environment.run("-c", USE, cwd=folder).strip().endswith("miniflow/__init__.py")
         assert "--epochs" in environment.run("-m", "miniflow", "--help", cwd=folder)
-    environment.run("-m", "pip", "uninstall", "--yes", "--quiet", "miniflow-edu")
+    environment.run("-I", "-m", "pip", "uninstall", "--yes", "--quiet", "miniflow-edu")
     for folder in ("/", tmp_path / "empty"):
         assert "No module named 'miniflow'" in environment.run("-c", "import miniflow", cwd=folder, fails=True)
     assert list((tmp_path / "environment" / "cache" / "numba").rglob("*.nbi"))

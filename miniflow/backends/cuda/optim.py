@@ -21,7 +21,8 @@ def update_by(rule: Rule, on_device: Callable, name: str) -> Callable[..., None]
         norms = None if max_norm is None else states[rule.states]
         factors = fused_factor(maximize, multiply, divide), -1.0 if norms is None else float(max_norm)
         groups = (params, grads, *states[: rule.states])
-        for real, some, starts in together(params, THREADS, real_of):
+        one_by_one = len({id(x.block) for x in params}) < len(params)  # they may share memory
+        for (real, _), some, starts in together(params, THREADS, lambda x: (real_of(x), one_by_one and id(x))):
             columns = [[plain(group[i], real) for i in some] for group in groups]
             flat = [None if column[0] is None else padded([x.reshape(-1) for x in column]) for column in columns]
             absent = flat[0][:1]
