@@ -15,8 +15,8 @@ from miniflow.dtype import float64
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops import random
 from miniflow.ops.creation import as_tensor, empty, zeros
-from miniflow.ops.elementwise import where
 from miniflow.ops.generator import Generator
+from miniflow.ops.piecewise import where
 from miniflow.ops.sequence import eye
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor

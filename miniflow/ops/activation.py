@@ -8,7 +8,7 @@ import numpy as np
 
 from miniflow import scalar
 from miniflow.errors import ArgumentError
-from miniflow.ops.elementwise import abs, maximum, minimum
+from miniflow.ops.piecewise import abs, maximum, minimum
 from miniflow.ops.pointwise import pointwise
 from miniflow.scalar import exp, where
 

@@ -9,18 +9,10 @@ import numpy as np
 from miniflow import scalar
 from miniflow.backends.memory import peek
 from miniflow.dispatch import call
-from miniflow.dtype import fitting, get_default_dtype
+from miniflow.dtype import get_default_dtype
 from miniflow.errors import ArgumentError, DivisionByZeroError, DTypeError
-from miniflow.operands import refuse_operand
-from miniflow.ops.pointwise import called_as, pointwise, promoted
-from miniflow.ops.promotion import (
-    Number,
-    as_operand,
-    as_tensor_or_number,
-    binary,
-    promote,
-    result_type,
-)
+from miniflow.ops.pointwise import called_as, pointwise
+from miniflow.ops.promotion import Number, as_operand, as_tensor_or_number, binary, promote, result_type
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor, constant_like
 
@@ -33,12 +25,7 @@ def add(x, y):
     return x + y
 
 
-@add.gradient("x")
-def _(dy):
-    return dy
-
-
-@add.gradient("y")
+@add.gradient("x", "y")
 def _(dy):
     return dy
 
@@ -210,20 +197,10 @@ def refuse_zero_divisors(x: Any, y: Any) -> None:
             )
 
 
-@pointwise(cpu=np.floor_divide, accepts="fi", operator="floordiv", check=refuse_zero_divisors)
+@pointwise(cpu=np.floor_divide, accepts="fi", operator="floordiv", check=refuse_zero_divisors, piecewise_constant=True)
 def floor_divide(x, y):
     """floor(input / other), rounded towards minus infinity; its gradient is zero. `torch.floor_divide`."""
     return x // y
-
-
-@floor_divide.gradient("x")
-def _(dy):
-    return 0
-
-
-@floor_divide.gradient("y")
-def _(dy):
-    return 0
 
 
 @pointwise(cpu=np.remainder, accepts="fi", operator="mod", check=refuse_zero_divisors)
@@ -251,20 +228,10 @@ def _truncated(x: Any, y: Any, out: np.ndarray) -> None:
         np.trunc(np.true_divide(x, y, out=out), out=out)
 
 
-@pointwise(cpu=_truncated, accepts="fi", check=refuse_zero_divisors)
+@pointwise(cpu=_truncated, accepts="fi", check=refuse_zero_divisors, piecewise_constant=True)
 def trunc_divide(x, y):
     """input / other rounded towards zero; its gradient is zero."""
     return scalar.trunc_divide(x, y)
-
-
-@trunc_divide.gradient("x")
-def _(dy):
-    return 0
-
-
-@trunc_divide.gradient("y")
-def _(dy):
-    return 0
 
 
 # powers and roots
@@ -421,231 +388,4 @@ def _(dy, out):
     return dy * (1 - out * out)
 
 
-# pieces
-
-
-@pointwise(cpu=np.sign, loop_from=0, accepts="fi")
-def sign(x):
-    """-1, 0 or 1 by the sign of each value; 0 for NaN. `torch.sign`."""
-    return select(x > 0, 1, select(x < 0, -1, 0))
-
-
-@sign.gradient
-def _(dy):
-    return 0
-
-
-@pointwise(cpu=np.absolute, amp="clear", synonyms=("absolute",))
-def abs(x):
-    """|x|, elementwise; its gradient at 0 is 0. `torch.abs`."""
-    return scalar.abs(x)
-
-
-@abs.gradient
-def _(dy, x):
-    return dy * sign(x)
-
-
-@pointwise(cpu=np.floor, accepts="fi")
-def floor(x):
-    """The largest integer not above x, elementwise; its gradient is zero. `torch.floor`."""
-    return scalar.floor(x)
-
-
-@floor.gradient
-def _(dy):
-    return 0
-
-
-@pointwise(cpu=np.ceil, accepts="fi")
-def ceil(x):
-    """The smallest integer not below x, elementwise; its gradient is zero. `torch.ceil`."""
-    return scalar.ceil(x)
-
-
-@ceil.gradient
-def _(dy):
-    return 0
-
-
-@pointwise(cpu=np.trunc, accepts="fi")
-def trunc(x):
-    """x without its fraction, elementwise; its gradient is zero. `torch.trunc`."""
-    return scalar.trunc(x)
-
-
-@trunc.gradient
-def _(dy):
-    return 0
-
-
-@pointwise(cpu=np.rint, accepts="f")
-def round(x):
-    """The nearest integer, halves to even."""
-    return scalar.rint(x)
-
-
-@round.gradient
-def _(dy):
-    return 0
-
-
-@called_as(round)
-def round(input: Tensor, *, decimals: int = 0) -> Tensor:
-    """The nearest value with `decimals` digits after the point, halves to even; its gradient is zero.
-
-    Source: `torch.round`.
-    """
-    if decimals == 0:
-        return trunc(input) if isinstance(input, Tensor) and input._array.dtype.kind in "iu" else call(round.op, input)
-    scale = 10.0**decimals
-    return div(call(round.op, mul(input, scale)), scale)
-
-
-# choices
-
-
-@pointwise(cpu=np.maximum, amp="clear", in_place=False)
-def maximum(x, y):
-    """The larger of two tensors, elementwise; NaN if either is NaN. Equal ones share the gradient.
-
-    Source: `torch.maximum`.
-    """
-    return select((x > y) | (x != x), x, y)
-
-
-@maximum.gradient("x")
-def _(dy, x, y):
-    return select(x < y, 0, select(x == y, dy * 0.5, dy))
-
-
-@maximum.gradient("y")
-def _(dy, x, y):
-    return select(y < x, 0, select(x == y, dy * 0.5, dy))
-
-
-@pointwise(cpu=np.minimum, amp="clear", in_place=False)
-def minimum(x, y):
-    """The smaller of two tensors, elementwise; NaN if either is NaN. Equal ones share the gradient.
-
-    Source: `torch.minimum`.
-    """
-    return select((x < y) | (x != x), x, y)
-
-
-@minimum.gradient("x")
-def _(dy, x, y):
-    return select(x > y, 0, select(x == y, dy * 0.5, dy))
-
-
-@minimum.gradient("y")
-def _(dy, x, y):
-    return select(y > x, 0, select(x == y, dy * 0.5, dy))
-
-
-def _clip(x: Any, low: Any, high: Any, out: np.ndarray) -> None:
-    np.clip(x, low, high, out=out)
-
-
-@pointwise(cpu=_clip, amp="clear", synonyms=("clip",))
-def clamp(x, min, max):
-    """x kept within [min, max]"""
-    if min is not None:
-        x = maximum(x, min)
-    return x if max is None else minimum(x, max)
-
-
-def _within(x, min, max):
-    """Whether x lies within the bounds."""
-    if min is None:
-        return x <= max
-    return x >= min if max is None else (x >= min) & (x <= max)
-
-
-@clamp.gradient("x")
-def _(dy, x, min, max):
-    return select(_within(x, min, max), dy, 0)
-
-
-@clamp.gradient("min")
-def _(dy, x, min, max):
-    below = x < min
-    return select(below if max is None else below & (min < max), dy, 0)
-
-
-@clamp.gradient("max")
-def _(dy, x, min, max):
-    above = x > max
-    return select(above if min is None else above | (max < min), dy, 0)
-
-
-@called_as(clamp)
-def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
-    """input kept within [min, max]; a bound may be None, a number, or a tensor that is broadcast.
-
-    The gradient goes to the bound where the input lies outside, else to the input.
-
-    >>> import miniflow as flow
-    >>> flow.clamp(flow.tensor([-2.0, 0.5, 9.0]), 0, 1)
-    tensor([0.0000, 0.5000, 1.0000], dtype=miniflow.float32)
-
-    Raises:
-        ArgumentError: without any bound.
-
-    Source: `torch.clamp`.
-    """
-    if isinstance(input, scalar.Expr):
-        return clamp.op.formula.function(input, min, max)
-    if min is None and max is None:
-        raise ArgumentError("clamp: got neither min nor max; give at least one bound")
-    kind = result_type(*[x for x in (input, min, max) if x is not None])
-    min, max = [fitting("clamp", x, kind) if isinstance(x, bool | int | float) else x for x in (min, max)]
-    return call(clamp.op, *promoted(clamp.op, [input, min, max]))
-
-
-def _choose(condition: np.ndarray, x: Any, y: Any, out: np.ndarray) -> None:
-    np.copyto(out, y, casting="unsafe")
-    np.copyto(out, x, where=condition, casting="unsafe")
-
-
-@pointwise(cpu=_choose, amp="clear", in_place=False)
-def where(condition: bool, x, y):
-    """x where the condition holds, else y."""
-    return select(condition, x, y)
-
-
-@where.gradient("x")
-def _(dy, condition):
-    return select(condition, dy, 0)
-
-
-@where.gradient("y")
-def _(dy, condition):
-    return select(condition, 0, dy)
-
-
-@called_as(where)
-def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
-    """input where `condition` holds, else other; all three are broadcast.
-
-    >>> import miniflow as flow
-    >>> x = flow.tensor([-1.0, 2.0])
-    >>> flow.where(x > 0, x, 0.0)
-    tensor([0., 2.], dtype=miniflow.float32)
-
-    Raises:
-        DTypeError: for a condition that is not bool.
-
-    Source: `torch.where`.
-    """
-    if isinstance(condition, bool):
-        return input if condition else other
-    if not isinstance(condition, Tensor):
-        refuse_operand(condition, "where", parameter="condition")
-    x, y = promote(input, other, "where")
-    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-        x = constant_like(condition, np.asarray(x, result_type(x, y).numpy))
-    return call(where.op, condition, x, y)
-
-
-Add, Sub, Mul, Div, Neg, Where = add.op, sub.op, mul.op, div.op, neg.op, where.op  # op classes, for passes over graphs
+Add, Sub, Mul, Div, Neg = add.op, sub.op, mul.op, div.op, neg.op  # op classes, for passes over graphs

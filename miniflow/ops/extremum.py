@@ -10,9 +10,10 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import eq, logical_or, ne
-from miniflow.ops.elementwise import div, maximum, minimum, mul
+from miniflow.ops.elementwise import div, mul
 from miniflow.ops.gather import ScatterAdd
 from miniflow.ops.method import method
+from miniflow.ops.piecewise import maximum, minimum
 from miniflow.ops.promotion import cast
 from miniflow.ops.reduce import Dim, Reduction, as_dims, expand_reduced, keep_dims, reduced_shape, sum
 from miniflow.ops.shape import input_shape, wrap_dim, wrap_dims

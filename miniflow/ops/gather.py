@@ -11,9 +11,10 @@ from miniflow.dtype import int64
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import full, zeros
-from miniflow.ops.elementwise import add, mul, where
+from miniflow.ops.elementwise import add, mul
 from miniflow.ops.index import Index, IndexIntoZeros
 from miniflow.ops.method import method
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, broadcast_shape, cast
 from miniflow.ops.shape import View, expand, input_shape, reshape, wrap_dim
 from miniflow.ops.slice import Slice, check_in_range

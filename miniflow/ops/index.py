@@ -16,8 +16,8 @@ from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
 from miniflow.dtype import fitting, int64
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
-from miniflow.ops.elementwise import where
 from miniflow.ops.join import stack
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast, to_device
 from miniflow.ops.shape import View, check_broadcast, expand, input_shape, reshape
 from miniflow.ops.slice import Slice, basic_part, check_in_range, sliced_shape

@@ -15,10 +15,11 @@ from miniflow.operands import takes_tensors
 from miniflow.ops.activation import softplus
 from miniflow.ops.amp_identity import in_float32
 from miniflow.ops.comparison import eq, ne
-from miniflow.ops.elementwise import abs, add, clamp, div, log, mul, neg, sub, where
+from miniflow.ops.elementwise import add, div, log, mul, neg, sub
 from miniflow.ops.gather import gather, index_select
 from miniflow.ops.pad import one_hot
 from miniflow.ops.permute import movedim
+from miniflow.ops.piecewise import abs, clamp, where
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import mean, sum
 from miniflow.ops.shape import reshape, unsqueeze

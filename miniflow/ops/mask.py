@@ -8,9 +8,9 @@ from miniflow.dispatch import call
 from miniflow.dtype import can_cast, fitting, of_scalar
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.elementwise import where
 from miniflow.ops.index import Nonzero, get_item
 from miniflow.ops.method import method
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, broadcast_shape, cast
 from miniflow.ops.shape import expand, reshape
 from miniflow.ops.slice import Slice

@@ -160,16 +160,15 @@ def backward(op: type[Pointwise]) -> Callable:
     return run
 
 
-def add_gradient(op: type[Pointwise], operand: str | Callable) -> Callable:
-    """Decorate the gradient of an operand, by default of the first: `@mul.gradient("x")`."""
-    if callable(operand):
-        return add_gradient(op, op.formula.operands[0])(operand)
+def add_gradient(op: type[Pointwise], *operands: str | Callable) -> Callable:
+    """Decorate the gradient of operands, by default of the first: `@relu.gradient`, `@mul.gradient("x")`."""
+    if callable(operands[0]):
+        return add_gradient(op, op.formula.operands[0])(operands[0])
 
     def decorate(function: Callable) -> Callable:
-        name = f"{op.formula.name}_grad"
-        if len(op.formula.operands) > 1:
-            name += f"_{operand}"
-        op.gradients[operand] = Gradient(op, function, name)
+        for operand in operands:
+            name = f"{op.formula.name}_grad" + (f"_{operand}" if len(op.formula.operands) > 1 else "")
+            op.gradients[operand] = Gradient(op, function, name)
         readers = {n: [o for o, g in op.gradients.items() if n in g.saved] for n in (*op.formula.operands, "out")}
         op.saves = tuple(n for n, found in readers.items() if found)
         for gradient in op.gradients.values():
@@ -187,7 +186,6 @@ def add_gradient(op: type[Pointwise], operand: str | Callable) -> Callable:
 
 
 def pointwise(
-    function: Callable | None = None,
     *,
     accepts: str = "fib",
     integers: str = "",
@@ -197,9 +195,10 @@ def pointwise(
     nn: str | None = None,
     operator: str = "",
     in_place: bool | None = None,
+    piecewise_constant: bool = False,
     synonyms: tuple[str, ...] = (),
     check: Callable | None = None,
-) -> Callable:
+) -> Callable[[Callable], Callable]:
     """Decorate the body of a pointwise operator; see the head of this file. The result is the public function.
 
     Args:
@@ -211,26 +210,26 @@ def pointwise(
         nn: the name of its layer in `nn`.
         operator: the name of Python's operator for it: "add" for `__add__`, `__radd__` and `__iadd__`.
         in_place: whether it has a form with a trailing underscore; by default if its results are not bools.
+        piecewise_constant: its gradients are zero.
         synonyms: other names of the function.
         check: called with the operands' arrays before the op runs; it refuses values.
     """
-    if function is None:
-        return lambda f: pointwise(
-            f, accepts=accepts, integers=integers, cpu=cpu, loop_from=loop_from, amp=amp, nn=nn, operator=operator,
-            in_place=in_place, synonyms=synonyms, check=check,
-        )  # fmt: skip
-    formula = Formula.of(function)
-    op = make_op(formula, amp, accepts=accepts, check=check and staticmethod(check))
-    op.checks_values = "infer" if check else ""
-    if cpu is not None:
-        KERNELS["cpu"][op.__name__] = numpy_kernel(op, cpu, loop_from, integers == "float")
-    op.nn, op.operator, op.synonyms = nn, operator, synonyms
-    op.in_place = not op.predicate if in_place is None else in_place
-    found = expression(default_key(formula))
-    public_function = publish(op, function, generated(op, integers == "float"))
-    if found.only is not None:
-        found.only.of_tensors = lambda *operands: OPERATORS[formula.name](*operands)
-    return public_function
+
+    def decorate(function: Callable) -> Callable:
+        formula = Formula.of(function)
+        op = make_op(formula, amp, accepts=accepts, check=check and staticmethod(check))
+        op.checks_values = "infer" if check else ""
+        if cpu is not None:
+            KERNELS["cpu"][op.__name__] = numpy_kernel(op, cpu, loop_from, integers == "float")
+        op.nn, op.operator, op.synonyms = nn, operator, synonyms
+        op.in_place = not op.predicate if in_place is None else in_place
+        if piecewise_constant:
+            add_gradient(op, *formula.operands)(lambda dy: 0)
+        if (only := expression(default_key(formula)).only) is not None:
+            only.of_tensors = lambda *operands: OPERATORS[formula.name](*operands)
+        return publish(op, function, generated(op, integers == "float"))
+
+    return decorate
 
 
 def publish(op: type[Pointwise], body: Callable, function: Callable) -> Callable:
@@ -239,7 +238,7 @@ def publish(op: type[Pointwise], body: Callable, function: Callable) -> Callable
     function.__name__, function.__qualname__, function.__module__ = name, name, body.__module__
     function.__code__ = function.__code__.replace(co_name=name)  # for tracebacks
     function.__doc__ = function.__doc__ or body.__doc__
-    function.op, function.gradient = op, lambda operand: add_gradient(op, operand)
+    function.op, function.gradient = op, lambda *operands: add_gradient(op, *operands)
     for known in (name, *op.synonyms):
         OPERATORS[known] = function
     return function
@@ -322,14 +321,15 @@ def general(op: type[Pointwise]) -> Callable:
     """The function of an op with attributes or with more than two operands."""
     names, attributes = op.formula.operands, op.formula.attributes
     parameters = ["input", *names[1:], *attributes, *(["inplace"] if op.nn else [])]
+    fixed_by_default = not all(map(is_number, attributes.values()))
 
     def function(*args: Any, **kwargs: Any) -> Tensor:
         given = bound(op.function_name, parameters, len(names), args, kwargs)
         operands = [given[name] for name in parameters[: len(names)]]
         attrs = {name: given.get(name, default) for name, default in attributes.items()}
         fixed = {k: v for k, v in attrs.items() if not is_number(v)}
-        if fixed:
-            expression(key_of(op.formula.name, fixed))  # raises if the body does not take them
+        if fixed or fixed_by_default:
+            check_attributes(op, attrs, fixed)
         if len(operands) > 1:
             operands = promoted(op, operands)
         if given.get("inplace"):
@@ -344,6 +344,25 @@ def general(op: type[Pointwise]) -> Callable:
         for name in parameters
     )
     return function
+
+
+def check_attributes(op: type[Pointwise], attrs: dict[str, Any], fixed: dict[str, Any]) -> None:
+    """Refuse attributes of another type than their defaults, and strings that the body does not know.
+
+    Args:
+        attrs: the attributes of a call.
+        fixed: those of them that are not numbers.
+
+    Raises:
+        ArgumentTypeError: naming the attribute and its type.
+        ArgumentError: from the body.
+    """
+    for name, default in op.formula.attributes.items():
+        value, wanted = attrs[name], "a string" if isinstance(default, str) else "a number"
+        if not (isinstance(value, str) if wanted == "a string" else is_number(value) or value is default):
+            message = f"got {name}={value!r}; expected {wanted}, by default {default!r}"
+            raise ArgumentTypeError(f"{op.function_name}: {message}")
+    expression(key_of(op.formula.name, fixed))
 
 
 def bound(name: str, parameters: list[str], required: int, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:

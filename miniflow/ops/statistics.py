@@ -8,9 +8,10 @@ from miniflow.dispatch import call
 from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import eq, ne
-from miniflow.ops.elementwise import abs, div, exp, mul, pow, sign, sub, where
+from miniflow.ops.elementwise import div, exp, mul, pow, sub
 from miniflow.ops.extremum import amax, amin
 from miniflow.ops.method import method
+from miniflow.ops.piecewise import abs, sign, where
 from miniflow.ops.promotion import Number, cast, require_floating
 from miniflow.ops.reduce import (
     Dim,

@@ -9,6 +9,7 @@ import miniflow as flow
 import miniflow.nn.functional as F
 from miniflow.errors import ArgumentTypeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.pointwise import OPERATORS
 
 NO_TENSORS = {
     "list": [1.0, 2.0], "NoneType": None, "str": "values", "object": object(), "ndarray": np.ones((2, 2), np.float32),
@@ -113,3 +114,16 @@ def test_a_guarded_function_keeps_its_parameters_and_other_errors():
         scaled(type("Values", (), {"values": 1.0})())
     with pytest.raises(AttributeError, match="'list' object has no attribute 'values'"):  # tensors have none either
         scaled([1.0])
+
+
+ATTRIBUTES = [(name, attribute) for name, function in OPERATORS.items() for attribute in function.op.formula.attributes]
+
+
+@pytest.mark.parametrize(("name", "attribute"), ATTRIBUTES)
+def test_attributes_of_pointwise_operators_are_refused_by_name(name, attribute):
+    function, default = OPERATORS[name], OPERATORS[name].op.formula.attributes[attribute]
+    wrong = 0.5 if isinstance(default, str) else "a"
+    expected = "a string" if isinstance(default, str) else "a number"
+    for value in (wrong, [1.0], SQUARE):
+        with pytest.raises(ArgumentTypeError, match=f"(?s){name}: got {attribute}=.*; expected {expected}"):
+            function(SQUARE, **{attribute: value})

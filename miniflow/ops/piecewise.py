@@ -1,0 +1,211 @@
+"""Functions that are put together from pieces: signs, rounding, bounds and `where`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from miniflow import scalar
+from miniflow.dispatch import call
+from miniflow.dtype import fitting
+from miniflow.errors import ArgumentError
+from miniflow.operands import refuse_operand
+from miniflow.ops.elementwise import div, mul
+from miniflow.ops.pointwise import called_as, pointwise, promoted
+from miniflow.ops.promotion import Number, promote, result_type
+from miniflow.scalar import where as select
+from miniflow.tensor import Tensor, constant_like
+
+# signs and rounding
+
+
+@pointwise(cpu=np.sign, loop_from=0, accepts="fi", piecewise_constant=True)
+def sign(x):
+    """-1, 0 or 1 by the sign of each value; 0 for NaN. `torch.sign`."""
+    return select(x > 0, 1, select(x < 0, -1, 0))
+
+
+@pointwise(cpu=np.absolute, amp="clear", synonyms=("absolute",))
+def abs(x):
+    """|x|, elementwise; its gradient at 0 is 0. `torch.abs`."""
+    return scalar.abs(x)
+
+
+@abs.gradient
+def _(dy, x):
+    return dy * sign(x)
+
+
+@pointwise(cpu=np.floor, accepts="fi", piecewise_constant=True)
+def floor(x):
+    """The largest integer not above x, elementwise; its gradient is zero. `torch.floor`."""
+    return scalar.floor(x)
+
+
+@pointwise(cpu=np.ceil, accepts="fi", piecewise_constant=True)
+def ceil(x):
+    """The smallest integer not below x, elementwise; its gradient is zero. `torch.ceil`."""
+    return scalar.ceil(x)
+
+
+@pointwise(cpu=np.trunc, accepts="fi", piecewise_constant=True)
+def trunc(x):
+    """x without its fraction, elementwise; its gradient is zero. `torch.trunc`."""
+    return scalar.trunc(x)
+
+
+@pointwise(cpu=np.rint, accepts="f", piecewise_constant=True)
+def round(x):
+    """The nearest integer, halves to even."""
+    return scalar.rint(x)
+
+
+@called_as(round)
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest value with `decimals` digits after the point, halves to even; its gradient is zero.
+
+    Source: `torch.round`.
+    """
+    if decimals == 0:
+        return trunc(input) if isinstance(input, Tensor) and input._array.dtype.kind in "iu" else call(round.op, input)
+    scale = 10.0**decimals
+    return div(call(round.op, mul(input, scale)), scale)
+
+
+# bounds and choices
+
+
+@pointwise(cpu=np.maximum, amp="clear", in_place=False)
+def maximum(x, y):
+    """The larger of two tensors, elementwise; NaN if either is NaN. Equal ones share the gradient.
+
+    Source: `torch.maximum`.
+    """
+    return select((x > y) | (x != x), x, y)
+
+
+@pointwise(cpu=np.minimum, amp="clear", in_place=False)
+def minimum(x, y):
+    """The smaller of two tensors, elementwise; NaN if either is NaN. Equal ones share the gradient.
+
+    Source: `torch.minimum`.
+    """
+    return select((x < y) | (x != x), x, y)
+
+
+@maximum.gradient("x")
+@minimum.gradient("y")
+def _(dy, x, y):
+    return select(x < y, 0, select(x == y, dy * 0.5, dy))
+
+
+@minimum.gradient("x")
+@maximum.gradient("y")
+def _(dy, x, y):
+    return select(x > y, 0, select(x == y, dy * 0.5, dy))
+
+
+def _clip(x: Any, low: Any, high: Any, out: np.ndarray) -> None:
+    np.clip(x, low, high, out=out)
+
+
+@pointwise(cpu=_clip, amp="clear", synonyms=("clip",))
+def clamp(x, min, max):
+    """x kept within [min, max]"""
+    if min is not None:
+        x = maximum(x, min)
+    return x if max is None else minimum(x, max)
+
+
+def _within(x, min, max):
+    """Whether x lies within the bounds."""
+    if min is None:
+        return x <= max
+    return x >= min if max is None else (x >= min) & (x <= max)
+
+
+@clamp.gradient("x")
+def _(dy, x, min, max):
+    return select(_within(x, min, max), dy, 0)
+
+
+@clamp.gradient("min")
+def _(dy, x, min, max):
+    below = x < min
+    return select(below if max is None else below & (min < max), dy, 0)
+
+
+@clamp.gradient("max")
+def _(dy, x, min, max):
+    above = x > max
+    return select(above if min is None else above | (max < min), dy, 0)
+
+
+@called_as(clamp)
+def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
+    """input kept within [min, max]; a bound may be None, a number, or a tensor that is broadcast.
+
+    The gradient goes to the bound where the input lies outside, else to the input.
+
+    >>> import miniflow as flow
+    >>> flow.clamp(flow.tensor([-2.0, 0.5, 9.0]), 0, 1)
+    tensor([0.0000, 0.5000, 1.0000], dtype=miniflow.float32)
+
+    Raises:
+        ArgumentError: without any bound.
+
+    Source: `torch.clamp`.
+    """
+    if isinstance(input, scalar.Expr):
+        return clamp.op.formula.function(input, min, max)
+    if min is None and max is None:
+        raise ArgumentError("clamp: got neither min nor max; give at least one bound")
+    kind = result_type(*[x for x in (input, min, max) if x is not None])
+    min, max = [fitting("clamp", x, kind) if isinstance(x, bool | int | float) else x for x in (min, max)]
+    return call(clamp.op, *promoted(clamp.op, [input, min, max]))
+
+
+def _choose(condition: np.ndarray, x: Any, y: Any, out: np.ndarray) -> None:
+    np.copyto(out, y, casting="unsafe")
+    np.copyto(out, x, where=condition, casting="unsafe")
+
+
+@pointwise(cpu=_choose, amp="clear", in_place=False)
+def where(condition: bool, x, y):
+    """x where the condition holds, else y."""
+    return select(condition, x, y)
+
+
+@where.gradient("x")
+def _(dy, condition):
+    return select(condition, dy, 0)
+
+
+@where.gradient("y")
+def _(dy, condition):
+    return select(condition, 0, dy)
+
+
+@called_as(where)
+def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """input where `condition` holds, else other; all three are broadcast.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([-1.0, 2.0])
+    >>> flow.where(x > 0, x, 0.0)
+    tensor([0., 2.], dtype=miniflow.float32)
+
+    Raises:
+        DTypeError: for a condition that is not bool.
+
+    Source: `torch.where`.
+    """
+    if isinstance(condition, bool):
+        return input if condition else other
+    if not isinstance(condition, Tensor):
+        refuse_operand(condition, "where", parameter="condition")
+    x, y = promote(input, other, "where")
+    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+        x = constant_like(condition, np.asarray(x, result_type(x, y).numpy))
+    return call(where.op, condition, x, y)
