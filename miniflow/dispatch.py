@@ -3,8 +3,8 @@
 In this order: the kernel of the tensors' device computes, and the tape records a node when a differentiable input
 requires grad and grad mode is on. An `Op` is a class; see its docstring for how to write one.
 
-CPU kernels that check their inputs themselves run without asking `infer` first. Kernels of a cuda device check
-nothing, so there `infer` always comes first.
+`infer` comes first, and says what the kernel's outputs are. NumPy ufuncs and views on the CPU are the fast path: they
+refuse what `infer` does, which is only asked then, to explain the error.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy import ndarray
+from numpy import ndarray, ufunc
 
 import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends import memory
-from miniflow.backends.registry import kernel_of
+from miniflow.backends.registry import kernel_of, without_half
 from miniflow.device import of_array
 from miniflow.errors import DeviceError
 from miniflow.operands import refuse_operand
@@ -146,9 +146,11 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
     try:
         result = kernel(*arrays, **attrs)
     except (ValueError, TypeError, IndexError):
-        if kernel.__class__ is partial:
+        if kernel.__class__ is ufunc or op.view:
             op.infer(*arrays, **attrs)  # says more than NumPy
         raise
+    if kernel.__class__ is ufunc and not result.flags.c_contiguous:
+        result = np.ascontiguousarray(result)
     if not op.single:
         outputs = tuple([Tensor._wrap(as_array(array)) for array in result])
         if tracked:
@@ -227,8 +229,13 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
         if is_array(x):
             if getattr(x, "is_symbolic", False):
                 check_one_device(op, arrays)
-            kernel = op.kernels[x.__class__] = kernel_on(op, of_array(x).type)
-            return kernel
+            device = of_array(x).type
+            found = kernel_of(device, op.__name__)
+            if found is not None and found.ufunc is not None:  # the fast path: `call` does the rest
+                op.kernels[x.__class__] = found.ufunc
+            else:
+                op.kernels[x.__class__] = kernel_on(op, device)
+            return op.kernels[x.__class__]
     refuse(op, arrays, arrays[0])
 
 
@@ -252,13 +259,13 @@ def kernel_on(op: type[Op], device: str) -> Callable:
     if kernel is None:
         raise DeviceError(f"{op.function_name}: no kernel for it on device {device}")
     if kernel.ufunc is not None:
-        return partial(kernel.ufunc, order="C")  # the fast path: NumPy refuses what `infer` does, and allocates
+        return partial(kernel.ufunc, order="C")  # NumPy refuses what `infer` does, and allocates
     if kernel.eager is not None:
         return kernel.eager(op.infer)
     if not kernel.returns:
-        return allocating(op, kernel.run, device)
+        return allocating(op, kernel.run) if device == "cpu" else allocating_on(op, kernel.run)
     if op.view and device == "cpu":
-        return explaining(op, kernel.run)
+        return kernel.run  # as with ufuncs, `infer` only explains the error
 
     def run(*arrays, **attrs):
         op.infer(*arrays, **attrs)
@@ -267,37 +274,33 @@ def kernel_on(op: type[Op], device: str) -> Callable:
     return run
 
 
-def allocating(op: type[Op], write: Callable, device: str) -> Callable:
-    """Infer the outputs of `op`, allocate them, and let the kernel write into them."""
-    infer, single = op.infer, op.single
-
-    def empty(shape, dtype, arrays, attrs):
-        place = of_array(next(x for x in arrays if is_array(x))) if arrays else attrs["device"]
-        return memory.empty(shape, dtype, place)
+def allocating(op: type[Op], write: Callable) -> Callable:
+    """Infer the outputs of `op`, allocate them on the CPU, and let the kernel write into them."""
+    infer, single, empty, plain = op.infer, op.single, np.empty, without_half(write)
 
     def run(*arrays, **attrs):
         kinds = infer(*arrays, **attrs)
-        if single:
-            out = np.empty(*kinds) if device == "cpu" else empty(*kinds, arrays, attrs)
-        elif device == "cpu":
-            out = tuple([np.empty(shape, dtype) for shape, dtype in kinds])
-        else:
-            out = tuple([empty(shape, dtype, arrays, attrs) for shape, dtype in kinds])
-        write(out, *arrays, **attrs)
+        out = empty(*kinds) if single else tuple([empty(shape, dtype) for shape, dtype in kinds])
+        for x in arrays:
+            if x.__class__ is ndarray and x.itemsize == 2:
+                write(out, *arrays, **attrs)
+                return out
+        plain(out, *arrays, **attrs)
         return out
 
     return run
 
 
-def explaining(op: type[Op], kernel: Callable) -> Callable:
-    """The fast path of views: NumPy refuses what `infer` does, which only explains its error."""
+def allocating_on(op: type[Op], write: Callable) -> Callable:
+    """As `allocating`, on the device of the first array, or on the device that an attribute names."""
 
     def run(*arrays, **attrs):
-        try:
-            return kernel(*arrays, **attrs)
-        except (ValueError, TypeError, IndexError) as error:
-            op.infer(*arrays, **attrs)
-            raise error
+        kinds = op.infer(*arrays, **attrs)
+        place = of_array(next(x for x in arrays if is_array(x))) if arrays else attrs["device"]
+        outs = tuple([memory.empty(*kind, place) for kind in ([kinds] if op.single else kinds)])
+        out = outs[0] if op.single else outs
+        write(out, *arrays, **attrs)
+        return out
 
     return run
 

@@ -31,8 +31,12 @@ class Matmul(Op):
     broadcasts = True
 
     def infer(x, y, *, transpose_x, transpose_y):
-        rows, inner = x.shape[-2:][::-1] if transpose_x else x.shape[-2:]
-        inner_y, columns = y.shape[-2:][::-1] if transpose_y else y.shape[-2:]
+        rows, inner = x.shape[-2:]
+        if transpose_x:
+            rows, inner = inner, rows
+        inner_y, columns = y.shape[-2:]
+        if transpose_y:
+            inner_y, columns = columns, inner_y
         if inner != inner_y:
             raise ShapeError(
                 f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected the columns of the first "

@@ -32,7 +32,7 @@ from miniflow.dtype import BY_NUMPY, get_default_dtype
 from miniflow.errors import ArgumentTypeError, DTypeError
 from miniflow.ops.promotion import as_operand, binary, broadcast_shape, cast, result_type
 from miniflow.scalar import FORMULAS, Formula, expression, is_number, key_of
-from miniflow.tape import is_grad_enabled
+from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
 
 EXPECTED = {  # the kinds of dtypes that an operator accepts: floats, integers, bools
@@ -120,12 +120,13 @@ class Gradient:
         FORMULAS[name] = formula
         found = expression(default_key(formula))
         is_loop = found.size > 1 and "float32" not in found.slow
+        self.compute = (lambda dy, saved, attrs: dy) if found.result is found.operands[0] else self.__call__
         self.op = make_op(formula, op.amp) if is_loop else FORMULAS.pop(name) and None
 
     def __call__(self, dy: Tensor, saved: tuple, attrs: dict[str, Any]) -> Tensor:
-        values = [saved[position] for position in self.positions]
-        attrs = {name: attrs[name] for name in self.attributes}
-        if self.op is not None and not is_grad_enabled():
+        values = map(saved.__getitem__, self.positions)
+        attrs = {name: attrs[name] for name in self.attributes} if self.attributes else {}
+        if self.op is not None and not modes.enabled:
             return call(self.op, dy, *values, **attrs)
         result = self.function(dy, *values, **attrs)
         return result if isinstance(result, Tensor) else constant_like(dy, np.full(dy.shape, result, dy._array.dtype))
@@ -147,15 +148,17 @@ def make_op(formula: Formula, amp: str | None = None, **members: Any) -> type[Po
 
 def backward(op: type[Pointwise]) -> Callable:
     """The `backward` of an op, from the gradients of its operands."""
-    gradients = [op.gradients.get(name) for name in op.formula.operands]
+    gradients = [op.gradients[name].compute if name in op.gradients else None for name in op.formula.operands]
+    if len(gradients) == 1:
+        (only,) = gradients
+        return lambda ctx, dy: only(dy, ctx.saved if op.saves else (), ctx.attrs)
 
-    def run(ctx: Any, dy: Tensor) -> Any:
-        saved = ctx.saved if op.saves else ()
-        found = [
-            None if gradient is None or not needed else gradient(dy, saved, ctx.attrs)
-            for gradient, needed in zip(gradients, ctx.needs, strict=True)
-        ]
-        return found[0] if len(found) == 1 else tuple(found)
+    def run(ctx: Any, dy: Tensor) -> tuple:
+        saved, attrs = ctx.saved if op.saves else (), ctx.attrs
+        found = []
+        for gradient, needed in zip(gradients, ctx.needs):  # noqa: B905  (strict costs more than a gradient of add)
+            found.append(gradient(dy, saved, attrs) if needed and gradient is not None else None)
+        return tuple(found)
 
     return run
 
