@@ -66,7 +66,7 @@ def _comparison(function: Callable) -> Callable:
     return method
 
 
-@method
+@method(checked=False)
 def to(
     self: Tensor,
     *args: Any,
@@ -104,19 +104,19 @@ def to(
 _device = device
 
 
-@method
+@method(checked=False)
 def cpu(self: Tensor) -> Tensor:
     """The tensor on the CPU."""
     return to(self, device="cpu")
 
 
-@method
+@method(checked=False)
 def cuda(self: Tensor, device: Any = "cuda", non_blocking: bool = False) -> Tensor:
     """The tensor on a CUDA device: the current one, or that of a number, name or `flow.device`."""
     return to_device(self, "cuda" if device is None else device)
 
 
-@method
+@method(checked=False)
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """The values in the dtype of `other`."""
     return cast(self, other.dtype)
@@ -130,7 +130,7 @@ def _caster(kind: dtype) -> Callable:
     return method
 
 
-@method
+@method(checked=False)
 def copy_(self: Tensor, source: Tensor | np.ndarray | bool | int | float) -> Tensor:
     """Write the values of `source`, broadcast and cast, into the tensor."""
     values = as_tensor_or_number(source, "copy_")
@@ -140,7 +140,7 @@ def copy_(self: Tensor, source: Tensor | np.ndarray | bool | int | float) -> Ten
     return write(self, "copy_", lambda: shape.broadcast_to(values, self.shape))
 
 
-@method
+@method(checked=False)
 def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     """Write one number into every element."""
     if isinstance(value, Tensor):
@@ -149,13 +149,13 @@ def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     return write(self, "fill_", lambda: full(self.shape, value, self.dtype, device=self.device))
 
 
-@method
+@method(checked=False)
 def zero_(self: Tensor) -> Tensor:
     """Write zero into every element."""
     return fill_(self, 0)
 
 
-@method
+@method(checked=False)
 def backward(
     self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
 ) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import eq, logical_or, ne
 from miniflow.ops.elementwise import div, mul
 from miniflow.ops.gather import ScatterAdd
@@ -64,7 +63,7 @@ class Amin(Extremum):
     amp = "clear"
 
 
-@method
+@method(checked=False)
 def amax(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     """The largest element over `dim`; NaN if there is one. Equal elements share the gradient evenly.
 
@@ -86,7 +85,7 @@ def amax(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     return call(Amax, x, dim=() if dim is None else as_dims(dim), keepdim=keepdim)
 
 
-@method
+@method(checked=False)
 def amin(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     """The smallest element over `dim`; as `amax` otherwise.
 
@@ -141,7 +140,6 @@ class Extreme(NamedTuple):
 
 
 @method
-@takes_tensors
 def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The largest element: of all, along one dim, or of two tensors element by element.
 
@@ -173,7 +171,6 @@ def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Te
 
 
 @method
-@takes_tensors
 def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The smallest element; as `max` otherwise.
 
@@ -208,7 +205,7 @@ class Argmin(Position):
     """The first index of the smallest element along `dim`, or in the flattened tensor; NaN wins."""
 
 
-@method
+@method(checked=False)
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the largest element along `dim`, or in the flattened tensor; the first of equal ones.
 
@@ -225,7 +222,7 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return call(Argmax, x, dim=dim, keepdim=keepdim)
 
 
-@method
+@method(checked=False)
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the smallest element; as `argmax` otherwise.
 

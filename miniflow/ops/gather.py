@@ -9,7 +9,6 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.dtype import int64
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.creation import full, zeros
 from miniflow.ops.elementwise import add, mul
 from miniflow.ops.index import Index, IndexIntoZeros
@@ -66,7 +65,6 @@ class Gather(Op):
 
 
 @method
-@takes_tensors
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Elements picked along `dim`: y[i][j] = x[index[i][j]][j] for dim 0, x[i][index[i][j]] for dim 1.
 
@@ -92,7 +90,6 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 @method
-@takes_tensors
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As `gather`, with the other dims broadcast; without `dim`, from the flattened tensor.
 
@@ -183,7 +180,6 @@ def _source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Numbe
 
 
 @method(in_place=True)
-@takes_tensors
 def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
     """A copy of `x` in which the elements that `index` names along `dim` are those of `src`: the reverse of `gather`.
 
@@ -208,7 +204,6 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
 
 
 @method(in_place=True)
-@takes_tensors
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `x` with the elements of `src` added at the places that `index` names along `dim`.
 
@@ -244,7 +239,6 @@ def _coordinates(op: str, index: Tensor) -> Tensor:
 
 
 @method
-@takes_tensors
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """A copy of the slices of `x` that `index` names along `dim`.
 
@@ -273,7 +267,6 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 @method(in_place=True)
-@takes_tensors
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """A copy of `x` with `alpha * source` added to the slices that `index` names along `dim`.
 

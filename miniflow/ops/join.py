@@ -9,7 +9,6 @@ from itertools import accumulate
 from miniflow.dispatch import Op, call
 from miniflow.dtype import promote_types
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import wrap_dim
@@ -130,7 +129,6 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 @method
-@takes_tensors
 def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`.
 
@@ -169,7 +167,6 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
 
 
 @method
-@takes_tensors
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most `chunks` parts along `dim`, of equal sizes but for the last.
 
@@ -193,7 +190,6 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @method
-@takes_tensors
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The views `x.select(dim, 0)`, `x.select(dim, 1)` ...
 

@@ -7,7 +7,6 @@ import numpy as np
 from miniflow.dispatch import call
 from miniflow.dtype import can_cast, fitting, of_scalar
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.index import Nonzero, get_item
 from miniflow.ops.method import method
 from miniflow.ops.piecewise import where
@@ -18,7 +17,6 @@ from miniflow.tensor import Tensor
 
 
 @method(in_place=True)
-@takes_tensors
 def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     """A copy of `x` with `value` where `mask` is true.
 
@@ -53,7 +51,6 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
 
 
 @method
-@takes_tensors
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of `x` where `mask` is true, in row-major order, as a copy of 1 dim.
 
@@ -79,7 +76,6 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 
 
 @method
-@takes_tensors
 def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """Where `x` is not zero (or false): int64 coordinates in row-major order.
 
@@ -103,7 +99,6 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
 
 
 @method
-@takes_tensors
 def argwhere(x: Tensor) -> Tensor:
     """`x.nonzero()`."""
     return call(Nonzero, x)

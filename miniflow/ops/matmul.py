@@ -89,7 +89,7 @@ class Linear(Op):
         )
 
 
-@method
+@method(checked=False)
 def matmul(x: Tensor, y: Tensor) -> Tensor:
     """The matrix product, as `x @ y`. As `torch.matmul`.
 
@@ -149,7 +149,6 @@ def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:
 
 
 @method
-@takes_tensors
 def mm(x: Tensor, y: Tensor) -> Tensor:
     """The product of two matrices, (m, k) and (k, n)."""
     _check_ndim("mm", 2, x=x, y=y)
@@ -157,7 +156,6 @@ def mm(x: Tensor, y: Tensor) -> Tensor:
 
 
 @method
-@takes_tensors
 def bmm(x: Tensor, y: Tensor) -> Tensor:
     """The products of two batches of matrices, (b, m, k) and (b, k, n); nothing is broadcast."""
     _check_ndim("bmm", 3, x=x, y=y)
@@ -167,7 +165,6 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
 
 
 @method
-@takes_tensors
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """The inner product of two vectors of equal length."""
     _check_ndim("dot", 1, x=x, y=y)
@@ -175,7 +172,6 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 
 
 @method
-@takes_tensors
 def addmm(input: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (x @ y), `input` broadcast to the product (m, n)."""
     result = mm(x, y)

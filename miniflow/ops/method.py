@@ -7,20 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from miniflow.operands import takes_tensors
+
 METHODS: dict[str, Callable] = {}
 IN_PLACE: list[str] = []  # those that have a sibling with a trailing underscore
 
 
-def method(function: Callable | None = None, *, in_place: bool = False, aliases: Sequence[str] = ()) -> Callable:
+def method(
+    function: Callable | None = None, *, checked: bool = True, in_place: bool = False, aliases: Sequence[str] = ()
+) -> Callable:
     """Decorate a function whose first parameter is the tensor.
 
     Args:
         function: the function.
+        checked: whether it is decorated by `takes_tensors` too. False where all it does is to call an op: `dispatch`
+            refuses operands that are not tensors itself, and the call is quicker.
         in_place: whether there is a method with a trailing underscore too, which writes the result into the tensor.
         aliases: further names of the method.
     """
     if function is None:
-        return lambda function: method(function, in_place=in_place, aliases=aliases)
+        return lambda function: method(function, checked=checked, in_place=in_place, aliases=aliases)
+    function = takes_tensors(function) if checked else function
     METHODS.update(dict.fromkeys((function.__name__, *aliases), function))
     if in_place:
         IN_PLACE.append(function.__name__)

@@ -101,7 +101,6 @@ def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int
 
 
 @method
-@takes_tensors
 def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """x repeated `sizes[d]` times along dim d, as a copy; further dims may come in front.
 
@@ -124,7 +123,6 @@ def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
 
 
 @method
-@takes_tensors
 def tile(x: Tensor, *sizes: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
     """As `repeat`; for fewer sizes than x has dims, the first dims of x are not repeated. `dims` are the sizes too.
 

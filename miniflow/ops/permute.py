@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.shape import sizes_of, wrap_dim, wrap_dims
 from miniflow.tensor import Tensor
@@ -29,7 +28,7 @@ class Transpose(Op):
         return call(Transpose, dy, dim0=ctx.attrs["dim0"], dim1=ctx.attrs["dim1"])
 
 
-@method(aliases=("swapaxes", "swapdims"))
+@method(aliases=("swapaxes", "swapdims"), checked=False)
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     """A view with the dims `dim0` and `dim1` exchanged.
 
@@ -49,7 +48,6 @@ swapaxes = swapdims = transpose
 
 
 @method
-@takes_tensors
 def t(x: Tensor) -> Tensor:
     """The transpose of a matrix; a tensor of fewer dims as it is.
 
@@ -119,7 +117,7 @@ class Permute(Op):
         return call(Permute, dy, dims=tuple(inverse))
 
 
-@method
+@method(checked=False)
 def permute(x: Tensor, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
     """A view with the dims in another order: `x.permute(1, 0)`, `x.permute(dims=(1, 0))`.
 
@@ -137,7 +135,6 @@ def permute(x: Tensor, *order: int | Sequence[int], dims: Sequence[int] | None =
 
 
 @method
-@takes_tensors
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """A view with the dims `source` moved to the positions `destination`; the others keep their order.
 
@@ -176,7 +173,6 @@ class Flip(Op):
 
 
 @method
-@takes_tensors
 def flip(x: Tensor, *axes: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
     """A copy with the order of elements reversed along some dims: `x.flip(0, 1)`, `x.flip(dims=(0, 1))`.
 

@@ -89,7 +89,7 @@ class Sum(Total):
         return expand_reduced(dy, input_shape(ctx), ctx.attrs)
 
 
-@method
+@method(checked=False)
 def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The sum of the elements over `dim`.
 
@@ -126,7 +126,7 @@ def term_count(shape: tuple[int, ...], dim: Dim) -> int:
     return product([shape[d] for d in wrap_dims("", dim, len(shape))]) if shape else 1
 
 
-@method
+@method(checked=False)
 def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The mean of the elements over `dim`; NaN for no elements.
 
@@ -205,7 +205,7 @@ def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
     return y, dy
 
 
-@method
+@method(checked=False)
 def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The product of the elements along one dim, or of all; 1 for none.
 
@@ -246,7 +246,7 @@ class All(Truth):
     """Whether all elements over `dim` are not zero."""
 
 
-@method
+@method(checked=False)
 def any(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """Whether any element over `dim` is true, or not zero; false for no elements.
 
@@ -262,7 +262,7 @@ def any(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     return call(Any, x, dim=as_dims(dim), keepdim=keepdim)
 
 
-@method
+@method(checked=False)
 def all(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """Whether all elements over `dim` are true, or not zero; true for no elements.
 

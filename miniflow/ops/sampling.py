@@ -9,7 +9,6 @@ from miniflow.dispatch import Op
 from miniflow.dtype import int64
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.inplace import write
-from miniflow.operands import takes_tensors
 from miniflow.ops.generator import Generator
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
@@ -50,7 +49,6 @@ class Multinomial(Op):
 
 
 @method
-@takes_tensors
 def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """Ones with the probabilities `x`, else zeros.
 
@@ -97,7 +95,6 @@ def bernoulli_(x: Tensor, p: float = 0.5, *, generator: Generator | None = None)
 
 
 @method
-@takes_tensors
 def multinomial(
     x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:

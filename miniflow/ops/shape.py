@@ -13,7 +13,6 @@ from typing import Any
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import DimError, DTypeError, ShapeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.tensor import Tensor
 
@@ -112,7 +111,7 @@ def can_view(x: Any, shape: tuple[int, ...]) -> bool:
     return True
 
 
-@method
+@method(checked=False)
 def view(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The same memory under another shape.
 
@@ -136,7 +135,6 @@ def view(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
 
 
 @method
-@takes_tensors
 def reshape(x: Tensor, *sizes: int | Sequence[int], shape: Sequence[int] | None = None) -> Tensor:
     """The same elements in row-major order under another shape: a view where the strides allow it, else a copy.
 
@@ -160,20 +158,19 @@ def reshape(x: Tensor, *sizes: int | Sequence[int], shape: Sequence[int] | None 
     return call(View, x, shape=shape)
 
 
-@method
+@method(checked=False)
 def view_as(x: Tensor, other: Tensor) -> Tensor:
     """`x.view(other.shape)`."""
     return call(View, x, shape=tuple(other.shape))
 
 
-@method
+@method(checked=False)
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     """`x.reshape(other.shape)`."""
     return reshape(x, tuple(other.shape))
 
 
 @method
-@takes_tensors
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The dims from `start_dim` to `end_dim` made one; a 0-dim tensor becomes 1-dim.
 
@@ -195,7 +192,6 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 @method
-@takes_tensors
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """The dim `dim` split into several of `sizes`, one of which may be -1.
 
@@ -222,7 +218,6 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 @method
-@takes_tensors
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """A view without the dims of size 1: all of them, or those among `dim`.
 
@@ -241,7 +236,6 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 
 @method
-@takes_tensors
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """A view with a dim of size 1 inserted at `dim`.
 
@@ -300,7 +294,7 @@ class SumToShape(Op):
         return call(Expand, dy, shape=input_shape(ctx))
 
 
-@method
+@method(checked=False)
 def sum_to_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Undo broadcasting: sum `x` to `shape`, over new dims in front and over those of size 1.
 
@@ -317,7 +311,6 @@ def sum_to_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 @method
-@takes_tensors
 def expand(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """A view in which dims of size 1 are repeated to `sizes` without a copy.
 
@@ -344,14 +337,13 @@ def expand(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     return call(Expand, x, shape=sizes)
 
 
-@method
+@method(checked=False)
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
     """`x.expand(other.shape)`."""
     return call(Expand, x, shape=tuple(other.shape))
 
 
 @method
-@takes_tensors
 def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
     """`x.expand(shape)`."""
     return expand(x, tuple(shape))
@@ -369,7 +361,7 @@ class Clone(Op):
         return dy
 
 
-@method
+@method(checked=False)
 def clone(x: Tensor) -> Tensor:
     """A row-major copy with memory of its own, through which gradients flow to `x`.
 
@@ -384,7 +376,7 @@ def clone(x: Tensor) -> Tensor:
     return call(Clone, x)
 
 
-@method
+@method(checked=False)
 def contiguous(x: Tensor) -> Tensor:
     """`x` itself if it is in row-major order without gaps, else a copy that is.
 

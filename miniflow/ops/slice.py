@@ -10,7 +10,6 @@ from miniflow.backends.cpu.index import first_outside
 from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import IndexRangeError, ShapeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.shape import input_shape, wrap_dim
 from miniflow.tensor import Tensor
@@ -107,7 +106,6 @@ def out_of_range(
 
 
 @method
-@takes_tensors
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """The view `x[..., index, ...]` at `dim`, which disappears.
 
@@ -131,7 +129,6 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
 
 
 @method
-@takes_tensors
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """The view of `length` elements from `start` on, along `dim`.
 
@@ -198,7 +195,7 @@ class DiagonalIntoZeros(Op):
         return call(Diagonal, dy, offset=offset, dim1=dim1, dim2=dim2)
 
 
-@method
+@method(checked=False)
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The view of a diagonal of the matrices that `dim1` and `dim2` span, as a new last dim.
 
@@ -254,7 +251,6 @@ class FoldAdd(Op):
 
 
 @method
-@takes_tensors
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """The view of all windows of `size` elements along `dim`, every `step` elements; they make a new last dim.
 

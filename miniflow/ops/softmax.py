@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from miniflow.dispatch import Op, call
-from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import exp, mul, sub
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
@@ -71,7 +70,6 @@ class LogSoftmaxGrad(RowOpGrad):
 
 
 @method
-@takes_tensors
 def softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """exp(x_i) / sum_j exp(x_j) along `dim`: positive numbers that sum to 1.
 
@@ -96,7 +94,6 @@ def softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
 
 
 @method
-@takes_tensors
 def log_softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """x_i - log sum_j exp(x_j) along `dim`: the logarithm of softmax, accurate where that underflows.
 

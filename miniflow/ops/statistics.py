@@ -76,7 +76,7 @@ def _moment_attrs(dim: Dim | bool, unbiased: bool | None, correction: Number | N
     return {"dim": as_dims(dim), "correction": correction, "keepdim": keepdim}
 
 
-@method
+@method(checked=False)
 def var(
     x: Tensor,
     dim: Dim = None,
@@ -110,7 +110,7 @@ def var(
     return call(Var, x, **_moment_attrs(dim, unbiased, correction, keepdim))
 
 
-@method
+@method(checked=False)
 def std(
     x: Tensor,
     dim: Dim = None,
@@ -162,7 +162,7 @@ class Logsumexp(FloatReduction):
         return mul(expand_reduced(dy, shape, ctx.attrs), exp(sub(x, expand_reduced(y, shape, ctx.attrs))))
 
 
-@method
+@method(checked=False)
 def logsumexp(x: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
     """log(sum of exp(x)) over `dim`, as m + log(sum of exp(x - m)) with m the largest x: nothing overflows.
 
@@ -206,7 +206,6 @@ class Norm(Reduction):
 
 
 @method
-@takes_tensors
 def norm(
     x: Tensor, p: Number | str | None = "fro", dim: Dim = None, keepdim: bool = False, dtype: object = None
 ) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Any
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.shape import clone
 from miniflow.ops.slice import DiagonalIntoZeros
@@ -45,7 +44,7 @@ def _matrices(op: str, x: Any) -> tuple[int, ...]:
     return x.shape
 
 
-@method
+@method(checked=False)
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of each matrix, zeros above.
 
@@ -69,7 +68,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     return call(Tril, x, diagonal=operator.index(diagonal))
 
 
-@method
+@method(checked=False)
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of each matrix, zeros below.
 
@@ -94,7 +93,6 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 
 
 @method
-@takes_tensors
 def diag(x: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a square matrix of zeros; of a matrix, a copy of its diagonal.
 
