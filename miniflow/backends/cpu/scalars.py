@@ -11,6 +11,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
+from numpy import ceil, floor, rint, trunc
 
 from miniflow.backends.cpu.transcendental import CONTRACT, erf, exp, f32, tanh
 
@@ -153,26 +154,6 @@ def round_bfloat16(typingctx, x):
 @exactly
 def where(condition, x, y):
     return x if condition else y
-
-
-@exactly
-def floor(x):
-    return np.floor(x)
-
-
-@exactly
-def ceil(x):
-    return np.ceil(x)
-
-
-@exactly
-def trunc(x):
-    return np.trunc(x)
-
-
-@exactly
-def rint(x):
-    return np.rint(x)
 
 
 @exactly
