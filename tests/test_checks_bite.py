@@ -276,7 +276,7 @@ WRONG_RESULTS = {  # the row of the sample table, the op, what happens to its re
     "softmax": ("Softmax", rows_swapped), "layer_norm": ("LayerNorm", scaled), "matmul": ("Matmul", last),
     "linear": ("Linear", cut_short), "conv2d": ("Conv2d", last), "max_pool2d": ("MaxPool2d", cut_short),
     "avg_pool2d": ("AvgPool2d", scaled), "gather": ("Gather", last), "embedding": ("Embedding", rows_swapped),
-    "tril": ("Tril", last), "flip": ("Flip", rows_swapped),
+    "tril": ("Triangle", last), "flip": ("Flip", rows_swapped),
 }  # fmt: skip
 
 

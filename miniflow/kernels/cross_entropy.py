@@ -1,4 +1,4 @@
-"""Cross-entropy between logits x (rows, classes) and class indices, forward and backward, and the losses related to it.
+"""Cross-entropy between logits x (rows, classes) and class indices, forward and backward.
 
     cross_entropy_rows, cross_entropy_grad_rows
                      a block owns a row, one warp for few classes, up to eight for many: the row's
@@ -6,7 +6,6 @@
                      are read from global memory once forward and once backward (again from the cache), the gradient is
                      written once; of the softmax only the logarithm of its denominator is kept.
     reduce_losses    one block of 256 threads adds up the losses of all rows, and their weights.
-    binary_cross_entropy   thread i owns element i.
 
 Losses and their weights are float64 whatever the dtype of x: there is one for each row, and a sum of many rows.
 A target that is not a class makes the row's loss NaN; nothing outside of the row is read.
@@ -19,8 +18,6 @@ import numpy as np
 from miniflow.hostcuda import cuda
 from miniflow.kernels.reduce import THREADS, WARPS
 from miniflow.kernels.softmax import block_max, block_sum
-
-LOG_FLOOR = -100.0  # where binary cross-entropy cuts its logarithms off, as PyTorch does
 
 
 @cuda.jit(device=True)
@@ -145,14 +142,3 @@ def reduce_losses(loss, factor, mean, reduced, total):
             reduced[0] = sums[0] / totals[0] if totals[0] != 0 else math.nan
         else:
             reduced[0] = sums[0]
-
-
-@cuda.jit
-def binary_cross_entropy(x, target, y):
-    """y = -(t log x + (1 - t) log(1 - x)), the logarithms cut off at LOG_FLOOR."""
-    i = cuda.grid(1)
-    if i < x.size:
-        floor, one = x.dtype.type(LOG_FLOOR), x.dtype.type(1)
-        log = max(math.log(x[i]), floor)
-        log_complement = max(math.log1p(-x[i]), floor)
-        y[i] = -(target[i] * log + (one - target[i]) * log_complement)

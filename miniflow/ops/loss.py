@@ -9,21 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from miniflow import scalar
+from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.activation import softplus
 from miniflow.ops.amp_identity import in_float32
 from miniflow.ops.comparison import eq, ne
-from miniflow.ops.elementwise import add, div, log, mul, neg, sub
+from miniflow.ops.elementwise import add, div, mul, neg, sub
 from miniflow.ops.gather import gather, index_select
 from miniflow.ops.pad import one_hot
 from miniflow.ops.permute import movedim
-from miniflow.ops.piecewise import abs, clamp, where
+from miniflow.ops.piecewise import abs, maximum, where
+from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import mean, sum
-from miniflow.ops.shape import reshape, unsqueeze
+from miniflow.ops.shape import check_broadcast, reshape, unsqueeze
 from miniflow.ops.softmax import log_softmax, softmax
+from miniflow.scalar import Formula
 from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
 
@@ -307,27 +311,35 @@ def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
     return sub(*in_float32(input, target))
 
 
-class BinaryCrossEntropy(Op):
-    """y = -(t log x + (1 - t) log(1 - x)), the logarithms cut off at -100."""
+def refuse_other_than_probabilities(x: Any, target: Any) -> None:
+    """Raise ArgumentError for numbers that are not from 0 to 1, where they can be looked at."""
+    values = peek(x)
+    if values is not None and values.size and not (values.min() >= 0 and values.max() <= 1):
+        raise ArgumentError(
+            f"binary_cross_entropy: got {values[~((values >= 0) & (values <= 1))].flat[0]} in the input; expected "
+            "probabilities from 0 to 1: apply sigmoid first, or use binary_cross_entropy_with_logits"
+        )
 
-    amp = "black"
-    saves = ("x", "target")
-    saved_if_needed = {"target": 0}
-    checks_values = "kernel"
 
-    def infer(x, target):
-        same_floats("binary_cross_entropy", x, target)
-        return x.shape, x.dtype
+def _binary_cross_entropy(x, target):
+    """y = -(t log x + (1 - t) log(1 - x)), the logarithms not below -100."""
+    return -(target * maximum(scalar.log(x), -100) + (1 - target) * maximum(scalar.log1p(-x), -100))
 
-    def backward(ctx, dy):
-        x, target = ctx.saved
-        complement = sub(1.0, x)
-        dx = dtarget = None
-        if ctx.needs[0]:
-            dx = mul(dy, div(sub(x, target), clamp(mul(x, complement), min=1e-12)))
-        if ctx.needs[1]:
-            dtarget = mul(dy, sub(clamp(log(complement), min=-100.0), clamp(log(x), min=-100.0)))
-        return dx, dtarget
+
+BinaryCrossEntropy = make_op(
+    Formula.of(_binary_cross_entropy, "binary_cross_entropy"), "black",
+    check=staticmethod(refuse_other_than_probabilities), checks_values="infer",
+)  # fmt: skip
+
+
+@add_gradient(BinaryCrossEntropy, "x")
+def _(dy, x, target):
+    return dy * ((x - target) / maximum(x * (1 - x), 1e-12))
+
+
+@add_gradient(BinaryCrossEntropy, "target")
+def _(dy, x):
+    return dy * (maximum(scalar.log(1 - x), -100) - maximum(scalar.log(x), -100))
 
 
 def same_floats(op: str, x: Any, target: Any) -> None:
@@ -365,6 +377,7 @@ def binary_cross_entropy(
     Source: `torch.nn.functional.binary_cross_entropy`.
     """
     input, target, weight = in_float32(input, target, weight)
+    same_floats("binary_cross_entropy", input._array, target._array)
     loss = call(BinaryCrossEntropy, input, target)
     return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", loss, weight), reduction)
 
@@ -402,22 +415,14 @@ def binary_cross_entropy_with_logits(
     same_floats(op, input._array, target._array)
     positive = softplus(neg(input), threshold=float("inf"))
     if pos_weight is not None:
-        positive = mul(positive, add(mul(sub(_broadcast_to(op, pos_weight, input), 1.0), target), 1.0))
+        check_broadcast(f"{op}: pos_weight", pos_weight.shape, input.shape)
+        positive = mul(positive, add(mul(sub(pos_weight, 1.0), target), 1.0))
     loss = add(mul(sub(1.0, target), input), positive)
     return reduced(op, _weighted(op, loss, weight), reduction)
 
 
 def _weighted(op: str, loss: Tensor, weight: Tensor | None) -> Tensor:
-    return loss if weight is None else mul(loss, _broadcast_to(op, weight, loss))
-
-
-def _broadcast_to(op: str, weight: Tensor, x: Tensor) -> Tensor:
-    """`weight`, if broadcasting it with `x` gives the shape of `x`."""
-    aligned = weight.ndim <= x.ndim and all(
-        w in (1, n) for w, n in zip(weight.shape[::-1], x.shape[::-1], strict=False)
-    )
-    if not aligned:
-        raise ShapeError(
-            f"{op}: got a weight of shape {tuple(weight.shape)}; expected one that broadcasts to {tuple(x.shape)}"
-        )
-    return weight
+    if weight is None:
+        return loss
+    check_broadcast(f"{op}: weight", weight.shape, loss.shape)
+    return mul(loss, weight)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
@@ -14,34 +13,19 @@ from miniflow.ops.slice import diagonal as diagonal_view
 from miniflow.tensor import Tensor
 
 
-class Tril(Op):
-    """y_ij = x_ij where j - i <= diagonal, else 0."""
+class Triangle(Op):
+    """y_ij = x_ij where j - i <= diagonal, or where it is >= diagonal for an upper triangle; else 0."""
 
     amp = "clear"
 
-    def infer(x, *, diagonal):
-        return _matrices("tril", x), x.dtype
+    def infer(x, *, diagonal, upper):
+        if len(x.shape) < 2:
+            name = "triu" if upper else "tril"
+            raise ShapeError(f"{name}: got a tensor of shape {tuple(x.shape)}; expected matrices, at least 2 dims")
+        return x.shape, x.dtype
 
     def backward(ctx, dy):
-        return call(Tril, dy, diagonal=ctx.attrs["diagonal"])
-
-
-class Triu(Op):
-    """y_ij = x_ij where j - i >= diagonal, else 0."""
-
-    amp = "clear"
-
-    def infer(x, *, diagonal):
-        return _matrices("triu", x), x.dtype
-
-    def backward(ctx, dy):
-        return call(Triu, dy, diagonal=ctx.attrs["diagonal"])
-
-
-def _matrices(op: str, x: Any) -> tuple[int, ...]:
-    if len(x.shape) < 2:
-        raise ShapeError(f"{op}: got a tensor of shape {tuple(x.shape)}; expected matrices, at least 2 dims")
-    return x.shape
+        return call(Triangle, dy, **ctx.attrs)
 
 
 @method(checked=False)
@@ -65,7 +49,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 
     Source: `torch.tril`.
     """
-    return call(Tril, x, diagonal=operator.index(diagonal))
+    return call(Triangle, x, diagonal=operator.index(diagonal), upper=False)
 
 
 @method(checked=False)
@@ -89,7 +73,7 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 
     Source: `torch.triu`.
     """
-    return call(Triu, x, diagonal=operator.index(diagonal))
+    return call(Triangle, x, diagonal=operator.index(diagonal), upper=True)
 
 
 @method

@@ -322,9 +322,7 @@ def test_binary_errors(function):
         DTypeError, match=rf"{function.__name__}: got input of float32 and target of int64; expected the same"
     ):
         function(x, flow.zeros(2, 3, dtype=flow.int64))
-    with pytest.raises(
-        ShapeError, match=rf"{function.__name__}: got a weight of shape \(2,\); expected .* broadcasts to \(2, 3\)"
-    ):
+    with pytest.raises(ShapeError, match=rf"{function.__name__}: weight: got shapes \(2,\) and \(2, 3\); expected"):
         function(x, x, flow.ones(2))
 
 

@@ -14,9 +14,7 @@ from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.softmax import row_exp_sum, row_max
 from miniflow.backends.cpu.transcendental import exp_nonpositive
 from miniflow.backends.registry import kernel
-from miniflow.errors import ArgumentError, IndexRangeError
-
-LOG_FLOOR = -100.0  # where binary_cross_entropy cuts its logarithms off, as PyTorch does
+from miniflow.errors import IndexRangeError
 
 
 def class_indices(target: np.ndarray, ignore_index: int, classes: int) -> np.ndarray:
@@ -149,21 +147,3 @@ def cross_entropy_grad(
     dloss = np.ascontiguousarray(row_cotangents(dy, total, x.shape[0], reduction))
     total_weight = float(weight.sum()) if weight.size else float(x.shape[1])
     cross_entropy_grad_rows(x, target, weight, ignore_index, label_smoothing, total_weight, dloss, lse, dx)
-
-
-@kernel("cpu")
-def binary_cross_entropy(y: np.ndarray, x: np.ndarray, target: np.ndarray) -> None:
-    check_probabilities(x)
-    with np.errstate(divide="ignore"):
-        log, log_complement = np.maximum(np.log(x), LOG_FLOOR), np.maximum(np.log1p(-x), LOG_FLOOR)
-    y[...] = -(target * log + (1 - target) * log_complement)
-
-
-def check_probabilities(x: np.ndarray) -> None:
-    """Refuse numbers that are not from 0 to 1 with an ArgumentError."""
-    if x.size and not (x.min() >= 0 and x.max() <= 1):
-        bad = x[~((x >= 0) & (x <= 1))].flat[0]
-        raise ArgumentError(
-            f"binary_cross_entropy: got {bad} in the input; expected probabilities from 0 to 1: apply sigmoid "
-            "first, or use binary_cross_entropy_with_logits"
-        )

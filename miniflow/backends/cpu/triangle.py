@@ -10,26 +10,16 @@ from miniflow.backends.registry import kernel
 
 
 @kernel("cpu", in_place=(0,), half="native")
-def tril(y: np.ndarray, x: np.ndarray, *, diagonal: int) -> None:
-    clear(y, x, diagonal + 1, True)
-
-
-@kernel("cpu", in_place=(0,), half="native")
-def triu(y: np.ndarray, x: np.ndarray, *, diagonal: int) -> None:
-    clear(y, x, diagonal, False)
-
-
-def clear(y: np.ndarray, x: np.ndarray, diagonal: int, right: bool) -> None:
-    """Copy matrices and write zeros from `diagonal` on to the right, or to the left of it."""
+def triangle(y: np.ndarray, x: np.ndarray, *, diagonal: int, upper: bool) -> None:
     start_from(y, x)
     if y.size:
         rows, columns = x.shape[-2:]
-        clear_bytes(y.reshape(-1, columns).view(np.uint8), rows, y.itemsize, diagonal, right)
+        clear_bytes(y.reshape(-1, columns).view(np.uint8), rows, y.itemsize, diagonal + (not upper), not upper)
 
 
 @unlocked()
 def clear_bytes(lines, rows, itemsize, diagonal, right):
-    """Zeros in the bytes of rows, whatever their dtype is."""
+    """Zeros in the bytes of rows, whatever their dtype is, to the right of a diagonal (included) or to its left."""
     width = lines.shape[1]
     for i in range(lines.shape[0]):
         bound = min(max((i % rows + diagonal) * itemsize, 0), width)

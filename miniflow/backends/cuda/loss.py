@@ -12,7 +12,7 @@ from miniflow.backends.cpu import loss as cpu
 from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.driver import driver
-from miniflow.backends.cuda.launch import each, launch
+from miniflow.backends.cuda.launch import launch
 from miniflow.backends.cuda.softmax import threads_for
 from miniflow.backends.registry import kernel
 from miniflow.kernels import cross_entropy as kernels
@@ -70,11 +70,3 @@ def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, r
     row_terms = dy, contiguous(x), as_int64(target), class_weights(weight, x.device_index), contiguous(lse), total
     options = ignore_index, reduction == "none", reduction == "mean", float(label_smoothing)
     launch(kernels.cross_entropy_grad_rows, x.shape[0], threads_for(x.shape[1]), *row_terms, *options, dx)
-
-
-@kernel("cuda")
-def binary_cross_entropy(y: DeviceArray, x: DeviceArray, target: DeviceArray) -> None:
-    if driver().emulated:
-        cpu.check_probabilities(x.numpy())
-    flat = [contiguous(a).reshape((a.size,)) for a in (x, target, y)]
-    each(kernels.binary_cross_entropy, x.size, *flat)

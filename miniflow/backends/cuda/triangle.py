@@ -10,17 +10,8 @@ from miniflow.backends.registry import kernel
 from miniflow.kernels import mask as kernels
 
 
-def _triangle(sign: int, y: DeviceArray, x: DeviceArray, diagonal: int) -> None:
-    matrices = (prod(x.shape[:-2]), *x.shape[-2:])
+@kernel("cuda", half="native")
+def triangle(y: DeviceArray, x: DeviceArray, *, diagonal: int, upper: bool) -> None:
+    sign, matrices = -1 if upper else 1, (prod(x.shape[:-2]), *x.shape[-2:])
     source, target = bits(contiguous(x).reshape(matrices)), bits(y.reshape(matrices))
     over_rows(kernels.triangle, matrices[0] * matrices[1], matrices[2], source, sign, sign * diagonal, target)
-
-
-@kernel("cuda", half="native")
-def tril(y: DeviceArray, x: DeviceArray, *, diagonal: int) -> None:
-    _triangle(1, y, x, diagonal)
-
-
-@kernel("cuda", half="native")
-def triu(y: DeviceArray, x: DeviceArray, *, diagonal: int) -> None:
-    _triangle(-1, y, x, diagonal)
