@@ -185,7 +185,7 @@ def test_no_file_is_pickled():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if picklers & {name for node in ast.walk(tree) for name in _imported_names(node)}:
             found.add(module)
-    assert found == {"utils.data.worker"}
+    assert found == {"utils.data.workers"}
 
 
 def _imported_names(node: ast.AST) -> list[str]:

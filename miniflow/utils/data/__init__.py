@@ -11,4 +11,4 @@ from miniflow.utils.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from miniflow.utils.data.worker import WorkerInfo, get_worker_info
+from miniflow.utils.data.workers import WorkerInfo, get_worker_info

@@ -26,7 +26,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         the batch: tensors of shape (len(batch), *sample.shape), within the structure of a sample.
 
     Raises:
-        ShapeError: if samples differ in shape, length or keys, or there are none.
+        ShapeError: if samples differ in shape or length, or there are none.
         DTypeError: for samples of other types.
 
     >>> import miniflow as flow
@@ -40,65 +40,37 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if not len(batch):
         raise ShapeError("default_collate: got an empty batch; expected at least one sample")
     first = batch[0]
-    for kind in (Tensor, np.ndarray):
-        if isinstance(first, kind):
-            return Tensor._wrap(_stack(batch, kind))
+    if isinstance(first, Tensor | np.ndarray):
+        arrays = [sample.detach().numpy() if isinstance(sample, Tensor) else sample for sample in batch]
+        _refuse_unequal("shapes", {array.shape for array in arrays}, "pad or crop them")
+        return Tensor._wrap(_checked(np.stack(arrays)))
     if isinstance(first, bool | int | float | np.number | np.bool_):
         return Tensor._wrap(_checked(np.array(batch)))
     if isinstance(first, str | bytes):
         return list(batch)
     if isinstance(first, Mapping):
-        return _collate_mappings(batch)
+        return _of_kind(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
     if isinstance(first, Sequence):
-        return _collate_sequences(batch)
+        _refuse_unequal("lengths", {len(sample) for sample in batch}, "pad them")
+        columns = [default_collate(column) for column in zip(*batch, strict=True)]
+        return type(first)(*columns) if hasattr(first, "_fields") else columns
     raise DTypeError(
         f"default_collate: got samples of type {type(first).__name__}; expected tensors, arrays, numbers, strings, or "
         "dicts, tuples and lists of them: pass collate_fn to the DataLoader for others"
     )
 
 
-def _stack(batch: Sequence[Tensor] | Sequence[np.ndarray], kind: type) -> np.ndarray:
-    others = {type(sample).__name__ for sample in batch if not isinstance(sample, kind)}
-    if others:
-        raise DTypeError(
-            f"default_collate: got a {kind.__name__} and {', '.join(others)} in one batch; expected one type"
-        )
-    arrays = [sample.detach().numpy() for sample in batch] if kind is Tensor else batch
-    shapes = {array.shape for array in arrays}
-    if len(shapes) > 1:
+def _refuse_unequal(what: str, found: set, remedy: str) -> None:
+    if len(found) > 1:
         raise ShapeError(
-            f"default_collate: got samples of shapes {sorted(shapes)}; expected equal shapes: "
-            "pad or crop them in the data set, or pass collate_fn to the DataLoader"
+            f"default_collate: got samples of {what} {sorted(found)}; expected equal {what}: "
+            f"{remedy} in the data set, or pass collate_fn to the DataLoader"
         )
-    return _checked(np.stack(arrays))
 
 
 def _checked(array: np.ndarray) -> np.ndarray:
     dtype.from_numpy(array.dtype)  # raises DTypeError for what a tensor cannot hold
     return array
-
-
-def _collate_mappings(batch: Sequence[Mapping]) -> Mapping:
-    first = batch[0]
-    for sample in batch:
-        if sample.keys() != first.keys():
-            raise ShapeError(
-                f"default_collate: got samples with keys {list(first)} and {list(sample)}; expected equal keys"
-            )
-    collated = {key: default_collate([sample[key] for sample in batch]) for key in first}
-    return _of_kind(first, collated)
-
-
-def _collate_sequences(batch: Sequence[Sequence]) -> Sequence:
-    lengths = {len(sample) for sample in batch}
-    if len(lengths) > 1:
-        raise ShapeError(
-            f"default_collate: got samples of lengths {sorted(lengths)}; expected equal lengths: "
-            "pad them in the data set, or pass collate_fn to the DataLoader"
-        )
-    columns = [default_collate(column) for column in zip(*batch, strict=True)]
-    first = batch[0]
-    return type(first)(*columns) if hasattr(first, "_fields") else columns
 
 
 def _of_kind(original: Mapping, items: dict) -> Mapping:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import math
 import multiprocessing
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from miniflow.errors import ArgumentError, DTypeError
+from miniflow.errors import ArgumentError
 from miniflow.ops.generator import Generator
 from miniflow.ops.random import randint
 from miniflow.utils.data.collate import default_collate, default_convert
 from miniflow.utils.data.dataset import Dataset, IterableDataset
-from miniflow.utils.data.fetch import Exhausted, Fetcher
-from miniflow.utils.data.pool import WorkerPool, default_context
 from miniflow.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, check_positive
-from miniflow.utils.data.worker import Job
+from miniflow.utils.data.workers import Exhausted, Job, WorkerPool
 
 
 class DataLoader:
@@ -28,8 +27,9 @@ class DataLoader:
 
     With worker processes, random numbers drawn in the data set differ between workers and from epoch to epoch: worker i
     seeds `random`, `numpy.random` and `flow.manual_seed` with the epoch's seed + i. An exception in a worker is raised
-    here, of the same class and with the worker's traceback; a worker that dies is a WorkerError. Workers end with their
-    epoch, also when the loop is left early. On Linux they are forked: see `utils/data/pool.py` for what that means.
+    here, of the same class and with the worker's traceback; a worker that dies is a WorkerError. Workers start with
+    their epoch and end with it, also when the loop is left early. On Linux they are forked: see `utils/data/workers.py`
+    for what that means.
 
     Args:
         dataset: a data set with indices, or an IterableDataset, of which each worker iterates over a copy.
@@ -92,25 +92,14 @@ class DataLoader:
         self.generator = generator
         self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self.persistent_workers = persistent_workers
-        context = multiprocessing_context or default_context()
+        context = multiprocessing_context or ("fork" if sys.platform == "linux" else "spawn")
         self.multiprocessing_context = multiprocessing.get_context(context) if isinstance(context, str) else context
-        self._pool: WorkerPool | None = None
-        self._check_workers()
-        self._choose_samplers(batch_size, shuffle, sampler, batch_sampler, drop_last)
-        self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
-
-    def _check_workers(self) -> None:
-        if isinstance(self.num_workers, bool) or not isinstance(self.num_workers, int) or self.num_workers < 0:
-            raise ArgumentError(
-                f"DataLoader: got num_workers={self.num_workers!r}; expected 0 or more worker processes"
-            )
-        if not self.timeout >= 0:
-            raise ArgumentError(f"DataLoader: got timeout={self.timeout!r}; expected seconds, or 0 for no limit")
+        self._idle: list[WorkerPool] = []  # persistent workers between epochs
+        if not self.num_workers >= 0:
+            raise ArgumentError(f"DataLoader: got num_workers={num_workers!r}; expected 0 or more worker processes")
         check_positive("DataLoader", "prefetch_factor", self.prefetch_factor)
-        if self.persistent_workers and not self.num_workers:
-            raise ArgumentError(
-                "DataLoader: got persistent_workers=True with num_workers=0; expected num_workers above 0"
-            )
+        self._choose_samplers(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        self.collate_fn = collate_fn or (default_convert if self.batch_sampler is None else default_collate)
 
     def _choose_samplers(self, batch_size, shuffle, sampler, batch_sampler, drop_last) -> None:  # as in __init__
         iterable = isinstance(self.dataset, IterableDataset)
@@ -130,61 +119,73 @@ class DataLoader:
                     "expected it alone: it sets all of them"
                 )
             batch_size = None
-        elif batch_size is not None:
-            check_positive("DataLoader", "batch_size", batch_size)
-        elif drop_last:
-            raise ArgumentError("DataLoader: got drop_last=True with batch_size=None; expected a batch_size")
-        if sampler is None and not iterable and batch_sampler is None:
+        elif iterable:
+            sampler = self.dataset
+        elif sampler is None:
             sampler = (
                 RandomSampler(self.dataset, generator=self.generator) if shuffle else SequentialSampler(self.dataset)
             )
-        if batch_size is not None and not iterable:
+        if batch_size is not None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.batch_size = batch_size
-        self.drop_last = drop_last
-        self.sampler = sampler
-        self.batch_sampler = batch_sampler
-        self._batched = batch_size is not None or batch_sampler is not None
+        elif drop_last:
+            raise ArgumentError("DataLoader: got drop_last=True with batch_size=None; expected a batch_size")
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.sampler, self.batch_sampler = sampler, batch_sampler
 
     def __len__(self) -> int:
         """The number of batches of an epoch, if the data set or the sampler has a length."""
-        if not isinstance(self.dataset, IterableDataset):
-            return len(self.batch_sampler if self._batched else self.sampler)
-        if not hasattr(self.dataset, "__len__"):
-            raise DTypeError(
-                f"DataLoader: {type(self.dataset).__name__} is an IterableDataset without __len__; define it"
-            )
-        if self.batch_size is None:
-            return len(self.dataset)
-        return (math.floor if self.drop_last else math.ceil)(len(self.dataset) / self.batch_size)
+        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin an epoch: the batches in turn."""
+        """An epoch: the batches in turn."""
         seed = int(randint(0, 2**48, (1,), device="cpu", generator=self.generator).item())
+        batched = self.batch_sampler is not None
+        tasks = self.batch_sampler if batched else self.sampler
         if isinstance(self.dataset, IterableDataset):
             tasks = itertools.repeat(None)
-        else:
-            tasks = self.batch_sampler if self._batched else self.sampler
-        tasks = iter(tasks)
-        tasks = itertools.chain(
-            list(itertools.islice(tasks, 1)), tasks
-        )  # the sampler draws now, not at the first batch
-        fetcher = Fetcher(self.dataset, self.collate_fn, self._batched, self.batch_size, self.drop_last)
+        reading = (self.dataset, self.collate_fn, batched, self.batch_size, self.drop_last)
         if not self.num_workers:
-            return _batches_here(fetcher, tasks)
-        pool = self._pool
-        if pool is None or not pool.shutdown.alive:
-            jobs = [Job(i, self.num_workers, fetcher, self.worker_init_fn) for i in range(self.num_workers)]
-            pool = WorkerPool(jobs, self.prefetch_factor, self.timeout, self.multiprocessing_context)
-            self._pool = pool if self.persistent_workers else None
-        return pool.run_epoch(tasks, seed, keep=self.persistent_workers)
-
-
-def _batches_here(fetcher: Fetcher, tasks: Iterable[Any]) -> Iterator[Any]:
-    """The batches, made in this process when they are asked for."""
-    fetcher.restart()
-    for task in tasks:
-        batch = fetcher.fetch(task)
-        if batch is Exhausted:
+            fetch = fetcher(*reading)
+            for task in tasks:
+                if (batch := fetch(task)) is Exhausted:
+                    return
+                yield batch
             return
-        yield batch
+        if self._idle:
+            pool = self._idle.pop()
+        else:
+            job = Job(self.num_workers, self.dataset, partial(fetcher, *reading), self.worker_init_fn)
+            pool = WorkerPool(job, self.multiprocessing_context)
+        try:
+            yield from pool.run_epoch(tasks, seed, self.prefetch_factor, self.timeout)
+        finally:
+            if self.persistent_workers and pool.shutdown.still_active():
+                self._idle.append(pool)
+            else:
+                pool.shutdown()
+
+
+def fetcher(
+    dataset: Dataset, collate: Callable[[Any], Any], batched: bool, batch_size: int | None, drop_last: bool
+) -> Callable[[Any], Any]:
+    """The function that makes the batch for a task, in whatever process that happens; it serves one epoch.
+
+    Args:
+        dataset: where the samples come from.
+        collate: makes the batch of a list of samples; with `batched=False`, converts one sample.
+        batched: whether a task is a list of indices or one index; for an IterableDataset a task is any object.
+        batch_size: how many samples of an IterableDataset make a batch.
+        drop_last: leave out a last batch of an IterableDataset that is smaller.
+
+    Returns:
+        the function from a task to a batch, or to `Exhausted` after the last sample of an IterableDataset.
+    """
+    if isinstance(dataset, IterableDataset):
+        parts = BatchSampler(dataset, batch_size, drop_last) if batched else dataset
+        batches = (collate(samples) for samples in parts)
+        return lambda task: next(batches, Exhausted)
+    if not batched:
+        return lambda index: collate(dataset[index])
+    if hasattr(dataset, "__getitems__"):
+        return lambda indices: collate(dataset.__getitems__(indices))
+    return lambda indices: collate([dataset[index] for index in indices])

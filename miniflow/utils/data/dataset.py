@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.generator import Generator
 from miniflow.ops.random import randperm
 from miniflow.tensor import Tensor
@@ -64,9 +64,6 @@ class IterableDataset(Dataset[T]):
         """All samples in turn."""
         raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
 
-    def __getitem__(self, index: Any) -> T:
-        raise NotImplementedError(f"{type(self).__name__} is an IterableDataset: iterate over it, it has no indices")
-
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Sample i is the tuple of the i-th rows of all tensors.
@@ -86,9 +83,6 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """
 
     def __init__(self, *tensors: Tensor):
-        for tensor in tensors:
-            if not isinstance(tensor, Tensor):
-                raise DTypeError(f"TensorDataset: got {type(tensor).__name__}; expected Tensors: flow.tensor(data)")
         shapes = [tuple(tensor.shape) for tensor in tensors]
         if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) != 1:
             raise ShapeError(f"TensorDataset: got shapes {shapes}; expected one tensor or more, equal in dimension 0")
@@ -140,10 +134,6 @@ class ConcatDataset(Dataset[T]):
     Args:
         datasets: one or more data sets with `__getitem__` and `__len__`.
 
-    Raises:
-        ArgumentError: without a data set.
-        DTypeError: for an IterableDataset.
-
     >>> both = ConcatDataset(["abc", "de"])
     >>> len(both), both[3], both[-1]
     (5, 'd', 'e')
@@ -153,22 +143,10 @@ class ConcatDataset(Dataset[T]):
 
     def __init__(self, datasets: Iterable[Dataset[T]]):
         self.datasets = list(datasets)
-        if not self.datasets:
-            raise ArgumentError("ConcatDataset: got no data sets; expected at least one")
-        for dataset in self.datasets:
-            if isinstance(dataset, IterableDataset):
-                raise DTypeError(
-                    f"ConcatDataset: got {type(dataset).__name__}, an IterableDataset; "
-                    "expected data sets with indices: chain iterable ones with itertools.chain"
-                )
         self.cumulative_sizes = list(itertools.accumulate(len(dataset) for dataset in self.datasets))
 
     def __getitem__(self, index: int) -> T:
-        position = index + len(self) if index < 0 else index
-        if not 0 <= position < len(self):
-            raise IndexRangeError(
-                f"ConcatDataset: got index {index}; expected one from {-len(self)} to {len(self) - 1}"
-            )
+        position = range(len(self))[index]
         which = bisect.bisect_right(self.cumulative_sizes, position)
         return self.datasets[which][position - (self.cumulative_sizes[which - 1] if which else 0)]
 

@@ -57,7 +57,7 @@ class RandomSampler(Sampler[int]):
         generator: where the randomness comes from; None for the default generator.
 
     Raises:
-        ArgumentError: if `num_samples` is not a positive integer, or there is nothing to draw them from.
+        ArgumentError: if `num_samples` is not a positive integer.
 
     >>> sorted(RandomSampler("abcd")), len(list(RandomSampler("abcd", num_samples=7)))
     ([0, 1, 2, 3], 7)
@@ -74,28 +74,18 @@ class RandomSampler(Sampler[int]):
     ):
         if num_samples is not None:
             check_positive("RandomSampler", "num_samples", num_samples)
-            if not len(data_source):
-                raise ArgumentError(
-                    f"RandomSampler: got num_samples={num_samples} for an empty data set; expected samples"
-                )
         self.data_source = data_source
         self.replacement = replacement
-        self.num_samples_wanted = num_samples
+        self.num_samples = len(data_source) if num_samples is None else num_samples
         self.generator = generator
-
-    @property
-    def num_samples(self) -> int:
-        """How many indices make an epoch."""
-        return len(self.data_source) if self.num_samples_wanted is None else self.num_samples_wanted
 
     def __iter__(self) -> Iterator[int]:
         total, size = self.num_samples, len(self.data_source)
-        if not total:
-            return iter(())
         if self.replacement:
-            return iter(randint(0, size, (total,), device="cpu", generator=self.generator).tolist())
-        rounds = [randperm(size, device="cpu", generator=self.generator).tolist() for _ in range(0, total, size)]
-        return itertools.islice(itertools.chain.from_iterable(rounds), total)
+            yield from randint(0, size, (total,), device="cpu", generator=self.generator).tolist()
+            return
+        for start in range(0, total, size or 1):
+            yield from randperm(size, device="cpu", generator=self.generator).tolist()[: total - start]
 
     def __len__(self) -> int:
         return self.num_samples
@@ -134,8 +124,8 @@ class WeightedRandomSampler(Sampler[int]):
         generator: where the randomness comes from; None for the default generator.
 
     Raises:
-        ArgumentError: for weights that are negative, not finite or all zero; without replacement, for too few above
-        zero.
+        ArgumentError: if `num_samples` is not a positive integer; and, when an epoch begins, for weights that
+            `flow.multinomial` refuses.
 
     >>> list(WeightedRandomSampler([0.0, 1.0, 0.0], 3))
     [1, 1, 1]
@@ -151,18 +141,8 @@ class WeightedRandomSampler(Sampler[int]):
         generator: Generator | None = None,
     ):
         check_positive("WeightedRandomSampler", "num_samples", num_samples)
-        array = np.array(weights.tolist() if isinstance(weights, Tensor) else weights, np.float64)
-        if array.ndim != 1 or not np.isfinite(array).all() or (array < 0).any() or not array.any():
-            raise ArgumentError(
-                f"WeightedRandomSampler: got weights of shape {array.shape} from {array.min(initial=0)} to "
-                f"{array.max(initial=0)}; expected (N,), finite, not negative, and one or more above zero"
-            )
-        if not replacement and np.count_nonzero(array) < num_samples:
-            raise ArgumentError(
-                f"WeightedRandomSampler: got {np.count_nonzero(array)} weights above 0 for num_samples={num_samples} "
-                "without replacement; expected at least as many weights: pass replacement=True or draw fewer"
-            )
-        self.weights = Tensor._wrap(array)
+        values = weights.tolist() if isinstance(weights, Tensor) else weights
+        self.weights = Tensor._wrap(np.array(values, np.float64).reshape(-1))
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator
