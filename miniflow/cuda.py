@@ -150,8 +150,8 @@ def _allocator(device: Any) -> Allocator:
 def memory_stats(device: Any = None) -> dict[str, int]:
     """The allocator's counts: `f"{quantity}.all.{kind}"` and the numbers of retries and failures.
 
-    Quantities: "allocation" (blocks in use) and "segment" (pieces of device memory), "allocated_bytes" (in use, in
-    whole blocks of 512 bytes), "requested_bytes" (in use, as asked for), "reserved_bytes" (of all segments). Kinds:
+    Quantities: "allocation" (blocks in use) and "segment" (blocks in use or cached), "allocated_bytes" (in use, rounded
+    up), "requested_bytes" (in use, as asked for), "reserved_bytes" (in use or cached, rounded up). Kinds:
     "current", "peak", and over all time "allocated" and "freed".
     """
     return _allocator(device).stats()

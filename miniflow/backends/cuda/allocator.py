@@ -1,22 +1,22 @@
 """The caching allocator: memory that is freed is kept and handed out again, since asking a GPU for memory is slow.
 
-As PyTorch's: sizes are rounded up to 512 bytes. Requests of up to 1 MiB are cut from *segments* of 2 MiB, larger ones
-from segments of 20 MiB or of their own size; the smallest free chunk that fits is taken, and what remains of it is a
-chunk again. A chunk that becomes free joins with free neighbours. Each stream has its own chunks: its work is done in
-order, so memory that Python drops can be written by the next kernel without waiting for the last one.
+As CUB's `CachingDeviceAllocator`: sizes are rounded up to one of eight between a power of two and the next, so that
+requests of nearly the same size can have the same memory. What is freed waits in a list, one for each size and stream.
+The work of a stream is done in order, so memory that Python drops can be written by the next kernel without waiting for
+the last one. When the device is full, the lists are emptied and the device is asked once more.
+
+PyTorch's allocator also cuts up free memory for smaller requests, and joins the parts again: less is cached where sizes
+vary, and releasing it takes segments that are free as a whole. Here all that is cached can be released.
 
 A `Block` is what an array holds. When the last array on it dies, `Block.__del__` only queues its chunk (it may run in
 any thread at any time, also within `allocate`); the next call of the allocator takes the queue up.
-
-Source: PyTorch, "CUDA semantics: memory management", and its description of CUDACachingAllocator.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_left, insort
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,70 +28,25 @@ from miniflow.errors import ArgumentError, OutOfMemoryError
 from miniflow.hostcuda.allocation import GARBAGE, checks_are_on
 
 MIB = 1 << 20
-ROUND = 512
-SMALL = MIB  # requests up to here are cut from small segments
-SMALL_SEGMENT = 2 * MIB
-LARGE_SEGMENT = 20 * MIB  # for requests below MIN_OWN; from there on a segment is of the size of the request
-MIN_OWN = 10 * MIB
-ROUND_OWN = 2 * MIB
+SMALLEST = 512  # bytes; also what all sizes are multiples of
+QUANTITIES = ("allocation", "segment", "allocated_bytes", "reserved_bytes", "requested_bytes")
 
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """A piece of a segment, free or in use, in a list with its neighbours."""
+    """A piece of device memory, in use by a block or cached.
 
-    segment: np.ndarray
-    start: int
-    size: int
-    pool: Pool
+    Attributes:
+        memory: all its bytes.
+        stream: on which it is allocated.
+        requested: how many bytes its block asked for.
+        used_on: other streams that work on it.
+    """
+
+    memory: np.ndarray
+    stream: streams.Stream
     requested: int = 0
-    free: bool = True
-    before: Chunk | None = None
-    after: Chunk | None = None
-    used_on: list[streams.Stream] = field(default_factory=list)  # other streams that work on it
-
-    def split(self, size: int) -> Chunk:
-        """Cut the chunk down to `size`, and return the rest."""
-        rest = Chunk(self.segment, self.start + size, self.size - size, self.pool)
-        self.size = size
-        rest.before, rest.after, self.after = self, self.after, rest
-        if rest.after is not None:
-            rest.after.before = rest
-        return rest
-
-    def join(self, other: Chunk) -> None:
-        """Take in `other`, the neighbour behind."""
-        self.size += other.size
-        self.after = other.after
-        if self.after is not None:
-            self.after.before = self
-
-
-class Pool:
-    """The free chunks of one stream, small or large, by size and age."""
-
-    def __init__(self, stream: streams.Stream, small: bool):
-        self.stream = stream
-        self.small = small
-        self.free: list[tuple[int, int, Chunk]] = []
-
-    def take(self, size: int) -> Chunk | None:
-        """The smallest free chunk that holds `size`, taken out of the pool and cut down."""
-        position = bisect_left(self.free, (size,))
-        if position == len(self.free):
-            return None
-        chunk = self.free.pop(position)[2]
-        if chunk.size - size >= (ROUND if self.small else SMALL + 1):
-            self.put(chunk.split(size))
-        return chunk
-
-    def put(self, chunk: Chunk) -> None:
-        """Add a free chunk."""
-        insort(self.free, (chunk.size, id(chunk), chunk))
-
-    def discard(self, chunk: Chunk) -> None:
-        """Take a free chunk out."""
-        del self.free[bisect_left(self.free, (chunk.size, id(chunk)))]
+    used_on: list[streams.Stream] = field(default_factory=list)
 
 
 class Block:
@@ -116,7 +71,7 @@ class Block:
 
     def record_stream(self, stream: streams.Stream) -> None:
         """Do not hand the memory out again before `stream` is done with the work it has when the block dies."""
-        if self.chunk is not None and stream is not self.chunk.pool.stream:
+        if self.chunk is not None and stream is not self.chunk.stream:
             self.chunk.used_on.append(stream)
 
     def __del__(self):
@@ -145,6 +100,16 @@ class Counter:
         self.freed += amount
 
 
+def rounded(nbytes: int) -> int:
+    """The size of the chunk for a request: a multiple of 512 bytes with at most four significant bits.
+
+    >>> [rounded(n) for n in (1, 513, 8192, 8193, 9000)]
+    [512, 1024, 8192, 9216, 9216]
+    """
+    step = max(SMALLEST, (1 << (nbytes - 1).bit_length()) // 16)
+    return -(-nbytes // step) * step
+
+
 class Allocator:
     """Allocates the memory of one device. Its methods may be called from any thread."""
 
@@ -153,10 +118,10 @@ class Allocator:
         self.limit = limit
         self.lock = threading.Lock()
         self.freed: deque[Chunk] = deque()
-        self.pending: list[tuple[list[streams.Event], Chunk]] = []  # freed, but other streams still work on them
-        self.pools: dict[tuple[streams.Stream, bool], Pool] = {}
-        self.blocks, self.segments = Counter(), Counter()
-        self.allocated, self.reserved, self.requested = Counter(), Counter(), Counter()
+        self.pending: list[tuple[Chunk, list[streams.Event]]] = []  # freed, but other streams still work on them
+        self.cached: dict[tuple[streams.Stream, int], list[Chunk]] = defaultdict(list)
+        self.counters = {name: Counter() for name in QUANTITIES}
+        self.blocks, self.segments, self.allocated, self.reserved, self.requested = self.counters.values()
         self.retries = self.failures = 0
         self.poison = driver().emulated and checks_are_on()  # fill new memory with NaN, so that no one relies on it
 
@@ -168,52 +133,39 @@ class Allocator:
         """
         if nbytes == 0:
             return Block(np.empty(0, np.uint8), self.device_index, None, self.freed)
-        size = -(-nbytes // ROUND) * ROUND
-        key = streams.current(self.device_index), size <= SMALL
+        size, stream = rounded(nbytes), streams.current(self.device_index)
         with self.lock:
             self._take_up_freed()
-            pool = self.pools.get(key)
-            if pool is None:
-                pool = self.pools[key] = Pool(*key)
-            chunk = pool.take(size)
-            if chunk is None:
-                pool.put(self._new_segment(nbytes, size, pool))
-                chunk = pool.take(size)
-            chunk.free = False
+            cached = self.cached[stream, size]
+            chunk = cached.pop() if cached else Chunk(self._reserve(size, nbytes), stream)
             chunk.requested = nbytes
             self.blocks.add(1)
-            self.allocated.add(chunk.size)
+            self.allocated.add(size)
             self.requested.add(nbytes)
-        memory = chunk.segment[chunk.start : chunk.start + nbytes]
+        memory = chunk.memory[:nbytes]
         if self.poison:
             memory.fill(GARBAGE)
         return Block(memory, self.device_index, chunk, self.freed)
 
-    def _new_segment(self, nbytes: int, size: int, pool: Pool) -> Chunk:
-        """A free chunk that is a whole segment, of the usual size or, where there is no room for it, of `size`."""
-        if pool.small:
-            usual = SMALL_SEGMENT
-        else:
-            usual = LARGE_SEGMENT if size < MIN_OWN else -(-size // ROUND_OWN) * ROUND_OWN
-        memory = self._reserve(usual)
+    def _reserve(self, size: int, nbytes: int) -> np.ndarray:
+        """New memory from the device, which may have to get cached memory back first."""
+        memory = self._ask_for(size)
         if memory is None:
             self.retries += 1
-            self._release_cached()
-            memory = self._reserve(usual)
-        if memory is None:
-            memory = self._reserve(size)
+            self._release(list(self.cached))
+            memory = self._ask_for(size)
         if memory is None:
             self.failures += 1
             raise OutOfMemoryError(self._explanation(nbytes))
         self.segments.add(1)
-        self.reserved.add(memory.size)
-        return Chunk(memory, 0, memory.size, pool)
+        self.reserved.add(size)
+        return memory
 
-    def _reserve(self, nbytes: int) -> np.ndarray | None:
-        if self.limit is not None and self.reserved.current + nbytes > self.limit:
+    def _ask_for(self, size: int) -> np.ndarray | None:
+        if self.limit is not None and self.reserved.current + size > self.limit:
             return None
         try:
-            return driver().reserve(nbytes, self.device_index)
+            return driver().reserve(size, self.device_index)
         except MemoryError:
             return None
 
@@ -227,75 +179,61 @@ class Allocator:
         )
 
     def _take_up_freed(self) -> None:
-        """Make chunks free whose last array died, unless another stream still works on them."""
+        """Cache the chunks whose last array died, unless another stream still works on them."""
         while self.freed:
             chunk = self.freed.popleft()
             if chunk.used_on:
-                self.pending.append(([stream.record_event() for stream in chunk.used_on], chunk))
+                self.pending.append((chunk, [stream.record_event() for stream in chunk.used_on]))
                 chunk.used_on = []
             else:
-                self._make_free(chunk)
+                self._cache(chunk)
         if self.pending:
-            done = [all(event.query() for event in events) for events, _ in self.pending]
-            for is_done, (_, chunk) in zip(done, self.pending, strict=True):
-                if is_done:
-                    self._make_free(chunk)
-            self.pending = [entry for is_done, entry in zip(done, self.pending, strict=True) if not is_done]
+            pending, self.pending = self.pending, []
+            for chunk, events in pending:
+                if all([event.query() for event in events]):
+                    self._cache(chunk)
+                else:
+                    self.pending.append((chunk, events))
 
-    def _make_free(self, chunk: Chunk) -> None:
+    def _cache(self, chunk: Chunk) -> None:
+        size = chunk.memory.size
         self.blocks.take(1)
-        self.allocated.take(chunk.size)
+        self.allocated.take(size)
         self.requested.take(chunk.requested)
-        chunk.free = True
-        pool = chunk.pool
-        if chunk.after is not None and chunk.after.free:
-            pool.discard(chunk.after)
-            chunk.join(chunk.after)
-        if chunk.before is not None and chunk.before.free:
-            pool.discard(chunk.before)
-            chunk.before.join(chunk)
-            chunk = chunk.before
-        pool.put(chunk)
+        self.cached[chunk.stream, size].append(chunk)
 
-    def _release_cached(self) -> None:
-        """Release the segments in which nothing is in use."""
-        for pool in self.pools.values():
-            whole = [entry for entry in pool.free if entry[2].before is None and entry[2].after is None]
-            pool.free = [entry for entry in pool.free if entry not in whole]
-            self.segments.take(len(whole))
-            self.reserved.take(sum(entry[0] for entry in whole))
+    def _release(self, keys: list[tuple[streams.Stream, int]]) -> list[Chunk]:
+        """Take cached chunks out of the lists; the device gets them back when the result is dropped."""
+        released = [chunk for key in keys for chunk in self.cached.pop(key)]
+        self.segments.take(len(released))
+        self.reserved.take(sum([chunk.memory.size for chunk in released]))
+        return released
 
-    def withdraw(self, stream: streams.Stream) -> list[Pool]:
+    def withdraw(self, stream: streams.Stream) -> list[Chunk]:
         """Take the cached memory of a stream out of use, as long as the list lives: a CUDA graph has its addresses."""
         with self.lock:
             self._take_up_freed()
-            return [self.pools.pop(key) for key in list(self.pools) if key[0] is stream]
+            return self._release([key for key in self.cached if key[0] is stream])
 
     def empty_cache(self) -> None:
-        """Give cached memory back, as far as it is whole segments."""
+        """Give all cached memory back."""
         with self.lock:
             self._take_up_freed()
-            self._release_cached()
+            self._release(list(self.cached))
 
     def stats(self) -> dict[str, int]:
         """What is in use and was in use, under PyTorch's names."""
         with self.lock:
             self._take_up_freed()
-            named = {
-                "allocation": self.blocks,
-                "segment": self.segments,
-                "allocated_bytes": self.allocated,
-                "reserved_bytes": self.reserved,
-                "requested_bytes": self.requested,
-            }
-            found = {f"{name}.all.{kind}": getattr(c, kind) for name, c in named.items() for kind in Counter.__slots__}
+            kinds = Counter.__slots__
+            found = {f"{name}.all.{kind}": getattr(c, kind) for name, c in self.counters.items() for kind in kinds}
             return {**found, "num_alloc_retries": self.retries, "num_ooms": self.failures}
 
     def reset_peak(self) -> None:
         """Let the peaks start from what is in use now."""
         with self.lock:
             self._take_up_freed()
-            for counter in (self.blocks, self.segments, self.allocated, self.reserved, self.requested):
+            for counter in self.counters.values():
                 counter.peak = counter.current
 
 
