@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.errors import ArgumentError
 from miniflow.printing import set_printoptions
 
 
@@ -110,23 +109,12 @@ def test_options():
     assert repr(flow.tensor([1e-6, 1.5])) == "tensor([0.000, 1.500], dtype=miniflow.float32)"
     set_printoptions(profile="default", threshold=4, edgeitems=1)
     assert repr(flow.arange(5)) == "tensor([0,  ..., 4], dtype=miniflow.int64)"
-    set_printoptions(edgeitems=0)
-    assert repr(flow.arange(5)) == "tensor([...], dtype=miniflow.int64)"
     set_printoptions(profile="default", linewidth=20)
     assert repr(flow.arange(6)) == "tensor([0, 1, 2, 3,\n        4, 5],\n       dtype=miniflow.int64)"
     set_printoptions(profile="short")
     assert repr(x) == "tensor([0.33, 2.00], dtype=miniflow.float32)"
     set_printoptions(profile="full")
     assert "..." not in repr(flow.zeros(1500))
-
-
-def test_option_errors():
-    with pytest.raises(
-        ArgumentError, match="set_printoptions: got profile='tall'; expected one of default, short, full"
-    ):
-        set_printoptions(profile="tall")
-    with pytest.raises(ArgumentError, match="set_printoptions: got precision=-1; expected a number of at least 0"):
-        set_printoptions(precision=-1)
 
 
 def test_format():
