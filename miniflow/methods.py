@@ -16,14 +16,13 @@ import numpy as np
 
 from miniflow import ops
 from miniflow.autograd import engine
-from miniflow.device import device
 from miniflow.dtype import bfloat16, bool_, dtype, fitting, float16, float32, float64, int32, int64, uint8
 from miniflow.inplace import set_item, write
 from miniflow.ops import index, matmul, permute, shape
 from miniflow.ops.creation import full
 from miniflow.ops.method import IN_PLACE, METHODS, method
 from miniflow.ops.pointwise import OPERATORS
-from miniflow.ops.promotion import as_tensor_or_number, cast, to_device
+from miniflow.ops.promotion import as_tensor_or_number, cast, device_and_dtype, to_device
 from miniflow.printing import tensor_repr
 from miniflow.tensor import Tensor
 
@@ -68,12 +67,7 @@ def _comparison(function: Callable) -> Callable:
 
 @method(checked=False)
 def to(
-    self: Tensor,
-    *args: Any,
-    dtype: Any = None,
-    device: Any = None,
-    copy: bool = False,
-    non_blocking: bool = False,
+    self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False
 ) -> Tensor:
     """The tensor with another dtype and/or on another device; the tensor itself if nothing changes and `copy` is False.
 
@@ -88,20 +82,11 @@ def to(
 
     Source: `torch.Tensor.to`.
     """
-    for argument in args:
-        if isinstance(argument, Tensor):
-            device, dtype = argument.device, argument.dtype
-        elif isinstance(argument, str | int | _device):
-            device = argument
-        else:
-            dtype = argument
+    device, dtype = device_and_dtype(args, device, dtype)
     result = self if dtype is None else cast(self, dtype)
     if device is not None:
         result = to_device(result, device)
     return shape.clone(result) if copy and result is self else result
-
-
-_device = device
 
 
 @method(checked=False)

@@ -289,7 +289,14 @@ class Tensor:
             )
         if not self.is_leaf and not self.__dict__.get("retains_grad"):
             self.__dict__["retains_grad"] = True
-            self._add_hook(_GradKeeper(self))
+            reference = weakref.ref(self)  # a strong one would keep the graph alive
+
+            def keep(gradient: Tensor) -> None:
+                tensor = reference()
+                if tensor is not None:
+                    tensor._grad = gradient if tensor._grad is None else tensor._grad + gradient
+
+            self._add_hook(keep)
 
     @property
     def retains_grad(self) -> bool:
@@ -477,15 +484,3 @@ class HookHandle:
 
     def __exit__(self, *_: object) -> None:
         self.remove()
-
-
-class _GradKeeper:
-    """The hook behind `retain_grad`: it keeps no strong reference, so that the graph can be freed."""
-
-    def __init__(self, tensor: Tensor):
-        self.tensor = weakref.ref(tensor)
-
-    def __call__(self, gradient: Tensor) -> None:
-        tensor = self.tensor()
-        if tensor is not None:
-            tensor._grad = gradient if tensor._grad is None else tensor._grad + gradient

@@ -46,8 +46,7 @@ def gradcheck(
         GradientCheckError: with the input, element and both values.
         DTypeError: for an input in less than float64, where differences are too noisy.
     """
-    inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    inputs, checked = _checked(inputs)
     if not checked:
         raise GradientCheckError("gradcheck: no input requires grad, so there is nothing to compare")
     for i in checked:
@@ -84,8 +83,7 @@ def gradgradcheck(
 
     The arguments are those of `gradcheck`; `check_alive` is off because second derivatives are often zero.
     """
-    inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    inputs, checked = _checked(inputs)
     count = len(inputs)
     cotangents = [c.requires_grad_() for c in _random_like(_differentiable(function(*inputs)), seed + 1)]
 
@@ -98,6 +96,12 @@ def gradgradcheck(
 
     options = {"eps": eps, "atol": atol, "rtol": rtol, "seed": seed, "check_alive": check_alive}
     return gradcheck(gradients, [*inputs, *cotangents], **options)
+
+
+def _checked(inputs: Tensor | Sequence[object]) -> tuple[list, list[int]]:
+    """The inputs, and the positions of those that require grad."""
+    inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    return inputs, [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
 
 
 def _differentiable(result: Tensor | Sequence[Tensor]) -> list[Tensor]:

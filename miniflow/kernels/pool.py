@@ -68,26 +68,6 @@ def max_pool_gradient(dy, index, dx):
 
 
 @cuda.jit
-def take(x, index, y):
-    """y = x[plane, index], 0 where the index is below 0: a thread owns one element. Two reads, one write.
-
-    Args:
-        x: (P, H * W).
-        index, y: (P, 1, windows).
-    """
-    j, i, plane = cuda.grid(3)
-    if i >= 1 or j >= y.shape[2]:
-        return
-    while plane < y.shape[0]:
-        where = index[plane, 0, j]
-        value = x.dtype.type(0)
-        if where >= 0:
-            value = x[plane, where]
-        y[plane, 0, j] = value
-        plane += cuda.gridDim.z * cuda.blockDim.z
-
-
-@cuda.jit
 def average(x, y, rows, columns, row_weights, column_weights):
     """y = the sum over a window times its weight: reads the window, writes once.
 

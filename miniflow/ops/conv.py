@@ -15,12 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 from miniflow.dispatch import Op, call
-from miniflow.dtype import BY_NUMPY
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.promotion import require_floating
+from miniflow.ops.promotion import require_floating, require_one_dtype
 from miniflow.ops.reduce import sum
-from miniflow.ops.shape import squeeze, unsqueeze
+from miniflow.ops.shape import input_shape, squeeze, unsqueeze
 from miniflow.ops.windows import Padding, Pair, check_image, pair, window_counts
 from miniflow.tensor import Tensor
 
@@ -44,9 +43,9 @@ class Conv2d(Op):
         x, weight = ctx.saved
         dx = dweight = dbias = None
         if ctx.needs[0]:
-            dx = call(Conv2dDataGrad, dy, weight, size=_image_size(ctx, 0), **ctx.attrs)
+            dx = call(Conv2dDataGrad, dy, weight, size=input_shape(ctx, 0)[2:], **ctx.attrs)
         if ctx.needs[1]:
-            dweight = call(Conv2dWeightGrad, dy, x, size=_image_size(ctx, 1), **ctx.attrs)
+            dweight = call(Conv2dWeightGrad, dy, x, size=input_shape(ctx, 1)[2:], **ctx.attrs)
         if ctx.needs[2]:
             dbias = sum(dy, (0, 2, 3))
         return dx, dweight, dbias
@@ -66,7 +65,7 @@ class Conv2dDataGrad(Op):
         dy, weight = ctx.saved
         attrs = _without_size(ctx.attrs)
         ddy = call(Conv2d, ddx, weight, None, **attrs) if ctx.needs[0] else None
-        dweight = call(Conv2dWeightGrad, dy, ddx, size=_image_size(ctx, 1), **attrs) if ctx.needs[1] else None
+        dweight = call(Conv2dWeightGrad, dy, ddx, size=input_shape(ctx, 1)[2:], **attrs) if ctx.needs[1] else None
         return ddy, dweight
 
 
@@ -84,14 +83,8 @@ class Conv2dWeightGrad(Op):
         dy, x = ctx.saved
         attrs = _without_size(ctx.attrs)
         ddy = call(Conv2d, x, ddweight, None, **attrs) if ctx.needs[0] else None
-        dx = call(Conv2dDataGrad, dy, ddweight, size=_image_size(ctx, 1), **attrs) if ctx.needs[1] else None
+        dx = call(Conv2dDataGrad, dy, ddweight, size=input_shape(ctx, 1)[2:], **attrs) if ctx.needs[1] else None
         return ddy, dx
-
-
-def _image_size(ctx: Any, position: int) -> Pair:
-    """The last two sizes of the input at `position`."""
-    node, output = ctx.edges[position]
-    return tuple(node.shapes[output][2:])
 
 
 def _without_size(attrs: dict) -> dict:
@@ -114,9 +107,7 @@ def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
         raise ShapeError(f"conv2d: got {operands}; expected groups to divide the {o} output channels")
     if bias is not None and tuple(bias.shape) != (o,):
         raise ShapeError(f"conv2d: got bias of shape {tuple(bias.shape)}; expected ({o},), one for each output channel")
-    kinds = [BY_NUMPY[a.dtype].name for a in (x, weight, bias) if a is not None]
-    if len(set(kinds)) > 1:
-        raise DTypeError(f"conv2d: got dtypes {', '.join(kinds)}; expected one: cast with .to(dtype)")
+    require_one_dtype("conv2d", x, weight, bias)
     require_floating("conv2d", x)
 
 

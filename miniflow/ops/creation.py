@@ -184,8 +184,11 @@ def _arrays(data: Any) -> Any:
 
 def new_leaf(array: np.ndarray, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor around a new array, with the device and `requires_grad` that the factory was given."""
-    place = chosen(device)
-    result = made(Tensor._wrap(array if place is CPU else memory.move(array, place)))
+    return _leaf(memory.move(array, chosen(device)), requires_grad)
+
+
+def _leaf(array: Any, requires_grad: bool) -> Tensor:
+    result = made(Tensor._wrap(array))
     return result.requires_grad_() if requires_grad else result
 
 
@@ -213,12 +216,8 @@ def _filled(
     shape: tuple[int, ...], value: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     place, kind = chosen(device), floating_dtype(dtype)
-    if place is CPU and value == 0:
-        array = np.zeros(shape, kind)
-    else:
-        array = memory.full(shape, value, kind, place)
-    result = made(Tensor._wrap(array))
-    return result.requires_grad_() if requires_grad else result
+    zeros = place is CPU and value == 0  # which the operating system makes
+    return _leaf(np.zeros(shape, kind) if zeros else memory.full(shape, value, kind, place), requires_grad)
 
 
 def _as(x: Tensor, dtype: dtype | None = None, device: Any = None, **options: Any) -> dict:
@@ -253,9 +252,7 @@ def empty(
 
     Source: `torch.empty`.
     """
-    place = chosen(device)
-    result = made(Tensor._wrap(memory.empty(sizes_to_shape("empty", size), floating_dtype(dtype), place)))
-    return result.requires_grad_() if requires_grad else result
+    return _leaf(memory.empty(sizes_to_shape("empty", size), floating_dtype(dtype), chosen(device)), requires_grad)
 
 
 def zeros(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:

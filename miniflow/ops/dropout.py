@@ -38,11 +38,7 @@ def _kept(dy, keep: bool, scale=1.0):
 
 
 DropoutGrad = make_op(Formula.of(_kept, "dropout_grad"), "gray")
-
-
-@add_gradient(DropoutGrad, "dy")
-def _(dy, keep, scale):
-    return select(keep, dy * scale, 0)
+add_gradient(DropoutGrad, "dy")(_kept)
 
 
 class DropoutMask(Op):

@@ -5,21 +5,14 @@ from __future__ import annotations
 from math import prod
 
 from miniflow.dispatch import Op, call
-from miniflow.dtype import BY_NUMPY
-from miniflow.errors import DTypeError, ShapeError
+from miniflow.errors import ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import add, mul
 from miniflow.ops.method import method
-from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote
+from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote, require_one_dtype
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
 from miniflow.tensor import Tensor
-
-
-def _check_same_dtype(name: str, *arrays: object) -> None:
-    kinds = {BY_NUMPY[a.dtype].name for a in arrays if a is not None}
-    if len(kinds) > 1:
-        raise DTypeError(f"{name}: got dtypes {sorted(kinds)}; expected one: cast with .to(dtype)")
 
 
 class Matmul(Op):
@@ -110,17 +103,12 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
         raise ShapeError(
             f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected at least 1-D: multiply with x * y"
         )
-    if x.ndim == 1 and y.ndim == 1:
-        _check_inner(x, y)
-        return reshape(product(unsqueeze(x, 0), unsqueeze(y, 1)), ())
+    _check_inner(x, y)
     if x.ndim == 1:
-        _check_inner(x, y)
-        return squeeze(product(unsqueeze(x, 0), y), -2)
+        return squeeze(matmul(unsqueeze(x, 0), y), -2 if y.ndim > 1 else 0)
     if y.ndim == 1:
-        _check_inner(x, y)
-        return squeeze(product(x, unsqueeze(y, 1)), -1)
+        return squeeze(matmul(x, unsqueeze(y, 1)), -1)
     if x.ndim > 2 and y.ndim == 2:  # one product of tall matrices instead of many small ones
-        _check_inner(x, y)
         return reshape(product(as_rows(x), y), (*x.shape[:-1], y.shape[1]))
     return product(x, y)
 
@@ -198,7 +186,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if input._array.ndim == 2 and input._array.dtype is weight._array.dtype:
         return call(Linear, input, weight, bias)
     if not left_to_autocast(input, weight, bias):
-        _check_same_dtype("linear", input._array, weight._array, None if bias is None else bias._array)
+        require_one_dtype("linear", input._array, weight._array, None if bias is None else bias._array)
     if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
         Linear.infer(input._array, weight._array, None)
     rows = call(Linear, as_rows(input), weight, bias)

@@ -76,17 +76,12 @@ class LayerNorm(Op):
         x, weight, mean, rstd = ctx.saved
         dims = ctx.attrs["dims"]
         if not is_grad_enabled():
-            dx, dweight, dbias = call(LayerNormGrad, dy, x, weight, mean, rstd, dims=dims)
-            return dx, None if weight is None else dweight, dbias if ctx.needs[2] else None
+            return call(LayerNormGrad, dy, x, weight, mean, rstd, dims=dims)
         last, first = tuple(range(x.ndim - dims, x.ndim)), tuple(range(x.ndim - dims))
         xhat, rstd = normalized(x, last, ctx.attrs["eps"])
         dx = gradient_of_normalized(dy if weight is None else mul(dy, weight), xhat, rstd, last)
-        dweight = _sum_over(mul(dy, xhat), first) if ctx.needs[1] else None
-        return dx, dweight, _sum_over(dy, first) if ctx.needs[2] else None
-
-
-def _sum_over(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    return sum(x, dims) if dims else x  # for `sum`, no dims are all dims
+        dweight = mul(dy, xhat)
+        return (dx, sum(dweight, first), sum(dy, first)) if first else (dx, dweight, dy)
 
 
 class LayerNormGrad(Op):
@@ -158,12 +153,10 @@ class BatchNorm(Op):
         x, weight, mean, var = ctx.saved
         eps = ctx.attrs["eps"]
         if not is_grad_enabled():
-            dx, dweight, dbias = call(BatchNormGrad, dy, x, weight, mean, var, eps=eps, training=True)
-            return dx, None if weight is None else dweight, dbias if ctx.needs[2] else None
+            return call(BatchNormGrad, dy, x, weight, mean, var, eps=eps, training=True)
         dims = _not_channels(x)
         xhat, rstd = normalized(x, dims, eps)
-        dx = gradient_of_normalized(_weighted(dy, weight), xhat, rstd, dims)
-        return dx, sum(mul(dy, xhat), dims) if ctx.needs[1] else None, sum(dy, dims) if ctx.needs[2] else None
+        return gradient_of_normalized(_weighted(dy, weight), xhat, rstd, dims), sum(mul(dy, xhat), dims), sum(dy, dims)
 
 
 class BatchNormInference(Op):
@@ -182,17 +175,10 @@ class BatchNormInference(Op):
         eps = ctx.attrs["eps"]
         if not is_grad_enabled():
             dx, dweight, dbias = call(BatchNormGrad, dy, x, weight, mean, var, eps=eps, training=False)
-            return dx, None, None, None if weight is None else dweight, dbias if ctx.needs[4] else None
+            return dx, None, None, dweight, dbias
         dims, rstd = _not_channels(x), _per_channel(rsqrt(add(var, eps)), x)
         xhat = mul(sub(x, _per_channel(mean, x)), rstd)
-        dx = mul(_weighted(dy, weight), rstd)
-        return (
-            dx,
-            None,
-            None,
-            sum(mul(dy, xhat), dims) if ctx.needs[3] else None,
-            sum(dy, dims) if ctx.needs[4] else None,
-        )
+        return mul(_weighted(dy, weight), rstd), None, None, sum(mul(dy, xhat), dims), sum(dy, dims)
 
 
 class BatchNormGrad(Op):

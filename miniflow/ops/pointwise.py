@@ -322,31 +322,25 @@ def generated(op: type[Pointwise], to_float: bool) -> Callable:
 
 def general(op: type[Pointwise]) -> Callable:
     """The function of an op with attributes or with more than two operands."""
-    names, attributes = op.formula.operands, op.formula.attributes
-    parameters = ["input", *names[1:], *attributes, *(["inplace"] if op.nn else [])]
+    attributes = op.formula.attributes
     fixed_by_default = not all(map(is_number, attributes.values()))
 
-    def function(*args: Any, **kwargs: Any) -> Tensor:
-        given = bound(op.function_name, parameters, len(names), args, kwargs)
-        operands = [given[name] for name in parameters[: len(names)]]
-        attrs = {name: given.get(name, default) for name, default in attributes.items()}
+    def run(operands: list[Any], attrs: dict[str, Any], inplace: bool = False) -> Tensor:
         fixed = {k: v for k, v in attrs.items() if not is_number(v)}
         if fixed or fixed_by_default:
             check_attributes(op, attrs, fixed)
         if len(operands) > 1:
             operands = promoted(op, operands)
-        if given.get("inplace"):
+        if inplace:
             return getattr(operands[0], f"{op.formula.name}_")(*operands[1:], **attrs)
         return call(op, *operands, **attrs)
 
-    defaults = {**attributes, "inplace": False}
-    function.__signature__ = inspect.Signature(
-        inspect.Parameter(
-            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=defaults.get(name, inspect.Parameter.empty)
-        )
-        for name in parameters
-    )
-    return function
+    operands = ["input", *op.formula.operands[1:]]
+    defaults = {**attributes, "inplace": False} if op.nn else attributes
+    parameters = ", ".join([*operands, *[f"{name}={value!r}" for name, value in defaults.items()]])
+    given = ", ".join(f"{name!r}: {name}" for name in attributes)
+    inplace = ", inplace" if op.nn else ""
+    return eval(f"lambda {parameters}: run([{', '.join(operands)}], {{{given}}}{inplace})", {"run": run})
 
 
 def check_attributes(op: type[Pointwise], attrs: dict[str, Any], fixed: dict[str, Any]) -> None:
@@ -366,22 +360,6 @@ def check_attributes(op: type[Pointwise], attrs: dict[str, Any], fixed: dict[str
             message = f"got {name}={value!r}; expected {wanted}, by default {default!r}"
             raise ArgumentTypeError(f"{op.function_name}: {message}")
     expression(key_of(op.formula.name, fixed))
-
-
-def bound(name: str, parameters: list[str], required: int, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name.
-
-    Raises:
-        ArgumentTypeError: for a missing or an unknown argument.
-    """
-    given = dict(zip(parameters, args, strict=False))
-    unknown = [key for key in kwargs if key not in parameters or key in given]
-    given |= kwargs
-    missing = [key for key in parameters[:required] if key not in given]
-    if unknown or missing or len(args) > len(parameters):
-        wrong = f"no {missing[0]!r}" if missing else ", ".join(map(repr, unknown)) or f"{len(args)} arguments"
-        raise ArgumentTypeError(f"{name}: got {wrong}; expected {', '.join(parameters)}")
-    return given
 
 
 def promoted(op: type[Pointwise], operands: list[Any]) -> list[Any]:

@@ -12,8 +12,11 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.comparison import ge
+from miniflow.ops.gather import gather
+from miniflow.ops.piecewise import maximum, where
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.shape import input_shape, squeeze, unsqueeze
+from miniflow.ops.shape import flatten, input_shape, reshape, squeeze, unsqueeze
 from miniflow.ops.windows import Pair, check_image, pair, window_counts
 from miniflow.tensor import Tensor
 
@@ -34,7 +37,7 @@ class MaxPool2d(Op):
 
     def backward(ctx, dy):
         (index,) = ctx.saved
-        return call(MaxPool2dGrad, dy, index, size=tuple(input_shape(ctx)[2:]))
+        return call(MaxPool2dGrad, dy, index, size=input_shape(ctx)[2:])
 
 
 class MaxPool2dGrad(Op):
@@ -48,21 +51,9 @@ class MaxPool2dGrad(Op):
 
     def backward(ctx, ddx):
         (index,) = ctx.saved
-        return call(MaxPool2dGather, ddx, index), None
-
-
-class MaxPool2dGather(Op):
-    """y = x[index] in each plane."""
-
-    amp = "clear"
-    saves = ("index",)
-
-    def infer(x, index):
-        return tuple(index.shape), x.dtype
-
-    def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(MaxPool2dGrad, dy, index, size=tuple(input_shape(ctx)[2:])), None
+        place = flatten(cast(index, np.int64), 2)
+        taken = gather(flatten(ddx, 2), 2, maximum(place, 0))
+        return reshape(where(ge(place, 0), taken, 0), index.shape), None  # -1 stands for a window that saw nothing
 
 
 class AvgPool2d(Op):
@@ -77,7 +68,7 @@ class AvgPool2d(Op):
         return (*x.shape[:2], *counts), x.dtype
 
     def backward(ctx, dy):
-        return call(AvgPool2dGrad, dy, size=tuple(input_shape(ctx)[2:]), **ctx.attrs)
+        return call(AvgPool2dGrad, dy, size=input_shape(ctx)[2:], **ctx.attrs)
 
 
 class AvgPool2dGrad(Op):
@@ -105,7 +96,7 @@ class AdaptiveAvgPool2d(Op):
         return (*x.shape[:2], *output_size), x.dtype
 
     def backward(ctx, dy):
-        return call(AdaptiveAvgPool2dGrad, dy, size=tuple(input_shape(ctx)[2:]))
+        return call(AdaptiveAvgPool2dGrad, dy, size=input_shape(ctx)[2:])
 
 
 class AdaptiveAvgPool2dGrad(Op):
@@ -117,7 +108,7 @@ class AdaptiveAvgPool2dGrad(Op):
         return (*dy.shape[:2], *size), dy.dtype
 
     def backward(ctx, ddx):
-        return call(AdaptiveAvgPool2d, ddx, output_size=tuple(input_shape(ctx)[2:]))
+        return call(AdaptiveAvgPool2d, ddx, output_size=input_shape(ctx)[2:])
 
 
 def _windows(

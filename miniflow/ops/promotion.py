@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.device import device
+from miniflow.device import device as Device
 from miniflow.dispatch import Op, call
-from miniflow.dtype import as_dtype, bfloat16, dtype, float16, float32, of_scalar, result_dtype
+from miniflow.dtype import BY_NUMPY, as_dtype, bfloat16, dtype, float16, float32, of_scalar, result_dtype
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import refuse_operand, takes_tensors
 from miniflow.scalar import Expr
@@ -99,6 +99,13 @@ def require_floating(op: str, x: Any) -> None:
         raise DTypeError(f"{op}: got {x.dtype}; expected a floating dtype: use x.float()")
 
 
+def require_one_dtype(op: str, *arrays: Any) -> None:
+    """Refuse arrays (None among them is passed over) of different dtypes with a DTypeError."""
+    kinds = [BY_NUMPY[x.dtype].name for x in arrays if x is not None]
+    if len(set(kinds)) > 1:
+        raise DTypeError(f"{op}: got dtypes {', '.join(kinds)}; expected one: cast with .to(dtype)")
+
+
 def dtype_of(*operands: Any) -> np.dtype:
     """The dtype of the first operand that is an array."""
     return next(x.dtype for x in operands if hasattr(x, "dtype"))
@@ -151,9 +158,21 @@ def to_device(x: Tensor, target: Any) -> Tensor:
     Raises:
         DeviceError: for a device that does not exist.
     """
-    place = target if type(target) is device else device(target)
+    place = target if type(target) is Device else Device(target)
     source = x.device
     return x if source == place else call(ToDevice, x, source=source, target=place)
+
+
+def device_and_dtype(args: tuple, device: Any, dtype: Any) -> tuple[Any, Any]:
+    """What the arguments of `to` ask for: each is a device, a dtype, or a tensor whose device and dtype to take."""
+    for argument in args:
+        if isinstance(argument, Tensor):
+            device, dtype = argument.device, argument.dtype
+        elif isinstance(argument, str | int | Device):
+            device = argument
+        else:
+            dtype = argument
+    return device, dtype
 
 
 def binary(op: type[Op], x: Any, y: Any) -> Tensor:

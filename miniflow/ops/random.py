@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,12 @@ from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
 from miniflow.errors import ArgumentError, DTypeError
 from miniflow.inplace import write
 from miniflow.operands import takes_tensors
-from miniflow.ops.creation import Options, empty, empty_like
+from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.method import method
 from miniflow.ops.promotion import broadcast_shape, require_floating
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 class Uniform(Op):
@@ -89,19 +86,9 @@ def draw(op: type[Op], like: Tensor, generator: Generator | None, **attrs: Any) 
     return call(op, like, **attrs, seed=seed, offset=offset)
 
 
-def drawn(
-    op: type[Op],
-    sizes: tuple,
-    generator: Generator | None,
-    attrs: dict[str, Any],
-    requires_grad: bool = False,
-    **options: Any,
+def rand(
+    *size: int | Sequence[int], generator: Generator | None = None, requires_grad: bool = False, **options: Any
 ) -> Tensor:
-    """A new leaf of random numbers."""
-    return draw(op, empty(*sizes, **options), generator, **attrs).requires_grad_(requires_grad)
-
-
-def rand(*size: int | Sequence[int], generator: Generator | None = None, **options: Unpack[Options]) -> Tensor:
     """Numbers uniform in [0, 1).
 
     Args:
@@ -121,10 +108,12 @@ def rand(*size: int | Sequence[int], generator: Generator | None = None, **optio
 
     Source: `torch.rand`.
     """
-    return drawn(Uniform, size, generator, {"low": 0.0, "high": 1.0}, **options)
+    return draw(Uniform, empty(*size, **options), generator, low=0.0, high=1.0).requires_grad_(requires_grad)
 
 
-def randn(*size: int | Sequence[int], generator: Generator | None = None, **options: Unpack[Options]) -> Tensor:
+def randn(
+    *size: int | Sequence[int], generator: Generator | None = None, requires_grad: bool = False, **options: Any
+) -> Tensor:
     """Numbers from the standard normal distribution; arguments as for `rand`.
 
     Raises:
@@ -137,7 +126,7 @@ def randn(*size: int | Sequence[int], generator: Generator | None = None, **opti
 
     Source: `torch.randn`.
     """
-    return drawn(Normal, size, generator, {"mean": 0.0, "std": 1.0}, **options)
+    return draw(Normal, empty(*size, **options), generator, mean=0.0, std=1.0).requires_grad_(requires_grad)
 
 
 @takes_tensors
@@ -290,10 +279,8 @@ def normal(
     like = empty(
         broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype, device=tensors[0].device
     )
-    if not isinstance(std, Tensor):
-        return mean.detach() + draw(Normal, like, generator, mean=0.0, std=float(std))
-    noise = draw(Normal, like, generator, mean=0.0, std=1.0) * std.detach()
-    return noise + (mean.detach() if isinstance(mean, Tensor) else mean)
+    mean, std = [x.detach() if isinstance(x, Tensor) else x for x in (mean, std)]
+    return draw(Normal, like, generator, mean=0.0, std=1.0) * std + mean
 
 
 @method

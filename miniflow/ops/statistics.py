@@ -78,12 +78,7 @@ def _moment_attrs(dim: Dim | bool, unbiased: bool | None, correction: Number | N
 
 @method(checked=False)
 def var(
-    x: Tensor,
-    dim: Dim = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: Number | None = None,
+    x: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Number | None = None
 ) -> Tensor:
     """The variance over `dim`: sum of (x - mean)^2 / (n - correction).
 
@@ -112,12 +107,7 @@ def var(
 
 @method(checked=False)
 def std(
-    x: Tensor,
-    dim: Dim = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: Number | None = None,
+    x: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Number | None = None
 ) -> Tensor:
     """The standard deviation over `dim`, the square root of `var`.
 
@@ -132,12 +122,7 @@ def std(
 
 @takes_tensors
 def var_mean(
-    x: Tensor,
-    dim: Dim = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: Number | None = None,
+    x: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Number | None = None
 ) -> tuple[Tensor, Tensor]:
     """The pair of `var` and `mean` over `dim`.
 

@@ -88,8 +88,6 @@ def test_max(name):
     for layout in ("contiguous", "transposed", "strided"):
         got = run_kernel("cuda", "MaxPool2dGrad", on_device(dy, layout), on_device(index, layout), size=(7, 8)).numpy()
         assert_close(got, dx.reshape(x.shape).astype(np.float32))
-        got = run_kernel("cuda", "MaxPool2dGather", on_device(x, layout), on_device(index, layout)).numpy()
-        assert_same(got, np.take_along_axis(x.reshape(2, 3, -1), index.reshape(2, 3, -1), 2).reshape(index.shape))
 
 
 def test_windows_that_see_nothing():
@@ -99,14 +97,6 @@ def test_windows_that_see_nothing():
     assert_same(index.numpy(), np.full((1, 1, 1, 1), -1, np.int32))
     dy = on_device(np.ones((1, 1, 1, 1), np.float32))
     assert_same(run_kernel("cuda", "MaxPool2dGrad", dy, index, size=(1, 1)).numpy(), np.zeros((1, 1, 1, 1), np.float32))
-    assert_same(run_kernel("cuda", "MaxPool2dGather", dy, index).numpy(), np.zeros((1, 1, 1, 1), np.float32))
-
-
-@pytest.mark.parametrize("kind", ["float16", "float64"])
-def test_gather_moves_any_dtype(kind):
-    x, index = numbers(2, 3, 4, 5, kind=kind), draw.integers(0, 20, (2, 3, 2, 2)).astype(np.int32)
-    got = run_kernel("cuda", "MaxPool2dGather", on_device(x), on_device(index)).numpy()
-    assert_same(got, np.take_along_axis(x.reshape(2, 3, 20), index.reshape(2, 3, 4), 2).reshape(2, 3, 2, 2))
 
 
 # kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
@@ -189,7 +179,6 @@ CASES = [
         1,
         (4, 1, 2),
     ),
-    Case("take", pool.take, lambda: [numbers(2, 4), INDEX, nans(2, 1, 3)], 1, (4, 1, 1)),
     Case(
         "average",
         pool.average,

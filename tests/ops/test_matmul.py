@@ -131,7 +131,7 @@ def test_shapes_that_do_not_fit(case):
 
 
 def test_linear_refuses_mixed_dtypes():
-    with pytest.raises(DTypeError, match=r"linear: got dtypes \['float32', 'float64'\]"):
+    with pytest.raises(DTypeError, match=r"linear: got dtypes float32, float64"):
         linear(flow.ones(2, 3), flow.ones(4, 3, dtype=flow.float64))
 
 

@@ -112,14 +112,6 @@ def _scatter(start, stop, dx, dy, index):
                 dx[plane, where] += dy[plane, k]
 
 
-@registry.kernel("cpu", half="native")
-def max_pool2d_gather(y, x, index):
-    flat = index.reshape(*index.shape[:2], -1)
-    taken = np.take_along_axis(x.reshape(*x.shape[:2], -1), np.maximum(flat, 0), 2)
-    taken[flat < 0] = 0
-    y[...] = taken.reshape(y.shape)
-
-
 Bounds = tuple[np.ndarray, np.ndarray]  # (OH, 2) first and past-last index of each window; (OH,) its weight
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from miniflow.backends import registry
 from miniflow.backends.cpu.pool import Bounds, even_windows, windows_along
-from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, from_host
+from miniflow.backends.cuda.array import DeviceArray, contiguous, from_host
 from miniflow.backends.cuda.copy import fill_into
 from miniflow.backends.cuda.launch import launch
 from miniflow.kernels import pool
@@ -56,12 +56,6 @@ def max_pool2d_grad(dx, dy, index, *, size):
     fill_into(dx, 0)
     cotangents = lines(dy)
     over_planes(pool.max_pool_gradient, cotangents.shape, cotangents, lines(index), flat(dx))
-
-
-@registry.kernel("cuda", half="native")
-def max_pool2d_gather(y, x, index):
-    target = lines(y)
-    over_planes(pool.take, target.shape, bits(flat(x)), lines(index), bits(target))
 
 
 @registry.kernel("cuda")

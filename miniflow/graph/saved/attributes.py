@@ -144,6 +144,7 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
     "training": FLAG,
     "transpose_x": FLAG,
     "transpose_y": FLAG,
+    "upper": FLAG,
     "value": either(FLAG, number),
     "widths": several(several(integer(-(2**48), 2**48), 2)),
 }

@@ -190,11 +190,6 @@ def max_pool_grad(dy, index, *, size, makers) -> None:
     require(tuple(size) == maker.inputs[0].shape[2:], f"size {size} for an image of shape {maker.inputs[0].shape}")
 
 
-def max_pool_gather(x, index, *, makers) -> None:
-    maker = made_by(index, 1, makers, MaxPool2d.__name__)
-    require(x.shape == maker.inputs[0].shape, f"shapes {x.shape} and {maker.inputs[0].shape}")
-
-
 def cross_entropy_grad(dy, x, target, weight, lse, total, *, makers, **attrs) -> None:
     maker = made_by(lse, 1, makers, "CrossEntropy")
     require(maker.inputs == [x, target, weight] and maker.outputs[2] is total, "operands of another loss")
@@ -305,7 +300,6 @@ RULES: dict[str, Callable[..., None]] = {
     "IndexIntoZeros": index_into_zeros,
     "LayerNorm": lambda x, *_, dims, makers, eps: require(dims <= len(x.shape), f"dims {dims}"),
     "LayerNormGrad": layer_norm_grad,
-    "MaxPool2dGather": max_pool_gather,
     "MaxPool2dGrad": max_pool_grad,
     "Scatter": lambda x, index, src, *, dim, makers: scattered(index, src, x.shape, dim),
     "ScatterAdd": scatter_add,

@@ -46,22 +46,20 @@ class AttributeTables:
         own = self.__dict__
         if not modes.plain and modes.tracer is not None:
             modes.tracer.kept.assigning(self, name)
-        if isinstance(value, Parameter):
-            self._require_init("parameter", name)
-            self._forget(name)
-            self.register_parameter(name, value)
-        elif isinstance(value, AttributeTables):
-            self._require_init("module", name)
-            self._forget(name, keep="_modules")
-            self.add_module(name, value)
-        else:
-            for table, kind in KINDS.items():
-                if name in own.get(table, ()):
-                    if value is not None and not (table == "_buffers" and isinstance(value, Tensor)):
-                        self._refuse(kind, name, value)
-                    own[table][name] = value
-                    return
-            object.__setattr__(self, name, value)
+        table = "_parameters" if isinstance(value, Parameter) else "_modules"
+        if isinstance(value, Parameter | AttributeTables):
+            self._require_init(KINDS[table], name)
+            own.pop(name, None)
+            for other in KINDS:
+                if other != table:  # in its own table it keeps its position
+                    own[other].pop(name, None)
+            self._add(table, name, value)
+            return
+        for table in KINDS:
+            if name in own.get(table, ()):
+                self._store(table, name, value)
+                return
+        object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
         for table in KINDS:
@@ -81,20 +79,6 @@ class AttributeTables:
                 f"call super().__init__() first in {self._get_name()}.__init__"
             )
 
-    def _forget(self, name: str, keep: str = "_parameters") -> None:
-        """Remove `name` from other tables before an assignment; in its own table it keeps its position."""
-        self.__dict__.pop(name, None)
-        for table in KINDS:
-            if table != keep:
-                self.__dict__[table].pop(name, None)
-
-    def _refuse(self, kind: str, name: str, value: Any) -> NoReturn:
-        expected = {"parameter": "a Parameter", "buffer": "a Tensor", "module": "a Module"}[kind]
-        raise ArgumentTypeError(
-            f"cannot assign a {type(value).__name__} as {kind} {name!r} of {self._get_name()}; "
-            f"expected {expected} or None, or `del` the {kind} first"
-        )
-
     def _check_name(self, table: str, name: str) -> None:
         kind = KINDS[table]
         self._require_init(kind, name)
@@ -109,6 +93,19 @@ class AttributeTables:
         if name not in own[table] and (hasattr(type(self), name) or any(name in names for names in others)):
             raise ArgumentError(f"{self._get_name()}: the attribute {name!r} exists already; choose another name")
 
+    def _add(self, table: str, name: str, value: Any) -> None:
+        self._check_name(table, name)
+        self._store(table, name, value)
+
+    def _store(self, table: str, name: str, value: Any) -> None:
+        if value is not None and not isinstance(value, HOLDS[table]):
+            kind, wanted = KINDS[table], "Module" if table == "_modules" else HOLDS[table].__name__
+            raise ArgumentTypeError(
+                f"cannot assign a {type(value).__name__} as {kind} {name!r} of {self._get_name()}; "
+                f"expected a {wanted} or None, or `del` the {kind} first"
+            )
+        self.__dict__[table][name] = value
+
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter, or None to say that there is none of this name.
 
@@ -116,10 +113,7 @@ class AttributeTables:
             ArgumentTypeError: if `param` is not a Parameter.
             ArgumentError: if the name cannot be used.
         """
-        self._check_name("_parameters", name)
-        if param is not None and not isinstance(param, Parameter):
-            self._refuse("parameter", name, param)
-        self._parameters[name] = param
+        self._add("_parameters", name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is part of the module but not learnt, such as a running mean.
@@ -133,10 +127,7 @@ class AttributeTables:
             ArgumentTypeError: if `tensor` is not a Tensor.
             ArgumentError: if the name cannot be used.
         """
-        self._check_name("_buffers", name)
-        if tensor is not None and not isinstance(tensor, Tensor):
-            self._refuse("buffer", name, tensor)
-        self._buffers[name] = tensor
+        self._add("_buffers", name, tensor)
         (self._not_saved.discard if persistent else self._not_saved.add)(name)
 
     def add_module(self, name: str, module: AttributeTables | None) -> None:
@@ -146,9 +137,9 @@ class AttributeTables:
             ArgumentTypeError: if `module` is not a Module.
             ArgumentError: if the name cannot be used.
         """
-        self._check_name("_modules", name)
-        if module is not None and not isinstance(module, AttributeTables):
-            self._refuse("module", name, module)
-        self._modules[name] = module
+        self._add("_modules", name, module)
 
     register_module = add_module
+
+
+HOLDS = {"_parameters": Parameter, "_buffers": Tensor, "_modules": AttributeTables}

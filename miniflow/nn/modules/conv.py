@@ -14,6 +14,7 @@ from miniflow.ops.pad import pad
 from miniflow.ops.windows import pair
 from miniflow.tensor import Tensor
 
+UNSHOWN = {"padding": (0, 0), "dilation": (1, 1), "groups": 1}  # values that `repr` leaves out
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
@@ -106,14 +107,6 @@ class Conv2d(Module):
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        if self.padding != (0, 0):
-            text += f", padding={self.padding}"
-        if self.dilation != (1, 1):
-            text += f", dilation={self.dilation}"
-        if self.groups != 1:
-            text += f", groups={self.groups}"
-        if self.bias is None:
-            text += ", bias=False"
-        if self.padding_mode != "zeros":
-            text += f", padding_mode={self.padding_mode}"
-        return text
+        text += "".join(f", {k}={getattr(self, k)}" for k, usual in UNSHOWN.items() if getattr(self, k) != usual)
+        text += ", bias=False" if self.bias is None else ""
+        return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"

@@ -7,12 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from miniflow.device import device
+from miniflow.device import device as Device
 from miniflow.dtype import as_dtype, bfloat16, float16, float32, float64
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, PickleError
 from miniflow.nn.modules import hooks, state
 from miniflow.nn.modules.attributes import KINDS, AttributeTables
 from miniflow.nn.parameter import Parameter, convert_in_place
+from miniflow.ops.promotion import device_and_dtype
 from miniflow.tape import modes
 from miniflow.tensor import HookHandle, Tensor
 
@@ -44,11 +45,7 @@ class Module(AttributeTables):
     def __init__(self):
         super().__init__()
         self.__dict__.update(
-            training=True,
-            _forward_pre_hooks=[],
-            _forward_hooks=[],
-            _backward_pre_hooks=[],
-            _backward_hooks=[],
+            training=True, _forward_pre_hooks=[], _forward_hooks=[], _backward_pre_hooks=[], _backward_hooks=[]
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -230,14 +227,8 @@ class Module(AttributeTables):
             DTypeError: for a dtype that is not floating.
             DeviceError: for a device that is not available.
         """
-        for argument in args:
-            if isinstance(argument, Tensor):
-                device, dtype = argument.device, argument.dtype
-            elif isinstance(argument, str | int | _device):
-                device = argument
-            else:
-                dtype = argument
-        target = None if device is None else _device(device)
+        device, dtype = device_and_dtype(args, device, dtype)
+        target = None if device is None else Device(device)
         if dtype is not None and not as_dtype(dtype).is_floating_point:
             raise DTypeError(f"{self._get_name()}.to: got {dtype}; expected a floating dtype such as flow.float32")
 
@@ -254,7 +245,7 @@ class Module(AttributeTables):
 
     def cuda(self: Self, device: Any = None) -> Self:
         """Move to a CUDA device, the current one by default."""
-        return self.to("cuda" if device is None else _device(device))
+        return self.to("cuda" if device is None else Device(device))
 
     def float(self: Self) -> Self:
         """Convert floating parameters and buffers to float32."""
@@ -382,9 +373,6 @@ class Module(AttributeTables):
         extra = self.extra_repr().splitlines()
         children = [f"({name}): {indented(repr(module))}" for name, module in self._modules.items()]
         return bracketed(self._get_name(), extra, children)
-
-
-_device = device
 
 
 def indented(text: str) -> str:
