@@ -261,7 +261,7 @@ def kernel_on(op: type[Op], device: str) -> Callable:
     if kernel.ufunc is not None:
         return partial(kernel.ufunc, order="C")  # NumPy refuses what `infer` does, and allocates
     if kernel.eager is not None:
-        return kernel.eager(op.infer)
+        return kernel.eager(allocating(op, kernel.run))
     if not kernel.returns:
         return allocating(op, kernel.run) if device == "cpu" else allocating_on(op, kernel.run)
     if op.view and device == "cpu":

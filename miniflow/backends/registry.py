@@ -31,8 +31,8 @@ class Kernel:
         bind: `bind(out, *inputs, **attrs)` gives a function without arguments that does what `run` does, for arrays
             that stay where they are; None if that would not be faster.
         ufunc: the NumPy ufunc that is all of the kernel: the fast path of dispatch, which lets it allocate the output.
-        eager: `eager(infer)` gives a function `(*inputs, **attrs)` that does what dispatch does otherwise: infer,
-            allocate, run; None if that would not be faster.
+        eager: of what dispatch calls, `compute(*inputs, **attrs)`, which infers, allocates and runs, `eager(compute)`
+            makes a faster function.
         returns: `run` is called without `out`: it returns views, or arrays whose shape depends on values, or it is an
             update that changes its operands.
     """
@@ -55,6 +55,7 @@ def kernel(
     half: str = "upcast",
     in_place: tuple[int, ...] | range | Callable[..., Collection[int]] = (),
     bind: Callable[..., Callable[[], None]] | None = None,
+    eager: Callable[[Callable], Callable] | None = None,
     returns: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Decorate the kernel of the op whose name it bears in snake case: `max_pool2d` computes `MaxPool2d`.
@@ -66,12 +67,12 @@ def kernel(
         device: "cpu" or "cuda".
         half: "upcast": float16 and bfloat16 inputs arrive as float32, and outputs of these dtypes are float32 arrays
             that are rounded once afterwards; "native": the kernel handles half precision itself.
-        in_place, bind, returns: see `Kernel`.
+        in_place, bind, eager, returns: see `Kernel`.
     """
 
     def decorate(function: Callable) -> Callable:
         run = function if half == "native" or returns else upcast_to_float32(function)
-        KERNELS[device][camel_case(function.__name__)] = Kernel(run, in_place, bind, returns=returns)
+        KERNELS[device][camel_case(function.__name__)] = Kernel(run, in_place, bind, eager=eager, returns=returns)
         return function
 
     return decorate

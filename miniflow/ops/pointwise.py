@@ -272,17 +272,9 @@ def numpy_kernel(op: type[Pointwise], ufunc: Callable, loop_from: int | None, to
         else:
             ufunc(*operands, out=out, **attrs)
 
-    def eager(infer: Callable) -> Callable:
-        by_loop = loop.eager(infer)
-
-        def compute(x: np.ndarray) -> np.ndarray:
-            if x.size >= loop_from and x.dtype.kind in "fV":
-                return by_loop(x)
-            out = np.empty(*infer(x))
-            ufunc(x, out=out)
-            return out
-
-        return compute
+    def eager(compute: Callable) -> Callable:
+        by_loop = loop.eager(compute)
+        return lambda x: by_loop(x) if x.size >= loop_from and x.dtype.kind in "fV" else compute(x)
 
     return Kernel(run, eager=eager if loop_from is not None else None)
 

@@ -169,34 +169,32 @@ def kernel_for(name: str) -> Kernel:
         launcher(body).run((out,), arrays, np.array(numbers, np.float64) if numbers else None)
 
     run.__name__ = name
-    return Kernel(run, EVERY, eager=lambda infer: eager(infer, bodies))
+    return Kernel(run, EVERY, eager=lambda compute: eager(compute, bodies))
 
 
-def eager(infer: Callable, bodies: Bodies) -> Callable[..., np.ndarray]:
+def eager(compute: Callable, bodies: Bodies) -> Callable[..., np.ndarray]:
     """What dispatch calls in place of `infer`, an allocation and `run`: all that is the same for operands of one
     geometry is looked up at once."""
     known: dict[tuple, tuple] = {}
 
-    def compute(*operands: Any, **attrs: Any) -> np.ndarray:
+    def run(*operands: Any, **attrs: Any) -> np.ndarray:
         try:
             key = (*attrs.values(), *[(x.shape, x.strides, x.dtype) for x in operands])
             shape, dtype, launch, numbers = known[key]
         except (AttributeError, KeyError):  # a number among the operands, or the first time
-            shape, dtype = infer(*operands, **attrs)
-            out = np.empty(shape, dtype)
-            body, arrays, values = bodies.of(dtype, operands, attrs)
+            out = compute(*operands, **attrs)
+            body, arrays, values = bodies.of(out.dtype, operands, attrs)
             runner = launcher(body)
-            numbers = np.array(values, np.float64) if values else runner.numbers
-            runner.run((out,), arrays, numbers)
             launch = runner.launch((out,), arrays)
             if len(arrays) == len(operands) and launch is not None and launch.kernel is not None and not launch.shared:
-                known[key] = shape, dtype, launch, numbers
+                numbers = np.array(values, np.float64) if values else runner.numbers
+                known[key] = out.shape, out.dtype, launch, numbers
             return out
         out = np.empty(shape, dtype)
         launch.kernel(0, launch.items, launch.table, numbers, id(out), *map(id, operands))
         return out
 
-    return compute
+    return run
 
 
 def kernel_of(body: Body, forms: str) -> Callable:

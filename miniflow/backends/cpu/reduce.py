@@ -8,14 +8,46 @@ terms in the array's own dtype, side by side, and the sums of blocks in float64.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import numba
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
-from miniflow.backends.geometry import Dims, dims_to_shape, reduced_count, reduced_dims, reduction_steps
+from miniflow.backends.geometry import Dims, dims_to_shape, reduction_steps
 from miniflow.backends.registry import kernel
 
-SMALL = {True: 8192, False: 512}  # elements up to which NumPy is as fast, for sums over all dims and over some
 ROW_BLOCK, COLUMN_BLOCK = 512, 128
+
+
+def eager(reduce: Callable) -> Callable[[Callable], Callable]:
+    """The short way of single calls: for float32 and float64 `reduce(x, dim, keepdims=...)` allocates its result.
+
+    What it refuses goes the long way, where `infer` says what is wrong.
+    """
+
+    def shorten(compute: Callable) -> Callable:
+        def run(x: np.ndarray, *, dim: Dims, keepdim: bool) -> Any:
+            if x.dtype.char in "fd" and x.flags.c_contiguous:  # else the result might not be
+                try:
+                    return reduce(x, None if dim == () else dim, keepdims=keepdim)
+                except (ValueError, TypeError):
+                    pass
+            return compute(x, dim=dim, keepdim=keepdim)
+
+        return run
+
+    return shorten
+
+
+@functools.lru_cache(maxsize=1024, typed=True)
+def plan(shape: tuple[int, ...], dim: Dims, keepdim: bool) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
+    """The shape that a reduction leaves, and its steps; refuses dims that do not exist."""
+    dims = range(len(shape)) if dim is None or dim == () else normalize_axis_tuple(dim, len(shape) or 1)
+    left = tuple([1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims])
+    return left, reduction_steps(shape, dim)
 
 
 def axes(x: np.ndarray, dim: Dims) -> Dims:
@@ -23,25 +55,54 @@ def axes(x: np.ndarray, dim: Dims) -> Dims:
     return None if dim == () or x.ndim == 0 else dim
 
 
-def total(y: np.ndarray, x: np.ndarray, dim: Dims, keepdim: bool = False) -> None:
-    """y = the sum of x over `dim`, in the dtype of y."""
-    if x.dtype.kind != "f" or x.size <= SMALL[dim is None]:
-        np.add.reduce(x, axes(x, dim), y.dtype, y, keepdim)
+def total(y: np.ndarray, x: np.ndarray, dim: Dims, divisor: float = 1.0) -> None:
+    """y = the sum of x over `dim`, in the dtype of y; of floats divided by `divisor`."""
+    if x.dtype.kind == "f":
+        add_up(y, np.ascontiguousarray(x), reduction_steps(x.shape, dim), divisor)
+    else:
+        np.add.reduce(x, axes(x, dim), y.dtype, y, x.ndim == y.ndim)
+
+
+def add_up(y: np.ndarray, x: np.ndarray, steps: tuple[tuple[int, int, int], ...], divisor: float) -> None:
+    """y = the sum of a contiguous x, reduced in `steps`, divided by `divisor`."""
+    if len(steps) > 1:
+        outer, _, inner = steps[0]
+        partial = np.empty(outer * inner, x.dtype)
+        add_up(partial, x, steps[:1], 1.0)
+        add_up(y, partial, steps[1:], divisor)
         return
-    x = np.ascontiguousarray(x)
-    steps = reduction_steps(x.shape, dim)
-    for step in steps:
-        outer, reduced, inner = step
-        sums = y if step is steps[-1] else np.empty(outer * inner, x.dtype)
-        if inner == 1:
-            _sum_rows(x.reshape(outer, reduced), sums.reshape(outer))
-        else:
-            _sum_columns(x.reshape(step), sums.reshape(outer, inner))
-        x = sums
+    outer, reduced, inner = steps[0]
+    if inner != 1:
+        _sum_columns(x.reshape(steps[0]), y.reshape(outer, inner), divisor)
+    elif x.shape == (outer, reduced) and y.ndim == 1:
+        _sum_rows(x, y, divisor)
+    else:
+        _sum_rows(x.reshape(outer, reduced), y.reshape(outer), divisor)
 
 
-@numba.njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def _sum_rows(x, out):
+def new_total(x: np.ndarray, dim: Dims, keepdims: bool) -> np.ndarray:
+    """The sum over `dim` of a contiguous array."""
+    shape, steps = plan(x.shape, dim, keepdims)
+    y = np.empty(shape, x.dtype)
+    add_up(y, x, steps, 1.0)
+    return y
+
+
+def new_mean(x: np.ndarray, dim: Dims, keepdims: bool) -> np.ndarray:
+    """The mean over `dim` of a contiguous array."""
+    shape, steps = plan(x.shape, dim, keepdims)
+    y = np.empty(shape, x.dtype)
+    add_up(y, x, steps, count(x, y))
+    return y
+
+
+def count(x: np.ndarray, y: np.ndarray) -> float:
+    """How many elements of `x` go into each of `y`; NaN for none."""
+    return x.size / (y.size or 1) or np.nan
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+def _sum_rows(x, out, divisor):
     """(A, R) -> (A,)"""
     for a in range(x.shape[0]):
         sums = 0.0
@@ -51,13 +112,13 @@ def _sum_rows(x, out):
             for i in range(block.shape[0]):
                 terms += block[i]
             sums += terms
-        out[a] = sums
+        out[a] = sums / divisor
 
 
-@numba.njit(cache=True)
-def _sum_columns(x, out):
+@numba.njit(cache=True, error_model="numpy")
+def _sum_columns(x, out, divisor):
     """(A, R, B) -> (A, B)"""
-    if x.shape[1] <= COLUMN_BLOCK:
+    if x.shape[1] <= COLUMN_BLOCK and divisor == 1.0:
         for a in range(x.shape[0]):
             out[a] = 0.0
             _add_rows_to(out[a], x[a])
@@ -72,7 +133,7 @@ def _sum_columns(x, out):
             for j in range(x.shape[2]):
                 sums[j] += terms[j]
         for j in range(x.shape[2]):
-            out[a, j] = sums[j]
+            out[a, j] = sums[j] / divisor
 
 
 @numba.njit(cache=True, inline="always")
@@ -83,9 +144,9 @@ def _add_rows_to(out, rows):
             out[j] += row[j]
 
 
-@kernel("cpu")
+@kernel("cpu", eager=eager(new_total))
 def sum_(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
-    total(y, x, dim, keepdim)
+    total(y, x, dim)
 
 
 @kernel("cpu")
@@ -97,13 +158,12 @@ def sum_to_shape(y: np.ndarray, x: np.ndarray, *, shape: tuple[int, ...]) -> Non
         np.copyto(y, x)
 
 
-@kernel("cpu")
+@kernel("cpu", eager=eager(new_mean))
 def mean(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
-    total(y, x, dim, keepdim)
-    np.true_divide(y, reduced_count(x.shape, dim) or np.nan, y)
+    total(y, x, dim, count(x, y))
 
 
-@kernel("cpu")
+@kernel("cpu", eager=eager(np.multiply.reduce))
 def prod(y: np.ndarray, x: np.ndarray, *, dim: int | None, keepdim: bool) -> None:
     np.multiply.reduce(x, axes(x, dim), y.dtype, y, keepdim)
 
@@ -117,57 +177,54 @@ def prod_of_others(y: np.ndarray, x: np.ndarray) -> None:
     y *= behind
 
 
-@kernel("cpu", half="native")
+@kernel("cpu", half="native", eager=eager(np.maximum.reduce))
 def amax(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
     np.maximum.reduce(x, axes(x, dim), None, y, keepdim)
 
 
-@kernel("cpu", half="native")
+@kernel("cpu", half="native", eager=eager(np.minimum.reduce))
 def amin(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
     np.minimum.reduce(x, axes(x, dim), None, y, keepdim)
 
 
-@kernel("cpu")
+@kernel("cpu", eager=eager(np.ndarray.argmax))
 def argmax(y: np.ndarray, x: np.ndarray, *, dim: int | None, keepdim: bool) -> None:
-    np.argmax(x, axes(x, dim), y, keepdims=keepdim)
+    x.argmax(axes(x, dim), y, keepdims=keepdim)
 
 
-@kernel("cpu")
+@kernel("cpu", eager=eager(np.ndarray.argmin))
 def argmin(y: np.ndarray, x: np.ndarray, *, dim: int | None, keepdim: bool) -> None:
-    np.argmin(x, axes(x, dim), y, keepdims=keepdim)
+    x.argmin(axes(x, dim), y, keepdims=keepdim)
 
 
-@kernel("cpu")
+@kernel("cpu", eager=eager(lambda *x, **attrs: (np.maximum.reduce(*x, **attrs), np.ndarray.argmax(*x, **attrs))))
 def max_dim(out: tuple[np.ndarray, np.ndarray], x: np.ndarray, *, dim: int, keepdim: bool) -> None:
     amax(out[0], x, dim=dim, keepdim=keepdim)
     argmax(out[1], x, dim=dim, keepdim=keepdim)
 
 
-@kernel("cpu")
+@kernel("cpu", eager=eager(lambda *x, **attrs: (np.minimum.reduce(*x, **attrs), np.ndarray.argmin(*x, **attrs))))
 def min_dim(out: tuple[np.ndarray, np.ndarray], x: np.ndarray, *, dim: int, keepdim: bool) -> None:
     amin(out[0], x, dim=dim, keepdim=keepdim)
     argmin(out[1], x, dim=dim, keepdim=keepdim)
 
 
-@kernel("cpu")
+@kernel("cpu", eager=eager(np.logical_or.reduce))
 def any_(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
     np.logical_or.reduce(x, axes(x, dim), None, y, keepdim)
 
 
-@kernel("cpu")
+@kernel("cpu", eager=eager(np.logical_and.reduce))
 def all_(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
     np.logical_and.reduce(x, axes(x, dim), None, y, keepdim)
 
 
 @kernel("cpu")
 def var(y: np.ndarray, x: np.ndarray, *, dim: Dims, correction: float, keepdim: bool) -> None:
-    mean(y, x, dim=dim, keepdim=keepdim)
-    count, reduced = reduced_count(x.shape, dim), reduced_dims(x.ndim, dim)
-    deviation = x - y.reshape([1 if d in reduced else n for d, n in enumerate(x.shape)])
+    deviation = x - new_mean(np.ascontiguousarray(x), dim, True)
     deviation *= deviation
-    total(y, deviation, dim, keepdim)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        np.true_divide(y, max(count - correction, 0) if count else np.nan, y)
+    terms = count(x, y)
+    total(y, deviation, dim, terms if terms != terms else max(terms - correction, 0.0))
 
 
 @kernel("cpu")
@@ -181,7 +238,7 @@ def logsumexp(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None
     largest = np.maximum.reduce(x, axes(x, dim), None, None, True, initial=-np.inf)
     largest = np.where(np.isfinite(largest), largest, 0).astype(x.dtype)
     with np.errstate(divide="ignore", over="ignore"):
-        total(y, np.exp(x - largest), dim, keepdim)
+        total(y, np.exp(x - largest), dim)
         np.log(y, y)
     np.add(y, largest.reshape(y.shape), y)
 
@@ -190,12 +247,12 @@ def logsumexp(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None
 def norm(y: np.ndarray, x: np.ndarray, *, p: float, dim: Dims, keepdim: bool) -> None:
     if p != 2:
         with np.errstate(divide="ignore", invalid="ignore"):
-            total(y, np.abs(x) ** p, dim, keepdim)
+            total(y, np.abs(x) ** p, dim)
             np.power(y, 1 / p, y)
         return
     if axes(x, dim) is None:
         flat = x.reshape(-1)
         y[...] = np.dot(flat, flat)
     else:
-        total(y, x * x, dim, keepdim)
+        total(y, x * x, dim)
     np.sqrt(y, y)
