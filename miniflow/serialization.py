@@ -47,14 +47,7 @@ GRAPH, GRAPHS = "graph.json", "miniflow.graph.serialize"  # graphs are folders; 
 FOREIGN = {  # first bytes -> what such a file is
     b"PK\x03\x04": "a zip archive, as torch.save and numpy.savez write",
     b"\x80": "a pickle, as torch.save, oneflow.save and pickle.dump write",
-    b"\x93NUMPY": "a NumPy .npy file: read it with numpy.load",
-    b"\x89HDF": "an HDF5 file",
-    b"\x1f\x8b": "gzip-compressed: unpack it first",
 }
-REMEDY = (
-    "pickles can run code and are never read here; in the framework that wrote it, write the state_dict "
-    "with safetensors.torch.save_file(state_dict, path) and load that"
-)
 
 
 def save(
@@ -85,15 +78,18 @@ def save(
 
     Source: `torch.save`, with safetensors instead of pickle.
     """
-    path = as_path(path, "save")
-    _check_rank("save", global_dst_rank=global_dst_rank)
+    path = Path(path)
+    _check_rank("save: got global_dst_rank", global_dst_rank)
     if hasattr(obj, "_to_save"):
         return import_module(GRAPHS).save_graph(obj._to_save(), path)
     packer = _Packer()
-    structure = json.dumps(packer.pack(obj, ()), allow_nan=False)
+    try:
+        structure = json.dumps(packer.pack(obj, ()), allow_nan=False)
+    except RecursionError:
+        raise CheckpointError(
+            "save: the object contains itself, or is nested too deep; expected a tree of dicts, lists and tuples"
+        ) from None
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in packer.arrays.items()}
-    if path.is_dir():
-        raise CheckpointError(f"save: {path} is a directory; expected the name of a file")
     metadata = {"format": "pt", STRUCTURE: structure}
     metadata[CHECKSUM] = checksum(arrays, metadata)
     try:
@@ -130,8 +126,8 @@ def load(
 
     Source: `torch.load`, with safetensors instead of pickle.
     """
-    path = as_path(path, "load")
-    _check_rank("load", global_src_rank=global_src_rank)
+    path = Path(path)
+    _check_rank("load: got global_src_rank", global_src_rank)
     if (path / GRAPH).exists():
         return import_module(GRAPHS).load_graph(path, map_location)
     _refuse_foreign(path)
@@ -154,7 +150,6 @@ class _Packer:
     def __init__(self):
         self.arrays: dict[str, np.ndarray] = {}
         self.names: dict[tuple, str] = {}  # memory -> name, for tensors met before
-        self.parents: list[Any] = []  # the containers around the current object
 
     def pack(self, obj: Any, path: tuple) -> Any:
         """The JSON value for `obj`, which was reached by the keys and indices in `path`."""
@@ -166,65 +161,40 @@ class _Packer:
         if isinstance(obj, np.generic) and obj.dtype in BY_NUMPY:
             return self.pack(obj.item(), path)
         if isinstance(obj, Tensor):
-            tag = "leaf" if obj.requires_grad else "tensor"
-            place = obj.device
-            packed = {tag: self.add_tensor(obj, path, tag)}
-            return packed if place.type == "cpu" else {str(place): packed}
+            tag, place = "leaf" if obj.requires_grad else "tensor", str(obj.device)
+            packed = {tag: self.add(obj._array, path, tag, place)}
+            return packed if place == "cpu" else {place: packed}
         if kind is np.ndarray and obj.dtype in BY_NUMPY:
-            return {"array": self.add(obj, memory_of(obj), path, "array")}
-        if kind in (list, tuple, Size, dict, OrderedDict):
-            return self.pack_container(obj, path)
-        raise CheckpointError(_refusal(obj, path))
-
-    def pack_container(self, obj: Any, path: tuple) -> Any:
-        """The JSON value for a list, tuple or dict."""
-        if any(parent is obj for parent in self.parents):
-            raise CheckpointError(f"save: {_place(path)} contains itself; expected a tree of dicts, lists and tuples")
-        if len(self.parents) > 200:
-            raise CheckpointError(f"save: {_place(path[:6])}... is nested more than 200 deep; expected fewer levels")
-        self.parents.append(obj)
-        if isinstance(obj, dict):
-            pairs = [[self.pack_key(key, path), self.pack(value, (*path, key))] for key, value in obj.items()]
-            packed = {"ordered" if type(obj) is OrderedDict else "dict": pairs}
-        else:
+            return {"array": self.add(obj, path, "array", "cpu")}
+        if kind in (list, tuple, Size):
             items = [self.pack(item, (*path, index)) for index, item in enumerate(obj)]
-            packed = items if type(obj) is list else {"size" if type(obj) is Size else "tuple": items}
-        self.parents.pop()
-        return packed
+            return items if kind is list else {"size" if kind is Size else "tuple": items}
+        if kind in (dict, OrderedDict):
+            pairs = [[self.pack_key(key, path), self.pack(value, (*path, key))] for key, value in obj.items()]
+            return {"ordered" if kind is OrderedDict else "dict": pairs}
+        raise CheckpointError(_refusal(obj, path))
 
     def pack_key(self, key: Any, path: tuple) -> Any:
         """The JSON value for a key of a dict: no tensors or containers, save tuples."""
-        if type(key) is tuple:
-            return {"tuple": [self.pack_key(item, path) for item in key]}
-        if key is None or isinstance(key, bool | int | float | str | np.number):
+        if key is None or isinstance(key, bool | int | float | str | tuple | np.number):
             return self.pack(key, path)
         raise CheckpointError(
             f"save: {_place(path)} has the key {key!r} of type {type(key).__name__}; "
             "expected str, int, float, bool, None or a tuple of them"
         )
 
-    def add_tensor(self, tensor: Tensor, path: tuple, tag: str) -> str:
-        """The name under which the values of `tensor` are stored."""
-        return self.add(tensor._array, (*memory_of(tensor._array), tensor.device), path, tag)
-
-    def add(self, array: Any, memory: tuple, path: tuple, tag: str) -> str:
+    def add(self, array: Any, path: tuple, tag: str, place: str) -> str:
         """The name under which `array` is stored: that of one in the same memory, or a new one from `path`."""
-        memory = (*memory, tag)
-        if memory in self.names:
-            return self.names[memory]
-        base = ".".join(str(key) for key in path).encode("utf-8", "replace").decode() or "tensor"
-        name, count = base, 1
-        while name in self.arrays or name == "__metadata__":  # the header's own entry
-            count += 1
-            name = f"{base}#{count}"
-        self.arrays[name] = to_host(array)
-        self.names[memory] = name
-        return name
-
-
-def memory_of(array: Any) -> tuple:
-    """A key that is equal for arrays which are the same elements of the same memory."""
-    return address(array), array.shape, array.strides, array.dtype
+        memory = (address(array), array.shape, array.strides, array.dtype, tag, place)
+        if memory not in self.names:
+            base = ".".join(map(str, path)) or "tensor"
+            name, count = base, 1
+            while name in self.arrays or name == "__metadata__":  # the header's own entry
+                count += 1
+                name = f"{base}#{count}"
+            self.arrays[name] = to_host(array)
+            self.names[memory] = name
+        return self.names[memory]
 
 
 def _refusal(obj: Any, path: tuple) -> str:
@@ -235,11 +205,9 @@ def _refusal(obj: Any, path: tuple) -> str:
             f"{got}: save its state, flow.save(x.state_dict(), path), "
             "and restore it with x.load_state_dict(flow.load(path))"
         )
-    if isinstance(obj, dict | list | tuple):
-        return f"{got}: convert it to a plain dict, list or tuple"
-    if isinstance(obj, np.ndarray | np.generic):
-        return f"{got} of {obj.dtype}: convert it with astype to one of {SUPPORTED}"
-    return f"{got}; expected tensors, arrays, numbers, strings, None, and dicts, lists and tuples of them"
+    return (
+        f"{got}; expected numbers, strings, None, plain dicts, lists and tuples, and tensors and arrays of {SUPPORTED}"
+    )
 
 
 def _place(path: tuple) -> str:
@@ -296,39 +264,13 @@ def _tensor(array: np.ndarray, map_location: str | device | None) -> Tensor:
         raise DeviceError(f"load: {error}; or give map_location='cpu'") from None
 
 
-def as_path(path: str | os.PathLike, op: str) -> Path:
-    """A path that a file can have.
-
-    Raises:
-        CheckpointError: for another type, and for names that are too long or hold a NUL character.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise CheckpointError(f"{op}: got a path of type {type(path).__name__}; expected a str or a pathlib.Path")
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        pass
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CheckpointError(
-            f"{op}: got the path {str(path)[:60]!r}, shown up to 60 of {len(str(path))} characters, which no file can "
-            f"have: {reason}; expected the name of a file or folder"
-        ) from error
-    return Path(path)
-
-
-def _check_rank(op: str, **ranks: int | None) -> None:
-    for name, rank in ranks.items():
-        if rank not in (None, 0):
-            raise ArgumentError(
-                f"{op}: got {name}={rank!r}; expected 0 or None: one process holds all tensors, as rank 0"
-            )
+def _check_rank(got: str, rank: int | None) -> None:
+    if rank not in (None, 0):
+        raise ArgumentError(f"{got}={rank!r}; expected 0 or None: one process holds all tensors, as rank 0")
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Refuse files of other kinds, which their first bytes identify."""
-    if path.is_dir():
-        raise CheckpointError(f"load: {path} is a directory; expected a file that flow.save wrote")
+    """Refuse what is not a file, and files of other kinds, which their first bytes identify."""
     if path.exists() and not path.is_file():  # a pipe might never end
         raise CheckpointError(f"load: {path} is not a regular file; expected one that flow.save wrote")
     try:
@@ -339,20 +281,34 @@ def _refuse_foreign(path: Path) -> None:
     for magic, kind in FOREIGN.items():
         # a safetensors file may begin with any byte, but the ninth opens its JSON header
         if start.startswith(magic) and start[8:9] != b"{":
-            remedy = f"; {REMEDY}" if "torch.save" in kind else ""
-            raise CheckpointError(f"load: {path} is {kind}; expected safetensors{remedy}")
+            raise CheckpointError(
+                f"load: {path} is {kind}; expected safetensors; pickles can run code and are never read here: in the "
+                "framework that wrote it, write the state_dict with safetensors.torch.save_file(state_dict, path)"
+            )
 
 
 def read_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays and the metadata of a safetensors file, checked by the library against the file's size."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            return {name: _read_array(file, name, path) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
     except (OSError, safetensors.SafetensorError, ValueError) as error:  # ValueError: impossible sizes, no text
         raise CheckpointError(
             f"load: {path} is not an intact safetensors file: {error}; "
             "it was cut short, damaged, or written by something else"
         ) from error
+    except (TypeError, AttributeError, KeyError) as error:
+        raise CheckpointError(
+            f"load: {path} has an element type that NumPy does not know: {error}; convert it"
+        ) from error
+    for name, array in arrays.items():
+        if array.dtype not in BY_NUMPY:
+            raise CheckpointError(
+                f"load: tensor {name!r} in {path} has dtype {array.dtype}; expected one of {SUPPORTED}: "
+                "convert it in the program that wrote it"
+            )
+    return arrays, metadata
 
 
 def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
@@ -375,18 +331,3 @@ def parse(content: bytes, path: Path) -> dict[str, np.ndarray]:
         }
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
         raise CheckpointError(f"load: {path} is not an intact safetensors file: {error}; it was damaged") from error
-
-
-def _read_array(file: Any, name: str, path: Path) -> np.ndarray:
-    try:
-        array = file.get_tensor(name)
-    except (TypeError, AttributeError, KeyError) as error:  # an element type that NumPy does not know
-        raise CheckpointError(
-            f"load: tensor {name!r} in {path} has an element type that NumPy does not know: {error}; convert it"
-        ) from error
-    if array.dtype not in BY_NUMPY:
-        raise CheckpointError(
-            f"load: tensor {name!r} in {path} has dtype {array.dtype}; expected one of {SUPPORTED}: "
-            "convert it in the program that wrote it"
-        )
-    return array

@@ -38,7 +38,7 @@ from miniflow.graph.saved.folder import read_folder, write_folder
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.trees import count, decode_tree, describe, encode_tree
 from miniflow.graph.saved.values import DTYPES, NAMES, decode_value, encode_value
-from miniflow.serialization import GRAPH, as_path
+from miniflow.serialization import GRAPH
 from miniflow.tensor import Tensor
 
 SCALE = "grad_scaler.scale"  # the name of the number that a scaler gives
@@ -134,7 +134,7 @@ def load_graph(path: str | os.PathLike, map_location: Any = None) -> LoadedGraph
         CheckpointError: for a folder that is missing or incomplete, and for files that are damaged, of another version,
             or do not make sense: the message says where.
     """
-    folder = as_path(path, "load")
+    folder = Path(path)
     document, arrays = read_folder(folder)
     decoder = programs.Decoder(arrays, map_location)
     try:
