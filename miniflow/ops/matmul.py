@@ -62,16 +62,15 @@ class Linear(Op):
     saved_if_needed = {"x": 1, "weight": 0}
 
     def infer(x, weight, bias):
-        if x.ndim != 2 or weight.ndim != 2 or x.shape[-1] != weight.shape[-1]:
+        if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
             raise ShapeError(
                 f"linear: got input {tuple(x.shape)} and weight {tuple(weight.shape)}; expected (..., in_features) "
                 "and (out_features, in_features)"
             )
-        if bias is not None and tuple(bias.shape) != (weight.shape[0],):
-            raise ShapeError(
-                f"linear: got bias {tuple(bias.shape)}; expected ({weight.shape[0]},), one for each output"
-            )
-        return (x.shape[0], weight.shape[0]), x.dtype
+        outputs = weight.shape[0]
+        if bias is not None and bias.shape != (outputs,):
+            raise ShapeError(f"linear: got bias {tuple(bias.shape)}; expected ({outputs},), one for each output")
+        return (x.shape[0], outputs), x.dtype
 
     def backward(ctx, dy):
         x, weight = ctx.saved

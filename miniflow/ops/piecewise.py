@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from miniflow import scalar
@@ -13,14 +11,14 @@ from miniflow.errors import ArgumentError
 from miniflow.operands import refuse_operand
 from miniflow.ops.elementwise import div, mul
 from miniflow.ops.pointwise import called_as, pointwise, promoted
-from miniflow.ops.promotion import Number, promote, result_type
+from miniflow.ops.promotion import Number, are_of_one_float, promote, result_type
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor, constant_like
 
 # signs and rounding
 
 
-@pointwise(cpu=np.sign, loop_from=0, accepts="fi", piecewise_constant=True)
+@pointwise(accepts="fi", piecewise_constant=True)
 def sign(x):
     """-1, 0 or 1 by the sign of each value; 0 for NaN. `torch.sign`."""
     return select(x > 0, 1, select(x < 0, -1, 0))
@@ -106,11 +104,7 @@ def _(dy, x, y):
     return select(x > y, 0, select(x == y, dy * 0.5, dy))
 
 
-def _clip(x: Any, low: Any, high: Any, out: np.ndarray) -> None:
-    np.clip(x, low, high, out=out)
-
-
-@pointwise(cpu=_clip, amp="clear", synonyms=("clip",))
+@pointwise(amp="clear", synonyms=("clip",))
 def clamp(x, min, max):
     """x kept within [min, max]"""
     if min is not None:
@@ -161,17 +155,15 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
         return clamp.op.formula.function(input, min, max)
     if min is None and max is None:
         raise ArgumentError("clamp: got neither min nor max; give at least one bound")
-    kind = result_type(*[x for x in (input, min, max) if x is not None])
-    min, max = [fitting("clamp", x, kind) if isinstance(x, bool | int | float) else x for x in (min, max)]
-    return call(clamp.op, *promoted(clamp.op, [input, min, max]))
+    operands = input, min, max
+    if not are_of_one_float(operands):
+        kind = result_type(*[x for x in operands if x is not None])
+        operands = [fitting("clamp", x, kind) if isinstance(x, bool | int | float) else x for x in operands]
+        operands = promoted(clamp.op, operands)
+    return call(clamp.op, *operands)
 
 
-def _choose(condition: np.ndarray, x: Any, y: Any, out: np.ndarray) -> None:
-    np.copyto(out, y, casting="unsafe")
-    np.copyto(out, x, where=condition, casting="unsafe")
-
-
-@pointwise(cpu=_choose, amp="clear", in_place=False)
+@pointwise(amp="clear", in_place=False)
 def where(condition: bool, x, y):
     """x where the condition holds, else y."""
     return select(condition, x, y)

@@ -21,7 +21,8 @@ to be differentiated itself, it is called on tensors, and so records itself.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from miniflow.backends.registry import EVERY, KERNELS, Kernel
 from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY, get_default_dtype
 from miniflow.errors import ArgumentTypeError, DTypeError
-from miniflow.ops.promotion import as_operand, binary, broadcast_shape, cast, result_type
+from miniflow.ops.promotion import are_of_one_float, as_operand, binary, broadcast_shape, cast, result_type
 from miniflow.scalar import FORMULAS, Formula, expression, is_number, key_of
 from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
@@ -62,16 +63,22 @@ class Pointwise(Op):
 
     @classmethod
     def infer(cls, *operands, **attrs):
-        kinds = tuple([getattr(x, "dtype", None) for x in operands])
+        kinds, shape, equal = [], None, True
+        for x in operands:
+            kind = getattr(x, "dtype", None)
+            kinds.append(kind)
+            if kind is not None:
+                equal = equal and (shape is None or x.shape == shape)
+                shape = x.shape
+        kinds = tuple(kinds)
         result = cls.results.get(kinds)
         if result is None:
             result = cls.results[kinds] = cls.result_of(kinds)
         if cls.check is not None:
             cls.check(*operands)
-        shapes = {x.shape for x, kind in zip(operands, kinds, strict=True) if kind is not None}
-        if len(shapes) > 1:
-            return broadcast_shape(cls.function_name, *[x.shape for x in operands if hasattr(x, "shape")]), result
-        return shapes.pop(), result
+        if not equal:
+            shape = broadcast_shape(cls.function_name, *[x.shape for x in operands if hasattr(x, "shape")])
+        return shape, result
 
     @classmethod
     def result_of(cls, kinds: tuple) -> np.dtype:
@@ -193,7 +200,6 @@ def pointwise(
     accepts: str = "fib",
     integers: str = "",
     cpu: Callable | None = None,
-    loop_from: int | None = None,
     amp: str | None = None,
     nn: str | None = None,
     operator: str = "",
@@ -208,7 +214,6 @@ def pointwise(
         accepts: which kinds of dtypes it takes: "f" floats, "i" integers, "b" bools, or several of them.
         integers: "float": integers and bools are computed in the default floating dtype.
         cpu: a NumPy ufunc that computes it on the CPU, or a function `(*operands, out=array)`, in place of a loop.
-        loop_from: the number of elements from which floats are computed by the compiled loop all the same.
         amp: the class of mixed precision: "white", "gray", "clear", "black"; None for float32 (see `amp`).
         nn: the name of its layer in `nn`.
         operator: the name of Python's operator for it: "add" for `__add__`, `__radd__` and `__iadd__`.
@@ -223,7 +228,7 @@ def pointwise(
         op = make_op(formula, amp, accepts=accepts, check=check and staticmethod(check))
         op.checks_values = "infer" if check else ""
         if cpu is not None:
-            KERNELS["cpu"][op.__name__] = numpy_kernel(op, cpu, loop_from, integers == "float")
+            KERNELS["cpu"][op.__name__] = numpy_kernel(op, cpu, integers == "float")
         op.nn, op.operator, op.synonyms = nn, operator, synonyms
         op.in_place = not op.predicate if in_place is None else in_place
         if piecewise_constant:
@@ -257,26 +262,12 @@ def default_key(formula: Formula) -> str:
     return key_of(formula.name, {k: v for k, v in formula.attributes.items() if not is_number(v)})
 
 
-def numpy_kernel(op: type[Pointwise], ufunc: Callable, loop_from: int | None, to_float: bool) -> Kernel:
-    """The kernel that NumPy computes; for many floats the compiled loop."""
-    checked = op.check is not None or not to_float and "b" not in op.accepts and takes_bools(ufunc)
-    if loop_from is None and not checked and isinstance(ufunc, np.ufunc):
-        return Kernel(lambda out, *operands: ufunc(*operands, out=out), EVERY, ufunc=ufunc)
-    from miniflow.backends.cpu.pointwise import kernel_for
-
-    loop = kernel_for(op.formula.name)
-
-    def run(out: np.ndarray, *operands: Any, **attrs: Any) -> None:
-        if loop_from is not None and out.size >= loop_from and out.dtype.kind in "fV":
-            loop.run(out, *operands, **attrs)
-        else:
-            ufunc(*operands, out=out, **attrs)
-
-    def eager(compute: Callable) -> Callable:
-        by_loop = loop.eager(compute)
-        return lambda x: by_loop(x) if x.size >= loop_from and x.dtype.kind in "fV" else compute(x)
-
-    return Kernel(run, eager=eager if loop_from is not None else None)
+def numpy_kernel(op: type[Pointwise], compute: Callable, to_float: bool) -> Kernel:
+    """The kernel that NumPy computes."""
+    checked = op.check is not None or not to_float and "b" not in op.accepts and takes_bools(compute)
+    if not checked and isinstance(compute, np.ufunc):
+        return Kernel(lambda out, *operands: compute(*operands, out=out), EVERY, ufunc=compute)
+    return Kernel(lambda out, *operands, **attrs: compute(*operands, out=out, **attrs))
 
 
 def takes_bools(ufunc: Callable) -> bool:
@@ -315,12 +306,10 @@ def generated(op: type[Pointwise], to_float: bool) -> Callable:
 def general(op: type[Pointwise]) -> Callable:
     """The function of an op with attributes or with more than two operands."""
     attributes = op.formula.attributes
-    fixed_by_default = not all(map(is_number, attributes.values()))
 
     def run(operands: list[Any], attrs: dict[str, Any], inplace: bool = False) -> Tensor:
-        fixed = {k: v for k, v in attrs.items() if not is_number(v)}
-        if fixed or fixed_by_default:
-            check_attributes(op, attrs, fixed)
+        if attrs != attributes:
+            check_attributes(op, attrs)
         if len(operands) > 1:
             operands = promoted(op, operands)
         if inplace:
@@ -335,12 +324,8 @@ def general(op: type[Pointwise]) -> Callable:
     return eval(f"lambda {parameters}: run([{', '.join(operands)}], {{{given}}}{inplace})", {"run": run})
 
 
-def check_attributes(op: type[Pointwise], attrs: dict[str, Any], fixed: dict[str, Any]) -> None:
+def check_attributes(op: type[Pointwise], attrs: dict[str, Any]) -> None:
     """Refuse attributes of another type than their defaults, and strings that the body does not know.
-
-    Args:
-        attrs: the attributes of a call.
-        fixed: those of them that are not numbers.
 
     Raises:
         ArgumentTypeError: naming the attribute and its type.
@@ -351,13 +336,15 @@ def check_attributes(op: type[Pointwise], attrs: dict[str, Any], fixed: dict[str
         if not (isinstance(value, str) if wanted == "a string" else is_number(value) or value is default):
             message = f"got {name}={value!r}; expected {wanted}, by default {default!r}"
             raise ArgumentTypeError(f"{op.function_name}: {message}")
-    expression(key_of(op.formula.name, fixed))
+    expression(key_of(op.formula.name, {k: v for k, v in attrs.items() if not is_number(v)}))
 
 
-def promoted(op: type[Pointwise], operands: list[Any]) -> list[Any]:
+def promoted(op: type[Pointwise], operands: Sequence[Any]) -> Sequence[Any]:
     """The operands in one dtype, but for masks and absent ones."""
+    if are_of_one_float(operands):
+        return operands
     which = [
-        i for i, name in enumerate(op.formula.operands) if name not in op.formula.bools and operands[i] is not None
+        x is not None and name not in op.formula.bools for x, name in zip(operands, op.formula.operands, strict=True)
     ]
-    target = result_type(*[operands[i] for i in which])
-    return [as_operand(x, target) if i in which else x for i, x in enumerate(operands)]
+    target = result_type(*compress(operands, which))
+    return [as_operand(x, target) if counts else x for x, counts in zip(operands, which, strict=True)]

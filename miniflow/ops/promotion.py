@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
 
     A NumPy array becomes a tensor on the device of the other operand. `name` is that of the op, for errors.
     """
+    if are_of_one_float((x, y)):
+        return x, y
     arrays = isinstance(x, np.ndarray), isinstance(y, np.ndarray)
     x, y = as_tensor_or_number(x, name, "x"), as_tensor_or_number(y, name, "y")
     if arrays[0] and isinstance(y, Tensor):
@@ -31,6 +34,20 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
         y = to_device(y, x.device)
     target = result_type(x, y)
     return as_operand(x, target), as_operand(y, target)
+
+
+def are_of_one_float(operands: Sequence[Any]) -> bool:
+    """Whether these are tensors of one floating dtype of 32 or 64 bits, Python numbers and None: nothing to promote."""
+    kind = None
+    for x in operands:
+        if isinstance(x, Tensor):
+            if kind is None:
+                kind = x._array.dtype
+            elif x._array.dtype is not kind:
+                return False
+        elif x is not None and x.__class__ is not float and x.__class__ is not int:
+            return False
+    return kind is not None and kind.kind == "f" and kind.itemsize > 2
 
 
 def left_to_autocast(*operands: Any) -> bool:

@@ -6,7 +6,7 @@ call are integers and two tables that are made once for each geometry, so that a
     kernel(first, last, table, numbers, y0, ..., x0, ...)
 
     table     n1, n2, columns, whether first and last count columns instead of rows, then three steps for each array
-    numbers   the Python numbers among the operands
+    numbers   the Python numbers among the operands; the bits of integers
 
 An output may be written over an input of the same shape and dtype that it is computed from: then the input is read
 before the output is written, for each element. No other memory may overlap, which LLVM is told (see `scalars.store`),
@@ -75,14 +75,14 @@ class Launcher:
     def __init__(self, body: Body):
         self.body = body
         self.dtypes = [np.dtype(kind) for kind in body.output_dtypes]
-        self.numbers = np.array([value for value, _ in body.numbers] or [0.0], np.float64)
+        self.numbers = number_table(body, [value for value, _ in body.numbers])
         self.launches: dict[tuple, Launch | None] = {}
 
     def run(self, outs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], numbers: np.ndarray | None = None) -> None:
         """Compute all elements of `outs`, which are C-contiguous, from `inputs`, which are broadcast to their shape.
 
         Args:
-            numbers: float64, in place of those of the body.
+            numbers: a table of them, in place of those of the body.
         """
         launch = self.launch(outs, inputs)
         if numbers is None:
@@ -131,6 +131,14 @@ class Launcher:
         return Launch(kernel_of(self.body, forms), way.sizes[3] if flat else way.rows, shared, table)
 
 
+def number_table(body: Body, values: Sequence[float]) -> np.ndarray:
+    """The numbers that a loop takes, as float64."""
+    if not values:
+        return np.zeros(1)
+    kind = np.int64 if body.numbers[0][1] == "int64" else np.float64
+    return np.array(values, kind).view(np.float64)
+
+
 def whole(inputs: Sequence[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
     """Contiguous copies of this shape."""
     return [np.ascontiguousarray(np.broadcast_to(x, shape)) for x in inputs]
@@ -166,7 +174,7 @@ def kernel_for(name: str) -> Kernel:
 
     def run(out: np.ndarray, *operands: Any, **attrs: Any) -> None:
         body, arrays, numbers = bodies.of(out.dtype, operands, attrs)
-        launcher(body).run((out,), arrays, np.array(numbers, np.float64) if numbers else None)
+        launcher(body).run((out,), arrays, number_table(body, numbers))
 
     run.__name__ = name
     return Kernel(run, EVERY, eager=lambda compute: eager(compute, bodies))
@@ -178,20 +186,31 @@ def eager(compute: Callable, bodies: Bodies) -> Callable[..., np.ndarray]:
     known: dict[tuple, tuple] = {}
 
     def run(*operands: Any, **attrs: Any) -> np.ndarray:
-        try:
-            key = (*attrs.values(), *[(x.shape, x.strides, x.dtype) for x in operands])
-            shape, dtype, launch, numbers = known[key]
-        except (AttributeError, KeyError):  # a number among the operands, or the first time
+        arrays, numbers, key = [], [], [*attrs.values()]
+        for x in operands:
+            if x.__class__ is np.ndarray:
+                arrays.append(x)
+                key.append((x.shape, x.strides, x.dtype))
+            elif x is None:
+                key.append(None)
+            else:
+                numbers.append(x)
+                key.append(float)
+        key = tuple(key)
+        found = known.get(key)
+        if found is None:  # the first time
             out = compute(*operands, **attrs)
             body, arrays, values = bodies.of(out.dtype, operands, attrs)
-            runner = launcher(body)
-            launch = runner.launch((out,), arrays)
-            if len(arrays) == len(operands) and launch is not None and launch.kernel is not None and not launch.shared:
-                numbers = np.array(values, np.float64) if values else runner.numbers
-                known[key] = out.shape, out.dtype, launch, numbers
+            launch = launcher(body).launch((out,), arrays)
+            if launch is not None and launch.kernel is not None and not launch.shared:
+                table = number_table(body, values)
+                known[key] = out.shape, out.dtype, launch, body, values[len(numbers) :], table
             return out
+        shape, dtype, launch, body, values, table = found
         out = np.empty(shape, dtype)
-        launch.kernel(0, launch.items, launch.table, numbers, id(out), *map(id, operands))
+        if numbers:
+            table = number_table(body, [*numbers, *values])
+        launch.kernel(0, launch.items, launch.table, table, id(out), *map(id, arrays))
         return out
 
     return run
@@ -219,7 +238,8 @@ def source_of(body: Body, forms: str) -> str:
         ids=", int64" * len(arrays),
         arrays=", ".join(arrays),
     )
-    lines = [f"    n{i} = np.{kind}(numbers[{i}])" for i, (_, kind) in enumerate(body.numbers)]
+    number = {"int64": "numbers.view(np.int64)[{}]", "float32": "np.float32(numbers[{}])", "float64": "numbers[{}]"}
+    lines = [f"    n{i} = {number[kind].format(i)}" for i, (_, kind) in enumerate(body.numbers)]
     lines += [f"    {a} = data_of({a})" for a in arrays]
     lines += ["    for row in range(start, stop):"]
     lines += ["        i0, i1, i2 = row // inner // middle, row // inner % middle, row % inner"]

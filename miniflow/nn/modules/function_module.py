@@ -8,7 +8,6 @@ import types
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from miniflow.inplace import write
 from miniflow.nn.modules.module import Module
 
 
@@ -19,7 +18,7 @@ class FunctionModule(Module):
             "log(1 + exp(beta * x)) / beta"
 
     The keywords of the class, after those of its base, are the arguments of its constructor and their defaults; `...`
-    stands for one that must be given. An option `inplace` has the result written into the memory of the input.
+    stands for one that must be given.
 
     Attributes:
         function: called with the inputs, and the options by keyword.
@@ -56,8 +55,6 @@ class FunctionModule(Module):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         options = {name: getattr(self, name) for name in self.options}
-        if options.pop("inplace", False):
-            return write(inputs[0], f"{self.function.__name__}_", lambda: self.function(*inputs, **options))
         return self.function(*inputs, **named, **options)
 
     def extra_repr(self) -> str:
