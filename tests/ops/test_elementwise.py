@@ -122,6 +122,14 @@ def test_clamp_of_integers():
     assert_same(flow.clamp(flow.tensor(x), -0.5, 4.5), np.clip(x, -0.5, 4.5).astype(np.float32))
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_numbers_beside_integers_that_floats_cannot_hold(device):
+    large = 2**62 + 1
+    x, condition = flow.tensor([5, large + 4], device=device), flow.tensor([True, False], device=device)
+    assert flow.where(condition, x, large).tolist() == [5, large]
+    assert x.clamp(max=large).tolist() == [5, large]
+
+
 def test_clamp_needs_a_bound():
     with pytest.raises(ValueError, match="clamp: got neither min nor max"):
         flow.clamp(flow.ones(2))
