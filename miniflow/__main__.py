@@ -1,4 +1,4 @@
-"""`python -m miniflow`: train a network on the bundled handwritten digits, and draw how it went.
+"""`python -m miniflow`: train a network on the bundled handwritten digits, and plot the results.
 
 It needs no network and no GPU: without one, `--device cuda` runs the CUDA kernels on the CPU. Read it from `main` at
 the bottom upwards, or from the top as a first training program.
@@ -252,7 +252,7 @@ def train(options: argparse.Namespace, history: History) -> None:
 
 
 def introduce(options: argparse.Namespace, model: nn.Module, examples: int) -> None:
-    """Say what is about to happen."""
+    """Print what the run is going to do."""
     emulated = ", emulated by the CPU" if options.device.type == "cuda" and flow.cuda.is_emulated() else ""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     print(

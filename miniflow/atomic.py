@@ -1,4 +1,4 @@
-"""Files that are either written whole or not at all, and checksums that tell."""
+"""Files that are written completely or not at all, and their checksums."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PIECE = 1 << 20  # bytes of a file that are read at a time
 
 @contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[Path]:
-    """Give the block a temporary file beside `path`; when the block succeeds, that file replaces `path`.
+    """Provide a temporary file next to `path`; when the block succeeds, that file replaces `path`.
 
     The data reaches the disk (fsync) before the name does (rename), so a crash at any moment leaves either the old file
     or the new one. When the block raises, the temporary file is removed and `path` is as before. Every thread has a
-    temporary file of its own. The permissions are those of the file that is replaced, or what the umask gives a new
-    one, whatever the block made of them.
+    temporary file of its own. The permissions are those of the file that is replaced, or for a new one those that the
+    umask gives, whatever the block sets.
 
     Args:
         path: where the file will be; a symbolic link is followed and stays.

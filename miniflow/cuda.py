@@ -2,8 +2,8 @@
 
 Without a usable GPU there are still devices: their memory is the computer's, and the host executor runs their kernels
 on the CPU. They are for learning and testing, and slower than the cpu device: `is_available()` is False for them, so
-that programs which ask for speed stay on the CPU, and `is_emulated()` is True. MINIFLOW_DEVICES says how many there
-are, MINIFLOW_DEVICE_MEMORY how many bytes each may use.
+that programs looking for speed stay on the CPU, and `is_emulated()` is True. MINIFLOW_DEVICES says how many there are,
+MINIFLOW_DEVICE_MEMORY how many bytes each may use.
 
 `from miniflow.hostcuda import cuda`, in contrast, is the language of kernels, `numba.cuda`.
 """
@@ -120,7 +120,7 @@ def synchronize(device: Any = None) -> None:
     """Wait until a device, the current one by default, has finished all work it was given.
 
     Raises:
-        IndexRangeError: if an op since the last time met an index out of range, which a GPU reports late.
+        IndexRangeError: if an op since the last call got an index out of range, which a GPU reports late.
     """
     from miniflow.backends.cuda import faults
     from miniflow.hostcuda import cuda

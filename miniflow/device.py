@@ -105,7 +105,7 @@ default = _Default()
 
 
 def set_default_device(name: str | int | device | None) -> None:
-    """Set the device on which factories without `device=` make their tensors; None stands for the CPU.
+    """Set the device on which factories without `device=` make their tensors; None means the CPU.
 
     `from_numpy`, `from_dlpack` and the data sets stay on the CPU. The setting is one for all threads.
 

@@ -37,7 +37,7 @@ class Op:
     A subclass writes, without decorators (they become static methods):
 
         infer(*inputs, **attrs)     -> the outputs' `(shape, numpy dtype)`, or a list of them; raises ShapeError ...
-        backward(ctx, *cotangents)  -> the inputs' gradients, in terms of ops: so gradients of any order come for free
+        backward(ctx, *cotangents)  -> the inputs' gradients, in terms of ops: so they can be differentiated again
 
     Inputs are positional (tensors, numbers or None), attributes are keywords.
     """
@@ -107,7 +107,7 @@ class Op:
 
 
 def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
-    """Run `op` on tensors (and numbers, or None for absent inputs); record it if a gradient may be asked for.
+    """Run `op` on tensors (and numbers, or None for absent inputs); record it if a gradient may be needed.
 
     Returns:
         a Tensor, or a tuple of Tensors for an op with several outputs.
@@ -115,7 +115,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
     Raises:
         ShapeError, DTypeError, IndexRangeError, DimError: from the op's `infer`, with the shapes in the message.
         DeviceError: for tensors on different devices.
-        ArgumentTypeError: for an operand that is neither, or no tensor among them.
+        ArgumentTypeError: for an operand of another type, or if none is a tensor.
     """
     plain = modes.plain
     if not plain and modes.autocast is not None:

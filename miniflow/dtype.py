@@ -111,7 +111,7 @@ def as_dtype(value: object) -> dtype:
 def fitting(op: str, value: bool | int | float, kind: dtype) -> bool | int | float:
     """A number that is to be written into a tensor of `kind`, as PyTorch converts it.
 
-    For integers it is cut towards zero. Negative numbers wrap around in uint8, as in C.
+    For integers it is truncated towards zero. Negative numbers wrap around in uint8, as in C.
 
     Raises:
         DTypeError: for a number that an integer dtype cannot hold.

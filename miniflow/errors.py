@@ -49,7 +49,7 @@ class GradScalerError(RuntimeError):
 
 
 class GradientCheckError(AssertionError):
-    """An analytical gradient disagrees with finite differences, or the check could not tell."""
+    """An analytical gradient disagrees with finite differences, or the check is inconclusive."""
 
 
 class GraphError(RuntimeError):

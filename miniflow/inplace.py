@@ -2,8 +2,8 @@
 
 The result of `x.add_(y)` is computed like `x + y` and then written into the memory of `x`. On the tape `x` becomes
 that result. If `x` is a view, the history that changes is that of the tensor which owns the memory: it becomes "the
-old tensor with the new values in that place" (`ViewScatter`), and every view takes its history again from it when next
-used.
+old tensor with the new values in that place" (`ViewScatter`), and every view regenerates its history from it when it is
+next used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ViewScatter(Op):
 
 
 class Overwrite(Op):
-    """`x` with all of its values replaced by constants: it still requires grad, which is zero, as PyTorch has it."""
+    """`x` with all of its values replaced by constants: it still requires grad, its gradient is zero, as in PyTorch."""
 
     def infer(x):
         return x.shape, x.dtype
@@ -130,7 +130,7 @@ def _keep_old_values(node: Node, x: Tensor) -> None:
 
 
 def rewrite_history(x: Tensor, edge: tuple | None) -> None:
-    """Make `edge` the history of `x`, whose memory was just written; None stands for a constant."""
+    """Make `edge` the history of `x`, whose memory was just written; None means a constant."""
     root, steps = _root(x)
     if root is x:
         if edge is None and x._edge is not None and is_grad_enabled():

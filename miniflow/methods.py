@@ -73,8 +73,8 @@ def to(
 
     Args:
         args: a dtype, a device, both, or another tensor whose dtype and device to take.
-        copy: make a copy also if nothing changes.
-        non_blocking: taken as in PyTorch, and of no effect: values that arrive on the CPU are there.
+        copy: make a copy even if nothing changes.
+        non_blocking: accepted as in PyTorch; it has no effect.
 
     >>> import miniflow as flow
     >>> flow.ones(2).to("cuda", flow.float64).tolist()

@@ -41,7 +41,7 @@ def refuse_operand(x: Any, function: str, wanted: str = "a Tensor", parameter: s
     Args:
         x: the operand.
         function, parameter: what was called, and which of its parameters got `x`.
-        wanted: what that takes.
+        wanted: what it takes, in words.
 
     Raises:
         ArgumentTypeError: naming them, and what it got.

@@ -114,7 +114,7 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam; see `flow.optim.Adam`, which names the other options."""
+    """Adam; see `flow.optim.Adam`, which lists the other options."""
 
     kind = optim.Adam
 

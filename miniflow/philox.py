@@ -1,14 +1,14 @@
 """Philox 4x32-10: random bits as a pure function of a key and a counter, in scalars that numba compiles for any device.
 
 Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. There is no state to advance: a
-draw is named by `(seed, offset)`, and its block number `index` holds the 128 bits
+draw is identified by `(seed, offset)`, and its block number `index` holds the 128 bits
 
     philox(counter = (index low, index high, offset low, offset high), key = (seed low, seed high))
 
 so any thread, device or shard computes any element of a draw by itself, and all of them agree. Element i of a draw
 takes 32 bits of block i // 4 (float32 and narrower) or 64 bits of block i // 2 (float64 and integers).
 
-Words of 32 bits travel in uint64 scalars, because that is what vector units multiply. The functions are inlined into
+Words of 32 bits are held in uint64 scalars, because that is what vector units multiply. The functions are inlined into
 the loop that calls them, and hold no branches, so that the loop vectorizes. They are plain scalar code: a `numba.cuda`
 kernel can call them as they are.
 """

@@ -1,6 +1,6 @@
 """How this process uses threads, memory, warnings and Ctrl-C. `miniflow/__init__.py` imports this file first.
 
-Threads: numba's OpenMP workers and OpenBLAS's spin while they wait for work, and so keep the cores from each other: a
+Threads: numba's OpenMP workers and OpenBLAS's spin while they wait for work, and so take the cores from each other: a
 matrix product followed by a loop in several threads then takes up to ten times as long. OpenMP's workers are told to
 sleep at once; OpenBLAS's, which wait for the next of many products, after 2^20 cycles (0.4 ms) instead of 2^26. Both
 read their variable when they are loaded: libgomp at numba's first parallel loop, OpenBLAS with NumPy. So **import

@@ -61,7 +61,7 @@ class Function:
 
 
 class Expr:
-    """A symbolic scalar: an operand, or a function of other scalars. Operators on it make further expressions.
+    """A symbolic scalar: an operand, or a function of other scalars. Operators on it create further expressions.
 
     Attributes:
         function: None for an operand.
@@ -240,7 +240,7 @@ def is_predicate(x: Any) -> bool:
 
 
 def is_number(x: Any) -> bool:
-    """Whether an argument is a number, and no bool."""
+    """Whether an argument is a number, but not a bool."""
     return isinstance(x, int | float | np.number) and not isinstance(x, bool)
 
 

@@ -1,7 +1,7 @@
 """The tape: what a dispatched op leaves behind so that its gradient can be computed later.
 
 Every recorded op leaves one `Node`, numbered in the order of recording. A node's *edges* lead to the nodes that made
-its inputs; a leaf (a tensor that the user asked gradients for) has a `Leaf` node of its own. Since a consumer is
+its inputs; a leaf (a tensor that requires grad and that no op made) has a `Leaf` node of its own. Since a consumer is
 always newer than what it consumes, walking nodes newest first meets every node after all of its consumers:
 `autograd.engine` needs no other order.
 """
@@ -159,7 +159,7 @@ class Version:
 
 
 class Leaf:
-    """The node of a tensor that the user asked gradients for; gradients arriving here are added to `tensor.grad`."""
+    """The node of a leaf that requires grad; gradients arriving here are added to `tensor.grad`."""
 
     __slots__ = ("tensor", "sequence", "shapes", "dtypes", "hooks")
 

@@ -43,7 +43,7 @@ class Size(tuple):
 class Tensor:
     """An n-dimensional array whose operations are recorded for differentiation.
 
-    Make one with `flow.tensor`, `flow.zeros`, `flow.from_numpy` and the other factories.
+    Created by `flow.tensor`, `flow.zeros`, `flow.from_numpy` and the other factories.
     """
 
     # _array    numpy array, on a cuda device a DeviceArray; views of one memory are views of arrays
@@ -150,7 +150,7 @@ class Tensor:
         return self.device.index if self.is_cuda else -1
 
     def record_stream(self, stream: Any) -> None:
-        """Note that another stream uses this memory: it is not reused before that stream has finished.
+        """Record that another stream uses this memory: it is not reused before that stream has finished.
 
         Args:
             stream: a `flow.cuda.Stream`.
@@ -177,7 +177,7 @@ class Tensor:
         self._shared_version().value += 1
 
     def _fresh_edge(self) -> tuple | None:
-        """The edge, taken again from the parent if this is a view of memory that was written since."""
+        """The edge, regenerated from the parent if this is a view of memory that was written to since."""
         if self._view is not None and self._view[3] != self.version:
             stale = [self]
             while (parent := stale[-1]._view[0])._view is not None and parent._view[3] != self.version:
@@ -198,9 +198,9 @@ class Tensor:
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for gradients of this leaf (or no longer), and return the tensor itself.
+        """Set whether gradients of this leaf are computed, and return the tensor itself.
 
-        Hooks stay, and are called again once gradients are.
+        Hooks stay registered while it is False.
 
         Raises:
             AutogradError: for a non-leaf, or a dtype that has no gradients.
@@ -352,7 +352,7 @@ class Tensor:
         """The memory of a tensor on a GPU, for kernels of numba.cuda and for other libraries.
 
         Raises:
-            AttributeError: for a tensor elsewhere, as the protocol wants it.
+            AttributeError: for a tensor elsewhere, as the protocol requires.
         """
         return self._array.__cuda_array_interface__
 

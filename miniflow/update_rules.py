@@ -6,10 +6,10 @@ A rule is a function of one element, all in the dtype of the parameter:
 
     p, g       the parameter and its gradient, times -1 to maximize and times what a graph fused into the update
     states     three numbers; where a rule or its options have no such state, it is 0 and the result is not used
-    own        two numbers that each parameter has for itself
+    own        two numbers of each parameter alone
     numbers    those that all parameters of an update share
 
-Beside it stands the function that makes `own`, a list with an entry for each parameter, and `numbers` of the options of
+A second function makes `own`, a list with an entry for each parameter, and `numbers` of the options of
 the optimizer: what does not depend on the element is computed once, in float64.
 """
 

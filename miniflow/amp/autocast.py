@@ -1,6 +1,6 @@
-"""`flow.autocast`: eager mixed precision. Each op casts its inputs to the dtype that its list (see `lists`) asks for.
+"""`flow.autocast`: eager mixed precision. Each op casts its inputs to the dtype of its class, `Op.amp`.
 
-Parameters stay float32. An op of the white list sees a copy in half precision; the cast is recorded like any op, so
+Parameters stay float32. A white op gets a copy in half precision; the cast is recorded like any op, so
 that gradients arrive in float32. Backward runs in the dtypes in which forward ran: it is not cast again.
 """
 
@@ -28,8 +28,8 @@ class autocast(ContextDecorator):
     """Run the ops inside in half precision where that is fast and safe: a context manager and a decorator.
 
     Matrix products and convolutions cast their inputs to `dtype`; losses, exponentials, logarithms and means cast
-    theirs to float32; the rest computes in what it is given. The lists are in `miniflow.amp`. Regions nest, and
-    belong to the thread that enters them. Leave the region before `backward`.
+    theirs to float32; other ops compute in the dtypes of their inputs. `miniflow.amp` explains the classes of ops.
+    Regions nest, and belong to the thread that enters them. Leave the region before `backward`.
 
     Args:
         device_type: "cuda" or "cpu": ops on other devices are left alone.
@@ -100,7 +100,7 @@ def get_autocast_dtype(device_type: str) -> dtype:
 
 
 class Caster:
-    """What `dispatch.call` asks for the inputs of an op.
+    """Casts the inputs of ops; `dispatch.call` calls it.
 
     Attributes:
         dtypes: device type -> the NumPy dtype of white ops there.
@@ -131,7 +131,7 @@ class Caster:
         return None
 
     def cast(self, x: Tensor, half: np.dtype) -> Tensor:
-        """`x` in half precision; what is neither that nor float32 stays as it is."""
+        """`x` in half precision; dtypes other than float32 and half precision are unchanged."""
         kind = x._array.dtype
         if kind == half or not (kind == FLOAT32 or kind in HALF):
             return x
@@ -145,8 +145,8 @@ def _is_half(x: Any) -> bool:
 class CastCache:
     """The casts of parameters: each is made once in a region, unless the parameter has changed since.
 
-    An entry does not keep its tensor alive. A cast that was made while nothing was recorded does not serve where
-    gradients are asked for, and one made while a graph was recorded serves that graph alone.
+    An entry does not keep its tensor alive. A cast that was made while nothing was recorded is not used where gradients
+    are needed, and one made while a graph was recorded is used in that graph alone.
     """
 
     def __init__(self):

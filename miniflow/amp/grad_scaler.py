@@ -1,4 +1,4 @@
-"""Loss scaling for float16: the loss is multiplied, gradients are divided, and a step with infinities is left out.
+"""Loss scaling for float16: the loss is multiplied, gradients are divided, and a step with infinities is skipped.
 
 In eager code:
 
@@ -14,13 +14,13 @@ replay looks up:
 
     scale = Scalar("grad_scaler.scale", scaler.get_scale)
     scaler.scale_in_graph(loss, scale).backward()
-    skip = scaler.unscale_in_graph(parameters, scale)    # a 0-dim bool; None if steps are never left out
+    skip = scaler.unscale_in_graph(parameters, scale)    # a 0-dim bool; None if steps are never skipped
     with tracer.updating("optimizer.0", unless=skip):    # clipping comes after unscaling, and before the step
         optimizer.clip_grad()
         optimizer.step()
 
 `skip` is one more output of the program. After each replay the graph calls `scaler.replayed(bool(skip))`; where it was
-True, nothing else that counts steps moves on: not `count_step` of the optimizers, not the schedulers, not the number
+True, no other count of steps advances: not `count_step` of the optimizers, not the schedulers, not the number
 of the training step.
 """
 
@@ -41,7 +41,7 @@ READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
 
 class GradScaler:
-    """Dynamic loss scaling: the scale is halved when a gradient overflows, and doubled when none has for long.
+    """Dynamic loss scaling: the scale is halved after an overflow, and doubled after many steps without one.
 
     Args:
         init_scale: the first scale.
@@ -143,7 +143,7 @@ class GradScaler:
     def unscale_(self, optimizer: Any) -> None:
         """Divide the gradients of an optimizer's parameters by the scale, in place, and note whether all are finite.
 
-        `step` does so itself; call it before, to clip or look at the gradients.
+        `step` does this itself; call it earlier to clip or inspect the gradients.
 
         Raises:
             GradScalerError: if it was called for this optimizer since the last `update`, or after `step`.
@@ -241,7 +241,7 @@ class GradScaler:
         """Divide the gradients of `parameters` by the scale while a graph is recorded.
 
         Returns:
-            whether any of them is inf or nan, a 0-dim bool; None if there are none, or if nobody has to look.
+            whether any of them is inf or nan, a 0-dim bool; None if there are none, or if no check is needed.
         """
         gradients = gradients_of(parameters) if self._enabled else []
         if not gradients:
@@ -333,7 +333,7 @@ class StaticGradScaler(GradScaler):
         unscale_gradients(gradients_of(parameters), scale)
 
     def replayed(self, found_inf: bool) -> None:
-        """The scale stays as it is."""
+        """The scale does not change."""
 
     def __repr__(self) -> str:
         return f"StaticGradScaler({self._scale})"

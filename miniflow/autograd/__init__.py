@@ -1,5 +1,5 @@
-"""Differentiation: `backward` and `grad` traverse the tape, `Function` adds to it, `gradcheck` checks it against "
-"differences."""
+"""Differentiation: `backward` and `grad` traverse the tape, `Function` adds to it, `gradcheck` compares with
+finite differences."""
 
 from miniflow.autograd.engine import backward, grad
 from miniflow.autograd.function import Function, once_differentiable

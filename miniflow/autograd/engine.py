@@ -29,7 +29,7 @@ def backward(
 
     Args:
         tensors: what to differentiate; a tensor with more than one element needs a cotangent in `grad_tensors`.
-        grad_tensors: the cotangents, each of its tensor's shape; None stands for ones, for tensors of one element.
+        grad_tensors: the cotangents, each of the shape of its tensor; None means 1, for tensors of one element.
         retain_graph: keep the saved tensors for another backward; by default, only with `create_graph`.
         create_graph: record the computation of the gradients, so that they can be differentiated again.
     """

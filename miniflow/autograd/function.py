@@ -51,7 +51,7 @@ class Context:
         self._dirty = inputs
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether cotangents that do not exist arrive as zeros (the default) or as None."""
+        """Whether missing cotangents arrive as zeros (the default) or as None."""
         self._materialize = value
 
 
@@ -83,7 +83,7 @@ class _FunctionOp:
 
 
 class Function:
-    """An operation with a gradient of your own; call it by `apply`. As `torch.autograd.Function`.
+    """An operation with a user-defined gradient; call it with `apply`. As `torch.autograd.Function`.
 
     >>> import miniflow as flow
     >>> class Cube(Function):

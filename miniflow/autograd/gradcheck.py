@@ -36,7 +36,7 @@ def gradcheck(
         inputs: the arguments; the float64 tensors that require grad are checked.
         eps: the step.
         atol, rtol: a gradient g passes against the true g' if |g - g'| <= atol + rtol * |g'|.
-        seed: draws the cotangents.
+        seed: of the random cotangents.
         check_alive: also fail when nearly all true gradients are below 100 * atol, since then anything would pass.
 
     Returns:

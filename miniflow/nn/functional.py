@@ -1,4 +1,4 @@
-"""The functions behind the layers: the very function objects of `miniflow.ops`, under PyTorch's names."""
+"""The functions that layers call: the same function objects as in `miniflow.ops`, under PyTorch's names."""
 
 from miniflow.ops.conv import conv2d
 from miniflow.ops.dropout import dropout

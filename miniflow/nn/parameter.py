@@ -1,4 +1,4 @@
-"""Tensors that a module learns."""
+"""Parameters: the tensors that training changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from miniflow.tensor import Tensor
 
 
 class Parameter(Tensor):
-    """A tensor that becomes a parameter of the module it is assigned to, and asks for gradients.
+    """A tensor that becomes a parameter of the module it is assigned to, and requires grad.
 
     Args:
         data: the values, whose memory is shared; an empty tensor if left out.

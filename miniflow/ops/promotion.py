@@ -123,11 +123,6 @@ def require_one_dtype(op: str, *arrays: Any) -> None:
         raise DTypeError(f"{op}: got dtypes {', '.join(kinds)}; expected one: cast with .to(dtype)")
 
 
-def dtype_of(*operands: Any) -> np.dtype:
-    """The dtype of the first operand that is an array."""
-    return next(x.dtype for x in operands if hasattr(x, "dtype"))
-
-
 class Cast(Op):
     """The same values in another floating dtype."""
 
@@ -141,7 +136,7 @@ class Cast(Op):
 
 
 class ToInteger(Op):
-    """The values cut to an integer dtype or to bool; there is no gradient."""
+    """The values truncated to an integer dtype, or as bool; there is no gradient."""
 
     def infer(x, *, dtype):
         return x.shape, dtype
@@ -149,8 +144,7 @@ class ToInteger(Op):
 
 @takes_tensors
 def cast(x: Tensor, dtype: object) -> Tensor:
-    """The values of `x` in another dtype; `x` itself if it has that dtype already. Floats are cut towards zero for "
-    "integers."""
+    """The values of `x` in another dtype; `x` itself if it has that dtype. Floats are truncated for integers."""
     kind = as_dtype(dtype)
     if x._array.dtype == kind.numpy:
         return x

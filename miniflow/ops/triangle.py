@@ -28,7 +28,7 @@ class Triangle(Op):
         return call(Triangle, dy, **ctx.attrs)
 
 
-@method(checked=False)
+@method
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of each matrix, zeros above.
 
@@ -52,7 +52,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     return call(Triangle, x, diagonal=operator.index(diagonal), upper=False)
 
 
-@method(checked=False)
+@method
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of each matrix, zeros below.
 

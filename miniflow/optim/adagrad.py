@@ -29,7 +29,7 @@ class Adagrad(Optimizer):
         lr: the learning rate; 1e-3 by default as in OneFlow, where PyTorch has 1e-2.
         lr_decay: how fast the learning rate falls with the number of steps.
         weight_decay: the factor of the L2 penalty.
-        initial_accumulator_value: where s starts.
+        initial_accumulator_value: the first s.
         eps: added to the denominator.
         maximize: maximize the objective instead of minimizing it.
 

@@ -1,9 +1,9 @@
-"""Updates that first multiply their gradients: unscaling and clipping, done in the update.
+"""Updates that scale their gradients first: unscaling and clipping, fused into the update.
 
     g <- gradient * (product of `multiply` / product of `divide`) * min(1, max_norm / (norm + 1e-6))
 
 Both factors are computed in float64 and rounded once to the dtype of the update. The last group of inputs holds the
-0-dim norm that belongs to each gradient; `max_norm` None leaves the bound out, and then the norms may be None, too.
+0-dim norm that belongs to each gradient; without a `max_norm` nothing is clipped, and the norms may be None too.
 
 Source: the `scale_by_tensor` and `model_update_cast` inputs of OneFlow's update ops.
 """

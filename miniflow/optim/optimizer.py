@@ -32,14 +32,14 @@ EXTRA_KEYS = ("params", "initial_lr", "lr_scale", "clip_grad_max_norm", "clip_gr
 
 
 class Optimizer:
-    """Holds parameters in groups, each with its own options, and changes them by their gradients in `step`.
+    """Holds parameters in groups, each with its own options, and updates them from their gradients in `step`.
 
-    A subclass gives `defaults`, checks options in `check_options`, and names the op of its rule with what the op takes
-    in `rule`, `state_names` and `attributes`; or it computes one update in `update`.
+    A subclass defines `defaults`, checks options in `check_options`, and names the op of its rule with what the op
+    takes in `rule`, `state_names` and `attributes`; or it computes one update in `update`.
 
     Args:
         params: tensors, or groups: dicts with a "params" entry and options that differ from `defaults`.
-        defaults: the options of a group that does not say otherwise.
+        defaults: the default options of a group.
 
     Attributes:
         param_groups: list of dicts, "params" and the options, which may be changed between steps.
@@ -51,7 +51,7 @@ class Optimizer:
 
     Raises:
         ArgumentTypeError: for parameters that are not tensors.
-        ArgumentError: for an empty list, a duplicate, a tensor that is not a leaf, an unknown or impossible option.
+        ArgumentError: for an empty list, a duplicate, a tensor that is not a leaf, an unknown or invalid option.
 
     Source: `torch.optim.Optimizer`.
     """
@@ -82,18 +82,18 @@ class Optimizer:
         return type(self).__name__
 
     def check_options(self, options: dict[str, Any]) -> None:
-        """Raise ArgumentError if the options of a group are impossible."""
+        """Raise ArgumentError if the options of a group are invalid."""
 
     def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         """The names of the state tensors that `rule` takes, in its order; None for one that the options leave out."""
         return ()
 
     def first_value(self, group: dict[str, Any]) -> float:
-        """What a new state is filled with."""
+        """The initial value of a new state."""
         return 0.0
 
     def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
-        """The attributes of `rule`, but for those in `rule.per_parameter`."""
+        """The attributes of `rule`, except those in `rule.per_parameter`."""
         return {name: group[name] for name in self.defaults}
 
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
@@ -146,7 +146,7 @@ class Optimizer:
     # what changes from step to step
 
     def coming(self, name: str, p: Tensor) -> Any:
-        """The attribute `name` of `rule` at the coming step of `p`.
+        """The attribute `name` of `rule` at the next step of `p`.
 
         "steps": how many updates the parameter will have seen, that one included. "fresh": whether it is the first.
         """
@@ -159,7 +159,7 @@ class Optimizer:
     def live(self, group: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
         """Where the attributes of an update that change are found: functions by name, lists of them if per parameter.
 
-        Their values are those of the coming step. They stay right when `load_state_dict` replaces the groups.
+        Their values are those of the next step. They stay right when `load_state_dict` replaces the groups.
         """
         index = next(i for i, other in enumerate(self.param_groups) if other is group)
         each = {name: [partial(self.coming, name, p) for p in params] for name in self.changing(group)}

@@ -31,7 +31,7 @@ class RMSprop(Optimizer):
         alpha: the decay rate of v.
         eps: added to the denominator.
         weight_decay: the factor of the L2 penalty.
-        momentum: how much of the last step remains.
+        momentum: the momentum factor; 0 for none.
         centered: divide by the standard deviation of the gradient.
         maximize: maximize the objective instead of minimizing it.
 

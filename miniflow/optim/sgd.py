@@ -19,7 +19,7 @@ class SgdUpdate(Op):
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum if asked for.
+    """Stochastic gradient descent, optionally with momentum.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
         v <- momentum * v + (1 - dampening) * g        (v <- g at the first step)
@@ -28,8 +28,8 @@ class SGD(Optimizer):
     Args:
         params: tensors, or groups of them.
         lr: the learning rate.
-        momentum: how much of the last velocity remains; 0 for plain descent.
-        dampening: how much of the gradient is held back from the velocity.
+        momentum: the momentum factor; 0 for plain descent.
+        dampening: the fraction of the gradient that is not added to the velocity.
         weight_decay: the factor of the L2 penalty.
         nesterov: look ahead along the velocity; needs momentum and no dampening.
         maximize: maximize the objective instead of minimizing it.

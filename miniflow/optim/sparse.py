@@ -1,7 +1,7 @@
 """Updates of those rows of a table that a step looked up: their cost does not depend on the size of the table.
 
-The gradient of an embedding is zero but for a few rows. `GroupRows` brings it into the form of `rows` and `values`, one
-entry for each index; the first index that names a row stands for all that name it:
+The gradient of an embedding is zero but for a few rows. `GroupRows` converts it to `rows` and `values`, one
+entry for each index; the first index of a row represents all that are equal:
 
     indices   7  3  7  9         rows     7  3  -1  9
     dy        a  b  c  d         values  a+c b   0  d

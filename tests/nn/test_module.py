@@ -88,7 +88,7 @@ def test_lookup_by_dotted_name():
     assert network.get_submodule("") is network
     assert network.get_parameter("second.linear.bias") is network.first.linear.bias
     assert network.get_buffer("first.count") is network.first.count
-    with pytest.raises(AttributeError, match="no Module"):
+    with pytest.raises(AttributeError, match="not a Module"):
         network.get_submodule("first.scale")
     with pytest.raises(AttributeError, match="no parameter 'first.scael'"):
         network.get_parameter("first.scael")

@@ -85,7 +85,7 @@ def test_all_differences_in_one_error_and_nothing_changed():
         "0.weight is missing; expected of shape (4, 3)",
         "9.weight is unexpected: of shape (2, 2)",
         "0.bias is of shape (5,); expected of shape (4,)",
-        "1.bias is a ndarray, no Tensor; expected of shape (4,)",
+        "1.bias is a ndarray, not a Tensor; expected of shape (4,)",
         "strict=False",
     ):
         assert words in message

@@ -1,4 +1,4 @@
-"""What assigning to an attribute of a module does: parameters, buffers and submodules go into tables of their own."""
+"""Attributes of a module: parameters, buffers and submodules are stored in tables of their own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AttributeTables:
         return type(self).__name__
 
     def __getattr__(self, name: str) -> Any:
-        """Reached when ordinary lookup has failed."""
+        """Called when ordinary lookup fails."""
         own = self.__dict__
         for table in KINDS:
             if table in own and name in own[table]:
@@ -116,7 +116,7 @@ class AttributeTables:
         self._add("_parameters", name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is part of the module but not learnt, such as a running mean.
+        """Add a tensor that is part of the module but not a parameter, such as a running mean.
 
         Args:
             name: the attribute.

@@ -19,7 +19,7 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class Conv2d(Module):
-    """Convolution of images with learnt kernels (a cross-correlation, as in all deep-learning libraries).
+    """Convolution of images with learnable kernels (a cross-correlation, as in all deep-learning libraries).
 
     y[n, o, i, j] = bias[o] + sum over c, k, l of weight[o, c, k, l] * x[n, c, i s - p + k d, j s - p + l d]
     with stride s, padding p and dilation d.

@@ -15,12 +15,12 @@ from miniflow.tensor import Tensor
 
 
 class Embedding(Module):
-    """Row i of a learnt table for every index i.
+    """A learnable lookup table: row i for every index i.
 
     Args:
         num_embeddings: the number of rows.
         embedding_dim: the length of a row.
-        padding_idx: a row that is zero at first and not learnt; counted from the end if negative.
+        padding_idx: a row that is initialized to zero and not updated; counted from the end if negative.
         device, dtype: of the table.
 
     Attributes:
@@ -61,12 +61,12 @@ class Embedding(Module):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
-        """A layer around a table that was learnt elsewhere, whose memory is shared.
+        """A layer around a pretrained table, whose memory is shared.
 
         Args:
             embeddings: (num_embeddings, embedding_dim).
-            freeze: whether the table stays as it is.
-            padding_idx: as above, but the row is left as it is.
+            freeze: whether the table is excluded from training.
+            padding_idx: as above, but the row is not set to zero.
 
         Raises:
             ShapeError: unless `embeddings` has two dims.

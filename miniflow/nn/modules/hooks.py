@@ -1,4 +1,4 @@
-"""Functions that a module calls before and after its forward, and when gradients pass through it."""
+"""Hooks of modules: functions that run before and after forward, and when gradients pass through the module."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def add_hook(hooks: list[tuple], hook: Callable, prepend: bool, with_kwargs: boo
 
 
 def call_with_hooks(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """What calling a module does when it has hooks."""
+    """Call a module that has hooks."""
     for hook, with_kwargs in list(module._forward_pre_hooks):
         args, kwargs = _run_pre_hook(module, hook, with_kwargs, args, kwargs)
-    boundary = None
+    backward_hooks = None
     if is_grad_enabled() and (module._backward_hooks or module._backward_pre_hooks):
-        boundary = _Boundary(module)
-        args = boundary.enter(args)
+        backward_hooks = _BackwardHooks(module)
+        args = backward_hooks.enter(args)
     result = module.forward(*args, **kwargs)
     for hook, with_kwargs in list(module._forward_hooks):
         changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
         result = result if changed is None else changed
-    return result if boundary is None else boundary.leave(result)
+    return result if backward_hooks is None else backward_hooks.leave(result)
 
 
 def _run_pre_hook(module: Module, hook: Callable, with_kwargs: bool, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -52,8 +52,8 @@ def _run_pre_hook(module: Module, hook: Callable, with_kwargs: bool, args: tuple
     return changed
 
 
-class _Crossing(Function):
-    """Hands tensors on unchanged, and shows all their gradients at once to a function, which may replace them."""
+class _BackwardHookFunction(Function):
+    """The identity on several tensors; its backward passes all their gradients to a function that may replace them."""
 
     @staticmethod
     def forward(ctx: Any, on_gradients: Callable, fill: bool, *tensors: Tensor) -> tuple:
@@ -66,18 +66,18 @@ class _Crossing(Function):
         return (None, None, *ctx.on_gradients(gradients))
 
 
-def _cross(values: Sequence[Any], on_gradients: Callable, fill: bool) -> tuple[list[Any], list[int]]:
-    """Send those of `values` that require grad through a crossing; also returns their positions."""
+def _hook_gradients(values: Sequence[Any], on_gradients: Callable, fill: bool) -> tuple[list[Any], list[int]]:
+    """Apply `_BackwardHookFunction` to those of `values` that require grad; also returns their positions."""
     values = list(values)
     positions = [i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
     if positions:
-        crossed = _Crossing.apply(on_gradients, fill, *[values[i] for i in positions])
-        for i, value in zip(positions, crossed, strict=True):
+        results = _BackwardHookFunction.apply(on_gradients, fill, *[values[i] for i in positions])
+        for i, value in zip(positions, results, strict=True):
             values[i] = value
     return values, positions
 
 
-class _Boundary:
+class _BackwardHooks:
     """Collects the gradients of a module's outputs and inputs during one backward, for its backward hooks.
 
     Inputs and outputs each pass through one node of the tape. The outputs' node is reached first.
@@ -91,12 +91,13 @@ class _Boundary:
 
     def enter(self, args: tuple) -> tuple:
         self.inputs = [(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else None for x in args]
-        values, self.input_positions = _cross(args, self._on_input_gradients, fill=True)
+        values, self.input_positions = _hook_gradients(args, self._on_input_gradients, fill=True)
         return tuple(values)
 
     def leave(self, result: Any) -> Any:
         single = not isinstance(result, tuple | list)
-        values, self.output_positions = _cross([result] if single else result, self._on_output_gradients, fill=False)
+        results = [result] if single else result
+        values, self.output_positions = _hook_gradients(results, self._on_output_gradients, fill=False)
         self.output_count = len(values)
         return values[0] if single else _like(result, values)
 

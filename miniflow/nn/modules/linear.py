@@ -74,7 +74,7 @@ class Identity(Module):
 
 
 def init_weight_and_bias(weight: Tensor, bias: Tensor | None, fan_in: int) -> None:
-    """PyTorch's start for linear and convolution layers: both uniform within 1 / sqrt(fan_in).
+    """PyTorch's initialization of linear and convolution layers: both uniform within 1 / sqrt(fan_in).
 
     For the weight that is `kaiming_uniform_(a=sqrt(5))`: sqrt(3) * sqrt(2 / (1 + 5)) / sqrt(fan_in).
     """

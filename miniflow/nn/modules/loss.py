@@ -29,7 +29,7 @@ class CrossEntropyLoss(
 
     Args:
         weight: (C,), a factor for each class.
-        ignore_index: a target that counts nothing.
+        ignore_index: a target value that adds nothing to the loss.
         reduction: the "mean" (weighted), the "sum", or "none".
         label_smoothing: how much of the target is spread evenly over all classes, from 0 to 1.
 
@@ -49,7 +49,7 @@ class NLLLoss(Loss, function=loss.nll_loss, weight=None, ignore_index=-100, redu
 
     Args:
         weight: (C,), a factor for each class.
-        ignore_index: a target that counts nothing.
+        ignore_index: a target value that adds nothing to the loss.
         reduction: the "mean" (weighted), the "sum", or "none".
 
     Shapes: log-probabilities (N, C, ...) and targets (N, ...).

@@ -61,7 +61,7 @@ class Module(AttributeTables):
                 return hooks.call_with_hooks(self, args, kwargs)
             return self.forward(*args, **kwargs)
         except AttributeError as error:
-            self._refuse_what_is_no_tensor((*args, *kwargs.values()), error)
+            self._explain_non_tensor((*args, *kwargs.values()), error)
             raise
 
     def _run(self, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -69,7 +69,7 @@ class Module(AttributeTables):
             return hooks.call_with_hooks(self, args, kwargs)
         return self.forward(*args, **kwargs)
 
-    def _refuse_what_is_no_tensor(self, values: tuple, error: AttributeError) -> None:
+    def _explain_non_tensor(self, values: tuple, error: AttributeError) -> None:
         """Explain an error that comes from an argument which is not a tensor."""
         for value in values:
             if value is error.obj and hasattr(Tensor, error.name) and not isinstance(value, Tensor):
@@ -159,7 +159,7 @@ class Module(AttributeTables):
             module = getattr(module, name)
             if not isinstance(module, Module):
                 raise AttributeError(
-                    f"{self._get_name()}: {name!r} in {target!r} is a {type(module).__name__}, no Module"
+                    f"{self._get_name()}: {name!r} in {target!r} is a {type(module).__name__}, not a Module"
                 )
         return module
 
@@ -200,7 +200,7 @@ class Module(AttributeTables):
         return self.train(False)
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
-        """Ask for the gradients of all parameters, or freeze them; returns the module."""
+        """Set whether gradients of all parameters are computed; returns the module."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
@@ -218,7 +218,7 @@ class Module(AttributeTables):
 
         Args:
             args: a device, a floating dtype, both, or a tensor whose device and dtype to take.
-            non_blocking: taken as in PyTorch, and of no effect.
+            non_blocking: accepted as in PyTorch; it has no effect.
 
         Returns:
             the module itself; its parameters stay the same objects.

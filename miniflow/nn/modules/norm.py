@@ -29,8 +29,8 @@ class BatchNorm(Module):
         device, dtype: of parameters and buffers.
 
     Attributes:
-        weight, bias: (num_features,), ones and zeros at first.
-        running_mean, running_var: (num_features,) buffers, zeros and ones at first.
+        weight, bias: (num_features,), initialized to ones and zeros.
+        running_mean, running_var: (num_features,) buffers, initialized to zeros and ones.
         num_batches_tracked: int64 buffer, how many batches were seen in training.
 
     Source: `torch.nn.BatchNorm2d`; Ioffe and Szegedy 2015, "Batch Normalization".
@@ -66,7 +66,7 @@ class BatchNorm(Module):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Forget all batches seen."""
+        """Reset the running statistics."""
         if self.track_running_stats:
             self.running_mean.zero_()
             self.running_var.fill_(1)
@@ -136,7 +136,7 @@ class LayerNorm(Module):
         device, dtype: of the parameters.
 
     Attributes:
-        weight, bias: of shape normalized_shape, ones and zeros at first.
+        weight, bias: of shape normalized_shape, initialized to ones and zeros.
 
     Shapes: (*, *normalized_shape) -> the same.
 

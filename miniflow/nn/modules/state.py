@@ -46,7 +46,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool) -> Incompa
     if problems:
         remedy = "build the module as it was when saved"
         if missing or unexpected:
-            remedy += ", or pass strict=False to pass over missing and unexpected keys"
+            remedy += ", or pass strict=False to ignore missing and unexpected keys"
         lines = "".join(f"\n    {problem}" for problem in problems)
         raise CheckpointError(f"{name}.load_state_dict: nothing was loaded, {remedy}:{lines}")
     with no_grad():
@@ -61,4 +61,4 @@ def _fits(value: Any, own: Tensor) -> bool:
 
 
 def _describe(value: Any) -> str:
-    return f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}, no Tensor"
+    return f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}, not a Tensor"

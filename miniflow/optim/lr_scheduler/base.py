@@ -3,7 +3,7 @@
 Each schedule is one function of the base learning rate and the number of the step, `get_lr`. `step()` writes its value
 into the groups of the optimizer. A learning rate that was changed from outside since the last step, by hand or by
 another schedule, scales this schedule by the same ratio: so schedules that multiply can be stepped one after the other.
-One that was set to 0 stays 0 until it is set to something else; the schedule then goes on.
+One that was set to 0 stays 0 until it is set to something else; the schedule then continues.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class LRScheduler:
     Args:
         optimizer: whose learning rates to set. The base learning rate of each group is its "initial_lr", and that is
             its learning rate when the first scheduler is made.
-        last_step: the number of the last step done, to go on from there; -1 to begin.
+        last_step: the number of the last completed step, to resume after it; -1 to start.
 
     Raises:
-        ArgumentTypeError: if `optimizer` is none.
-        ArgumentError: when going on although a group has no "initial_lr".
+        ArgumentTypeError: if `optimizer` is not an optimizer.
+        ArgumentError: when resuming, if a group has no "initial_lr".
 
     Source: `oneflow.optim.lr_scheduler.LRScheduler`, `torch.optim.lr_scheduler.LRScheduler` (where it is `last_epoch`).
     """
@@ -66,7 +66,7 @@ class LRScheduler:
         return [self.get_lr(base_lr, step) for base_lr in base_lrs]
 
     def step(self) -> None:
-        """Go on to the next step and set its learning rates; call it after `optimizer.step()`.
+        """Advance to the next step and set its learning rates; call it after `optimizer.step()`.
 
         Raises:
             ArgumentError: if groups were added to the optimizer since the scheduler was made.
@@ -121,7 +121,7 @@ class LRScheduler:
             group["lr"] = lr
 
     def move_to(self, step: int) -> None:
-        """Go on after step number `step`, as a schedule does that was stepped so often; nothing if it is there."""
+        """Continue after step number `step`, as a schedule that was stepped that often."""
         if step != self.last_step:
             self.last_step = step
             self._set()
@@ -139,7 +139,7 @@ class LRScheduler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state; load the optimizer's too.
+        """Load a state; load that of the optimizer too.
 
         Raises:
             CheckpointError: if it was saved by another kind of scheduler.

@@ -18,15 +18,15 @@ class ReduceLROnPlateau:
         optimizer: whose learning rates to reduce.
         mode: "min" if a smaller metric is better, "max" if a larger one is.
         factor: below 1.
-        patience: how many steps without improvement are forgiven.
-        threshold: how much better counts as better.
+        patience: how many steps without improvement are tolerated before a reduction.
+        threshold: the smallest change that counts as an improvement.
         threshold_mode: "rel": relative to the best metric so far, "abs": absolute.
         cooldown: how many steps to wait after a reduction before counting again.
         min_lr: the lower bound, or a list of them, one for each parameter group.
-        eps: a reduction by less than this is left out.
+        eps: a smaller reduction than this is skipped.
 
     Raises:
-        TypeError: if `optimizer` is none.
+        TypeError: if `optimizer` is not an optimizer.
         ArgumentError: for a factor of 1 or more, an unknown mode, or a list of the wrong length.
 
     >>> import miniflow as flow
@@ -83,7 +83,7 @@ class ReduceLROnPlateau:
         self._last_lr = [group["lr"] for group in optimizer.param_groups]
 
     def step(self, metrics: Any) -> None:
-        """Take note of the metric, a number or a 0-dim tensor, and reduce the learning rates if it is time."""
+        """Record the metric, a number or a 0-dim tensor, and reduce the learning rates if it is time."""
         if modes.watcher is not None:
             modes.watcher.before_step(
                 "ReduceLROnPlateau.step", "the metric has no value yet: step it after the graph, with what it returned"
