@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import NoReturn
 
 import numba.core.event as numba_event
 import numpy as np
@@ -22,6 +21,7 @@ from tqdm import tqdm
 
 import miniflow as flow
 from miniflow import nn
+from miniflow.errors import ArgumentError, CheckpointError, DeviceError
 from miniflow.optim import Adam, Optimizer
 from miniflow.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from miniflow.utils.data import DataLoader, TensorDataset
@@ -30,10 +30,6 @@ from miniflow.vision import models
 MODELS = {"lenet": models.LeNet, "mlp": models.MLP}
 COMPILING = "compiling kernels (first run only)"
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
-
-
-class Diverged(ArithmeticError):
-    """The loss is no longer a finite number."""
 
 
 @dataclass
@@ -53,93 +49,29 @@ class History:
     saved: str = ""
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports a wrong option in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the line on stderr and exit with code 2."""
-        self.exit(2, f"{self.prog}: error: {message}; --help lists the options\n")
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options, checked; a wrong one ends the program with code 2."""
-    parser = Parser(
+    """The options; a wrong one ends the program with code 2."""
+    parser = argparse.ArgumentParser(
         prog="python -m miniflow",
         description="Train a network on 4,000 handwritten digits, and test it on 1,000 others.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--model", choices=sorted(MODELS), default="lenet", help="the network")
-    parser.add_argument("--epochs", type=count, default=5, metavar="N", help="passes over the training digits")
-    parser.add_argument("--batch-size", type=count, default=64, metavar="N", help="digits in a step")
-    parser.add_argument(
-        "--lr", type=rate, default=1e-3, metavar="RATE", help="Adam's first learning rate; it falls to 0"
-    )
-    parser.add_argument("--device", type=device, default="cpu", help="where to compute: cpu, cuda, cuda:1 ...")
-    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="equal seeds give equal runs")
-    parser.add_argument("--graph", action="store_true", help="train through nn.Graph: record a step once and replay it")
-    parser.add_argument("--save", type=file, metavar="PATH", help="write the weights here after every epoch")
+    add = parser.add_argument
+    add("--model", choices=sorted(MODELS), default="lenet", help="the network")
+    add("--epochs", type=int, default=5, metavar="N", help="passes over the training digits")
+    add("--batch-size", type=int, default=64, metavar="N", help="digits in a step")
+    add("--lr", type=float, default=1e-3, metavar="RATE", help="Adam's first learning rate; it falls to 0")
+    add("--device", default="cpu", help="where to compute: cpu, cuda, cuda:1 ...")
+    add("--seed", type=int, default=0, metavar="N", help="equal seeds give equal runs")
+    add("--graph", action="store_true", help="train through nn.Graph: record a step once and replay it")
+    add("--save", type=Path, metavar="PATH", help="write the weights here after every epoch")
     options = parser.parse_args(arguments)
     options.picture = Path(f"miniflow_{options.model}.png").absolute()
-    reason = unwritable(options.picture)
-    if reason:
-        parser.error(f"the picture goes to {options.picture}, but {reason}: run in a folder that you can write to")
+    for path in filter(None, (options.picture, options.save)):
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            parser.error(f"cannot write {path}: it is a folder, or lies in one that cannot be written to")
     return options
-
-
-def count(text: str) -> int:
-    """An integer of at least 1."""
-    return _checked(text, int, lambda number: number >= 1, "an integer of at least 1")
-
-
-def rate(text: str) -> float:
-    """A finite number above 0."""
-    return _checked(text, float, lambda number: number > 0 and math.isfinite(number), "a finite number above 0")
-
-
-def seed(text: str) -> int:
-    """An integer that fits in 63 bits."""
-    return _checked(text, int, lambda number: 0 <= number < 2**63, "an integer from 0 to 2**63 - 1")
-
-
-def _checked(text: str, kind: type, accepted, expected: str):
-    try:
-        number = kind(text)
-    except ValueError:
-        number = None
-    if number is None or not accepted(number):
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected {expected}")
-    return number
-
-
-def device(text: str) -> flow.device:
-    """A device of this machine."""
-    try:
-        return flow.device(text)
-    except flow.errors.DeviceError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def file(text: str) -> Path:
-    """A path at which a file can be written."""
-    path = Path(text).absolute()
-    reason = unwritable(path)
-    if reason:
-        raise argparse.ArgumentTypeError(f"cannot write {text!r}: {reason}")
-    return path
-
-
-def unwritable(path: Path) -> str:
-    """Why no file can be written at `path`; empty if one can."""
-    if path.is_dir():
-        return "it is a folder"
-    if not path.parent.is_dir():
-        return f"there is no folder {path.parent}"
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            return ""
-    except OSError as error:
-        return f"the folder {path.parent} cannot be written to ({error.strerror})"
 
 
 class EagerStep:
@@ -201,7 +133,7 @@ def train_epoch(model: nn.Module, step: EagerStep | StepGraph, loader: DataLoade
 
         history.append(loss.item())
         if not math.isfinite(history[-1]):
-            raise Diverged(f"the loss became {history[-1]} in step {len(history)}: try a smaller --lr")
+            raise FloatingPointError(f"the loss became {history[-1]} in step {len(history)}: try a smaller --lr")
         right += (logits.argmax(dim=1) == labels).sum().item()
         seen += len(labels)
         bar.set_postfix_str(f"loss {history[-1]:.3f}, accuracy {right / seen:.1%}", refresh=False)
@@ -227,12 +159,13 @@ def train(options: argparse.Namespace, history: History) -> None:
     flow.manual_seed(options.seed)
     digits, held_out = flow.data.mnist("train"), flow.data.mnist("test")
     truth = held_out.tensors[1].numpy()
-    model = MODELS[options.model]().to(options.device)
+    device = flow.device(options.device)
+    model = MODELS[options.model]().to(device)
     optimizer = Adam(model.parameters(), lr=options.lr)
     loader = DataLoader(digits, batch_size=options.batch_size, shuffle=True)
     scheduler = CosineAnnealingLR(optimizer, options.epochs * len(loader))
     step = (StepGraph if options.graph else EagerStep)(model, optimizer, scheduler)
-    introduce(options, model, len(digits))
+    introduce(options, device, model, len(digits))
     for epoch in range(1, options.epochs + 1):
         with tqdm(total=len(loader), desc=f"epoch {epoch}/{options.epochs}", unit="step", dynamic_ncols=True) as bar:
             with numba_event.install_listener("numba:compile", CompilingNotice(bar)):
@@ -251,24 +184,22 @@ def train(options: argparse.Namespace, history: History) -> None:
         print(f"weights: {options.save}")
 
 
-def introduce(options: argparse.Namespace, model: nn.Module, examples: int) -> None:
+def introduce(options: argparse.Namespace, device: flow.device, model: nn.Module, examples: int) -> None:
     """Print what the run is going to do."""
-    emulated = ", emulated by the CPU" if options.device.type == "cuda" and flow.cuda.is_emulated() else ""
+    emulated = ", emulated by the CPU" if device.type == "cuda" and flow.cuda.is_emulated() else ""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     print(
         f"miniflow {metadata.version('miniflow-edu')}: {type(model).__name__} with {parameters:,} parameters, "
         f"{examples:,} digits in batches of {options.batch_size}, Adam with lr {options.lr:g}, seed {options.seed}, "
-        f"on {options.device}{emulated}{', as an nn.Graph' if options.graph else ''}"
+        f"on {device}{emulated}{', as an nn.Graph' if options.graph else ''}"
     )
 
 
 def draw(history: History, truth: np.ndarray, title: str, path: Path) -> None:
     """Write the loss curves and the confusion matrix to a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     flow.show.losses(history.train, history.test, axes=left)
     flow.show.confusion(history.predicted, truth, axes=right)
@@ -284,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\ninterrupted: {history.saved or 'nothing was saved'}", file=sys.stderr)
         return INTERRUPTED
-    except (Diverged, flow.errors.CheckpointError) as error:
+    except (FloatingPointError, ArgumentError, CheckpointError, DeviceError) as error:
         print(f"python -m miniflow: error: {error}; {history.saved or 'nothing was saved'}", file=sys.stderr)
         return 1
     return 0
