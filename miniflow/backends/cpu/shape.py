@@ -109,12 +109,12 @@ def fold_add(dx: np.ndarray, y: np.ndarray, *, shape: tuple[int, ...], dim: int,
         dx[lead + (slice(k, k + (count - 1) * step + 1, step),)] += y[..., k]
 
 
-@kernel("cpu", half="native")
+@kernel("cpu", half="native", eager=lambda compute: np.ndarray.copy)
 def clone(y: np.ndarray, x: np.ndarray) -> None:
     np.copyto(y, x)
 
 
-@kernel("cpu", half="native")
+@kernel("cpu", half="native", eager=lambda compute: lambda x, dims: np.flip(x, dims).copy())
 def flip(y: np.ndarray, x: np.ndarray, *, dims: tuple[int, ...]) -> None:
     np.copyto(y, np.flip(x, dims))
 
