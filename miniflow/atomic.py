@@ -42,8 +42,9 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        mode = (target if target.exists() else created(temporary)).stat().st_mode
-        temporary.unlink(missing_ok=True)
+        temporary.touch()
+        mode = (target if target.exists() else temporary).stat().st_mode
+        temporary.unlink()
         yield temporary
         temporary.chmod(stat.S_IMODE(mode))
         sync(temporary)
@@ -53,12 +54,6 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         raise
     if os.name == "posix":
         sync(target.parent)
-
-
-def created(path: Path) -> Path:
-    """The path, at which there is now an empty file."""
-    path.touch()
-    return path
 
 
 def sync(path: Path) -> None:

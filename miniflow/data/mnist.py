@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from miniflow.data.idx import read_idx
-from miniflow.errors import ArgumentError, DataError, DownloadError
+from miniflow.errors import ArgumentError, DownloadError
 from miniflow.tensor import Tensor
 from miniflow.utils.data.dataset import TensorDataset
 
@@ -57,6 +57,7 @@ def mnist(
     Raises:
         ArgumentError: for an unknown split.
         DataError: for a `root` without the files, or with damaged ones.
+        ShapeError: for a `root` with more images than labels, or fewer.
         DownloadError: if the files cannot be fetched, or are not the published ones.
 
     >>> digits = mnist("test")
@@ -103,22 +104,12 @@ def cache_folder() -> Path:
 
 
 def _present(folder: Path, name: str) -> Path:
-    """The file as published, or unpacked."""
-    for path in (folder / name, folder / name.removesuffix(".gz")):
-        if path.is_file():
-            return path
-    raise DataError(
-        f"mnist: {folder} holds neither {name} nor {name.removesuffix('.gz')}; "
-        "pass download=True to fetch it, or no root for the bundled 5,000 digits"
-    )
+    """The file as published, or else unpacked."""
+    path = folder / name
+    return path if path.is_file() else path.with_suffix("")
 
 
 def _dataset(images: np.ndarray, labels: np.ndarray, normalize: bool) -> TensorDataset:
-    if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or labels.shape != images.shape[:1]:
-        raise DataError(
-            f"mnist: got images {images.shape} of {images.dtype} and labels {labels.shape}; "
-            "expected (N, 28, 28) of uint8 and (N,): these are not MNIST's files"
-        )
     pixels = images[:, None].astype(np.float32) / np.float32(255)
     if normalize:
         pixels = (pixels - np.float32(MEAN)) / np.float32(STD)

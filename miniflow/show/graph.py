@@ -73,7 +73,8 @@ def tape(
     turn = 0
     for node in nodes:
         turn += isinstance(node, Node)
-        draw_box(axes, layout.places[node], widths[node], labels[node], colour(node, root), turn)
+        fill = LEAF if isinstance(node, Leaf) else OUTPUT if node is root else OP
+        draw_box(axes, layout.places[node], widths[node], labels[node], fill, turn)
     return figure
 
 
@@ -100,27 +101,16 @@ def label(nodes: list, names: Mapping[str, Tensor]) -> dict[Any, tuple[str, str]
     known = {id(tensor): name for name, tensor in names.items()}
     labels = {}
     for node in nodes:
-        if isinstance(node, Leaf):
-            title = known.get(id(node.tensor()), "leaf")
-        else:
-            title = node.op.function_name
+        title = known.get(id(node.tensor()), "leaf") if isinstance(node, Leaf) else node.op.function_name
         labels[node] = title, " ".join(str(tuple(shape)) for shape in node.shapes)
     return labels
 
 
-def colour(node: Node | Leaf, root: Node | Leaf) -> str:
-    """The fill of a box."""
-    if isinstance(node, Leaf):
-        return LEAF
-    return OUTPUT if node is root else OP
-
-
 def canvas(figure: Figure, layout: Layout, widths: dict) -> Any:
     """Axes over the whole figure, which is made as large as the picture, with inches as the unit."""
-    left = min(x - widths[node] / 2 for node, (x, _) in layout.places.items())
-    right = max(x + widths[node] / 2 for node, (x, _) in layout.places.items())
-    for route in layout.routes:
-        left, right = min(left, *(x for x, _ in route)), max(right, *(x for x, _ in route))
+    sides = [x + side * widths[node] for node, (x, _) in layout.places.items() for side in (-0.5, 0.5)]
+    sides += [x for route in layout.routes for x, _ in route]
+    left, right = min(sides), max(sides)
     foot = "values flow down, gradients flow up; numbers: the order of backward"
     spare = max(0.0, CHARACTER * 0.85 * len(foot) - (right - left)) / 2
     left, right = left - spare - MARGIN, right + spare + MARGIN

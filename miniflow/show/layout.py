@@ -7,7 +7,8 @@ assign rows, break long edges with bend points, order each row so that few edges
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 Key = Hashable
 SWEEPS = 24
@@ -24,8 +25,8 @@ class Layout:
         routes: for each edge, in the order given, the points that it passes, from its source's centre to its target's.
     """
 
-    places: dict[Key, tuple[float, float]] = field(default_factory=dict)
-    routes: list[list[tuple[float, float]]] = field(default_factory=list)
+    places: dict[Key, tuple[float, float]]
+    routes: list[list[tuple[float, float]]]
 
 
 def layered(widths: dict[Key, float], edges: Sequence[tuple[Key, Key]]) -> Layout:
@@ -55,21 +56,13 @@ def layered(widths: dict[Key, float], edges: Sequence[tuple[Key, Key]]) -> Layou
 
 def assign_rows(nodes: Sequence[Key], edges: Sequence[tuple[Key, Key]]) -> dict[Key, int]:
     """For each node the length of the longest path to a sink: sinks are in row 0."""
-    targets: dict[Key, list[Key]] = {node: [] for node in nodes}
-    waiting = dict.fromkeys(nodes, 0)  # how many targets have no row yet
-    sources: dict[Key, list[Key]] = {node: [] for node in nodes}
+    # in the order of the edges, which decides how a row begins
+    targets: dict[Key, list[Key]] = {node: [] for node in (*(source for source, _ in edges), *nodes)}
     for source, target in edges:
         targets[source].append(target)
-        sources[target].append(source)
-        waiting[source] += 1
-    ready = [node for node in nodes if not waiting[node]]
     rows: dict[Key, int] = {}
-    for node in ready:  # grows while it is read
+    for node in TopologicalSorter(targets).static_order():  # targets come first
         rows[node] = max((rows[target] + 1 for target in targets[node]), default=0)
-        for source in sources[node]:
-            waiting[source] -= 1
-            if not waiting[source]:
-                ready.append(source)
     return rows
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, DataError, DownloadError
+from miniflow.errors import ArgumentError, DataError, DownloadError, ShapeError
 
 module = sys.modules["miniflow.data.mnist"]  # the package's attribute of that name is the function
 NOBODY = "http://127.0.0.1:9/"
@@ -91,14 +91,14 @@ def test_full_set_from_a_folder(tmp_path, split, compress, suffix):
 
 
 def test_a_folder_without_the_files(tmp_path):
-    with pytest.raises(DataError, match="holds neither train-images-idx3-ubyte.gz nor .*pass download=True"):
+    with pytest.raises(DataError, match="cannot read .*train-images-idx3-ubyte: .*No such file"):
         flow.data.mnist(root=tmp_path)
 
 
 def test_files_that_do_not_belong_together(tmp_path):
     write_full_set(tmp_path, suffix=".gz")
     (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(idx(np.zeros(5, np.uint8)))
-    with pytest.raises(DataError, match=r"images \(6, 28, 28\) of uint8 and labels \(5,\)"):
+    with pytest.raises(ShapeError, match=r"\(6, 1, 28, 28\), \(5,\).*equal in dimension 0"):
         flow.data.mnist(root=tmp_path)
 
 

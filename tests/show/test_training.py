@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import miniflow as flow
-from miniflow.errors import IndexRangeError, ShapeError
+from miniflow.errors import ShapeError
 from miniflow.show.training import confusion_counts
 
 
@@ -50,7 +50,6 @@ def test_wrong_inputs():
         ShapeError, match=r"show.confusion: got \(3,\) predicted and \(2,\) actual; expected \(N,\) each"
     ):
         flow.show.confusion([0, 1, 1], [0, 1], 2, axes=Figure().subplots())
-    with pytest.raises(IndexRangeError, match="show.confusion: got classes from 0 to 5; expected 0 to 2"):
-        flow.show.confusion([0, 5], [0, 1], 3, axes=Figure().subplots())
-    with pytest.raises(IndexRangeError, match="show.confusion: got classes from -1 to 1; expected 0 to 2"):
-        flow.show.confusion([0, -1], [0, 1], 3, axes=Figure().subplots())
+    for classes in ([0, 5], [-1, 1]):
+        with pytest.raises(ValueError, match="invalid entry"):
+            flow.show.confusion(classes, [0, 1], 3, axes=Figure().subplots())
