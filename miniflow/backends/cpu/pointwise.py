@@ -1,12 +1,13 @@
 """Pointwise loops on the CPU, of single operators and of fused regions: compiled, vectorized, shared among threads.
 
-The generated function takes arrays by their `id` and finds the address of their elements itself: the arguments of a
-call are integers and two tables that are made once for each geometry, so that a launch costs a microsecond.
+The generated function takes arrays by their `id` and finds the address of their elements itself: so the arguments of a
+call are integers, and a launch costs a microsecond.
 
     kernel(first, last, table, numbers, y0, ..., x0, ...)
 
-    table     n1, n2, columns, whether first and last count columns instead of rows, then three steps for each array
-    numbers   the Python numbers among the operands; the bits of integers
+    table     int64, made once for each geometry: n1, n2, columns, whether first and last count columns instead of rows,
+              then three steps for each array
+    numbers   float64: the Python numbers among the operands; the bits of integers
 
 An output may be written over an input of the same shape and dtype that it is computed from: then the input is read
 before the output is written, for each element. No other memory may overlap, which LLVM is told (see `scalars.store`),
@@ -41,11 +42,12 @@ import numpy as np
 from miniflow.backends.cpu.scalars import *
 
 
-@njit("void(int64, int64, int64[::1], float64[::1]{ids})", cache=True, nogil=True, error_model="numpy")
+@njit("void({types})", cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy")
 def kernel(first, last, table, numbers, {arrays}):
-    middle, inner = table[0], table[1]
-    begin, end = (first, last) if table[3] else (0, table[2])
-    start, stop = (0, 1) if table[3] else (first, last)
+    table, numbers = data_of(table), data_of(numbers)
+    columns, flat = load(table, 2, "int64", "t"), load(table, 3, "int64", "t")
+    begin, end = (first, last) if flat else (0, columns)
+    start, stop = (0, 1) if flat else (first, last)
 '''
 
 
@@ -90,20 +92,20 @@ class Launcher:
         if launch is None:
             self.run(outs, whole(inputs, outs[0].shape), numbers)
         elif launch.shared:
-            share(launch.kernel, launch.items, SHARED_FROM, launch.table, numbers, *map(id, outs), *map(id, inputs))
+            share(launch.kernel, launch.items, SHARED_FROM, *map(id, (launch.table, numbers, *outs, *inputs)))
         elif launch.kernel is not None:
-            launch.kernel(0, launch.items, launch.table, numbers, *map(id, outs), *map(id, inputs))
+            launch.kernel(0, launch.items, *map(id, (launch.table, numbers, *outs, *inputs)))
 
     def bound(self, outs: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> Callable[[], None]:
         """A function that runs on these very arrays, again and again, at a third of the cost of a launch."""
         launch = self.launch(outs, inputs)
         if launch is None or launch.kernel is None:
             return partial(self.run, tuple(outs), tuple(inputs))
-        arrays = [id(x) for x in (*outs, *inputs)]
+        arrays = (launch.table, self.numbers, *outs, *inputs)
         work = partial(share, launch.kernel) if launch.shared else partial(launch.kernel, 0)
         counts = (launch.items, SHARED_FROM) if launch.shared else (launch.items,)
-        call = partial(work, *counts, launch.table, self.numbers, *arrays)
-        call.arrays = (*outs, *inputs)  # which live as long as the function does
+        call = partial(work, *counts, *map(id, arrays))
+        call.arrays = arrays  # which live as long as the function does
         call.__name__ = "fused_elementwise"
         return call
 
@@ -210,7 +212,7 @@ def eager(compute: Callable, bodies: Bodies) -> Callable[..., np.ndarray]:
         out = np.empty(shape, dtype)
         if numbers:
             table = number_table(body, [*numbers, *values])
-        launch.kernel(0, launch.items, launch.table, table, id(out), *map(id, arrays))
+        launch.kernel(0, launch.items, id(launch.table), id(table), id(out), *map(id, arrays))
         return out
 
     return run
@@ -235,17 +237,16 @@ def source_of(body: Body, forms: str) -> str:
     text = HEAD.format(
         text=body.structure_text,
         first_form=" ".join(f"{x}:{form}" for x, form in zip(inputs, forms, strict=True)),
-        ids=", int64" * len(arrays),
+        types=", ".join(["int64"] * (4 + len(arrays))),
         arrays=", ".join(arrays),
     )
-    number = {"int64": "numbers.view(np.int64)[{}]", "float32": "np.float32(numbers[{}])", "float64": "numbers[{}]"}
-    lines = [f"    n{i} = {number[kind].format(i)}" for i, (_, kind) in enumerate(body.numbers)]
+    lines = []
+    for i, (_, kind) in enumerate(body.numbers):
+        stored = "int64" if kind == "int64" else "float64"
+        lines.append(f'    n{i} = np.{kind}(load(numbers, {i}, "{stored}", "n"))')
     lines += [f"    {a} = data_of({a})" for a in arrays]
     lines += ["    for row in range(start, stop):"]
-    lines += ["        i0, i1, i2 = row // inner // middle, row // inner % middle, row % inner"]
-    for position, a in enumerate(arrays):
-        at = 4 + 3 * position
-        lines.append(f"        {a}_row = {a} + i0 * table[{at}] + i1 * table[{at + 1}] + i2 * table[{at + 2}]")
+    lines += [f"        {a}_row = row_of({a}, row, table, {4 + 3 * k})" for k, a in enumerate(arrays)]
     loads = [f'{x}_here = load({x}_row, {{}}, "{kind}", "{x}")' for x, kind in zip(inputs, body.inputs, strict=True)]
     lines += ["        " + load.format(0) for load, form in zip(loads, forms, strict=True) if form == "s"]
     lines += ["        for j in range(begin, end):"]

@@ -17,7 +17,7 @@ from miniflow.backends.cpu.transcendental import CONTRACT, erf, exp, f32, tanh
 
 __all__ = [
     "ceil", "data_of", "erf", "exp", "expm1", "floor", "load", "log", "log1p", "njit", "rint", "round_bfloat16",
-    "round_float16", "store", "tanh", "trunc", "where",
+    "round_float16", "row_of", "store", "tanh", "trunc", "where",
 ]  # fmt: skip
 
 HEAD = object.__basicsize__  # in CPython an array's `char *data` follows the head that all objects have
@@ -26,7 +26,7 @@ KINDS = {
     "bool": types.boolean, "uint8": types.uint8, "int8": types.int8, "int16": types.int16, "int32": types.int32,
     "int64": types.int64,
 }  # fmt: skip
-I16, I32, HALF = ir.IntType(16), ir.IntType(32), ir.HalfType()
+I16, I32, I64, HALF = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.HalfType()
 
 exactly = njit(error_model="numpy")
 
@@ -49,6 +49,34 @@ def data_of(typingctx, identity):
         return builder.load(builder.inttoptr(address, args[0].type.as_pointer()))
 
     return types.int64(types.int64), codegen
+
+
+def entry_of(builder, table, position: int):
+    """Entry `position` of the int64 table at an address."""
+    return builder.load(builder.gep(builder.inttoptr(table, I64.as_pointer()), [I64(position)]))
+
+
+@intrinsic(prefer_literal=True)
+def row_of(typingctx, array, row, table, position):
+    """The address of row (i0, i1, i2) of the array at an address; see `rows` and the table of `pointwise`.
+
+    One intrinsic in place of twenty operations in the loop halves the time that it takes to compile it.
+
+    Args:
+        row: (i0 n1 + i1) n2 + i2.
+        table: begins with n1, n2.
+        position: of the array's three steps in the table.
+    """
+
+    def codegen(context, builder, signature, args):
+        address, row, table, _ = args
+        n1, n2 = entry_of(builder, table, 0), entry_of(builder, table, 1)
+        rest, i2 = builder.udiv(row, n2), builder.urem(row, n2)
+        for k, i in enumerate((builder.udiv(rest, n1), builder.urem(rest, n1), i2)):
+            address = builder.add(address, builder.mul(i, entry_of(builder, table, position.literal_value + k)))
+        return address
+
+    return types.int64(types.int64, types.int64, types.int64, position), codegen
 
 
 @intrinsic(prefer_literal=True)
