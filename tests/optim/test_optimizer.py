@@ -165,14 +165,15 @@ def test_state_dict_has_the_structure_of_pytorch():
     assert optimizer.param_groups[0]["params"] == [p, q]
 
 
-def test_loading_copies_and_casts():
-    p, q = leaf(1.0), flow.ones(1, dtype=flow.float64, requires_grad=True)
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float64])
+def test_loading_copies_and_casts(dtype):
+    p, q = leaf(1.0), flow.ones(1, dtype=dtype, requires_grad=True)
     source, target = optim.Adam([p]), optim.Adam([q])
     p.grad = flow.tensor([1.0])
     source.step()
     target.load_state_dict(source.state_dict())
     state = target.state[q]
-    assert state["exp_avg"].dtype is flow.float64 and state["step"] == 1
+    assert state["exp_avg"].dtype is dtype and state["step"] == 1
     source.state[p]["exp_avg"].fill_(9)
     assert state["exp_avg"].item() == pytest.approx(0.1)
 
