@@ -65,9 +65,7 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
     refuse_shared_elements(name, x)
     result = compute()
     if result.shape != x.shape:
-        raise ShapeError(
-            f"{name}: the result has shape {tuple(result.shape)}, which does not fit into {tuple(x.shape)}"
-        )
+        raise ShapeError(f"{name}: the result of shape {tuple(result.shape)} does not fit into {tuple(x.shape)}")
     if not can_cast(result.dtype, x.dtype):
         raise DTypeError(
             f"{name}: the result has {result.dtype}, which cannot be written into {x.dtype}; use x.to(...) first"

@@ -27,15 +27,9 @@ from miniflow.printing import tensor_repr
 from miniflow.tensor import Tensor
 
 CASTS = {
-    "bfloat16": bfloat16,
-    "bool": bool_,
-    "byte": uint8,
-    "double": float64,
-    "float": float32,
-    "half": float16,
-    "int": int32,
-    "long": int64,
-}
+    "bool": bool_, "byte": uint8, "int": int32, "long": int64,
+    "half": float16, "bfloat16": bfloat16, "float": float32, "double": float64,
+}  # fmt: skip
 
 
 def _in_place(function: Callable) -> Callable:
@@ -185,5 +179,4 @@ Tensor.__invert__ = OPERATORS["bitwise_not"]
 Tensor.__getitem__ = index.get_item
 Tensor.__setitem__ = set_item
 Tensor.__repr__ = tensor_repr
-Tensor.T = property(permute.T, doc=permute.T.__doc__)
-Tensor.mT = property(permute.mT, doc=permute.mT.__doc__)
+Tensor.T, Tensor.mT = property(permute.T), property(permute.mT)

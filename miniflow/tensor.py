@@ -215,9 +215,7 @@ class Tensor:
             self._edge = (leaf, 0)
         elif not requires_grad and self._fresh_edge() is not None:
             if not self.is_leaf:
-                raise AutogradError(
-                    "requires_grad_(False) on a non-leaf tensor: use x.detach() to cut it from the tape"
-                )
+                raise AutogradError("requires_grad_(False) on a non-leaf: use x.detach() to cut it from the tape")
             if hooks := self._edge[0].hooks:
                 self.__dict__["_hooks_of_frozen"] = hooks
             self._edge = None
@@ -436,9 +434,7 @@ class Tensor:
         return id(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise PickleError(
-            "tensors are not pickled: write them with flow.save(obj, path) and read them with flow.load(path)"
-        )
+        raise PickleError("tensors are not pickled: write with flow.save(obj, path) and read with flow.load(path)")
 
     def __copy__(self) -> Tensor:
         result = self.detach()

@@ -290,7 +290,7 @@ def test_a_leaf_that_requires_grad_is_not_changed(write):
 
 def test_results_that_do_not_fit():
     x = flow.zeros(3)
-    with pytest.raises(ShapeError, match=r"add_: the result has shape \(2, 3\), which does not fit into \(3,\)"):
+    with pytest.raises(ShapeError, match=r"add_: the result of shape \(2, 3\) does not fit into \(3,\)"):
         x.add_(flow.ones(2, 3))
     with pytest.raises(
         DTypeError, match="add_: the result has miniflow.float32, which cannot be written into miniflow.int64"

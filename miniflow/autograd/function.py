@@ -141,27 +141,22 @@ def _own(output: Tensor, args: tuple, context: Context) -> Tensor:
 
 
 def _record(cls: type, context: Context, edges: tuple, args: tuple, results: tuple, outputs: tuple) -> None:
-    marked = context._nondifferentiable
-    differentiable = [
-        y
-        for r, y in zip(results, outputs, strict=True)
-        if isinstance(y, Tensor) and id(r) not in marked and y.is_floating_point()
-    ]
+    dirty, given = set(map(id, context._dirty)), set(map(id, args))
+    differentiable, position = [], {}
+    for r, y in zip(results, outputs, strict=True):
+        if isinstance(y, Tensor) and id(r) not in context._nondifferentiable and y.is_floating_point():
+            position[id(r)] = position[id(y)] = len(differentiable)
+            differentiable.append(y)
     node = Node(_FunctionOp(cls, context), edges, {}, differentiable)
     context._node = weakref.ref(node)
-    position = {id(y): i for i, y in enumerate(differentiable)}
-    position.update({id(r): position[id(y)] for r, y in zip(results, outputs, strict=True) if id(y) in position})
-    entries = []
-    for value in context._to_save:
-        returned = isinstance(value, Tensor) and id(value) in position
-        is_output = returned and (any(value is x for x in context._dirty) or not any(value is x for x in args))
-        alias = value.detach() if is_output else value
-        version = alias.version if isinstance(alias, Tensor) else None
-        entries.append((alias, version, position[id(value)] if is_output else None))
-    node._saved = entries
+    node._saved = []
+    for x in context._to_save:
+        index = position.get(id(x)) if id(x) in dirty or id(x) not in given else None
+        x = x if index is None else x.detach()
+        node._saved.append((x, x.version if isinstance(x, Tensor) else None, index))
     context._to_save = ()
     for index, y in enumerate(differentiable):
-        if any(y is x for x in context._dirty):
+        if id(y) in dirty:
             rewrite_history(y, (node, index))
         else:
             y._edge = (node, index)

@@ -96,17 +96,17 @@ def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
     check_image("conv2d", x)
     if weight.ndim != 4 or 0 in weight.shape[1:]:
         raise ShapeError(
-            f"conv2d: got weight of shape {tuple(weight.shape)}; expected (O, C / groups, KH, KW), none zero but O"
+            f"conv2d: got weight of shape {weight.shape}; expected (O, C / groups, KH, KW), none zero but O"
         )
     o, c = weight.shape[:2]
-    operands = f"input {tuple(x.shape)} and weight {tuple(weight.shape)} with groups={groups}"
+    operands = f"input {x.shape} and weight {weight.shape} with groups={groups}"
     if x.shape[1] != c * groups:
         remedy = f": did you mean groups={x.shape[1] // c}?" if x.shape[1] and x.shape[1] % c == 0 else ""
         raise ShapeError(f"conv2d: got {operands}; expected {c * groups} input channels, {c} for each group{remedy}")
     if o % groups:
         raise ShapeError(f"conv2d: got {operands}; expected groups to divide the {o} output channels")
-    if bias is not None and tuple(bias.shape) != (o,):
-        raise ShapeError(f"conv2d: got bias of shape {tuple(bias.shape)}; expected ({o},), one for each output channel")
+    if bias is not None and bias.shape != (o,):
+        raise ShapeError(f"conv2d: got bias of shape {bias.shape}; expected ({o},), one for each output channel")
     require_one_dtype("conv2d", x, weight, bias)
     require_floating("conv2d", x)
 
@@ -127,9 +127,7 @@ def borders(padding: int | Pair | str, kernel: Pair, stride: Pair, dilation: Pai
         rows, columns = (d * (k - 1) for k, d in zip(kernel, dilation, strict=True))
         return (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
     if isinstance(padding, str):
-        raise ArgumentError(
-            f"conv2d: got padding={padding!r}; expected 'same', 'valid', an integer or a pair of integers"
-        )
+        raise ArgumentError(f"conv2d: got padding={padding!r}; expected 'same', 'valid', or one or two integers")
     rows, columns = pair("conv2d", "padding", padding, least=0)
     return (rows, rows), (columns, columns)
 

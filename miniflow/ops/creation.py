@@ -109,9 +109,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
     Source: `torch.from_numpy`.
     """
     if not isinstance(array, np.ndarray):
-        raise DTypeError(
-            f"from_numpy: got {type(array).__name__}; expected a NumPy array: use flow.tensor for other data"
-        )
+        raise DTypeError(f"from_numpy: got {type(array).__name__}; expected a NumPy array, or use flow.tensor")
     return _borrowing(np.asarray(array, dtype=_numpy_dtype(None, array.dtype)))
 
 

@@ -25,9 +25,7 @@ def add(x, y):
     return x + y
 
 
-@add.gradient("x", "y")
-def _(dy):
-    return dy
+add.gradient("x", "y")(lambda dy: dy)
 
 
 @called_as(add)
@@ -53,14 +51,8 @@ def sub(x, y):
     return x - y
 
 
-@sub.gradient("x")
-def _(dy):
-    return dy
-
-
-@sub.gradient("y")
-def _(dy):
-    return -dy
+sub.gradient("x")(lambda dy: dy)
+sub.gradient("y")(lambda dy: -dy)
 
 
 @called_as(sub)
@@ -76,9 +68,7 @@ def _scaled(name: str, x: Any, y: Any, alpha: Number) -> tuple[Any, Any]:
     """The operands in the dtype of the result, the second one times `alpha`."""
     x, y = promote(x, y, name)
     if isinstance(alpha, float) and result_type(x, y).category < 2:
-        raise DTypeError(
-            f"{name}: got alpha={alpha} for integers; expected an integer: cast them first, e.g. x.float()"
-        )
+        raise DTypeError(f"{name}: got alpha={alpha} for integers; expected an integer: cast them first: x.float()")
     return x, y * alpha
 
 
@@ -88,14 +78,8 @@ def mul(x, y):
     return x * y
 
 
-@mul.gradient("x")
-def _(dy, y):
-    return dy * y
-
-
-@mul.gradient("y")
-def _(dy, x):
-    return dy * x
+mul.gradient("x")(lambda dy, y: dy * y)
+mul.gradient("y")(lambda dy, x: dy * x)
 
 
 @pointwise(cpu=np.negative, accepts="fi", amp="clear", synonyms=("negative",))
@@ -104,9 +88,7 @@ def neg(x):
     return -x
 
 
-@neg.gradient
-def _(dy):
-    return -dy
+neg.gradient(lambda dy: -dy)
 
 
 @pointwise(cpu=np.square, accepts="fi", amp="gray")
@@ -115,9 +97,7 @@ def square(x):
     return x * x
 
 
-@square.gradient
-def _(dy, x):
-    return dy * (2 * x)
+square.gradient(lambda dy, x: dy * (2 * x))
 
 
 # quotients
@@ -136,14 +116,8 @@ def div(x, y):
     return x / y
 
 
-@div.gradient("x")
-def _(dy, y):
-    return dy / y
-
-
-@div.gradient("y")
-def _(dy, x, y):
-    return -(dy / y * x) / y
+div.gradient("x")(lambda dy, y: dy / y)
+div.gradient("y")(lambda dy, x, y: -(dy / y * x) / y)
 
 
 @called_as(div)
@@ -182,19 +156,16 @@ def reciprocal(x):
     return 1 / x
 
 
-@reciprocal.gradient
-def _(dy, out):
-    return -dy * out * out
+reciprocal.gradient(lambda dy, out: -dy * out * out)
 
 
 def refuse_zero_divisors(x: Any, y: Any) -> None:
     """Raise DivisionByZeroError for an integer zero among the divisors, where they can be looked at."""
-    if getattr(x, "dtype", None) is None or x.dtype.kind in "iu":
-        values = peek(y) if hasattr(y, "dtype") else np.asarray(y)
-        if values is not None and values.dtype.kind in "iu" and not values.all():
-            raise DivisionByZeroError(
-                "got an integer divided by zero; expected other divisors: use floats for infinity"
-            )
+    if hasattr(x, "dtype") and x.dtype.kind not in "iu":
+        return
+    values = peek(y) if hasattr(y, "dtype") else np.asarray(y)
+    if values is not None and values.dtype.kind in "iu" and not values.all():
+        raise DivisionByZeroError("got an integer divided by zero; expected other divisors: use floats for infinity")
 
 
 @pointwise(cpu=np.floor_divide, accepts="fi", operator="floordiv", check=refuse_zero_divisors, piecewise_constant=True)
@@ -209,14 +180,8 @@ def remainder(x, y):
     return x % y
 
 
-@remainder.gradient("x")
-def _(dy):
-    return dy
-
-
-@remainder.gradient("y")
-def _(dy, x, y):
-    return -dy * (x // y)
+remainder.gradient("x")(lambda dy: dy)
+remainder.gradient("y")(lambda dy, x, y: -dy * (x // y))
 
 
 def _truncated(x: Any, y: Any, out: np.ndarray) -> None:
@@ -253,9 +218,7 @@ def pow(x, y):
     return x**y
 
 
-@pow.gradient("x")
-def _(dy, x, y):
-    return select(y == 0, 0, dy * (y * x ** (y - 1)))
+pow.gradient("x")(lambda dy, x, y: select(y == 0, 0, dy * (y * x ** (y - 1))))
 
 
 @pow.gradient("y")
@@ -270,9 +233,7 @@ def cube(x):
     return x * x * x
 
 
-@cube.gradient
-def _(dy, x):
-    return dy * (3 * x * x)
+cube.gradient(lambda dy, x: dy * (3 * x * x))
 
 
 @called_as(pow)
@@ -309,9 +270,7 @@ def sqrt(x):
     return scalar.sqrt(x)
 
 
-@sqrt.gradient
-def _(dy, out):
-    return dy * 0.5 / out
+sqrt.gradient(lambda dy, out: dy * 0.5 / out)
 
 
 @pointwise(accepts="f", integers="float")
@@ -320,9 +279,7 @@ def rsqrt(x):
     return 1 / scalar.sqrt(x)
 
 
-@rsqrt.gradient
-def _(dy, out):
-    return dy * -0.5 * (out * out * out)
+rsqrt.gradient(lambda dy, out: dy * -0.5 * (out * out * out))
 
 
 POWERS = {
@@ -339,9 +296,7 @@ def exp(x):
     return scalar.exp(x)
 
 
-@exp.gradient
-def _(dy, out):
-    return dy * out
+exp.gradient(lambda dy, out: dy * out)
 
 
 @pointwise(cpu=np.log, accepts="f", integers="float")
@@ -350,9 +305,7 @@ def log(x):
     return scalar.log(x)
 
 
-@log.gradient
-def _(dy, x):
-    return dy / x
+log.gradient(lambda dy, x: dy / x)
 
 
 @pointwise(cpu=np.sin, accepts="f", integers="float")
@@ -361,9 +314,7 @@ def sin(x):
     return scalar.sin(x)
 
 
-@sin.gradient
-def _(dy, x):
-    return dy * scalar.cos(x)
+sin.gradient(lambda dy, x: dy * scalar.cos(x))
 
 
 @pointwise(cpu=np.cos, accepts="f", integers="float")
@@ -372,9 +323,7 @@ def cos(x):
     return scalar.cos(x)
 
 
-@cos.gradient
-def _(dy, x):
-    return -(dy * scalar.sin(x))
+cos.gradient(lambda dy, x: -(dy * scalar.sin(x)))
 
 
 @pointwise(cpu=np.tanh, accepts="f", integers="float", amp="gray", nn="Tanh")
@@ -383,9 +332,7 @@ def tanh(x):
     return scalar.tanh(x)
 
 
-@tanh.gradient
-def _(dy, out):
-    return dy * (1 - out * out)
+tanh.gradient(lambda dy, out: dy * (1 - out * out))
 
 
 Add, Sub, Mul, Div, Neg = add.op, sub.op, mul.op, div.op, neg.op  # op classes, for passes over graphs

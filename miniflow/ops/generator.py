@@ -45,12 +45,21 @@ class Generator:
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` from its beginning, and return the generator.
 
+        `flow.manual_seed` seeds the default generator, which serves every draw without `generator=`.
+
         Args:
             seed: an integer from -2**63 to 2**64 - 1; a negative one stands for `2**64 + seed`.
 
         Raises:
             ArgumentError: for a seed outside that range.
             GraphTraceError: in the build of a graph.
+
+        >>> import miniflow as flow
+        >>> a, b = (flow.manual_seed(0) and flow.rand(2) for _ in range(2))
+        >>> bool((a == b).all())
+        True
+
+        Source: `torch.manual_seed`.
         """
         refuse_while_recording("manual_seed")
         seed = operator.index(seed)
@@ -77,7 +86,16 @@ class Generator:
         return draw
 
     def get_state(self) -> Tensor:
-        """Seed and offset as a uint8 tensor of 16 elements, for `set_state`."""
+        """Seed and offset as a uint8 tensor of 16 elements, for `set_state`.
+
+        `flow.get_rng_state` and `flow.set_rng_state` are these methods of the default generator.
+
+        >>> import miniflow as flow
+        >>> state = flow.get_rng_state()
+        >>> a = flow.rand(2)
+        >>> bool((flow.rand(2, generator=flow.set_rng_state(state)) == a).all())
+        True
+        """
         refuse_while_recording("get_state")
         with one_at_a_time:
             state = np.array([self._seed, self._offset], "<u8")
@@ -118,53 +136,5 @@ default_generator = Generator()
 default_generator.seed()
 
 
-def manual_seed(seed: int) -> Generator:
-    """Seed the default generator, from which every draw without `generator=` comes; see `Generator.manual_seed`.
-
-    Raises:
-        ArgumentError: for a seed outside -2**63 .. 2**64 - 1.
-
-    >>> import miniflow as flow
-    >>> a, b = (flow.manual_seed(0) and flow.rand(2) for _ in range(2))
-    >>> bool((a == b).all())
-    True
-
-    Source: `torch.manual_seed`.
-    """
-    return default_generator.manual_seed(seed)
-
-
-def seed() -> int:
-    """Seed the default generator from the operating system's randomness, and return the seed. Source: `torch.seed`."""
-    return default_generator.seed()
-
-
-def initial_seed() -> int:
-    """The seed of the default generator. Source: `torch.initial_seed`."""
-    return default_generator.initial_seed()
-
-
-def get_rng_state() -> Tensor:
-    """The state of the default generator, a uint8 tensor.
-
-    >>> import miniflow as flow
-    >>> state = flow.get_rng_state()
-    >>> a = flow.rand(2)
-    >>> flow.set_rng_state(state)
-    >>> bool((flow.rand(2) == a).all())
-    True
-
-    Source: `torch.get_rng_state`.
-    """
-    return default_generator.get_state()
-
-
-def set_rng_state(state: Tensor) -> None:
-    """Put the default generator back into a state that `get_rng_state` returned.
-
-    Raises:
-        ArgumentError: if `state` is not such a tensor.
-
-    Source: `torch.set_rng_state`.
-    """
-    default_generator.set_state(state)
+manual_seed, seed, initial_seed = default_generator.manual_seed, default_generator.seed, default_generator.initial_seed
+get_rng_state, set_rng_state = default_generator.get_state, default_generator.set_state

@@ -29,7 +29,7 @@ class Cat(Op):
                 continue
             if len(x.shape) != len(first) or x.shape[:dim] + x.shape[dim + 1 :] != first[:dim] + first[dim + 1 :]:
                 raise ShapeError(
-                    f"cat: got shape {tuple(x.shape)} at position {position} and {tuple(first)} at position 0; "
+                    f"cat: got shape {x.shape} at position {position} and {tuple(first)} at position 0; "
                     f"expected equal sizes in every dim but dim {dim}"
                 )
         return first[:dim] + (sum(sizes),) + first[dim + 1 :], xs[0].dtype
@@ -97,7 +97,7 @@ class Stack(Op):
         for position, x in enumerate(xs):
             if x.shape != first:
                 raise ShapeError(
-                    f"stack: got shape {tuple(x.shape)} at position {position} and {tuple(first)} at position 0; "
+                    f"stack: got shape {x.shape} at position {position} and {tuple(first)} at position 0; "
                     "expected equal shapes: use flow.cat to join along a dim that exists"
                 )
         return first[:dim] + (len(xs),) + first[dim:], xs[0].dtype

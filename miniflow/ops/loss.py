@@ -52,13 +52,9 @@ def check_rows(op: str, x: Any, target: Any, weight: Any) -> None:
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{op}: got class indices of {target.dtype}; expected an integer dtype: use target.long()")
     if x.ndim != 2 or target.shape != x.shape[:1]:
-        raise ShapeError(
-            f"{op}: got scores {tuple(x.shape)} and classes {tuple(target.shape)}; expected (N, C) and (N,)"
-        )
+        raise ShapeError(f"{op}: got scores {x.shape} and classes {target.shape}; expected (N, C) and (N,)")
     if weight is not None and weight.shape != (x.shape[1],):
-        raise ShapeError(
-            f"{op}: got a weight of shape {tuple(weight.shape)}; expected ({x.shape[1]},), one for each class"
-        )
+        raise ShapeError(f"{op}: got a weight of shape {weight.shape}; expected ({x.shape[1]},), one for each class")
 
 
 class CrossEntropy(Op):
@@ -125,20 +121,17 @@ def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     Beside (N, C) also (N, 1) will do for the indices, as in OneFlow.
     """
     shape, classes = input._array.shape, target._array.shape
-    if len(shape) == 2 and len(classes) == 1 and classes[0] == shape[0]:
-        return input, target
-    if len(shape) == 2 and classes == (shape[0], 1):
-        return input, reshape(target, (shape[0],))
     expected = shape[:1] + shape[2:]
     if len(shape) == 1 and classes == ():
         return unsqueeze(input, 0), unsqueeze(target, 0)
-    if len(shape) < 2 or classes != expected:
+    if len(shape) < 2 or classes != expected and (len(shape) > 2 or classes != (*expected, 1)):
         raise ShapeError(
             f"{op}: got input {shape} and target {classes}; expected (N, C) and (N,), "
             "(N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
         )
-    rows = prod(expected)
-    return reshape(movedim(input, 1, -1), (rows, shape[1])), reshape(target, (rows,))
+    if len(shape) == 2:
+        return input, target if classes == expected else reshape(target, expected)
+    return reshape(movedim(input, 1, -1), (prod(expected), shape[1])), reshape(target, (prod(expected),))
 
 
 @takes_tensors
@@ -299,9 +292,7 @@ def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor
 
 
 def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
-    for name, x in (("input", input), ("target", target)):
-        if x._array.dtype.kind in "biu" and name == "input" or x._array.dtype.kind == "b":
-            raise DTypeError(f"{op}: got {name} of {x.dtype}; expected a floating dtype: use {name}.float()")
+    require_floating(op, input._array)
     if input.shape != target.shape:
         warnings.warn(
             f"{op}: got input {tuple(input.shape)} and target {tuple(target.shape)}, which will be broadcast; expected "
@@ -349,9 +340,7 @@ def same_floats(op: str, x: Any, target: Any) -> None:
             f"{op}: got input of {x.dtype} and target of {target.dtype}; expected the same floating dtype: use .to"
         )
     if x.shape != target.shape:
-        raise ShapeError(
-            f"{op}: got input {tuple(x.shape)} and target {tuple(target.shape)}; expected the same shape: reshape"
-        )
+        raise ShapeError(f"{op}: got input {x.shape} and target {target.shape}; expected the same shape: reshape")
 
 
 @takes_tensors

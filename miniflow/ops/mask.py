@@ -36,11 +36,8 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
 
     Source: `torch.Tensor.masked_fill`.
     """
-    if isinstance(value, Tensor):
-        if value._array.ndim:
-            raise ShapeError(
-                f"masked_fill: got a value of shape {tuple(value.shape)}; expected a number or a 0-dim tensor"
-            )
+    if isinstance(value, Tensor) and value._array.ndim:
+        raise ShapeError(f"masked_fill: got a value of shape {tuple(value.shape)}; expected a number or a 0-dim tensor")
     kind = value.dtype if isinstance(value, Tensor) else of_scalar(value)
     if not can_cast(kind, x.dtype):
         raise DTypeError(

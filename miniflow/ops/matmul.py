@@ -32,7 +32,7 @@ class Matmul(Op):
             inner_y, columns = columns, inner_y
         if inner != inner_y:
             raise ShapeError(
-                f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected the columns of the first "
+                f"matmul: got shapes {x.shape} and {y.shape}; expected the columns of the first "
                 f"({inner}) to equal the rows of the second ({inner_y}): transpose one of them?"
             )
         batch = broadcast_shape("matmul", x.shape[:-2], y.shape[:-2]) if x.ndim > 2 or y.ndim > 2 else ()
@@ -64,12 +64,12 @@ class Linear(Op):
     def infer(x, weight, bias):
         if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
             raise ShapeError(
-                f"linear: got input {tuple(x.shape)} and weight {tuple(weight.shape)}; expected (..., in_features) "
+                f"linear: got input {x.shape} and weight {weight.shape}; expected (..., in_features) "
                 "and (out_features, in_features)"
             )
         outputs = weight.shape[0]
         if bias is not None and bias.shape != (outputs,):
-            raise ShapeError(f"linear: got bias {tuple(bias.shape)}; expected ({outputs},), one for each output")
+            raise ShapeError(f"linear: got bias {bias.shape}; expected ({outputs},), one for each output")
         return (x.shape[0], outputs), x.dtype
 
     def backward(ctx, dy):
@@ -130,9 +130,7 @@ def _check_inner(x: Tensor, y: Tensor) -> None:
 def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:
     for label, x in operands.items():
         if x.ndim != expected:
-            raise ShapeError(
-                f"{name}: got {label} of shape {tuple(x.shape)}; expected {expected} dimensions: use matmul"
-            )
+            raise ShapeError(f"{name}: got {label} of shape {tuple(x.shape)}; expected {expected} dims: use matmul")
 
 
 @method

@@ -38,11 +38,9 @@ def check_parameters(op: str, x: Any, expected: tuple[int, ...], **parameters: A
         if p is None:
             continue
         if p.shape != expected:
-            raise ShapeError(f"{op}: got {name} {tuple(p.shape)} for input {tuple(x.shape)}; expected {expected}")
+            raise ShapeError(f"{op}: got {name} {p.shape} for input {x.shape}; expected {expected}")
         if p.dtype != x.dtype and not (x.dtype in HALF and p.dtype == np.float32):
-            raise DTypeError(
-                f"{op}: got {name} of {p.dtype} for an input of {x.dtype}; expected the same dtype: use .to"
-            )
+            raise DTypeError(f"{op}: got {name} of {p.dtype} for input of {x.dtype}; expected the same dtype: use .to")
 
 
 def normalized(x: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
@@ -203,7 +201,7 @@ def check_batch(x: Any, **parameters: Any) -> None:
         ShapeError, DTypeError: if the input is not (N, C, ...), or a parameter not (C,).
     """
     if x.ndim < 2:
-        raise ShapeError(f"batch_norm: got input {tuple(x.shape)}; expected (N, C) or (N, C, ...): use unsqueeze(0)")
+        raise ShapeError(f"batch_norm: got input {x.shape}; expected (N, C) or (N, C, ...): use unsqueeze(0)")
     check_parameters("batch_norm", x, (x.shape[1],), **parameters)
 
 
@@ -263,9 +261,7 @@ def batch_norm(
     shape = input.shape
     count = prod(shape[:1] + shape[2:])
     if count == 1:
-        raise ShapeError(
-            f"batch_norm: got one value for each channel in input {tuple(shape)}; expected more in training"
-        )
+        raise ShapeError(f"batch_norm: got one value per channel in input {tuple(shape)}; expected more in training")
     y, batch_mean, batch_var = call(BatchNorm, input, weight, bias, eps=float(eps))
     if running_mean is not None and count > 1:
         _update(running_mean, batch_mean, momentum, 1.0)

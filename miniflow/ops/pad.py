@@ -28,9 +28,7 @@ class Pad(Op):
     def infer(x, *, widths, value):
         shape = tuple([n + before + after for n, (before, after) in zip(x.shape, widths, strict=True)])
         if any(n < 0 for n in shape) or any(-min(b, a) > n for n, (b, a) in zip(x.shape, widths, strict=True)):
-            raise ShapeError(
-                f"pad: got shape {tuple(x.shape)} and widths {widths}; expected to cut off no more than there is"
-            )
+            raise ShapeError(f"pad: got shape {x.shape} and widths {widths}; expected to cut off no more than there is")
         return shape, x.dtype
 
     def backward(ctx, dy):
@@ -146,7 +144,7 @@ class OneHot(Op):
             raise DTypeError(f"one_hot: got {x.dtype}; expected classes of int64: use .long()")
         if num_classes < 1:
             raise ShapeError(
-                f"one_hot: got num_classes={num_classes} for a tensor of shape {tuple(x.shape)}; expected at least 1, "
+                f"one_hot: got num_classes={num_classes} for a tensor of shape {x.shape}; expected at least 1, "
                 "or -1 for the largest class plus one, of at least one element"
             )
         check_in_range("one_hot", x, 0, (num_classes,))

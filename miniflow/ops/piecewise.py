@@ -30,9 +30,7 @@ def abs(x):
     return scalar.abs(x)
 
 
-@abs.gradient
-def _(dy, x):
-    return dy * sign(x)
+abs.gradient(lambda dy, x: dy * sign(x))
 
 
 @pointwise(cpu=np.floor, accepts="fi", piecewise_constant=True)
@@ -119,9 +117,7 @@ def _within(x, min, max):
     return x >= min if max is None else (x >= min) & (x <= max)
 
 
-@clamp.gradient("x")
-def _(dy, x, min, max):
-    return select(_within(x, min, max), dy, 0)
+clamp.gradient("x")(lambda dy, x, min, max: select(_within(x, min, max), dy, 0))
 
 
 @clamp.gradient("min")
@@ -169,14 +165,8 @@ def where(condition: bool, x, y):
     return select(condition, x, y)
 
 
-@where.gradient("x")
-def _(dy, condition):
-    return select(condition, dy, 0)
-
-
-@where.gradient("y")
-def _(dy, condition):
-    return select(condition, 0, dy)
+where.gradient("x")(lambda dy, condition: select(condition, dy, 0))
+where.gradient("y")(lambda dy, condition: select(condition, 0, dy))
 
 
 @called_as(where)

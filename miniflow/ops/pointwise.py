@@ -14,8 +14,9 @@ CPU, of CUDA devices and of nn.Graph's fused regions (see `scalar`). Parameters 
 that are broadcast, or numbers. The others are attributes. An operand annotated `bool` is a mask.
 
 A gradient takes the cotangent, and then by their names what it needs of the operands, the attributes, and the result,
-which is called `out`: just that is saved. It runs as one compiled loop where it has more than one function; where it is
-to be differentiated itself, it is called on tensors, and so records itself.
+which is called `out`: just that is saved. A short one is a lambda, `exp.gradient(lambda dy, out: dy * out)`. It runs
+as one compiled loop where it has more than one function; where it is to be differentiated itself, it is called on
+tensors, and so records itself.
 """
 
 from __future__ import annotations
@@ -86,9 +87,7 @@ class Pointwise(Op):
         pairs = [(name, kind) for name, kind in zip(cls.formula.operands, kinds, strict=True) if kind is not None]
         for name, kind in pairs:
             if name in cls.formula.bools and kind != np.bool_:
-                raise DTypeError(
-                    f"{cls.function_name}: got a {name} of {kind}; expected bool: compare first, e.g. x > 0"
-                )
+                raise DTypeError(f"{cls.function_name}: got a {name} of {kind}; expected bool: compare first, as x > 0")
         kind = next(kind for name, kind in pairs if name not in cls.formula.bools)
         letter = {"b": "b", "i": "i", "u": "i"}.get(kind.kind, "f")
         if letter not in cls.accepts:
@@ -110,9 +109,7 @@ class Gradient:
         names = list(inspect.signature(function).parameters)[1:]
         known = {*op.formula.operands, "out", *op.formula.attributes}
         if not known.issuperset(names):
-            raise TypeError(
-                f"{function.__name__}: {set(names) - known} are not operands or attributes of {op.__name__}"
-            )
+            raise TypeError(f"{function.__name__}: {op.__name__} has no operands or attributes {set(names) - known}")
         self.function = function
         self.attributes = [n for n in names if n in op.formula.attributes]
         self.saved = names[: len(names) - len(self.attributes)]  # the attributes come last

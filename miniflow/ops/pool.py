@@ -92,7 +92,7 @@ class AdaptiveAvgPool2d(Op):
         check_image("adaptive_avg_pool2d", x)
         require_floating("adaptive_avg_pool2d", x)
         if 0 in x.shape[1:]:
-            raise ShapeError(f"adaptive_avg_pool2d: got input of shape {tuple(x.shape)}; expected non-zero C, H and W")
+            raise ShapeError(f"adaptive_avg_pool2d: got input of shape {x.shape}; expected non-zero C, H and W")
         return (*x.shape[:2], *output_size), x.dtype
 
     def backward(ctx, dy):

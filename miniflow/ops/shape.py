@@ -85,7 +85,7 @@ def resolve_view(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     Raises:
         ShapeError: if `x` does not have that many elements, or its strides do not allow the view.
     """
-    got = f"got a tensor of shape {tuple(x.shape)} and the shape {shape}"
+    got = f"got a tensor of shape {x.shape} and the shape {shape}"
     if not all(hasattr(n, "__index__") for n in shape):
         raise DTypeError(f"reshape: {got}; expected integer sizes")
     if any(n < -1 for n in shape) or list(shape).count(-1) > 1:

@@ -21,7 +21,7 @@ class Triangle(Op):
     def infer(x, *, diagonal, upper):
         if len(x.shape) < 2:
             name = "triu" if upper else "tril"
-            raise ShapeError(f"{name}: got a tensor of shape {tuple(x.shape)}; expected matrices, at least 2 dims")
+            raise ShapeError(f"{name}: got a tensor of shape {x.shape}; expected matrices, at least 2 dims")
         return x.shape, x.dtype
 
     def backward(ctx, dy):

@@ -37,9 +37,7 @@ def check_image(op: str, x: Any) -> None:
         ShapeError: for another number of dims.
     """
     if x.ndim != 4:
-        raise ShapeError(
-            f"{op}: got input of shape {tuple(x.shape)}; expected (N, C, H, W), or (C, H, W) for one image"
-        )
+        raise ShapeError(f"{op}: got input {tuple(x.shape)}; expected (N, C, H, W), or (C, H, W) for one image")
 
 
 def window_counts(

@@ -205,7 +205,7 @@ def test_layer_norm_errors():
     with pytest.raises(ShapeError, match=r"layer_norm: got weight \(2,\) for input \(2, 3\); expected \(3,\)"):
         layer_norm(x, 3, flow.ones(2))
     with pytest.raises(
-        DTypeError, match="layer_norm: got bias of float64 for an input of float32; expected the same dtype"
+        DTypeError, match="layer_norm: got bias of float64 for input of float32; expected the same dtype"
     ):
         layer_norm(x, 3, None, flow.zeros(3, dtype=flow.float64))
     with pytest.raises(DTypeError, match="layer_norm: got int64; expected a floating dtype: use x.float"):
@@ -218,9 +218,7 @@ def test_batch_norm_errors():
         ShapeError, match=r"batch_norm: got input \(3,\); expected \(N, C\) or \(N, C, ...\): use unsqueeze"
     ):
         batch_norm(flow.zeros(3), None, None, training=True)
-    with pytest.raises(
-        ShapeError, match=r"batch_norm: got one value for each channel in input \(1, 3\); expected more"
-    ):
+    with pytest.raises(ShapeError, match=r"batch_norm: got one value per channel in input \(1, 3\); expected more"):
         batch_norm(flow.zeros(1, 3), None, None, training=True)
     with pytest.raises(ArgumentError, match="batch_norm: got no running statistics; expected both, or training=True"):
         batch_norm(x, None, None)

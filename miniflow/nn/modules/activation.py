@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from miniflow.errors import ArgumentError
-from miniflow.nn.modules.function_module import FunctionModule, function_module
+from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.tensor import Tensor
 
 # The layers of pointwise operators, such as ReLU: each is named in the definition of its operator.
 POINTWISE = {
-    function.op.nn: function_module(function.op.nn, function, **function.op.formula.attributes, inplace=False)
-    for function in OPERATORS.values()
-    if function.op.nn
-}
+    f.op.nn: type(
+        f.op.nn, (FunctionModule,), {"__doc__": f.__doc__, "__module__": __name__},
+        function=f, **f.op.formula.attributes, inplace=False,
+    )
+    for f in OPERATORS.values() if f.op.nn
+}  # fmt: skip
 globals().update(POINTWISE)
 
 
@@ -36,9 +38,7 @@ class Softmax(FunctionModule, function=softmax, dim=None):
     def forward(self, input: Tensor) -> Tensor:
         if self.dim is None:
             name = type(self).__name__
-            raise ArgumentError(
-                f"{name}: dim is None; expected the dim to normalise over: {name}(dim=-1) for the last one"
-            )
+            raise ArgumentError(f"{name}: dim is None; expected the dim to normalise over: {name}(dim=-1)")
         return super().forward(input)
 
 

@@ -85,9 +85,7 @@ class AttributeTables:
         if not isinstance(name, str):
             raise ArgumentTypeError(f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a str")
         if name == "" or "." in name:
-            raise ArgumentError(
-                f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a name without dots"
-            )
+            raise ArgumentError(f"{self._get_name()}: got {name!r} as the name of a {kind}; expected one without dots")
         own = self.__dict__
         others = [own, *(own[other] for other in KINDS if other != table)]
         if name not in own[table] and (hasattr(type(self), name) or any(name in names for names in others)):

@@ -158,12 +158,8 @@ class Sequential(_List):
 
     def __init__(self, *args: Any):
         super().__init__()
-        named = (
-            args[0].items()
-            if len(args) == 1 and isinstance(args[0], dict)
-            else ((str(i), m) for i, m in enumerate(args))
-        )
-        for name, module in named:
+        only_dict = len(args) == 1 and isinstance(args[0], dict)
+        for name, module in (args[0] if only_dict else {str(i): m for i, m in enumerate(args)}).items():
             self.add_module(name, module)
 
     def forward(self, input: Any) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
-import types
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -63,23 +61,3 @@ class FunctionModule(Module):
         if texts.get("inplace") == "inplace=False":
             del texts["inplace"]
         return ", ".join(texts.values())
-
-
-def function_module(name: str, function: Callable, doc: str | None = None, **options: Any) -> type[FunctionModule]:
-    """The layer of a function: the class that `class name(FunctionModule, function=function, **options)` makes.
-
-    Args:
-        name: of the class, to which the result must be assigned.
-        function: what the layer calls.
-        doc: its docstring; that of the function if None.
-        options: the arguments of the constructor and their defaults.
-
-    >>> import miniflow as flow
-    >>> ReLU6 = function_module("ReLU6", flow.clamp, min=0.0, max=6.0)
-    >>> ReLU6(), ReLU6(max=4.0)(flow.tensor([-1.0, 9.0])).tolist()
-    (ReLU6(min=0.0, max=6.0), [0.0, 4.0])
-    """
-    namespace = {"__doc__": doc or function.__doc__, "__module__": sys._getframe(1).f_globals["__name__"]}
-    return types.new_class(
-        name, (FunctionModule,), {"function": function, **options}, lambda body: body.update(namespace)
-    )

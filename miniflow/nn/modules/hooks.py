@@ -66,21 +66,23 @@ class _BackwardHookFunction(Function):
         return (None, None, *ctx.on_gradients(gradients))
 
 
-def _hook_gradients(values: Sequence[Any], on_gradients: Callable, fill: bool) -> tuple[list[Any], list[int]]:
+def _hook_gradients(values: Sequence[Any], on_gradients: Callable, fill: bool) -> tuple[tuple[Any, ...], list[int]]:
     """Apply `_BackwardHookFunction` to those of `values` that require grad; also returns their positions."""
-    values = list(values)
     positions = [i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
-    if positions:
-        results = _BackwardHookFunction.apply(on_gradients, fill, *[values[i] for i in positions])
-        for i, value in zip(positions, results, strict=True):
-            values[i] = value
-    return values, positions
+    results = _BackwardHookFunction.apply(on_gradients, fill, *[values[i] for i in positions]) if positions else ()
+    return _replaced(values, positions, results), positions
+
+
+def _replaced(values: Sequence[Any], positions: Sequence[int], others: Sequence[Any]) -> tuple[Any, ...]:
+    """`values` with those at `positions` replaced by `others`."""
+    changed = dict(zip(positions, others, strict=True))
+    return tuple([changed.get(i, value) for i, value in enumerate(values)])
 
 
 class _BackwardHooks:
     """Collects the gradients of a module's outputs and inputs during one backward, for its backward hooks.
 
-    Inputs and outputs each pass through one node of the tape. The outputs' node is reached first.
+    Inputs and outputs each pass through one node of the tape. Backward reaches that of the outputs first.
     """
 
     def __init__(self, module: Module):
@@ -92,61 +94,48 @@ class _BackwardHooks:
     def enter(self, args: tuple) -> tuple:
         self.inputs = [(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else None for x in args]
         values, self.input_positions = _hook_gradients(args, self._on_input_gradients, fill=True)
-        return tuple(values)
+        return values
 
     def leave(self, result: Any) -> Any:
         single = not isinstance(result, tuple | list)
         results = [result] if single else result
         values, self.output_positions = _hook_gradients(results, self._on_output_gradients, fill=False)
         self.output_count = len(values)
-        return values[0] if single else _like(result, values)
+        if single:
+            return values[0]
+        return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)  # named tuples too
 
     def _on_output_gradients(self, gradients: tuple) -> list[Any]:
-        outputs: list[Any] = [None] * self.output_count
-        for position, gradient in zip(self.output_positions, gradients, strict=True):
-            outputs[position] = gradient
-        grad_output = tuple(outputs)
-        for hook in self.pre_hooks:
-            grad_output = self._changed(hook(self.module, grad_output), grad_output, "grad_output")
-        self.grad_output = grad_output
-        if not self.input_positions:
-            grad_input = self._run_hooks((None,) * len(self.inputs))
-            if any(g is not None for g in grad_input):
-                raise AutogradError(
-                    f"{type(self.module).__name__}: a backward hook returned gradients, but no input of the module "
-                    "requires grad; return None"
-                )
+        grad_output = _replaced([None] * self.output_count, self.output_positions, gradients)
+        self.grad_output = grad_output = self._run(self.pre_hooks, grad_output, "grad_output")
+        if not self.input_positions and any(g is not None for g in self._run_hooks((None,) * len(self.inputs))):
+            raise AutogradError(
+                f"{type(self.module).__name__}: a backward hook returned gradients, but no input of the module "
+                "requires grad; return None"
+            )
         return [grad_output[i] for i in self.output_positions]
 
     def _on_input_gradients(self, gradients: tuple) -> list[Any]:
         if self.grad_output is None:  # reached without passing the outputs, as a second-order gradient may
             return list(gradients)
-        grad_input = [None if meta is None else zeros(meta[0], dtype=meta[1], device=meta[2]) for meta in self.inputs]
-        for position, gradient in zip(self.input_positions, gradients, strict=True):
-            grad_input[position] = gradient
-        changed = self._run_hooks(tuple(grad_input))
+        missing = [None if meta is None else zeros(meta[0], dtype=meta[1], device=meta[2]) for meta in self.inputs]
+        changed = self._run_hooks(_replaced(missing, self.input_positions, gradients))
         return [changed[i] for i in self.input_positions]
 
     def _run_hooks(self, grad_input: tuple) -> tuple:
         grad_output, self.grad_output = self.grad_output, None
-        for hook in self.hooks:
-            grad_input = self._changed(hook(self.module, grad_input, grad_output), grad_input, "grad_input")
-        return grad_input
+        return self._run(self.hooks, grad_input, "grad_input", grad_output)
 
-    def _changed(self, returned: Any, current: tuple, what: str) -> tuple:
-        if returned is None:
-            return current
-        returned = (returned,) if isinstance(returned, Tensor) else tuple(returned)
-        if len(returned) != len(current):
-            raise AutogradError(
-                f"{type(self.module).__name__}: a backward hook returned {len(returned)} values for {what}; "
-                f"expected {len(current)}, or None to change nothing"
-            )
-        return returned
-
-
-def _like(sequence: tuple | list, values: list[Any]) -> Any:
-    """`values` in the type of `sequence`, named tuples included."""
-    if hasattr(sequence, "_fields"):
-        return type(sequence)(*values)
-    return type(sequence)(values)
+    def _run(self, hooks: list[Callable], gradients: tuple, what: str, *others: tuple) -> tuple:
+        """Call the hooks one after the other; each may replace `gradients`."""
+        for hook in hooks:
+            returned = hook(self.module, gradients, *others)
+            if returned is not None:
+                returned = (returned,) if isinstance(returned, Tensor) else tuple(returned)
+                if len(returned) != len(gradients):
+                    raise AutogradError(
+                        f"{type(self.module).__name__}: a backward hook returned {len(returned)} values for {what}; "
+                        f"expected {len(gradients)}, or None to change nothing"
+                    )
+                gradients = returned
+        return gradients
