@@ -126,7 +126,7 @@ def run_worker(id: int, job: Job, connection: Connection, parents: Connection) -
     parents.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    pass  # see the top of this file
+    loops.PARALLEL_FROM = math.inf  # see the top of this file
     outbox: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
     threading.Thread(target=_send_all, args=(connection, outbox), daemon=True).start()
     epoch = None
