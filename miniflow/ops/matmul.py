@@ -62,15 +62,15 @@ class Linear(Op):
     saved_if_needed = {"x": 1, "weight": 0}
 
     def infer(x, weight, bias):
-        if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
+        given, wanted = x.shape, weight.shape
+        if len(given) != 2 or len(wanted) != 2 or given[1] != wanted[1]:
             raise ShapeError(
                 f"linear: got input {x.shape} and weight {weight.shape}; expected (..., in_features) "
                 "and (out_features, in_features)"
             )
-        outputs = weight.shape[0]
-        if bias is not None and bias.shape != (outputs,):
-            raise ShapeError(f"linear: got bias {bias.shape}; expected ({outputs},), one for each output")
-        return (x.shape[0], outputs), x.dtype
+        if bias is not None and bias.shape != wanted[:1]:
+            raise ShapeError(f"linear: got bias {bias.shape}; expected {wanted[:1]}, one for each output")
+        return (given[0], wanted[0]), x.dtype
 
     def backward(ctx, dy):
         x, weight = ctx.saved
