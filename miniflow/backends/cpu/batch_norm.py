@@ -6,6 +6,7 @@ passes, and are kept in float64.
 
 from __future__ import annotations
 
+import functools
 from math import prod
 
 import numpy as np
@@ -97,35 +98,32 @@ def differentiate_channels(start, stop, dy, y, x, weight, eps, training, mean, v
                 out[j] = scale * (g[j] - dy_mean - (plane[j] - center) * slope)
 
 
+@functools.lru_cache(maxsize=1024)
+def plane_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(N, C, ...) as (N, C, L); short planes as (1, C, N * L), since one long row is faster."""
+    images, channels, size = shape[0], shape[1], prod(shape[2:])
+    return (images, channels, size) if size >= SHORT_PLANE else (1, channels, images * size)
+
+
 def as_planes(x: np.ndarray) -> np.ndarray:
-    """(N, C, ...) as contiguous (N, C, L); short planes as (1, C, N * L), since one long row is faster."""
-    images, channels, size = x.shape[0], x.shape[1], prod(x.shape[2:])
-    if size < SHORT_PLANE:
-        return np.ascontiguousarray(x.swapaxes(0, 1)).reshape(1, channels, images * size)
-    return np.ascontiguousarray(x).reshape(images, channels, size)
-
-
-def planes_for(y: np.ndarray) -> np.ndarray:
-    """Memory for the results of `y` (N, C, ...) in the form that `as_planes` gives: `y` itself for long planes."""
-    images, channels, size = y.shape[0], y.shape[1], prod(y.shape[2:])
-    if size < SHORT_PLANE:
-        return np.empty((1, channels, images * size), y.dtype)
-    return y.reshape(images, channels, size)
+    """A contiguous array of that shape: `x` itself, or a copy."""
+    shape = plane_shape(x.shape)
+    return np.ascontiguousarray(x if len(x) == shape[0] else x.swapaxes(0, 1)).reshape(shape)
 
 
 def from_planes(planes: np.ndarray, y: np.ndarray) -> None:
-    """Bring results from the memory of `planes_for` to `y`."""
-    if prod(y.shape[2:]) < SHORT_PLANE:
+    """Bring results from `as_planes(y)` to `y`, where they are not in its memory."""
+    if len(planes) != len(y):
         np.copyto(y, planes.reshape(y.shape[1], y.shape[0], *y.shape[2:]).swapaxes(0, 1))
 
 
 def normalize(y, x, mean, var, weight, bias, z, *, relu, eps, training) -> None:
     """Run the channels' loop on planes."""
-    planes, results = as_planes(x), planes_for(y)
+    planes, results = as_planes(x), as_planes(y)
     channels = planes.shape[1]
     shortcut = np.empty((0, 0, 0), x.dtype) if z is None else as_planes(z)
     weight, bias = parameter(weight, 1, channels, x.dtype), parameter(bias, 0, channels, x.dtype)
-    mean, var = (np.ascontiguousarray(statistic, np.float64) for statistic in (mean, var))
+    mean, var = np.ascontiguousarray(mean, np.float64), np.ascontiguousarray(var, np.float64)
     given = planes, weight, bias, shortcut, relu, eps, training
     share(normalize_channels, channels, x.size, *given, mean, var, results)
     from_planes(results, y)
@@ -133,8 +131,7 @@ def normalize(y, x, mean, var, weight, bias, z, *, relu, eps, training) -> None:
 
 @kernel("cpu")
 def batch_norm(out, x, weight, bias, *, eps) -> None:
-    y, mean, var = out
-    normalize(y, x, mean, var, weight, bias, None, relu=False, eps=eps, training=True)
+    normalize(*out[:1], x, *out[1:], weight, bias, None, relu=False, eps=eps, training=True)
 
 
 @kernel("cpu")
@@ -144,8 +141,7 @@ def batch_norm_inference(y, x, mean, var, weight, bias, *, eps) -> None:
 
 @kernel("cpu")
 def batch_norm_relu(out, x, weight, bias, z, *, eps) -> None:
-    y, mean, var = out
-    normalize(y, x, mean, var, weight, bias, z, relu=True, eps=eps, training=True)
+    normalize(*out[:1], x, *out[1:], weight, bias, z, relu=True, eps=eps, training=True)
 
 
 @kernel("cpu")
@@ -156,11 +152,11 @@ def batch_norm_relu_inference(y, x, mean, var, weight, bias, z, *, eps) -> None:
 @kernel("cpu")
 def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training) -> None:
     dx, dweight, dbias = out
-    dy, x, results = as_planes(dy), as_planes(x), planes_for(dx)
+    results = as_planes(dx)
     y = np.empty((0, 0, 0), x.dtype) if y is None else as_planes(y)
-    mean, var = (np.ascontiguousarray(statistic, np.float64) for statistic in (mean, var))
-    given = dy, y, x, parameter(weight, 1, x.shape[1], x.dtype), eps, training, mean, var
-    share(differentiate_channels, x.shape[1], x.size, *given, results, dweight, dbias)
+    mean, var = np.ascontiguousarray(mean, np.float64), np.ascontiguousarray(var, np.float64)
+    given = as_planes(dy), y, as_planes(x), parameter(weight, 1, dweight.size, x.dtype), eps, training, mean, var
+    share(differentiate_channels, dweight.size, x.size, *given, results, dweight, dbias)
     from_planes(results, dx)
 
 

@@ -110,11 +110,6 @@ def parameter(values: np.ndarray | None, default: float, size: int, dtype: np.dt
     return np.ascontiguousarray(values, dtype).reshape(size)
 
 
-def as_rows(x: np.ndarray, dims: int) -> np.ndarray:
-    """The last `dims` dimensions as one, all before them as another."""
-    return np.ascontiguousarray(x).reshape(prod(x.shape[: x.ndim - dims]), prod(x.shape[x.ndim - dims :]))
-
-
 @kernel("cpu")
 def layer_norm(
     out: tuple[np.ndarray, ...],
@@ -126,10 +121,10 @@ def layer_norm(
     eps: float,
 ) -> None:
     y, mean, rstd = out
-    x = as_rows(x, dims)
-    count, width = x.shape
+    width = prod(x.shape[x.ndim - dims :])
+    rows = np.ascontiguousarray(x).reshape(mean.size, width)
     weight, bias = parameter(weight, 1, width, x.dtype), parameter(bias, 0, width, x.dtype)
-    share(normalize_rows, count, x.size // 2, x, weight, bias, eps, mean, rstd, y.reshape(x.shape))
+    share(normalize_rows, mean.size, x.size // 2, rows, weight, bias, eps, mean, rstd, y.reshape(rows.shape))
 
 
 @kernel("cpu")
@@ -145,9 +140,9 @@ def layer_norm_grad(
 ) -> None:
     """The parameters' gradients are first added up for each part of the rows, then over the parts."""
     dx, dweight, dbias = out
-    dy, x = as_rows(dy, dims), as_rows(x, dims)
-    count, width = x.shape
-    partial = np.empty((min(count, PARTS), 2, width), x.dtype)
-    given = dy, x, parameter(weight, 1, width, x.dtype), mean, rstd, dx.reshape(x.shape)
+    shape = mean.size, dweight.size
+    dy, rows = np.ascontiguousarray(dy).reshape(shape), np.ascontiguousarray(x).reshape(shape)
+    partial = np.empty((min(mean.size, PARTS), 2, dweight.size), x.dtype)
+    given = dy, rows, parameter(weight, 1, dweight.size, x.dtype), mean, rstd, dx.reshape(shape)
     share(differentiate_parts, len(partial), x.size // 2, *given, partial)
-    add_parts(partial, dweight.reshape(width), dbias.reshape(width))
+    add_parts(partial, dweight.reshape(-1), dbias.reshape(-1))
