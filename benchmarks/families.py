@@ -16,7 +16,6 @@ from miniflow.kernels import (
     conv,
     cross_entropy,
     dropout,
-    embedding,
     gather,
     layer_norm,
     matmul,
@@ -106,12 +105,8 @@ def add_rows() -> Launch:
     return Launch(scatter.add_rows, 1, (32, 8), [numbers(1, 8, 30), indices(8, 9)[None, :, None], numbers(1, 9, 30)])
 
 
-def look_up() -> Launch:
-    return Launch(embedding.look_up, 1, (32, 8), [numbers(9, 30), indices(8, 9), nans(8, 30)])
-
-
-def padded() -> Launch:
-    return Launch(pad.pad, 1, (32, 8), [numbers(12), (3, 4), (1, 1), np.float32(0), nans(30), (5, 6)])
+def one_hot() -> Launch:
+    return Launch(pad.one_hot, 1, (32, 8), [indices(8, 30), np.zeros((8, 30), np.int64)])
 
 
 def spread_copy() -> Launch:
@@ -143,6 +138,5 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "optim: adam": adam,
     "gather: rows": take_rows,
     "scatter: add rows": add_rows,
-    "embedding: look up": look_up,
-    "pad": padded,
+    "pad: one_hot": one_hot,
 }

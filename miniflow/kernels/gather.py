@@ -1,15 +1,14 @@
 """Gather: each element of the result is picked from the source by an integer.
 
 The index picture. All arrays are seen with three dims, (outer, n, inner): those before the indexed dim as one, the
-indexed dim, and those behind it as one. The result is (outer, k, inner), and a *row* is one pair (o, k) of it: `inner`
-elements, neighbours in memory on both sides.
+indexed dim, and those behind it as one. The result is (outer, k_count, inner), and a *row* is one pair (o, k) of it:
+`inner` elements, neighbours in memory on both sides.
 
-    threadIdx.x  ->  column, within a row        threadIdx.y  ->  row = o * k_count + k
+    thread (x, y, z) of the grid  ->  element i = x, k = y, o = z
 
 A block is as wide as a row, as far as 256 threads go, and has as many rows as fit: threads with neighbouring numbers
 write neighbouring elements, also where a row has only one. Each thread moves one element: it reads one index and one
-element, and writes one. Reads are coalesced within a row; where the rows lie is up to the index. The third dim of the
-grid only counts rows that the second has no numbers for (65,535 blocks).
+element, and writes one. Reads are coalesced within a row; where the rows lie is up to the index.
 
 Elements are moved as unsigned integers of their width: one compiled kernel serves float32, int32 ... No kernel follows
 an index out of its array; `report_outside` tells the host that there was one.
@@ -21,15 +20,15 @@ from miniflow.hostcuda import cuda
 
 
 @cuda.jit(device=True)
-def of_row(o, column):
+def of_row(o, i):
     """Where in an index (1, k_count, 1) the element for a row stands."""
     return 0, 0
 
 
 @cuda.jit(device=True)
-def of_cell(o, column):
+def of_cell(o, i):
     """Where in an index (outer, k_count, inner) the element for a cell stands."""
-    return o, column
+    return o, i
 
 
 @cuda.jit(device=True)
@@ -48,15 +47,12 @@ def make_take(where):
 
     @cuda.jit
     def take(x, index, out):
-        column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-        row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
-        if column < out.shape[2] and row < out.shape[0] * out.shape[1]:
-            o = row // out.shape[1]
-            k = row % out.shape[1]
-            at, beside = where(o, column)
+        i, k, o = cuda.grid(3)
+        if i < out.shape[2] and k < out.shape[1] and o < out.shape[0]:
+            at, beside = where(o, i)
             source = place_in(x.shape[1], index[at, k, beside])
             if source >= 0:
-                out[o, k, column] = x[o, source, column]
+                out[o, k, i] = x[o, source, i]
 
     return take
 

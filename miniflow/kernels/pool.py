@@ -1,9 +1,8 @@
 """Pooling over planes (P, H, W): the channels of all images.
 
-A block is a box of threads over (planes, rows, columns) of what it makes, threadIdx.x along a row: thread (tx, ty, tz)
-of block (bx, by, bz) owns element (ty, tx) of the rectangle at (by, bx), in plane bz * blockDim.z + tz and every
-gridDim.z * blockDim.z planes after it. So small images fill blocks too, and no index has to be taken apart. Each thread
-makes one element of a plane at a time and writes it once; neighbours share the cache lines of their windows.
+A block is a box of threads over (planes, rows, columns) of what it makes: thread (x, y, z) of the grid owns the element
+in column x and row y of plane z. So small images fill blocks too, and no index has to be taken apart. Each thread makes
+one element and writes it once; neighbours share the cache lines of their windows.
 
 Averages know nothing of strides and borders: along each dim they get the bounds (OH, 2) of the part of each window
 that lies on the image, and its weight; the weight of a window is that of its rows times that of its columns. So one
@@ -28,10 +27,8 @@ def max_pool(x, y, index, window, step, first, spread):
             i * step + first + a * spread.
     """
     j, i, plane = cuda.grid(3)
-    if i >= y.shape[1] or j >= y.shape[2]:
-        return
-    top, left = i * step[0] + first[0], j * step[1] + first[1]
-    while plane < x.shape[0]:
+    if plane < x.shape[0] and i < y.shape[1] and j < y.shape[2]:
+        top, left = i * step[0] + first[0], j * step[1] + first[1]
         best, where = x.dtype.type(-math.inf), -1
         for a in range(window[0]):
             h = top + a * spread[0]
@@ -44,7 +41,6 @@ def max_pool(x, y, index, window, step, first, spread):
                             best, where = value, h * x.shape[2] + w
         y[plane, i, j] = best
         index[plane, i, j] = where
-        plane += cuda.gridDim.z * cuda.blockDim.z
 
 
 @cuda.jit
@@ -54,17 +50,14 @@ def max_pool_gradient(dy, index, dx):
     Only where windows overlap can two threads add to one element, in any order.
 
     Args:
-        dy, index: (P, 1, windows). An index below 0 belongs to a window that saw nothing.
+        dy, index: (P, OH, OW). An index below 0 belongs to a window that saw nothing.
         dx: (P, H * W), zeros.
     """
     j, i, plane = cuda.grid(3)
-    if i >= 1 or j >= dy.shape[2]:
-        return
-    while plane < dy.shape[0]:
-        where = index[plane, 0, j]
+    if plane < dy.shape[0] and i < dy.shape[1] and j < dy.shape[2]:
+        where = index[plane, i, j]
         if where >= 0:
-            cuda.atomic.add(dx, (plane, where), dy[plane, 0, j])
-        plane += cuda.gridDim.z * cuda.blockDim.z
+            cuda.atomic.add(dx, (plane, where), dy[plane, i, j])
 
 
 @cuda.jit
@@ -78,16 +71,13 @@ def average(x, y, rows, columns, row_weights, column_weights):
         row_weights, column_weights: (OH,) and (OW,).
     """
     j, i, plane = cuda.grid(3)
-    if i >= y.shape[1] or j >= y.shape[2]:
-        return
-    weight = row_weights[i] * column_weights[j]
-    while plane < x.shape[0]:
+    if plane < x.shape[0] and i < y.shape[1] and j < y.shape[2]:
+        weight = row_weights[i] * column_weights[j]
         total = x.dtype.type(0)
         for h in range(rows[i, 0], rows[i, 1]):
             for w in range(columns[j, 0], columns[j, 1]):
                 total += x[plane, h, w]
         y[plane, i, j] = total * weight
-        plane += cuda.gridDim.z * cuda.blockDim.z
 
 
 @cuda.jit
@@ -103,12 +93,9 @@ def average_gradient(dy, dx, rows, columns, row_weights, column_weights):
         row_weights, column_weights: (OH,) and (OW,).
     """
     w, h, plane = cuda.grid(3)
-    if h >= dx.shape[1] or w >= dx.shape[2]:
-        return
-    while plane < dx.shape[0]:
+    if plane < dx.shape[0] and h < dx.shape[1] and w < dx.shape[2]:
         total = dx.dtype.type(0)
         for i in range(rows[h, 0], rows[h, 1]):
             for j in range(columns[w, 0], columns[w, 1]):
                 total += dy[plane, i, j] * (row_weights[i] * column_weights[j])
         dx[plane, h, w] = total
-        plane += cuda.gridDim.z * cuda.blockDim.z

@@ -3,7 +3,7 @@
 The index picture is that of `gather`, read the other way. The source is (outer, k_count, inner), the result
 (outer, n, inner); a thread owns one element of the *source*:
 
-    threadIdx.x  ->  column, within a row        threadIdx.y  ->  row = o * k_count + k
+    thread (x, y, z) of the grid  ->  element i = x, k = y, o = z
 
 Two elements of the source may go to one place. Adding them takes atomics: every sum is right, but the order of its
 terms, and so the last bits of a float, may differ from run to run. Writing them needs a rule which one stays. Here it
@@ -31,14 +31,11 @@ def claim(index, last):
         index: (outer, k_count, inner), or (1, k_count, 1) for rows.
         last: (outer, n, inner), or (1, n, 1), int64, filled with -1.
     """
-    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
-    if column < index.shape[2] and row < index.shape[0] * index.shape[1]:
-        o = row // index.shape[1]
-        k = row % index.shape[1]
-        place = place_in(last.shape[1], index[o, k, column])
+    i, k, o = cuda.grid(3)
+    if i < index.shape[2] and k < index.shape[1] and o < index.shape[0]:
+        place = place_in(last.shape[1], index[o, k, i])
         if place >= 0:
-            cuda.atomic.max(last, (o, place, column), k)
+            cuda.atomic.max(last, (o, place, i), k)
 
 
 @cuda.jit
@@ -49,13 +46,10 @@ def is_last(index, last, out):
         index, last: as for `claim`.
         out: of the shape of `index`.
     """
-    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
-    if column < index.shape[2] and row < index.shape[0] * index.shape[1]:
-        o = row // index.shape[1]
-        k = row % index.shape[1]
-        place = place_in(last.shape[1], index[o, k, column])
-        out[o, k, column] = place >= 0 and last[o, place, column] == k
+    i, k, o = cuda.grid(3)
+    if i < index.shape[2] and k < index.shape[1] and o < index.shape[0]:
+        place = place_in(last.shape[1], index[o, k, i])
+        out[o, k, i] = place >= 0 and last[o, place, i] == k
 
 
 def make_put(where):
@@ -67,15 +61,12 @@ def make_put(where):
 
     @cuda.jit
     def put(source, index, last, out):
-        column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-        row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
-        if column < source.shape[2] and row < source.shape[0] * source.shape[1]:
-            o = row // source.shape[1]
-            k = row % source.shape[1]
-            at, beside = where(o, column)
+        i, k, o = cuda.grid(3)
+        if i < source.shape[2] and k < source.shape[1] and o < source.shape[0]:
+            at, beside = where(o, i)
             place = place_in(out.shape[1], index[at, k, beside])
             if place >= 0 and last[at, place, beside] == k:
-                out[o, place, column] = source[o, k, column]
+                out[o, place, i] = source[o, k, i]
 
     return put
 
@@ -88,15 +79,12 @@ def make_add(where):
 
     @cuda.jit
     def add(source, index, out):
-        column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-        row = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
-        if column < source.shape[2] and row < source.shape[0] * source.shape[1]:
-            o = row // source.shape[1]
-            k = row % source.shape[1]
-            at, beside = where(o, column)
+        i, k, o = cuda.grid(3)
+        if i < source.shape[2] and k < source.shape[1] and o < source.shape[0]:
+            at, beside = where(o, i)
             place = place_in(out.shape[1], index[at, k, beside])
             if place >= 0:
-                cuda.atomic.add(out, (o, place, column), source[o, k, column])
+                cuda.atomic.add(out, (o, place, i), source[o, k, i])
 
     return add
 

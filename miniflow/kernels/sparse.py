@@ -1,8 +1,7 @@
 """Sparse gradients: terms of a sum sorted by the row they belong to, and rows written back into their table.
 
-The index picture of the terms is that of `embedding`: threadIdx.x runs along the columns of the table, threadIdx.y
-along the positions p among the indices. Which positions name the same row is found without a pass over the table, with
-a hash table that has a place for each row that occurs. Two launches:
+Thread (x, y) of the grid owns column x of the term at position y among the indices. Which positions name the same row
+is found without a pass over the table, with a hash table that has a place for each row that occurs. Two launches:
 
     find_owners   thread p looks for the place of row indices[p], an atomic compare-and-swap for each place it tries;
                   the smallest position that came there is the row's owner, an atomic minimum
@@ -56,8 +55,7 @@ def add_to_owners(dy, indices, table, places, rows, values):
         rows: (count,), int64, filled with -1.
         values: (count, width), float32 or float64, filled with zeros.
     """
-    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    p = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
+    column, p = cuda.grid(2)
     if column < dy.shape[1] and p < dy.shape[0] and places[p] >= 0:
         owner = table[places[p]]
         if column == 0 and owner == p:
@@ -74,8 +72,7 @@ def put_rows(source, rows, table):
         rows: (count,), different from each other; those below 0 are left out.
         table: (table_rows, width).
     """
-    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    p = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.blockDim.y + cuda.threadIdx.y
+    column, p = cuda.grid(2)
     if column < source.shape[1] and p < source.shape[0]:
         row = rows[p]
         if row >= 0 and row < table.shape[0]:

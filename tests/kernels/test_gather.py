@@ -5,9 +5,9 @@ import pytest
 from both import agree, numbers_of
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
-from miniflow.backends.cuda import faults
+from miniflow.backends.cuda import faults, rows
 from miniflow.backends.cuda.array import from_host
-from miniflow.backends.cuda.rows import GRID_Y, cover
+from miniflow.backends.cuda.rows import GRID_LIMIT, cover
 from miniflow.errors import IndexRangeError
 from miniflow.kernels.gather import join_coordinates, report_outside, take_cells, take_rows
 
@@ -35,7 +35,7 @@ def test_take_rows(shape):
     outer, n, k, inner = shape
     x, out = numbers(outer, n, inner), blank(outer, k, inner)
     index = np.random.default_rng(1).integers(-n, n, k)
-    grid, block = cover(outer * k, inner)
+    grid, block = cover((outer, k, inner))
     take_rows[grid, block](x, index[None, :, None], out)
     np.testing.assert_array_equal(out, x[:, index])
 
@@ -45,26 +45,41 @@ def test_take_cells(shape):
     outer, n, k, inner = shape
     x, out = numbers(outer, n, inner), blank(outer, k, inner)
     index = np.random.default_rng(1).integers(0, n, (outer, k, inner))
-    grid, block = cover(outer * k, inner)
+    grid, block = cover((outer, k, inner))
     take_cells[grid, block](x, index, out)
     np.testing.assert_array_equal(out, np.take_along_axis(x, index, 1))
 
 
-def test_rows_beyond_the_second_dim_of_the_grid():
-    x, out, index = numbers(2, 3, 4), blank(2, 6, 4), np.array([0, 2, -3, 1, 1, -1])
-    take_rows[(1, 2, 3), (4, 2)](x, index[None, :, None], out)
-    np.testing.assert_array_equal(out, x[:, index])
+@pytest.mark.parametrize("outer", [5, 6, 7, 40])
+def test_more_cells_than_the_third_dim_of_the_grid_counts(outer, monkeypatch):
+    monkeypatch.setattr(rows, "GRID_LIMIT", 3)
+    x, index = numbers(outer, 200), np.random.default_rng(1).integers(0, 200, (outer, 150))
+    agree("Gather", x, index, dim=1)
+    agree("Scatter", x, index, numbers(outer, 150), dim=1)
+    agree("Index", x, index[None, 0], dims=(1,))
 
 
-@pytest.mark.parametrize("rows, columns", [(1, 1), (300, 5), (GRID_Y + 1, 256), (10**9, 1), (2, 10**9), (7, 257)])
-def test_cover_reaches_every_row_and_column(rows, columns):
-    (x, y, z), (width, height) = cover(rows, columns)
-    assert x * width >= columns and y * z * height >= rows
-    assert x < 2**31 and y <= GRID_Y and z <= GRID_Y and width * height <= 256
+BOXES = [
+    (1, 1, 1),
+    (1, 300, 5),
+    (9, 1, 1),
+    (4, 3, 2),
+    (1, GRID_LIMIT + 1, 256),
+    (1, 60_000_000, 1),
+    (3, 2, 10**9),
+    (2, 7, 257),
+]
+
+
+@pytest.mark.parametrize("box", BOXES, ids=str)
+def test_cover_reaches_every_cell(box):
+    grid, block = cover(box)
+    assert all(n <= blocks * threads for n, blocks, threads in zip(box[::-1], grid, block, strict=True))
+    assert grid[0] < 2**31 and grid[1] <= GRID_LIMIT and block[2] <= 64 and np.prod(block) <= 1024
 
 
 def test_cover_of_nothing_launches_nothing():
-    assert 0 in cover(0, 5)[0] and 0 in cover(5, 0)[0]
+    assert 0 in cover((0, 5, 5))[0] and 0 in cover((5, 0, 5))[0] and 0 in cover((5, 5, 0))[0]
 
 
 def test_join_coordinates_gives_row_numbers():
@@ -133,11 +148,11 @@ def test_nonzero_agrees_with_the_cpu():
 
 CASES = [
     Case("rows", take_rows, lambda: [numbers(2, 5, 3),
-                                     np.array([[[4], [-5], [0], [2]]]), blank(2, 4, 3)], (1, 2), (4, 4)),
+                                     np.array([[[4], [-5], [0], [2]]]), blank(2, 4, 3)], (1, 1, 2), (4, 4)),
     Case("rows of bytes", take_rows, lambda: [numbers(1, 5, 3, dtype=np.uint8), np.array([[[4]]], np.int32),
                                               blank(1, 1, 3, dtype=np.uint8)], 1, (4, 2)),
     Case("cells", take_cells, lambda: [numbers(2, 5, 3), numbers(2, 4, 3, dtype=np.int64) % 5, blank(2, 4, 3)],
-         (1, 4), (4, 2)),
+         (1, 2), (4, 2, 2)),
     Case("join", join_coordinates, lambda: [np.array([-1, 2, 0]), 3, np.zeros(3, np.int64)], 1, 32),
     Case("outside", report_outside, lambda: [np.array([1, 9, 2, -1]), 0, 9, 5, np.array([0])], 2, 32),
 ]  # fmt: skip

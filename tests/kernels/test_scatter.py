@@ -34,7 +34,7 @@ def test_add_rows(shape, dtype):
     out = np.ones((outer, n, inner), dtype)
     expected = np.ones((outer, n, inner), np.float64 if out.dtype.kind == "f" else dtype)
     np.add.at(expected, (slice(None), index), source)
-    grid, block = cover(outer * k, inner)
+    grid, block = cover((outer, k, inner))
     add_rows[grid, block](source, index[None, :, None], out)
     np.testing.assert_allclose(out, expected, rtol=1e-12 if dtype == np.float64 else 1e-5, atol=1e-3)
 
@@ -46,7 +46,7 @@ def test_add_cells(shape):
     out, expected = np.zeros((outer, n, inner), np.float32), np.zeros((outer, n, inner))
     o, _, i = np.indices(index.shape)
     np.add.at(expected, (o, index, i), source)
-    grid, block = cover(outer * k, inner)
+    grid, block = cover((outer, k, inner))
     add_cells[grid, block](source, index, out)
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
 
@@ -59,7 +59,7 @@ def test_the_last_row_at_a_place_is_written(shape):
     expected = out.copy()
     for j, place in enumerate(index):
         expected[:, place] = source[:, j]
-    grid, block = cover(outer * k, inner)
+    grid, block = cover((outer, k, inner))
     rows, last = index[None, :, None], last[None, :, None]
     claim[(1, 2), (1, 256)](rows, last)
     put_rows[grid, block](source, rows, last, out)
@@ -81,7 +81,7 @@ def test_the_last_cell_at_a_place_is_written(shape):
         expected_marks[:, j] = [
             [index[a, j, b] not in index[a, j + 1 :, b] for b in range(inner)] for a in range(outer)
         ]
-    grid, block = cover(outer * k, inner)
+    grid, block = cover((outer, k, inner))
     claim[grid, block](index, last)
     put_cells[grid, block](source, index, last, out)
     is_last[grid, block](index, last, marks)
@@ -172,8 +172,8 @@ CASES = [
     Case("claim rows", claim, lambda: [REPEATS, np.full((1, 5, 1), -1)], (1, 2), (1, 4)),
     Case("last row", is_last, lambda: [REPEATS, LAST, np.full((1, 5, 1), 222, np.uint8)], (1, 2), (1, 4)),
     Case("put rows", put_rows, lambda: [normal(2, 5, 3), REPEATS, LAST, normal(2, 5, 3)],
-         (1, 3), (4, 4)),
-    Case("add rows", add_rows, lambda: [normal(2, 5, 3), REPEATS, normal(2, 5, 3)], (1, 3), (4, 4)),
+         (1, 2, 2), (4, 4)),
+    Case("add rows", add_rows, lambda: [normal(2, 5, 3), REPEATS, normal(2, 5, 3)], (1, 2), (4, 4, 2)),
     Case("add integers", add_rows, lambda: [picks(0, 9, 1, 5, 1), REPEATS, picks(0, 9, 1, 5, 1)], (1, 2), (1, 4)),
     Case("add doubles", add_rows, lambda: [normal(1, 5, 1, dtype=np.float64), REPEATS, np.zeros((1, 5, 1))],
          (1, 2), (1, 4)),

@@ -80,7 +80,7 @@ def test_sums_go_to_owners(width, padding):
     index[5] = -1
     places, rows, sums = np.full(count, 77), np.full(count, -1), np.zeros((count, width), np.float32)
     find_owners[2, 64](index, padding, table, places)
-    grid, block = cover(count, width)
+    grid, block = cover((1, count, width))
     add_to_owners[grid, block](dy, index, table, places, rows, sums)
     want_rows, want = expected(dy, index, padding)
     np.testing.assert_array_equal(rows, want_rows)
@@ -89,7 +89,7 @@ def test_sums_go_to_owners(width, padding):
 
 def test_rows_are_put_back():
     table, source, rows = np.full((6, 5), np.nan, np.float32), values(4, 5), np.array([3, -1, 0, 6])
-    grid, block = cover(4, 5)
+    grid, block = cover((1, 4, 5))
     put_rows[grid, block](source, rows, table)
     np.testing.assert_array_equal(table[[3, 0]], source[[0, 2]])
     assert np.isnan(table[[1, 2, 4, 5]]).all()

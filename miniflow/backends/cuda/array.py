@@ -134,9 +134,18 @@ class DeviceArray(LaidOut):
         result.write(self)
         return result
 
-    def __setitem__(self, key: Any, values: DeviceArray) -> None:
-        """`x[...] = values`, the only key there is: write all elements."""
-        self.write(values)
+    def __getitem__(self, key: Any) -> DeviceArray:
+        """The view for a key of integers, slices and `...`, with NumPy's meaning."""
+        key = key if type(key) is tuple else (key,)
+        return DeviceArray(self.layout[key if Ellipsis in key else (*key, ...)], self.block)
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        """Write an array, broadcast and converted, or a number to all elements of the view `x[key]`."""
+        target = self if key is Ellipsis else self[key]
+        if type(values) is DeviceArray:
+            target.write(values)
+        else:
+            target.fill(values)
 
     def peek(self) -> np.ndarray | None:
         """The elements, to be looked at and not kept, where that needs no waiting; None on a GPU."""
@@ -224,9 +233,11 @@ def from_host(array: np.ndarray, device_index: int) -> DeviceArray:
     return result
 
 
-def contiguous(x: DeviceArray) -> DeviceArray:
-    """`x` itself if its elements lie in row-major order without gaps, else such a copy."""
-    return x if x.layout.flags.c_contiguous else x.astype(x.dtype)
+def contiguous(x: DeviceArray, dtype: Any = None) -> DeviceArray:
+    """`x` itself if its elements have that dtype (or any) and lie in row-major order without gaps, else such a copy."""
+    layout = x.layout
+    dtype = layout.dtype if dtype is None else dtype
+    return x if layout.flags.c_contiguous and layout.dtype == dtype else x.astype(dtype)
 
 
 def bits(x: DeviceArray) -> DeviceArray:

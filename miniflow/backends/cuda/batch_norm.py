@@ -18,11 +18,6 @@ from miniflow.kernels.reduce import WARP
 SHORT_PLANE = 8  # elements
 
 
-def statistic(values: DeviceArray) -> DeviceArray:
-    """A mean or variance as a contiguous float64 vector."""
-    return contiguous(values if values.dtype == np.float64 else values.astype(np.float64))
-
-
 def as_planes(x: DeviceArray) -> DeviceArray:
     """(N, C, ...) as contiguous (N * C, L); short planes as (C, N * L), since a block takes one plane at a time."""
     images, channels, size = x.shape[0], x.shape[1], prod(x.shape[2:])
@@ -69,7 +64,8 @@ def normalize(y, planes, mean, var, weight, bias, z, *, relu, eps) -> None:
     results = planes_for(y)
     weight, bias = parameter(weight, 1, mean.size, planes), parameter(bias, 0, mean.size, planes)
     planes_kernels = kernels.ADD_RELU if z is not None else kernels.RELU if relu else kernels.ALONE
-    given = planes if z is None else as_planes(z), statistic(mean), statistic(var), weight, bias, eps, results
+    mean, var = contiguous(mean, np.float64), contiguous(var, np.float64)
+    given = planes if z is None else as_planes(z), mean, var, weight, bias, eps, results
     launch(planes_kernels.normalize, *over_segments(planes), planes, *given)
     from_planes(results, y)
 
@@ -117,7 +113,7 @@ def differentiate(planes: kernels.Planes, out, dy, y, x, weight, mean, var, eps,
     dx, dweight, dbias = out
     cotangents = [as_planes(dy)]
     cotangents.append(cotangents[0] if y is dy else as_planes(y))
-    x, mean, var, results = as_planes(x), statistic(mean), statistic(var), planes_for(dx)
+    x, mean, var, results = as_planes(x), contiguous(mean, np.float64), contiguous(var, np.float64), planes_for(dx)
     sums, products = (of_segments(x, mean.size) for _ in range(2))
     launch(planes.products, *over_segments(x), *cotangents, x, mean, sums, products)
     launch(kernels.merge_products, mean.size, WARP, sums, products, var, eps, dweight, dbias)

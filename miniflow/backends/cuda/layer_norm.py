@@ -22,7 +22,7 @@ def parameter(values: Parameter, default: float, size: int, x: DeviceArray) -> D
     """A weight or bias as a contiguous vector in the dtype of x, filled with its neutral value if there is none."""
     if values is None:
         return full((size,), default, x.dtype, x.device_index)
-    return contiguous(values if values.dtype == x.dtype else values.astype(x.dtype)).reshape((size,))
+    return contiguous(values, x.dtype).reshape((size,))
 
 
 def as_rows(x: DeviceArray, dims: int) -> DeviceArray:

@@ -18,18 +18,13 @@ from miniflow.backends.registry import kernel
 from miniflow.kernels import cross_entropy as kernels
 
 
-def as_int64(target: DeviceArray) -> DeviceArray:
-    """The targets as contiguous int64."""
-    return contiguous(target if target.dtype == np.int64 else target.astype(np.int64))
-
-
 def class_indices(target: DeviceArray, ignore_index: int, classes: int) -> DeviceArray:
     """The targets as contiguous int64.
 
     Raises:
         IndexRangeError: on an emulated device, with the first target that is not a class, and its position.
     """
-    target = as_int64(target)
+    target = contiguous(target, np.int64)
     if driver().emulated:
         cpu.class_indices(target.numpy(), ignore_index, classes)
     return target
@@ -39,7 +34,7 @@ def class_weights(weight: DeviceArray | None, device_index: int) -> DeviceArray:
     """Class weights in float64, empty for none: one compiled variant serves both."""
     if weight is None:
         return empty((0,), np.float64, device_index)
-    return contiguous(weight if weight.dtype == np.float64 else weight.astype(np.float64))
+    return contiguous(weight, np.float64)
 
 
 def reduce_rows(
@@ -67,6 +62,7 @@ def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoo
 @kernel("cuda")
 def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, reduction, label_smoothing) -> None:
     dy, total = contiguous(dy).reshape((dy.size,)), total.reshape((1,))
-    row_terms = dy, contiguous(x), as_int64(target), class_weights(weight, x.device_index), contiguous(lse), total
+    target, weight = contiguous(target, np.int64), class_weights(weight, x.device_index)
+    row_terms = dy, contiguous(x), target, weight, contiguous(lse), total
     options = ignore_index, reduction == "none", reduction == "mean", float(label_smoothing)
     launch(kernels.cross_entropy_grad_rows, x.shape[0], threads_for(x.shape[1]), *row_terms, *options, dx)

@@ -27,6 +27,7 @@ from miniflow.backends.body import Bodies, Body
 from miniflow.backends.cuda.array import DeviceArray, bits
 from miniflow.backends.cuda.driver import driver
 from miniflow.backends.cuda.launch import each, launch
+from miniflow.backends.cuda.rows import GRID_LIMIT, THREADS, power_of_two
 from miniflow.backends.geometry import merged
 from miniflow.backends.registry import EVERY, Kernel, kernel, pointwise_kernels
 from miniflow.backends.source import converted, module_of
@@ -34,9 +35,7 @@ from miniflow.dtype import HALF
 from miniflow.scalar import HALVES
 
 RANK = 4
-THREADS = 256
 WIDE_FROM = 1 << 20  # elements, from which a GPU has no lack of threads
-GRID_LIMIT = 65_535  # blocks that CUDA numbers along y, and along z
 
 Shape = tuple[int, ...]
 Steps = tuple[int, ...]
@@ -257,8 +256,3 @@ def cover(shape: Shape) -> tuple[tuple[int, int, int], tuple[int, int]]:
     width = min(THREADS, power_of_two(columns))
     height = min(THREADS // width, power_of_two(rows))
     return (-(-columns // width), -(-rows // height), planes * planes_too), (width, height)
-
-
-def power_of_two(n: int) -> int:
-    """The smallest one that is at least n."""
-    return 1 << (n - 1).bit_length()

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
 from miniflow.backends import registry
 from miniflow.backends.cpu.pool import Bounds, even_windows, windows_along
 from miniflow.backends.cuda.array import DeviceArray, contiguous, from_host
-from miniflow.backends.cuda.copy import fill_into
-from miniflow.backends.cuda.launch import launch
+from miniflow.backends.cuda.rows import over_cells
 from miniflow.kernels import pool
 
-THREADS = 256
-GRID_Z = 65_535  # blocks that CUDA numbers along z
-
-
-def over_planes(kernel: Any, shape: tuple[int, int, int], *args: Any) -> None:
-    """Launch `kernel`, one of those of kernels/pool.py, for results of `shape` (planes, rows, columns)."""
-    planes, rows, columns = shape
-    if 0 in shape:
-        return
-    x = min(32, 1 << (columns - 1).bit_length())
-    y = min(THREADS // x, 1 << (rows - 1).bit_length())
-    z = min(THREADS // (x * y), 64)
-    launch(kernel, (-(-columns // x), -(-rows // y), min(-(-planes // z), GRID_Z)), (x, y, z), *args)
+TILE = 32  # columns of a block at most: with several rows its windows share more of the image
 
 
 def planes(x: DeviceArray) -> DeviceArray:
@@ -34,28 +20,18 @@ def planes(x: DeviceArray) -> DeviceArray:
     return contiguous(x).reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
-def lines(x: DeviceArray) -> DeviceArray:
-    """(N, C, H, W) -> (N * C, 1, H * W), contiguous"""
-    return contiguous(x).reshape(x.shape[0] * x.shape[1], 1, x.shape[2] * x.shape[3])
-
-
-def flat(x: DeviceArray) -> DeviceArray:
-    """(N, C, H, W) -> (N * C, H * W), contiguous"""
-    return contiguous(x).reshape(x.shape[0] * x.shape[1], x.shape[2] * x.shape[3])
-
-
 @registry.kernel("cuda")
 def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
     y, index = (planes(result) for result in out)
     first = -padding[0][0], -padding[1][0]
-    over_planes(pool.max_pool, y.shape, planes(x), y, index, kernel, stride, first, dilation)
+    over_cells(pool.max_pool, y.shape, planes(x), y, index, kernel, stride, first, dilation, widest=TILE)
 
 
 @registry.kernel("cuda")
 def max_pool2d_grad(dx, dy, index, *, size):
-    fill_into(dx, 0)
-    cotangents = lines(dy)
-    over_planes(pool.max_pool_gradient, cotangents.shape, cotangents, lines(index), flat(dx))
+    dx[...] = 0
+    cotangents, image = planes(dy), dx.reshape(dx.shape[0] * dx.shape[1], -1)
+    over_cells(pool.max_pool_gradient, cotangents.shape, cotangents, planes(index), image)
 
 
 @registry.kernel("cuda")
@@ -81,14 +57,14 @@ def adaptive_avg_pool2d_grad(dx, dy, *, size):
 def average(y: DeviceArray, x: DeviceArray, rows: Bounds, columns: Bounds) -> None:
     tables = (_on_device(a, x.device_index) for a in (rows[0], columns[0], rows[1], columns[1]))
     target = planes(y)
-    over_planes(pool.average, target.shape, planes(x), target, *tables)
+    over_cells(pool.average, target.shape, planes(x), target, *tables, widest=TILE)
 
 
 def average_grad(dx: DeviceArray, dy: DeviceArray, rows: Bounds, columns: Bounds) -> None:
     covers = (_covers(along[0], n) for along, n in zip((rows, columns), dx.shape[2:], strict=True))
     tables = (_on_device(a, dy.device_index) for a in (*covers, rows[1], columns[1]))
     target = planes(dx)
-    over_planes(pool.average_gradient, target.shape, planes(dy), target, *tables)
+    over_cells(pool.average_gradient, target.shape, planes(dy), target, *tables, widest=TILE)
 
 
 def _covers(bounds: np.ndarray, n: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty, f
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.cuda.pointwise import pointwise
-from miniflow.backends.cuda.rows import GRID_Y
+from miniflow.backends.cuda.rows import GRID_LIMIT
 from miniflow.backends.geometry import Dims, dims_to_shape, reduced_count, reduced_dims, reduction_steps
 from miniflow.backends.registry import kernel
 from miniflow.kernels import reduce as kernels
@@ -97,7 +97,7 @@ def column_grid(groups: int, inner: int, threads: int) -> tuple[int, int, int]:
     (5, 4, 1)
     """
     tiles = -(-inner // threads)
-    y = min(tiles, GRID_Y)
+    y = min(tiles, GRID_LIMIT)
     return groups, y, -(-tiles // max(y, 1))
 
 

@@ -1,4 +1,4 @@
-"""Arrays as (outer, n, inner) around one dim, and launches over rows and columns: for kernels that move elements."""
+"""Arrays as (outer, n, inner) around one dim, and launches over such boxes: for kernels that move elements."""
 
 from __future__ import annotations
 
@@ -9,34 +9,45 @@ from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
 from miniflow.backends.cuda.launch import launch
 
 THREADS = 256
-GRID_Y = 65_535  # blocks that CUDA numbers along y, and along z
+GRID_LIMIT = 65_535  # blocks that CUDA numbers along y, and along z
+
+Box = tuple[int, int, int]
 
 
-def over_rows(kernel: Any, rows: int, columns: int, *args: Any) -> None:
-    """Launch a thread for each column of each row: x runs along the columns, y and then z count rows.
+def over_cells(kernel: Any, box: Box, *args: Any, widest: int = THREADS) -> None:
+    """Launch a thread for each element (o, k, i) of a box (outer, count, inner).
 
-    Kernels work out
-
-        column = blockIdx.x * blockDim.x + threadIdx.x
-        row = (blockIdx.z * gridDim.y + blockIdx.y) * blockDim.y + threadIdx.y
-
-    and test that both exist.
+    Kernels read `i, k, o = cuda.grid(3)` and test that the element exists. Where CUDA cannot number all blocks along z
+    there are several launches, each with a part of those arrays whose first dim is `outer`.
     """
-    launch(kernel, *cover(rows, columns), *args)
+    outer, (grid, block) = box[0], cover(box, widest)
+    most = GRID_LIMIT * block[2]
+    if outer <= most:
+        launch(kernel, grid, block, *args)
+        return
+    for first in range(0, outer, most):
+        part = [x[first : first + most] if type(x) is DeviceArray and x.shape[0] == outer else x for x in args]
+        over_cells(kernel, (min(most, outer - first), *box[1:]), *part, widest=widest)
 
 
-def cover(rows: int, columns: int) -> tuple[tuple[int, int, int], tuple[int, int]]:
-    """The grid and the block of `over_rows`: a block is as wide as a row, up to 256 threads, and has as many rows as
-    fit.
+def cover(box: Box, widest: int = THREADS) -> tuple[Box, Box]:
+    """The grid and the block for a box: a block is as wide as `inner`, up to `widest` threads, then as high and as
+    deep as 256 threads go. From 65,535 blocks along y it is higher; that is enough for a count of 67 million.
 
-    >>> cover(rows=100, columns=5)
-    ((1, 4, 1), (8, 32))
+    >>> cover((2, 100, 5))
+    ((1, 4, 2), (8, 32, 1))
     """
-    width = min(THREADS, 1 << max(columns - 1, 0).bit_length())
-    height = THREADS // width
-    blocks = -(-rows // height)
-    y = min(blocks, GRID_Y)
-    return (-(-columns // width), y, -(-blocks // max(y, 1))), (width, height)
+    outer, count, inner = box
+    lowest = power_of_two(-(-count // GRID_LIMIT))
+    x = min(power_of_two(inner), max(THREADS // lowest, 1), widest)
+    y = max(lowest, min(power_of_two(count), THREADS // x))
+    z = max(1, min(power_of_two(outer), THREADS // (x * y), 64))
+    return (-(-inner // x), -(-count // y), -(-outer // z)), (x, y, z)
+
+
+def power_of_two(n: int) -> int:
+    """The smallest one that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
 
 
 def around(x: DeviceArray, dim: int, dims: int = 1) -> DeviceArray:

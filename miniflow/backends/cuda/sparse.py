@@ -9,13 +9,12 @@ import numpy as np
 
 from miniflow.backends.cpu.sparse import hash_table_size
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty, full
-from miniflow.backends.cuda.copy import copy_into, fill_into
-from miniflow.backends.cuda.index import integers
+from miniflow.backends.cuda.copy import fill_into
+from miniflow.backends.cuda.index import integers, take_rows, through_contiguous
 from miniflow.backends.cuda.launch import each
-from miniflow.backends.cuda.rows import over_rows
+from miniflow.backends.cuda.rows import as_bits, over_cells
 from miniflow.backends.registry import KERNELS, kernel
 from miniflow.kernels import sparse as kernels
-from miniflow.kernels.embedding import look_up
 
 
 @kernel("cuda")
@@ -28,7 +27,7 @@ def group_rows(out, dy, indices, *, padding_idx, rows) -> None:
     places = empty((flat.size,), np.int64, device)
     each(kernels.find_owners, flat.size, flat, padding_idx, table, places)
     terms = contiguous(dy).reshape(values.shape)
-    over_rows(kernels.add_to_owners, *values.shape, terms, flat, table, places, owned, values)
+    over_cells(kernels.add_to_owners, (1, *values.shape), terms, flat, table, places, owned, values)
 
 
 def update_rows(rule: str, mutates: Sequence[int], groups: Sequence[Any], attrs: dict[str, Any]) -> None:
@@ -44,20 +43,17 @@ def update_rows(rule: str, mutates: Sequence[int], groups: Sequence[Any], attrs:
 
 
 def taken(x: DeviceArray | None, rows: DeviceArray) -> DeviceArray | None:
-    """The rows of `x`; zeros where there is no row."""
+    """The rows of `x`, and the last one where the number is -1: that is not put back."""
     if x is None:
         return None
-    out = full((rows.size, x.shape[1]), 0, x.dtype, x.device_index)
-    over_rows(look_up, *out.shape, bits(contiguous(x)), rows, bits(out))
+    out = empty((rows.size, x.shape[1]), x.dtype, x.device_index)
+    take_rows(as_bits(x, 0), rows, as_bits(out, 0))
     return out
 
 
 def put(part: DeviceArray, rows: DeviceArray, x: DeviceArray) -> None:
     """Write rows back to where they were taken from."""
-    target = contiguous(x)
-    over_rows(kernels.put_rows, *part.shape, bits(part), rows, bits(target))
-    if target is not x:
-        copy_into(x, target)
+    through_contiguous(x, lambda out: over_cells(kernels.put_rows, (1, *part.shape), bits(part), rows, bits(out)))
 
 
 @kernel("cuda", returns=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
-from miniflow.backends.cuda.rows import over_rows
+from miniflow.backends.cuda.rows import over_cells
 from miniflow.backends.registry import kernel
 from miniflow.kernels import mask as kernels
 
@@ -14,4 +14,4 @@ from miniflow.kernels import mask as kernels
 def triangle(y: DeviceArray, x: DeviceArray, *, diagonal: int, upper: bool) -> None:
     sign, matrices = -1 if upper else 1, (prod(x.shape[:-2]), *x.shape[-2:])
     source, target = bits(contiguous(x).reshape(matrices)), bits(y.reshape(matrices))
-    over_rows(kernels.triangle, matrices[0] * matrices[1], matrices[2], source, sign, sign * diagonal, target)
+    over_cells(kernels.triangle, matrices, source, sign, sign * diagonal, target)
