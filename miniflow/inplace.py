@@ -67,9 +67,7 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
     if result.shape != x.shape:
         raise ShapeError(f"{name}: the result of shape {tuple(result.shape)} does not fit into {tuple(x.shape)}")
     if not can_cast(result.dtype, x.dtype):
-        raise DTypeError(
-            f"{name}: the result has {result.dtype}, which cannot be written into {x.dtype}; use x.to(...) first"
-        )
+        raise DTypeError(f"{name}: the result of {result.dtype} cannot be written into {x.dtype}; use x.to(...) first")
     edge = cast(result, x.dtype)._fresh_edge()
     if edge is not None:
         _keep_old_values(edge[0], x)
@@ -91,9 +89,7 @@ def refuse_leaf(name: str, x: Tensor) -> None:
     root, _ = _root(x)
     if is_grad_enabled() and root.requires_grad and type(root._edge[0]) is Leaf:
         what = "a leaf tensor that requires grad" if root is x else "a view of a leaf tensor that requires grad"
-        raise AutogradError(
-            f"{name}: {what} is changed in place; do it under flow.no_grad(), or change a copy: x.clone()"
-        )
+        raise AutogradError(f"{name}: {what} is changed in place; use flow.no_grad(), or change a copy: x.clone()")
 
 
 def refuse_shared_elements(name: str, x: Tensor) -> None:

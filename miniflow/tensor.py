@@ -207,9 +207,7 @@ class Tensor:
         """
         if requires_grad and self._edge is None:
             if not self.is_floating_point():
-                raise AutogradError(
-                    f"requires_grad_: got dtype {self.dtype}; only floating dtypes have gradients: x.float()"
-                )
+                raise AutogradError(f"requires_grad_: got {self.dtype}; only floating dtypes have gradients: x.float()")
             leaf = Leaf(self)
             leaf.hooks = self.__dict__.pop("_hooks_of_frozen", None)
             self._edge = (leaf, 0)
@@ -380,9 +378,7 @@ class Tensor:
             ShapeError: unless there is exactly one element.
         """
         if self._array.size != 1:
-            raise ShapeError(
-                f"item: got a tensor of shape {tuple(self.shape)}; expected exactly one element: use tolist()"
-            )
+            raise ShapeError(f"item: got shape {tuple(self.shape)}; expected exactly one element: use tolist()")
         value = self._host_array().item()
         return float(value) if self.dtype.is_floating_point else value
 

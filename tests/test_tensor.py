@@ -73,7 +73,7 @@ def test_item_and_conversions():
 
 def test_item_needs_one_element():
     for shape in ((2,), (0,), (1, 2)):
-        with pytest.raises(ShapeError, match=rf"item: got a tensor of shape \({shape[0]},.*exactly one element"):
+        with pytest.raises(ShapeError, match=rf"item: got shape \({shape[0]},.*exactly one element"):
             flow.ones(shape).item()
 
 

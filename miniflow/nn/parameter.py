@@ -33,9 +33,7 @@ class Parameter(Tensor):
         if data is None:
             data = zeros(0)
         if not isinstance(data, Tensor):
-            raise ArgumentTypeError(
-                f"Parameter: got a {type(data).__name__}; expected a Tensor: wrap the values with flow.tensor"
-            )
+            raise ArgumentTypeError(f"Parameter: got a {type(data).__name__}; expected a Tensor: use flow.tensor")
         self._array = data._array
         self._edge = None
         self._version = data._shared_version()

@@ -252,9 +252,7 @@ def pow(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     if isinstance(input, Tensor) and isinstance(exponent, int | float) and not isinstance(exponent, bool):
         kind = input._array.dtype.kind
         if kind in "iu" and isinstance(exponent, int) and exponent < 0:
-            raise DTypeError(
-                f"pow: got integers to the negative power {exponent}, which are not integers; cast first: x.float()"
-            )
+            raise DTypeError(f"pow: got integers to the negative power {exponent}; expected floats: use x.float()")
         simple = POWERS.get(exponent) if kind in "fV" else None
         if simple is not None:
             return simple(input)

@@ -157,10 +157,7 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
             raise ShapeError(f"split: got split_size={sizes} for dim {dim} of size {total}; expected at least 1")
         sizes = [min(sizes, total - start) for start in range(0, total, sizes)] if total else [0]
     if sum(sizes) != total or any(size < 0 for size in sizes):
-        raise ShapeError(
-            f"split: got sizes {list(sizes)} for dim {dim} of size {total}; expected sizes of at least 0 that add up "
-            f"to {total}"
-        )
+        raise ShapeError(f"split: got sizes {list(sizes)} for dim {dim}; expected sizes that add up to {total}")
     return tuple(
         [narrow(x, dim, start, size) for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
     )

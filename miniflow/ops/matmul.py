@@ -64,10 +64,7 @@ class Linear(Op):
     def infer(x, weight, bias):
         given, wanted = x.shape, weight.shape
         if len(given) != 2 or len(wanted) != 2 or given[1] != wanted[1]:
-            raise ShapeError(
-                f"linear: got input {x.shape} and weight {weight.shape}; expected (..., in_features) "
-                "and (out_features, in_features)"
-            )
+            raise ShapeError(f"linear: got input {x.shape} and weight {weight.shape}; expected (..., in) and (out, in)")
         if bias is not None and bias.shape != wanted[:1]:
             raise ShapeError(f"linear: got bias {bias.shape}; expected {wanted[:1]}, one for each output")
         return (given[0], wanted[0]), x.dtype

@@ -103,10 +103,7 @@ class Permute(Op):
 
     def infer(x, *, dims):
         if len(dims) != len(x.shape):
-            raise ShapeError(
-                f"permute: got dims {dims} for a tensor of shape {x.shape}; expected each of its {len(x.shape)} "
-                "dims once"
-            )
+            raise ShapeError(f"permute: got dims {dims} for a tensor of shape {x.shape}; expected each dim once")
         return tuple([x.shape[d] for d in wrap_dims("permute", dims, len(x.shape))]), x.dtype
 
     def backward(ctx, dy):

@@ -37,9 +37,7 @@ class Multinomial(Op):
     def infer(weights, *, num_samples, replacement, seed, offset):
         require_floating("multinomial", weights)
         if len(weights.shape) not in (1, 2) or weights.shape[-1] == 0:
-            raise ShapeError(
-                f"multinomial: got weights of shape {weights.shape}; expected (categories,) or (rows, categories)"
-            )
+            raise ShapeError(f"multinomial: got weights {weights.shape}; expected (categories,) or (rows, categories)")
         if num_samples < 1 or (not replacement and num_samples > weights.shape[-1]):
             raise ArgumentError(
                 f"multinomial: got num_samples={num_samples} of {weights.shape[-1]} categories; expected at least "

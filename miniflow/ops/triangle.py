@@ -104,7 +104,5 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
         size = shape[0] + abs(offset)
         return call(DiagonalIntoZeros, x, shape=(size, size), offset=offset, dim1=0, dim2=1)
     if len(shape) != 2 or not -shape[0] <= offset <= shape[1]:
-        raise ShapeError(
-            f"diag: got a tensor of shape {shape} and diagonal={offset}; expected a vector, or a matrix that has it"
-        )
+        raise ShapeError(f"diag: got shape {shape} and diagonal={offset}; expected a vector, or a matrix that has it")
     return clone(diagonal_view(x, offset))

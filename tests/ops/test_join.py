@@ -99,7 +99,7 @@ ERRORS = [
     (lambda: flow.stack([X, flow.zeros(2, 2)]), ShapeError, "stack: got shape .* expected equal shapes"),
     (lambda: flow.stack([X], 3), DimError, "stack: got dim=3"),
     (lambda: X.split(0), ShapeError, "split: got split_size=0"),
-    (lambda: X.split([1, 2]), ShapeError, r"split: got sizes \[1, 2\] for dim 0 of size 2"),
+    (lambda: X.split([1, 2]), ShapeError, r"split: got sizes \[1, 2\] for dim 0; expected sizes that add up to 2"),
     (lambda: X.split([3, -1]), ShapeError, "add up to 2"),
     (lambda: X.split(1, 2), DimError, "split: got dim=2"),
     (lambda: X.chunk(0), ShapeError, "chunk: got chunks=0"),

@@ -72,7 +72,7 @@ ERRORS = [
     (
         lambda: flow.diag(flow.ones(2, 2, 2)),
         ShapeError,
-        r"diag: got a tensor of shape \(2, 2, 2\) and diagonal=0; expected a vector",
+        r"diag: got shape \(2, 2, 2\) and diagonal=0; expected a vector",
     ),
     (lambda: flow.diag(flow.ones(2, 3), 4), ShapeError, "diagonal=4; expected a vector, or a matrix that has it"),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -11,21 +10,6 @@ from miniflow.errors import IndexRangeError
 from miniflow.nn.modules.module import Module, bracketed, indented
 from miniflow.nn.parameter import Parameter
 from miniflow.tensor import Tensor
-
-
-def _position(container: Module, index: int, length: int) -> int:
-    """`index` counted from the front.
-
-    Raises:
-        IndexRangeError: if it is out of range.
-    """
-    position = operator.index(index)
-    if not -length <= position < length:
-        name = type(container).__name__
-        raise IndexRangeError(
-            f"{name}: index {position} is out of range for {length} entries; expected {-length} to {length - 1}"
-        )
-    return position % length
 
 
 class _Container(Module):
@@ -67,7 +51,11 @@ class _List(_Container):
 
     def _names(self, index: int | slice) -> list[str]:
         names = list(self._entries)
-        return names[index] if isinstance(index, slice) else [names[_position(self, index, len(names))]]
+        try:
+            return names[index] if isinstance(index, slice) else [names[index]]
+        except IndexError:
+            message = f"index {index} is out of range for {len(names)} entries"
+            raise IndexRangeError(f"{type(self).__name__}: {message}") from None
 
     def _renumber(self, entries: Iterable[Any]) -> None:
         self.__dict__[self._table] = {}

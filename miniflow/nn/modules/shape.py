@@ -54,10 +54,8 @@ class ConstantPad2d(FunctionModule, padding=..., value=...):
         super().__init__(*args, **options)
         widths = (self.padding,) * 4 if isinstance(self.padding, int) else tuple(self.padding)
         if len(widths) != 4:
-            raise ArgumentError(
-                f"{type(self).__name__}: got padding={self.padding!r}; "
-                "expected one int or four (left, right, top, bottom)"
-            )
+            name = type(self).__name__
+            raise ArgumentError(f"{name}: got padding={self.padding!r}; expected one int or (left, right, top, bottom)")
         self.padding = widths
 
     def forward(self, input: Tensor) -> Tensor:
