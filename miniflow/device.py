@@ -97,11 +97,7 @@ def of_array(array: Any) -> device:
     return cuda_device(array.device_index)
 
 
-class _Default:
-    device = CPU
-
-
-default = _Default()
+_default = CPU
 
 
 def set_default_device(name: str | int | device | None) -> None:
@@ -113,17 +109,18 @@ def set_default_device(name: str | int | device | None) -> None:
 
     Source: `torch.set_default_device`.
     """
+    global _default
     wanted = CPU if name is None else device(name)
-    default.device = CPU if wanted.type == "cpu" else cuda_device(wanted.index)
+    _default = CPU if wanted.type == "cpu" else cuda_device(wanted.index)
 
 
 def get_default_device() -> device:
     """The device on which factories without `device=` make their tensors. As `torch.get_default_device`."""
-    return default.device
+    return _default
 
 
 def chosen(name: str | int | device | None) -> device:
     """The device that an argument `device=` names; the default one for None."""
     if name is None:
-        return default.device
+        return _default
     return name if type(name) is device else device(name)

@@ -7,6 +7,7 @@ This file holds the storage, the metadata and the exchange with NumPy and Python
 from __future__ import annotations
 
 import copy
+import math
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -30,10 +31,7 @@ class Size(tuple):
 
     def numel(self) -> int:
         """The number of elements."""
-        count = 1
-        for size in self:
-            count *= size
-        return count
+        return math.prod(self)
 
     def __getitem__(self, index: Any) -> Any:
         item = super().__getitem__(index)

@@ -115,7 +115,7 @@ ERRORS = [
     (flow.matmul, ((2, 2, 3), (4, 2)), r"matmul: got shapes \(2, 2, 3\) and \(4, 2\)"),
     (flow.mm, ((2, 2, 3), (3, 3)), r"mm: got x of shape \(2, 2, 3\); expected 2 dims"),
     (flow.bmm, ((2, 2, 3), (1, 3, 2)), "bmm: got batches of 2 and 1 matrices"),
-    (flow.dot, ((2, 2), (2,)), r"dot: got x of shape \(2, 2\); expected 1 dimension"),
+    (flow.dot, ((2, 2), (2,)), r"dot: got x of shape \(2, 2\); expected 1 dim"),
     (linear, ((2, 3), (4, 5)), r"linear: got input \(2, 3\) and weight \(4, 5\)"),
     (linear, ((2, 2, 3), (4, 5)), r"linear: got input \(2, 2, 3\) and weight \(4, 5\)"),
     (linear, ((2, 3), (4, 3), (3,)), r"linear: got bias \(3,\); expected \(4,\)"),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from miniflow.errors import ArgumentError
 from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.softmax import log_softmax, softmax
-from miniflow.tensor import Tensor
 
 # The layers of pointwise operators, such as ReLU: each is named in the definition of its operator.
 POINTWISE = {
@@ -19,14 +17,11 @@ POINTWISE = {
 globals().update(POINTWISE)
 
 
-class Softmax(FunctionModule, function=softmax, dim=None):
+class Softmax(FunctionModule, function=softmax, dim=...):
     """exp(x_i) / sum_j exp(x_j) along `dim`.
 
     Args:
         dim: along which the results sum to 1. It must be given: PyTorch's guess from the number of dims is deprecated.
-
-    Raises:
-        ArgumentError: when called without a dim.
 
     >>> import miniflow as flow
     >>> flow.nn.Softmax(dim=-1)(flow.zeros(4)).tolist()
@@ -34,12 +29,6 @@ class Softmax(FunctionModule, function=softmax, dim=None):
 
     Source: `torch.nn.Softmax`.
     """
-
-    def forward(self, input: Tensor) -> Tensor:
-        if self.dim is None:
-            name = type(self).__name__
-            raise ArgumentError(f"{name}: dim is None; expected the dim to normalise over: {name}(dim=-1)")
-        return super().forward(input)
 
 
 class LogSoftmax(Softmax, function=log_softmax):

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from miniflow.errors import ArgumentTypeError
 from miniflow.nn.modules.module import Module
 
 
@@ -43,7 +44,10 @@ class FunctionModule(Module):
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__()
-        values = self.__signature__.bind(*args, **options)
+        try:
+            values = self.__signature__.bind(*args, **options)
+        except TypeError as error:
+            raise ArgumentTypeError(f"{self._get_name()}: {error}; expected {self.__signature__}") from None
         values.apply_defaults()
         for name, value in values.arguments.items():
             if name in self.buffer_names:
