@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -228,7 +229,20 @@ def test_interrupt_during_the_imports(tmp_path, module):
     assert "Traceback" not in output and output.endswith("interrupted: nothing was saved\n")
 
 
-def test_the_bar_says_that_kernels_are_compiled_in_the_first_run(tmp_path, monkeypatch):
+def test_the_bar_says_that_a_kernel_is_compiled(tmp_path, monkeypatch, capsys):
+    def epoch(model, step, loader, bar):
+        numba.njit(lambda x: x + 1)(1)
+        return [1.0]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "train_epoch", epoch)
+    monkeypatch.setattr(program, "evaluate", lambda model, digits: (1.0, np.zeros(1000, np.int64)))
+    program.train(program.parse(["--model", "mlp", "--epochs", "1"]), program.History())
+    assert "0/63 [00:00<?, ?step/s, compiling kernels (first run only)]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_bar_says_so_in_the_first_run_only(tmp_path, monkeypatch):
     monkeypatch.setenv("MINIFLOW_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     arguments = ["--model", "mlp", "--epochs", 1, "--batch-size", 2000]
