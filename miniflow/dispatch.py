@@ -53,8 +53,9 @@ class Op:
     groups = 0
     mutates: tuple[int, ...] = ()
     per_parameter: tuple[str, ...] = ()
-    # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "" for
-    # neither. A graph asks such an `infer` at every call, and keeps such ops although nobody reads their results
+    # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "integers"
+    # if `infer` refuses those only (divisors of zero); "" for none. A graph asks such an `infer` at every call, and
+    # keeps such ops although nobody reads their results
     checks_values = ""
     shape_depends_on_values = False  # that of the result; graphs refuse such ops
     made_by_passes = False  # only passes over graphs make it: it stands in no saved graph
@@ -260,7 +261,7 @@ def kernel_on(op: type[Op], device: str) -> Callable:
         raise DeviceError(f"{op.function_name}: no kernel for it on device {device}")
     if kernel.ufunc is not None:
         return partial(kernel.ufunc, order="C")  # NumPy refuses what `infer` does, and allocates
-    if kernel.eager is not None:
+    if kernel.eager is not None and getattr(op, "check", None) is None:  # a check looks at the values of each call
         return kernel.eager(allocating(op, kernel.run))
     if not kernel.returns:
         return allocating(op, kernel.run) if device == "cpu" else allocating_on(op, kernel.run)

@@ -229,7 +229,7 @@ class Writer:
         """A result is written into planned memory, or allocated."""
         operands, kernel = self.operands(instruction), writing_kernel(instruction)
         arguments = ", ".join([*operands, *self.keywords(instruction)])
-        if instruction.op.checks_values == "infer":
+        if instruction.op.checks_values in ("infer", "integers"):
             self.call(instruction, f"{self.called(instruction.op.infer)}({arguments})")
         if kernel is None:
             compute = kernel_on(instruction.op, instruction.outputs[0].device.type)

@@ -217,13 +217,13 @@ def pointwise(
         in_place: whether it has a form with a trailing underscore; by default if its results are not bools.
         piecewise_constant: its gradients are zero.
         synonyms: other names of the function.
-        check: called with the operands' arrays before the op runs; it refuses values.
+        check: called with the operands' arrays before the op runs; it refuses some integers.
     """
 
     def decorate(function: Callable) -> Callable:
         formula = Formula.of(function)
         op = make_op(formula, amp, accepts=accepts, check=check and staticmethod(check))
-        op.checks_values = "infer" if check else ""
+        op.checks_values = "integers" if check else ""
         if cpu is not None:
             KERNELS["cpu"][op.__name__] = numpy_kernel(op, cpu, integers == "float")
         op.nn, op.operator, op.synonyms = nn, operator, synonyms

@@ -92,7 +92,7 @@ ATTRIBUTES = {
     "dim": 0, "dims": (0,), "shape": (3, 4), "ignore_index": -100, "reduction": "sum", "label_smoothing": 0.0,
     "padding_idx": -1, "rows": 3, "num_classes": 3, "seed": 1, "offset": 2, "num_samples": 1, "replacement": True,
     "basic": (...,), "keepdim": False, "diagonal": 0, "p": 2.0, "correction": 1, "value": 0.0, "low": 0, "high": 3,
-    "exponent": 2, "dtype": np.dtype(np.int64), "scale": 2.0, "transpose_x": False, "transpose_y": False,
+    "exponent": 2, "dtype": np.dtype(np.int64), "scale": 2.0, "upper": True, "transpose_x": False, "transpose_y": False,
 }  # fmt: skip
 OF_UNTRIED_OPS = {  # windows, shapes and parts, which no values can make wrong
     "ceil_mode", "count_include_pad", "dilation", "dim0", "dim1", "dim2", "divisor_override", "eps", "groups", "index",
@@ -103,9 +103,16 @@ SHAPES, KINDS = ((), (3,), (3, 4), (1, 3)), (np.float32, np.int64)
 WILD = {np.float32: np.float32([np.nan, -7.5, 1e30]), np.int64: np.int64([-7, 0, 99, 10**9])}
 
 
-def operands():
-    """Ones of several shapes and dtypes, which are valid as numbers, indices and probabilities alike; or None."""
-    return [*[np.ones(shape, kind) for shape in SHAPES for kind in KINDS], None]
+def operands(op, count):
+    """`count` operands in many ways: ones, which are valid as numbers, indices and probabilities alike, or None.
+
+    Those of a pointwise operator have one shape and dtype, since each form and dtype of its loop takes compiling.
+    """
+    if issubclass(op, Pointwise):
+        kinds = [[np.ones(3, kind), None] for kind in KINDS]
+    else:
+        kinds = [[*[np.ones(shape, kind) for shape in SHAPES for kind in KINDS], None]]
+    return [arrays for choice in kinds for arrays in itertools.product(choice, repeat=count)]
 
 
 def positional_and_attributes(op):
@@ -151,7 +158,7 @@ def refuses_values(op):
     count, attrs = (4, {}) if op.groups else positional_and_attributes(op)
     if count > 3 or None in attrs.values():
         return None
-    fitting = (list(arrays) for arrays in itertools.product(operands(), repeat=count) if fits(op, arrays, attrs))
+    fitting = (list(arrays) for arrays in operands(op, count) if fits(op, arrays, attrs))
     taken = [arrays for arrays in fitting if runs(op, arrays, attrs)]
     return any(not runs(op, wild, attrs) for arrays in taken for wild in wilder(arrays)) if taken else None
 

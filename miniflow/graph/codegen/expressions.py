@@ -2,7 +2,7 @@
 
 An instruction is fused if its operator is pointwise, and its operands are floats of one dtype, or bools. Left out are
 operators on integers (their overflow and division are subtle), those for which compiled loops are slower than NumPy's,
-and those whose attributes vary from call to call.
+and those whose attributes vary from call to call, or that refuse some values.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def kind_of(instruction: Instruction) -> str:
 def is_fusible(instruction: Instruction) -> bool:
     """Whether an instruction can be part of a region."""
     op, name = instruction.op, instruction.op.__name__
-    if instruction.unless is not None or instruction.mutates:
+    if instruction.unless is not None or instruction.mutates or op.checks_values == "infer":
         return False
     if any(True for _ in scalars_in([*instruction.attrs.values()])):
         return False

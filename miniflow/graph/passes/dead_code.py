@@ -15,7 +15,6 @@ section 7.1; OneFlow's EliminateDeadNodes.
 from __future__ import annotations
 
 from miniflow.graph.ir import Instruction, Program, Slot
-from miniflow.ops.pointwise import Pointwise
 
 
 def run(program: Program) -> Program:
@@ -40,7 +39,7 @@ def living_instructions(program: Program) -> list[Instruction]:
 
 
 def may_refuse(instruction: Instruction) -> bool:
-    """Whether it raises for some values of its inputs; divisions do so for integers only."""
-    if issubclass(instruction.op, Pointwise) and instruction.output.dtype.kind not in "iu":
-        return False
+    """Whether it raises for some values of its inputs."""
+    if instruction.op.checks_values == "integers":
+        return instruction.output.dtype.kind in "iu"
     return bool(instruction.op.checks_values)
