@@ -124,3 +124,13 @@ def chosen(name: str | int | device | None) -> device:
     if name is None:
         return _default
     return name if type(name) is device else device(name)
+
+
+def by_device(tensors: list[Any]) -> list[list[Any]]:
+    """Tensors, those of each device in a list of their own."""
+    if all([type(x._array) is np.ndarray for x in tensors]):  # the fast path
+        return [tensors] if tensors else []
+    groups: dict[device, list[Any]] = {}
+    for x in tensors:
+        groups.setdefault(x.device, []).append(x)
+    return list(groups.values())

@@ -17,23 +17,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-from numba.extending import register_jitable
+import numba
+from llvmlite import ir
+from numba import carray, types
+from numba.extending import intrinsic, register_jitable
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 Own = list[tuple[float, float]]
 
 
 class Rule(NamedTuple):
-    """An update rule: the function of one element, how many states it may have, and the function of its numbers."""
+    """An update rule.
+
+    Attributes:
+        element: the function of one element.
+        states: how many it may have.
+        numbers: the function of its numbers.
+        count: of the numbers that all parameters share.
+    """
 
     element: Callable[..., tuple]
     states: int
     numbers: Callable[..., tuple[Own, tuple[float, ...]]]
+    count: int
 
 
 rule = register_jitable(error_model="numpy", fastmath={"contract"})  # leaves a plain function, and numba can call it
+compiled = numba.njit(error_model="numpy", fastmath={"contract"})
 
 
 @rule
@@ -54,7 +66,8 @@ def sgd_numbers(
     count: int, lr: float, momentum: float, dampening: float, nesterov: bool, weight_decay: float, fresh: Sequence[bool]
 ) -> tuple[Own, tuple]:
     """`fresh[k]`: the buffer of parameter k is new, and its first gradient is not dampened."""
-    return [(lr, 1.0 if is_fresh else 1.0 - dampening) for is_fresh in fresh], (momentum, nesterov, weight_decay)
+    own = (lr, 1.0 - dampening), (lr, 1.0)
+    return [own[is_fresh] for is_fresh in fresh], (momentum, nesterov, weight_decay)
 
 
 @rule
@@ -124,10 +137,10 @@ def adagrad_numbers(
 
 
 RULES = {
-    "sgd_update": Rule(sgd, 1, sgd_numbers),
-    "adam_update": Rule(adam, 3, adam_numbers),
-    "rmsprop_update": Rule(rmsprop, 3, rmsprop_numbers),
-    "adagrad_update": Rule(adagrad, 1, adagrad_numbers),
+    "sgd_update": Rule(sgd, 1, sgd_numbers, 3),
+    "adam_update": Rule(adam, 3, adam_numbers, 7),
+    "rmsprop_update": Rule(rmsprop, 3, rmsprop_numbers, 6),
+    "adagrad_update": Rule(adagrad, 1, adagrad_numbers, 2),
 }
 """By the name of the kernel."""
 
@@ -137,25 +150,60 @@ def fused_factor(maximize: bool, multiply: Sequence[float], divide: Sequence[flo
     return (-1.0 if maximize else 1.0) * math.prod(multiply) / math.prod(divide)
 
 
-def loop_over(element: Callable) -> Callable:
-    """The CPU's loop over elements start .. stop - 1 of one parameter: 1-D arrays, None for a state that is left out.
+@intrinsic
+def pointer(typing_context: Any, address: Any) -> Any:
+    """An address as a pointer."""
+
+    def generate(context, builder, signature, args):
+        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.intp), generate
+
+
+@compiled
+def vector(address, begin, end, like):
+    """Elements begin .. end - 1 of those at an address, as an array of the dtype of `like`."""
+    return carray(pointer(address + begin * like.itemsize), end - begin, like.dtype)
+
+
+def loop_over(rule: Rule) -> Callable:
+    """The CPU's loop over elements start .. stop - 1 of all parameters of an update.
+
+    `sizes` has their numbers of elements, `params` and so on their addresses, or None for states that are left out.
+    `numbers` has a row for each parameter, or one for all, in the dtype of all arrays: two factors of the gradient, the
+    parameter's own numbers, and those of all.
 
     It stands in this file so that numba's cache, which looks at the time of one file, notices a changed rule.
     """
+    element, count = rule.element, rule.count
 
-    def loop(start, stop, param, grad, first, second, third, factor, shrink, own, numbers):
+    @compiled
+    def update(param, grad, first, second, third, factor, bound, own, numbers):
         zero = param.dtype.type(0)
-        for k in range(start, stop):
-            i = np.uint64(k)  # signed, it might be negative: that test would prevent vector instructions
+        for i in range(param.size):
             a = zero if first is None else first[i]
             b = zero if second is None else second[i]
             c = zero if third is None else third[i]
-            param[i], states = element(param[i], factor * grad[i] * shrink, (a, b, c), own, numbers)
+            param[i], states = element(param[i], factor * grad[i] * bound, (a, b, c), own, numbers)
             if first is not None:
                 first[i] = states[0]
             if second is not None:
                 second[i] = states[1]
             if third is not None:
                 third[i] = states[2]
+
+    def loop(start, stop, sizes, params, grads, firsts, seconds, thirds, numbers):
+        place = 0  # of the first element of parameter k
+        for k in range(sizes.size):
+            begin, end = max(start - place, 0), min(stop - place, sizes[k])
+            place += sizes[k]
+            if begin < end:
+                param, grad = vector(params[k], begin, end, numbers), vector(grads[k], begin, end, numbers)
+                first = None if firsts is None else vector(firsts[k], begin, end, numbers)
+                second = None if seconds is None else vector(seconds[k], begin, end, numbers)
+                third = None if thirds is None else vector(thirds[k], begin, end, numbers)
+                row = numbers[k % len(numbers)]
+                own, shared = (row[2], row[3]), to_fixed_tuple(row[4:], count)
+                update(param, grad, first, second, third, row[0], row[1], own, shared)
 
     return loop

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.device import by_device
 from miniflow.dispatch import Op, update
 from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
@@ -100,17 +101,25 @@ class Optimizer:
         """Change `params`, those parameters of `group` that have a gradient."""
         if self.rule is None:
             raise NotImplementedError(f"{self._name}: an optimizer must override update(group, params)")
-        names = self.state_names(group)
-        self._make_states(group, params, names)
         update(
             self.rule,
             params,
             [p._grad for p in params],
-            *[[None] * len(params) if name is None else [self.state[p][name] for p in params] for name in names],
+            *[self._states(group, params, name) for name in self.state_names(group)],
             live=lambda: self.live(group, params),
             **self.attributes(group),
-            **{name: [self.coming(name, p) for p in params] for name in self.rule.per_parameter},
+            **{name: self.coming(name, params) for name in self.rule.per_parameter},
         )
+
+    def _states(self, group: dict[str, Any], params: list[Tensor], name: str | None) -> list[Tensor | None]:
+        """The states of that name, which are made where there are none; None for each parameter if there is no name."""
+        if name is None:
+            return [None] * len(params)
+        states = [self.state[p].get(name) for p in params]
+        if any([x is None for x in states]):
+            self._make_states(group, params)
+            states = [self.state[p][name] for p in params]
+        return states
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient.
@@ -145,12 +154,14 @@ class Optimizer:
 
     # what changes from step to step
 
-    def coming(self, name: str, p: Tensor) -> Any:
-        """The attribute `name` of `rule` at the next step of `p`.
+    def coming(self, name: str, params: list[Tensor]) -> list[Any]:
+        """The attribute `name` of `rule` at the next step of `params`.
 
-        "steps": how many updates the parameter will have seen, that one included. "fresh": whether it is the first.
+        "steps": how many updates each will have seen, that one included. "fresh": whether it is the first.
         """
-        return self.state[p]["step"] + 1 if name == "steps" else p in self._untouched
+        if name == "steps":
+            return [self.state[p]["step"] + 1 for p in params]
+        return [p in self._untouched for p in params]
 
     def changing(self, group: dict[str, Any]) -> tuple[str, ...]:
         """Which of `rule.per_parameter` have to be looked up at every step of a graph."""
@@ -162,8 +173,11 @@ class Optimizer:
         Their values are those of the next step. They stay right when `load_state_dict` replaces the groups.
         """
         index = next(i for i, other in enumerate(self.param_groups) if other is group)
-        each = {name: [partial(self.coming, name, p) for p in params] for name in self.changing(group)}
+        each = {name: [partial(self._next, name, p) for p in params] for name in self.changing(group)}
         return {"lr": partial(self._scaled_rate, index), **each}
+
+    def _next(self, name: str, p: Tensor) -> Any:
+        return self.coming(name, [p])[0]
 
     def _scaled_rate(self, index: int) -> float:
         group = self.param_groups[index]
@@ -172,8 +186,9 @@ class Optimizer:
     def count_step(self, params: Iterable[Tensor]) -> None:
         """Note that `params` have been updated once more; `step` does so itself, except while a graph records it."""
         if self.counts_steps:
+            state = self.state
             for p in params:
-                self.state[p]["step"] += 1
+                state[p]["step"] += 1
         if self._untouched:
             self._untouched.difference_update(params)
 
@@ -182,10 +197,10 @@ class Optimizer:
         for group in self.param_groups:
             params = [p for p in group["params"] if p.requires_grad]
             for neighbours in self._by_device(params):
-                self._make_states(group, neighbours, self.state_names(group))
+                self._make_states(group, neighbours)
 
-    def _make_states(self, group: dict[str, Any], params: list[Tensor], names: tuple[str | None, ...]) -> None:
-        wanted = [name for name in names if name is not None]
+    def _make_states(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        wanted = [name for name in self.state_names(group) if name is not None]
         if not wanted and not self.counts_steps:
             return
         for p in params:
@@ -199,16 +214,14 @@ class Optimizer:
 
     def _by_device(self, params: list[Tensor]) -> list[list[Tensor]]:
         """The parameters grouped by device; their states are moved there."""
-        if not self._on_devices and all([type(p._array) is np.ndarray for p in params]):
-            return [params] if params else []
-        self._on_devices = True
-        groups: dict[Any, list[Tensor]] = {}
-        for p in params:
-            groups.setdefault(p.device, []).append(p)
-            for name, value in self.state[p].items() if p in self.state else ():
-                if isinstance(value, Tensor):
-                    self.state[p][name] = value.to(p.device)
-        return list(groups.values())
+        groups = by_device(params)
+        self._on_devices |= len(groups) > 1 or bool(groups) and type(groups[0][0]._array) is not np.ndarray
+        if self._on_devices:
+            for p in params:
+                for name, value in self.state[p].items() if p in self.state else ():
+                    if isinstance(value, Tensor):
+                        self.state[p][name] = value.to(p.device)
+        return groups
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Set all gradients to None, or (`set_to_none=False`) fill them with zeros."""

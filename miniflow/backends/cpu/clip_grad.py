@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from miniflow.backends.cpu.loops import SUMS
+from miniflow.backends.cpu.optim import SMALL
 from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.registry import kernel
 
@@ -25,19 +26,24 @@ def sums_of_squares(start, stop, x, results):
         results[k] = total
 
 
-def sum_of_squares(x: np.ndarray) -> float:
-    """In float64: squares of float32 numbers may lie outside of float32."""
-    flat = np.ascontiguousarray(x, real(x)).reshape(-1)
-    results = np.empty(-(-flat.size // PART))
-    share(sums_of_squares, results.size, flat.size, flat, results)
-    return float(results.sum())
+def sum_of_squares(gradients: Sequence[np.ndarray]) -> float:
+    """In float64: squares of float32 numbers may lie outside of float32. Small gradients are copied together first."""
+    kind = np.result_type(np.float32, *{g.dtype for g in gradients})
+    small = [g for g in gradients if g.size < SMALL]
+    vectors = [np.ascontiguousarray(g, kind).reshape(-1) for g in gradients if g.size >= SMALL]
+    total = 0.0
+    for x in [np.concatenate(small, None, dtype=kind), *vectors] if small else vectors:
+        results = np.empty(-(-x.size // PART))
+        share(sums_of_squares, results.size, x.size, x, results)
+        total += float(results.sum())
+    return total
 
 
 @kernel("cpu", half="native")
 def total_norm(norm: np.ndarray, *gradients: np.ndarray, norm_type: float) -> None:
     p = float(norm_type)
     if p == 2:
-        total = math.sqrt(sum(map(sum_of_squares, gradients)))
+        total = math.sqrt(sum_of_squares(gradients))
     elif p == math.inf:
         total = np.max([np.abs(g).max(initial=0) for g in gradients])
     else:
@@ -48,19 +54,15 @@ def total_norm(norm: np.ndarray, *gradients: np.ndarray, norm_type: float) -> No
 
 @kernel("cpu", returns=True)
 def clip_grad_norm(gradients: Sequence[np.ndarray], norms: Sequence[np.ndarray], *, max_norm: float) -> None:
+    last, factor = None, 1.0
     for g, norm in zip(gradients, norms, strict=True):
-        factor = max_norm / (float(norm) + 1e-6)
+        if norm is not last:  # mostly one norm belongs to all
+            last, factor = norm, max_norm / (float(norm) + 1e-6)
         if not factor >= 1:  # also when it is nan
-            np.multiply(g, real(g)(factor), out=g, casting="same_kind")
+            np.multiply(g, factor if g.itemsize > 2 else np.float32(factor), g)  # half precision in float32
 
 
 @kernel("cpu", returns=True)
 def clip_grad_value(gradients: Sequence[np.ndarray], *, clip_value: float) -> None:
     for g in gradients:
-        bound = real(g)(clip_value)
-        np.clip(g, -bound, bound, out=g, casting="same_kind")
-
-
-def real(x: np.ndarray) -> type:
-    """The class of numbers with which the elements are computed: float32 for half precision too."""
-    return np.float64 if x.dtype == np.float64 else np.float32
+        g.clip(-clip_value, clip_value, g)

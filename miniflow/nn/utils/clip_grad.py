@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
+from miniflow.device import by_device
 from miniflow.dispatch import Op, call, update
 from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError
 from miniflow.inplace import refuse_shared_elements
@@ -16,14 +16,17 @@ from miniflow.ops.promotion import require_floating
 from miniflow.tape import modes, no_grad
 from miniflow.tensor import Tensor
 
+FLOAT64 = np.dtype(np.float64)
+
 
 class TotalNorm(Op):
     """The p-norm of all elements of all inputs as one vector: 0-dim, float32, or float64 if an input has that."""
 
     def infer(*gradients, norm_type):
-        for g in gradients:
+        kinds = {g.dtype: g for g in gradients}
+        for g in kinds.values():
             require_floating("clip_grad_norm_", g)
-        return (), np.dtype(np.float64 if any(g.dtype == np.float64 for g in gradients) else np.float32)
+        return (), FLOAT64 if FLOAT64 in kinds else np.dtype(np.float32)
 
 
 class ClipGradNorm(Op):
@@ -51,17 +54,10 @@ def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]
             )
     if modes.watcher is not None:
         modes.watcher.before_clipping(name)
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    for g in gradients:
+    gradients = [p._grad for p in parameters if p._grad is not None]
+    for g in [g for g in gradients if not g._array.flags.writeable]:
         refuse_shared_elements(name, g)
     return gradients
-
-
-def _by_device(tensors: list[Tensor]) -> list[list[Tensor]]:
-    found: dict[Any, list[Tensor]] = {}
-    for x in tensors:
-        found.setdefault(x.device, []).append(x)
-    return list(found.values())
 
 
 @no_grad
@@ -105,7 +101,7 @@ def clip_grad_norm_(
     gradients = _gradients("clip_grad_norm_", parameters)
     if not gradients:
         return tensor(0.0)
-    places = _by_device(gradients)
+    places = by_device(gradients)
     norms = [call(TotalNorm, *some, norm_type=norm_type) for some in places]
     total = norms[0]
     if len(places) > 1:
@@ -149,5 +145,5 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     """
     if not clip_value >= 0:
         raise ArgumentError(f"clip_grad_value_: got clip_value={clip_value}; expected a number of at least 0")
-    for some in _by_device(_gradients("clip_grad_value_", parameters)):
+    for some in by_device(_gradients("clip_grad_value_", parameters)):
         update(ClipGradValue, some, clip_value=clip_value)
