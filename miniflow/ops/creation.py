@@ -1,4 +1,4 @@
-"""Making tensors: from data, and filled.
+"""Creating tensors: from data, or filled with a value.
 
 They are made on the device given by `device=`, else on the default one (see `set_default_device`), at first the CPU.
 Dtypes follow PyTorch: Python ints become int64, Python floats the default dtype (float32 unless `set_default_dtype`
@@ -114,7 +114,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 
 def _borrowing(array: np.ndarray) -> Tensor:
-    """A tensor on memory that others change too: known as such to a graph that is being recorded."""
+    """A tensor on memory that others change too; a graph that is being recorded is told so."""
     result = Tensor._wrap(array)
     if modes.tracer is not None:
         modes.tracer.borrowed(result)
@@ -224,7 +224,7 @@ def _as(x: Tensor, dtype: dtype | None = None, device: Any = None, **options: An
 
 
 def made(result: Tensor) -> Tensor:
-    """`result`, a tensor made from numbers: known as such to a graph that is being recorded."""
+    """`result`, a tensor made from numbers; a graph that is being recorded is told so."""
     if modes.tracer is not None:
         modes.tracer.created(result)
     return result

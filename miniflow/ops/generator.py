@@ -79,7 +79,7 @@ class Generator:
         return self._seed
 
     def next_draw(self) -> tuple[int, int]:
-        """The name `(seed, offset)` of the next draw, which no other draw of this stream gets."""
+        """The `(seed, offset)` of the next draw; no other draw of this stream gets it."""
         with one_at_a_time:
             draw = self._seed, self._offset
             self._offset += 1

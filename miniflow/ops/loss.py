@@ -116,9 +116,12 @@ def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
 
 
 def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Bring (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,); ShapeError if unfit.
+    """Reshape (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,).
 
-    Beside (N, C) also (N, 1) will do for the indices, as in OneFlow.
+    Indices (N, 1) are accepted too, as in OneFlow.
+
+    Raises:
+        ShapeError: for other shapes.
     """
     shape, classes = input._array.shape, target._array.shape
     expected = shape[:1] + shape[2:]

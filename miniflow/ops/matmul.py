@@ -91,7 +91,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     miniflow.Size([2, 4])
     """
     if isinstance(x, Tensor) and isinstance(y, Tensor) and (x._array.dtype is y._array.dtype or left_to_autocast(x, y)):
-        if x._array.ndim == 2 == y._array.ndim:  # the ordinary case needs nothing of what follows
+        if x._array.ndim == 2 == y._array.ndim:  # the common case
             return product(x, y)
     else:
         x, y = promote(x, y, "matmul")

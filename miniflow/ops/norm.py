@@ -31,7 +31,7 @@ def check_parameters(op: str, x: Any, expected: tuple[int, ...], **parameters: A
 
     Raises:
         ShapeError: if one does not have the expected shape.
-        DTypeError: if one does not have the dtype of x; float32 will do for a half-precision x.
+        DTypeError: if one does not have the dtype of x; float32 is accepted for a half-precision x.
     """
     require_floating(op, x)
     for name, p in parameters.items():

@@ -187,7 +187,7 @@ def device_and_dtype(args: tuple, device: Any, dtype: Any) -> tuple[Any, Any]:
 
 
 def binary(op: type[Op], x: Any, y: Any) -> Tensor:
-    """Promote the operands and run the op; the two cases that need nothing done come first."""
+    """Promote the operands and run the op; two common cases, which need no conversion, come first."""
     if isinstance(x, Tensor):
         if isinstance(y, Tensor):
             if x._array.dtype is y._array.dtype:

@@ -80,7 +80,7 @@ class View(Op):
 
 
 def resolve_view(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """`shape` with its -1 worked out.
+    """`shape` with its -1 inferred.
 
     Raises:
         ShapeError: if `x` does not have that many elements, or its strides do not allow the view.
