@@ -139,7 +139,7 @@ def rewrite_history(x: Tensor, edge: tuple | None) -> None:
 
 
 def set_item(x: Tensor, key: Any, value: Any) -> None:
-    """`x[key] = value`; see `ops.index.set_item`. Where nothing is recorded, only the elements named are touched."""
+    """`x[key] = value`; see `ops.index.locate`. Where nothing is recorded, only the elements named are touched."""
     value, coordinates, place = index.locate("setitem", x, key, value)
     if is_grad_enabled() and (x.requires_grad or value.requires_grad) or modes.tracer is not None:
         write(x, "setitem", lambda: call(index.SetItem, x, value, coordinates, **place))

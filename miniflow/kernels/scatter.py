@@ -38,20 +38,6 @@ def claim(index, last):
             cuda.atomic.max(last, (o, place, i), k)
 
 
-@cuda.jit
-def is_last(index, last, out):
-    """out[o, k, i] = whether `claim` found no later k with the same place; two reads, one write.
-
-    Args:
-        index, last: as for `claim`.
-        out: of the shape of `index`.
-    """
-    i, k, o = cuda.grid(3)
-    if i < index.shape[2] and k < index.shape[1] and o < index.shape[0]:
-        place = place_in(last.shape[1], index[o, k, i])
-        out[o, k, i] = place >= 0 and last[o, place, i] == k
-
-
 def make_put(where):
     """out[o, index[k], i] = source[o, k, i], or out[o, index[o, k, i], i], for the last k at each place.
 

@@ -9,6 +9,7 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.dtype import int64
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops.comparison import eq
 from miniflow.ops.creation import full, zeros
 from miniflow.ops.elementwise import add, mul
 from miniflow.ops.index import Index, IndexIntoZeros
@@ -17,7 +18,7 @@ from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, broadcast_shape, cast
 from miniflow.ops.shape import View, expand, input_shape, reshape, wrap_dim
 from miniflow.ops.slice import Slice, check_in_range
-from miniflow.tensor import Tensor
+from miniflow.tensor import Tensor, constant_like
 
 
 def check_index(op: str, index: Any, dim: int, shape: tuple[int, ...]) -> None:
@@ -136,15 +137,11 @@ class Scatter(Op):
         if ctx.needs[0]:
             dx = call(Scatter, dy, index, zeros(index.shape, dtype=dy.dtype, device=dy.device), dim=dim)
         if ctx.needs[2]:
-            dsrc = where(call(ScatteredLast, index, dim=dim, shape=shape), call(Gather, dy, index, dim=dim), 0.0)
+            number = constant_like(index, np.arange(index._array.size).reshape(index._array.shape))
+            written = call(Scatter, zeros(shape, dtype=int64, device=dy.device), index, number, dim=dim)
+            is_last = eq(call(Gather, written, index, dim=dim), number)  # no later one replaced it
+            dsrc = where(is_last, call(Gather, dy, index, dim=dim), 0.0)
         return dx, None, dsrc
-
-
-class ScatteredLast(Op):
-    """For each element of `index`, whether no later one names the same element; no gradient."""
-
-    def infer(index, *, dim, shape):
-        return index.shape, np.dtype(np.bool_)
 
 
 class ScatterAdd(Op):

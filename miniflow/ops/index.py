@@ -8,6 +8,7 @@ shape (k, *B), whose row j holds the coordinates along dim `dims[j]`.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
 from miniflow.dtype import fitting, int64
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.ops.comparison import eq
+from miniflow.ops.creation import zeros
 from miniflow.ops.join import stack
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast, to_device
 from miniflow.ops.shape import View, check_broadcast, expand, input_shape, reshape
-from miniflow.ops.slice import Slice, basic_part, check_in_range, sliced_shape
+from miniflow.ops.slice import Slice, basic_part, check_count, check_in_range, sliced_shape
 from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
 
@@ -96,13 +99,7 @@ def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, lis
     """
     parts = [_classify(op, part) for part in (index if isinstance(index, tuple) else (index,))]
     consumed = sum(_dims_taken(part) for part in parts)
-    if sum(part is Ellipsis for part in parts) > 1:
-        raise IndexRangeError(f"{op}: got more than one Ellipsis (...); expected at most one")
-    if consumed > len(shape):
-        raise IndexRangeError(
-            f"{op}: too many indices: got {consumed} for a tensor of shape {tuple(shape)}; expected at most "
-            f"{len(shape)}"
-        )
+    check_count(op, sum(part is Ellipsis for part in parts), consumed, shape)
     basic, advanced, dim = [], [], 0
     for part in parts:
         if part is Ellipsis:
@@ -246,8 +243,8 @@ def picked_shape(shape: tuple[int, ...], batch: tuple[int, ...], dims: tuple[int
     return (*batch, *[n for d, n in enumerate(shape) if d not in dims])
 
 
-def set_item(x: Tensor, index: Any, value: Any) -> Tensor:
-    """A copy of `x` in which the elements `x[index]` are replaced by `value`: `x[index] = value` without the writing.
+def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
+    """The inputs of `SetItem` after `x`, and its attributes; the coordinates are checked by its `infer`.
 
     Args:
         x: any shape.
@@ -257,19 +254,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> Tensor:
     Raises:
         IndexRangeError, DTypeError: as `get_item`.
         ShapeError: if `value` cannot be broadcast to the shape of `x[index]`.
-
-    >>> import miniflow as flow
-    >>> set_item(flow.zeros(3), [0, -1], flow.tensor([1.0, 2.0])).tolist()
-    [1.0, 0.0, 2.0]
-
-    Source: `torch.Tensor.index_put`.
     """
-    value, coordinates, place = locate("setitem", x, index, value)
-    return call(SetItem, x, value, coordinates, **place)
-
-
-def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
-    """The inputs of `SetItem` after `x`, and its attributes; the coordinates are checked by its `infer`."""
     basic, advanced = parse_index(op, x._array.shape, index)
     shape = sliced_shape(op, x._array.shape, basic)
     dims, coordinates = stack_coordinates(op, shape, advanced) if advanced else ((), None)
@@ -320,24 +305,21 @@ class SetItem(Op):
             dvalue = call(Slice, dy, index=basic)
             if index is not None:
                 shape = dvalue._array.shape
-                dvalue = call(Index, dvalue, index, dims=dims)
-                dvalue = _only_where(call(WrittenLast, index, dims=dims, shape=shape), dvalue, shape, dims)
+                dvalue = _kept(call(Index, dvalue, index, dims=dims), index, shape, dims)
         return dx, dvalue, None
 
 
-def _only_where(last: Tensor, dvalue: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]) -> Tensor:
-    """The gradient of the values, zero for those that a later one replaced."""
+def _kept(dvalue: Tensor, index: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]) -> Tensor:
+    """The gradient of the values, zero for those that a later one replaced: number them, write, and read again."""
+    sizes, batch = [shape[d] for d in dims], index._array.shape[1:]
+    number = constant_like(index, np.arange(prod(batch)).reshape(batch))
+    place = {"dims": tuple(range(len(dims)))}
+    written = call(SetItem, zeros(*sizes, dtype=int64, device=index.device), number, index, basic=(...,), **place)
+    last = eq(call(Index, written, index, **place), number)
     if modes.tracer is None and to_host(last._array).all():
         return dvalue
     behind = len(shape) - dims[-1] - 1 if dims[-1] - dims[0] == len(dims) - 1 else len(shape) - len(dims)
-    return where(reshape(last, last._array.shape + (1,) * behind), dvalue, 0.0)
-
-
-class WrittenLast(Op):
-    """For each entry of B, whether no later one has the same coordinates; no gradient."""
-
-    def infer(index, *, dims, shape):
-        return index.shape[1:], np.dtype(np.bool_)
+    return where(reshape(last, batch + (1,) * behind), dvalue, 0.0)
 
 
 class Nonzero(Op):

@@ -46,14 +46,8 @@ def sliced_shape(op: str, shape: tuple[int, ...], index: tuple) -> tuple[int, ..
     Raises:
         IndexRangeError: for an int outside its dim, or too many indices.
     """
-    if index.count(...) != 1:
-        raise IndexRangeError(f"{op}: got more than one Ellipsis (...); expected at most one")
     consumed = sum(part is not None and part is not Ellipsis for part in index)
-    if consumed > len(shape):
-        raise IndexRangeError(
-            f"{op}: too many indices: got {consumed} for a tensor of shape {tuple(shape)}; expected at most "
-            f"{len(shape)}"
-        )
+    check_count(op, index.count(...), consumed, shape)
     result, dim = [], 0
     for part in index:
         if part is Ellipsis:
@@ -69,6 +63,17 @@ def sliced_shape(op: str, shape: tuple[int, ...], index: tuple) -> tuple[int, ..
                 raise out_of_range(op, part, dim, shape)
             dim += 1
     return tuple(result)
+
+
+def check_count(op: str, ellipses: int, consumed: int, shape: tuple[int, ...]) -> None:
+    """Refuse several Ellipsis, and more indices than dims, with an IndexRangeError."""
+    if ellipses > 1:
+        raise IndexRangeError(f"{op}: got more than one Ellipsis (...); expected at most one")
+    if consumed > len(shape):
+        raise IndexRangeError(
+            f"{op}: too many indices: got {consumed} for a tensor of shape {tuple(shape)}; expected at most "
+            f"{len(shape)}"
+        )
 
 
 def check_in_range(

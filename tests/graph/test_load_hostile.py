@@ -242,7 +242,6 @@ DIMS = {  # op -> inputs, attributes, and the shape that the op would give
     "Index": (["%0", "%1"], {"dims": {"tuple": [-1]}}, [4, 3, 4]),
     "IndexIntoZeros": (["%0", "%2"], {"dims": pair(0, 0), "shape": pair(1500, 3)}, [1500, 3]),
     "SetItem": (["%0", "%3", "%2"], {"dims": pair(1, 0), "basic": {"tuple": [{"ellipsis": None}]}}, [4, 3]),
-    "WrittenLast": (["%2"], {"dims": pair(0, 2), "shape": pair(4, 3)}, [4]),
     "Gather": (["%0", "%7"], {"dim": -1}, [4, 3]),
     "Unfold": (["%0"], {"dim": -1, "size": 2, "step": 1}, [4, 2, 4, 3, 2]),
     "FoldAdd": (["%6"], {"dim": -1, "size": 2, "step": 1, "shape": pair(4, 3)}, [4, 3]),

@@ -41,7 +41,7 @@ CASES = {
     "SetItem": (set_item, *PLACES),
 }
 # gradients, whose indices the op before them has checked; some check them again, lest a loaded graph harms memory
-BEHIND_A_CHECK = {"EmbeddingGrad", "IndexIntoZeros", "ScatteredLast", "WrittenLast"}
+BEHIND_A_CHECK = {"EmbeddingGrad", "IndexIntoZeros"}
 
 
 class Unread(nn.Graph):

@@ -10,7 +10,6 @@ from miniflow.kernels.scatter import (
     add_cells,
     add_rows,
     claim,
-    is_last,
     put_cells,
     put_rows,
 )
@@ -55,7 +54,7 @@ def test_add_cells(shape):
 def test_the_last_row_at_a_place_is_written(shape):
     outer, n, k, inner = shape
     source, index = normal(outer, k, inner), picks(-n, n, k)
-    out, last, marks = normal(outer, n, inner, seed=2), np.full(n, -1), np.full(k, 222, np.uint8)
+    out, last = normal(outer, n, inner, seed=2), np.full(n, -1)
     expected = out.copy()
     for j, place in enumerate(index):
         expected[:, place] = source[:, j]
@@ -63,9 +62,7 @@ def test_the_last_row_at_a_place_is_written(shape):
     rows, last = index[None, :, None], last[None, :, None]
     claim[(1, 2), (1, 256)](rows, last)
     put_rows[grid, block](source, rows, last, out)
-    is_last[(1, 2), (1, 256)](rows, last, marks[None, :, None])
     np.testing.assert_array_equal(out, expected)
-    np.testing.assert_array_equal(marks, [place not in index[j + 1 :] % n for j, place in enumerate(index % n)])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -73,20 +70,14 @@ def test_the_last_cell_at_a_place_is_written(shape):
     outer, n, k, inner = shape
     source, index = normal(outer, k, inner), picks(0, n, outer, k, inner)
     out, last = normal(outer, n, inner, seed=2), np.full((outer, n, inner), -1)
-    marks = np.full(index.shape, 222, np.uint8)
-    expected, expected_marks = out.copy(), np.zeros(index.shape, bool)
+    expected = out.copy()
     o, i = np.indices((outer, inner))
     for j in range(k):
         expected[o, index[:, j], i] = source[:, j]
-        expected_marks[:, j] = [
-            [index[a, j, b] not in index[a, j + 1 :, b] for b in range(inner)] for a in range(outer)
-        ]
     grid, block = cover((outer, k, inner))
     claim[grid, block](index, last)
     put_cells[grid, block](source, index, last, out)
-    is_last[grid, block](index, last, marks)
     np.testing.assert_array_equal(out, expected)
-    np.testing.assert_array_equal(marks, expected_marks)
 
 
 def test_ten_thousand_terms_at_one_place_all_arrive():
@@ -114,7 +105,6 @@ def test_places_of_several_dims_agree_with_the_cpu(dims, batch):
     index = np.stack([picks(-shape[d], shape[d], *batch, seed=d) for d in dims])
     picked = run_kernel("cpu", "Index", normal(*shape), index, dims=dims).shape
     agree("IndexIntoZeros", picks(0, 9, *picked).astype(np.float32), index, dims=dims, shape=shape)
-    agree("WrittenLast", index, dims=dims, shape=shape)
     room = normal(5, 4, 5)
     agree("SetItem", room, normal(*picked), index, basic=(slice(1, 3), slice(0, 3), ...), dims=dims)
     agree("SetItem", room, np.array(7, np.float32), index, basic=(slice(1, 3), slice(0, 3), ...), dims=dims)
@@ -128,20 +118,17 @@ def test_scatter_agrees_with_the_cpu(dim, dtype):
     x = numbers_of(dtype, 3, 4, 5)
     index = picks(0, x.shape[dim], *shape)
     agree("Scatter", x, index, numbers_of(dtype, *shape, seed=3), dim=dim)
-    agree("ScatteredLast", index, dim=dim, shape=x.shape)
 
 
 def test_what_an_index_outside_names_is_left_out():
     index, source = np.array([2, 3, -4, 0]), normal(1, 4, 1)
     expected = np.array([[[source[0, 3, 0]], [0], [source[0, 0, 0]]]])
-    out, last, marks = np.zeros((1, 3, 1), np.float32), np.full(3, -1), np.full(4, 222, np.uint8)
+    out, last = np.zeros((1, 3, 1), np.float32), np.full(3, -1)
     rows = index[None, :, None]
     add_rows[1, (1, 32)](source, rows, out)
     np.testing.assert_array_equal(out, expected)
     last = last[None, :, None]
     claim[1, (1, 32)](rows, last)
-    is_last[1, (1, 32)](rows, last, marks[None, :, None])
-    np.testing.assert_array_equal(marks, [1, 0, 0, 1])
     out = np.zeros((1, 3, 1), np.float32)
     put_rows[1, (1, 32)](source, rows, last, out)
     np.testing.assert_array_equal(out, expected)
@@ -150,8 +137,6 @@ def test_what_an_index_outside_names_is_left_out():
     add_cells[1, (1, 32)](source, cells, out)
     np.testing.assert_array_equal(out, expected)
     claim[1, (1, 32)](cells, last)
-    is_last[1, (1, 32)](cells, last, marks.reshape(cells.shape))
-    np.testing.assert_array_equal(marks, [1, 0, 0, 1])
     out = np.zeros((1, 3, 1), np.float32)
     put_cells[1, (1, 32)](source, cells, last, out)
     np.testing.assert_array_equal(out, expected)
@@ -170,7 +155,6 @@ LAST = np.array([4, -1, -1, -1, 3])[None, :, None]
 CELLS = np.array([[[0, 1], [2, 1], [0, 1]]])
 CASES = [
     Case("claim rows", claim, lambda: [REPEATS, np.full((1, 5, 1), -1)], (1, 2), (1, 4)),
-    Case("last row", is_last, lambda: [REPEATS, LAST, np.full((1, 5, 1), 222, np.uint8)], (1, 2), (1, 4)),
     Case("put rows", put_rows, lambda: [normal(2, 5, 3), REPEATS, LAST, normal(2, 5, 3)],
          (1, 2, 2), (4, 4)),
     Case("add rows", add_rows, lambda: [normal(2, 5, 3), REPEATS, normal(2, 5, 3)], (1, 2), (4, 4, 2)),
@@ -178,8 +162,6 @@ CASES = [
     Case("add doubles", add_rows, lambda: [normal(1, 5, 1, dtype=np.float64), REPEATS, np.zeros((1, 5, 1))],
          (1, 2), (1, 4)),
     Case("claim cells", claim, lambda: [CELLS, np.full((1, 3, 2), -1)], (1, 2), (2, 2)),
-    Case("last cell", is_last, lambda: [CELLS, np.array([[[2, -1], [-1, 2], [1, -1]]]),
-                                             np.full((1, 3, 2), 222, np.uint8)], (1, 2), (2, 2)),
     Case("put cells", put_cells, lambda: [normal(1, 3, 2), CELLS, np.array([[[2, -1], [-1, 2], [1, -1]]]),
                                           normal(1, 3, 2)], (1, 2), (2, 2)),
     Case("add cells", add_cells, lambda: [normal(1, 3, 2), CELLS, normal(1, 3, 2)], (1, 2), (2, 2)),

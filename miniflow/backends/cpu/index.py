@@ -96,19 +96,6 @@ def set_item(
 
 
 @kernel("cpu", half="native")
-def written_last(last: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    mark_last(last, flat_rows(index, dims, shape), prod([shape[d] for d in dims]))
-
-
-def mark_last(last: np.ndarray, rows: np.ndarray, count: int) -> None:
-    """For each i, whether no later entry of `rows` equals rows[i]; the rows are below `count`."""
-    order = np.arange(rows.size)
-    writer = np.empty(count, np.int64)
-    writer[rows] = order
-    np.equal(writer[rows], order, out=last.reshape(-1))
-
-
-@kernel("cpu", half="native")
 def gather(y: np.ndarray, x: np.ndarray, index: np.ndarray, *, dim: int) -> None:
     y[...] = np.take_along_axis(_reached(x, index, dim), index, dim) if x.ndim else x
 
@@ -128,11 +115,6 @@ def scatter_add(
 ) -> None:
     y[...] = 0 if x is None else x
     add_rows(y.reshape(-1, 1), flat_cells(index, dim, shape), src.reshape(-1, 1))
-
-
-@kernel("cpu", half="native")
-def scattered_last(last: np.ndarray, index: np.ndarray, *, dim: int, shape: tuple[int, ...]) -> None:
-    mark_last(last, flat_cells(index, dim, shape), prod(shape))
 
 
 def flat_cells(index: np.ndarray, dim: int, shape: tuple[int, ...]) -> np.ndarray:

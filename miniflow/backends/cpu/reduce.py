@@ -163,11 +163,6 @@ def mean(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
     total(y, x, dim, count(x, y))
 
 
-@kernel("cpu", eager=eager(np.multiply.reduce))
-def prod(y: np.ndarray, x: np.ndarray, *, dim: int | None, keepdim: bool) -> None:
-    np.multiply.reduce(x, axes(x, dim), y.dtype, y, keepdim)
-
-
 @kernel("cpu")
 def prod_of_others(y: np.ndarray, x: np.ndarray) -> None:
     y[..., :1] = 1
@@ -177,46 +172,33 @@ def prod_of_others(y: np.ndarray, x: np.ndarray) -> None:
     y *= behind
 
 
-@kernel("cpu", half="native", eager=eager(np.maximum.reduce))
-def amax(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
-    np.maximum.reduce(x, axes(x, dim), None, y, keepdim)
+def by_numpy(name: str, *reduces: Callable) -> None:
+    """Make the kernel `name` of NumPy's `reduce(x, axis, out=..., keepdims=...)`, one for each output."""
+    (first, *others) = reduces
+
+    def run(out: Any, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
+        for reduce, y in zip(reduces, out if others else (out,), strict=True):
+            reduce(x, axes(x, dim), out=y, keepdims=keepdim)
+
+    def new(x: np.ndarray, dim: Dims, keepdims: bool) -> tuple[np.ndarray, ...]:
+        return tuple([reduce(x, dim, keepdims=keepdims) for reduce in reduces])
+
+    run.__name__ = name
+    kernel("cpu", eager=eager(new if others else first))(run)
 
 
-@kernel("cpu", half="native", eager=eager(np.minimum.reduce))
-def amin(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
-    np.minimum.reduce(x, axes(x, dim), None, y, keepdim)
-
-
-@kernel("cpu", eager=eager(np.ndarray.argmax))
-def argmax(y: np.ndarray, x: np.ndarray, *, dim: int | None, keepdim: bool) -> None:
-    x.argmax(axes(x, dim), y, keepdims=keepdim)
-
-
-@kernel("cpu", eager=eager(np.ndarray.argmin))
-def argmin(y: np.ndarray, x: np.ndarray, *, dim: int | None, keepdim: bool) -> None:
-    x.argmin(axes(x, dim), y, keepdims=keepdim)
-
-
-@kernel("cpu", eager=eager(lambda *x, **attrs: (np.maximum.reduce(*x, **attrs), np.ndarray.argmax(*x, **attrs))))
-def max_dim(out: tuple[np.ndarray, np.ndarray], x: np.ndarray, *, dim: int, keepdim: bool) -> None:
-    amax(out[0], x, dim=dim, keepdim=keepdim)
-    argmax(out[1], x, dim=dim, keepdim=keepdim)
-
-
-@kernel("cpu", eager=eager(lambda *x, **attrs: (np.minimum.reduce(*x, **attrs), np.ndarray.argmin(*x, **attrs))))
-def min_dim(out: tuple[np.ndarray, np.ndarray], x: np.ndarray, *, dim: int, keepdim: bool) -> None:
-    amin(out[0], x, dim=dim, keepdim=keepdim)
-    argmin(out[1], x, dim=dim, keepdim=keepdim)
-
-
-@kernel("cpu", eager=eager(np.logical_or.reduce))
-def any_(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
-    np.logical_or.reduce(x, axes(x, dim), None, y, keepdim)
-
-
-@kernel("cpu", eager=eager(np.logical_and.reduce))
-def all_(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
-    np.logical_and.reduce(x, axes(x, dim), None, y, keepdim)
+for name, *reduces in [
+    ("prod", np.multiply.reduce),
+    ("any", np.logical_or.reduce),
+    ("all", np.logical_and.reduce),
+    ("amax", np.maximum.reduce),
+    ("amin", np.minimum.reduce),
+    ("argmax", np.ndarray.argmax),
+    ("argmin", np.ndarray.argmin),
+    ("max_dim", np.maximum.reduce, np.ndarray.argmax),
+    ("min_dim", np.minimum.reduce, np.ndarray.argmin),
+]:
+    by_numpy(name, *reduces)
 
 
 @kernel("cpu")

@@ -15,7 +15,7 @@ import numpy as np
 
 from miniflow.backends.cpu import index as cpu
 from miniflow.backends.cuda import faults
-from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, from_host, full
+from miniflow.backends.cuda.array import DeviceArray, contiguous, from_host, full
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import each
 from miniflow.backends.cuda.pointwise import broadcast
@@ -137,18 +137,6 @@ def set_item(y, x, value, index, *, basic, dims) -> None:
 
 
 @kernel("cuda", half="native")
-def written_last(y: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    sizes = [shape[d] for d in dims]
-    rows = around(row_numbers(index, sizes), 0)
-    mark_last(y, rows, last_of(rows, 1, prod(sizes), 1))
-
-
-def mark_last(y: DeviceArray, places: DeviceArray, last: DeviceArray) -> None:
-    """Which of the places no later one repeats."""
-    over_cells(scattering.is_last, places.shape, places, last, bits(y).reshape(places.shape))
-
-
-@kernel("cuda", half="native")
 def gather(y: DeviceArray, x: DeviceArray, index: DeviceArray, *, dim: int) -> None:
     x, y = _one_dim(x), _one_dim(y)
     picks = places_in("gather", index, x.shape[dim])
@@ -173,13 +161,6 @@ def scatter(y: DeviceArray, x: DeviceArray, index: DeviceArray, src: DeviceArray
         over_cells(scattering.put_cells, places.shape, source, places, last, as_bits(out, dim))
 
     through_contiguous(_reached(y, picks.shape, dim), put)
-
-
-@kernel("cuda", half="native")
-def scattered_last(y: DeviceArray, index: DeviceArray, *, dim: int, shape: tuple[int, ...]) -> None:
-    size = (shape or (1,))[dim]
-    places = around(places_in("scatter", index, size), dim)
-    mark_last(y, places, last_of(places, places.shape[0], size, places.shape[2]))
 
 
 @kernel("cuda")

@@ -303,12 +303,10 @@ RULES: dict[str, Callable[..., None]] = {
     "MaxPool2dGrad": max_pool_grad,
     "Scatter": lambda x, index, src, *, dim, makers: scattered(index, src, x.shape, dim),
     "ScatterAdd": scatter_add,
-    "ScatteredLast": lambda index, *, dim, shape, makers: scattered(index, index, tuple(shape), dim),
     "SetItem": set_item,
     "SliceIntoZeros": lambda x, *, shape, index, makers: require(
         x.shape == sliced_shape("slice", tuple(shape), tuple(index)), f"shape {x.shape}"
     ),
     "Stack": lambda *xs, dim, makers: require(0 <= dim <= len(xs[0].shape), f"dim {dim}"),
     "ViewScatter": view_scatter,
-    "WrittenLast": lambda index, *, dims, shape, makers: coordinates(index, dims, len(shape)),
 }  # fmt: skip
