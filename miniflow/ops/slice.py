@@ -11,7 +11,7 @@ from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.ops.method import method
-from miniflow.ops.shape import input_shape, wrap_dim
+from miniflow.ops.shape import View, input_shape, wrap_dim
 from miniflow.tensor import Tensor
 
 
@@ -230,14 +230,12 @@ class Unfold(Op):
     view = True
 
     def infer(x, *, dim, size, step):
-        limit = x.shape[dim] if x.shape else 1
+        limit = x.shape[dim]
         if not 0 <= size <= limit or step <= 0:
             raise ShapeError(
                 f"unfold: got size={size} and step={step} for dim {dim} of shape {tuple(x.shape)}; expected a size "
                 f"from 0 to {limit} and a step of at least 1"
             )
-        if not x.shape:
-            return (size,), x.dtype
         return (*x.shape[:dim], (limit - size) // step + 1, *x.shape[dim + 1 :], size), x.dtype
 
     def backward(ctx, dy):
@@ -278,7 +276,10 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
 
     Source: `torch.Tensor.unfold`.
     """
-    return call(Unfold, x, dim=wrap_dim("unfold", dim, x._array.ndim), size=size, step=step)
+    dim = wrap_dim("unfold", dim, x._array.ndim)
+    if not x._array.ndim:
+        return select(call(Unfold, call(View, x, shape=(1,)), dim=0, size=size, step=step), 0, 0)
+    return call(Unfold, x, dim=dim, size=size, step=step)
 
 
 def basic_part(op: str, part: Any) -> Any:

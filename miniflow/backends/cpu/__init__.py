@@ -9,7 +9,6 @@ from miniflow.backends.cpu import (  # noqa: F401
     cast,
     clip_grad,
     conv,
-    embedding,
     index,
     join,
     layer_norm,

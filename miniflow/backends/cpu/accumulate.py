@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from miniflow.backends.cpu.embedding import add_rows
+from miniflow.backends.cpu.index import add_rows
 from miniflow.backends.cpu.shape import start_from
 from miniflow.backends.cpu.sparse import NO_ROW, group_rows
 from miniflow.backends.registry import kernel
@@ -24,4 +23,4 @@ def embedding_add(y: np.ndarray, total: np.ndarray, dy: np.ndarray, indices: np.
     rows, sums = np.empty(indices.size, np.int64), np.empty((indices.size, dy.shape[-1]), dy.dtype)
     group_rows((rows, sums), dy, indices, padding_idx=padding_idx, rows=None)
     start_from(y, total)
-    add_rows(sums, rows, NO_ROW, y, numba.get_num_threads())
+    add_rows(y, rows, sums, NO_ROW)

@@ -12,7 +12,9 @@ from math import prod
 
 import numba
 import numpy as np
+from numba import prange
 
+from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.shape import start_from
 from miniflow.backends.registry import kernel
 
@@ -147,27 +149,41 @@ def first_outside(values, lowest, stop, ignored):
     return -1
 
 
-def add_rows(out: np.ndarray, rows: np.ndarray, source: np.ndarray) -> None:
+def add_rows(out: np.ndarray, rows: np.ndarray, source: np.ndarray, ignored: int | None = None) -> None:
     """out[rows[i]] += source[i] for i = 0, 1, 2 ...
 
     Args:
         out: (R, K), contiguous.
-        rows: (M,), each in [0, R): nothing checks it below here.
+        rows: (M,), each in [0, R): nothing checks it below here. Or `ignored`, a row that gets nothing, or none at all.
         source: (M, K).
     """
     if out.dtype == np.bool_:
         np.logical_or.at(out, rows, source)
+    elif out.shape[1] == 1 and ignored is None:
+        np.add.at(out.reshape(-1), rows, source.reshape(-1))
     else:
-        _add_rows(out, np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(source))
+        source, rows = np.ascontiguousarray(source), np.ascontiguousarray(rows, np.int64)
+        _add_rows(source, rows, -1 if ignored is None else ignored, out, numba.get_num_threads())
 
 
-@numba.njit(cache=True)
-def _add_rows(out, rows, source):
-    if out.shape[1] == 1:
-        for i in range(rows.shape[0]):
-            out[rows[i], 0] += source[i, 0]
-        return
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        for j in range(out.shape[1]):
-            out[row, j] += source[i, j]
+@loop()
+def _add_rows(source, rows, ignored, out, parts):
+    """Part p of the rows gathers its own terms, in the order of the source, however many threads there are."""
+    for p in prange(parts):
+        first, last = p * out.shape[0] // parts, (p + 1) * out.shape[0] // parts
+        for i in range(rows.size):
+            row = rows[i]
+            if first <= row < last and row != ignored:
+                for j in range(out.shape[1]):
+                    out[row, j] += source[i, j]
+
+
+@kernel("cpu", half="native")
+def embedding(y: np.ndarray, indices: np.ndarray, weight: np.ndarray, *, padding_idx: int) -> None:
+    take(y, weight, indices, 0)
+
+
+@kernel("cpu")
+def embedding_grad(dweight: np.ndarray, dy: np.ndarray, indices: np.ndarray, *, rows: int, padding_idx: int) -> None:
+    dweight[...] = 0
+    add_rows(dweight, indices.reshape(-1), dy.reshape(indices.size, dy.shape[-1]), padding_idx)

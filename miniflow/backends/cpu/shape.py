@@ -61,8 +61,6 @@ def diagonal(x: np.ndarray, *, offset: int, dim1: int, dim2: int) -> np.ndarray:
 def unfold(x: np.ndarray, *, dim: int, size: int, step: int) -> np.ndarray:
     if step < 1:  # NumPy would go backward
         raise ValueError("negative step")
-    if x.ndim == 0:
-        return np.lib.stride_tricks.sliding_window_view(x.reshape(1), size, writeable=x.flags.writeable)[0]
     disjoint = step >= size
     windows = np.lib.stride_tricks.sliding_window_view(x, size, axis=dim, writeable=disjoint and x.flags.writeable)
     return windows[(slice(None),) * dim + (slice(None, None, step),)]
@@ -99,9 +97,6 @@ def diagonal_into_zeros(
 
 @kernel("cpu")
 def fold_add(dx: np.ndarray, y: np.ndarray, *, shape: tuple[int, ...], dim: int, size: int, step: int) -> None:
-    if not shape:
-        dx[...] = y.sum()
-        return
     dx[...] = 0
     count = y.shape[dim]
     lead = (slice(None),) * dim

@@ -48,12 +48,10 @@ def diagonal_into_zeros(dx: DeviceArray, y: DeviceArray, *, shape: tuple[int, ..
 
 @kernel("cuda")
 def fold_add(dx: DeviceArray, y: DeviceArray, *, shape: tuple[int, ...], dim: int, size: int, step: int) -> None:
-    sizes = shape or (1,)
-    outer, inner = prod(sizes[:dim]), prod(sizes[dim + 1 :])
-    windows = y.shape[dim] if shape else 1
+    outer, inner = prod(shape[:dim]), prod(shape[dim + 1 :])
     out = empty(dx.shape, np.int32, dx.device_index) if dx.dtype == np.bool_ else dx  # the sum of bools is their "or"
-    terms = contiguous(y, out.dtype).reshape(outer, windows, inner, size)
-    over_cells(kernels.fold_add, (outer, sizes[dim], inner), terms, step, out.reshape(outer, sizes[dim], inner))
+    terms = contiguous(y, out.dtype).reshape(outer, y.shape[dim], inner, size)
+    over_cells(kernels.fold_add, (outer, shape[dim], inner), terms, step, out.reshape(outer, shape[dim], inner))
     if out is not dx:
         copy_into(dx, out)
 
