@@ -170,7 +170,7 @@ def _describe(error: Exception) -> tuple[Exception | None, str]:
 
 
 def _reduce(tensor: Tensor) -> tuple:
-    return Tensor._wrap, (np.require(tensor.detach().numpy(), requirements="C"),)
+    return Tensor._wrap, (tensor.detach().numpy(),)
 
 
 ForkingPickler.register(Tensor, _reduce)
