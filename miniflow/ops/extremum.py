@@ -32,6 +32,7 @@ def nonempty(op: str, shape: tuple[int, ...], dim: Dim) -> None:
 class Extremum(Reduction):
     """The largest or smallest element over `dim`; equal ones share the gradient evenly."""
 
+    amp = "clear"
     saves = ("x", "y")
 
     @classmethod
@@ -54,13 +55,9 @@ class Extremum(Reduction):
 class Amax(Extremum):
     """y = the largest x over `dim`; NaN wins."""
 
-    amp = "clear"
-
 
 class Amin(Extremum):
     """y = the smallest x over `dim`; NaN wins."""
-
-    amp = "clear"
 
 
 @method(checked=False)
@@ -101,6 +98,7 @@ def amin(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
 class ExtremumAlong(Op):
     """The largest or smallest element along one dim, and its first index, which gets the gradient."""
 
+    amp = "clear"
     outputs = ("values", "indices")
     nondifferentiable = ("indices",)
     saves = ("indices",)
@@ -123,13 +121,9 @@ class ExtremumAlong(Op):
 class MaxDim(ExtremumAlong):
     """The largest element along `dim` and its index; NaN wins."""
 
-    amp = "clear"
-
 
 class MinDim(ExtremumAlong):
     """The smallest element along `dim` and its index; NaN wins."""
-
-    amp = "clear"
 
 
 class Extreme(NamedTuple):

@@ -296,7 +296,7 @@ def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor
 
 def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
     require_floating(op, input._array)
-    if input.shape != target.shape:
+    if input._array.shape != target._array.shape:
         warnings.warn(
             f"{op}: got input {tuple(input.shape)} and target {tuple(target.shape)}, which will be broadcast; expected "
             "the same shape: reshape one of them",

@@ -15,6 +15,9 @@ from miniflow.tensor import Tensor
 class RowOp(Op):
     """An op along one dim of a floating tensor that keeps its shape."""
 
+    amp = "gray"
+    saves = ("y",)
+
     @classmethod
     def infer(cls, x, *, dim):
         require_floating(cls.function_name, x)
@@ -25,15 +28,14 @@ class RowOp(Op):
 class RowOpGrad(Op):
     """The fused gradient of a row op, from the cotangent and the result."""
 
+    amp = "gray"
+
     def infer(dy, y, *, dim):
         return y.shape, y.dtype
 
 
 class Softmax(RowOp):
     """y_i = exp(x_i) / sum_j exp(x_j) along `dim`"""
-
-    amp = "gray"
-    saves = ("y",)
 
     def backward(ctx, dy):
         (y,) = ctx.saved
@@ -46,14 +48,9 @@ class Softmax(RowOp):
 class SoftmaxGrad(RowOpGrad):
     """dx_i = y_i (dy_i - sum_j dy_j y_j)"""
 
-    amp = "gray"
-
 
 class LogSoftmax(RowOp):
     """y_i = x_i - log sum_j exp(x_j) along `dim`"""
-
-    amp = "gray"
-    saves = ("y",)
 
     def backward(ctx, dy):
         (y,) = ctx.saved
@@ -65,8 +62,6 @@ class LogSoftmax(RowOp):
 
 class LogSoftmaxGrad(RowOpGrad):
     """dx_i = dy_i - exp(y_i) sum_j dy_j"""
-
-    amp = "gray"
 
 
 @method
