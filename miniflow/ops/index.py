@@ -29,6 +29,7 @@ from miniflow.tensor import Tensor, constant_like
 
 INDEX_DTYPES = [np.dtype(name) for name in ("int8", "int16", "int32", "int64")]
 Coordinates = tuple[int, Any]  # a dim, and the coordinates along it
+NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 PLAIN = (int, type(None), type(Ellipsis))  # what NumPy takes in a basic index as it is
 
 
@@ -271,8 +272,8 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
 def _as_value(x: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return cast(value if value._array.ndim else to_device(value, x.device), x.dtype)
-    if isinstance(value, bool | int | float | np.number | np.bool_):
-        value = fitting("setitem", value, x.dtype)
+    if isinstance(value, NUMBERS):
+        return constant_like(x, np.asarray(fitting("setitem", value, x.dtype), x._array.dtype))
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" and array.dtype != x._array.dtype:
         raise DTypeError(

@@ -80,19 +80,11 @@ def add_up(y: np.ndarray, x: np.ndarray, steps: tuple[tuple[int, int, int], ...]
         _sum_rows(x.reshape(outer, reduced), y.reshape(outer), divisor)
 
 
-def new_total(x: np.ndarray, dim: Dims, keepdims: bool) -> np.ndarray:
-    """The sum over `dim` of a contiguous array."""
+def new_total(x: np.ndarray, dim: Dims, keepdims: bool, is_mean: bool = False) -> np.ndarray:
+    """The sum or the mean over `dim` of a contiguous array."""
     shape, steps = plan(x.shape, dim, keepdims)
     y = np.empty(shape, x.dtype)
-    add_up(y, x, steps, 1.0)
-    return y
-
-
-def new_mean(x: np.ndarray, dim: Dims, keepdims: bool) -> np.ndarray:
-    """The mean over `dim` of a contiguous array."""
-    shape, steps = plan(x.shape, dim, keepdims)
-    y = np.empty(shape, x.dtype)
-    add_up(y, x, steps, count(x, y))
+    add_up(y, x, steps, count(x, y) if is_mean else 1.0)
     return y
 
 
@@ -158,7 +150,7 @@ def sum_to_shape(y: np.ndarray, x: np.ndarray, *, shape: tuple[int, ...]) -> Non
         np.copyto(y, x)
 
 
-@kernel("cpu", eager=eager(new_mean))
+@kernel("cpu", eager=eager(functools.partial(new_total, is_mean=True)))
 def mean(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
     total(y, x, dim, count(x, y))
 
@@ -203,7 +195,7 @@ for name, *reduces in [
 
 @kernel("cpu")
 def var(y: np.ndarray, x: np.ndarray, *, dim: Dims, correction: float, keepdim: bool) -> None:
-    deviation = x - new_mean(np.ascontiguousarray(x), dim, True)
+    deviation = x - new_total(np.ascontiguousarray(x), dim, True, is_mean=True)
     deviation *= deviation
     terms = count(x, y)
     total(y, deviation, dim, terms if terms != terms else max(terms - correction, 0.0))
