@@ -13,6 +13,7 @@ from philox_reference import philox_reference, words_reference
 import miniflow as flow
 from miniflow import philox
 from miniflow.backends.cpu import random as kernels
+from miniflow.nn.functional import dropout
 
 # counter, key, output: the Random123 distribution's tests/kat_vectors for philox4x32 with 10 rounds
 KNOWN_ANSWERS = [
@@ -114,28 +115,24 @@ def test_normal64_is_as_accurate_as_libm(seed):
         )
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_serial_and_parallel_loops_agree_bit_for_bit(kind):
-    size = 4 * 1031
-    key = kernels.name_of_draw(11, 2)
-    suffix = "32" if kind is np.float32 else "64"
-    zero, one = kind(0), kind(1)
-    shift = (np.uint64(8), np.float32(2.0**-24)) if kind is np.float32 else ()
-    loops = [
-        (getattr(kernels, f"fill_uniform{suffix}"), kind, (zero, one, one, *shift)),
-        (getattr(kernels, f"fill_normal{suffix}"), kind, (zero, one)),
-        (kernels.fill_integers, np.int64, (np.int64(-5), np.uint64(1000))),
-    ]
-    for fill, element, arguments in loops:
-        serial, parallel = np.full(size, 77, element), np.full(size, 78, element)
-        fill.serial(serial, np.uint64(0), *key, *arguments)
-        fill.parallel(parallel, np.uint64(0), *key, *arguments)
-        assert_same(parallel, serial)
-    x = np.random.default_rng(0).standard_normal(size).astype(kind)
-    results = []
-    for run in (kernels.drop.serial, kernels.drop.parallel):
-        y, keep = np.full(size, np.nan, kind), np.zeros(size, np.bool_)
-        run(y, keep, x, np.uint64(0), *key, np.uint64(2**31), kind(2))
-        results.append((y, keep))
-    assert_same(results[0][0], results[1][0])
-    assert_same(results[0][1], results[1][1])
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float64])
+def test_parts_have_the_bits_of_the_whole(monkeypatch, dtype):
+    def draws():
+        generator = flow.Generator()
+        generator.manual_seed(11)
+        x = flow.ones(4127, dtype=dtype)
+        return [
+            flow.rand(4127, dtype=dtype, generator=generator),
+            flow.randn(4127, dtype=dtype, generator=generator),
+            flow.randint(-5, 995, (4127,), generator=generator),
+            dropout(x, 0.5, generator=generator),
+        ]
+
+    def in_parts(work, items, elements):
+        for start, stop in ((700, items), (0, 1), (1, 700)):
+            work(start, stop)
+
+    whole = draws()
+    monkeypatch.setattr(kernels, "share", in_parts)
+    for part, expected in zip(draws(), whole, strict=True):
+        assert_same(part, expected.numpy())

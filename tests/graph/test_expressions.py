@@ -50,7 +50,9 @@ def every_op(b, kind):
     return results
 
 
-@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "kind", ["float32", "bfloat16", *[pytest.param(kind, marks=pytest.mark.slow) for kind in ("float16", "float64")]]
+)
 def test_a_region_has_the_bits_of_single_kernels(kind):
     b = ProgramBuilder()
     with np.errstate(all="ignore"):

@@ -1,5 +1,7 @@
 """Every row of the sample table on the CPU: values, dtypes, gradients of all orders, layouts, special values."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from checks import as_array, as_tuple, assert_close, assert_same, check_op
@@ -16,20 +18,37 @@ def rows(wanted) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", [row for row in ROWS if wanted(row)], ids=str)
 
 
+HALVES = ("float16", "bfloat16")
+
+
 @every_row
 def test_rules(row):
+    """A pointwise operator, whose loop is compiled for each dtype, is checked in one kind of half precision."""
+    left_out = HALVES[POINTWISE.index(row) % 2] if row in POINTWISE else None
+    for number, sample in enumerate(row.samples()):
+        dtypes = [name for name in row.dtypes if name != left_out]
+        check(row, sample, [name for name in dtypes if name not in HALVES] if left_out and number else dtypes)
+
+
+@pytest.mark.slow
+@rows(lambda row: row in POINTWISE and set(HALVES) <= set(row.dtypes))
+def test_rules_in_half_precision(row):
     for sample in row.samples():
-        try:
-            check(row, sample)
-        except Exception as error:
-            error.add_note(f"sample {row}{sample}")
-            raise
+        check(row, sample, HALVES)
 
 
-def check(row: Row, sample: Sample) -> None:
+def check(row: Row, sample: Sample, dtypes: Sequence[str]) -> None:
     """All rules for the sample; for a brief one values and first-order gradients in one dtype."""
-    brief = {"dtypes": row.dtypes[:1], "second": False, "layouts": ()}
-    rules = brief if sample.brief else {"dtypes": row.dtypes, "second": row.second, "third": row.third}
+    brief = {"dtypes": dtypes[:1], "second": False, "layouts": ()}
+    rules = brief if sample.brief else {"dtypes": dtypes, "second": row.second, "third": row.third}
+    try:
+        check_sample(row, sample, rules)
+    except Exception as error:
+        error.add_note(f"sample {row}{sample}")
+        raise
+
+
+def check_sample(row: Row, sample: Sample, rules: dict) -> None:
     check_op(
         sample.bound_to(row.function),
         sample.args,

@@ -1,8 +1,8 @@
 """Random kernels: loops over the blocks of `philox`, in one thread or in all, with the same numbers either way.
 
 Block i fills elements 4i .. 4i + 3 (two elements for float64 and integers). Loops run over whole blocks, from number
-`first` on, and have no ragged end. Their indices are unsigned: numba would test signed ones for being negative, and the
-parallel loops would not vectorize. No fastmath: an element has the same bits wherever it is computed.
+`first` on, and have no ragged end. Their indices are unsigned: numba would test signed ones for being negative. No
+fastmath: an element has the same bits wherever it is computed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numba import prange
 
-from miniflow.backends.cpu.loops import loop
+from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.registry import kernel
 from miniflow.errors import ArgumentError
 from miniflow.philox import below, normal32, normal64, random_block, uniform32, uniform64
@@ -23,9 +22,9 @@ ONE, TWO, THREE, FOUR = (np.uint64(n) for n in (1, 2, 3, 4))
 FRACTION_BITS = {"float32": 24, "float16": 11, "bfloat16": 8}  # so that the largest fraction does not round up to 1
 
 
-@loop(EXACT)
+@unlocked(EXACT)
 def fill_uniform32(out, first, seed, offset, low, span, top, shift, scale):
-    for i in prange(out.size // 4):
+    for i in range(out.size // 4):
         block = np.uint64(i)
         k = FOUR * block
         w0, w1, w2, w3 = random_block(seed, offset, first + block)
@@ -35,9 +34,9 @@ def fill_uniform32(out, first, seed, offset, low, span, top, shift, scale):
         out[k + THREE] = min(low + span * uniform32(w3, shift, scale), top)
 
 
-@loop(EXACT)
+@unlocked(EXACT)
 def fill_uniform64(out, first, seed, offset, low, span, top):
-    for i in prange(out.size // 2):
+    for i in range(out.size // 2):
         block = np.uint64(i)
         k = TWO * block
         w0, w1, w2, w3 = random_block(seed, offset, first + block)
@@ -45,9 +44,9 @@ def fill_uniform64(out, first, seed, offset, low, span, top):
         out[k + ONE] = min(low + span * uniform64(w2, w3), top)
 
 
-@loop(EXACT)
+@unlocked(EXACT)
 def fill_normal32(out, first, seed, offset, mean, std):
-    for i in prange(out.size // 4):
+    for i in range(out.size // 4):
         block = np.uint64(i)
         k = FOUR * block
         w0, w1, w2, w3 = random_block(seed, offset, first + block)
@@ -59,9 +58,9 @@ def fill_normal32(out, first, seed, offset, mean, std):
         out[k + THREE] = mean + std * z3
 
 
-@loop(EXACT)
+@unlocked(EXACT)
 def fill_normal64(out, first, seed, offset, mean, std):
-    for i in prange(out.size // 2):
+    for i in range(out.size // 2):
         block = np.uint64(i)
         k = TWO * block
         w0, w1, w2, w3 = random_block(seed, offset, first + block)
@@ -70,9 +69,9 @@ def fill_normal64(out, first, seed, offset, mean, std):
         out[k + ONE] = mean + std * z1
 
 
-@loop(EXACT)
+@unlocked(EXACT)
 def fill_integers(out, first, seed, offset, low, bound):
-    for i in prange(out.size // 2):
+    for i in range(out.size // 2):
         block = np.uint64(i)
         k = TWO * block
         w0, w1, w2, w3 = random_block(seed, offset, first + block)
@@ -80,10 +79,10 @@ def fill_integers(out, first, seed, offset, low, bound):
         out[k + ONE] = low + np.int64(below(w2, w3, bound))
 
 
-@loop(EXACT)
+@unlocked(EXACT)
 def drop(y, keep, x, first, seed, offset, threshold, scale):
     zero = y.dtype.type(0)
-    for i in prange(x.size // 4):
+    for i in range(x.size // 4):
         block = np.uint64(i)
         k = FOUR * block
         w0, w1, w2, w3 = random_block(seed, offset, first + block)
@@ -95,9 +94,9 @@ def drop(y, keep, x, first, seed, offset, threshold, scale):
         y[k + THREE] = x[k + THREE] * scale if k3 else zero
 
 
-@loop(EXACT)
+@unlocked(EXACT)
 def draw_mask(keep, first, seed, offset, threshold):
-    for i in prange(keep.size // 4):
+    for i in range(keep.size // 4):
         block = np.uint64(i)
         k = FOUR * block
         w0, w1, w2, w3 = random_block(seed, offset, first + block)
@@ -115,14 +114,18 @@ def by_blocks(
 ) -> None:
     """Run a loop over the whole blocks of flat arrays, and over the last elements in a block of their own."""
     arrays = (*outs, *ins)
-    left = arrays[0].size % per_block
-    whole = arrays[0].size - left
-    loop(*([a[:whole] for a in arrays] if left else arrays), np.uint64(0), *rest)
+    count, left = divmod(arrays[0].size, per_block)
+    whole = count * per_block
+
+    def work(start: int, stop: int) -> None:
+        loop(*[a[start * per_block : stop * per_block] for a in arrays], np.uint64(start), *rest)
+
+    share(work, count, whole)
     if left:
         last = [np.zeros(per_block, a.dtype) for a in arrays]
         for block, a in zip(last, arrays, strict=True):
             block[:left] = a[whole:]
-        loop(*last, np.uint64(whole // per_block), *rest)
+        loop(*last, np.uint64(count), *rest)
         for block, a in zip(last, outs, strict=False):
             a[whole:] = block[:left]
 
