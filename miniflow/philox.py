@@ -36,30 +36,16 @@ MANTISSA_32, MANTISSA_64 = np.int32(23), np.int64(52)  # bits of it
 SQRT_HALF_32, SQRT_HALF_64 = np.float32(0.5**0.5).view(np.int32), np.float64(0.5**0.5).view(np.int64)
 
 
-def series(terms: int, coefficient: Callable[[int], float], kind: type) -> tuple:
-    """The coefficients of a power series, highest power first."""
-    return tuple(kind(coefficient(k)) for k in reversed(range(terms)))
-
-
-def atanh_term(k: int) -> float:
-    """2 atanh(s) / s, in powers of s^2."""
-    return 2 / (2 * k + 1)
-
-
-def sine_term(k: int) -> float:
-    """sin(x) / x, in powers of x^2."""
-    return (-1) ** k / math.factorial(2 * k + 1)
-
-
-def cosine_term(k: int) -> float:
-    """cos(x), in powers of x^2."""
-    return (-1) ** k / math.factorial(2 * k)
+def series(coefficient: Callable[[int], float], terms_32: int, terms_64: int) -> tuple[tuple, tuple]:
+    """The coefficients of a power series for float32 and for float64, highest power first."""
+    kinds = ((np.float32, terms_32), (float, terms_64))
+    return tuple([tuple([kind(coefficient(k)) for k in reversed(range(terms))]) for kind, terms in kinds])
 
 
 # As many terms as the precision can see where |s| <= 0.172 and |x| <= pi / 4.
-ATANH_32, ATANH_64 = series(5, atanh_term, np.float32), series(11, atanh_term, float)
-SINE_32, SINE_64 = series(5, sine_term, np.float32), series(9, sine_term, float)
-COSINE_32, COSINE_64 = series(6, cosine_term, np.float32), series(10, cosine_term, float)
+ATANH_32, ATANH_64 = series(lambda k: 2 / (2 * k + 1), 5, 11)  # 2 atanh(s) / s, in powers of s^2
+SINE_32, SINE_64 = series(lambda k: (-1) ** k / math.factorial(2 * k + 1), 5, 9)  # sin(x) / x, in powers of x^2
+COSINE_32, COSINE_64 = series(lambda k: (-1) ** k / math.factorial(2 * k), 6, 10)  # cos(x), in powers of x^2
 
 inlined = njit(inline="always", error_model="numpy")
 

@@ -72,16 +72,14 @@ def gradgradcheck(
     function: Callable[..., Tensor | Sequence[Tensor]],
     inputs: Tensor | Sequence[object],
     *,
-    eps: float = 1e-6,
-    atol: float = 1e-5,
-    rtol: float = 1e-4,
     seed: int = 0,
-    check_alive: bool = False,
+    **options: float,
 ) -> bool:
     """Compare the gradients of the gradients of `function` with finite differences, with respect to inputs and
     cotangents.
 
-    The arguments are those of `gradcheck`; `check_alive` is off because second derivatives are often zero.
+    The arguments are those of `gradcheck`, with atol=1e-5 and rtol=1e-4 by default; `check_alive` is off because second
+    derivatives are often zero.
     """
     inputs, checked = _checked(inputs)
     count = len(inputs)
@@ -94,8 +92,8 @@ def gradgradcheck(
         found = grad(outputs, wanted, weights, create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None and g.requires_grad)
 
-    options = {"eps": eps, "atol": atol, "rtol": rtol, "seed": seed, "check_alive": check_alive}
-    return gradcheck(gradients, [*inputs, *cotangents], **options)
+    options = {"atol": 1e-5, "rtol": 1e-4, "check_alive": False, **options}
+    return gradcheck(gradients, [*inputs, *cotangents], seed=seed, **options)
 
 
 def _checked(inputs: Tensor | Sequence[object]) -> tuple[list, list[int]]:
