@@ -16,7 +16,7 @@ import numpy as np
 from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
 from miniflow.dtype import fitting, int64
-from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.errors import DTypeError, IndexRangeError
 from miniflow.ops.comparison import eq
 from miniflow.ops.creation import zeros
 from miniflow.ops.join import stack
@@ -107,9 +107,7 @@ def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, lis
             basic.append(part)
             dim += len(shape) - consumed
         elif isinstance(part, np.ndarray | Tensor):
-            if part.ndim == 0 and _is_mask(
-                part
-            ):  # a single bool: a new dim of size 1, of which one or no element is picked
+            if part.ndim == 0 and _is_mask(part):  # a new dim of size 1, of which one or no element is picked
                 basic.append(None)
                 advanced.append((dim, np.flatnonzero(part)))
             else:
@@ -180,18 +178,12 @@ def stack_coordinates(
         else:
             coordinates.append(index)
             dims.append(dim)
+    shape = coordinates[0].shape if len(coordinates) == 1 else broadcast_shape(op, *[c.shape for c in coordinates])
     if any(isinstance(c, Tensor) for c in coordinates):
-        shape = broadcast_shape(op, *[c.shape for c in coordinates])
         tensors = [c if isinstance(c, Tensor) else Tensor._wrap(c) for c in coordinates]
         return tuple(dims), stack([expand(cast(t, int64), shape) for t in tensors])
-    try:
-        coordinates = np.stack(np.broadcast_arrays(*coordinates)) if len(coordinates) > 1 else coordinates[0][None]
-    except ValueError:
-        listed = ", ".join(str(c.shape) for c in coordinates)
-        raise ShapeError(
-            f"{op}: indices of shapes {listed} cannot be broadcast together; expected sizes equal or 1"
-        ) from None
-    return tuple(dims), coordinates.astype(np.int64)  # a copy, which the caller cannot change later
+    coordinates = [c if c.shape == shape else np.broadcast_to(c, shape) for c in coordinates]
+    return tuple(dims), np.array(coordinates, np.int64)  # a copy, which the caller cannot change later
 
 
 class Index(Op):

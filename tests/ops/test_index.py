@@ -362,7 +362,7 @@ ERRORS = [
     (lambda: X[:, [0, -4]], IndexRangeError, "getitem: index -4 is out of range for dim 1"),
     (lambda: X[[0, 1], [0, 5]], IndexRangeError, "getitem: index 5 is out of range for dim 1 of size 3"),
     (lambda: flow.zeros(0, 3)[[0]], IndexRangeError, "index 0 is out of range for dim 0 of size 0 .* the dim is empty"),
-    (lambda: X[[0, 1], [0, 1, 2]], ShapeError, r"indices of shapes \(2,\), \(3,\) cannot be broadcast"),
+    (lambda: X[[0, 1], [0, 1, 2]], ShapeError, r"getitem: shapes \(2,\) and \(3,\) cannot be broadcast"),
     (lambda: X[flow.tensor([True])], IndexRangeError, r"mask of shape \(1,\) .* expected \(2,\)"),
     (lambda: X[0, flow.tensor([True])], IndexRangeError, "mask of shape"),
     (lambda: X[1.5], DTypeError, "index of type float"),
