@@ -15,11 +15,11 @@ import pytest
 import test_inplace
 import test_views
 from checks import check_op
-from graph import programs
+from graph import programs, test_expressions, test_pass_accumulation
 from graph import test_samples as graph_samples
 from op_classes import Add, Div, Mul, Tanh, Where
 from ops import test_samples as op_samples
-from optim import test_rules
+from optim import test_optimizer, test_rules
 from samples import ROWS
 
 import miniflow as flow
@@ -27,7 +27,8 @@ from miniflow import inplace, optim
 from miniflow.backends.registry import KERNELS, Kernel, kernel_of
 from miniflow.dispatch import Op
 from miniflow.errors import AutogradError, GradientCheckError
-from miniflow.graph.passes import algebraic, cse
+from miniflow.graph.codegen import expressions
+from miniflow.graph.passes import accumulation, algebraic, cse
 from miniflow.nn.functional import conv2d, layer_norm
 from miniflow.ops.conv import Conv2d
 from miniflow.ops.matmul import Linear, Matmul
@@ -376,6 +377,12 @@ def test_a_wrong_optimizer(monkeypatch, name):
     fails(every_case)
 
 
+def test_loaded_state_that_is_not_copied(monkeypatch):
+    right = Tensor.to
+    monkeypatch.setattr(Tensor, "to", lambda self, *args, copy=False, **kwargs: right(self, *args, **kwargs))
+    fails(test_optimizer.test_loading_copies_and_casts, flow.float32)
+
+
 # views and in-place writes
 
 
@@ -444,6 +451,38 @@ def test_a_rule_that_does_not_hold(monkeypatch):
 def test_a_wrong_fused_loop(monkeypatch):
     plant(monkeypatch, "FusedElementwise", last)
     fails(graph_samples.test_a_graph_of_all_rows, monkeypatch, "three operands", "cpu")
+
+
+GUARDS = {  # of regions: what stands in the place of a function, and what is then taken in
+    "is_float_or_bool": (lambda i: True, ("integers", "two dtypes", "a mask of integers", "a number beside bools")),
+    "is_slow": (lambda i: False, ("slow on the CPU",)),
+    "scalars_in": (lambda values: [], ("varies",)),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_of_fused_regions_that_is_missing(monkeypatch, name):
+    function, taken = GUARDS[name]
+    monkeypatch.setattr(expressions, name, function)
+    for case in taken:
+        fails(test_expressions.test_what_regions_leave_alone, case)
+
+
+class Everything(set):
+    def __contains__(self, x):
+        return True
+
+
+def test_accumulation_that_mixes_up_forward_and_backward(monkeypatch):
+    def made_by_backward(slots):
+        monkeypatch.setattr(
+            accumulation.Accumulation, "made_by_backward", property(lambda self: slots, lambda self, x: None), False
+        )
+
+    made_by_backward(set())
+    fails(test_pass_accumulation.test_a_gradient_that_no_input_has_a_part_in_is_summed_too)
+    made_by_backward(Everything())
+    fails(test_pass_accumulation.test_what_forward_makes_is_joined_even_where_an_update_reads_it)
 
 
 def test_a_right_tree_passes(monkeypatch):

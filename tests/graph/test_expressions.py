@@ -5,7 +5,10 @@ import op_classes
 import pytest
 from programs import ProgramBuilder, assert_same_results, op_names
 
+import miniflow as flow
+from miniflow.dispatch import Op
 from miniflow.graph.codegen.expressions import is_fusible
+from miniflow.graph.ir import Instruction, Scalar, Slot
 from miniflow.graph.passes import elementwise_fusion
 from miniflow.ops.pointwise import Pointwise
 
@@ -75,3 +78,42 @@ def test_one_number_is_one_argument():
     body = fused(before).instructions[0].attrs["body"]
     assert [value.hex() for value, _ in body.numbers] == ["0x1.0000000000000p-1", "-0x0.0p+0", "0x0.0p+0"]
     assert_same_results(before, fused(before), special=True)
+
+
+def of_dtypes(name, *inputs, to="float32", device="cpu", unless=None, **attrs):
+    """An instruction on arrays of these dtypes; other operands are numbers."""
+    slots = [Slot((3,), x, flow.device(device)) if isinstance(x, str) else x for x in inputs]
+    return Instruction(Op.by_name[name], slots, [Slot((3,), to, flow.device(device))], attrs, unless=unless)
+
+
+FLAG = Slot((), "bool", flow.device("cpu"))
+F32, BOOL = "float32", "bool"
+LEFT_ALONE = {  # what a region takes, and something like it that it does not take
+    "is left out at times": (of_dtypes("Add", F32, F32), of_dtypes("Add", F32, F32, unless=FLAG)),
+    "refuses values": (of_dtypes("Mul", F32, F32), of_dtypes("BinaryCrossEntropy", F32, F32)),
+    "varies": (
+        of_dtypes("LeakyRelu", F32, negative_slope=0.1),
+        of_dtypes("LeakyRelu", F32, negative_slope=Scalar("slope")),
+    ),
+    "reads no array": (of_dtypes("Add", F32, 1.0), of_dtypes("Add", 2.0, 1.0)),
+    "integers": (of_dtypes("Add", F32, F32), of_dtypes("Add", "int32", "int32", to="int32")),
+    "two dtypes": (of_dtypes("Add", "float64", "float64"), of_dtypes("Add", F32, "float64")),
+    "a mask of integers": (of_dtypes("Where", BOOL, F32, F32), of_dtypes("Where", "uint8", F32, F32)),
+    "a number beside bools": (
+        of_dtypes("LogicalAnd", BOOL, BOOL, to=BOOL),
+        of_dtypes("LogicalAnd", BOOL, 1.0, to=BOOL),
+    ),
+    "slow on the CPU": (of_dtypes("Sin", F32, device="cuda"), of_dtypes("Sin", F32)),
+    "rounds twice": (of_dtypes("Cast", F32, to="float16"), of_dtypes("Cast", "float64", to="float16")),
+    "rounds integers twice": (of_dtypes("Cast", BOOL, to="float16"), of_dtypes("Cast", "int64", to="float16")),
+    "makes integers": (of_dtypes("Cast", F32, to="float64"), of_dtypes("Cast", F32, to="int32")),
+    "truth of integers": (of_dtypes("ToInteger", F32, to=BOOL), of_dtypes("ToInteger", "int32", to=BOOL)),
+    "floats to integers": (of_dtypes("ToInteger", F32, to=BOOL), of_dtypes("ToInteger", F32, to="int64")),
+    "not pointwise": (of_dtypes("Relu", F32), of_dtypes("Softmax", F32, dim=0)),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_what_regions_leave_alone(name):
+    taken, left = LEFT_ALONE[name]
+    assert is_fusible(taken) and not is_fusible(left)

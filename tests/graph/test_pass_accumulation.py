@@ -85,6 +85,36 @@ def test_golden():
     assert len(after.draws.generators) == 2
 
 
+def test_a_gradient_that_no_input_has_a_part_in_is_summed_too():
+    """As eager micro-steps do: (g + g + g) / 3 is not g to the bit."""
+    b = ProgramBuilder()
+    b.input(2, 3)
+    w = b.parameter(99)
+    b.phase = BACKWARD
+    g = b(Mul, w, 0.1)
+    b.phase = UPDATE
+    b.write(w, b(SgdUpdate, w, g, None, fresh=[False], **SGD))
+    before = b.build(g)
+    values = before.tensors[w].detach().numpy().copy()
+    (mean,), _ = interpret(run(before, 3), [numbers(6, 3)], [values])
+    g = values * np.float32(0.1)
+    assert not np.array_equal((g + g + g) / np.float32(3), g)
+    assert_same_bits(mean, (g + g + g) / np.float32(3))
+
+
+def test_what_forward_makes_is_joined_even_where_an_update_reads_it():
+    b = ProgramBuilder()
+    x, w = b.input(2, 3), b.parameter(2, 3)
+    y = b(Mul, x, 2.0)
+    b.phase = UPDATE
+    b.write(w, b(SgdUpdate, w, y, None, fresh=[False], **SGD))
+    before = b.build(y)
+    values, x = before.tensors[w].detach().numpy().copy(), numbers(4, 3)
+    (joined,), writes = interpret(run(before, 2), [x], [values.copy()])
+    assert_same_bits(joined, 2 * x)
+    assert_close(writes[w], values - np.float32(0.5) * (x[:2] + x[2:]), rtol=1e-6)
+
+
 def with_update(program):
     """A recorded program whose first parameter is updated by its gradient, which stands among the outputs."""
     w = slot_named(program, "parameter.0")
