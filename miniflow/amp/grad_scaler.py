@@ -27,7 +27,7 @@ of the training step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from miniflow.ops.loss_scale import any_non_finite, scale_loss, unscale_gradient
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
+LARGEST = float(np.finfo(np.float32).max)
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
 
@@ -75,9 +76,8 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ):
-        _check_number("init_scale", init_scale, init_scale_is_valid)
         self._enabled = enabled
-        self._scale = float(init_scale)
+        self._scale = _scale("init_scale", init_scale)
         self._finite_steps = 0  # in a row
         self._stages: dict[int, tuple[str, bool]] = {}  # id of an optimizer -> stage, whether an inf was found
         self.set_growth_factor(growth_factor)
@@ -96,8 +96,7 @@ class GradScaler:
 
     def set_growth_factor(self, value: float) -> None:
         """Set it to a number above 1."""
-        _check_number("growth_factor", value, lambda v: v > 1 and math.isfinite(v), "a finite number above 1")
-        self._growth_factor = float(value)
+        self._growth_factor = _number("growth_factor", value, lambda v: 1 < v < math.inf, "a finite number above 1")
 
     def get_backoff_factor(self) -> float:
         """What the scale is multiplied by after an overflow."""
@@ -105,8 +104,7 @@ class GradScaler:
 
     def set_backoff_factor(self, value: float) -> None:
         """Set it to a number between 0 and 1."""
-        _check_number("backoff_factor", value, lambda v: 0 < v < 1, "a number above 0 and below 1")
-        self._backoff_factor = float(value)
+        self._backoff_factor = _number("backoff_factor", value, lambda v: 0 < v < 1, "a number above 0 and below 1")
 
     def get_growth_interval(self) -> int:
         """How many finite steps in a row it takes to increase the scale."""
@@ -114,8 +112,7 @@ class GradScaler:
 
     def set_growth_interval(self, value: int) -> None:
         """Set it to a number of steps."""
-        _check_whole("growth_interval", value, 1)
-        self._growth_interval = value
+        self._growth_interval = _whole("growth_interval", value, 1)
 
     def is_enabled(self) -> bool:
         """Whether it scales at all."""
@@ -204,8 +201,7 @@ class GradScaler:
         if not self._enabled:
             return
         if new_scale is not None:
-            _check_number("new_scale", new_scale, init_scale_is_valid)
-            self._scale = float(new_scale)
+            self._scale = _scale("new_scale", new_scale)
         elif not self._stages:
             raise GradScalerError("update(): no gradients were checked before: call step(optimizer) or unscale_ first.")
         else:
@@ -261,7 +257,7 @@ class GradScaler:
         self._finite_steps += 1
         if self._finite_steps >= self._growth_interval:
             grown = self._scale * self._growth_factor
-            self._scale = grown if grown <= np.finfo(np.float32).max else self._scale
+            self._scale = grown if grown <= LARGEST else self._scale
             self._finite_steps = 0
 
     # state
@@ -287,18 +283,15 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
-        if not isinstance(state_dict, dict) or any(name not in state_dict for name in names):
+        names = GradScaler().state_dict().keys()
+        if not isinstance(state_dict, dict) or names - state_dict.keys():
             raise CheckpointError(
                 f"GradScaler.load_state_dict: expected a dict with {', '.join(names)}; was it saved by a scaler that "
                 "was not enabled?"
             )
-        scale, growth, backoff, interval, finite = (state_dict[name] for name in names)
-        fresh = GradScaler(scale, growth, backoff, interval)
-        _check_whole("_growth_tracker", finite, 0)
-        self._scale, self._finite_steps = fresh._scale, finite
-        self._growth_factor, self._backoff_factor = fresh._growth_factor, fresh._backoff_factor
-        self._growth_interval = fresh._growth_interval
+        *numbers, finite_steps = (state_dict[name] for name in names)
+        loaded = vars(GradScaler(*numbers)) | {"_finite_steps": _whole("_growth_tracker", finite_steps, 0)}
+        vars(self).update({name: value for name, value in loaded.items() if name != "_stages"})
 
     def __repr__(self) -> str:
         return (
@@ -354,18 +347,20 @@ def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     return gradients
 
 
-def init_scale_is_valid(value: float) -> bool:
-    """Whether losses can be multiplied by it: above 0, and within the range of float32."""
-    return 0 < value <= float(np.finfo(np.float32).max)
-
-
-def _check_number(name: str, value: Any, valid: Any, expected: str = "a finite number above 0") -> None:
+def _number(name: str, value: Any, valid: Callable[[float], bool], expected: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ArgumentTypeError(f"GradScaler: got {name}={value!r}; expected a number")
     if not valid(value):
         raise ArgumentError(f"GradScaler: got {name}={value!r}; expected {expected}")
+    return float(value)
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
+def _scale(name: str, value: Any) -> float:
+    """A number by which losses can be multiplied: within the range of float32."""
+    return _number(name, value, lambda v: 0 < v <= LARGEST, "a finite number above 0")
+
+
+def _whole(name: str, value: Any, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ArgumentError(f"GradScaler: got {name}={value!r}; expected an integer of at least {least}")
+    return value

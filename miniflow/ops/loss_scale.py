@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.device import by_device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import HALF
 from miniflow.inplace import write
@@ -74,10 +75,7 @@ def any_non_finite(gradients: Sequence[Tensor]) -> Tensor:
     >>> any_non_finite([flow.zeros(3), flow.tensor([1.0, float("nan")])]).item()
     True
     """
-    by_device: dict[Any, list[Tensor]] = {}
-    for g in gradients:
-        by_device.setdefault(g.device, []).append(g)
-    first, *others = [call(AnyNonFinite, *together) for together in by_device.values()]
+    first, *others = [call(AnyNonFinite, *together) for together in by_device(gradients)]
     for found in others:
         first = logical_or(first, to_device(found, first.device))
     return first

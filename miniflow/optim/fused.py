@@ -17,38 +17,14 @@ from miniflow.optim.rmsprop import RmspropUpdate
 from miniflow.optim.sgd import SgdUpdate
 
 
-class FusedSgdUpdate(SgdUpdate):
-    """`SgdUpdate` of multiplied gradients."""
-
-    made_by_passes = True
-    groups = SgdUpdate.groups + 1
-
-
-class FusedAdamUpdate(AdamUpdate):
-    """`AdamUpdate` of multiplied gradients."""
-
-    made_by_passes = True
-    groups = AdamUpdate.groups + 1
-
-
-class FusedRmspropUpdate(RmspropUpdate):
-    """`RmspropUpdate` of multiplied gradients."""
-
-    made_by_passes = True
-    groups = RmspropUpdate.groups + 1
-
-
-class FusedAdagradUpdate(AdagradUpdate):
-    """`AdagradUpdate` of multiplied gradients."""
-
-    made_by_passes = True
-    groups = AdagradUpdate.groups + 1
+def with_another_group(rule: type[Op], prefix: str, doc: str) -> type[Op]:
+    """An op like that of a rule which takes one group of inputs more; only passes over graphs make it."""
+    members = {"__doc__": doc, "__module__": __name__, "made_by_passes": True, "groups": rule.groups + 1}
+    return type(prefix + rule.__name__, (rule,), members)
 
 
 FUSED_RULES: dict[type[Op], type[Op]] = {
-    SgdUpdate: FusedSgdUpdate,
-    AdamUpdate: FusedAdamUpdate,
-    RmspropUpdate: FusedRmspropUpdate,
-    AdagradUpdate: FusedAdagradUpdate,
+    rule: with_another_group(rule, "Fused", f"`{rule.__name__}` of multiplied gradients.")
+    for rule in (SgdUpdate, AdamUpdate, RmspropUpdate, AdagradUpdate)
 }
 """The op of a rule -> the same with a factor for its gradients."""

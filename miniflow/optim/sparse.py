@@ -21,6 +21,7 @@ from miniflow.dispatch import Op
 from miniflow.ops.slice import check_in_range
 from miniflow.optim.adagrad import AdagradUpdate
 from miniflow.optim.adam import AdamUpdate
+from miniflow.optim.fused import with_another_group
 from miniflow.optim.sgd import SgdUpdate
 
 
@@ -43,30 +44,8 @@ class GroupRows(Op):
         return [((count,), np.dtype(np.int64)), ((count, dy.shape[-1]), dy.dtype)]
 
 
-class SparseSgdUpdate(SgdUpdate):
-    """`SgdUpdate` of the rows that the last group names; the gradients are those of these rows."""
-
-    made_by_passes = True
-    groups = SgdUpdate.groups + 1
-
-
-class SparseAdamUpdate(AdamUpdate):
-    """`AdamUpdate` of the rows that the last group names; the gradients are those of these rows."""
-
-    made_by_passes = True
-    groups = AdamUpdate.groups + 1
-
-
-class SparseAdagradUpdate(AdagradUpdate):
-    """`AdagradUpdate` of the rows that the last group names; the gradients are those of these rows."""
-
-    made_by_passes = True
-    groups = AdagradUpdate.groups + 1
-
-
 SPARSE_RULES: dict[type[Op], type[Op]] = {
-    SgdUpdate: SparseSgdUpdate,
-    AdamUpdate: SparseAdamUpdate,
-    AdagradUpdate: SparseAdagradUpdate,
+    rule: with_another_group(rule, "Sparse", f"`{rule.__name__}` of the rows that the last group names.")
+    for rule in (SgdUpdate, AdamUpdate, AdagradUpdate)
 }
-"""The op of a rule -> its sparse form, which takes the rows as one group more."""
+"""The op of a rule -> its sparse form, which takes the rows as one group more, and the gradients of these rows."""
