@@ -8,6 +8,7 @@ columns. So they serve adaptive pooling too.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -161,24 +162,27 @@ def average_grad(dx: np.ndarray, dy: np.ndarray, rows: Bounds, columns: Bounds) 
     share(_average_planes_grad, len(planes), dx.size, as_planes(dx), planes, *rows, *columns)
 
 
-@registry.kernel("cpu")
-def avg_pool2d(y, x, **attrs):
-    average(y, x, *windows_along(x.shape[2:], x.dtype, attrs))
+def average_pools(device: str, average: Callable, average_grad: Callable) -> None:
+    """Make the four kernels of average pools from the two of a device that take bounds and weights."""
+
+    @registry.kernel(device)
+    def avg_pool2d(y, x, **attrs):
+        average(y, x, *windows_along(x.shape[2:], x.dtype, attrs))
+
+    @registry.kernel(device)
+    def avg_pool2d_grad(dx, dy, *, size, **attrs):
+        average_grad(dx, dy, *windows_along(size, dy.dtype, attrs))
+
+    @registry.kernel(device)
+    def adaptive_avg_pool2d(y, x, *, output_size):
+        average(y, x, *even_windows(x.shape[2:], output_size, x.dtype))
+
+    @registry.kernel(device)
+    def adaptive_avg_pool2d_grad(dx, dy, *, size):
+        average_grad(dx, dy, *even_windows(size, dy.shape[2:], dy.dtype))
 
 
-@registry.kernel("cpu")
-def avg_pool2d_grad(dx, dy, *, size, **attrs):
-    average_grad(dx, dy, *windows_along(size, dy.dtype, attrs))
-
-
-@registry.kernel("cpu")
-def adaptive_avg_pool2d(y, x, *, output_size):
-    average(y, x, *even_windows(x.shape[2:], output_size, x.dtype))
-
-
-@registry.kernel("cpu")
-def adaptive_avg_pool2d_grad(dx, dy, *, size):
-    average_grad(dx, dy, *even_windows(size, dy.shape[2:], dy.dtype))
+average_pools("cpu", average, average_grad)
 
 
 @unlocked()

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from miniflow.backends import registry
-from miniflow.backends.cpu.pool import Bounds, even_windows, windows_along
+from miniflow.backends.cpu.pool import Bounds, average_pools
 from miniflow.backends.cuda.array import DeviceArray, contiguous, from_host
 from miniflow.backends.cuda.rows import over_cells
 from miniflow.kernels import pool
@@ -34,26 +34,6 @@ def max_pool2d_grad(dx, dy, index, *, size):
     over_cells(pool.max_pool_gradient, cotangents.shape, cotangents, planes(index), image)
 
 
-@registry.kernel("cuda")
-def avg_pool2d(y, x, **attrs):
-    average(y, x, *windows_along(x.shape[2:], x.dtype, attrs))
-
-
-@registry.kernel("cuda")
-def avg_pool2d_grad(dx, dy, *, size, **attrs):
-    average_grad(dx, dy, *windows_along(size, dy.dtype, attrs))
-
-
-@registry.kernel("cuda")
-def adaptive_avg_pool2d(y, x, *, output_size):
-    average(y, x, *even_windows(x.shape[2:], output_size, x.dtype))
-
-
-@registry.kernel("cuda")
-def adaptive_avg_pool2d_grad(dx, dy, *, size):
-    average_grad(dx, dy, *even_windows(size, dy.shape[2:], dy.dtype))
-
-
 def average(y: DeviceArray, x: DeviceArray, rows: Bounds, columns: Bounds) -> None:
     tables = (_on_device(a, x.device_index) for a in (rows[0], columns[0], rows[1], columns[1]))
     target = planes(y)
@@ -65,6 +45,9 @@ def average_grad(dx: DeviceArray, dy: DeviceArray, rows: Bounds, columns: Bounds
     tables = (_on_device(a, dy.device_index) for a in (*covers, rows[1], columns[1]))
     target = planes(dx)
     over_cells(pool.average_gradient, target.shape, planes(dy), target, *tables, widest=TILE)
+
+
+average_pools("cuda", average, average_grad)
 
 
 def _covers(bounds: np.ndarray, n: int) -> np.ndarray:
