@@ -5,8 +5,8 @@ only: whoever receives one reads the element there again, from the cache.
 
     warp_rows   short rows. Each of a block's eight warps owns a row: its lanes take every 32nd element, five shuffles
                 find the best of the lanes.
-    block_rows  long rows, cut into parts of `chunk` elements: a block owns one part and finds its candidate by a tree
-                of positions in shared memory. Then in `pick_rows` a warp owns a row and picks among the candidates.
+    block_rows  long rows, cut into parts of `chunk` elements: a block owns one part and finds its best element by a
+                tree of positions in shared memory. The best of the parts is found by `warp_rows`.
     columns     inner > 1. Thread i of a block owns one column, and walks down it: a warp reads neighbours.
 
 Every element of x is read once and, in the combining steps, a few per row again.
@@ -25,8 +25,8 @@ class ArgReduction:
 
     def __init__(self, beats):
         wins = make_wins(beats)
-        self.warp_rows, self.pick_rows = make_warp_rows(wins), make_pick_rows(wins)
-        self.block_rows, self.columns = make_block_rows(wins), make_columns(wins)
+        self.warp_rows, self.block_rows = make_warp_rows(wins), make_block_rows(wins)
+        self.columns = make_columns(wins)
 
 
 def make_wins(beats):
@@ -64,13 +64,13 @@ def make_warp_rows(wins):
 
 
 def make_block_rows(wins):
-    """`block_rows[rows * parts, THREADS](x, chunk, candidates)`; candidates is (rows, parts)."""
+    """`block_rows[rows * parts, THREADS](x, chunk, values, indices)`; values and indices are (rows, parts)."""
 
     @cuda.jit
-    def block_rows(x, chunk, candidates):
-        positions = cuda.shared.array(THREADS, candidates.dtype)
+    def block_rows(x, chunk, values, indices):
+        positions = cuda.shared.array(THREADS, indices.dtype)
         thread = cuda.threadIdx.x
-        row, part = cuda.blockIdx.x // candidates.shape[1], cuda.blockIdx.x % candidates.shape[1]
+        row, part = cuda.blockIdx.x // indices.shape[1], cuda.blockIdx.x % indices.shape[1]
         start = part * chunk
         stop = min(start + chunk, x.shape[1])
         at = start
@@ -89,32 +89,9 @@ def make_block_rows(wins):
             cuda.syncthreads()
             half //= 2
         if thread == 0:
-            candidates[row, part] = positions[0]
+            values[row, part], indices[row, part] = x[row, positions[0]], positions[0]
 
     return block_rows
-
-
-def make_pick_rows(wins):
-    """`pick_rows[(rows + 7) // 8, 256](x, candidates, values, indices)`: the best of each row's candidates."""
-
-    @cuda.jit
-    def pick_rows(x, candidates, values, indices):
-        lane, warp = cuda.threadIdx.x % WARP, cuda.threadIdx.x // WARP
-        row = cuda.blockIdx.x * WARPS + warp
-        source = min(row, x.shape[0] - 1)
-        at = candidates[source, 0]
-        for part in range(lane, candidates.shape[1], WARP):
-            j = candidates[source, part]
-            if wins(x[source, j], j, x[source, at], at):
-                at = j
-        for k in range(5):
-            other = cuda.shfl_xor_sync(FULL, at, 16 >> k)
-            if wins(x[source, other], other, x[source, at], at):
-                at = other
-        if lane == 0 and row < x.shape[0]:
-            values[row], indices[row] = x[row, at], at
-
-    return pick_rows
 
 
 def make_columns(wins):

@@ -6,8 +6,10 @@ share comes from the cache. Geometry and the use of `direct` for the gradient in
 """
 
 from miniflow.hostcuda import cuda
+from miniflow.kernels.reduce import SUM
 
 THREADS = 128  # a power of two
+add_up = SUM.tree
 
 
 @cuda.jit
@@ -72,11 +74,6 @@ def direct_weight_gradient(dy, x, dweight, step, first, spread):
             if h >= 0 and h < x.shape[3] and w >= 0 and w < x.shape[4]:
                 total += dy[image, group, o, i, j] * x[image, group, c, h, w]
     sums[t] = total
-    reach = THREADS // 2
-    while reach > 0:
-        cuda.syncthreads()
-        if t < reach:
-            sums[t] += sums[t + reach]
-        reach //= 2
+    add_up(sums, t, 1)
     if t == 0:
         dweight[group, o, c, a, b] = sums[0]

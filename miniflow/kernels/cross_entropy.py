@@ -16,8 +16,10 @@ import math
 import numpy as np
 
 from miniflow.hostcuda import cuda
-from miniflow.kernels.reduce import THREADS, WARPS
-from miniflow.kernels.softmax import block_max, block_sum
+from miniflow.kernels.reduce import SUM, THREADS, WARPS
+from miniflow.kernels.softmax import block_sum, row_max
+
+add_up = SUM.tree
 
 
 @cuda.jit(device=True)
@@ -37,10 +39,7 @@ def cross_entropy_rows(x, target, weight, ignore_index, smoothing, loss, lse, fa
     wide_partial = cuda.shared.array(WARPS, np.float64)
     thread = cuda.threadIdx.x
     row, classes = cuda.blockIdx.x, x.shape[1]
-    largest = x.dtype.type(-math.inf)
-    for c in range(thread, classes, cuda.blockDim.x):
-        largest = max(largest, x[row, c])
-    largest = block_max(largest, partial)
+    largest = row_max(x, row, partial)
     total = x.dtype.type(0)
     for c in range(thread, classes, cuda.blockDim.x):
         total += math.exp(x[row, c] - largest)
@@ -128,14 +127,8 @@ def reduce_losses(loss, factor, mean, reduced, total):
         own_total += factor[i]
     sums[thread] = own_sum
     totals[thread] = own_total
-    cuda.syncthreads()
-    half = THREADS // 2
-    while half > 0:
-        if thread < half:
-            sums[thread] += sums[thread + half]
-            totals[thread] += totals[thread + half]
-        cuda.syncthreads()
-        half //= 2
+    add_up(sums, thread, 1)
+    add_up(totals, thread, 1)
     if thread == 0:
         total[0] = totals[0]
         if mean:

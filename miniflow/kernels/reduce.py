@@ -41,6 +41,23 @@ def warp_max(value):
     return value
 
 
+def make_tree(combine):
+    """tree(values, cell, left) combines a block's values in shared memory, of which each thread owns one cell: the two
+    halves, then two quarters ... until the first `left` are the results. Both numbers are powers of two."""
+
+    @cuda.jit(device=True)
+    def tree(values, cell, left):
+        cuda.syncthreads()
+        half = values.size // 2
+        while half >= left:
+            if cell < half:
+                values[cell] = combine(values[cell], values[cell + half])
+            cuda.syncthreads()
+            half //= 2
+
+    return tree
+
+
 class Reduction:
     """The kernels of one reduction.
 
@@ -53,9 +70,10 @@ class Reduction:
 
     def __init__(self, term, combine, finish=None):
         self.warp_rows = make_warp_rows(term, combine)
-        self.block_rows = make_block_rows(term, combine)
+        self.tree = make_tree(combine)
+        self.block_rows = make_block_rows(term, combine, self.tree)
         self.columns = make_columns(term, combine)
-        self.narrow_columns = make_narrow_columns(term, combine)
+        self.narrow_columns = make_narrow_columns(term, combine, self.tree)
         self.finish = finish or self
 
 
@@ -78,7 +96,7 @@ def make_warp_rows(term, combine):
     return warp_rows
 
 
-def make_block_rows(term, combine):
+def make_block_rows(term, combine, tree):
     """`block_rows[rows * parts, THREADS](x, shift, identity, chunk, y)`, x (rows, width), y (rows, parts)."""
 
     @cuda.jit
@@ -92,13 +110,7 @@ def make_block_rows(term, combine):
         for j in range(start + thread, stop, THREADS):
             result = combine(result, term(x[row, j], shift, row))
         results[thread] = result
-        cuda.syncthreads()
-        half = THREADS // 2
-        while half > 0:
-            if thread < half:
-                results[thread] = combine(results[thread], results[thread + half])
-            cuda.syncthreads()
-            half //= 2
+        tree(results, thread, 1)
         if thread == 0:
             y[row, part] = results[0]
 
@@ -125,7 +137,7 @@ def make_columns(term, combine):
     return columns
 
 
-def make_narrow_columns(term, combine):
+def make_narrow_columns(term, combine, tree):
     """`narrow_columns[outer * parts, (X, Y)](x, shift, identity, chunk, y)`; x (outer, reduced, inner),
     y (outer, parts, inner), inner <= X, X * Y = THREADS."""
 
@@ -142,13 +154,7 @@ def make_narrow_columns(term, combine):
                 result = combine(result, term(x[outer, r, i], shift, at))
         cell = down * cuda.blockDim.x + i
         results[cell] = result
-        cuda.syncthreads()
-        half = cuda.blockDim.y // 2
-        while half > 0:
-            if down < half:
-                results[cell] = combine(results[cell], results[cell + half * cuda.blockDim.x])
-            cuda.syncthreads()
-            half //= 2
+        tree(results, cell, cuda.blockDim.x)
         if down == 0 and i < x.shape[2]:
             y[outer, part, i] = results[cell]
 

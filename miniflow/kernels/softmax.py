@@ -11,37 +11,39 @@ written once; softmax keeps its exponentials in y between the passes.
 import math
 
 from miniflow.hostcuda import cuda
-from miniflow.kernels.reduce import WARP, WARPS, warp_max, warp_sum
+from miniflow.kernels.reduce import WARP, WARPS, add, larger, warp_max, warp_sum
+
+
+def make_block_reduction(across_warp, combine):
+    """across_block(value, partial) combines the values of all threads of a block, for each of them; `partial` is shared
+    memory for a value of each warp."""
+
+    @cuda.jit(device=True)
+    def across_block(value, partial):
+        value = across_warp(value)
+        if cuda.blockDim.x > WARP:
+            if cuda.threadIdx.x % WARP == 0:
+                partial[cuda.threadIdx.x // WARP] = value
+            cuda.syncthreads()
+            value = partial[0]
+            for warp in range(1, cuda.blockDim.x // WARP):
+                value = combine(value, partial[warp])
+            cuda.syncthreads()  # `partial` may be written again
+        return value
+
+    return across_block
+
+
+block_sum, block_max = make_block_reduction(warp_sum, add), make_block_reduction(warp_max, larger)
 
 
 @cuda.jit(device=True)
-def block_sum(value, partial):
-    """The sum over the threads of a block, in each of them. `partial`: shared memory for a value of each warp."""
-    value = warp_sum(value)
-    if cuda.blockDim.x > WARP:
-        if cuda.threadIdx.x % WARP == 0:
-            partial[cuda.threadIdx.x // WARP] = value
-        cuda.syncthreads()
-        value = partial[0]
-        for warp in range(1, cuda.blockDim.x // WARP):
-            value += partial[warp]
-        cuda.syncthreads()  # `partial` may be written again
-    return value
-
-
-@cuda.jit(device=True)
-def block_max(value, partial):
-    """The maximum over the threads of a block, in each of them; NaNs may get lost."""
-    value = warp_max(value)
-    if cuda.blockDim.x > WARP:
-        if cuda.threadIdx.x % WARP == 0:
-            partial[cuda.threadIdx.x // WARP] = value
-        cuda.syncthreads()
-        value = partial[0]
-        for warp in range(1, cuda.blockDim.x // WARP):
-            value = max(value, partial[warp])
-        cuda.syncthreads()
-    return value
+def row_max(x, row, partial):
+    """The largest element of a row, in each thread of a block."""
+    largest = x.dtype.type(-math.inf)
+    for j in range(cuda.threadIdx.x, x.shape[1], cuda.blockDim.x):
+        largest = max(largest, x[row, j])
+    return block_max(largest, partial)
 
 
 @cuda.jit
@@ -49,10 +51,7 @@ def softmax_rows(x, y):
     """y_j = exp(x_j - max) / sum_k exp(x_k - max)"""
     partial = cuda.shared.array(WARPS, x.dtype)
     row = cuda.blockIdx.x
-    largest = x.dtype.type(-math.inf)
-    for j in range(cuda.threadIdx.x, x.shape[1], cuda.blockDim.x):
-        largest = max(largest, x[row, j])
-    largest = block_max(largest, partial)
+    largest = row_max(x, row, partial)
     total = x.dtype.type(0)
     for j in range(cuda.threadIdx.x, x.shape[1], cuda.blockDim.x):
         value = math.exp(x[row, j] - largest)
@@ -68,10 +67,7 @@ def log_softmax_rows(x, y):
     """y_j = (x_j - max) - log sum_k exp(x_k - max)"""
     partial = cuda.shared.array(WARPS, x.dtype)
     row = cuda.blockIdx.x
-    largest = x.dtype.type(-math.inf)
-    for j in range(cuda.threadIdx.x, x.shape[1], cuda.blockDim.x):
-        largest = max(largest, x[row, j])
-    largest = block_max(largest, partial)
+    largest = row_max(x, row, partial)
     total = x.dtype.type(0)
     for j in range(cuda.threadIdx.x, x.shape[1], cuda.blockDim.x):
         total += math.exp(x[row, j] - largest)

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from both import on_device, run_kernel
 from checks import assert_same
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
+from miniflow.backends.cuda import arg_reduce as backend
 from miniflow.kernels.arg_reduce import ARGMAX, ARGMIN
 from miniflow.kernels.reduce import THREADS, WARP, WARPS
 
@@ -41,16 +43,23 @@ def test_warp_rows(kernels, reference, kind, rows, width):
 
 @both
 @pytest.mark.parametrize("width, chunk", [(1, 300), (THREADS + 1, 300), (900, 300), (901, 300)])
-def test_block_rows_and_pick_rows(kernels, reference, width, chunk):
+def test_block_rows(kernels, reference, width, chunk):
     x = with_ties((9, width))
-    candidates = np.full((9, -(-width // chunk)), -77, np.int64)
-    kernels.block_rows[candidates.size, THREADS](x, chunk, candidates)
-    for part in range(candidates.shape[1]):
+    values, indices = results((9, -(-width // chunk)))
+    kernels.block_rows[indices.size, THREADS](x, chunk, values, indices)
+    for part in range(indices.shape[1]):
         piece = x[:, part * chunk : (part + 1) * chunk]
-        assert_same(candidates[:, part], reference(piece, 1) + part * chunk)
-    values, indices = results(9)
-    kernels.pick_rows[2, THREADS](x, candidates, values, indices)
-    assert_found(x, values, indices, reference)
+        assert_found(piece, values[:, part], indices[:, part] - part * chunk, reference)
+
+
+@pytest.mark.parametrize("width", [1025, 2048, 2049, 1024 * 50 + 3])
+@pytest.mark.parametrize("name", ["Argmax", "Argmin"])
+def test_rows_of_many_parts(name, width, monkeypatch):
+    monkeypatch.setattr(backend, "CHUNK", 50)  # for the longest row the best of its parts are a long row again
+    x = with_ties((3, width))
+    x[1, 700] = x[1, 1000] = x[2, 60] = np.nan
+    found = run_kernel("cuda", name, on_device(x), dim=1, keepdim=False).numpy()
+    assert_same(found, (np.argmax if name == "Argmax" else np.argmin)(x, 1))
 
 
 @both
@@ -69,18 +78,12 @@ def test_the_first_nan_wins(kernels, reference):
     values, indices = results(4)
     kernels.warp_rows[1, THREADS](x, values, indices)
     assert_found(x, values, indices, reference)
-    candidates = np.full((4, 3), -77, np.int64)
-    kernels.block_rows[12, THREADS](x, 100, candidates)
-    values, indices = results(4)
-    kernels.pick_rows[1, THREADS](x, candidates, values, indices)
-    assert_found(x, values, indices, reference)
+    values, indices = results((4, 1))
+    kernels.block_rows[4, THREADS](x, 300, values, indices)
+    assert_found(x, values[:, 0], indices[:, 0], reference)
     values, indices = results((4, 1))
     kernels.columns[4, THREADS](x[:, :, None], values, indices)
     assert_found(x[:, :, None], values, indices, reference)
-
-
-def candidates():
-    return np.array([[3, 34], [0, 40]])
 
 
 def repeatable(make):
@@ -100,14 +103,7 @@ CASES = [
     for case in (
         Case(f"{name} warp rows", kernels.warp_rows, lambda: [with_ties((9, 35)), *results(9)], 2, THREADS),
         Case(
-            f"{name} block rows", kernels.block_rows, lambda: [with_ties((2, 300)), 150, results((2, 2))[1]], 4, THREADS
-        ),
-        Case(
-            f"{name} pick rows",
-            kernels.pick_rows,
-            lambda: [with_ties((2, 50)), candidates(), *results(2)],
-            1,
-            THREADS,
+            f"{name} block rows", kernels.block_rows, lambda: [with_ties((2, 300)), 150, *results((2, 2))], 4, THREADS
         ),
         Case(f"{name} columns", kernels.columns, lambda: [with_ties((2, 5, 40)), *results((2, 40))], (2, 2), 32),
     )

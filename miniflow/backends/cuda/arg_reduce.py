@@ -8,9 +8,11 @@ from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import launch
 from miniflow.backends.cuda.reduce import WARP_WIDTH, column_grid
+from miniflow.backends.cuda.rows import around, as_bits, over_cells
 from miniflow.backends.geometry import reduction_steps
 from miniflow.backends.registry import kernel
 from miniflow.kernels.arg_reduce import ARGMAX, ARGMIN, ArgReduction
+from miniflow.kernels.gather import take_cells
 from miniflow.kernels.reduce import THREADS, WARPS
 
 CHUNK = 16384  # elements of a long row that a block looks through
@@ -36,15 +38,20 @@ def positions(order: ArgReduction, values: DeviceArray, indices: DeviceArray, x:
 
 
 def along_rows(order: ArgReduction, x: DeviceArray, values: DeviceArray, indices: DeviceArray) -> None:
-    """One launch for short rows; for long ones a candidate from each part, then the best of them."""
+    """One launch for short rows; for long ones the best of each part, then the best of them."""
     rows, width = x.shape
-    grid, block = -(-rows // WARPS), THREADS
     if width <= WARP_WIDTH:
-        launch(order.warp_rows, grid, block, x, values, indices)
-    else:
-        candidates = empty((rows, -(-width // CHUNK)), np.int64, x.device_index)
-        launch(order.block_rows, candidates.size, THREADS, x, CHUNK, candidates)
-        launch(order.pick_rows, grid, block, x, candidates, values, indices)
+        launch(order.warp_rows, -(-rows // WARPS), THREADS, x, values, indices)
+        return
+    parts = -(-width // CHUNK)
+    if parts == 1:
+        launch(order.block_rows, rows, THREADS, x, CHUNK, values.reshape((rows, 1)), indices.reshape((rows, 1)))
+        return
+    best, places = (empty((rows, parts), dtype, x.device_index) for dtype in (x.dtype, np.int64))
+    part = empty((rows,), np.int64, x.device_index)
+    launch(order.block_rows, rows * parts, THREADS, x, CHUNK, best, places)
+    along_rows(order, best, values, part)
+    over_cells(take_cells, (rows, 1, 1), as_bits(places, 1), around(part, 1), as_bits(indices, 1))
 
 
 @kernel("cuda")
