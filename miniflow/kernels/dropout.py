@@ -54,20 +54,9 @@ def drop_rest(x, y, keep, seed, offset, threshold, scale):
 
 @cuda.jit
 def draw_mask(keep, seed, offset, threshold):
-    """The mask of `drop` alone; arguments as there."""
+    """The mask of `drop` alone, of whole blocks; arguments as there."""
     i = cuda.grid(1)
     if i < keep.size // 4:
         w0, w1, w2, w3 = random_block(seed, offset, np.uint64(i))
         k0, k1, k2, k3 = w0 >= threshold, w1 >= threshold, w2 >= threshold, w3 >= threshold
         keep[4 * i], keep[4 * i + 1], keep[4 * i + 2], keep[4 * i + 3] = k0, k1, k2, k3
-
-
-@cuda.jit
-def draw_rest_of_mask(keep, seed, offset, threshold):
-    """The elements after the last whole block; thread j owns element 4 * (n // 4) + j."""
-    blocks = keep.size // 4
-    k = 4 * blocks + cuda.threadIdx.x
-    if k < keep.size:
-        w0, w1, w2, w3 = random_block(seed, offset, np.uint64(blocks))
-        word = w0 if k % 4 == 0 else w1 if k % 4 == 1 else w2
-        keep[k] = word >= threshold

@@ -8,7 +8,7 @@ from philox_reference import words_reference
 
 import miniflow as flow
 from miniflow.dispatch import kernel_on
-from miniflow.kernels.dropout import draw_mask, draw_rest_of_mask, drop, drop_rest
+from miniflow.kernels.dropout import draw_mask, drop, drop_rest
 from miniflow.ops.dropout import DropoutMask
 
 SEED, OFFSET = 7, 3
@@ -43,13 +43,11 @@ def test_drop(size, p):
     np.testing.assert_array_equal(y, np.where(want, x * scale, 0))
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 5, 257, 1023])
+@pytest.mark.parametrize("size", [4, 8, 256, 260, 1024])
 def test_the_mask_alone(size):
     keep = room(size)
-    if size >= 4:
-        draw_mask[-(-size // 256), 64](keep, *KEY, threshold(0.3))
-    draw_rest_of_mask[1, 4](keep, *KEY, threshold(0.3))
-    want = words_reference(SEED, OFFSET, -(-size // 4)).ravel()[:size] >= threshold(0.3)
+    draw_mask[-(-size // 256), 64](keep, *KEY, threshold(0.3))
+    want = words_reference(SEED, OFFSET, size // 4).ravel() >= threshold(0.3)
     np.testing.assert_array_equal(keep, want)
 
 
@@ -77,7 +75,6 @@ CASES = [
     Case("drop", drop, lambda: [values(68), nan(68), room(68), *KEY, threshold(0.4), np.float32(2)], 1, 32),
     Case("rest", drop_rest, lambda: [values(7), nan(7), room(7), *KEY, threshold(0.4), np.float32(2)], 1, 4),
     Case("mask", draw_mask, lambda: [room(68), *KEY, threshold(0.4)], 1, 32),
-    Case("rest of mask", draw_rest_of_mask, lambda: [room(7), *KEY, threshold(0.4)], 1, 4),
 ]  # fmt: skip
 
 

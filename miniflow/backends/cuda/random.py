@@ -21,13 +21,13 @@ from miniflow.kernels import random as kernels
 
 def draw(y: DeviceArray, kernel: Any, dtype: type, *numbers: Any) -> None:
     """Fill `y` with the numbers that a kernel makes in `dtype`, in whole blocks."""
-    a_block = 4 if dtype is np.float32 else 2
+    a_block = 2 if dtype in (np.float64, np.int64) else 4
     blocks = -(-y.size // a_block)
     fits = y.dtype == dtype and y.size % a_block == 0
     padded = y.reshape(-1) if fits else empty((blocks * a_block,), dtype, y.device_index)
     each(kernel, blocks, padded, *numbers)
     if not fits:
-        copy_into(y, padded.view(lambda a: a[: y.size].reshape(y.shape)))
+        copy_into(y, padded[: y.size].reshape(y.shape))
 
 
 @kernel("cuda", half="native")
