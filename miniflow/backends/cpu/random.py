@@ -132,15 +132,16 @@ def by_blocks(
 
 def draw(y: np.ndarray, loop: Callable, dtype: type, *rest: Any) -> None:
     """Fill `y` with the numbers that a loop makes in `dtype`."""
-    flat = y.reshape(-1) if y.dtype == dtype else np.empty(y.size, dtype)
+    is_wide = y.dtype.type is dtype  # in a tenth of the time of ==
+    flat = y.reshape(-1) if is_wide else np.empty(y.size, dtype)
     by_blocks(loop, 4 if dtype is np.float32 else 2, [flat], [], *rest)
-    if y.dtype != dtype:
+    if not is_wide:
         y[...] = flat.reshape(y.shape)
 
 
 def uniform_numbers(kind: np.dtype, low: float, high: float, seed: int, offset: int) -> tuple[type, tuple]:
     """The dtype in which numbers for `kind` are drawn, and what the loops take for them."""
-    wide = np.float64 if kind == np.float64 else np.float32
+    wide = np.float64 if kind.type is np.float64 else np.float32
     top = np.nextafter(kind.type(high), kind.type(low))  # low + span * u may round up to high, which is excluded
     numbers = (*name_of_draw(seed, offset), wide(low), wide(high - low), wide(top))
     if wide is np.float32:
@@ -157,7 +158,7 @@ def uniform(y: np.ndarray, like: np.ndarray, *, low: float, high: float, seed: i
 
 @kernel("cpu", half="native")
 def normal(y: np.ndarray, like: np.ndarray, *, mean: float, std: float, seed: int, offset: int) -> None:
-    wide = np.float64 if y.dtype == np.float64 else np.float32
+    wide = np.float64 if y.dtype.type is np.float64 else np.float32
     loop = fill_normal64 if wide is np.float64 else fill_normal32
     draw(y, loop, wide, *name_of_draw(seed, offset), wide(mean), wide(std))
 
