@@ -73,10 +73,7 @@ def join_coordinates(coordinates, size, rows):
     """
     p = cuda.grid(1)
     if p < rows.shape[0]:
-        coordinate = coordinates[p]
-        if coordinate < 0:
-            coordinate += size
-        rows[p] = rows[p] * size + coordinate
+        rows[p] = rows[p] * size + place_in(size, coordinates[p])
 
 
 @cuda.jit
