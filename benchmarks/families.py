@@ -49,7 +49,7 @@ def cached_rows() -> Launch:
 def convolve() -> Launch:
     geometry = (3, 3), (1, 1), (-1, -1), (1, 1)
     arguments = [numbers(1, 1, 8, 8, 8), numbers(1, 8, 72), numbers(8), nans(1, 1, 8, 8, 8), *geometry]
-    return Launch(conv.convolve, 1, conv.THREADS, arguments)
+    return Launch(conv.convolve, 1, matmul.THREADS, arguments)
 
 
 def max_pool() -> Launch:

@@ -13,33 +13,63 @@ the windows see of x is gathered while it is loaded into shared memory; what lie
 so `convolve` serves both. `weight_gradient` has the same form with the roles changed: rows o, columns (c, a, b), and
 the inner dim is (n, i, j).
 
-Blocks have 32 x 8 threads and make 64 x 64 outputs, 8 x 2 a thread, as `register_tiled` of matmul.py does, where the
-inner loop is explained. Arrays have a dim for the groups, which share nothing: group g is computed by the blocks with
+Blocks have 32 x 8 threads and make 64 x 64 outputs, 8 x 2 a thread, as `register_tiled` of matmul.py does: the inner
+loop is explained there. Arrays have a dim for the groups, which share nothing: group g is computed by the blocks with
 its blockIdx.z. Chetlur et al. 2014, "cuDNN: efficient primitives for deep learning".
 """
 
 import numpy as np
-from numba import config
 
 from miniflow.hostcuda import cuda
+from miniflow.kernels.matmul import ALIGNED, DEPTH, EACH, HALF, PADDED, SIDE
 
-THREADS = (32, 8)
-SIDE = 64  # rows and columns of a block of outputs
-HALF = 32  # distance between the two columns of a thread
-EACH = 8  # rows of a thread
-DEPTH = 16  # so much of the inner dim is in shared memory at a time
-PADDED = SIDE + 4  # columns of a tile: with 64, a column would lie in a single bank of shared memory
 OUTSIDE = -(1 << 30)  # a row that is off every image, wherever the tap is
-ALIGNED = None if config.ENABLE_CUDASIM else 16  # bytes: four floats are then read at once
 
 
 @cuda.jit(device=True)
-def put(y, bias, group, row, image, i, j, value):
-    """Write an output, unless it lies beyond the edge; with the bias of its channel, if there is one."""
-    if row < y.shape[2] and image < y.shape[0]:
+def load(left, right, x, weight, group, top, begin, place, tap):
+    """left[k, o] = weight[group, top + o, begin + k], and right[k, p] = what tap k of the window of pixel p sees."""
+    cuda.syncthreads()  # the taps are known, and nobody reads the last tiles any more
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    thread = ty * HALF + tx
+    zero = x.dtype.type(0)
+    for part in range(4):
+        k, o = thread % DEPTH, thread // DEPTH + part * DEPTH
+        inside = top + o < weight.shape[1] and begin + k < weight.shape[2]
+        left[k, o] = weight[group, top + o, begin + k] if inside else zero
+    for part in range(2):
+        k = ty + part * 8
+        for half in range(2):
+            p = tx + half * HALF
+            h = place[1, p] + tap[1, k]
+            w = place[2, p] + tap[2, k]
+            value = zero
+            if h >= 0 and h < x.shape[3] and w >= 0 and w < x.shape[4]:
+                value = x[place[0, p], group, tap[0, k], h, w]
+            right[k, p] = value
+
+
+@cuda.jit(device=True)
+def put_channel(y, bias, group, row, image, i, j, value):
+    """Write an output, unless its channel lies beyond the edge; with the bias of the channel, if there is one."""
+    if row < y.shape[2]:
         if bias.shape[0] > 0:
             value += bias[group * y.shape[2] + row]
         y[image, group, row, i, j] = value
+
+
+@cuda.jit(device=True)
+def put(y, bias, group, row, image, i, j, sums):
+    """Write 8 channels of a pixel that do not lie beyond the edge."""
+    if image < y.shape[0]:
+        put_channel(y, bias, group, row, image, i, j, sums[0])
+        put_channel(y, bias, group, row + 1, image, i, j, sums[1])
+        put_channel(y, bias, group, row + 2, image, i, j, sums[2])
+        put_channel(y, bias, group, row + 3, image, i, j, sums[3])
+        put_channel(y, bias, group, row + 4, image, i, j, sums[4])
+        put_channel(y, bias, group, row + 5, image, i, j, sums[5])
+        put_channel(y, bias, group, row + 6, image, i, j, sums[6])
+        put_channel(y, bias, group, row + 7, image, i, j, sums[7])
 
 
 @cuda.jit
@@ -64,8 +94,7 @@ def convolve(x, weight, bias, y, window, step, first, spread):
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     group = cuda.blockIdx.z
     top, start = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE
-    outputs, inner = weight.shape[1], weight.shape[2]
-    height, width = x.shape[3], x.shape[4]
+    inner = weight.shape[2]
     thread = ty * HALF + tx
     zero = x.dtype.type(0)
     area = y.shape[3] * y.shape[4]
@@ -84,62 +113,57 @@ def convolve(x, weight, bias, y, window, step, first, spread):
             tap[0, thread] = channel
             tap[1, thread] = k // window[1] % window[0] * spread[0] if k < inner else OUTSIDE
             tap[2, thread] = k % window[1] * spread[1]
-        cuda.syncthreads()  # the taps are known, and nobody reads the last tiles any more
-        for part in range(4):
-            k, o = thread % DEPTH, thread // DEPTH + part * DEPTH
-            inside = top + o < outputs and begin + k < inner
-            left[k, o] = weight[group, top + o, begin + k] if inside else zero
-        for part in range(2):
-            k = ty + part * 8
-            for half in range(2):
-                p = tx + half * HALF
-                h = place[1, p] + tap[1, k]
-                w = place[2, p] + tap[2, k]
-                value = zero
-                if h >= 0 and h < height and w >= 0 and w < width:
-                    value = x[place[0, p], group, tap[0, k], h, w]
-                right[k, p] = value
+        load(left, right, x, weight, group, top, begin, place, tap)
         cuda.syncthreads()  # the tiles are complete
-        if top + ty * EACH < outputs:  # a warp whose rows lie beyond the edge has nothing to do
+        if top + ty * EACH < weight.shape[1]:  # a warp whose rows lie beyond the edge has nothing to do
             for four in range(0, DEPTH, 4):  # short loops are unrolled
                 for k in range(four, four + 4):
                     u, v = right[k, tx], right[k, tx + HALF]
-                    a0 += left[k, ty * EACH] * u
-                    b0 += left[k, ty * EACH] * v
-                    a1 += left[k, ty * EACH + 1] * u
-                    b1 += left[k, ty * EACH + 1] * v
-                    a2 += left[k, ty * EACH + 2] * u
-                    b2 += left[k, ty * EACH + 2] * v
-                    a3 += left[k, ty * EACH + 3] * u
-                    b3 += left[k, ty * EACH + 3] * v
-                    a4 += left[k, ty * EACH + 4] * u
-                    b4 += left[k, ty * EACH + 4] * v
-                    a5 += left[k, ty * EACH + 5] * u
-                    b5 += left[k, ty * EACH + 5] * v
-                    a6 += left[k, ty * EACH + 6] * u
-                    b6 += left[k, ty * EACH + 6] * v
-                    a7 += left[k, ty * EACH + 7] * u
-                    b7 += left[k, ty * EACH + 7] * v
+                    a0, b0 = a0 + left[k, ty * EACH] * u, b0 + left[k, ty * EACH] * v
+                    a1, b1 = a1 + left[k, ty * EACH + 1] * u, b1 + left[k, ty * EACH + 1] * v
+                    a2, b2 = a2 + left[k, ty * EACH + 2] * u, b2 + left[k, ty * EACH + 2] * v
+                    a3, b3 = a3 + left[k, ty * EACH + 3] * u, b3 + left[k, ty * EACH + 3] * v
+                    a4, b4 = a4 + left[k, ty * EACH + 4] * u, b4 + left[k, ty * EACH + 4] * v
+                    a5, b5 = a5 + left[k, ty * EACH + 5] * u, b5 + left[k, ty * EACH + 5] * v
+                    a6, b6 = a6 + left[k, ty * EACH + 6] * u, b6 + left[k, ty * EACH + 6] * v
+                    a7, b7 = a7 + left[k, ty * EACH + 7] * u, b7 + left[k, ty * EACH + 7] * v
     row, pixel = top + ty * EACH, start + tx
     image, i, j = pixel // area, pixel % area // y.shape[4], pixel % y.shape[4]
-    put(y, bias, group, row, image, i, j, a0)
-    put(y, bias, group, row + 1, image, i, j, a1)
-    put(y, bias, group, row + 2, image, i, j, a2)
-    put(y, bias, group, row + 3, image, i, j, a3)
-    put(y, bias, group, row + 4, image, i, j, a4)
-    put(y, bias, group, row + 5, image, i, j, a5)
-    put(y, bias, group, row + 6, image, i, j, a6)
-    put(y, bias, group, row + 7, image, i, j, a7)
+    put(y, bias, group, row, image, i, j, (a0, a1, a2, a3, a4, a5, a6, a7))
     pixel += HALF
     image, i, j = pixel // area, pixel % area // y.shape[4], pixel % y.shape[4]
-    put(y, bias, group, row, image, i, j, b0)
-    put(y, bias, group, row + 1, image, i, j, b1)
-    put(y, bias, group, row + 2, image, i, j, b2)
-    put(y, bias, group, row + 3, image, i, j, b3)
-    put(y, bias, group, row + 4, image, i, j, b4)
-    put(y, bias, group, row + 5, image, i, j, b5)
-    put(y, bias, group, row + 6, image, i, j, b6)
-    put(y, bias, group, row + 7, image, i, j, b7)
+    put(y, bias, group, row, image, i, j, (b0, b1, b2, b3, b4, b5, b6, b7))
+
+
+@cuda.jit(device=True)
+def load_for_weight(left, right, dy, x, group, top, place, tap):
+    """left[p, o] = dy of pixel p in channel top + o, and right[p, k] = what tap k of the window of pixel p sees."""
+    cuda.syncthreads()  # the places are known, and nobody reads the last tiles any more
+    thread = cuda.threadIdx.y * HALF + cuda.threadIdx.x
+    p = thread % DEPTH
+    zero = x.dtype.type(0)
+    for part in range(4):
+        o = thread // DEPTH + part * DEPTH
+        inside = top + o < dy.shape[2] and place[0, p] < dy.shape[0]
+        left[p, o] = dy[place[0, p], group, top + o, place[3, p]] if inside else zero
+    for part in range(4):
+        k = thread // DEPTH + part * DEPTH
+        h = place[1, p] + tap[1, k]
+        w = place[2, p] + tap[2, k]
+        value = zero
+        if h >= 0 and h < x.shape[3] and w >= 0 and w < x.shape[4]:
+            value = x[place[0, p], group, tap[0, k], h, w]
+        right[p, k] = value
+
+
+@cuda.jit(device=True)
+def put_part(parts, split, group, row, k, a, b):
+    """Write two outputs of a row, HALF columns apart, that do not lie beyond the edge."""
+    if row < parts.shape[2]:
+        if k < parts.shape[3]:
+            parts[split, group, row, k] = a
+        if k + HALF < parts.shape[3]:
+            parts[split, group, row, k + HALF] = b
 
 
 @cuda.jit
@@ -168,7 +192,6 @@ def weight_gradient(dy, x, parts, count, width, window, step, first, spread):
     group, split = cuda.blockIdx.z % groups, cuda.blockIdx.z // groups
     top, start = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE
     images, area = dy.shape[0], dy.shape[3]
-    height, width_x = x.shape[3], x.shape[4]
     thread = ty * HALF + tx
     zero = x.dtype.type(0)
     if thread < SIDE:
@@ -185,65 +208,29 @@ def weight_gradient(dy, x, parts, count, width, window, step, first, spread):
             place[1, thread] = within // width * step[0] + first[0] if image < images else OUTSIDE
             place[2, thread] = within % width * step[1] + first[1]
             place[3, thread] = within
-        cuda.syncthreads()  # the places are known, and nobody reads the last tiles any more
-        p = thread % DEPTH
-        for part in range(4):
-            o = thread // DEPTH + part * DEPTH
-            inside = top + o < outputs and place[0, p] < images
-            left[p, o] = dy[place[0, p], group, top + o, place[3, p]] if inside else zero
-        for part in range(4):
-            k = thread // DEPTH + part * DEPTH
-            h = place[1, p] + tap[1, k]
-            w = place[2, p] + tap[2, k]
-            value = zero
-            if h >= 0 and h < height and w >= 0 and w < width_x:
-                value = x[place[0, p], group, tap[0, k], h, w]
-            right[p, k] = value
+        load_for_weight(left, right, dy, x, group, top, place, tap)
         cuda.syncthreads()  # the tiles are complete
         if top + ty * EACH < outputs:  # a warp whose rows lie beyond the edge has nothing to do
             for four in range(0, DEPTH, 4):  # short loops are unrolled
                 for p in range(four, four + 4):
                     u, v = right[p, tx], right[p, tx + HALF]
-                    a0 += left[p, ty * EACH] * u
-                    b0 += left[p, ty * EACH] * v
-                    a1 += left[p, ty * EACH + 1] * u
-                    b1 += left[p, ty * EACH + 1] * v
-                    a2 += left[p, ty * EACH + 2] * u
-                    b2 += left[p, ty * EACH + 2] * v
-                    a3 += left[p, ty * EACH + 3] * u
-                    b3 += left[p, ty * EACH + 3] * v
-                    a4 += left[p, ty * EACH + 4] * u
-                    b4 += left[p, ty * EACH + 4] * v
-                    a5 += left[p, ty * EACH + 5] * u
-                    b5 += left[p, ty * EACH + 5] * v
-                    a6 += left[p, ty * EACH + 6] * u
-                    b6 += left[p, ty * EACH + 6] * v
-                    a7 += left[p, ty * EACH + 7] * u
-                    b7 += left[p, ty * EACH + 7] * v
+                    a0, b0 = a0 + left[p, ty * EACH] * u, b0 + left[p, ty * EACH] * v
+                    a1, b1 = a1 + left[p, ty * EACH + 1] * u, b1 + left[p, ty * EACH + 1] * v
+                    a2, b2 = a2 + left[p, ty * EACH + 2] * u, b2 + left[p, ty * EACH + 2] * v
+                    a3, b3 = a3 + left[p, ty * EACH + 3] * u, b3 + left[p, ty * EACH + 3] * v
+                    a4, b4 = a4 + left[p, ty * EACH + 4] * u, b4 + left[p, ty * EACH + 4] * v
+                    a5, b5 = a5 + left[p, ty * EACH + 5] * u, b5 + left[p, ty * EACH + 5] * v
+                    a6, b6 = a6 + left[p, ty * EACH + 6] * u, b6 + left[p, ty * EACH + 6] * v
+                    a7, b7 = a7 + left[p, ty * EACH + 7] * u, b7 + left[p, ty * EACH + 7] * v
     row, k = top + ty * EACH, start + tx
-    put_part(parts, split, group, row, k, a0)
-    put_part(parts, split, group, row, k + HALF, b0)
-    put_part(parts, split, group, row + 1, k, a1)
-    put_part(parts, split, group, row + 1, k + HALF, b1)
-    put_part(parts, split, group, row + 2, k, a2)
-    put_part(parts, split, group, row + 2, k + HALF, b2)
-    put_part(parts, split, group, row + 3, k, a3)
-    put_part(parts, split, group, row + 3, k + HALF, b3)
-    put_part(parts, split, group, row + 4, k, a4)
-    put_part(parts, split, group, row + 4, k + HALF, b4)
-    put_part(parts, split, group, row + 5, k, a5)
-    put_part(parts, split, group, row + 5, k + HALF, b5)
-    put_part(parts, split, group, row + 6, k, a6)
-    put_part(parts, split, group, row + 6, k + HALF, b6)
-    put_part(parts, split, group, row + 7, k, a7)
-    put_part(parts, split, group, row + 7, k + HALF, b7)
-
-
-@cuda.jit(device=True)
-def put_part(parts, split, group, row, k, value):
-    """Write an output, unless it lies beyond the edge."""
-    if row < parts.shape[2] and k < parts.shape[3]:
-        parts[split, group, row, k] = value
+    put_part(parts, split, group, row, k, a0, b0)
+    put_part(parts, split, group, row + 1, k, a1, b1)
+    put_part(parts, split, group, row + 2, k, a2, b2)
+    put_part(parts, split, group, row + 3, k, a3, b3)
+    put_part(parts, split, group, row + 4, k, a4, b4)
+    put_part(parts, split, group, row + 5, k, a5, b5)
+    put_part(parts, split, group, row + 6, k, a6, b6)
+    put_part(parts, split, group, row + 7, k, a7, b7)
 
 
 @cuda.jit

@@ -78,16 +78,51 @@ def tiled(x, y, out):
 
 
 @cuda.jit(device=True)
-def put(out, bias, batch, row, column, value):
-    """Write an output, unless it lies beyond the edge; with the bias of its column, if there is one."""
-    if row < out.shape[1] and column < out.shape[2]:
-        if bias.shape[0] > 0:
-            value += bias[column]
-        out[batch, row, column] = value
+def load(left, right, x, y, top, start, first, x_transposed, y_transposed):
+    """left[k, i] = x[top + i, first + k] and right[k, j] = y[first + k, start + j], zero beyond the edges.
+
+    A matrix is read along its rows, transposed or not, so that neighbouring threads read neighbours.
+    """
+    cuda.syncthreads()  # nobody reads the last tiles any more
+    thread = cuda.threadIdx.y * HALF + cuda.threadIdx.x
+    across, along = thread // DEPTH, thread % DEPTH  # for a matrix in whose rows k runs
+    across_64, along_64 = thread // SIDE, thread % SIDE  # for one in whose columns it runs
+    x_of, y_of = min(cuda.blockIdx.z, x.shape[0] - 1), min(cuda.blockIdx.z, y.shape[0] - 1)
+    zero = x.dtype.type(0)
+    if x_transposed:
+        for part in range(LOADS):
+            k, i = across_64 + part * LOADS, along_64
+            inside = first + k < x.shape[1] and top + i < x.shape[2]
+            left[k, i] = x[x_of, first + k, top + i] if inside else zero
+    else:
+        for part in range(LOADS):
+            k, i = along, across + part * DEPTH
+            inside = top + i < x.shape[1] and first + k < x.shape[2]
+            left[k, i] = x[x_of, top + i, first + k] if inside else zero
+    if y_transposed:
+        for part in range(LOADS):
+            k, j = along, across + part * DEPTH
+            inside = start + j < y.shape[1] and first + k < y.shape[2]
+            right[k, j] = y[y_of, start + j, first + k] if inside else zero
+    else:
+        for part in range(LOADS):
+            k, j = across_64 + part * LOADS, along_64
+            inside = first + k < y.shape[1] and start + j < y.shape[2]
+            right[k, j] = y[y_of, first + k, start + j] if inside else zero
+
+
+@cuda.jit(device=True)
+def put(out, bias, batch, row, column, a, b):
+    """Write two outputs of a row, HALF columns apart, that do not lie beyond the edge; with the bias, if any."""
+    if row < out.shape[1]:
+        if column < out.shape[2]:
+            out[batch, row, column] = a + bias[column] if bias.shape[0] > 0 else a
+        if column + HALF < out.shape[2]:
+            out[batch, row, column + HALF] = b + bias[column + HALF] if bias.shape[0] > 0 else b
 
 
 @cuda.jit
-def register_tiled(x, y, bias, out, x_turned, y_turned):
+def register_tiled(x, y, bias, out, x_transposed, y_transposed):
     """out[b] = x[b] @ y[b] + bias: a block makes 64 x 64 outputs, a thread 8 x 2 of them in registers.
 
     Block (bx, by, b) owns out[b, 64 by : 64 by + 64, 64 bx : 64 bx + 64]; thread (tx, ty) of its 32 x 8 owns the rows
@@ -95,87 +130,45 @@ def register_tiled(x, y, bias, out, x_turned, y_turned):
     that it needs for a k are the same for all its threads, which costs shared memory one access. For each k a thread
     reads 8 + 2 numbers from shared memory and makes 16 products.
 
-    Both tiles lie in shared memory with k first, left[k, i] = x[i, k] and right[k, j] = y[k, j]. A matrix is loaded
-    along its rows, transposed or not, so that neighbouring threads read neighbours.
+    Both tiles lie in shared memory with k first; see `load`.
 
     Args:
-        x: (B or 1, M, K), or (B or 1, K, M) if `x_turned`.
-        y: (B or 1, K, N), or (B or 1, N, K) if `y_turned`.
+        x: (B or 1, M, K), or (B or 1, K, M) if `x_transposed`.
+        y: (B or 1, K, N), or (B or 1, N, K) if `y_transposed`.
         bias: (N,), or (0,) for none.
         out: (B, M, N).
-        x_turned, y_turned: whether the matrices are given transposed.
+        x_transposed, y_transposed: whether the matrices are given transposed.
     """
     left = cuda.shared.array((DEPTH, PADDED), x.dtype, ALIGNED)
     right = cuda.shared.array((DEPTH, PADDED), x.dtype, ALIGNED)
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     batch = cuda.blockIdx.z
     top, start = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE
-    rows, columns = out.shape[1], out.shape[2]
-    inner = x.shape[1] if x_turned else x.shape[2]
-    x_batch, y_batch = min(batch, x.shape[0] - 1), min(batch, y.shape[0] - 1)
-    thread = ty * HALF + tx
-    across, along = thread // DEPTH, thread % DEPTH  # for a matrix in whose rows k runs
-    across_64, along_64 = thread // SIDE, thread % SIDE  # for one in whose columns it runs
+    inner = x.shape[1] if x_transposed else x.shape[2]
     zero = x.dtype.type(0)
     a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = zero
     b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = zero
     for first in range(0, inner, DEPTH):
-        if x_turned:
-            for part in range(LOADS):
-                k, i = across_64 + part * LOADS, along_64
-                inside = first + k < inner and top + i < rows
-                left[k, i] = x[x_batch, first + k, top + i] if inside else zero
-        else:
-            for part in range(LOADS):
-                k, i = along, across + part * DEPTH
-                inside = first + k < inner and top + i < rows
-                left[k, i] = x[x_batch, top + i, first + k] if inside else zero
-        if y_turned:
-            for part in range(LOADS):
-                k, j = along, across + part * DEPTH
-                inside = first + k < inner and start + j < columns
-                right[k, j] = y[y_batch, start + j, first + k] if inside else zero
-        else:
-            for part in range(LOADS):
-                k, j = across_64 + part * LOADS, along_64
-                inside = first + k < inner and start + j < columns
-                right[k, j] = y[y_batch, first + k, start + j] if inside else zero
+        load(left, right, x, y, top, start, first, x_transposed, y_transposed)
         cuda.syncthreads()  # the tiles are complete
-        if top + ty * EACH < rows:  # a warp whose rows lie beyond the edge has nothing to do
+        if top + ty * EACH < out.shape[1]:  # a warp whose rows lie beyond the edge has nothing to do
             for four in range(0, DEPTH, 4):  # short loops are unrolled
                 for k in range(four, four + 4):
                     u, v = right[k, tx], right[k, tx + HALF]
-                    a0 += left[k, ty * EACH] * u
-                    b0 += left[k, ty * EACH] * v
-                    a1 += left[k, ty * EACH + 1] * u
-                    b1 += left[k, ty * EACH + 1] * v
-                    a2 += left[k, ty * EACH + 2] * u
-                    b2 += left[k, ty * EACH + 2] * v
-                    a3 += left[k, ty * EACH + 3] * u
-                    b3 += left[k, ty * EACH + 3] * v
-                    a4 += left[k, ty * EACH + 4] * u
-                    b4 += left[k, ty * EACH + 4] * v
-                    a5 += left[k, ty * EACH + 5] * u
-                    b5 += left[k, ty * EACH + 5] * v
-                    a6 += left[k, ty * EACH + 6] * u
-                    b6 += left[k, ty * EACH + 6] * v
-                    a7 += left[k, ty * EACH + 7] * u
-                    b7 += left[k, ty * EACH + 7] * v
-        cuda.syncthreads()  # nobody reads them any more
+                    a0, b0 = a0 + left[k, ty * EACH] * u, b0 + left[k, ty * EACH] * v
+                    a1, b1 = a1 + left[k, ty * EACH + 1] * u, b1 + left[k, ty * EACH + 1] * v
+                    a2, b2 = a2 + left[k, ty * EACH + 2] * u, b2 + left[k, ty * EACH + 2] * v
+                    a3, b3 = a3 + left[k, ty * EACH + 3] * u, b3 + left[k, ty * EACH + 3] * v
+                    a4, b4 = a4 + left[k, ty * EACH + 4] * u, b4 + left[k, ty * EACH + 4] * v
+                    a5, b5 = a5 + left[k, ty * EACH + 5] * u, b5 + left[k, ty * EACH + 5] * v
+                    a6, b6 = a6 + left[k, ty * EACH + 6] * u, b6 + left[k, ty * EACH + 6] * v
+                    a7, b7 = a7 + left[k, ty * EACH + 7] * u, b7 + left[k, ty * EACH + 7] * v
     row, column = top + ty * EACH, start + tx
-    put(out, bias, batch, row, column, a0)
-    put(out, bias, batch, row, column + HALF, b0)
-    put(out, bias, batch, row + 1, column, a1)
-    put(out, bias, batch, row + 1, column + HALF, b1)
-    put(out, bias, batch, row + 2, column, a2)
-    put(out, bias, batch, row + 2, column + HALF, b2)
-    put(out, bias, batch, row + 3, column, a3)
-    put(out, bias, batch, row + 3, column + HALF, b3)
-    put(out, bias, batch, row + 4, column, a4)
-    put(out, bias, batch, row + 4, column + HALF, b4)
-    put(out, bias, batch, row + 5, column, a5)
-    put(out, bias, batch, row + 5, column + HALF, b5)
-    put(out, bias, batch, row + 6, column, a6)
-    put(out, bias, batch, row + 6, column + HALF, b6)
-    put(out, bias, batch, row + 7, column, a7)
-    put(out, bias, batch, row + 7, column + HALF, b7)
+    put(out, bias, batch, row, column, a0, b0)
+    put(out, bias, batch, row + 1, column, a1, b1)
+    put(out, bias, batch, row + 2, column, a2, b2)
+    put(out, bias, batch, row + 3, column, a3, b3)
+    put(out, bias, batch, row + 4, column, a4, b4)
+    put(out, bias, batch, row + 5, column, a5, b5)
+    put(out, bias, batch, row + 6, column, a6, b6)
+    put(out, bias, batch, row + 7, column, a7, b7)

@@ -9,7 +9,7 @@ from checks import assert_close, assert_same
 from kernel_cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked
 
 from miniflow.backends.cuda import conv as backend
-from miniflow.kernels import conv, conv_depthwise
+from miniflow.kernels import conv, conv_depthwise, matmul
 
 pytestmark = pytest.mark.filterwarnings("ignore:argument . is a NumPy array")
 draw = np.random.default_rng(0)
@@ -168,12 +168,12 @@ def test_what_a_block_reads():
     geometry = (3, 3), (1, 1), (-1, -1), (1, 1)  # 36 taps of windows, 64 pixels
     x, weight, y = numbers(1, 1, 4, 8, 8), numbers(1, side, 36), nans(1, 1, side, 8, 8)
     arguments = [x, weight, np.empty(0, np.float32), y, *geometry]
-    total = check.launch(conv.convolve, arguments, 1, conv.THREADS, 0, profile=True).total
+    total = check.launch(conv.convolve, arguments, 1, matmul.THREADS, 0, profile=True).total
     assert 0.9 * 2 * 36 / side < total.global_loads / y.size < 2 * 36 / side
     assert total.worst_conflict <= 2
     dy, parts = numbers(1, 1, side, 64), nans(1, 1, side, 36)
     arguments = [dy, x, parts, 64, 8, *geometry]
-    total = check.launch(conv.weight_gradient, arguments, 1, conv.THREADS, 0, profile=True).total
+    total = check.launch(conv.weight_gradient, arguments, 1, matmul.THREADS, 0, profile=True).total
     assert total.global_loads <= 64 * side + 64 * 36  # dy and the gathered x, each once
     assert total.worst_conflict <= 2
 
@@ -185,7 +185,7 @@ CASES = [
         conv.convolve,
         lambda: [numbers(2, 2, 2, 5, 4), numbers(2, 3, 8), numbers(6), nans(2, 2, 3, 3, 2), (2, 2), *PAIRS],
         (1, 1, 2),
-        conv.THREADS,
+        matmul.THREADS,
     ),
     Case(
         "convolve, taps in reverse",
@@ -201,14 +201,14 @@ CASES = [
             (-1, -1),
         ],
         1,
-        conv.THREADS,
+        matmul.THREADS,
     ),
     Case(
         "weight_gradient",
         conv.weight_gradient,
         lambda: [numbers(3, 1, 3, 12), numbers(3, 1, 2, 8, 3), nans(2, 1, 3, 8), 32, 3, (2, 2), *PAIRS],
         (1, 1, 2),
-        conv.THREADS,
+        matmul.THREADS,
     ),
     Case("add_parts", conv.add_parts, lambda: [numbers(3, 70), nans(70)], 2, 64),
     Case(

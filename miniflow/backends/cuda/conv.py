@@ -20,6 +20,7 @@ from miniflow.backends.registry import kernel
 from miniflow.backends.windows import Pair
 from miniflow.kernels import conv as implicit
 from miniflow.kernels import conv_depthwise as depthwise
+from miniflow.kernels.matmul import THREADS
 
 DIRECT_UP_TO = 8  # input and output channels of a group
 BLOCKS = 264  # at least so many keep a large GPU busy: two on each of its 132 multiprocessors
@@ -96,7 +97,7 @@ def conv2d_weight_grad(dweight, dy, x, *, size: Pair, stride, padding, dilation,
     launch(
         implicit.weight_gradient,
         (columns, rows, groups * splits),
-        implicit.THREADS,
+        THREADS,
         dy.reshape(*dy.shape[:3], dy.shape[3] * dy.shape[4]),
         x,
         parts.reshape(splits, groups, outputs, inner),
@@ -127,7 +128,7 @@ def _convolve(x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: 
     if not _few_channels(weight):
         grid = -(-images * pixels // implicit.SIDE), -(-outputs // implicit.SIDE), groups
         matrix = weight.reshape(groups, outputs, prod(weight.shape[2:]))
-        launch(implicit.convolve, grid, implicit.THREADS, x, matrix, bias, y, weight.shape[3:], *where)
+        launch(implicit.convolve, grid, THREADS, x, matrix, bias, y, weight.shape[3:], *where)
         return
     for first in range(0, images, GRID_Z):
         some, target = (_images(a, first) for a in (x, y))
