@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import checks
@@ -21,6 +22,7 @@ ON_EVERY_DEVICE = (
 )  # folders whose tests run on every device; also modules that say so
 
 LEFT_OUT = ("slow", "peers", "ptx", "notebooks")  # markers whose tests `pytest` alone does not run
+PEERS = Path(__file__).parent / "peers"
 COUNTS = pytest.StashKey[Counter]()
 
 
@@ -31,11 +33,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help=f"also run the tests marked {', '.join(LEFT_OUT)}")
 
 
+def runs_everything(config: pytest.Config) -> bool:
+    """Whether no file or folder was named; the workers of xdist, which are given the folders, are told."""
+    if hasattr(config, "workerinput"):
+        return config.workerinput["everything"]
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["everything"] = runs_everything(node.config)
+
+
+def runs_default_tier(config: pytest.Config) -> bool:
+    """Whether what LEFT_OUT names is left out: neither --all, -m nor the name of a test asks for it."""
+    return not (config.option.all or config.option.markexpr or any("::" in argument for argument in config.args))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Importing torch and making 2,000 items takes 5 seconds in every process: for all tests they are not even read."""
+    return True if collection_path == PEERS and runs_everything(config) and runs_default_tier(config) else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """The whole suite runs in two processes where pytest-xdist is installed, unless -n says otherwise."""
-    everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    if everything and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
+    if runs_everything(config) and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
         if config.option.numprocesses is None and not config.option.usepdb:
             config.option.numprocesses = 2
 
@@ -70,10 +93,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Leave out what is slow or needs other packages, unless --all, -m or the name of a test asks for it."""
+    """Leave out what is slow or needs other packages, unless it was asked for."""
     mark_all_but_few(items)
     yield
-    if config.option.all or config.option.markexpr or any("::" in argument for argument in config.args):
+    if not runs_default_tier(config):
         return
     marked = [(item, next((name for name in LEFT_OUT if item.get_closest_marker(name)), None)) for item in items]
     items[:] = [item for item, name in marked if name is None]
@@ -110,7 +133,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     counts = config.stash.get(COUNTS, Counter())
     if counts:
         parts = ", ".join(f"{count} {name}" for name, count in counts.items())
-        terminalreporter.write_line(f"left out: {counts.total()} tests ({parts}); `pytest --all` runs them too")
+        peers = " and those beside PyTorch" if runs_everything(config) else ""
+        terminalreporter.write_line(f"left out: {counts.total()} tests ({parts}){peers}; `pytest --all` runs them too")
 
 
 @pytest.fixture(autouse=True)
