@@ -31,6 +31,7 @@ class Table(NamedTuple):
         sources: int64, addresses of the gradients.
         joined: small gradients are copied to it, one after the other.
         small, large: the parameters whose gradients are, and the others.
+        total: elements of all parameters.
     """
 
     real: np.dtype
@@ -40,6 +41,7 @@ class Table(NamedTuple):
     joined: np.ndarray
     small: list[int]
     large: list[int]
+    total: int
 
 
 def is_regular(x: np.ndarray | None, real: np.dtype) -> bool:
@@ -58,7 +60,8 @@ def make_table(groups: Sequence[Sequence[np.ndarray | None]]) -> Table | None:
     ends = (sizes * small).cumsum()
     joined = np.empty(ends[-1], real)
     sources = joined.ctypes.data + (ends - sizes) * real.itemsize
-    return Table(real, sizes, addresses, sources, joined, *[np.flatnonzero(x).tolist() for x in (small, ~small)])
+    positions = [np.flatnonzero(x).tolist() for x in (small, ~small)]
+    return Table(real, sizes, addresses, sources, joined, *positions, int(sizes.sum()))
 
 
 tables: dict[tuple[int, ...], tuple[Table | None, list[weakref.ref]]] = {}  # by the ids of arrays that are alive
@@ -84,13 +87,12 @@ def update_by(rule: Rule, loop: Callable, name: str) -> Callable[..., None]:
     missing = [None] * (3 - rule.states)
 
     def run(table: Table, grads: Sequence[np.ndarray], numbers: list[tuple[float, ...]]) -> None:
-        real, sizes, (params, *states), sources, joined, small, large = table
+        real, sizes, (params, *states), sources, joined, small, large, total = table
         if small:
             np.concatenate([grads[k] for k in small] if large else grads, None, joined)
         whole = [np.ascontiguousarray(grads[k], real) for k in large]
         for k, g in zip(large, whole, strict=True):
             sources[k] = g.ctypes.data
-        total = int(sizes.sum())
         share(loop, total, total, sizes, params, sources, *states, *missing, np.array(numbers, real))
 
     def update(params, grads, *states, maximize, multiply=(), divide=(), max_norm=None, **options):
