@@ -225,6 +225,14 @@ def test_around_the_size_from_which_threads_share(optimizer, rule, options, size
     assert_close(p.detach(), rule(start, [g, g], **options).astype(np.float32), rtol=1e-5, atol=1e-5)
 
 
+def test_parameters_that_share_memory_are_updated_one_after_the_other():
+    p = flow.zeros(4 * SHARED_FROM, requires_grad=True)
+    q = p.detach()[1:].requires_grad_()
+    p.grad, q.grad = flow.ones(4 * SHARED_FROM), flow.full((4 * SHARED_FROM - 1,), 2.0)
+    optim.SGD([p, q], lr=1.0).step()
+    assert p[0].item() == -1 and (p[1:] == -3).all()
+
+
 def signatures():
     return [len(loop.signatures) for loop in LOOPS.values()]
 

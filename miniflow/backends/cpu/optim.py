@@ -50,12 +50,16 @@ def is_regular(x: np.ndarray | None, real: np.dtype) -> bool:
 
 
 def make_table(groups: Sequence[Sequence[np.ndarray | None]]) -> Table | None:
-    """The table of groups of arrays that all are contiguous and of one dtype; None if they are not."""
+    """The table of groups of arrays that all are contiguous and of one dtype; None if they are not, or if parameters
+    share memory, which threads would change at once."""
     real = groups[0][0].dtype
     if real not in (FLOAT32, FLOAT64) or not all(is_regular(x, real) for x in chain(*groups)):
         return None
     addresses = [None if group[0] is None else np.array([x.ctypes.data for x in group]) for group in groups]
     sizes = np.array([x.size for x in groups[0]])
+    order = np.argsort(addresses[0])
+    if np.any((addresses[0] + sizes * real.itemsize)[order][:-1] > addresses[0][order][1:]):
+        return None
     small = sizes < SMALL
     ends = (sizes * small).cumsum()
     joined = np.empty(ends[-1], real)
