@@ -469,6 +469,7 @@ def test_a_gradient_owns_its_memory():
     assert y.grad.tolist() == cotangent.tolist() == [[1.0] * 3] * 2
 
 
+@pytest.mark.slow
 def test_gradcheck():
     x = flow.tensor(A, dtype=flow.float64, device="cuda", requires_grad=True)
     w = flow.tensor(A + 1, dtype=flow.float64, device="cuda", requires_grad=True)
@@ -529,6 +530,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_is_that_of_the_cpu(name):
     """Five steps, the last two of them on the CPU: the optimizer's state follows the parameters."""

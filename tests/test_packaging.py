@@ -92,6 +92,7 @@ def has_setuptools():
         return False
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_source_and_the_data(wheel):
     assert wheel.name == "miniflow_edu-0.1.0-py3-none-any.whl"
     names = set(zipfile.ZipFile(wheel).namelist())
@@ -103,6 +104,7 @@ def test_wheel_holds_every_source_and_the_data(wheel):
     assert any(name.endswith("LICENSE") for name in names)
 
 
+@pytest.mark.slow
 def test_metadata(wheel):
     archive = zipfile.ZipFile(wheel)
     (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -111,6 +113,7 @@ def test_metadata(wheel):
     assert "\nRequires-Python: >=3.10\n" in text and "# miniflow" in text
 
 
+@pytest.mark.slow
 def test_wheel_works_in_an_empty_folder(wheel, tmp_path):
     """In a fresh environment that sees this one's libraries, but not this checkout."""
     environment = tmp_path / "venv"

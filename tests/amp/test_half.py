@@ -7,6 +7,7 @@ from checks import assert_same
 import miniflow as flow
 from miniflow import nn
 from miniflow.backends.memory import to_host
+from miniflow.backends.registry import kernel_of
 from miniflow.dispatch import Op
 from miniflow.graph.interpret import execute
 from miniflow.graph.ir import Instruction, Slot
@@ -98,7 +99,7 @@ def listed(program):
 def test_examples_have_all_listed_ops():
     found = {i.op for function in FUNCTIONS for i in listed(program_of(function))}
     classed = {op for op in Op.by_name.values() if op.amp in LOW and not issubclass(op, Pointwise)}
-    assert not {op.__name__ for op in classed - found}
+    assert not {op.__name__ for op in classed - found if kernel_of("cpu", op.__name__) is not None}
 
 
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])

@@ -37,7 +37,7 @@ def every_op(b, kind):
     mask = b(op_classes.LogicalNot, mask)
     results = []
     for op in Pointwise.__subclasses__():
-        if op.__module__.startswith("miniflow.") and op.__name__ not in OF_NUMPY | BITS:
+        if op.__module__.startswith("miniflow.") and op.__name__ not in OF_NUMPY | BITS and not op.checks_values:
             operands = [
                 mask if name in op.formula.bools else (x, y, x, y)[i] for i, name in enumerate(op.formula.operands)
             ]
@@ -54,7 +54,7 @@ def every_op(b, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["float32", "bfloat16", *[pytest.param(kind, marks=pytest.mark.slow) for kind in ("float16", "float64")]]
+    "kind", ["float32", *[pytest.param(kind, marks=pytest.mark.slow) for kind in ("float16", "bfloat16", "float64")]]
 )
 def test_a_region_has_the_bits_of_single_kernels(kind):
     b = ProgramBuilder()

@@ -84,6 +84,7 @@ def test_other_memory_of_the_same_kind_is_not_a_change():
     assert graph._last is plan
 
 
+@pytest.mark.slow  # test_footguns.py has a short one
 def test_a_module_on_another_device(capsys):
     a, b = pair(lambda: nn.Linear(4, 3))
     x, y = normal(8, 4), labels(8)

@@ -1,6 +1,7 @@
 """The passes that bring kernels of their own, on a cuda device: the results are those of the programs before them."""
 
 import numpy as np
+import pytest
 from op_classes import Add, Gelu, Relu
 from programs import ProgramBuilder, assert_same_results, of_model, op_names, random_program, recorded
 
@@ -20,6 +21,7 @@ def test_batch_norm_with_shortcut_and_relu():
     assert_same_results(before, after, exact=False)
 
 
+@pytest.mark.slow
 def test_gradients_of_batch_norm_and_relu():
     nn = flow.nn
     model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 3)).to("cuda")
@@ -56,6 +58,7 @@ def test_gradients_are_put_together_and_added_in_place():
     assert_same_results(before, after, exact=False)
 
 
+@pytest.mark.slow
 def test_random_programs():
     for number in range(3):
         before = after = random_program(number, device="cuda")

@@ -374,7 +374,8 @@ print(*set(loader), flush=True)
     assert len(output.split()) == 2 and not any(alive(int(pid)) for pid in output.split())
 
 
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_other_start_methods(tmp_path, method):
     body = f"""
 x = np.arange(20, dtype=np.float32).reshape(10, 2)
