@@ -49,6 +49,12 @@ def test_promotion_of_arrays_and_matrix_products():
         flow.nn.functional.linear(a, b)
 
 
+def test_softmax_needs_its_dim():
+    for make in (flow.nn.Softmax, flow.nn.LogSoftmax, lambda: flow.softmax(flow.ones(3))):
+        with pytest.raises(TypeError, match="'dim'"):
+            make()
+
+
 def test_results_of_inference_mode_are_constants():
     with flow.inference_mode():
         x = flow.ones(2) * 3
