@@ -6,7 +6,7 @@ import pytest
 
 import miniflow as flow
 from miniflow.errors import ArgumentError, DTypeError
-from miniflow.ops.activation import erf, gelu, relu, sigmoid, silu, softplus
+from miniflow.ops.activation import erf, gelu, leaky_relu, relu, sigmoid, silu, softplus
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
@@ -27,6 +27,16 @@ def test_relu_gradient_at_the_kink_and_at_nan():
     x = flow.tensor([0.0, -0.0, float("nan"), 1.0], requires_grad=True)
     relu(x).backward(flow.tensor([float("inf"), 2.0, 3.0, 4.0]))
     checks.assert_same(x.grad, np.array([0, 0, 3, 4], np.float32))
+
+
+def test_attributes_and_numbers_of_calls_are_told_apart():
+    """Calls of one geometry share a launch, but not what else they are given."""
+    x = flow.tensor([-1.0, 3.0])
+    for slope in (0.5, 0.25, 0.5):
+        assert leaky_relu(x, slope).tolist() == [-slope, 3.0]
+    for bound in (2.0, 1.0, 2.0):
+        assert x.clamp(max=bound).tolist() == [-1.0, bound]
+    assert x.clamp(min=0.0).tolist() == [0.0, 3.0]
 
 
 def test_integers_are_refused():

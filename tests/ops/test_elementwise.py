@@ -130,6 +130,12 @@ def test_numbers_beside_integers_that_floats_cannot_hold(device):
     assert x.clamp(max=large).tolist() == [5, large]
 
 
+def test_where_and_clamp_promote_floats():
+    x, y, condition = flow.ones(2), flow.full((2,), 1 / 3, dtype=flow.float64), flow.tensor([True, False])
+    assert_same(flow.where(condition, x, y), np.array([1, 1 / 3]))
+    assert_same(flow.clamp(x, None, y), np.array([1 / 3, 1 / 3]))
+
+
 def test_clamp_needs_a_bound():
     with pytest.raises(ValueError, match="clamp: got neither min nor max"):
         flow.clamp(flow.ones(2))
