@@ -166,7 +166,7 @@ def vector(address, begin, end, like):
     return carray(pointer(address + begin * like.itemsize), end - begin, like.dtype)
 
 
-def loop_over(rule: Rule) -> Callable:
+def loop_over(one: Rule) -> Callable:
     """The CPU's loop over elements start .. stop - 1 of all parameters of an update.
 
     `sizes` has their numbers of elements, `params` and so on their addresses, or None for states that are left out.
@@ -175,9 +175,9 @@ def loop_over(rule: Rule) -> Callable:
 
     It stands in this file so that numba's cache, which looks at the time of one file, notices a changed rule.
     """
-    element, count = rule.element, rule.count
+    element, count = one.element, one.count
 
-    @compiled
+    @rule  # numba's cache tells plain functions apart, which the loop refers to, but no compiled ones
     def update(param, grad, first, second, third, factor, bound, own, numbers):
         zero = param.dtype.type(0)
         for i in range(param.size):

@@ -190,6 +190,8 @@ class BatchNormGrad(Op):
     outputs = ("dx", "dweight", "dbias")
 
     def infer(dy, x, weight, mean, var, *, eps, training):
+        if dy.shape != x.shape:
+            raise ShapeError(f"batch_norm: got a gradient of shape {dy.shape}; expected {x.shape}, that of the input")
         parameter = (x.shape[1:2], x.dtype)
         return [(x.shape, x.dtype), parameter, parameter]
 

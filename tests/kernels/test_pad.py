@@ -5,6 +5,7 @@ import pytest
 from both import agree, numbers_of
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
+import miniflow as flow
 from miniflow.backends.cuda.rows import cover
 from miniflow.kernels.pad import fold_add, one_hot
 from miniflow.ops.slice import Diagonal, Slice
@@ -66,7 +67,10 @@ def test_fold_add(shape, dim, size, step):
 
 def test_fold_add_of_bools_and_of_no_dims():
     agree("FoldAdd", np.ones((3, 2), bool), shape=(4,), dim=0, size=2, step=1)
-    agree("FoldAdd", np.ones(1), shape=(), dim=0, size=1, step=1)
+    for device in ("cpu", "cuda"):
+        x = flow.tensor(3.0, device=device, requires_grad=True)
+        (x.unfold(0, 1, 1) * 2).sum().backward()
+        assert x.grad.shape == () and x.grad.item() == 2
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.float16, np.float32, np.int64])

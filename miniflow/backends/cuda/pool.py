@@ -30,7 +30,7 @@ def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
 @registry.kernel("cuda")
 def max_pool2d_grad(dx, dy, index, *, size):
     dx[...] = 0
-    cotangents, image = planes(dy), dx.reshape(dx.shape[0] * dx.shape[1], -1)
+    cotangents, image = planes(dy), dx.reshape(dx.shape[0] * dx.shape[1], dx.shape[2] * dx.shape[3])
     over_cells(pool.max_pool_gradient, cotangents.shape, cotangents, planes(index), image)
 
 

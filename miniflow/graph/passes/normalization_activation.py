@@ -105,6 +105,8 @@ def backward_group(norm_grad: Instruction, readers: Readers) -> list[Instruction
     relu_grad = readers.made.get(norm_grad.inputs[0]) if norm_grad.op is BatchNormGrad else None
     if relu_grad is None or relu_grad.op is not ReluGrad or relu_grad.after is not norm_grad.after:
         return []
+    if any(getattr(x, "shape", None) != relu_grad.output.shape for x in relu_grad.inputs):  # a number, or broadcast
+        return []
     if not has_kernel(BatchNormReluGrad, norm_grad):
         return []
     return [relu_grad, norm_grad] if readers.only_reader(relu_grad.output) is norm_grad else []
