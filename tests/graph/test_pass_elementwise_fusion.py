@@ -283,9 +283,9 @@ def test_random_programs_keep_their_results(number, seed):
     before = random_program(100 * seed + number)
     after = assert_unchanged(before, elementwise_fusion.run)
     assert len(after.instructions) <= len(before.instructions)
-    # a last bit that differs may be rounded to the next number of half precision
+    # a last bit that differs may be rounded to the next number of half precision; with seed 0 none is
     is_rounded = any(i.op.__name__ == "Cast" and i.attrs["dtype"].itemsize == 2 for i in before.instructions)
-    tolerance = 2.0**-7 if is_rounded else 1e-5
+    tolerance = 2.0**-7 if seed and is_rounded else 1e-5
     assert_same_results(before, after, exact=False, rtol=tolerance, atol=tolerance)
 
 
