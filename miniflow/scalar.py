@@ -249,6 +249,13 @@ def key_of(name: str, arguments: dict[str, Any]) -> str:
     return ":".join([name, *[f"{k}={v}" for k, v in arguments.items()]])
 
 
+def arguments(key: str) -> tuple[Formula, dict[str, Any]]:
+    """The formula and the arguments of a key that `key_of` made; KeyError for an unknown operator."""
+    name, *fixed = key.split(":")
+    given = dict(part.split("=", 1) for part in fixed)
+    return FORMULAS[name], {k: FIXED.get(v, v) for k, v in given.items()}
+
+
 FIXED = {"None": None, "True": True, "False": False}
 
 
@@ -259,10 +266,7 @@ def expression(key: str) -> Expression:
     Raises:
         KeyError: for an unknown operator.
     """
-    name, *fixed = key.split(":")
-    formula = FORMULAS[name]
-    given = dict(part.split("=", 1) for part in fixed)
-    given = {k: FIXED.get(v, v) for k, v in given.items()}
+    formula, given = arguments(key)
     free = {k: Expr() for k in (*formula.operands, *formula.attributes) if k not in given}
     bools = frozenset(i for i, k in enumerate(free) if k in formula.bools)
     return Expression(formula.function(**{**free, **given}), list(free.values()), bools)

@@ -8,7 +8,9 @@ import numpy as np
 
 import miniflow.ops.activation  # noqa: F401  (defines formulas)
 from miniflow.backends.body import CAST, Body, Step, arity
-from miniflow.scalar import Expr, expression
+from miniflow.dispatch import Op, as_array, kernel_on
+from miniflow.ops.promotion import Cast
+from miniflow.scalar import Expr, arguments, expression
 
 
 def evaluated(*inputs: np.ndarray, body: Body) -> tuple[np.ndarray, ...]:
@@ -20,6 +22,23 @@ def evaluated(*inputs: np.ndarray, body: Body) -> tuple[np.ndarray, ...]:
             operands = [wide(values[name]) for name in step.operands]
             values[f"v{i}"] = np.asarray(computed_by_numpy(step.function, operands)).astype(step.dtype)
     shape = np.broadcast_shapes(*[x.shape for x in inputs])
+    return tuple([np.broadcast_to(values[name], shape).copy() for name in body.outputs])
+
+
+def step_by_step(*inputs: np.ndarray, body: Body) -> tuple[np.ndarray, ...]:
+    """The outputs of a body: each step by the kernel of its operator, so that no bit differs from the unfused program."""
+    shape = np.broadcast_shapes(*[x.shape for x in inputs])
+    values: dict[str, Any] = {f"x{i}": x for i, x in enumerate(inputs)}
+    values |= {f"n{i}": value for i, (value, _) in enumerate(body.numbers)}
+    for i, step in enumerate(body.steps):
+        operands = [values[name] for name in step.operands]
+        if step.function == CAST:
+            values[f"v{i}"] = as_array(kernel_on(Cast, "cpu")(*operands, dtype=np.dtype(step.dtype)))
+            continue
+        formula, given = arguments(step.function)
+        given |= zip([n for n in (*formula.operands, *formula.attributes) if n not in given], operands, strict=True)
+        op = Op.by_name[formula.name.title().replace("_", "")]
+        values[f"v{i}"] = as_array(kernel_on(op, "cpu")(*[given.pop(n) for n in formula.operands], **given))
     return tuple([np.broadcast_to(values[name], shape).copy() for name in body.outputs])
 
 
