@@ -12,6 +12,7 @@ Printed, it is part of a CPU loop (the functions are those of `backends.cpu.scal
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import math
@@ -284,13 +285,14 @@ def statements(found: Expression, operands: list[str], dtype: str, target: str) 
     uses = [x for node in nodes for x in node.operands if isinstance(x, Expr)]
     lines = []
     for node in nodes:
-        text = text_of(node.function, dtype).format(*[written(x, names, dtype) for x in node.operands])
+        text = text_of(node.function, dtype).format(*[operand_text(x, names, dtype) for x in node.operands])
         if node is not found.result and sum(x is node for x in uses) > 1:
             name = f"{target}_{len(lines)}"
-            lines.append(f"{name} = {bare(text)}")
+            lines.append(f"{name} = {text}")
             text = name
         names[node] = text
-    return [*lines, f"{target} = {bare(written(found.result, names, dtype))}"]
+    lines.append(f"{target} = {operand_text(found.result, names, dtype)}")
+    return [ast.unparse(ast.parse(line)) for line in lines]  # without parentheses that are not needed
 
 
 def text_of(function: Function, dtype: str) -> str:
@@ -300,7 +302,7 @@ def text_of(function: Function, dtype: str) -> str:
     return function.text if dtype in FLOATS else function.integers or function.text
 
 
-def written(x: Any, names: dict[Any, str], dtype: str) -> str:
+def operand_text(x: Any, names: dict[Any, str], dtype: str) -> str:
     """The text of an operand; a number is converted to the dtype."""
     if isinstance(x, Expr):
         return names[x]
@@ -309,15 +311,3 @@ def written(x: Any, names: dict[Any, str], dtype: str) -> str:
     value = float(x) if dtype in FLOATS else int(x)
     text = repr(value) if math.isfinite(value) else {"inf": "math.inf", "-inf": "-math.inf"}.get(str(value), "math.nan")
     return f"np.{dtype if dtype in FLOATS else 'int64'}({text})"
-
-
-def bare(text: str) -> str:
-    """An expression without the parentheses around it."""
-    if not text.startswith("("):
-        return text
-    depth = 0
-    for position, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0:
-            return text[1:-1] if position == len(text) - 1 else text
-    return text

@@ -68,14 +68,14 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if len(advanced) == 1 and _is_mask(advanced[0][1]):
         return _pick_by_mask(x, *advanced[0])
     dims, coordinates = stack_coordinates("getitem", x._array.shape, advanced)
-    return call(Index, x, _beside(x, coordinates), dims=dims)
+    return call(Index, x, _on_device_of(x, coordinates), dims=dims)
 
 
 def _is_mask(part: Any) -> bool:
     return isinstance(part, np.ndarray) and part.dtype == np.bool_
 
 
-def _beside(x: Tensor, coordinates: np.ndarray | Tensor) -> Tensor:
+def _on_device_of(x: Tensor, coordinates: np.ndarray | Tensor) -> Tensor:
     return constant_like(x, coordinates) if isinstance(coordinates, np.ndarray) else to_device(coordinates, x.device)
 
 
@@ -252,7 +252,7 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
     shape = sliced_shape(op, x._array.shape, basic)
     dims, coordinates = stack_coordinates(op, shape, advanced) if advanced else ((), None)
     if advanced:
-        coordinates = _beside(x, coordinates)
+        coordinates = _on_device_of(x, coordinates)
         shape = picked_shape(shape, coordinates._array.shape[1:], dims)
     value = _as_value(x, value)
     while value._array.ndim > len(shape) and value._array.shape[0] == 1:

@@ -108,7 +108,7 @@ class Optimizer:
             *[self._states(group, params, name) for name in self.state_names(group)],
             live=lambda: self.live(group, params),
             **self.attributes(group),
-            **{name: self.coming(name, params) for name in self.rule.per_parameter},
+            **{name: self.next_values(name, params) for name in self.rule.per_parameter},
         )
 
     def _states(self, group: dict[str, Any], params: list[Tensor], name: str | None) -> list[Tensor | None]:
@@ -154,7 +154,7 @@ class Optimizer:
 
     # what changes from step to step
 
-    def coming(self, name: str, params: list[Tensor]) -> list[Any]:
+    def next_values(self, name: str, params: list[Tensor]) -> list[Any]:
         """The attribute `name` of `rule` at the next step of `params`.
 
         "steps": how many updates each will have seen, that one included. "fresh": whether it is the first.
@@ -177,7 +177,7 @@ class Optimizer:
         return {"lr": partial(self._scaled_rate, index), **each}
 
     def _next(self, name: str, p: Tensor) -> Any:
-        return self.coming(name, [p])[0]
+        return self.next_values(name, [p])[0]
 
     def _scaled_rate(self, index: int) -> float:
         group = self.param_groups[index]
