@@ -61,6 +61,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if runs_everything(config) and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
         if config.option.numprocesses is None and not config.option.usepdb:
             config.option.numprocesses = 2
+            config.option.dist = "worksteal"  # half of the files each: a kernel is seldom compiled by both
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

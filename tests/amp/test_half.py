@@ -102,7 +102,7 @@ def test_examples_have_all_listed_ops():
     assert not {op.__name__ for op in classed - found if kernel_of("cpu", op.__name__) is not None}
 
 
-@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("half", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_rounds_once(function, half):
     dtype = getattr(flow, half).numpy

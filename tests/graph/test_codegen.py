@@ -423,7 +423,7 @@ def test_the_generated_text_can_be_read():
     assert "x2_here = load(x2_row, 0" in text and "x0_here = load(x0_row, j" in text
     assert (
         "v1 = v0 + x2_here" in text
-        and "v2 = (np.float32(0.5) * v1) * (np.float32(1.0) + erf(" in text
+        and "v2 = np.float32(0.5) * v1 * (np.float32(1.0) + erf(" in text
         and "v3 = v2 - n0" in text
     )
 

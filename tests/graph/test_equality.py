@@ -140,7 +140,7 @@ def test_modules(name, i, exact):
     assert_five_steps_equal(*MODULES[name][i], sgd, exact=exact)
 
 
-@pytest.mark.parametrize("name", ["Dropout", "BatchNorm2d", "LeNet"])
+@pytest.mark.parametrize("name", ["Dropout", "BatchNorm2d", pytest.param("LeNet", marks=pytest.mark.slow)])
 def test_modules_in_evaluation(name):
     assert_five_steps_equal(*MODULES[name][0], sgd, train=False)
 

@@ -62,7 +62,9 @@ class Everything(nn.Graph):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("unary", "binary") else []) for name in GROUPS]
+)
 def test_a_graph_of_all_rows(monkeypatch, name, device):
     monkeypatch.setitem(elementwise_fusion.SMALLEST, device, 0)
     flow.set_default_device(device)

@@ -103,6 +103,7 @@ def block_sum(x, y):
             y[cuda.blockIdx.x] = v
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 255, 1000, 5000])
 def test_block_sum_by_shuffles_in_a_device_function(size):
     x = draw.integers(0, 9, size).astype(np.float32)
@@ -133,6 +134,7 @@ def half_warps(x, y):
     y[t] = v * 10000 + rounds * 100 + seen
 
 
+@pytest.mark.slow
 def test_divergent_warps():
     x = draw.integers(0, 9, 64)
     t = np.arange(64)
@@ -157,6 +159,7 @@ def leaving_loop(x, y):
     y[t] = total
 
 
+@pytest.mark.slow
 def test_break_and_continue_of_single_lanes():
     x = draw.integers(0, 12, 32)
 
@@ -214,6 +217,7 @@ def layer_norm(x, weight, bias, y):
         y[row, i] = (x[row, i] - mean) * scale * weight[i] + bias[i]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 1), (7, 31), (8, 32), (9, 33), (3, 300)])
 def test_a_row_for_each_warp(shape):
     x = draw.normal(size=shape).astype(np.float32)
