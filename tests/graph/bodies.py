@@ -26,7 +26,7 @@ def evaluated(*inputs: np.ndarray, body: Body) -> tuple[np.ndarray, ...]:
 
 
 def step_by_step(*inputs: np.ndarray, body: Body) -> tuple[np.ndarray, ...]:
-    """The outputs of a body: each step by the kernel of its operator, so that no bit differs from the unfused program."""
+    """The outputs of a body, each step by its operator's own kernel: no bit differs from the unfused program."""
     shape = np.broadcast_shapes(*[x.shape for x in inputs])
     values: dict[str, Any] = {f"x{i}": x for i, x in enumerate(inputs)}
     values |= {f"n{i}": value for i, (value, _) in enumerate(body.numbers)}
