@@ -502,10 +502,11 @@ def model():
 
 def test_modules_move():
     network = model()
+    network(flow.tensor(A))
     weight = network[0].weight
     assert network.cuda() is network and network[0].weight is weight and weight.device == CUDA
     assert all(t.device == CUDA for t in network.state_dict().values())
-    assert network(flow.tensor(A, device="cuda")).device == CUDA
+    assert network[2](flow.tensor(A, device="cuda")).device == CUDA
     assert network.to("cpu") is network and network[1].running_mean.device.type == "cpu"
     network.to("cuda", flow.float64)
     assert weight.dtype is flow.float64 and weight.device == CUDA
