@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numba
@@ -48,12 +48,24 @@ def share(work: Callable, items: int, elements: int, *args: Any) -> None:
         work(0, items, *args)
         return
     bounds = [items * part // parts for part in range(parts + 1)]
-    others = [pool().submit(work, bounds[i], bounds[i + 1], *args) for i in range(1, parts)]
+    others: list[Future] = []
     try:
+        for i in range(1, parts):
+            others.append(pool().submit(work, bounds[i], bounds[i + 1], *args))
         work(bounds[0], bounds[1], *args)
     finally:
-        for other in others:
-            other.result()
+        finish(others)
+    for other in others:
+        other.result()
+
+
+def finish(others: list[Future]) -> None:
+    """Wait for other threads, through Ctrl-C too: while they compute, the arrays have to live."""
+    try:
+        wait(others)
+    except KeyboardInterrupt:
+        finish(others)
+        raise
 
 
 def copy_in_threads(target: np.ndarray, source: np.ndarray) -> None:
