@@ -61,9 +61,15 @@ class Everything(nn.Graph):
         return tuple(results(self.group, shaped))
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("unary", "binary") else []) for name in GROUPS]
+    ("name", "device"),
+    [
+        pytest.param("unary", "cpu", marks=pytest.mark.slow),
+        pytest.param("binary", "cpu", marks=pytest.mark.slow),
+        ("three operands", "cpu"),
+        ("reductions", "cpu"),
+        pytest.param("three operands", "cuda", marks=pytest.mark.slow),  # test_expressions.py has all of them
+    ],
 )
 def test_a_graph_of_all_rows(monkeypatch, name, device):
     monkeypatch.setitem(elementwise_fusion.SMALLEST, device, 0)
