@@ -13,6 +13,7 @@ import pytest
 from asserts import certainly_asserts
 
 import miniflow as flow
+from miniflow.hostcuda.kernel import Kernel
 
 ON_EVERY_DEVICE = (
     "amp",
@@ -90,6 +91,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.peers)
     if item.path.stem == "test_ptx" or item.name.startswith("test_ptx"):
         item.add_marker(pytest.mark.ptx)
+
+
+@pytest.fixture
+def checked_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels on an emulated device run in the checked executor: what takes seconds, for each, is to compile them."""
+    monkeypatch.setattr(Kernel, "watched", True)
 
 
 @pytest.hookimpl(wrapper=True)

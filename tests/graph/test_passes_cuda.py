@@ -10,8 +10,9 @@ from miniflow.graph.passes import add_to_output, algebraic, dead_code, dropout_m
 from miniflow.ops.dropout import Dropout
 from miniflow.ops.norm import BatchNorm
 
+pytestmark = pytest.mark.usefixtures("checked_executor")
 
-@pytest.mark.slow
+
 def test_batch_norm_with_shortcut_and_relu():
     b = ProgramBuilder(device="cuda")
     x, z = b.input(3, 4, 5, 5), b.input(3, 4, 5, 5)
@@ -42,7 +43,6 @@ def test_masks_of_dropout():
     assert_same_results(before, after)
 
 
-@pytest.mark.slow
 def test_gradients_are_put_together_and_added_in_place():
     table = flow.tensor(np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32), device="cuda")
     table.requires_grad_()

@@ -523,6 +523,7 @@ def test_the_environment_switches_the_checks_on(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(x.copy_to_host(), [1, 1, 1])
 
 
+@pytest.mark.slow
 def test_the_compiled_executor_shuffles_and_votes_the_same():
     checked, compiled = empty(11, 32, dtype=np.float64), cuda.to_device(empty(11, 32, dtype=np.float64))
     check.launch(lanes, [np.arange(32.0), checked], 1, 32)

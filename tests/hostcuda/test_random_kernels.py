@@ -167,7 +167,7 @@ def both_executors(text: str, name: str, x: np.ndarray, n: int) -> list[np.ndarr
     return results
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("number", range(12))
 def test_executors_agree(seed, number):
     number += 1000 * seed

@@ -9,13 +9,27 @@ from samples import ROWS
 
 import miniflow as flow
 
-# Each kernel is compiled, which takes seconds: by default some rows stand for the others.
-REPRESENTATIVE = ("add floor_divide gelu clamp where lt isnan sum argmax matmul gather").split()
-CHOSEN = [pytest.param(row, marks=() if row.name in REPRESENTATIVE else pytest.mark.slow, id=row.name) for row in ROWS]
+
+def chosen(names):
+    """The rows, of which those of other names are slow."""
+    return [pytest.param(row, marks=() if row.name in names else pytest.mark.slow, id=row.name) for row in ROWS]
 
 
-@pytest.mark.parametrize("row", CHOSEN)
-def test_values_and_gradients(row):
+FAMILIES = "add clamp where lt sum argmax gather matmul conv2d max_pool2d layer_norm softmax cross_entropy".split()
+
+
+@pytest.mark.parametrize("row", chosen(FAMILIES))
+def test_in_the_checked_executor(row, checked_executor):
+    """Without races, and without accesses out of bounds."""
+    check_values_and_gradients(row)
+
+
+@pytest.mark.parametrize("row", chosen(["add"]))  # each takes seconds
+def test_compiled(row):
+    check_values_and_gradients(row)
+
+
+def check_values_and_gradients(row):
     by_keywords = {tuple(sample.kwargs): sample for sample in reversed(row.samples()) if not sample.brief}
     for sample in by_keywords.values():
         function, grads = sample.bound_to(row.function), []
