@@ -3,8 +3,9 @@
 `ops/test_samples.py` holds the cuda device against all its rules, too, where the slow tests are run.
 """
 
+import numpy as np
 import pytest
-from checks import assert_close, check_op, gradients
+from checks import as_array, assert_close, check_op, gradients
 from samples import ROWS
 
 import miniflow as flow
@@ -51,3 +52,13 @@ def check_values_and_gradients(row):
             rtol=row.rtol,
             atol=row.atol,
         )
+
+
+def test_rows_of_several_warps(checked_executor):
+    """The samples are small: here the warps of a block have to wait for each other."""
+    x = np.random.default_rng(0).normal(size=(2, 3000))
+    for name, function in {"sum": lambda x: x.sum(1), "argmax": lambda x: x.argmax(1)}.items():
+        flow.set_default_device("cpu")
+        want = as_array(function(flow.tensor(x, dtype=flow.float32)))
+        flow.set_default_device("cuda")
+        assert_close(function(flow.tensor(x, dtype=flow.float32)), want, rtol=1e-5, atol=1e-6, what=name)
