@@ -6,26 +6,27 @@
 import numpy as np
 import pytest
 from checks import as_array, assert_close, check_op, gradients
-from samples import ROWS
+from samples import POINTWISE, ROWS
 
 import miniflow as flow
 
 
-def chosen(names):
+def chosen(rows, names):
     """The rows, of which those of other names are slow."""
-    return [pytest.param(row, marks=() if row.name in names else pytest.mark.slow, id=row.name) for row in ROWS]
+    return [pytest.param(row, marks=() if row.name in names else pytest.mark.slow, id=row.name) for row in rows]
 
 
 FAMILIES = "add clamp where lt sum argmax gather matmul conv2d max_pool2d layer_norm softmax cross_entropy".split()
+KERNELS = [row for row in ROWS if row.name in FAMILIES or row not in POINTWISE]  # which have but one
 
 
-@pytest.mark.parametrize("row", chosen(FAMILIES))
+@pytest.mark.parametrize("row", chosen(KERNELS, FAMILIES))
 def test_in_the_checked_executor(row, checked_executor):
     """Without races, and without accesses out of bounds."""
     check_values_and_gradients(row)
 
 
-@pytest.mark.parametrize("row", chosen(["add"]))  # each takes seconds
+@pytest.mark.parametrize("row", chosen(ROWS, ["add"]))  # each takes seconds
 def test_compiled(row):
     check_values_and_gradients(row)
 
