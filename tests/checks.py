@@ -105,7 +105,7 @@ def check_op(
     checked = floating if grad is True else [] if grad is False else list(grad)
     if flow.get_default_device().type == "cuda":  # each dtype and layout is compiled; the rules are checked on the CPU
         dtypes = [name for name in dtypes if name in ("float32", "float64")] or dtypes[:1]
-        layouts, second, third = layouts[-1:], False, False
+        layouts, third = layouts[-1:], False
     with watching_ops() as ran:
         for name in dtypes:
             _check_values(function, inputs, reference, name, result, rtol, atol)

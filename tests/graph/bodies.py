@@ -1,4 +1,4 @@
-"""Bodies of fused regions for tests: their values by NumPy, step by step, and random ones."""
+"""Bodies of fused regions for tests: their values by NumPy or by single kernels, step by step, and random ones."""
 
 from __future__ import annotations
 

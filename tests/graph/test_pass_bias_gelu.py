@@ -17,7 +17,7 @@ from miniflow.ops.shape import View
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    """Small layers too; the loops are computed by NumPy."""
+    """Small layers too; each step of a region runs by itself."""
     monkeypatch.setattr(bias_gelu, "SMALLEST", 0)
     monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", Kernel(step_by_step, returns=True))
 

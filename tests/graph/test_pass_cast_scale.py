@@ -16,7 +16,7 @@ FLOAT32, FLOAT16 = np.dtype("float32"), np.dtype("float16")
 
 @pytest.fixture(autouse=True)
 def without_compilation(monkeypatch):
-    """Arrays of any size; the loops are computed by NumPy."""
+    """Arrays of any size; each step of a region runs by itself."""
     monkeypatch.setitem(cast_scale.SMALLEST, "cpu", 0)
     monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", Kernel(step_by_step, returns=True))
 

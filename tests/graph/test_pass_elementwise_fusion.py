@@ -23,7 +23,7 @@ PLAIN = {"transpose_x": False, "transpose_y": False}
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    """Regions of few elements are formed too; they are computed by NumPy: what is tested is which are formed."""
+    """Regions of few elements are formed too; each step runs by itself: what is tested is which are formed."""
     monkeypatch.setitem(elementwise_fusion.SMALLEST, "cpu", 0)
     monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", Kernel(step_by_step, returns=True))
 

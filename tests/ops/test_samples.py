@@ -52,7 +52,8 @@ def test_both_half_precisions_on_each_device(row, half):
 def check(row: Row, sample: Sample, dtypes: Sequence[str]) -> None:
     """All rules for the sample; for a brief one values and first-order gradients in one dtype."""
     brief = {"dtypes": dtypes[:1], "second": False, "layouts": ()}
-    rules = brief if sample.brief else {"dtypes": dtypes, "second": row.second, "third": row.third}
+    second = row.second and not (on_cuda() and row in POINTWISE)  # there test_expressions.py runs every gradient's loop
+    rules = brief if sample.brief else {"dtypes": dtypes, "second": second, "third": row.third}
     try:
         check_sample(row, sample, rules)
     except Exception as error:
