@@ -45,7 +45,7 @@ def _arithmetic(operate: Callable) -> Callable:
     def apply(a: Any, b: Any) -> Any:
         try:
             result = operate(a, b)
-        except OverflowError:  # NumPy refuses a Python int that the other's dtype cannot hold
+        except (OverflowError, TypeError):  # NumPy refuses a Python int that the other cannot hold, and bool - bool
             return _integer_result(operate(int(a), int(b)), a, b)
         kind = type(result)
         if kind is float32:
