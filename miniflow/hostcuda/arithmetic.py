@@ -46,6 +46,8 @@ def _arithmetic(operate: Callable) -> Callable:
         try:
             result = operate(a, b)
         except (OverflowError, TypeError):  # NumPy refuses a Python int that the other cannot hold, and bool - bool
+            if not (is_integer(a) and is_integer(b)):
+                raise
             return _integer_result(operate(int(a), int(b)), a, b)
         kind = type(result)
         if kind is float32:

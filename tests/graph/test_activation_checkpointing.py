@@ -7,8 +7,6 @@ from checks import assert_same
 import miniflow as flow
 from miniflow import nn
 
-pytestmark = pytest.mark.usefixtures("checked_executor")
-
 
 class Block(nn.Module):
     """Attention and a feed-forward network, each with dropout and a residual connection."""
