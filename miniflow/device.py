@@ -92,8 +92,10 @@ def cuda_device(index: int) -> device:
 
 def of_array(array: Any) -> device:
     """The device that holds an array."""
-    if isinstance(array, np.ndarray) or array.device_index is None:
+    if isinstance(array, np.ndarray):
         return CPU
+    if array.device_index is None:  # of a global array, or one that a graph records
+        return getattr(array, "placement", CPU)
     return cuda_device(array.device_index)
 
 
@@ -123,7 +125,7 @@ def chosen(name: str | int | device | None) -> device:
     """The device that an argument `device=` names; the default one for None."""
     if name is None:
         return _default
-    return name if type(name) is device else device(name)
+    return name if type(name) is device or hasattr(name, "ranks") else device(name)
 
 
 def by_device(tensors: list[Any]) -> list[list[Any]]:
@@ -132,5 +134,5 @@ def by_device(tensors: list[Any]) -> list[list[Any]]:
         return [tensors] if tensors else []
     groups: dict[device, list[Any]] = {}
     for x in tensors:
-        groups.setdefault(x.device, []).append(x)
+        groups.setdefault(x._place, []).append(x)
     return list(groups.values())

@@ -22,7 +22,7 @@ import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of, without_half
 from miniflow.device import of_array
-from miniflow.errors import DeviceError
+from miniflow.errors import DeviceError, PlacementError
 from miniflow.operands import refuse_operand
 from miniflow.scalar import Expr
 from miniflow.tape import ABSENT, Node, modes
@@ -69,6 +69,8 @@ class Op:
     broadcasts = False  # gradients are summed back to the inputs' shapes
     backward: Callable | None = None
 
+    # sbp(*operands, ranks, **attrs): the signatures for one dimension of a placement of so many ranks, see `sbp`
+    sbp: Callable | None = None
     infer: Callable
     parameters: tuple[str, ...] = ()  # names of the operands in errors; by default those of `infer`
     function_name = "op"  # in errors and grad_fn; by default the class's name in snake case
@@ -78,7 +80,7 @@ class Op:
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("miniflow."):
             Op.by_name[cls.__name__] = cls
-        for name in ("infer", "backward"):
+        for name in ("infer", "backward", "sbp", "on_shard"):
             if inspect.isfunction(cls.__dict__.get(name)):
                 setattr(cls, name, staticmethod(cls.__dict__[name]))
         if "function_name" not in cls.__dict__:
@@ -96,6 +98,18 @@ class Op:
 
     saved_inputs: tuple[tuple[int, int | None], ...] = ()
     saved_outputs: tuple[int, ...] = ()
+
+    @staticmethod
+    def on_shard(op: type[Op], arrays: list, attrs: dict[str, Any], bounds: tuple, operands: Sequence[Any]) -> Any:
+        """What a rank computes of a global tensor: by default what the kernel makes of its shards.
+
+        Args:
+            arrays: the shards of the operands.
+            attrs: the attributes; `shape` is that of its shard.
+            bounds: the start and stop of its shard of the first result, for each dim.
+            operands: the global arrays.
+        """
+        return run_kernel(op, arrays, attrs)
 
     @classmethod
     def regenerate_view(cls, parent: Tensor, attrs: dict) -> tuple | None:
@@ -217,7 +231,11 @@ def update(
         modes.tracer.update(op, groups, attrs, {} if live is None else live())
     else:
         lists = [[None if x is None else x._array for x in group] for group in groups]
-        kernel_of(of_array(lists[0][0]).type, op.__name__).run(*lists, **attrs)
+        first = lists[0][0]
+        if hasattr(first, "placement"):
+            first.update(op, lists, attrs)
+        else:
+            kernel_of(of_array(first).type, op.__name__).run(*lists, **attrs)
     for position in op.mutates:
         for x in groups[position]:
             if x is not None:
@@ -230,6 +248,9 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
         if is_array(x):
             if getattr(x, "is_symbolic", False):
                 check_one_device(op, arrays)
+            if hasattr(x, "kernel_for"):
+                op.kernels[x.__class__] = x.kernel_for(op)
+                return op.kernels[x.__class__]
             device = of_array(x).type
             found = kernel_of(device, op.__name__)
             if found is not None and found.ufunc is not None:  # the fast path: `call` does the rest
@@ -306,6 +327,31 @@ def allocating_on(op: type[Op], write: Callable) -> Callable:
     return run
 
 
+def run_kernel(op: type[Op], arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """The results of the kernel for arrays on one device, without the tape: an array, or a tuple of them."""
+    kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
+    result = kernel(*arrays, **attrs)
+    if not op.single:
+        return tuple([as_array(array) for array in result])
+    result = as_array(result)
+    return result if kernel.__class__ is not ufunc or result.flags.c_contiguous else np.ascontiguousarray(result)
+
+
+def mixed(op: type[Op], places: list) -> str:
+    """The message for operands of which only some are global, or that are on different placements."""
+    if all(hasattr(place, "ranks") for place in places):
+        found = ", ".join(f"{place} (positional {i})" for i, place in enumerate(places))
+        return (
+            f"{op.function_name}: Expected all tensors to be on the same placement, but found at least two placements, "
+            f"{found}! Use x.to_global(placement=...)"
+        )
+    kinds = ", ".join("global" if hasattr(place, "ranks") else "local" for place in places)
+    return (
+        f"{op.function_name}: Got input tensors with inconsistent attributes! expected all global or all local, got "
+        f"{kinds}: use x.to_global(placement, sbp) or x.to_local()"
+    )
+
+
 def is_array(x: Any) -> bool:
     """Whether an input is an array of some device; else it is a number or None."""
     return isinstance(x, ndarray) or hasattr(x, "device_index")
@@ -327,9 +373,11 @@ def check_one_device(op: type[Op], arrays: list) -> None:
         if is_array(x):
             if modes.tracer is None and getattr(x, "is_symbolic", False):
                 x.numpy()  # raises: it is left over from the recording of a graph
-            places.append(of_array(x))
+            places.append(getattr(x, "placement", None) or of_array(x))
     for place in places:
         if place is not places[0] and place != places[0]:
+            if any(hasattr(x, "placement") for x in arrays):
+                raise PlacementError(mixed(op, places))
             raise DeviceError(
                 f"{op.function_name}: got tensors on {places[0]} and on {place}; expected all on one device: "
                 f"move one with x.to({str(places[0])!r})"

@@ -36,6 +36,10 @@ class DeviceError(RuntimeError):
     """A device does not exist here, or tensors live on different devices."""
 
 
+class PlacementError(DeviceError):
+    """Global tensors that do not fit together, or an operator that global tensors do not have."""
+
+
 class OutOfMemoryError(MemoryError):
     """A device has no memory left for an array; the message says what is in use."""
 

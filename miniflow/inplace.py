@@ -20,6 +20,7 @@ from miniflow.ops import index
 from miniflow.ops.creation import zeros_like
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import View, reshape
+from miniflow.sbp import signatures
 from miniflow.tape import Leaf, Node, is_grad_enabled, modes
 from miniflow.tensor import Tensor
 
@@ -35,6 +36,9 @@ class ViewScatter(Op):
 
     def infer(x, values, *, steps):
         return x.shape, x.dtype
+
+    def sbp(x, values, *, ranks, steps):
+        return signatures([None, None], [""], linear=[[0, 1]])
 
     def backward(ctx, dy):
         steps = ctx.attrs["steps"]
@@ -71,9 +75,9 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
     edge = cast(result, x.dtype)._fresh_edge()
     if edge is not None:
         _keep_old_values(edge[0], x)
-    if not (memory.is_host(x._array) and memory.is_host(result._array)) and result.device != x.device:
+    if not (memory.is_host(x._array) and memory.is_host(result._array)) and result._place != x._place:
         raise DeviceError(
-            f"{name}: got values on {result.device} for a tensor on {x.device}; expected them there: use .to(device)"
+            f"{name}: got values on {result._place} for a tensor on {x._place}; expected them there: use .to(device)"
         )
     if modes.tracer is None:
         memory.copy_into(x._array, result._array)
@@ -141,13 +145,14 @@ def rewrite_history(x: Tensor, edge: tuple | None) -> None:
 def set_item(x: Tensor, key: Any, value: Any) -> None:
     """`x[key] = value`; see `ops.index.locate`. Where nothing is recorded, only the elements named are touched."""
     value, coordinates, place = index.locate("setitem", x, key, value)
-    if is_grad_enabled() and (x.requires_grad or value.requires_grad) or modes.tracer is not None:
+    recorded = is_grad_enabled() and (x.requires_grad or value.requires_grad) or modes.tracer is not None
+    if recorded or hasattr(x._array, "placement"):
         write(x, "setitem", lambda: call(index.SetItem, x, value, coordinates, **place))
         return
     refuse_shared_elements("setitem", x)
-    if value.device != x.device:
-        raise DeviceError(f"setitem: got a value on {value.device} for a tensor on {x.device}: use value.to(x.device)")
+    if value._place != x._place:
+        raise DeviceError(f"setitem: got a value on {value._place} for a tensor on {x._place}: use value.to(x._place)")
     arrays = x._array, value._array, None if coordinates is None else coordinates._array
     index.SetItem.infer(*arrays, **place)
-    kernel_of(x.device.type, "SetItem").run(x._array, *arrays, **place)
+    kernel_of(x._place.type, "SetItem").run(x._array, *arrays, **place)
     x._written()

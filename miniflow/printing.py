@@ -75,7 +75,9 @@ def tensor_repr(tensor: Tensor) -> str:
 def suffixes_of(tensor: Tensor) -> list[str]:
     """Device, size (of empty tensors, where the brackets do not show it), dtype, and the place on the tape."""
     suffixes = []
-    if tensor.device.type != "cpu":
+    if tensor.is_global:
+        suffixes += [f"placement={tensor.placement}", f"sbp={tensor.sbp}"]
+    elif tensor.device.type != "cpu":
         suffixes.append(f"device='{tensor.device}'")
     if tensor.numel() == 0 and tensor.ndim != 1:
         suffixes.append(f"size={tuple(tensor.shape)}")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -311,3 +312,53 @@ def operand_text(x: Any, names: dict[Any, str], dtype: str) -> str:
     value = float(x) if dtype in FLOATS else int(x)
     text = repr(value) if math.isfinite(value) else {"inf": "math.inf", "-inf": "-math.inf"}.get(str(value), "math.nan")
     return f"np.{dtype if dtype in FLOATS else 'int64'}({text})"
+
+
+# linearity: f is linear in a set of operands if f of the sum of two choices of them is the sum of the two results, the
+# others being the same. Sums of linear terms are, products with one linear factor, quotients with a linear numerator,
+# and choices between linear terms by what does not depend on them
+
+CONSTANT, LINEAR, ZERO = "constant", "linear", "zero"
+
+
+@functools.cache
+def linear_sets(key: str) -> tuple[tuple[int, ...], ...]:
+    """The largest sets of operands, by position, in which the formula of `expression(key)` is linear."""
+    found = expression(key)
+    positions = [i for i in range(len(found.operands)) if i not in found.bools]
+    sets: list[tuple[int, ...]] = []
+    for size in range(len(positions), 0, -1):
+        for chosen in itertools.combinations(positions, size):
+            if not any(set(chosen) <= set(s) for s in sets) and is_linear(found, chosen):
+                sets.append(chosen)
+    return tuple(sets)
+
+
+def is_linear(found: Expression, chosen: tuple[int, ...]) -> bool:
+    """Whether an expression is linear in these operands together."""
+    kinds: dict[int, str | None] = {id(x): LINEAR if i in chosen else CONSTANT for i, x in enumerate(found.operands)}
+    for node in found.result.nodes() if isinstance(found.result, Expr) else ():
+        kinds[id(node)] = kind_of(node.function, [kind(x, kinds) for x in node.operands])
+    return kind(found.result, kinds) == LINEAR
+
+
+def kind(x: Any, kinds: dict[int, str | None]) -> str | None:
+    """What is known of an operand of a node; None if it depends on the chosen operands in another way."""
+    return kinds[id(x)] if isinstance(x, Expr) else ZERO if x == 0 else CONSTANT
+
+
+def kind_of(function: Function, operands: list[str | None]) -> str | None:
+    """What a function makes of operands of these kinds."""
+    if None in operands:
+        return None
+    if LINEAR not in operands:
+        return CONSTANT
+    if function in (add, sub, neg):
+        return LINEAR if CONSTANT not in operands else None
+    if function is mul:
+        return LINEAR if operands.count(LINEAR) == 1 else None
+    if function is div:
+        return LINEAR if operands[1] == CONSTANT else None
+    if function is where:
+        return LINEAR if operands[0] == CONSTANT and CONSTANT not in operands[1:] else None
+    return None

@@ -161,7 +161,7 @@ class _Packer:
         if isinstance(obj, np.generic) and obj.dtype in BY_NUMPY:
             return self.pack(obj.item(), path)
         if isinstance(obj, Tensor):
-            tag, place = "leaf" if obj.requires_grad else "tensor", str(obj.device)
+            tag, place = "leaf" if obj.requires_grad else "tensor", str(obj._place)
             packed = {tag: self.add(obj._array, path, tag, place)}
             return packed if place == "cpu" else {place: packed}
         if kind is np.ndarray and obj.dtype in BY_NUMPY:

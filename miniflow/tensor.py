@@ -17,7 +17,15 @@ import numpy as np
 from miniflow.backends import memory
 from miniflow.device import CPU, device, of_array
 from miniflow.dtype import dtype
-from miniflow.errors import ArgumentTypeError, AutogradError, DeviceError, DTypeError, PickleError, ShapeError
+from miniflow.errors import (
+    ArgumentTypeError,
+    AutogradError,
+    DeviceError,
+    DTypeError,
+    PickleError,
+    PlacementError,
+    ShapeError,
+)
 from miniflow.tape import Leaf, Node, Version, hooks_changed, modes
 
 
@@ -99,7 +107,31 @@ class Tensor:
 
     @property
     def device(self) -> device:
-        """Where the memory is."""
+        """Where the memory is.
+
+        Raises:
+            PlacementError: for a global tensor, which has a placement.
+        """
+        place = self._place
+        if hasattr(place, "ranks"):
+            raise PlacementError(
+                "device: Only local tensors have 'device'. Please use '.placement' for global tensors."
+            )
+        return place
+
+    @property
+    def is_global(self) -> bool:
+        """Whether its parts lie on the ranks of a placement."""
+        return hasattr(self._array, "placement")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all of it is on one device."""
+        return not self.is_global
+
+    @property
+    def _place(self) -> Any:
+        """The device, or the placement of a global tensor: where constants and results are made."""
         return CPU if type(self._array) is np.ndarray else of_array(self._array)
 
     def numel(self) -> int:
@@ -248,8 +280,8 @@ class Tensor:
                     f"grad: got a gradient of shape {tuple(value.shape)} and {value.dtype}; "
                     f"expected {tuple(self.shape)} and {self.dtype}"
                 )
-            if value.device != self.device:
-                raise DeviceError(f"grad: got a gradient on {value.device}; expected {self.device}: use gradient.to")
+            if value._place != self._place:
+                raise DeviceError(f"grad: got a gradient on {value._place}; expected {self._place}: use gradient.to")
         if modes.tracer is not None:
             modes.tracer.keep_gradient(self)
         self._grad = value
@@ -269,8 +301,8 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if value.dtype is not self.dtype:
             raise DTypeError(f"data: got {value.dtype}; expected {self.dtype}, the dtype of the tensor")
-        if value.device != self.device:
-            raise DeviceError(f"data: got a tensor on {value.device}; expected {self.device}: use value.to")
+        if value._place != self._place:
+            raise DeviceError(f"data: got a tensor on {value._place}; expected {self._place}: use value.to")
         if modes.tracer is not None:
             modes.tracer.refuse_other_memory(self, "tensor.data = ...")
         self._array = value._array
@@ -332,7 +364,9 @@ class Tensor:
         if not memory.is_host(self._array):
             if getattr(self._array, "is_symbolic", False):
                 return self._array.numpy()  # raises: it is left over from the recording of a graph
-            raise DeviceError(f"numpy: the tensor is on {self.device}; copy it to the host first: x.cpu().numpy()")
+            if self.is_global:
+                return self._array.numpy()
+            raise DeviceError(f"numpy: the tensor is on {self._place}; copy it to the host first: x.cpu().numpy()")
         return self._array
 
     def _host_array(self) -> np.ndarray:
@@ -450,7 +484,7 @@ class Tensor:
 
 def constant_like(x: Tensor, array: np.ndarray) -> Tensor:
     """A constant tensor with the values of a NumPy array, on the device of `x`."""
-    constant = Tensor._wrap(array if type(x._array) is np.ndarray else memory.move(array, x.device))
+    constant = Tensor._wrap(array if type(x._array) is np.ndarray else memory.move(array, x._place))
     if modes.tracer is not None:
         modes.tracer.created(constant)
     return constant

@@ -113,8 +113,8 @@ def _cotangent(name: str, tensor: Tensor, given: Tensor | None) -> Tensor:
         raise AutogradError(
             f"{name}: got a gradient of shape {tuple(given.shape)} for a tensor of shape {tuple(tensor.shape)}"
         )
-    if given.device != tensor.device:
-        raise DeviceError(f"{name}: got a gradient on {given.device} for a tensor on {tensor.device}: use .to(device)")
+    if given._place != tensor._place:
+        raise DeviceError(f"{name}: got a gradient on {given._place} for a tensor on {tensor._place}: use .to(device)")
     return cast(given, tensor.dtype)
 
 
@@ -257,11 +257,13 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
     gradient, tensor = cotangents[0], leaf.tensor()
     if tensor is None:
         return
-    if not (memory.is_host(gradient._array) and memory.is_host(tensor._array)) and gradient.device != tensor.device:
+    if not (memory.is_host(gradient._array) and memory.is_host(tensor._array)) and gradient._place != tensor._place:
         raise DeviceError(
-            f"backward: a gradient on {gradient.device} reached a leaf on {tensor.device}; expected it there: has the "
+            f"backward: a gradient on {gradient._place} reached a leaf on {tensor._place}; expected it there: has the "
             "leaf been moved since it was used, or does an autograd.Function return gradients of another device?"
         )
+    if hasattr(tensor._array, "placement"):
+        gradient = gradient.to_global(sbp=tensor.sbp)  # of a leaf: in its own layout
     functional = create_graph or modes.tracer is not None
     if modes.tracer is not None:
         modes.tracer.keep_gradient(tensor)
@@ -281,7 +283,7 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
 def _is_whole(gradient: Tensor) -> bool:
     """Whether the array of `gradient` owns its memory, or is the only view of an array that does, from end to end."""
     if not memory.is_host(gradient._array):
-        return gradient._array.is_alone()
+        return not hasattr(gradient._array, "placement") and gradient._array.is_alone()
     base = gradient._array.base
     if not gradient._array.flags.c_contiguous or base is None:
         return base is None and gradient._array.flags.c_contiguous

@@ -26,6 +26,16 @@ def load_kernels(device: Any) -> None:
         _cuda()
 
 
+def _other(place: Any) -> Any:
+    """The module for arrays that are not on the CPU: on a CUDA device, or global arrays on a placement."""
+    return import_module("miniflow.parallel.arrays") if hasattr(place, "ranks") else _cuda()
+
+
+def _of(array: Any, module: str = "copy") -> Any:
+    """The module that copies into such an array."""
+    return import_module("miniflow.parallel.arrays") if hasattr(array, "placement") else _cuda(module)
+
+
 def is_host(array: Any) -> bool:
     """Whether an array is in the memory of the CPU."""
     return isinstance(array, np.ndarray)
@@ -33,6 +43,8 @@ def is_host(array: Any) -> bool:
 
 def same_place(array: Any, device: Any) -> bool:
     """Whether an array is on that device."""
+    if hasattr(device, "ranks"):
+        return getattr(array, "placement", None) == device
     if isinstance(array, np.ndarray):
         return device.type == CPU
     return device.type != CPU and array.device_index == device.index
@@ -40,6 +52,8 @@ def same_place(array: Any, device: Any) -> bool:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype, device: Any) -> Any:
     """An uninitialized array."""
+    if hasattr(device, "ranks"):
+        return _other(device).empty(shape, dtype, device)
     if device.type == CPU:
         return np.empty(shape, dtype)
     return _cuda().empty(shape, dtype, device.index)
@@ -51,6 +65,8 @@ def full(shape: tuple[int, ...], value: Any, dtype: np.dtype, device: Any) -> An
     Raises:
         OverflowError, ValueError: if the dtype cannot hold the value, as NumPy has it.
     """
+    if hasattr(device, "ranks"):
+        return _other(device).full(shape, value, dtype, device)
     if device.type == CPU:
         return np.full(shape, value, dtype)
     return _cuda().full(shape, np.full((), value, dtype)[()], dtype, device.index)
@@ -60,6 +76,8 @@ def move(array: Any, device: Any) -> Any:
     """The array on another device: a copy, or the array itself if it is there."""
     if same_place(array, device):
         return array
+    if hasattr(device, "ranks"):
+        return _other(device).move(array, device)
     host = to_host(array)
     return host if device.type == CPU else _cuda().from_host(host, device.index)
 
@@ -82,13 +100,16 @@ def copy_into(out: Any, values: Any) -> None:
     if isinstance(out, np.ndarray):
         np.copyto(out, values, casting="unsafe")
     elif out.size:
-        _cuda("copy").copy_into(out, values)
+        _of(out).copy_into(out, values)
 
 
 def write_through(x: Any, values: Any, steps: tuple) -> None:
     """Write `values` into the view of `x` that `steps` take, pairs of an op and its attributes."""
     if not steps:
         copy_into(x, values)
+        return
+    if hasattr(x, "placement"):
+        _of(x).write_through(x, values, steps)
         return
     op, attrs = steps[0]
     if op.__name__ != "View" or x.flags.c_contiguous:
@@ -104,6 +125,8 @@ def add_into(out: Any, values: Any) -> None:
     """Add `values` to `out`, an array of the same shape, dtype and device."""
     if isinstance(out, np.ndarray):
         np.add(out, values, out=out)
+    elif hasattr(out, "placement"):
+        _of(out).add_into(out, values)
     elif out.size:
         POINTWISE["cuda"]("add").run(out, out, values)
 
@@ -113,11 +136,13 @@ def fill(out: Any, value: Any) -> None:
     if isinstance(out, np.ndarray):
         out[...] = value
     elif out.size:
-        _cuda("copy").fill_into(out, value)
+        _of(out).fill_into(out, value)
 
 
 def row_major(array: Any) -> Any:
     """An array in row-major order without gaps: the array itself, or a copy."""
+    if hasattr(array, "placement"):
+        return array.each(row_major)
     return array if layout(array).flags.c_contiguous else array.copy()
 
 

@@ -120,7 +120,7 @@ def trunc_normal_(
         raise ArgumentError(
             f"trunc_normal_: got mean={mean}, std={std}, a={a}, b={b}; expected bounds within a few std of the mean"
         )
-    u = random.uniform_(empty(tensor.shape, dtype=float64, device=tensor.device), low, high, generator=generator)
+    u = random.uniform_(empty(tensor.shape, dtype=float64, device=tensor._place), low, high, generator=generator)
     return tensor.copy_((erfinv(u) * (std * math.sqrt(2.0)) + mean).clamp(a, b))
 
 
@@ -393,5 +393,5 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     keys = random.rand(tensor.shape, dtype=float64, device="cpu", generator=generator).numpy()
     ranks = np.argsort(keys, axis=0)  # in each column a random permutation
     return normal_(tensor, 0.0, std, generator).masked_fill_(
-        as_tensor(ranks < zeros_per_column, device=tensor.device), 0
+        as_tensor(ranks < zeros_per_column, device=tensor._place), 0
     )

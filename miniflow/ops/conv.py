@@ -21,6 +21,7 @@ from miniflow.ops.promotion import require_floating, require_one_dtype
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import input_shape, squeeze, unsqueeze
 from miniflow.ops.windows import Padding, Pair, check_image, pair, window_counts
+from miniflow.sbp import signatures
 from miniflow.tensor import Tensor
 
 
@@ -38,6 +39,12 @@ class Conv2d(Op):
         _check_operands(x, weight, bias, groups)
         counts = window_counts("conv2d", x.shape, tuple(weight.shape[2:]), stride, padding, dilation)
         return (x.shape[0], weight.shape[0], *counts), x.dtype
+
+    def sbp(x, weight, bias, *, ranks, groups, **windows):
+        plus = [] if bias is None else [2]
+        given = ["nc..", "oc..", "o"] if groups == 1 else ["n...", "....", "."]
+        result = ["no.."] if groups == 1 else ["n..."]
+        return signatures([*given[:2], given[2] if plus else None], result, linear=[[0, *plus], [1, *plus]], added=[2])
 
     def backward(ctx, dy):
         x, weight = ctx.saved
@@ -61,6 +68,10 @@ class Conv2dDataGrad(Op):
     def infer(dy, weight, *, size, stride, padding, dilation, groups):
         return (dy.shape[0], weight.shape[1] * groups, *size), dy.dtype
 
+    def sbp(dy, weight, *, ranks, groups, **windows):
+        given, result = (["no..", "oc.."], "nc..") if groups == 1 else (["n...", "...."], "n...")
+        return signatures(given, [result], linear=[[0], [1]])
+
     def backward(ctx, ddx):
         dy, weight = ctx.saved
         attrs = _without_size(ctx.attrs)
@@ -78,6 +89,10 @@ class Conv2dWeightGrad(Op):
 
     def infer(dy, x, *, size, stride, padding, dilation, groups):
         return (dy.shape[1], x.shape[1] // groups, *size), dy.dtype
+
+    def sbp(dy, x, *, ranks, groups, **windows):
+        given, result = (["no..", "nc.."], "oc..") if groups == 1 else (["n...", "n..."], "....")
+        return signatures(given, [result], linear=[[0], [1]])
 
     def backward(ctx, ddweight):
         dy, x = ctx.saved

@@ -66,7 +66,7 @@ def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_g
     Source: `torch.tensor`.
     """
     if isinstance(data, Tensor):
-        device = data.device if device is None else device
+        device = data._place if device is None else device
         data = data._host_array()
     if isinstance(data, np.ndarray | np.generic):
         array = np.array(data, dtype=_numpy_dtype(dtype, data.dtype))
@@ -220,7 +220,7 @@ def _filled(
 
 def _as(x: Tensor, dtype: dtype | None = None, device: Any = None, **options: Any) -> dict:
     """Options of a tensor like `x`."""
-    return {"dtype": x.dtype if dtype is None else dtype, "device": x.device if device is None else device, **options}
+    return {"dtype": x.dtype if dtype is None else dtype, "device": x._place if device is None else device, **options}
 
 
 def made(result: Tensor) -> Tensor:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from miniflow.dispatch import Op, call
+from miniflow.backends import memory
+from miniflow.device import of_array
+from miniflow.dispatch import Op, call, run_kernel
 from miniflow.errors import ArgumentError
 from miniflow.inplace import write
 from miniflow.ops.generator import Generator
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import require_floating
-from miniflow.ops.random import draw
+from miniflow.ops.random import cut, draw
+from miniflow.sbp import letters, signatures
 from miniflow.scalar import Formula
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor
@@ -25,6 +28,14 @@ class Dropout(Op):
     def infer(x, *, p, seed, offset):
         require_floating("dropout", x)
         return [(x.shape, x.dtype), (x.shape, bool)]
+
+    def sbp(x, *, ranks, p, seed, offset):
+        return signatures([letters(x.ndim)], [letters(x.ndim)] * 2)
+
+    def on_shard(op, arrays, attrs, bounds, operands):
+        whole = memory.full(operands[0].shape, 1, operands[0].dtype, of_array(arrays[0]))
+        factors, keep = [cut(array, bounds) for array in run_kernel(Dropout, [whole], attrs)]
+        return run_kernel(Op.by_name["Mul"], [arrays[0], factors], {}), keep
 
     def backward(ctx, dy):
         (keep,) = ctx.saved

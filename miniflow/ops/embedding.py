@@ -10,6 +10,7 @@ from miniflow.ops.elementwise import mul
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import input_shape, unsqueeze
 from miniflow.ops.slice import check_in_range
+from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
 
 NO_PADDING = -1
@@ -33,6 +34,10 @@ class Embedding(Op):
         check_in_range("embedding", indices, 0, weight.shape, remedy=remedy)
         return (*indices.shape, weight.shape[1]), weight.dtype
 
+    def sbp(indices, weight, *, ranks, padding_idx):
+        rows = letters(indices.ndim)
+        return signatures([rows, ".Z"], [rows + "Z"], linear=[[1]])
+
     def backward(ctx, dy):
         (indices,) = ctx.saved
         rows = input_shape(ctx, 1)[0]
@@ -48,6 +53,10 @@ class EmbeddingGrad(Op):
     def infer(dy, indices, *, rows, padding_idx):
         check_in_range("embedding", indices, 0, (rows, dy.shape[-1]))
         return (rows, dy.shape[-1]), dy.dtype
+
+    def sbp(dy, indices, *, ranks, rows, padding_idx):
+        given = letters(indices.ndim)
+        return signatures([given + "Z", given], [".Z"], linear=[[0]])
 
     def backward(ctx, g):
         (indices,) = ctx.saved

@@ -14,7 +14,16 @@ from miniflow.ops.gather import ScatterAdd
 from miniflow.ops.method import method
 from miniflow.ops.piecewise import maximum, minimum
 from miniflow.ops.promotion import cast
-from miniflow.ops.reduce import Dim, Reduction, as_dims, expand_reduced, keep_dims, reduced_shape, sum
+from miniflow.ops.reduce import (
+    Dim,
+    Reduction,
+    as_dims,
+    expand_reduced,
+    keep_dims,
+    reduced_shape,
+    reduced_signatures,
+    sum,
+)
 from miniflow.ops.shape import input_shape, wrap_dim, wrap_dims
 from miniflow.tensor import Tensor
 
@@ -110,6 +119,9 @@ class ExtremumAlong(Op):
         nonempty(name, x.shape, dim)
         shape = reduced_shape(name, x.shape, dim, keepdim)
         return [(shape, x.dtype), (shape, np.dtype(np.int64))]
+
+    def sbp(x, *, ranks, dim, keepdim):
+        return reduced_signatures(x, dim, keepdim, results=2)
 
     def backward(ctx, dy):
         (indices,) = ctx.saved

@@ -18,6 +18,7 @@ from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, broadcast_shape, cast
 from miniflow.ops.shape import View, expand, input_shape, reshape, wrap_dim
 from miniflow.ops.slice import Slice, check_in_range
+from miniflow.sbp import common_letters, signatures
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -59,6 +60,11 @@ class Gather(Op):
         check_reach("gather", index, x.shape, dim)
         check_index("gather", index, dim, x.shape)
         return index.shape, x.dtype
+
+    def sbp(x, index, *, ranks, dim):
+        kept = common_letters(dim, x.shape, index.shape)
+        along = kept[:dim] + "Z" + kept[dim + 1 :]
+        return signatures([kept, along], [along], linear=[[0]])
 
     def backward(ctx, dy):
         (index,) = ctx.saved
@@ -130,15 +136,19 @@ class Scatter(Op):
         check_index("scatter", index, dim, x.shape)
         return x.shape, x.dtype
 
+    def sbp(x, index, src, *, ranks, dim):
+        kept = common_letters(dim, x.shape, index.shape)
+        return signatures([kept] * 3, [kept], linear=[[0, 2]])
+
     def backward(ctx, dy):
         (index,) = ctx.saved
         dim, shape = ctx.attrs["dim"], dy._array.shape
         dx = dsrc = None
         if ctx.needs[0]:
-            dx = call(Scatter, dy, index, zeros(index.shape, dtype=dy.dtype, device=dy.device), dim=dim)
+            dx = call(Scatter, dy, index, zeros(index.shape, dtype=dy.dtype, device=dy._place), dim=dim)
         if ctx.needs[2]:
             number = constant_like(index, np.arange(index._array.size).reshape(index._array.shape))
-            written = call(Scatter, zeros(shape, dtype=int64, device=dy.device), index, number, dim=dim)
+            written = call(Scatter, zeros(shape, dtype=int64, device=dy._place), index, number, dim=dim)
             is_last = eq(call(Gather, written, index, dim=dim), number)  # no later one replaced it
             dsrc = where(is_last, call(Gather, dy, index, dim=dim), 0.0)
         return dx, None, dsrc
@@ -154,6 +164,12 @@ class ScatterAdd(Op):
         check_index("scatter_add", index, dim, shape)
         return shape, src.dtype
 
+    def sbp(x, index, src, *, ranks, dim, shape):
+        kept = common_letters(dim, shape, index.shape)
+        along = kept[:dim] + "Z" + kept[dim + 1 :]
+        given = [None if x is None else kept, along, along]
+        return signatures(given, [kept], linear=[[2] if x is None else [0, 2]], added=[0])
+
     def backward(ctx, dy):
         (index,) = ctx.saved
         return dy, None, call(Gather, dy, index, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
@@ -163,7 +179,7 @@ def _source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Numbe
     """The part of `src` that `index` reaches, in its shape."""
     check_reach(op, index._array, x._array.shape, dim)
     if not isinstance(src, Tensor):
-        return full(index.shape, src, dtype=x.dtype, device=x.device)
+        return full(index.shape, src, dtype=x.dtype, device=x._place)
     shape = index._array.shape
     if src._array.dtype != x._array.dtype:
         raise DTypeError(

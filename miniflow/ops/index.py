@@ -23,7 +23,8 @@ from miniflow.ops.join import stack
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast, to_device
 from miniflow.ops.shape import View, check_broadcast, expand, input_shape, reshape
-from miniflow.ops.slice import Slice, basic_part, check_count, check_in_range, sliced_shape
+from miniflow.ops.slice import Slice, basic_part, check_count, check_in_range, sliced_letters, sliced_shape
+from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
 
@@ -58,7 +59,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if all(part.__class__ in PLAIN or part.__class__ is slice and _is_plain(part) for part in parts):
         return call(Slice, x, index=parts if Ellipsis in parts else (*parts, ...))
     if isinstance(index, Tensor) and index._array.dtype == np.int64 and index._array.ndim and x._array.ndim:
-        index = to_device(index, x.device)
+        index = to_device(index, x._place)
         return call(Index, x, call(View, index, shape=(1, *index._array.shape)), dims=(0,))
     basic, advanced = parse_index("getitem", x._array.shape, index)
     if not advanced:
@@ -76,7 +77,7 @@ def _is_mask(part: Any) -> bool:
 
 
 def _on_device_of(x: Tensor, coordinates: np.ndarray | Tensor) -> Tensor:
-    return constant_like(x, coordinates) if isinstance(coordinates, np.ndarray) else to_device(coordinates, x.device)
+    return constant_like(x, coordinates) if isinstance(coordinates, np.ndarray) else to_device(coordinates, x._place)
 
 
 def _is_plain(part: slice) -> bool:
@@ -197,6 +198,10 @@ class Index(Op):
         check_coordinates("getitem", x.shape, index, dims)
         return picked_shape(x.shape, index.shape[1:], dims), x.dtype
 
+    def sbp(x, index, *, ranks, dims):
+        whole, batch, picked = picked_letters(x.ndim, index.ndim - 1, dims)
+        return signatures([whole, batch], [picked], linear=[[0]])
+
     def backward(ctx, dy):
         (index,) = ctx.saved
         return call(IndexIntoZeros, dy, index, dims=ctx.attrs["dims"], shape=input_shape(ctx)), None
@@ -211,6 +216,10 @@ class IndexIntoZeros(Op):
     def infer(x, index, *, dims, shape):
         check_coordinates("getitem", shape, index, dims)
         return shape, x.dtype
+
+    def sbp(x, index, *, ranks, dims, shape):
+        whole, batch, picked = picked_letters(len(shape), index.ndim - 1, dims)
+        return signatures([picked, batch], [whole], linear=[[0]])
 
     def backward(ctx, dy):
         (index,) = ctx.saved
@@ -234,6 +243,14 @@ def picked_shape(shape: tuple[int, ...], batch: tuple[int, ...], dims: tuple[int
     if dims[-1] - dims[0] == len(dims) - 1:
         return (*shape[: dims[0]], *batch, *shape[dims[-1] + 1 :])
     return (*batch, *[n for d, n in enumerate(shape) if d not in dims])
+
+
+def picked_letters(ndim: int, batch: int, dims: tuple[int, ...]) -> tuple[str, str, str]:
+    """For `sbp.signatures`: letters for the dims of x, of the index, and of the result of `Index`."""
+    whole, of_batch = letters_but(ndim, *dims), letters(batch, ndim)
+    if dims[-1] - dims[0] == len(dims) - 1:
+        return whole, "." + of_batch, whole[: dims[0]] + of_batch + whole[dims[-1] + 1 :]
+    return whole, "." + of_batch, of_batch + "".join([c for d, c in enumerate(whole) if d not in dims])
 
 
 def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
@@ -263,7 +280,7 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
 
 def _as_value(x: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return cast(value if value._array.ndim else to_device(value, x.device), x.dtype)
+        return cast(value if value._array.ndim else to_device(value, x._place), x.dtype)
     if isinstance(value, NUMBERS):
         return constant_like(x, np.asarray(fitting("setitem", value, x.dtype), x._array.dtype))
     array = np.asarray(value)
@@ -288,6 +305,18 @@ class SetItem(Op):
             check_coordinates("setitem", sliced_shape("setitem", x.shape, basic), index, dims)
         return x.shape, x.dtype
 
+    def sbp(x, value, index, *, ranks, basic, dims):
+        (whole,), (part,) = sliced_letters(x.shape, basic)
+        for dim in dims:
+            whole = whole.replace(part[dim], ".")
+        left = "".join([c for d, c in enumerate(part) if d not in dims])
+        if index is not None:
+            start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
+            left = left[:start] + "." * (index.ndim - 1) + left[start:]
+        given = left[len(left) - value.ndim :]
+        given = "".join([c if n != 1 else "." for c, n in zip(given, value.shape, strict=True)])
+        return signatures([whole, given, None if index is None else "." * index.ndim], [whole], linear=[[0, 1]])
+
     def backward(ctx, dy):
         (index,) = ctx.saved
         basic, dims = ctx.attrs["basic"], ctx.attrs["dims"]
@@ -307,7 +336,7 @@ def _kept(dvalue: Tensor, index: Tensor, shape: tuple[int, ...], dims: tuple[int
     sizes, batch = [shape[d] for d in dims], index._array.shape[1:]
     number = constant_like(index, np.arange(prod(batch)).reshape(batch))
     place = {"dims": tuple(range(len(dims)))}
-    written = call(SetItem, zeros(*sizes, dtype=int64, device=index.device), number, index, basic=(...,), **place)
+    written = call(SetItem, zeros(*sizes, dtype=int64, device=index._place), number, index, basic=(...,), **place)
     last = eq(call(Index, written, index, **place), number)
     if modes.tracer is None and to_host(last._array).all():
         return dvalue

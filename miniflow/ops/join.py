@@ -13,6 +13,7 @@ from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import wrap_dim
 from miniflow.ops.slice import narrow, select
+from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tensor import Tensor
 
 
@@ -33,6 +34,10 @@ class Cat(Op):
                     f"expected equal sizes in every dim but dim {dim}"
                 )
         return first[:dim] + (sum(sizes),) + first[dim + 1 :], xs[0].dtype
+
+    def sbp(*xs, ranks, dim, sizes):
+        kept = letters_but(xs[0].ndim, dim)
+        return signatures([kept] * len(xs), [kept], linear=[range(len(xs))])
 
     def backward(ctx, dy):
         sizes, dim = ctx.attrs["sizes"], ctx.attrs["dim"]
@@ -101,6 +106,10 @@ class Stack(Op):
                     "expected equal shapes: use flow.cat to join along a dim that exists"
                 )
         return first[:dim] + (len(xs),) + first[dim:], xs[0].dtype
+
+    def sbp(*xs, ranks, dim):
+        given = letters(xs[0].ndim)
+        return signatures([given] * len(xs), [given[:dim] + "." + given[dim:]], linear=[range(len(xs))])
 
     def backward(ctx, dy):
         dim = ctx.attrs["dim"]

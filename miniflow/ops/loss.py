@@ -27,6 +27,7 @@ from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import mean, sum
 from miniflow.ops.shape import check_broadcast, reshape, unsqueeze
 from miniflow.ops.softmax import log_softmax, softmax
+from miniflow.sbp import signatures
 from miniflow.scalar import Formula
 from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
@@ -71,6 +72,12 @@ class CrossEntropy(Op):
         shape = x.shape[:1] if reduction == "none" else ()
         return [(shape, x.dtype), (x.shape[:1], np.dtype(np.float64)), ((), np.dtype(np.float64))]
 
+    def sbp(x, target, weight, *, ranks, reduction, **attrs):
+        if reduction == "mean":  # `cross_entropy` divides the sum of global tensors itself
+            return []
+        given = ["r.", "r", None if weight is None else "."]
+        return signatures(given, ["r" if reduction == "none" else "", "r", ""])
+
     def backward(ctx, dy):
         x, target, weight, lse, total = ctx.saved
         if not is_grad_enabled():
@@ -87,6 +94,10 @@ class CrossEntropyGrad(Op):
 
     def infer(dy, x, target, weight, lse, total, **attrs):
         return x.shape, x.dtype
+
+    def sbp(dy, x, target, weight, lse, total, *, ranks, reduction, **attrs):
+        given = ["r" if reduction == "none" else "", "r.", "r", None if weight is None else ".", "r", ""]
+        return signatures(given, ["r."], linear=[[0]])
 
 
 def target_weights(
@@ -185,6 +196,9 @@ def cross_entropy(
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     logits, classes = as_rows("cross_entropy", input, target)
     options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": float(label_smoothing)}
+    if reduction == "mean" and logits.is_global:  # what divides it is a sum over all ranks as well
+        loss, _, total = call(CrossEntropy, logits, classes, weight, **options | {"reduction": "sum"})
+        return div(loss, cast(total, loss.dtype))
     loss = call(CrossEntropy, logits, classes, weight, **options)[0]
     return reshape(loss, target.shape) if reduction == "none" and target.ndim != 1 else loss
 

@@ -19,6 +19,7 @@ from miniflow.dtype import HALF
 from miniflow.inplace import write
 from miniflow.ops.comparison import logical_or
 from miniflow.ops.promotion import cast, to_device
+from miniflow.sbp import elementwise
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
@@ -28,6 +29,9 @@ class ScaleLoss(Op):
 
     def infer(x, *, scale):
         return x.shape, x.dtype
+
+    def sbp(x, *, ranks, scale):
+        return elementwise(x)
 
     def backward(ctx, dy):
         return call(ScaleLoss, dy, scale=ctx.attrs["scale"])
@@ -39,6 +43,9 @@ class UnscaleGradient(Op):
     def infer(x, *, scale):
         return x.shape, x.dtype
 
+    def sbp(x, *, ranks, scale):
+        return elementwise(x)
+
     def backward(ctx, dy):
         return call(UnscaleGradient, dy, scale=ctx.attrs["scale"])
 
@@ -48,6 +55,9 @@ class AnyNonFinite(Op):
 
     def infer(*gradients):
         return (), np.dtype(np.bool_)
+
+    def sbp(*gradients, ranks):
+        return []
 
 
 def scale_loss(loss: Tensor, scale: Any) -> Tensor:
@@ -77,5 +87,5 @@ def any_non_finite(gradients: Sequence[Tensor]) -> Tensor:
     """
     first, *others = [call(AnyNonFinite, *together) for together in by_device(gradients)]
     for found in others:
-        first = logical_or(first, to_device(found, first.device))
+        first = logical_or(first, to_device(found, first._place))
     return first

@@ -12,6 +12,7 @@ from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote, require_one_dtype
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
+from miniflow.sbp import aligned, letters, signatures
 from miniflow.tensor import Tensor
 
 
@@ -37,6 +38,14 @@ class Matmul(Op):
             )
         batch = broadcast_shape("matmul", x.shape[:-2], y.shape[:-2]) if x.ndim > 2 or y.ndim > 2 else ()
         return (*batch, rows, columns), x.dtype
+
+    def sbp(x, y, *, ranks, transpose_x, transpose_y):
+        dims = max(x.ndim, y.ndim) - 2
+        given = [
+            aligned(x.shape[:-2], dims) + ("KM" if transpose_x else "MK"),
+            aligned(y.shape[:-2], dims) + ("NK" if transpose_y else "KN"),
+        ]
+        return signatures(given, [letters(dims) + "MN"], linear=[[0], [1]])
 
     def backward(ctx, dy):
         x, y = ctx.saved
@@ -68,6 +77,11 @@ class Linear(Op):
         if bias is not None and bias.shape != wanted[:1]:
             raise ShapeError(f"linear: got bias {bias.shape}; expected {wanted[:1]}, one for each output")
         return (given[0], wanted[0]), x.dtype
+
+    def sbp(x, weight, bias, *, ranks):
+        plus = [] if bias is None else [2]
+        given = ["nk", "ok", None if bias is None else "o"]
+        return signatures(given, ["no"], linear=[[0, *plus], [1, *plus]], added=[2])
 
     def backward(ctx, dy):
         x, weight = ctx.saved

@@ -20,6 +20,7 @@ from miniflow.ops.elementwise import add, mul, rsqrt, sub
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import mean, sum
 from miniflow.ops.shape import reshape
+from miniflow.sbp import letters, signatures
 from miniflow.tape import is_grad_enabled, no_grad
 from miniflow.tensor import Tensor
 
@@ -56,6 +57,13 @@ def gradient_of_normalized(g: Tensor, xhat: Tensor, rstd: Tensor, dims: tuple[in
     return mul(rstd, sub(sub(g, mean(g, dims, True)), projection))
 
 
+def row_letters(shape: tuple[int, ...], dims: int, ranks: int) -> tuple[str, str]:
+    """For `sbp.signatures`: letters for the rows, all dims but the last `dims` together, and for the tensor."""
+    leading = len(shape) - dims
+    rows = "a" if leading == 1 or leading and shape[0] % ranks == 0 else "."
+    return rows, (rows + "." * (len(shape) - 1))[: len(shape)] if leading else "." * len(shape)
+
+
 class LayerNorm(Op):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over the last `dims` dims. Ba, Kiros, Hinton 2016."""
 
@@ -69,6 +77,11 @@ class LayerNorm(Op):
         check_parameters("layer_norm", x, x.shape[x.ndim - dims :], weight=weight, bias=bias)
         rows = (prod(x.shape[: x.ndim - dims]),)
         return [(x.shape, x.dtype), (rows, STATISTICS), (rows, STATISTICS)]
+
+    def sbp(x, weight, bias, *, ranks, dims, eps):
+        rows, result = row_letters(x.shape, dims, ranks)
+        given = [result, *[None if p is None else "." * p.ndim for p in (weight, bias)]]
+        return signatures(given, [result, rows, rows])
 
     def backward(ctx, dy):
         x, weight, mean, rstd = ctx.saved
@@ -92,6 +105,12 @@ class LayerNormGrad(Op):
     def infer(dy, x, weight, mean, rstd, *, dims):
         parameter = (x.shape[x.ndim - dims :], x.dtype)
         return [(x.shape, x.dtype), parameter, parameter]
+
+    def sbp(dy, x, weight, mean, rstd, *, ranks, dims):
+        rows, given = row_letters(x.shape, dims, ranks)
+        parameter = "." * dims
+        scale = None if weight is None else parameter
+        return signatures([given, given, scale, rows, rows], [given, parameter, parameter], linear=[[0]])
 
 
 @takes_tensors
@@ -147,6 +166,10 @@ class BatchNorm(Op):
         statistic = (x.shape[1:2], STATISTICS)
         return [(x.shape, x.dtype), statistic, statistic]
 
+    def sbp(x, weight, bias, *, ranks, eps):
+        given = ".c" + "." * (x.ndim - 2)
+        return signatures([given, *[None if p is None else "c" for p in (weight, bias)]], [given, "c", "c"])
+
     def backward(ctx, dy):
         x, weight, mean, var = ctx.saved
         eps = ctx.attrs["eps"]
@@ -167,6 +190,10 @@ class BatchNormInference(Op):
     def infer(x, mean, var, weight, bias, *, eps):
         check_batch(x, running_mean=mean, running_var=var, weight=weight, bias=bias)
         return x.shape, x.dtype
+
+    def sbp(x, mean, var, weight, bias, *, ranks, eps):
+        given = letters(x.ndim)
+        return signatures([given, "b", "b", *[None if p is None else "b" for p in (weight, bias)]], [given])
 
     def backward(ctx, dy):
         x, mean, var, weight = ctx.saved
@@ -194,6 +221,11 @@ class BatchNormGrad(Op):
             raise ShapeError(f"batch_norm: got a gradient of shape {dy.shape}; expected {x.shape}, that of the input")
         parameter = (x.shape[1:2], x.dtype)
         return [(x.shape, x.dtype), parameter, parameter]
+
+    def sbp(dy, x, weight, mean, var, *, ranks, eps, training):
+        given = "." + "b" + "." * (x.ndim - 2) if training else letters(x.ndim)
+        scale = None if weight is None else "b"
+        return signatures([given, given, scale, "b", "b"], [given, "b", "b"], linear=[[0]])
 
 
 def check_batch(x: Any, **parameters: Any) -> None:

@@ -15,6 +15,7 @@ from miniflow.ops.method import method
 from miniflow.ops.promotion import Number
 from miniflow.ops.shape import Clone, Expand, View, sizes_of
 from miniflow.ops.slice import check_in_range
+from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tensor import Tensor, constant_like
 
 BORDERS = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}  # PyTorch's name: NumPy's name
@@ -30,6 +31,10 @@ class Pad(Op):
         if any(n < 0 for n in shape) or any(-min(b, a) > n for n, (b, a) in zip(x.shape, widths, strict=True)):
             raise ShapeError(f"pad: got shape {x.shape} and widths {widths}; expected to cut off no more than there is")
         return shape, x.dtype
+
+    def sbp(x, *, ranks, widths, value):
+        kept = letters_but(x.ndim, *[d for d, width in enumerate(widths) if tuple(width) != (0, 0)])
+        return signatures([kept], [kept], linear=[[0]] if value == 0 else [])
 
     def backward(ctx, dy):
         return call(Pad, dy, widths=tuple([(-before, -after) for before, after in ctx.attrs["widths"]]), value=0)
@@ -149,6 +154,9 @@ class OneHot(Op):
             )
         check_in_range("one_hot", x, 0, (num_classes,))
         return (*x.shape, num_classes), np.dtype(np.int64)
+
+    def sbp(x, *, ranks, num_classes):
+        return signatures([letters(x.ndim)], [letters(x.ndim) + "."])
 
 
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:

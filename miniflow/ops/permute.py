@@ -8,6 +8,7 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
 from miniflow.ops.method import method
 from miniflow.ops.shape import sizes_of, wrap_dim, wrap_dims
+from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tensor import Tensor
 
 
@@ -23,6 +24,12 @@ class Transpose(Op):
         if shape:
             shape[a], shape[b] = shape[b], shape[a]
         return tuple(shape), x.dtype
+
+    def sbp(x, *, ranks, dim0, dim1):
+        order = list(letters(x.ndim))
+        if order:
+            order[dim0], order[dim1] = order[dim1], order[dim0]
+        return signatures([letters(x.ndim)], ["".join(order)], linear=[[0]])
 
     def backward(ctx, dy):
         return call(Transpose, dy, dim0=ctx.attrs["dim0"], dim1=ctx.attrs["dim1"])
@@ -106,6 +113,9 @@ class Permute(Op):
             raise ShapeError(f"permute: got dims {dims} for a tensor of shape {x.shape}; expected each dim once")
         return tuple([x.shape[d] for d in wrap_dims("permute", dims, len(x.shape))]), x.dtype
 
+    def sbp(x, *, ranks, dims):
+        return signatures([letters(x.ndim)], ["".join([letters(x.ndim)[d] for d in dims])], linear=[[0]])
+
     def backward(ctx, dy):
         dims = ctx.attrs["dims"]
         inverse = [0] * len(dims)
@@ -164,6 +174,10 @@ class Flip(Op):
 
     def infer(x, *, dims):
         return x.shape, x.dtype
+
+    def sbp(x, *, ranks, dims):
+        kept = letters_but(x.ndim, *dims)
+        return signatures([kept], [kept], linear=[[0]])
 
     def backward(ctx, dy):
         return call(Flip, dy, dims=ctx.attrs["dims"])

@@ -34,7 +34,8 @@ from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY, get_default_dtype
 from miniflow.errors import ArgumentTypeError, DTypeError
 from miniflow.ops.promotion import are_of_one_float, as_operand, binary, broadcast_shape, cast, result_type
-from miniflow.scalar import FORMULAS, Formula, expression, is_number, key_of
+from miniflow.sbp import aligned, signatures
+from miniflow.scalar import FORMULAS, Formula, expression, is_number, key_of, linear_sets
 from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
 
@@ -81,6 +82,21 @@ class Pointwise(Op):
         if not equal:
             shape = broadcast_shape(cls.function_name, *[x.shape for x in operands if hasattr(x, "shape")])
         return shape, result
+
+    @classmethod
+    def sbp(cls, *operands, ranks, **attrs):
+        names = (*cls.formula.operands, *attrs)
+        arrays = {name: x for name, x in zip(names, operands, strict=False) if has_shape(x)}
+        given = dict(zip(names, (*operands, *attrs.values()), strict=True))
+        fixed = {name: x for name, x in given.items() if name not in arrays and not is_number(x)}
+        free = [name for name in names if name not in fixed]
+        linear = [[free[k] for k in chosen] for chosen in linear_sets(key_of(cls.formula.name, fixed))]
+        shape = broadcast_shape("", *[x.shape for x in arrays.values()])
+        return signatures(
+            [aligned(x.shape, len(shape)) if has_shape(x) else None for x in operands],
+            [aligned(shape, len(shape))],
+            linear=[[names.index(name) for name in chosen] for chosen in linear if arrays.keys() >= set(chosen)],
+        )
 
     @classmethod
     def result_of(cls, kinds: tuple) -> np.dtype:
@@ -135,6 +151,11 @@ class Gradient:
             return call(self.op, dy, *values, **attrs)
         result = self.function(dy, *values, **attrs)
         return result if isinstance(result, Tensor) else constant_like(dy, np.full(dy.shape, result, dy._array.dtype))
+
+
+def has_shape(x: Any) -> bool:
+    """Whether an operand is an array."""
+    return hasattr(x, "shape") and not isinstance(x, np.generic)
 
 
 def make_op(formula: Formula, amp: str | None = None, **members: Any) -> type[Pointwise]:

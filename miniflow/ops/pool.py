@@ -18,6 +18,7 @@ from miniflow.ops.piecewise import maximum, where
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import flatten, input_shape, reshape, squeeze, unsqueeze
 from miniflow.ops.windows import Pair, check_image, pair, window_counts
+from miniflow.sbp import signatures
 from miniflow.tensor import Tensor
 
 
@@ -35,6 +36,9 @@ class MaxPool2d(Op):
         counts = window_counts("max_pool2d", x.shape, kernel, stride, padding, dilation, ceil_mode)
         return [((*x.shape[:2], *counts), x.dtype), ((*x.shape[:2], *counts), np.dtype(np.int32))]
 
+    def sbp(x, *, ranks, **windows):
+        return signatures(["nc.."], ["nc..", "nc.."])
+
     def backward(ctx, dy):
         (index,) = ctx.saved
         return call(MaxPool2dGrad, dy, index, size=input_shape(ctx)[2:])
@@ -48,6 +52,9 @@ class MaxPool2dGrad(Op):
 
     def infer(dy, index, *, size):
         return (*dy.shape[:2], *size), dy.dtype
+
+    def sbp(dy, index, *, ranks, size):
+        return signatures(["nc..", "nc.."], ["nc.."], linear=[[0]])
 
     def backward(ctx, ddx):
         (index,) = ctx.saved
@@ -67,6 +74,9 @@ class AvgPool2d(Op):
         counts = window_counts("avg_pool2d", x.shape, kernel, stride, padding, ceil_mode=ceil_mode)
         return (*x.shape[:2], *counts), x.dtype
 
+    def sbp(x, *, ranks, **windows):
+        return signatures(["nc.."], ["nc.."], linear=[[0]])
+
     def backward(ctx, dy):
         return call(AvgPool2dGrad, dy, size=input_shape(ctx)[2:], **ctx.attrs)
 
@@ -78,6 +88,9 @@ class AvgPool2dGrad(Op):
 
     def infer(dy, *, size, **windows):
         return (*dy.shape[:2], *size), dy.dtype
+
+    def sbp(dy, *, ranks, **windows):
+        return signatures(["nc.."], ["nc.."], linear=[[0]])
 
     def backward(ctx, ddx):
         return call(AvgPool2d, ddx, **{name: value for name, value in ctx.attrs.items() if name != "size"})
@@ -95,6 +108,9 @@ class AdaptiveAvgPool2d(Op):
             raise ShapeError(f"adaptive_avg_pool2d: got input of shape {x.shape}; expected non-zero C, H and W")
         return (*x.shape[:2], *output_size), x.dtype
 
+    def sbp(x, *, ranks, output_size):
+        return signatures(["nc.."], ["nc.."], linear=[[0]])
+
     def backward(ctx, dy):
         return call(AdaptiveAvgPool2dGrad, dy, size=input_shape(ctx)[2:])
 
@@ -106,6 +122,9 @@ class AdaptiveAvgPool2dGrad(Op):
 
     def infer(dy, *, size):
         return (*dy.shape[:2], *size), dy.dtype
+
+    def sbp(dy, *, ranks, size):
+        return signatures(["nc.."], ["nc.."], linear=[[0]])
 
     def backward(ctx, ddx):
         return call(AdaptiveAvgPool2d, ddx, output_size=input_shape(ctx)[2:])

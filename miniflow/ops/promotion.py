@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.device import chosen
 from miniflow.device import device as Device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY, as_dtype, bfloat16, dtype, float16, float32, of_scalar, result_dtype
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import refuse_operand, takes_tensors
+from miniflow.sbp import elementwise
 from miniflow.scalar import Expr
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
@@ -29,9 +31,9 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
     arrays = isinstance(x, np.ndarray), isinstance(y, np.ndarray)
     x, y = as_tensor_or_number(x, name, "x"), as_tensor_or_number(y, name, "y")
     if arrays[0] and isinstance(y, Tensor):
-        x = to_device(x, y.device)
+        x = to_device(x, y._place)
     if arrays[1] and isinstance(x, Tensor):
-        y = to_device(y, x.device)
+        y = to_device(y, x._place)
     target = result_type(x, y)
     return as_operand(x, target), as_operand(y, target)
 
@@ -131,6 +133,9 @@ class Cast(Op):
     def infer(x, *, dtype):
         return x.shape, dtype
 
+    def sbp(x, *, ranks, dtype):
+        return elementwise(x, linear=x.dtype.kind != "b" and dtype.kind in "fV")
+
     def backward(ctx, dy):
         return dy  # the engine casts a gradient to the dtype of its input
 
@@ -140,6 +145,9 @@ class ToInteger(Op):
 
     def infer(x, *, dtype):
         return x.shape, dtype
+
+    def sbp(x, *, ranks, dtype):
+        return elementwise(x, linear=False)
 
 
 @takes_tensors
@@ -169,8 +177,8 @@ def to_device(x: Tensor, target: Any) -> Tensor:
     Raises:
         DeviceError: for a device that does not exist.
     """
-    place = target if type(target) is Device else Device(target)
-    source = x.device
+    place = chosen(target)
+    source = x._place
     return x if source == place else call(ToDevice, x, source=source, target=place)
 
 
@@ -178,7 +186,7 @@ def device_and_dtype(args: tuple, device: Any, dtype: Any) -> tuple[Any, Any]:
     """What the arguments of `to` ask for: each is a device, a dtype, or a tensor whose device and dtype to take."""
     for argument in args:
         if isinstance(argument, Tensor):
-            device, dtype = argument.device, argument.dtype
+            device, dtype = argument._place, argument.dtype
         elif isinstance(argument, str | int | Device):
             device = argument
         else:

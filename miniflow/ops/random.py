@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.dispatch import Op, call
+from miniflow.backends import memory
+from miniflow.device import of_array
+from miniflow.dispatch import Op, call, run_kernel
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
 from miniflow.errors import ArgumentError, DTypeError
 from miniflow.inplace import write
@@ -21,8 +23,21 @@ from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.method import method
 from miniflow.ops.promotion import broadcast_shape, require_floating
+from miniflow.sbp import elementwise
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
+
+
+def cut(array: Any, bounds: tuple) -> Any:
+    """A part of an array, contiguous; start and stop for each dim."""
+    part = run_kernel(Op.by_name["Slice"], [array], {"index": (*[slice(*b) for b in bounds], ...)})
+    return run_kernel(Op.by_name["Clone"], [part], {})
+
+
+def by_position(op: type[Op], arrays: list, attrs: dict[str, Any], bounds: tuple, operands: Sequence[Any]) -> Any:
+    """`Op.on_shard`: element i of the whole tensor has the number that it has on one device."""
+    whole = memory.empty(operands[0].shape, operands[0].dtype, of_array(arrays[0]))
+    return cut(run_kernel(op, [whole], attrs), bounds)
 
 
 class Uniform(Op):
@@ -35,6 +50,11 @@ class Uniform(Op):
             raise ArgumentError(f"uniform: got low={low}, high={high}; expected finite bounds with low <= high")
         return like.shape, like.dtype
 
+    def sbp(like, *, ranks, **attrs):
+        return elementwise(like, linear=False)
+
+    on_shard = by_position
+
 
 class Normal(Op):
     """y_i = mean + std z_i with z standard normal, by Box-Muller."""
@@ -44,6 +64,11 @@ class Normal(Op):
         if not std >= 0:
             raise ArgumentError(f"normal: got std={std}; expected a standard deviation of at least 0")
         return like.shape, like.dtype
+
+    def sbp(like, *, ranks, **attrs):
+        return elementwise(like, linear=False)
+
+    on_shard = by_position
 
 
 class Integers(Op):
@@ -60,12 +85,20 @@ class Integers(Op):
             )
         return like.shape, like.dtype
 
+    def sbp(like, *, ranks, **attrs):
+        return elementwise(like, linear=False)
+
+    on_shard = by_position
+
 
 class Permutation(Op):
     """The integers 0 .. n - 1 in random order."""
 
     def infer(like, *, seed, offset):
         return like.shape, like.dtype
+
+    def sbp(like, *, ranks, seed, offset):
+        return []
 
 
 def range_of(numpy_dtype: np.dtype) -> tuple[int, int]:
@@ -277,7 +310,7 @@ def normal(
     if isinstance(std, Tensor) and modes.tracer is None and not bool((std >= 0).all()):
         raise ArgumentError("normal: got a std with negative elements; expected at least 0 everywhere")
     like = empty(
-        broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype, device=tensors[0].device
+        broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype, device=tensors[0]._place
     )
     mean, std = [x.detach() if isinstance(x, Tensor) else x for x in (mean, std)]
     return draw(Normal, like, generator, mean=0.0, std=1.0) * std + mean

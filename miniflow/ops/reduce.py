@@ -7,13 +7,14 @@ from math import prod as product
 
 import numpy as np
 
-from miniflow.dispatch import Op, call
+from miniflow.dispatch import Op, call, run_kernel
 from miniflow.ops.elementwise import add, div, mul
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
 from miniflow.ops.permute import flip, movedim
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import Expand, View, input_shape, reshape, wrap_dim, wrap_dims
+from miniflow.sbp import Signature, letters, letters_but, signatures
 from miniflow.tensor import Tensor
 
 Dim = int | Sequence[int] | None
@@ -55,12 +56,23 @@ def expand_reduced(dy: Tensor, shape: tuple[int, ...], attrs: dict) -> Tensor:
     return call(Expand, dy, shape=shape)
 
 
+def reduced_signatures(x: Any, dim: Dim, keepdim: bool, linear: bool = False, results: int = 1) -> list[Signature]:
+    """The signatures of a reduction; over dims that are split, the result of a linear one is a partial sum."""
+    dims = wrap_dims("", dim, x.ndim)
+    given = letters(x.ndim) if linear else letters_but(x.ndim, *dims)
+    left = "".join(["." if d in dims else c for d, c in enumerate(given) if keepdim or d not in dims])
+    return signatures([given], [left] * results, linear=[[0]] if linear and x.dtype.kind != "b" else [])
+
+
 class Reduction(Op):
     """An op over `dim` whose result has the dtype of its input."""
 
     @classmethod
     def infer(cls, x, *, dim, keepdim):
         return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
+
+    def sbp(x, *, ranks, dim, keepdim, **attrs):
+        return reduced_signatures(x, dim, keepdim)
 
 
 class FloatReduction(Reduction):
@@ -84,6 +96,9 @@ class Sum(Total):
     """y = sum of x over `dim`; integers and bool in int64."""
 
     amp = "gray"
+
+    def sbp(x, *, ranks, dim, keepdim):
+        return reduced_signatures(x, dim, keepdim, linear=True)
 
     def backward(ctx, dy):
         return expand_reduced(dy, input_shape(ctx), ctx.attrs)
@@ -115,6 +130,14 @@ def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = No
 
 class Mean(FloatReduction):
     """y = sum of x over `dim`, divided by the number of its terms."""
+
+    def sbp(x, *, ranks, dim, keepdim):
+        return reduced_signatures(x, dim, keepdim, linear=True)
+
+    def on_shard(op, arrays, attrs, bounds, operands):
+        total = run_kernel(Sum, arrays, attrs)
+        count = term_count(operands[0].shape, attrs["dim"])
+        return run_kernel(Op.by_name["Div"], [total, float(count or 1)], {})
 
     def backward(ctx, dy):
         shape, dim = input_shape(ctx), ctx.attrs["dim"]
@@ -174,6 +197,10 @@ class ProdOfOthers(Op):
 
     def infer(x):
         return x.shape, x.dtype
+
+    def sbp(x, *, ranks):
+        kept = letters_but(x.ndim, -1)
+        return signatures([kept], [kept])
 
     def backward(ctx, dy):
         (x,) = ctx.saved

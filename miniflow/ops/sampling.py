@@ -28,6 +28,9 @@ class Bernoulli(Op):
             raise ArgumentError("bernoulli: got probabilities outside [0, 1] or nan; expected each from 0 to 1")
         return p.shape, p.dtype
 
+    def sbp(p, *, ranks, seed, offset):
+        return []
+
 
 class Multinomial(Op):
     """Indices of categories drawn in proportion to their weights."""
@@ -44,6 +47,9 @@ class Multinomial(Op):
                 "1, and no more than there are categories unless replacement=True"
             )
         return (*weights.shape[:-1], num_samples), int64.numpy
+
+    def sbp(weights, *, ranks, **attrs):
+        return []
 
 
 @method

@@ -14,6 +14,7 @@ from typing import Any
 from miniflow.dispatch import Op, call
 from miniflow.errors import DimError, DTypeError, ShapeError
 from miniflow.ops.method import method
+from miniflow.sbp import aligned, elementwise, letters, reshaped, signatures
 from miniflow.tensor import Tensor
 
 
@@ -74,6 +75,9 @@ class View(Op):
 
     def infer(x, *, shape):
         return resolve_view(x, shape), x.dtype
+
+    def sbp(x, *, ranks, shape):
+        return signatures(*reshaped(x.shape, resolve_view(x, shape), ranks), linear=[[0]])
 
     def backward(ctx, dy):
         return reshape(dy, input_shape(ctx))
@@ -263,6 +267,9 @@ class Expand(Op):
         check_broadcast("expand", x.shape, shape)
         return shape, x.dtype
 
+    def sbp(x, *, ranks, shape):
+        return signatures([aligned(x.shape, len(shape))], [letters(len(shape))], linear=[[0]])
+
     def backward(ctx, dy):
         return sum_to_shape(dy, input_shape(ctx))
 
@@ -289,6 +296,9 @@ class SumToShape(Op):
     def infer(x, *, shape):
         check_broadcast("sum_to_shape", shape, x.shape)
         return shape, x.dtype
+
+    def sbp(x, *, ranks, shape):
+        return signatures([letters(x.ndim)], [aligned(shape, x.ndim)], linear=[[0]])
 
     def backward(ctx, dy):
         return call(Expand, dy, shape=input_shape(ctx))
@@ -356,6 +366,9 @@ class Clone(Op):
 
     def infer(x):
         return x.shape, x.dtype
+
+    def sbp(x, *, ranks):
+        return elementwise(x)
 
     def backward(ctx, dy):
         return dy

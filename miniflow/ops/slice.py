@@ -12,6 +12,7 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.ops.method import method
 from miniflow.ops.shape import View, input_shape, wrap_dim
+from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tensor import Tensor
 
 
@@ -24,6 +25,9 @@ class Slice(Op):
     def infer(x, *, index):
         return sliced_shape("getitem", x.shape, index), x.dtype
 
+    def sbp(x, *, ranks, index):
+        return signatures(*sliced_letters(x.shape, index), linear=[[0]])
+
     def backward(ctx, dy):
         return call(SliceIntoZeros, dy, shape=input_shape(ctx), index=ctx.attrs["index"])
 
@@ -35,6 +39,10 @@ class SliceIntoZeros(Op):
 
     def infer(x, *, shape, index):
         return shape, x.dtype
+
+    def sbp(x, *, ranks, shape, index):
+        whole, part = sliced_letters(shape, index)
+        return signatures(part, whole, linear=[[0]])
 
     def backward(ctx, dy):
         return call(Slice, dy, index=ctx.attrs["index"])
@@ -63,6 +71,29 @@ def sliced_shape(op: str, shape: tuple[int, ...], index: tuple) -> tuple[int, ..
                 raise out_of_range(op, part, dim, shape)
             dim += 1
     return tuple(result)
+
+
+def sliced_letters(shape: tuple[int, ...], index: tuple) -> tuple[list[str], list[str]]:
+    """For `sbp.signatures`: letters for the dims of `x` and of `x[index]`; only dims that stay whole are split."""
+    whole, part, dim = ["."] * len(shape), [], 0
+    consumed = sum(one is not None and one is not Ellipsis for one in index)
+    for one in index:
+        count = len(shape) - consumed if one is Ellipsis else 0 if one is None else 1
+        for d in range(dim, dim + count):
+            if one is Ellipsis or isinstance(one, slice) and one.indices(shape[d]) == (0, shape[d], 1):
+                whole[d] = letters(1, d)
+            if one is Ellipsis or isinstance(one, slice):
+                part.append(whole[d])
+        if one is None:
+            part.append(".")
+        dim += count
+    return ["".join(whole)], ["".join(part)]
+
+
+def diagonal_letters(ndim: int, dim1: int, dim2: int) -> tuple[list[str], list[str]]:
+    """For `sbp.signatures`: letters for the dims of a tensor, and of a diagonal of it."""
+    whole = letters_but(ndim, dim1, dim2)
+    return [whole], ["".join([c for c in whole if c != "."]) + "."]
 
 
 def check_count(op: str, ellipses: int, consumed: int, shape: tuple[int, ...]) -> None:
@@ -183,6 +214,9 @@ class Diagonal(Op):
         length = min(x.shape[a], x.shape[b] - offset) if offset >= 0 else min(x.shape[a] + offset, x.shape[b])
         return (*[n for d, n in enumerate(x.shape) if d not in (a, b)], max(length, 0)), x.dtype
 
+    def sbp(x, *, ranks, offset, dim1, dim2):
+        return signatures(*diagonal_letters(x.ndim, dim1, dim2), linear=[[0]])
+
     def backward(ctx, dy):
         return call(DiagonalIntoZeros, dy, shape=input_shape(ctx), **ctx.attrs)
 
@@ -194,6 +228,10 @@ class DiagonalIntoZeros(Op):
 
     def infer(x, *, shape, offset, dim1, dim2):
         return shape, x.dtype
+
+    def sbp(x, *, ranks, shape, offset, dim1, dim2):
+        whole, part = diagonal_letters(len(shape), dim1, dim2)
+        return signatures(part, whole, linear=[[0]])
 
     def backward(ctx, dy):
         offset, dim1, dim2 = (ctx.attrs[name] for name in ("offset", "dim1", "dim2"))
@@ -238,6 +276,10 @@ class Unfold(Op):
             )
         return (*x.shape[:dim], (limit - size) // step + 1, *x.shape[dim + 1 :], size), x.dtype
 
+    def sbp(x, *, ranks, dim, size, step):
+        kept = letters_but(x.ndim, dim)
+        return signatures([kept], [kept + "."], linear=[[0]])
+
     def backward(ctx, dy):
         return call(FoldAdd, dy, shape=input_shape(ctx), **ctx.attrs)
 
@@ -247,6 +289,10 @@ class FoldAdd(Op):
 
     def infer(x, *, shape, dim, size, step):
         return shape, x.dtype
+
+    def sbp(x, *, ranks, shape, dim, size, step):
+        kept = letters_but(len(shape), dim)
+        return signatures([kept + "."], [kept], linear=[[0]])
 
     def backward(ctx, dy):
         dim, size, step = (ctx.attrs[name] for name in ("dim", "size", "step"))

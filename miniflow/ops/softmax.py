@@ -8,6 +8,7 @@ from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import wrap_dim
+from miniflow.sbp import letters_but, signatures
 from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
 
@@ -24,6 +25,10 @@ class RowOp(Op):
         wrap_dim(cls.function_name, dim, x.ndim)
         return x.shape, x.dtype
 
+    def sbp(x, *, ranks, dim):
+        kept = letters_but(x.ndim, dim)
+        return signatures([kept], [kept])
+
 
 class RowOpGrad(Op):
     """The fused gradient of a row op, from the cotangent and the result."""
@@ -32,6 +37,10 @@ class RowOpGrad(Op):
 
     def infer(dy, y, *, dim):
         return y.shape, y.dtype
+
+    def sbp(dy, y, *, ranks, dim):
+        kept = letters_but(y.ndim, dim)
+        return signatures([kept, kept], [kept], linear=[[0]])
 
 
 class Softmax(RowOp):

@@ -10,6 +10,7 @@ from miniflow.ops.method import method
 from miniflow.ops.shape import clone
 from miniflow.ops.slice import DiagonalIntoZeros
 from miniflow.ops.slice import diagonal as diagonal_view
+from miniflow.sbp import letters_but, signatures
 from miniflow.tensor import Tensor
 
 
@@ -23,6 +24,10 @@ class Triangle(Op):
             name = "triu" if upper else "tril"
             raise ShapeError(f"{name}: got a tensor of shape {x.shape}; expected matrices, at least 2 dims")
         return x.shape, x.dtype
+
+    def sbp(x, *, ranks, diagonal, upper):
+        kept = letters_but(x.ndim, -2, -1)
+        return signatures([kept], [kept], linear=[[0]])
 
     def backward(ctx, dy):
         return call(Triangle, dy, **ctx.attrs)

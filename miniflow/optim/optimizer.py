@@ -23,6 +23,7 @@ from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.nn.utils.clip_grad import clip_grad_norm_
 from miniflow.ops.creation import full
+from miniflow.ops.promotion import to_device
 from miniflow.tape import enable_grad, modes
 from miniflow.tensor import Tensor
 
@@ -220,7 +221,7 @@ class Optimizer:
             for p in params:
                 for name, value in self.state[p].items() if p in self.state else ():
                     if isinstance(value, Tensor):
-                        self.state[p][name] = value.to(p.device)
+                        self.state[p][name] = to_device(value, p._place)
         return groups
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -348,7 +349,7 @@ class Optimizer:
                         f"{self._name}.load_state_dict: {name} of parameter {number} has shape {tuple(value.shape)}; "
                         f"expected {tuple(p.shape)}"
                     )
-                state[name] = value.detach().to(dtype=_state_dtype(p), device=p.device, copy=True)
+                state[name] = value.detach().to(dtype=_state_dtype(p), device=p._place, copy=True)
         return state
 
     def __repr__(self) -> str:
@@ -365,7 +366,8 @@ def _state_dtype(p: Tensor) -> Any:
 
 def new_state(p: Tensor, value: float = 0.0) -> Tensor:
     """A state tensor of the shape of `p`, in float32 for half precision, whose range squares would leave."""
-    return full(p.shape, value, dtype=_state_dtype(p), device=p.device)
+    state = full(p.shape, value, dtype=_state_dtype(p), device=p._place)
+    return state.to_global(sbp=p.sbp) if p.is_global else state
 
 
 def check_at_least_zero(optimizer: Optimizer, options: dict[str, Any], *names: str) -> None:

@@ -92,7 +92,7 @@ class _BackwardHooks:
         self.grad_output: tuple | None = None
 
     def enter(self, args: tuple) -> tuple:
-        self.inputs = [(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else None for x in args]
+        self.inputs = [(x.shape, x.dtype, x._place) if isinstance(x, Tensor) else None for x in args]
         values, self.input_positions = _hook_gradients(args, self._on_input_gradients, fill=True)
         return values
 

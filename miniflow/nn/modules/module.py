@@ -239,6 +239,16 @@ class Module(AttributeTables):
             convert_in_place(member, convert)
         return self
 
+    def to_global(self: Self, placement: Any, sbp: Any) -> Self:
+        """Make all parameters and buffers global tensors, in place. See `Tensor.to_global`.
+
+        Returns:
+            the module itself; its parameters stay the same objects.
+        """
+        for member in (*self.parameters(), *self.buffers()):
+            convert_in_place(member, lambda x: x.to_global(placement, sbp))
+        return self
+
     def cpu(self: Self) -> Self:
         """Move to the CPU."""
         return self.to("cpu")

@@ -28,6 +28,9 @@ class TotalNorm(Op):
             require_floating("clip_grad_norm_", g)
         return (), FLOAT64 if FLOAT64 in kinds else np.dtype(np.float32)
 
+    def sbp(*gradients, ranks, norm_type):
+        return []
+
 
 class ClipGradNorm(Op):
     """gradient <- gradient * min(1, max_norm / (norm + 1e-6)), in place."""
@@ -105,11 +108,11 @@ def clip_grad_norm_(
     norms = [call(TotalNorm, *some, norm_type=norm_type) for some in places]
     total = norms[0]
     if len(places) > 1:
-        total = call(TotalNorm, *[norm.to(total.device) for norm in norms], norm_type=norm_type)
+        total = call(TotalNorm, *[norm.to(total._place) for norm in norms], norm_type=norm_type)
     if error_if_nonfinite:
         _refuse_nonfinite(total)
     for some in places:
-        update(ClipGradNorm, some, [total.to(some[0].device)] * len(some), max_norm=max_norm)
+        update(ClipGradNorm, some, [total.to(some[0]._place)] * len(some), max_norm=max_norm)
     return total.to(gradients[0].dtype)
 
 

@@ -1,0 +1,24 @@
+"""Global tensors: one tensor whose parts lie on several ranks, used like one tensor.
+
+placement    which ranks
+partition    which part each of them holds
+world        the ranks that there are: simulated in this process, or MPI processes
+comm         collectives between them
+global_array the array behind a global tensor
+boxing       the same tensor in another layout
+signature    which layouts an operator computes in
+dispatch     the kernel of every operator on global arrays
+arrays       making and writing global arrays
+tensors      what users call
+
+How a placement divides a tensor is said by `miniflow.sbp`, at each operator too.
+"""
+
+from miniflow.parallel.world import simulate
+
+
+def stats() -> dict[str, int]:
+    """The bytes that the ranks of this process have sent, by collective."""
+    from miniflow.parallel import world
+
+    return dict(world.communicator().counted.bytes)

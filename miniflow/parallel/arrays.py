@@ -1,0 +1,106 @@
+"""Global arrays, made and written as `backends.memory` does for arrays of every kind, and updates shard by shard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from miniflow.backends import memory
+from miniflow.backends.registry import kernel_of
+from miniflow.dispatch import Op
+from miniflow.errors import PlacementError
+from miniflow.parallel import world
+from miniflow.parallel.boxing import box
+from miniflow.parallel.global_array import GlobalArray, Layout
+from miniflow.parallel.placement import placement
+from miniflow.sbp import B
+
+
+def whole_on_each(shape: tuple[int, ...], dtype: np.dtype, where: placement, make: Any) -> GlobalArray:
+    """A broadcast array whose shards `make(device)` makes."""
+    shards = {r: make(world.device(where.type, r)) for r in where.owned}
+    return GlobalArray(Layout.of(where, (B,) * len(where.shape), tuple(shape), np.dtype(dtype)), shards)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype, where: placement) -> GlobalArray:
+    """An uninitialized broadcast array."""
+    return whole_on_each(shape, dtype, where, lambda device: memory.empty(shape, dtype, device))
+
+
+def full(shape: tuple[int, ...], value: Any, dtype: np.dtype, where: placement) -> GlobalArray:
+    """A broadcast array filled with `value`."""
+    return whole_on_each(shape, dtype, where, lambda device: memory.full(shape, value, dtype, device))
+
+
+def move(array: Any, where: placement) -> GlobalArray:
+    """On another placement: a global array in the same layout, a local one, which every rank has, broadcast."""
+    if isinstance(array, GlobalArray):
+        sbp = array.sbp if len(array.sbp) == len(where.shape) else (B,) * len(where.shape)
+        return box(array, where, sbp)
+    host = memory.to_host(array)
+    return whole_on_each(host.shape, host.dtype, where, lambda device: memory.move(host.copy(), device))
+
+
+def like(values: Any, out: GlobalArray) -> GlobalArray:
+    """Values in the placement and layout of `out`, of the same shape or broadcast to it."""
+    if not isinstance(values, GlobalArray):
+        values = move(np.asarray(memory.to_host(values)), out.placement)
+    if values.shape != out.shape:
+        values = broadcast(values, out.shape)
+    return box(values, out.placement, out.sbp)
+
+
+def broadcast(x: GlobalArray, shape: tuple[int, ...]) -> GlobalArray:
+    """An array repeated to a larger shape."""
+    return x.kernel_for(Op.by_name["Expand"])(x, shape=shape)
+
+
+def copy_into(out: GlobalArray, values: Any) -> None:
+    """Write values into the shards."""
+    values = like(values, out)
+    for rank, shard in out.shards.items():
+        memory.copy_into(shard, values.shards[rank])
+
+
+def add_into(out: GlobalArray, values: GlobalArray) -> None:
+    """Add values of the same shape and dtype."""
+    values = like(values, out)
+    for rank, shard in out.shards.items():
+        memory.add_into(shard, values.shards[rank])
+
+
+def fill_into(out: GlobalArray, value: Any) -> None:
+    """Write one number into every element."""
+    copy_into(out, np.full((), value, out.dtype))
+
+
+def write_through(x: GlobalArray, values: GlobalArray, steps: tuple) -> None:
+    """Write values into the view of `x` that `steps` take; see `backends.memory.write_through`."""
+    view = x
+    for op, attrs in steps:
+        view = x.kernel_for(op)(view, **attrs)
+        if not view.flags.writeable:
+            raise PlacementError(
+                f"{op.function_name}: this view of a global tensor had to be copied, since {op.function_name} does not "
+                "keep its layout; write into x.clone(), or change the layout first: x.to_global(sbp=...)"
+            )
+    copy_into(view, values)
+
+
+def update(op: type[Op], groups: list[list[GlobalArray | None]], attrs: dict[str, Any]) -> None:
+    """One step of an optimizer: each rank updates its shards; gradients get the layout of their parameter."""
+    params = groups[0]
+    aligned = [
+        [
+            x if x is None or x.shape != p.shape or i in op.mutates else like(x, p)
+            for x, p in zip(group, params, strict=True)
+        ]
+        for i, group in enumerate(groups)
+    ]
+    for rank in params[0].placement.owned:
+        local = [[None if x is None else x.shards[rank] for x in group] for group in aligned]
+        kernel_of(params[0].placement.type, op.__name__).run(*local, **attrs)
+
+
+GlobalArray.update = lambda self, op, groups, attrs: update(op, groups, attrs)

@@ -1,0 +1,263 @@
+"""Boxing: the same tensor in another layout.
+
+On one placement of one dimension it is a collective; T are the bytes of the whole tensor, n the ranks:
+
+    from     to      by                              bytes sent by all ranks together
+    S(i)     B       all-gather                      (n - 1) T
+    P        B       all-reduce                      2 (n - 1) T
+    P        S(i)    reduce-scatter                  (n - 1) T
+    S(i)     S(j)    all-to-all                      (n - 1) T / n
+    B        S(i)    slice                           0
+    B        P       the first rank keeps it, the others hold zeros    0
+    S(i)     P       the own part among zeros        0
+
+On several dimensions a step changes one of them, within the ranks that differ in it alone; the cheapest path of steps
+is found as the shortest path in the graph of layouts (Dijkstra). To another placement, each rank of the target gets the
+regions of its shard from ranks that hold them.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from miniflow.backends import memory
+from miniflow.parallel import world
+from miniflow.parallel.global_array import GlobalArray, Layout
+from miniflow.parallel.partition import Region, intersection, local_shape, region, shape_of, within
+from miniflow.parallel.placement import placement
+from miniflow.sbp import B, NdSbp, P, S, Sbp
+
+NAMES = {"SB": "all-gather", "PB": "all-reduce", "PS": "reduce-scatter", "SS": "all-to-all", "BS": "slice",
+         "BP": "keep on the first rank", "SP": "pad with zeros"}  # fmt: skip
+
+
+class Step(NamedTuple):
+    """One dimension of a placement changes.
+
+    Attributes:
+        dim: which one.
+        before, after: all SBP before and after it.
+        cost: bytes that all ranks together send.
+    """
+
+    dim: int
+    before: NdSbp
+    after: NdSbp
+    cost: int
+
+
+def step_cost(elements: int, n: int, before: Sbp, after: Sbp) -> float:
+    """Elements that the ranks of one group of n send together, of a tensor that has so many within the group."""
+    kinds = before.kind + after.kind
+    factor = {"SB": n - 1, "PB": 2 * (n - 1), "PS": n - 1, "SS": (n - 1) / n}.get(kinds, 0)
+    return elements * factor
+
+
+def cost(shape: tuple[int, ...], where: placement, before: NdSbp, after: NdSbp) -> float:
+    """Elements that all ranks together send for a change of layout on one placement."""
+    return sum([s.cost for s in path(shape, where, before, after)])
+
+
+@functools.lru_cache(100_000)
+def path(shape: tuple[int, ...], where: placement, before: NdSbp, after: NdSbp) -> tuple[Step, ...]:
+    """The cheapest steps from one layout to another on the same placement; ties are broken by fewer steps."""
+    if before == after:
+        return ()
+    if len(before) == 1:
+        return (Step(0, before, after, step_cost(math.prod(shape), where.shape[0], before[0], after[0])),)
+    queue: list[tuple[float, int, int, NdSbp, tuple[Step, ...]]] = [(0, 0, 0, before, ())]
+    numbers, done = itertools.count(1), set()
+    while queue:
+        total, count, _, layout, steps = heapq.heappop(queue)
+        if layout == after:
+            return steps
+        if layout in done:
+            continue
+        done.add(layout)
+        for step in steps_from(shape, where, layout):
+            if step.after not in done:
+                heapq.heappush(queue, (total + step.cost, count + 1, next(numbers), step.after, (*steps, step)))
+    raise AssertionError(f"no path from {before} to {after}")  # broadcast can be reached from everywhere
+
+
+def steps_from(shape: tuple[int, ...], where: placement, layout: NdSbp) -> Iterator[Step]:
+    """The steps that one collective makes.
+
+    A part along a dim of the tensor is divided by one dimension of the placement after the other. So a split can only
+    come or go while no later dimension of the placement divides the same dim.
+    """
+    for k, before in enumerate(layout):
+        later = {one.dim for one in layout[k + 1 :]} - {None}
+        if before.dim in later:
+            continue
+        others = [n for i, (one, n) in enumerate(zip(layout, where.shape, strict=True)) if i != k and one.dim is None]
+        elements = math.prod(shape) * math.prod(others)  # of all groups together
+        for after in [B, P, *[S(d) for d in range(len(shape))]]:
+            if after != before and after.dim not in later:
+                total = step_cost(elements, where.shape[k], before, after)
+                yield Step(k, layout, (*layout[:k], after, *layout[k + 1 :]), total)
+
+
+# carrying it out
+
+
+def box(x: GlobalArray, where: placement, sbp: NdSbp) -> GlobalArray:
+    """The same values on another placement, or in another layout on the same one; `x` itself if nothing changes.
+
+    All ranks of both placements have to call it.
+    """
+    if where == x.placement:
+        if sbp == x.sbp:
+            return x
+        shards = {r: memory.to_host(shard) for r, shard in x.shards.items()}
+        for step in path(x.shape, where, x.sbp, sbp):
+            shards = change(x.shape, where, step, shards)
+    elif where.flat == x.placement.flat and where.shape == x.placement.shape and sbp == x.sbp:
+        shards = {r: memory.to_host(shard) for r, shard in x.shards.items()}  # another type of device
+    else:
+        shards = transfer(x, where, sbp)
+    shards = {r: memory.move(np.asarray(a, order="C"), world.device(where.type, r)) for r, a in shards.items()}
+    return GlobalArray(Layout.of(where, sbp, x.shape, x.dtype), shards)
+
+
+def change(shape: tuple[int, ...], where: placement, step: Step, shards: dict[int, np.ndarray]) -> dict:
+    """One step: a collective in each group of ranks that differ along one dimension of the placement."""
+    k, before, after = step.dim, step.before[step.dim], step.after[step.dim]
+    whole = (*step.before[:k], B, *step.before[k + 1 :])
+    frame = functools.partial(region, shape, where, whole)
+    old = {r: within(region(shape, where, step.before, r), frame(r)) for r in where.flat}
+    new = {r: within(region(shape, where, step.after, r), frame(r)) for r in where.flat}
+    collective = COLLECTIVES[before.kind + after.kind]
+    result = {}
+    for group in where.groups(k):
+        own = {r: shards[r] for r in group if r in shards}
+        if own:
+            result |= collective(own, group, before.dim, after.dim, shape_of(frame(group[0])), old, new)
+    return result
+
+
+Index = dict[int, tuple[slice, ...]]  # rank -> what it holds of the tensor of its group
+
+
+def length(index: tuple[slice, ...], dim: int) -> int:
+    """The size of one dim of what an index selects."""
+    return index[dim].stop - index[dim].start
+
+
+def all_gather(own: dict, group: tuple, i: int, _: None, shape: tuple, old: Index, new: Index) -> dict:
+    """S(i) to B."""
+    gathered = world.communicator().all_gather(own, group, lambda r: resized(shape, {i: length(old[r], i)}))
+    return {r: np.concatenate(parts, i) for r, parts in gathered.items()}
+
+
+def all_reduce(own: dict, group: tuple, *_: object) -> dict:
+    """P to B."""
+    return world.communicator().all_reduce(own, group)
+
+
+def reduce_scatter(own: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, new: Index) -> dict:
+    """P to S(j)."""
+    return world.communicator().reduce_scatter({r: [x[new[g]] for g in group] for r, x in own.items()}, group)
+
+
+def all_to_all(own: dict, group: tuple, i: int, j: int, shape: tuple, old: Index, new: Index) -> dict:
+    """S(i) to S(j): each rank cuts its part along j, and puts together what it gets along i."""
+    every = (slice(None),)
+    pieces = {r: [x[every * j + (new[g][j],)] for g in group] for r, x in own.items()}
+    got = world.communicator().all_to_all(
+        pieces, group, lambda r, g: resized(shape, {i: length(old[r], i), j: length(new[g], j)})
+    )
+    return {r: np.concatenate(parts, i) for r, parts in got.items()}
+
+
+def slices(own: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, new: Index) -> dict:
+    """B to S(j)."""
+    return {r: x[new[r]].copy() for r, x in own.items()}
+
+
+def keep_on_first(own: dict, group: tuple, *_: object) -> dict:
+    """B to P."""
+    return {r: x if r == group[0] else np.zeros_like(x) for r, x in own.items()}
+
+
+def pad_with_zeros(own: dict, group: tuple, i: int, _: None, shape: tuple, old: Index, new: Index) -> dict:
+    """S(i) to P."""
+    result = {r: np.zeros(shape, x.dtype) for r, x in own.items()}
+    for r, x in own.items():
+        result[r][old[r]] = x
+    return result
+
+
+COLLECTIVES = {"SB": all_gather, "PB": all_reduce, "PS": reduce_scatter, "SS": all_to_all, "BS": slices,
+               "BP": keep_on_first, "SP": pad_with_zeros}  # fmt: skip
+
+
+def resized(shape: tuple[int, ...], sizes: dict[int, int]) -> tuple[int, ...]:
+    """A shape with other sizes of some dims."""
+    return tuple([sizes.get(d, n) for d, n in enumerate(shape)])
+
+
+# to another placement
+
+
+def transfer(x: GlobalArray, where: placement, sbp: NdSbp) -> dict[int, np.ndarray]:
+    """The shards on another placement: each rank there gets the regions that it needs, one from each sender.
+
+    Partial sums are reduced before; on the target, the first rank of a partial sum gets the values.
+    """
+    x = box(x, x.placement, without_partial(x.shape, x.placement, x.sbp))
+    complete = tuple([B if one is P else one for one in sbp])
+    held = {r: region(x.shape, x.placement, x.sbp, r) for r in x.placement.flat}
+    wanted = {r: region(x.shape, where, complete, r) for r in where.flat if not is_zero(where, sbp, r)}
+    plan = messages(held, wanted)
+    sent = {
+        (s, r): memory.to_host(x.shards[s])[within(common, held[s])] for (s, r), common in plan.items() if s in x.shards
+    }
+    expected = {(s, r): (shape_of(common), x.dtype) for (s, r), common in plan.items() if r in world.owned()}
+    got = world.communicator().exchange(sent, expected)
+    shards = {r: np.zeros(local_shape(x.shape, where, complete, r), x.dtype) for r in where.owned}
+    for (s, r), values in got.items():
+        shards[r][within(plan[s, r], wanted[r])] = values
+    return shards
+
+
+def without_partial(shape: tuple[int, ...], where: placement, sbp: NdSbp) -> NdSbp:
+    """The layout without partial sums that is reached most cheaply."""
+    choices = [[B, *[S(d) for d in range(len(shape))]] if one is P else [one] for one in sbp]
+    return min(itertools.product(*choices), key=lambda layout: cost(shape, where, sbp, layout))
+
+
+def is_zero(where: placement, sbp: NdSbp, rank: int) -> bool:
+    """Whether a rank holds the zeros of a partial sum."""
+    return any(one is P and i > 0 for one, i in zip(sbp, where.coordinates[rank], strict=True))
+
+
+def messages(held: dict[int, Region], wanted: dict[int, Region]) -> dict[tuple[int, int], Region]:
+    """Who sends what to whom: sender, receiver -> the region. Of ranks that hold the same, the receiver itself sends,
+    or else they take turns."""
+    holders: dict[Region, list[int]] = {}
+    for rank, bounds in held.items():
+        holders.setdefault(bounds, []).append(rank)
+    plan = {}
+    for turn, (receiver, bounds) in enumerate(wanted.items()):
+        for source, ranks in holders.items():
+            common = intersection(bounds, source)
+            if common is not None:
+                plan[receiver if receiver in ranks else ranks[turn % len(ranks)], receiver] = common
+    return plan
+
+
+def box_to_all(x: GlobalArray) -> np.ndarray:
+    """The whole on the CPU of every rank of the world, whether or not it is in the placement."""
+    everywhere = placement("cpu", range(world.size()))
+    return box(x, everywhere, (B,)).shards[world.rank()]
+
+
+GlobalArray.numpy = box_to_all

@@ -1,0 +1,111 @@
+"""The array behind a global tensor: the shards that this process owns, and how they make up the whole."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from miniflow.backends.memory import layout as strides_of
+from miniflow.parallel.placement import placement
+from miniflow.sbp import NdSbp
+
+
+class Layout:
+    """What a global array is but for its values; there is one object for each, so that they are compared as objects.
+
+    Attributes:
+        placement: the ranks.
+        sbp: how each dimension of the placement divides the array.
+        shape, dtype: of the whole.
+    """
+
+    __slots__ = ("placement", "sbp", "shape", "dtype")
+
+    def __init__(self, where: placement, sbp: NdSbp, shape: tuple[int, ...], dtype: np.dtype):
+        self.placement = where
+        self.sbp = sbp
+        self.shape = shape
+        self.dtype = dtype
+
+    of = staticmethod(functools.lru_cache(100_000)(lambda *parts: Layout(*parts)))
+
+
+class GlobalArray:
+    """A logical array of which each rank of a placement holds a shard.
+
+    Attributes:
+        layout: the placement, SBP, shape and dtype.
+        shards: rank -> array, of the ranks that this process owns; the shape is `partition.local_shape`.
+        copied: whether it looks like a view, but had to be copied: it must not be written to.
+    """
+
+    __slots__ = ("layout", "shards", "copied", "placement", "sbp", "shape", "dtype")
+    device_index = None  # it is an array of ranks, not of a device
+    is_symbolic = False
+
+    def __init__(self, layout: Layout, shards: dict[int, Any]):
+        self.layout = layout
+        self.shards = shards
+        self.copied = False
+        self.placement = layout.placement
+        self.sbp = layout.sbp
+        self.shape = layout.shape
+        self.dtype = layout.dtype
+
+    @property
+    def flags(self) -> SimpleNamespace:
+        """Those of NumPy that operators ask for."""
+        contiguous = all([strides_of(x).flags.c_contiguous for x in self.shards.values()])
+        return SimpleNamespace(
+            c_contiguous=contiguous,
+            writeable=not self.copied and all([strides_of(x).flags.writeable for x in self.shards.values()]),
+        )
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the whole."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole."""
+        return self.size * self.dtype.itemsize
+
+    def each(self, function: Callable[..., Any], *others: GlobalArray) -> GlobalArray:
+        """The function of every shard, and of those of others with the same layout; its result has the same shape."""
+        shards = {r: function(x, *[other.shards[r] for other in others]) for r, x in self.shards.items()}
+        return GlobalArray(self.layout, shards)
+
+    def copy(self) -> GlobalArray:
+        """With memory of its own."""
+        return self.each(lambda x: x.copy())
+
+    def peek(self) -> np.ndarray | None:
+        """The values, for checks: left to the shards."""
+        return None
+
+    def reshape(self, shape: tuple[int, ...], copy: bool | None = None) -> GlobalArray:
+        """Refused: shards that are not contiguous are copied before they are viewed in another shape."""
+        raise ValueError("a global array whose shards are not contiguous takes another shape only as a copy")
+
+    # the modules above say how
+
+    numpy: Callable[[GlobalArray], np.ndarray]  # boxing: the whole, which all ranks have to ask for
+    kernel_for: Callable[[type], Callable]  # dispatch: what computes an operator

@@ -1,0 +1,58 @@
+"""Which part of a global tensor each rank holds.
+
+A dim of size n on k ranks is split as evenly as possible: the first n % k ranks hold one more. On a placement of
+several dimensions the rule is applied to one after the other: a part of the first dimension is divided by the second.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from miniflow.parallel.placement import placement
+from miniflow.sbp import NdSbp
+
+Region = tuple[tuple[int, int], ...]  # start and stop for each dim
+
+
+def part(size: int, parts: int, i: int) -> tuple[int, int]:
+    """Start and stop of part i.
+
+    >>> [part(6, 4, i) for i in range(4)]
+    [(0, 2), (2, 4), (4, 5), (5, 6)]
+    """
+    each, more = divmod(size, parts)
+    start = i * each + min(i, more)
+    return start, start + each + (i < more)
+
+
+@functools.lru_cache(100_000)
+def region(shape: tuple[int, ...], where: placement, sbp: NdSbp, rank: int) -> Region:
+    """What a rank holds of a tensor of this shape: all of a dim that is not split."""
+    bounds = [(0, n) for n in shape]
+    for one, count, i in zip(sbp, where.shape, where.coordinates[rank], strict=True):
+        if one.dim is not None:
+            first, last = bounds[one.dim]
+            start, stop = part(last - first, count, i)
+            bounds[one.dim] = first + start, first + stop
+    return tuple(bounds)
+
+
+def shape_of(bounds: Region) -> tuple[int, ...]:
+    """The shape of a region."""
+    return tuple([stop - start for start, stop in bounds])
+
+
+def local_shape(shape: tuple[int, ...], where: placement, sbp: NdSbp, rank: int) -> tuple[int, ...]:
+    """The shape of the shard of a rank."""
+    return shape_of(region(shape, where, sbp, rank))
+
+
+def intersection(a: Region, b: Region) -> Region | None:
+    """What two regions have in common; None if that is empty."""
+    common = tuple([(max(s, t), min(e, f)) for (s, e), (t, f) in zip(a, b, strict=True)])
+    return common if all(start < stop for start, stop in common) or not common else None
+
+
+def within(inner: Region, outer: Region) -> tuple:
+    """The index of a region in an array that holds another one around it; for no dims the result is an array too."""
+    return (*[slice(s - t, e - t) for (s, e), (t, _) in zip(inner, outer, strict=True)], ...)

@@ -1,0 +1,105 @@
+"""Placements: which ranks hold a tensor, as an n-d array of ranks on devices of one type."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from miniflow.errors import ArgumentError, ArgumentTypeError
+from miniflow.parallel import world
+
+
+class placement:
+    """An n-d array of ranks, each with a device of one type. The order of the ranks is kept as given.
+
+    Args:
+        type: "cpu" or "cuda". Rank r computes on device `r % count` of that type.
+        ranks: numbers below the world size, none twice: a list, nested lists or an array.
+
+    >>> placement("cpu", [0]).ranks.shape
+    (1,)
+
+    Raises:
+        ArgumentError: for ranks that do not exist, come twice, or are not there at all.
+
+    Source: `oneflow.placement`.
+    """
+
+    def __init__(self, type: str, ranks: Sequence[Any] | np.ndarray):
+        if type not in ("cpu", "cuda"):
+            raise ArgumentError(f"placement: got type={type!r}; expected 'cpu' or 'cuda'")
+        try:
+            array = np.array(ranks)
+        except ValueError as error:
+            raise ArgumentError(f"placement: got ranks={ranks!r}; expected a list, or lists of one length") from error
+        if array.size == 0:
+            raise ArgumentError("placement: got no ranks; expected at least one, as in ranks=[0]")
+        if array.dtype.kind not in "iu" or array.ndim == 0:
+            raise ArgumentTypeError(f"placement: got ranks={ranks!r}; expected a list of ints, or nested lists")
+        flat = array.reshape(-1).tolist()
+        if min(flat) < 0 or max(flat) >= world.size():
+            raise ArgumentError(
+                f"placement: got ranks={array.tolist()} in a world of {world.size()}; Placement is invalid because "
+                "rank must be less than world size! flow.parallel.simulate(n), or more MPI ranks, make the world larger"
+            )
+        if len(set(flat)) != len(flat):
+            raise ArgumentError(f"placement: got ranks={array.tolist()}; expected each rank once")
+        self.type = type
+        self._ranks = array
+        self._flat = tuple(flat)
+        self._key = type, array.shape, self._flat
+        self._hash = hash(self._key)
+
+    @staticmethod
+    def all(type: str) -> placement:
+        """Every rank of the world, in one dimension."""
+        return placement(type, range(world.size()))
+
+    @property
+    def ranks(self) -> np.ndarray:
+        """The ranks: a copy."""
+        return self._ranks.copy()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the dimensions."""
+        return self._ranks.shape
+
+    @property
+    def flat(self) -> tuple[int, ...]:
+        """The ranks in row-major order."""
+        return self._flat
+
+    @functools.cached_property
+    def coordinates(self) -> dict[int, tuple[int, ...]]:
+        """rank -> its position."""
+        return {int(self._ranks[i]): i for i in np.ndindex(self._ranks.shape)}
+
+    @functools.cached_property
+    def owned(self) -> tuple[int, ...]:
+        """The ranks of this placement whose shards this process holds."""
+        return tuple([r for r in self._flat if r in world.owned()])
+
+    def groups(self, dim: int) -> list[tuple[int, ...]]:
+        """The ranks that differ along one dimension only, for each position in the others."""
+        rows = np.moveaxis(self._ranks, dim, -1).reshape(-1, self._ranks.shape[dim])
+        return [tuple(row) for row in rows.tolist()]
+
+    def with_type(self, type: str) -> placement:
+        """The same ranks on devices of another type."""
+        return self if type == self.type else placement(type, self._ranks)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or isinstance(other, placement) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f'miniflow.placement(type="{self.type}", ranks={self._ranks.tolist()})'
+
+    def __reduce__(self) -> tuple:
+        return placement, (self.type, self._ranks.tolist())

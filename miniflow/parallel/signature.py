@@ -1,0 +1,96 @@
+"""Which signature an operator uses for given operands: the one whose boxing moves the fewest bytes.
+
+An operator states its signatures for a placement of one dimension (`Op.sbp`). For several dimensions every combination
+of them is one. Nothing becomes a partial sum but what is whole on every rank, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from miniflow.dispatch import Op
+from miniflow.errors import PlacementError
+from miniflow.parallel import boxing
+from miniflow.parallel.global_array import GlobalArray
+from miniflow.sbp import B, NdSbp, Sbp, Signature, show
+
+
+class Candidate(NamedTuple):
+    """A signature and what it costs.
+
+    Attributes:
+        operands: for each of them all SBP; None for numbers and absent ones.
+        results: for each of them all SBP.
+        bytes: what all ranks together send to bring the operands there.
+    """
+
+    operands: tuple[NdSbp | None, ...]
+    results: tuple[NdSbp, ...]
+    bytes: float
+
+
+def signatures_of(op: type[Op], ranks: int, operands: Sequence[Any], attrs: dict[str, Any]) -> list[Signature]:
+    """The signatures of an operator for one dimension of a placement; the last one is "everything broadcast".
+
+    Raises:
+        PlacementError: for an operator that has no rule, or whose result's shape depends on values.
+    """
+    if op.shape_depends_on_values:
+        raise PlacementError(
+            f"{op.function_name}: operator `{op.function_name}` does not support global mode because the shape of its "
+            "output depends on values; use x.to_local(), or a mask"
+        )
+    if op.sbp is None:
+        raise PlacementError(f"{op.function_name}: no SBP signature is stated for it; use x.to_local()")
+    stated = op.sbp(*operands, ranks=ranks, **attrs)
+    return [*stated, ((B,) * len(operands), (B,) * len(op.outputs))]
+
+
+def candidates(op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]) -> list[Candidate]:
+    """All signatures that can be used, the best first: by bytes, then by how many operands stay as they are."""
+    arrays = [x if isinstance(x, GlobalArray) else None for x in operands]
+    where = next(x.placement for x in arrays if x is not None)
+    each = [signatures_of(op, len(where.flat), operands, attrs)] * len(where.shape)
+    found, seen = [], set()
+    for choice in itertools.product(*each):
+        given = tuple([None if x is None else tuple([ins[i] for ins, _ in choice]) for i, x in enumerate(arrays)])
+        results = tuple([tuple(one) for one in zip(*[outs for _, outs in choice], strict=True)])
+        fits = all([x is None or can_become(x, sbp, where.shape) for x, sbp in zip(arrays, given, strict=True)])
+        if (given, results) in seen or not fits:
+            continue
+        seen.add((given, results))
+        costs = [0 if x is None else boxing.cost(x.shape, where, x.sbp, sbp) * x.itemsize
+                 for x, sbp in zip(arrays, given, strict=True)]  # fmt: skip
+        changed = sum(x is not None and x.sbp != sbp for x, sbp in zip(arrays, given, strict=True))
+        found.append((sum(costs), changed, Candidate(given, results, sum(costs))))
+    return [candidate for *_, candidate in sorted(found, key=lambda row: row[:2])]
+
+
+def can_become(x: GlobalArray, sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
+    """Whether an operand may be boxed so: nothing that is split becomes partial, which would only cost memory, and no
+    dim is split among more ranks than it has elements, since kernels need not compute with nothing."""
+    if any(to.kind == "P" and of.kind == "S" for of, to in zip(x.sbp, sbp, strict=True)):
+        return False
+    parts: dict[int, int] = {}
+    for one, n in zip(sbp, mesh, strict=True):
+        if one.dim is not None:
+            parts[one.dim] = parts.get(one.dim, 1) * n
+    return all(x.shape[dim] >= n or x.shape[dim] == 0 for dim, n in parts.items())
+
+
+def explain(op: type[Op], *operands: Any, **attrs: Any) -> str:
+    """The signatures of an operator for these operands, with their costs in bytes; the first one is used."""
+    lines = []
+    for i, one in enumerate(candidates(op, operands, attrs)):
+        given = ", ".join("-" if x is None else show(x) for x in one.operands)
+        lines.append(
+            f"{'->' if i == 0 else '  '} {given} => {', '.join(map(show, one.results))}: {one.bytes:,.0f} bytes"
+        )
+    return "\n".join(lines)
+
+
+def has_partial(sbp: Sequence[Sbp]) -> bool:
+    """Whether some dimension holds partial sums."""
+    return any(one.kind == "P" for one in sbp)

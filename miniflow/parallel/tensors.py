@@ -1,0 +1,241 @@
+"""Global tensors for users: making them, changing their layout, and taking the local part."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import miniflow.parallel.arrays  # noqa: F401  (updates of optimizers)
+import miniflow.parallel.dispatch  # noqa: F401  (the kernels of operators)
+from miniflow.backends import memory
+from miniflow.backends.registry import kernel
+from miniflow.dispatch import Op, call
+from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeError
+from miniflow.parallel import world
+from miniflow.parallel.boxing import box
+from miniflow.parallel.global_array import GlobalArray, Layout
+from miniflow.parallel.partition import local_shape
+from miniflow.parallel.placement import placement as Placement
+from miniflow.sbp import B, NdSbp, P, as_nd_sbp
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+
+class Boxing(Op):
+    """The same tensor on another placement or in another layout. Its gradient is the cotangent, on the placement of
+    the operand, in the layout `grad_sbp` if that is given."""
+
+    def infer(x, *, placement, sbp, grad_sbp, source):
+        return x.shape, x.dtype
+
+    def backward(ctx, dy):
+        source, grad_sbp = ctx.attrs["source"], ctx.attrs["grad_sbp"]
+        where, sbp = source[0], dy.sbp if grad_sbp is None else grad_sbp
+        return to_global(dy, where, sbp if len(sbp) == len(where.shape) else source[1])
+
+
+Boxing.kernels[GlobalArray] = lambda x, *, placement, sbp, grad_sbp, source: box(x, placement, sbp)
+
+
+class LocalToGlobal(Op):
+    """The local tensors of all ranks as the shards of a global one. The gradient is the local part of the cotangent."""
+
+    def infer(x, *, placement, sbp, shape):
+        return shape, x.dtype
+
+    def backward(ctx, dy):
+        dual = tuple([B if one is P else P if one is B else one for one in ctx.attrs["sbp"]])
+        return to_local(to_global(dy, ctx.attrs["placement"], dual))
+
+
+class GlobalToLocal(Op):
+    """The shard of this rank. The gradient is the global tensor whose shards are the cotangents of all ranks."""
+
+    def infer(x, *, layout):
+        return local_shape(x.shape, x.placement, x.sbp, world.rank()), x.dtype
+
+    def backward(ctx, dy):
+        if len(world.owned()) > 1:
+            raise PlacementError(
+                "to_local: where ranks are simulated, only the local tensor of rank 0 is there, and no gradient goes "
+                "back from it; use global tensors to the end, or run the script under mpiexec"
+            )
+        node, output = ctx.edges[0]
+        where, sbp = ctx.attrs["layout"]
+        dual = tuple([B if one is P else P if one is B else one for one in sbp])
+        return call(LocalToGlobal, dy, placement=where, sbp=dual, shape=node.shapes[output])
+
+
+GlobalToLocal.kernels[GlobalArray] = lambda x, *, layout: own_shard(x)
+
+
+@kernel("cpu", returns=True)
+@kernel("cuda", returns=True)
+def local_to_global(x: Any, *, placement: Placement, sbp: NdSbp, shape: tuple[int, ...]) -> GlobalArray:
+    """The local array is the shard of every rank that this process owns; broadcast, that of the first rank counts."""
+    shards = {r: memory.move(x.copy(), world.device(placement.type, r)) for r in placement.owned}
+    return GlobalArray(Layout.of(placement, sbp, shape, x.dtype), shards)
+
+
+def own_shard(x: GlobalArray) -> Any:
+    """The shard of this rank; of no elements outside of the placement."""
+    rank = world.rank()
+    return x.shards[rank] if rank in x.shards else np.empty((0,) * max(1, x.ndim), x.dtype)
+
+
+def to_global(
+    x: Tensor, placement: Placement | None = None, sbp: Any = None, *, grad_sbp: Any = None, check_meta: bool = True,
+    copy: bool = False,
+) -> Tensor:  # fmt: skip
+    """A global tensor: from the local tensors of all ranks, or from a global tensor in another layout.
+
+    A local tensor becomes the shard of its rank: dims that are split are put together, of a broadcast one the tensor of
+    the first rank counts, and partial ones are added up.
+
+    Args:
+        x: local or global.
+        placement, sbp: the new ones. Both for a local tensor; for a global one what is left out stays.
+        grad_sbp: the layout of the gradient; by default it keeps that of its cotangent.
+        check_meta: compare shapes and dtypes of all ranks; else every rank is taken to hold the shape of this one.
+        copy: of a global tensor that does not change, a copy.
+
+    Raises:
+        ArgumentError: for a local tensor without placement or sbp, or a split dim that does not exist.
+        ShapeError, DTypeError: if the parts of the ranks do not fit together.
+
+    Source: `oneflow.Tensor.to_global`.
+    """
+    if not x.is_global:
+        if placement is None or sbp is None:
+            raise ArgumentError(
+                "to_global: Converting a local tensor to global tensor must have placement and sbp parameters."
+            )
+        sbp = as_nd_sbp(sbp, len(placement.shape), "to_global")
+        check_axes(sbp, x.ndim)
+        shape = logical_shape(x, placement, sbp, check_meta)
+        y = call(LocalToGlobal, x, placement=placement, sbp=sbp, shape=shape)
+        first = tuple([slice(0, 1) if one is B else slice(None) for one in sbp])
+        if any(one is B for one in sbp):  # make it true: the first rank's values
+            y._array = broadcast_from_first(y._array, first)
+        return y
+    where = x.placement if placement is None else placement
+    layout = as_nd_sbp(x.sbp if sbp is None else sbp, len(where.shape), "to_global")
+    check_axes(layout, x.ndim)
+    if where == x.placement and layout == x.sbp and grad_sbp is None:
+        return x.clone() if copy else x
+    grad_sbp = None if grad_sbp is None else as_nd_sbp(grad_sbp, len(x.sbp), "to_global")
+    return call(Boxing, x, placement=where, sbp=layout, grad_sbp=grad_sbp, source=(x.placement, x.sbp))
+
+
+def broadcast_from_first(x: GlobalArray, first: tuple[slice, ...]) -> GlobalArray:
+    """Along dimensions of the placement that are broadcast, the shard of the first rank for all of them."""
+    if len(world.owned()) > 1:
+        return x  # they are the same already
+    owners = Placement(x.placement.type, x.placement.ranks[first])
+    own = {r: a for r, a in x.shards.items() if r in owners.coordinates}
+    return box(GlobalArray(Layout.of(owners, x.sbp, x.shape, x.dtype), own), x.placement, x.sbp)
+
+
+def check_axes(sbp: NdSbp, ndim: int) -> None:
+    """Refuse a split of a dim that the tensor does not have."""
+    for one in sbp:
+        if one.dim is not None and one.dim >= ndim:
+            raise ArgumentError(
+                f"to_global: Split axis out of range (expected to be in range of [0, {ndim}), but got {one.dim}!)"
+            )
+
+
+def logical_shape(x: Tensor, where: Placement, sbp: NdSbp, check_meta: bool) -> tuple[int, ...]:
+    """The shape of the whole whose shards are the local tensors.
+
+    Raises:
+        ShapeError, DTypeError: if they do not make up a tensor that is split as evenly as possible.
+    """
+    shape = list(x.shape)
+    metas = [(tuple(x.shape), str(x.dtype))] * world.size()
+    if check_meta:
+        metas = world.communicator().all_gather_object(metas[0])
+    kinds = {metas[r][1] for r in where.flat}
+    if len(kinds) > 1:
+        raise DTypeError(f"to_global: got local tensors of {sorted(kinds)}; expected one dtype on all ranks")
+    for k in reversed(range(len(sbp))):
+        dim = sbp[k].dim
+        if dim is not None:
+            group = next(g for g in where.groups(k) if where.flat[0] in g)
+            sizes = [metas[r][0][dim] for r in group]
+            for later in range(k + 1, len(sbp)):
+                if sbp[later].dim == dim:
+                    sizes = [n * where.shape[later] for n in sizes]  # checked below
+            shape[dim] = sum(sizes)
+    whole = tuple(shape)
+    for r in where.flat:
+        if metas[r][0] != local_shape(whole, where, sbp, r):
+            raise ShapeError(
+                f"to_global: Sizes of tensors must match: got {metas[r][0]} on rank {r}; expected "
+                f"{local_shape(whole, where, sbp, r)}, its part of {whole}, split as evenly as possible"
+            )
+    return whole
+
+
+def to_local(x: Tensor) -> Tensor:
+    """The shard of this rank; where ranks are simulated, that of rank 0 (see `shards`). It shares the memory.
+
+    Raises:
+        PlacementError: for a local tensor.
+
+    Source: `oneflow.Tensor.to_local`.
+    """
+    if not x.is_global:
+        raise PlacementError("to_local: Expected global tensor for to_local but got local tensor!")
+    return call(GlobalToLocal, x, layout=(x.placement, x.sbp))
+
+
+def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function that makes tensors, with the keyword arguments `placement` and `sbp` for global ones.
+
+    The values are those of the local tensor with the same arguments, random numbers too.
+    """
+
+    @functools.wraps(factory)
+    def make(*args: Any, placement: Placement | None = None, sbp: Any = None, **options: Any) -> Tensor:
+        if placement is None and sbp is None:
+            return factory(*args, **options)
+        if placement is None or sbp is None:
+            raise ArgumentError(f"{factory.__name__}: expected placement and sbp together; got only one of them")
+        if options.get("device") is not None:
+            raise ArgumentError(f"{factory.__name__}: got device= together with placement=; expected one of them")
+        requires_grad = options.pop("requires_grad", False)
+        layout = as_nd_sbp(sbp, len(placement.shape), factory.__name__)
+        whole = factory(*args, device=placement, **options)
+        if P in layout and factory.__name__.startswith("rand"):
+            raise ArgumentError(f"{factory.__name__}: random source op only support broadcast or split, got {sbp}")
+        with no_grad():
+            return to_global(whole, placement, layout).requires_grad_(requires_grad)
+
+    return make
+
+
+def _placement(x: Tensor) -> Placement:
+    """The ranks of a global tensor."""
+    if x.is_local:
+        raise PlacementError("placement: Only global tensors have 'placement'. Please use '.device' for local tensors.")
+    return x._array.placement
+
+
+def _sbp(x: Tensor) -> NdSbp:
+    """How each dimension of the placement divides a global tensor."""
+    if x.is_local:
+        raise PlacementError("sbp: Only global tensors have 'sbp'; the tensor is local: x.to_global(placement, sbp)")
+    return x._array.sbp
+
+
+def _shards(x: Tensor) -> dict[int, Tensor]:
+    """rank -> the shard, for the ranks of this process."""
+    return {r: Tensor._wrap(array) for r, array in x._array.shards.items()}
+
+
+Tensor.placement, Tensor.sbp, Tensor.shards = property(_placement), property(_sbp), property(_shards)
+Tensor.to_global, Tensor.to_local = to_global, to_local

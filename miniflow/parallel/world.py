@@ -1,0 +1,54 @@
+"""The ranks that there are, and those whose shards this process holds: one under MPI, all where they are simulated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.device import CPU, cuda_device
+from miniflow.errors import ArgumentError
+from miniflow.hostcuda import cuda
+from miniflow.parallel.comm.simulated import SimulatedCommunicator
+
+_communicator: Any = SimulatedCommunicator(1)
+
+
+def communicator() -> Any:
+    """What moves arrays between ranks."""
+    return _communicator
+
+
+def size() -> int:
+    """The number of ranks."""
+    return _communicator.size
+
+
+def owned() -> range:
+    """The ranks whose shards this process holds."""
+    return _communicator.owned
+
+
+def rank() -> int:
+    """The rank of this process; 0 where all are simulated: the point of view of local tensors."""
+    return _communicator.owned[0]
+
+
+def device(type: str, rank: int) -> Any:
+    """The device on which a rank computes: CUDA devices are shared out in turns."""
+    return CPU if type == "cpu" else cuda_device(rank % len(cuda.gpus))
+
+
+def simulate(world_size: int) -> None:
+    """Let this process be `world_size` ranks: it holds the shards of all of them, and collectives copy in memory.
+
+    Local tensors are those of rank 0: where a local tensor becomes a part of a global one, every rank is taken to hold
+    the same values, as ranks that run one script do. Global tensors made before belong to the world before.
+
+    >>> simulate(1)
+
+    Raises:
+        ArgumentError: for a number that is not positive.
+    """
+    global _communicator
+    if not isinstance(world_size, int) or world_size < 1:
+        raise ArgumentError(f"simulate: got world_size={world_size!r}; expected a positive int")
+    _communicator = SimulatedCommunicator(world_size)

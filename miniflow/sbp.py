@@ -1,0 +1,210 @@
+"""How a dimension of a placement divides a tensor: `split`, `broadcast` or `partial_sum` (SBP).
+
+    split(d)      each rank holds a part of dim d
+    broadcast     each rank holds all of it
+    partial_sum   each rank holds an array of the whole shape, and the tensor is their sum
+
+A tensor on a placement of n dimensions has n of them. Operators state which combinations they can compute without
+communication: see `Op.sbp`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from miniflow.errors import ArgumentError, ArgumentTypeError
+
+MAX_DIMS = 6  # as in OneFlow
+
+
+@dataclass(frozen=True)
+class Sbp:
+    """One of the three; use `split`, `broadcast` and `partial_sum`.
+
+    Attributes:
+        kind: "S", "B" or "P".
+        dim: the dim that is split; None for the others.
+    """
+
+    kind: str
+    dim: int | None = None
+
+    def __call__(self) -> Sbp:
+        """Itself: `broadcast()` and `partial_sum()` are spelled so in some programs."""
+        if self.kind == "S":
+            raise ArgumentTypeError("split(dim) is called already; expected it without a second pair of parentheses")
+        return self
+
+    def __str__(self) -> str:
+        return self.kind if self.dim is None else f"S({self.dim})"
+
+    def __repr__(self) -> str:
+        name = {"S": f"split(dim={self.dim})", "B": "broadcast", "P": "partial_sum"}[self.kind]
+        return f"miniflow.sbp.{name}"
+
+
+@functools.cache
+def S(dim: int) -> Sbp:
+    """`split(dim)`, unchecked: one object for each dim."""
+    return Sbp("S", dim)
+
+
+B = broadcast = Sbp("B")
+P = partial_sum = Sbp("P")
+NdSbp = tuple[Sbp, ...]
+
+
+def split(dim: int | None = None, *, axis: int | None = None) -> Sbp:
+    """Each rank holds a part of dim `dim`, of about the same size.
+
+    Args:
+        dim: 0 to 5; `axis` is another name for it.
+
+    >>> split(0)
+    miniflow.sbp.split(dim=0)
+
+    Raises:
+        ArgumentError: for a negative or too large dim.
+        ArgumentTypeError: for no dim, or something else than an int.
+
+    Source: `oneflow.sbp.split`.
+    """
+    dim = axis if dim is None else dim
+    if not isinstance(dim, int) or isinstance(dim, bool):
+        raise ArgumentTypeError(f"split: got dim={dim!r}; expected an int, as in split(0)")
+    if dim < 0:
+        raise ArgumentError(f"split: Split axis must not be negative, but got {dim}!")
+    if dim >= MAX_DIMS:
+        raise ArgumentError(
+            f"split: Expected split axis to be less than the supported maximum axis ({MAX_DIMS}), but got {dim}!"
+        )
+    return S(dim)
+
+
+def as_nd_sbp(sbp: Any, dims: int, name: str) -> NdSbp:
+    """A tuple with one entry for each of `dims` placement dimensions, from one value, a tuple or a list.
+
+    Raises:
+        ArgumentTypeError: for something that is not an SBP.
+        ArgumentError: for another number of entries.
+    """
+    found = tuple(sbp) if isinstance(sbp, tuple | list) else (sbp,)
+    for one in found:
+        if not isinstance(one, Sbp):
+            raise ArgumentTypeError(
+                f"{name}: got sbp={sbp!r}; expected flow.sbp.split(dim), flow.sbp.broadcast or flow.sbp.partial_sum, "
+                "or a list of them"
+            )
+    if len(found) != dims:
+        raise ArgumentError(
+            f"{name}: got {len(found)} sbp for a placement of {dims} dimensions; expected one for each dimension"
+        )
+    return found
+
+
+def show(sbp: NdSbp) -> str:
+    """Short, as in tables: `(S(0), B)`; of one entry without parentheses."""
+    return str(sbp[0]) if len(sbp) == 1 else f"({', '.join(map(str, sbp))})"
+
+
+# signatures: what an operator can compute on each rank by itself
+
+Signature = tuple[tuple[Sbp, ...], tuple[Sbp, ...]]  # of its operands, of its results
+
+
+def signatures(
+    operands: Sequence[str | None],
+    results: Sequence[str],
+    *,
+    fixed: str = "",
+    linear: Sequence[Sequence[int]] = (),
+    added: Sequence[int] = (),
+) -> list[Signature]:
+    """The signatures of an operation whose dims have letters, as in `einsum`.
+
+    A letter that is split is split wherever it stands; what does not have it is broadcast. A result without it is a
+    sum over it, and partial.
+
+    Args:
+        operands, results: a letter for each dim; None for an operand that is absent, "." for a dim that is never split.
+        fixed: letters that are never split, since the operation looks at all of their elements.
+        linear: sets of operands, by position, of whose sum the operation makes the sum of the results.
+        added: operands that are added to the result as they are: where that is partial, so have they to be.
+
+    >>> for given, result in signatures(["mk", "kn"], ["mn"], linear=[[0], [1]]):
+    ...     print(show(given), "->", show(result))
+    (S(0), B) -> S(0)
+    (S(1), S(0)) -> P
+    (B, S(1)) -> S(1)
+    (P, B) -> P
+    (B, P) -> P
+    """
+    found = []
+    letters = dict.fromkeys("".join([x for x in operands if x is not None]))
+    for letter in letters:
+        if letter in fixed or letter == ".":
+            continue
+        outs = tuple([S(y.index(letter)) if letter in y else P for y in results])
+        rest = P if P in outs else B
+        ins = [B if x is None else S(x.index(letter)) if letter in x else rest if i in added else B
+               for i, x in enumerate(operands)]  # fmt: skip
+        found.append((tuple(ins), outs))
+    for positions in linear:
+        ins = tuple([P if i in positions else B for i in range(len(operands))])
+        found.append((ins, (P,) * len(results)))
+    return found
+
+
+def letters(ndim: int, start: int = 0) -> str:
+    """Letters for so many dims."""
+    return "abcdefghijklmnopqrstuvwxyz"[start : start + ndim]
+
+
+def aligned(shape: tuple[int, ...], ndim: int) -> str:
+    """Letters for the dims of an operand that is broadcast to `ndim` dims; "." for those of size 1."""
+    return "".join([c if n != 1 else "." for c, n in zip(letters(len(shape), ndim - len(shape)), shape, strict=True)])
+
+
+def letters_but(ndim: int, *fixed: int) -> str:
+    """Letters for so many dims, "." for those that are never split."""
+    wrapped = {d % ndim for d in fixed} if ndim else set()
+    return "".join(["." if d in wrapped else c for d, c in enumerate(letters(ndim))])
+
+
+def common_letters(dim: int, *shapes: tuple[int, ...]) -> str:
+    """Letters for the dims of shapes where they have one size, except for `dim`."""
+    return "".join(
+        [c if d != dim and len({*sizes}) == 1 else "."
+         for d, (c, *sizes) in enumerate(zip(letters(len(shapes[0])), *shapes, strict=True))]
+    )  # fmt: skip
+
+
+def elementwise(x: Any, linear: bool = True) -> list[Signature]:
+    """The signatures of what computes each element from the one in its place."""
+    return signatures([letters(x.ndim)], [letters(x.ndim)], linear=[[0]] if linear else [])
+
+
+def reshaped(old: tuple[int, ...], new: tuple[int, ...], ranks: int) -> tuple[list[str], list[str]]:
+    """Letters for a reshape in row-major order: a dim that becomes several, or several one, can be split if the split
+    of the outermost of them is that of the same elements, which is so if `ranks` divides it."""
+    given, result = ["."] * len(old), ["."] * len(new)
+    i = j = 0
+    while i < len(old) and j < len(new):
+        first, others, n, m = i, j, old[i], new[j]
+        i, j = i + 1, j + 1
+        while n != m and 0 not in (n, m) and (i < len(old) if n < m else j < len(new)):
+            if n < m:
+                n, i = n * old[i], i + 1
+            else:
+                m, j = m * new[j], j + 1
+        while first < i - 1 and old[first] == 1:
+            first += 1
+        while others < j - 1 and new[others] == 1:
+            others += 1
+        whole = old[first] == new[others] or old[first] % ranks == new[others] % ranks == 0
+        if n == m and whole and old[first] != 1:
+            given[first] = result[others] = letters(1, first)
+    return ["".join(given)], ["".join(result)]
