@@ -40,7 +40,7 @@ def make(values, where, sbp, seed=0):
             weights[-1] = 1 - weights[:-1].sum()
             for group in where.groups(k):
                 for weight, r in zip(weights, group, strict=True):
-                    shards[r] = np.asarray(shards[r] * weight)
+                    shards[r] = np.asarray(shards[r] * weight, values.dtype)
     return GlobalArray(Layout.of(where, tuple(sbp), values.shape, values.dtype), shards)
 
 
