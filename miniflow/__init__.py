@@ -6,7 +6,7 @@ import miniflow.process  # noqa: F401  (sets how threads wait: before NumPy is l
 import sys
 
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
-from miniflow import amp, autograd, cuda, data, nn, optim, parallel, sbp, show, typing, utils, vision
+from miniflow import amp, autograd, comm, cuda, data, env, nn, optim, parallel, sbp, show, typing, utils, vision
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.deferred import defer
@@ -81,12 +81,18 @@ JOBS = [
     "global_function", "load_variables", "ones_initializer", "random_normal_initializer", "random_uniform_initializer",
     "truncated_normal_initializer", "zeros_initializer",
 ]  # fmt: skip
-defer(nn, {"Graph": "miniflow.graph:Graph", "graph": "miniflow.graph"})  # layers above nn, under OneFlow's names
+layers_above = {"Graph": "miniflow.graph:Graph", "graph": "miniflow.graph", "parallel": "miniflow.nn.parallel"}
+defer(nn, layers_above)
+defer(parallel.boxing, {"explain": "miniflow.parallel.explain:explain_boxing"})
+defer(sbp, {"explain": "miniflow.parallel.explain:explain_signatures"})
+defer(utils, {"global_view": "miniflow.utils.global_view"})
 defer(
     sys.modules[__name__],
     {
         **{name: f"miniflow.graph.job:{name}" for name in JOBS},
         "function_config": "miniflow.graph.job:FunctionConfig",
+        "boxing": "miniflow.parallel.boxing",
+        "distributed": "miniflow.distributed",
         "graph": "miniflow.graph",
         "optimizer": "miniflow.optimizer",
     },

@@ -161,7 +161,7 @@ class Version:
 class Leaf:
     """The node of a leaf that requires grad; gradients arriving here are added to `tensor.grad`."""
 
-    __slots__ = ("tensor", "sequence", "shapes", "dtypes", "hooks")
+    __slots__ = ("tensor", "sequence", "shapes", "dtypes", "hooks", "after")
 
     def __init__(self, tensor: Tensor):
         self.tensor = weakref.ref(tensor)
@@ -169,6 +169,7 @@ class Leaf:
         self.shapes = (tensor._array.shape,)
         self.dtypes = (tensor._array.dtype,)
         self.hooks: list[tuple[int, Callable]] | None = None
+        self.after: list[tuple[int, Callable]] | None = None  # hooks that run when `tensor.grad` is complete
 
 
 FREED: Any = object()

@@ -339,6 +339,21 @@ class Tensor:
             raise AutogradError("register_hook: the tensor does not require grad, so no gradient will reach the hook")
         return self._add_hook(hook)
 
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> HookHandle:
+        """Call `hook(self)` each time a backward has added to the gradient of this leaf.
+
+        Returns:
+            a handle whose `remove()` removes the hook.
+
+        Source: `torch.Tensor.register_post_accumulate_grad_hook`.
+        """
+        if not self.is_leaf or self._fresh_edge() is None:
+            raise AutogradError("register_post_accumulate_grad_hook: expected a leaf that requires grad")
+        leaf, _ = self._edge
+        leaf.after = leaf.after or []
+        leaf.after.append((0, hook))
+        return HookHandle(leaf.after, leaf.after[-1])
+
     def _add_hook(self, hook: Callable) -> HookHandle:
         node, index = self._edge
         if node.hooks is None:

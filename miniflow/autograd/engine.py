@@ -177,6 +177,8 @@ class BackwardPass:
         if type(node) is Leaf:
             if self.captured is None:
                 accumulate(node, cotangents, self.create_graph)
+                for _, hook in node.after or ():
+                    hook(node.tensor())
             return
         edges, needed = node.edges, self.needed
         node.needs = needs = edges if needed is None else [e is not None and e[0] in needed for e in edges]

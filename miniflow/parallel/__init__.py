@@ -14,7 +14,7 @@ tensors      what users call
 How a placement divides a tensor is said by `miniflow.sbp`, at each operator too.
 """
 
-from miniflow.parallel.world import simulate
+from miniflow.parallel.world import simulate as simulate
 
 
 def stats() -> dict[str, int]:

@@ -22,7 +22,7 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,9 @@ from miniflow.sbp import B, NdSbp, P, S, Sbp
 
 NAMES = {"SB": "all-gather", "PB": "all-reduce", "PS": "reduce-scatter", "SS": "all-to-all", "BS": "slice",
          "BP": "keep on the first rank", "SP": "pad with zeros"}  # fmt: skip
+
+
+listeners: list[Callable] = []  # called with the array and its new layout, before it is boxed
 
 
 class Step(NamedTuple):
@@ -113,6 +116,8 @@ def box(x: GlobalArray, where: placement, sbp: NdSbp) -> GlobalArray:
 
     All ranks of both placements have to call it.
     """
+    for listen in listeners:
+        listen(x, where, sbp)
     if where == x.placement:
         if sbp == x.sbp:
             return x
@@ -153,8 +158,10 @@ def length(index: tuple[slice, ...], dim: int) -> int:
 
 def all_gather(own: dict, group: tuple, i: int, _: None, shape: tuple, old: Index, new: Index) -> dict:
     """S(i) to B."""
-    gathered = world.communicator().all_gather(own, group, lambda r: resized(shape, {i: length(old[r], i)}))
-    return {r: np.concatenate(parts, i) for r, parts in gathered.items()}
+    shapes = [resized(shape, {i: length(old[g], i)}) for g in group]
+    parts = {r: x.reshape(-1) for r, x in own.items()}
+    gathered = world.communicator().all_gather(parts, group, [math.prod(s) for s in shapes])
+    return {r: joined(flat, shapes, i) for r, flat in gathered.items()}
 
 
 def all_reduce(own: dict, group: tuple, *_: object) -> dict:
@@ -164,17 +171,37 @@ def all_reduce(own: dict, group: tuple, *_: object) -> dict:
 
 def reduce_scatter(own: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, new: Index) -> dict:
     """P to S(j)."""
-    return world.communicator().reduce_scatter({r: [x[new[g]] for g in group] for r, x in own.items()}, group)
+    sizes = [length(new[g], j) for g in group]
+    parts = {r: packed(x, sizes, j) for r, x in own.items()}
+    counts = [math.prod(resized(shape, {j: n})) for n in sizes]
+    scattered = world.communicator().reduce_scatter(parts, group, counts)
+    return {r: flat.reshape(resized(shape, {j: length(new[r], j)})) for r, flat in scattered.items()}
 
 
 def all_to_all(own: dict, group: tuple, i: int, j: int, shape: tuple, old: Index, new: Index) -> dict:
     """S(i) to S(j): each rank cuts its part along j, and puts together what it gets along i."""
-    every = (slice(None),)
-    pieces = {r: [x[every * j + (new[g][j],)] for g in group] for r, x in own.items()}
-    got = world.communicator().all_to_all(
-        pieces, group, lambda r, g: resized(shape, {i: length(old[r], i), j: length(new[g], j)})
-    )
-    return {r: np.concatenate(parts, i) for r, parts in got.items()}
+    sizes = [length(new[g], j) for g in group]
+    shapes = {r: [resized(shape, {i: length(old[g], i), j: length(new[r], j)}) for g in group] for r in own}
+    counts = {r: [math.prod(resized(shape, {i: length(old[r], i), j: n})) for n in sizes] for r in own}
+    received = {r: [math.prod(s) for s in row] for r, row in shapes.items()}
+    parts = {r: packed(x, sizes, j) for r, x in own.items()}
+    got = world.communicator().all_to_all(parts, group, counts, received)
+    return {r: joined(flat, shapes[r], i) for r, flat in got.items()}
+
+
+def packed(x: np.ndarray, sizes: list[int], dim: int) -> np.ndarray:
+    """The parts of so many elements of a dim, flat and one after the other."""
+    if dim == 0:
+        return x.reshape(-1)
+    return np.concatenate([part.reshape(-1) for part in np.split(x, np.cumsum(sizes)[:-1], dim)])
+
+
+def joined(flat: np.ndarray, shapes: list[tuple[int, ...]], dim: int) -> np.ndarray:
+    """The inverse: flat parts of these shapes, put together along a dim."""
+    if dim == 0:
+        return flat.reshape(sum(s[0] for s in shapes), *shapes[0][1:])
+    ends = np.cumsum([math.prod(s) for s in shapes])
+    return np.concatenate([x.reshape(s) for x, s in zip(np.split(flat, ends[:-1]), shapes, strict=True)], dim)
 
 
 def slices(own: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, new: Index) -> dict:

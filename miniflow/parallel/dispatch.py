@@ -18,6 +18,9 @@ from miniflow.parallel.signature import candidates
 from miniflow.sbp import NdSbp
 
 
+listeners: list[Callable] = []  # called with each operator, its operands and attributes, before it runs
+
+
 class Plan(NamedTuple):
     """How an operator is computed on operands of given layouts.
 
@@ -39,6 +42,8 @@ def kernel_for(op: type[Op]) -> Callable[..., Any]:
     plans: dict[tuple, Plan] = {}
 
     def run(*arrays: Any, **attrs: Any) -> Any:
+        for listen in listeners:
+            listen(op, arrays, attrs)
         key = (*[x.layout if x.__class__ is GlobalArray else x.__class__ for x in arrays], *attrs.values())
         try:
             plan = plans.get(key)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.memory import layout as strides_of
+from miniflow.parallel import world
 from miniflow.parallel.placement import placement
 from miniflow.sbp import NdSbp
 
@@ -96,6 +97,12 @@ class GlobalArray:
     def copy(self) -> GlobalArray:
         """With memory of its own."""
         return self.each(lambda x: x.copy())
+
+    def agreed(self, value: Any) -> Any:
+        """The value of the first rank of the placement, for all of them."""
+        if world.rank() not in self.placement.coordinates:
+            return value
+        return world.communicator().all_gather_object(value, self.placement.flat)[0]
 
     def peek(self) -> np.ndarray | None:
         """The values, for checks: left to the shards."""

@@ -14,7 +14,7 @@ from miniflow.dispatch import Op
 from miniflow.errors import PlacementError
 from miniflow.parallel import boxing
 from miniflow.parallel.global_array import GlobalArray
-from miniflow.sbp import B, NdSbp, Sbp, Signature, show
+from miniflow.sbp import B, NdSbp, Sbp, Signature
 
 
 class Candidate(NamedTuple):
@@ -78,17 +78,6 @@ def can_become(x: GlobalArray, sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
         if one.dim is not None:
             parts[one.dim] = parts.get(one.dim, 1) * n
     return all(x.shape[dim] >= n or x.shape[dim] == 0 for dim, n in parts.items())
-
-
-def explain(op: type[Op], *operands: Any, **attrs: Any) -> str:
-    """The signatures of an operator for these operands, with their costs in bytes; the first one is used."""
-    lines = []
-    for i, one in enumerate(candidates(op, operands, attrs)):
-        given = ", ".join("-" if x is None else show(x) for x in one.operands)
-        lines.append(
-            f"{'->' if i == 0 else '  '} {given} => {', '.join(map(show, one.results))}: {one.bytes:,.0f} bytes"
-        )
-    return "\n".join(lines)
 
 
 def has_partial(sbp: Sequence[Sbp]) -> bool:

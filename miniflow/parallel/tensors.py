@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 import miniflow.parallel.arrays  # noqa: F401  (updates of optimizers)
+import miniflow.parallel.check  # noqa: F401  (compares what MPI ranks run)
 import miniflow.parallel.dispatch  # noqa: F401  (the kernels of operators)
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel
@@ -154,10 +157,10 @@ def logical_shape(x: Tensor, where: Placement, sbp: NdSbp, check_meta: bool) -> 
     Raises:
         ShapeError, DTypeError: if they do not make up a tensor that is split as evenly as possible.
     """
-    shape = list(x.shape)
     metas = [(tuple(x.shape), str(x.dtype))] * world.size()
     if check_meta:
-        metas = world.communicator().all_gather_object(metas[0])
+        metas = world.communicator().all_gather_object(metas[0], range(world.size()))
+    shape = list(metas[where.flat[0]][0])
     kinds = {metas[r][1] for r in where.flat}
     if len(kinds) > 1:
         raise DTypeError(f"to_global: got local tensors of {sorted(kinds)}; expected one dtype on all ranks")
@@ -193,6 +196,27 @@ def to_local(x: Tensor) -> Tensor:
     return call(GlobalToLocal, x, layout=(x.placement, x.sbp))
 
 
+_default: tuple[Placement, Any] | None = None  # what `global_mode` sets
+
+
+@contextlib.contextmanager
+def global_mode(
+    enabled: bool = True, placement: Placement | None = None, sbp: Any = None
+) -> Iterator[None]:
+    """Within the block, functions such as `flow.zeros` make global tensors of this layout.
+
+    Source: `oneflow.utils.global_view.global_mode`.
+    """
+    global _default
+    if enabled and (placement is None or sbp is None):
+        raise ArgumentError("global_mode: expected placement and sbp")
+    before, _default = _default, (placement, sbp) if enabled else None
+    try:
+        yield
+    finally:
+        _default = before
+
+
 def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A function that makes tensors, with the keyword arguments `placement` and `sbp` for global ones.
 
@@ -202,7 +226,9 @@ def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(factory)
     def make(*args: Any, placement: Placement | None = None, sbp: Any = None, **options: Any) -> Tensor:
         if placement is None and sbp is None:
-            return factory(*args, **options)
+            if _default is None or options.get("device") is not None:
+                return factory(*args, **options)
+            placement, sbp = _default
         if placement is None or sbp is None:
             raise ArgumentError(f"{factory.__name__}: expected placement and sbp together; got only one of them")
         if options.get("device") is not None:
@@ -237,5 +263,25 @@ def _shards(x: Tensor) -> dict[int, Tensor]:
     return {r: Tensor._wrap(array) for r, array in x._array.shards.items()}
 
 
+def _show(x: Tensor, **options: Any) -> Any:
+    """`flow.show.shards`: a picture of what each rank holds."""
+    from miniflow.show import shards
+
+    return shards(x, **options)
+
+
+def _to_consistent(x: Tensor, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+    """The name of `to_global` in OneFlow 0.6."""
+    warnings.warn("to_consistent is an older name: use to_global", DeprecationWarning, stacklevel=2)
+    return to_global(x, placement, sbp)
+
+
+def _is_consistent(x: Tensor) -> bool:
+    """The name of `is_global` in OneFlow 0.6."""
+    warnings.warn("is_consistent is an older name: use is_global", DeprecationWarning, stacklevel=2)
+    return x.is_global
+
+
 Tensor.placement, Tensor.sbp, Tensor.shards = property(_placement), property(_sbp), property(_shards)
-Tensor.to_global, Tensor.to_local = to_global, to_local
+Tensor.to_global, Tensor.to_local, Tensor.show = to_global, to_local, _show
+Tensor.to_consistent, Tensor.is_consistent = _to_consistent, property(_is_consistent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from miniflow.device import CPU, cuda_device
@@ -9,7 +10,18 @@ from miniflow.errors import ArgumentError
 from miniflow.hostcuda import cuda
 from miniflow.parallel.comm.simulated import SimulatedCommunicator
 
-_communicator: Any = SimulatedCommunicator(1)
+
+def first_communicator() -> Any:
+    """MPI's if `mpiexec` started this process together with others, else a world of one rank."""
+    sizes = [os.environ.get(name, "1") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")]
+    if sizes == ["1", "1"]:
+        return SimulatedCommunicator(1)
+    from miniflow.parallel.comm.mpi import MpiCommunicator
+
+    return MpiCommunicator()
+
+
+_communicator: Any = first_communicator()
 
 
 def communicator() -> Any:
@@ -46,9 +58,11 @@ def simulate(world_size: int) -> None:
     >>> simulate(1)
 
     Raises:
-        ArgumentError: for a number that is not positive.
+        ArgumentError: for a number that is not positive, or other than that of the MPI ranks that there are.
     """
     global _communicator
     if not isinstance(world_size, int) or world_size < 1:
         raise ArgumentError(f"simulate: got world_size={world_size!r}; expected a positive int")
+    if len(owned()) < size():
+        raise ArgumentError(f"simulate: this is one of {size()} MPI ranks; start the script without mpiexec")
     _communicator = SimulatedCommunicator(world_size)

@@ -1,8 +1,10 @@
-"""Collectives between ranks, each of which counts the bytes that it moves.
+"""Collectives between ranks, each of which counts the bytes that it sends.
 
 simulated   all ranks are in this process
 mpi         one rank is, the others are MPI processes
 
-Both have the same methods. Arrays come and go in dicts by rank, which hold those of the ranks that this process owns;
-`group` names the ranks that take part, in order. See `simulated.SimulatedCommunicator`.
+Both have the same methods, with MPI's meaning: a group names the ranks that take part, in order; what goes to several
+ranks, or comes from several, lies in one flat array after the other, and `counts` has the elements for each rank. Arrays
+come and go in dicts by rank, which hold those of the ranks that this process owns. See
+`simulated.SimulatedCommunicator`.
 """

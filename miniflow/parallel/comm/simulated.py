@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-Arrays = dict[int, np.ndarray]
+from miniflow.parallel.comm.counted import Counted, cut, summed
+
+Arrays = dict[int, np.ndarray]  # rank -> array
 Group = Sequence[int]
+Counts = Sequence[int]
 
 
-class Counted:
-    """What a communicator has sent.
+@dataclasses.dataclass
+class Done:
+    """A reduction that has its result.
 
     Attributes:
-        bytes: collective -> bytes that the ranks of this process have sent by it.
-        calls: collective -> how often it ran.
+        sums: by rank.
     """
 
-    def __init__(self) -> None:
-        self.bytes: dict[str, int] = {}
-        self.calls: dict[str, int] = {}
+    sums: Arrays
 
-    def add(self, name: str, sent: int) -> None:
-        """Count one call."""
-        self.bytes[name] = self.bytes.get(name, 0) + sent
-        self.calls[name] = self.calls.get(name, 0) + 1
+    def wait(self) -> Arrays:
+        """The sums."""
+        return self.sums
 
 
 class SimulatedCommunicator:
-    """The collectives, with the shards of all ranks at hand.
+    """The collectives, with the arrays of all ranks at hand.
 
     Attributes:
         size: the number of ranks.
@@ -43,60 +44,59 @@ class SimulatedCommunicator:
         self.owned = range(size)
         self.counted = Counted()
 
-    def all_gather(self, parts: Arrays, group: Group, shape_of: Callable[[int], tuple]) -> dict[int, list[np.ndarray]]:
-        """The parts of all ranks of the group, for each of them: every part goes to all others.
+    def all_gather(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
+        """The flat parts of all ranks of the group one after the other, for each of them.
 
         Args:
-            shape_of: rank -> the shape of its part, which the others have to know.
+            counts: the elements of the parts.
         """
         self.counted.add("all_gather", sum(x.nbytes for x in parts.values()) * (len(group) - 1))
-        return {rank: [parts[r] for r in group] for rank in group}
+        whole = np.concatenate([parts[r] for r in group])
+        return {r: whole.copy() for r in group}
 
     def all_reduce(self, parts: Arrays, group: Group) -> Arrays:
-        """The sum of the parts, for each rank: a reduce-scatter of n pieces, and an all-gather of their sums."""
+        """The sum of the parts, for each rank: a reduce-scatter, and an all-gather of the sums."""
         total = summed([parts[r] for r in group])
         self.counted.add("all_reduce", 2 * total.nbytes * (len(group) - 1))
-        return {rank: total.copy() for rank in group}
+        return {r: total.copy() for r in group}
 
-    def reduce_scatter(self, pieces: dict[int, list[np.ndarray]], group: Group) -> Arrays:
-        """The sum over the ranks of the i-th pieces, for the i-th rank of the group."""
-        self.counted.add("reduce_scatter", off_diagonal(pieces, group))
-        return {rank: summed([pieces[r][i] for r in group]) for i, rank in enumerate(group)}
+    def start_all_reduce(self, parts: Arrays, group: Group) -> Done:
+        """An all-reduce that goes on by itself; `wait()` returns the sums."""
+        return Done(self.all_reduce(parts, group))
+
+    def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
+        """The sum of the flat parts, of which the i-th rank of the group gets `counts[i]` elements."""
+        total = summed([parts[r] for r in group])
+        self.counted.add("reduce_scatter", total.nbytes * (len(group) - 1))
+        return dict(zip(group, cut(total, counts), strict=True))
 
     def all_to_all(
-        self, pieces: dict[int, list[np.ndarray]], group: Group, shape_of: Callable[[int, int], tuple]
-    ) -> dict[int, list[np.ndarray]]:
-        """From each rank the i-th piece for the i-th rank of the group.
+        self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]
+    ) -> Arrays:
+        """From each rank `sent[rank][i]` elements of its flat part to the i-th of the group.
 
         Args:
-            shape_of: sender, receiver -> the shape of the piece, which the receiver has to know.
+            received: rank -> the elements that it gets from each of the group.
         """
-        self.counted.add("all_to_all", off_diagonal(pieces, group))
-        return {rank: [pieces[r][i] for r in group] for i, rank in enumerate(group)}
+        pieces = {r: cut(parts[r], sent[r]) for r in group}
+        moved = sum(x.nbytes for r, row in pieces.items() for g, x in zip(group, row, strict=True) if g != r)
+        self.counted.add("all_to_all", moved)
+        return {r: np.concatenate([pieces[g][i] for g in group]) for i, r in enumerate(group)}
 
     def exchange(
         self, messages: dict[tuple[int, int], np.ndarray], expected: dict[tuple[int, int], tuple]
     ) -> dict[tuple[int, int], np.ndarray]:
-        """Deliver messages, by sender and receiver; `expected` has the shapes of those for ranks of this process."""
+        """Deliver messages, by sender and receiver.
+
+        Args:
+            expected: shape and dtype of those for ranks of this process.
+        """
         self.counted.add("send", sum(x.nbytes for (sender, receiver), x in messages.items() if sender != receiver))
         return {key: messages[key] for key in expected}
 
-    def all_gather_object(self, value: Any) -> list[Any]:
-        """A small object of each rank; not counted."""
-        return [value] * self.size
+    def all_gather_object(self, value: Any, group: Group) -> list[Any]:
+        """A small object of each rank of the group; not counted."""
+        return [value] * len(group)
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-
-
-def summed(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The sum, in the order of the ranks: so the number of processes changes no bit."""
-    total = parts[0].copy()
-    for x in parts[1:]:
-        np.add(total, x, out=total)
-    return total
-
-
-def off_diagonal(pieces: dict[int, list[np.ndarray]], group: Group) -> int:
-    """The bytes of all pieces but those that a rank keeps."""
-    return sum(x.nbytes for rank, row in pieces.items() for i, x in enumerate(row) if group[i] != rank)

@@ -1,0 +1,268 @@
+"""Collectives of local tensors, in all ranks at once. As `oneflow.comm`.
+
+Each rank passes a tensor of its own, and all have to call the same function. Where ranks are simulated, the local tensor
+stands for equal ones on all of them: an all-reduce multiplies it by the number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from miniflow.backends import memory
+from miniflow.dtype import ALL, dtype
+from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeError
+from miniflow.ops.creation import empty
+from miniflow.parallel import world
+from miniflow.parallel.comm.counted import summed
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+MAX_DIMS = 16  # of a tensor whose shape `recv` learns
+
+
+def all_reduce(tensor: Tensor) -> None:
+    """Replace the tensor by the sum of those of all ranks.
+
+    Source: `oneflow.comm.all_reduce`.
+    """
+    x = _values("all_reduce", tensor)
+    _write(tensor, world.communicator().all_reduce(_each(x), _everyone())[world.rank()])
+
+
+def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
+    """Write the tensors of all ranks, of one shape, into the list.
+
+    Raises:
+        ArgumentError: for a list of another length than the number of ranks.
+
+    Source: `oneflow.comm.all_gather`.
+    """
+    _check_list("all_gather", tensor_list)
+    x = _values("all_gather", tensor)
+    counts = [x.size] * world.size()
+    flat = world.communicator().all_gather(_each(x.reshape(-1)), _everyone(), counts)[world.rank()]
+    for out, part in zip(tensor_list, flat.reshape(world.size(), *x.shape), strict=True):
+        _write(out, part)
+
+
+def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
+    """Write the tensors of all ranks into one, along dim 0.
+
+    Source: `torch.distributed.all_gather_into_tensor`.
+    """
+    x = _values("all_gather_into_tensor", input_tensor)
+    counts = [x.size] * world.size()
+    flat = world.communicator().all_gather(_each(x.reshape(-1)), _everyone(), counts)[world.rank()]
+    _write(output_tensor, flat.reshape(-1, *x.shape[1:]))
+
+
+def reduce_scatter(output: Tensor, input_list: Sequence[Tensor]) -> None:
+    """Write the sum over ranks of the entry of their lists that stands for this rank.
+
+    Source: `oneflow.comm.reduce_scatter`.
+    """
+    _check_list("reduce_scatter", input_list)
+    _reduce_scatter(output, np.stack([_values("reduce_scatter", x) for x in input_list]))
+
+
+def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
+    """Write this rank's part along dim 0 of the sum over ranks.
+
+    Raises:
+        ShapeError: if the ranks do not divide dim 0.
+
+    Source: `torch.distributed.reduce_scatter_tensor`.
+    """
+    x = _values("reduce_scatter_tensor", input_tensor)
+    if x.ndim == 0 or x.shape[0] % world.size():
+        raise ShapeError(f"reduce_scatter_tensor: got shape {x.shape}; expected dim 0 to be divided by {world.size()}")
+    _reduce_scatter(output_tensor, x)
+
+
+def _reduce_scatter(output: Tensor, x: np.ndarray) -> None:
+    counts = [x.size // world.size()] * world.size()
+    flat = world.communicator().reduce_scatter(_each(x.reshape(-1)), _everyone(), counts)[world.rank()]
+    _write(output, flat.reshape(output.shape))
+
+
+def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor]) -> None:
+    """Send the i-th tensor of a list to rank i, and write what rank i sends into the i-th of the other.
+
+    Source: `oneflow.comm.all_to_all`.
+    """
+    _check_list("all_to_all", output_tensor_list)
+    _check_list("all_to_all", input_tensor_list)
+    sent = [_values("all_to_all", x) for x in input_tensor_list]
+    sizes, expected = [x.size for x in sent], [x.numel() for x in output_tensor_list]
+    flat = np.concatenate([x.reshape(-1) for x in sent])
+    got = world.communicator().all_to_all(_each(flat), _everyone(), _each(sizes), _each(expected))[world.rank()]
+    for out, part in zip(output_tensor_list, np.split(got, np.cumsum(expected)[:-1]), strict=True):
+        _write(out, part.reshape(out.shape))
+
+
+def broadcast(tensor: Tensor, src: int) -> None:
+    """Replace the tensor by that of rank `src`.
+
+    Source: `oneflow.comm.broadcast`.
+    """
+    _check_rank("broadcast", "src", src)
+    x = _values("broadcast", tensor)
+    _write(tensor, _deliver({(src, r): x for r in _everyone()}, x))
+
+
+def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int = 0) -> None:
+    """Replace the tensor by the entry for this rank of the list that rank `src` passes.
+
+    Source: `oneflow.comm.scatter`.
+    """
+    _check_rank("scatter", "src", src)
+    mine = src in world.owned()
+    if mine:
+        _check_list("scatter", scatter_list)
+    parts = {(src, r): _values("scatter", scatter_list[r]) if mine else None for r in _everyone()}
+    _write(tensor, _deliver(parts, _values("scatter", tensor)))
+
+
+def reduce(tensor: Tensor, dst: int) -> None:
+    """Replace the tensor on rank `dst` by the sum of those of all ranks; elsewhere it does not change.
+
+    Source: `oneflow.comm.reduce`.
+    """
+    _check_rank("reduce", "dst", dst)
+    parts = _collect(_values("reduce", tensor), dst)
+    if parts:
+        _write(tensor, summed(parts))
+
+
+def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int = 0) -> None:
+    """Write the tensors of all ranks into the list that rank `dst` passes.
+
+    Source: `oneflow.comm.gather`.
+    """
+    _check_rank("gather", "dst", dst)
+    if dst in world.owned():
+        _check_list("gather", gather_list)
+    for out, part in zip(gather_list or (), _collect(_values("gather", tensor), dst), strict=True):
+        _write(out, part)
+
+
+def send(tensor: Tensor, dst: int, send_meta: bool = True) -> None:
+    """Send a tensor to another rank, which calls `recv`.
+
+    Args:
+        tensor: of at most 16 dims.
+        send_meta: send shape and dtype first; without it `recv` has to be told.
+
+    Raises:
+        PlacementError: where ranks are simulated.
+
+    Source: `oneflow.comm.send`.
+    """
+    _check_processes("send")
+    _check_rank("send", "dst", dst)
+    x = _values("send", tensor)
+    if send_meta:
+        meta = np.zeros(MAX_DIMS + 2, np.int64)
+        meta[:2] = x.ndim, [t.numpy for t in ALL].index(x.dtype)
+        meta[2 : 2 + x.ndim] = x.shape
+        world.communicator().exchange({(world.rank(), dst): meta}, {})
+    world.communicator().exchange({(world.rank(), dst): x}, {})
+
+
+def recv(
+    src: int, shape: Sequence[int] | None = None, dtype: dtype | None = None, device: str | None = None,
+    *, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """The tensor that rank `src` sends.
+
+    Args:
+        src: the sender.
+        shape, dtype: of the tensor, if it was sent with `send_meta=False`; otherwise None.
+        device: where to put it; None for the CPU.
+        out: a tensor to write it to.
+
+    Raises:
+        PlacementError: where ranks are simulated.
+
+    Source: `oneflow.comm.recv`.
+    """
+    _check_processes("recv")
+    _check_rank("recv", "src", src)
+    key = src, world.rank()
+    if (shape is None) != (dtype is None):
+        raise ArgumentError("recv: expected shape and dtype together, or neither")
+    if shape is None:
+        meta = world.communicator().exchange({}, {key: ((MAX_DIMS + 2,), np.int64)})[key].tolist()
+        shape, dtype = tuple(meta[2 : 2 + meta[0]]), ALL[meta[1]]
+    x = world.communicator().exchange({}, {key: (tuple(shape), dtype.numpy)})[key]
+    result = empty(shape, dtype=dtype, device=device) if out is None else out
+    _write(result, x)
+    return result
+
+
+def barrier() -> None:
+    """Wait until every rank is here.
+
+    Source: `oneflow.comm.barrier`.
+    """
+    world.communicator().barrier()
+
+
+def _everyone() -> range:
+    return range(world.size())
+
+
+def _each(value: object) -> dict:
+    """rank -> the value, for the ranks of this process."""
+    return dict.fromkeys(world.owned(), value)
+
+
+def _values(name: str, tensor: Tensor) -> np.ndarray:
+    """The values in the memory of the CPU, contiguous."""
+    if tensor.is_global:
+        raise PlacementError(f"{name}: got a global tensor; expected a local one: x.to_local()")
+    return np.asarray(memory.to_host(tensor._array), order="C")
+
+
+@no_grad
+def _write(tensor: Tensor, values: np.ndarray) -> None:
+    if tuple(tensor.shape) != values.shape:
+        raise ShapeError(f"comm: got a tensor of shape {tuple(tensor.shape)} for values of shape {values.shape}")
+    if tensor._array.dtype != values.dtype:
+        raise DTypeError(f"comm: got a tensor of {tensor.dtype} for values of {values.dtype}")
+    tensor.copy_(Tensor._wrap(values).to(tensor.device))
+
+
+def _deliver(messages: dict, like: np.ndarray) -> np.ndarray:
+    """What this rank gets of messages from one sender to everyone."""
+    mine = {key: x for key, x in messages.items() if key[0] in world.owned()}
+    expected = {key: (like.shape, like.dtype) for key in messages if key[1] in world.owned()}
+    got = world.communicator().exchange(mine, expected)
+    return next(x for (_, receiver), x in got.items() if receiver == world.rank())
+
+
+def _collect(x: np.ndarray, dst: int) -> list[np.ndarray]:
+    """The arrays of all ranks, on rank `dst`; elsewhere nothing."""
+    expected = {(r, dst): (x.shape, x.dtype) for r in _everyone() if dst in world.owned()}
+    return list(world.communicator().exchange({(r, dst): x for r in world.owned()}, expected).values())
+
+
+def _check_list(name: str, tensors: Sequence[Tensor] | None) -> None:
+    if tensors is None or len(tensors) != world.size():
+        got = "no list" if tensors is None else f"a list of {len(tensors)} tensors"
+        raise ArgumentError(f"{name}: got {got}; expected one for each of the {world.size()} ranks")
+
+
+def _check_rank(name: str, argument: str, rank: int) -> None:
+    if not isinstance(rank, int) or not 0 <= rank < world.size():
+        raise ArgumentError(f"{name}: got {argument}={rank!r}; expected a rank below {world.size()}")
+
+
+def _check_processes(name: str) -> None:
+    if len(world.owned()) > 1:
+        raise PlacementError(
+            f"{name}: the ranks are simulated, and run one script line by line together; start it as MPI ranks: "
+            "python -m miniflow.distributed.launch --nproc_per_node 2 script.py"
+        )

@@ -1,0 +1,205 @@
+"""States that all ranks save together, each the parts that it holds, and load in any other layout.
+
+A checkpoint is a folder: a safetensors file for each rank, and `index.json`, which says where which part of which tensor
+is. The folder appears under its name when it is complete.
+
+Source: `torch.distributed.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from miniflow.atomic import sync
+from miniflow.backends import memory
+from miniflow.dtype import ALL
+from miniflow.errors import ArgumentError, CheckpointError, ShapeError
+from miniflow.parallel import world
+from miniflow.parallel.boxing import box, without_partial
+from miniflow.parallel.partition import Region, intersection, region, within
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+INDEX = "index.json"
+
+
+@no_grad
+def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
+    """Write a state: all ranks have to call it, with the same keys.
+
+    Args:
+        state: tensors, global or local, numbers, strings and None, in nested dicts and lists, as `state_dict()` of
+            modules and optimizers. Of local tensors and all else, what rank 0 has is written.
+        folder: its name; what is there already is replaced. All ranks have to see the same file system.
+
+    Raises:
+        CheckpointError: if it cannot be written, or holds something else.
+
+    >>> import miniflow as flow, tempfile
+    >>> x = flow.ones(2, 3, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     flow.distributed.checkpoint.save({"x": x}, root + "/state")
+    ...     y = flow.zeros(2, 3, placement=flow.placement.all("cpu"), sbp=flow.sbp.broadcast)
+    ...     flow.distributed.checkpoint.load({"x": y}, root + "/state")
+    ...     y.sum().item()
+    6.0
+    """
+    target = Path(folder)
+    draft = target.with_name(f".{target.name}.draft")
+    communicator = world.communicator()
+    if world.rank() == 0:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+    communicator.barrier()
+    tensors, others = {}, {}
+    for name, value in entries(state):
+        if isinstance(value, Tensor):
+            tensors[name] = value
+        elif value is None or isinstance(value, bool | int | float | str):
+            others[name] = value
+        else:
+            raise CheckpointError(f"save: {name} is a {type(value).__name__}; expected tensors, numbers and strings")
+    index: dict[str, Any] = {"others": others, "tensors": {}}
+    files: dict[int, dict[str, np.ndarray]] = {r: {} for r in world.owned()}
+    for name, x in tensors.items():
+        index["tensors"][name] = {"shape": list(x.shape), "dtype": x.dtype.name, "parts": []}
+        for rank, bounds, array in parts_of(x):
+            index["tensors"][name]["parts"].append({"rank": rank, "bounds": bounds})
+            if array is not None:
+                files[rank][name] = np.ascontiguousarray(memory.to_host(array))
+    try:
+        for rank, arrays in files.items():
+            safetensors.numpy.save_file(arrays, draft / f"rank_{rank}.safetensors")
+            sync(draft / f"rank_{rank}.safetensors")
+        communicator.barrier()
+        if world.rank() == 0:
+            (draft / INDEX).write_text(json.dumps(index))
+            sync(draft / INDEX)
+            shutil.rmtree(target, ignore_errors=True)
+            draft.rename(target)
+            sync(target.parent)
+    except OSError as error:
+        raise CheckpointError(f"save: cannot write {target}: {error}") from error
+    communicator.barrier()
+
+
+def parts_of(x: Tensor) -> Iterator[tuple[int, Region, Any]]:
+    """The parts to be written: the rank, the bounds, and the array if this process holds it. Each comes once."""
+    if not x.is_global:
+        yield 0, tuple([(0, n) for n in x.shape]), x._array if 0 in world.owned() else None
+        return
+    array = box(x._array, x.placement, without_partial(x.shape, x.placement, x.sbp))
+    seen = set()
+    for rank in array.placement.flat:
+        bounds = region(array.shape, array.placement, array.sbp, rank)
+        if bounds not in seen:
+            seen.add(bounds)
+            yield rank, bounds, array.shards.get(rank)
+
+
+@no_grad
+def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
+    """Read a checkpoint into a state: its tensors keep their layouts and get the values, other entries are replaced.
+
+    All ranks have to call it; each reads the parts that it needs.
+
+    Args:
+        state: with the keys that are wanted, such as `model.state_dict()`; pass it to `load_state_dict` afterwards if
+            it holds more than tensors.
+        folder: what `save` wrote, on any number of ranks.
+
+    Raises:
+        CheckpointError: if it is missing, incomplete, damaged, or has no such entry.
+        ShapeError: for a tensor of another shape.
+    """
+    source = Path(folder)
+    try:
+        index = json.loads((source / INDEX).read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"load: {source} is not a checkpoint: {error}") from error
+    files: dict[int, Any] = {}
+    for name, value in entries(state):
+        if not isinstance(value, Tensor):
+            if name not in index["others"]:
+                raise CheckpointError(f"load: {source} has no {name}")
+            replace(state, name, index["others"][name])
+            continue
+        if name not in index["tensors"]:
+            raise CheckpointError(f"load: {source} has no tensor {name}")
+        entry = index["tensors"][name]
+        if tuple(entry["shape"]) != tuple(value.shape):
+            raise ShapeError(f"load: {name} has shape {tuple(entry['shape'])} in {source}; expected {tuple(value.shape)}")
+        fill(value, name, entry, source, files)
+
+
+def fill(x: Tensor, name: str, entry: dict[str, Any], source: Path, files: dict[int, Any]) -> None:
+    """Write what the files hold of a tensor into its shards."""
+    if x.is_global and any(one.kind == "P" for one in x.sbp):
+        raise ArgumentError(f"load: {name} is a partial sum; expected split or broadcast tensors")
+    array = x._array
+    shards = array.shards if x.is_global else {world.rank(): array}
+    for rank, shard in shards.items():
+        whole = tuple([(0, n) for n in x.shape])
+        bounds = region(array.shape, array.placement, array.sbp, rank) if x.is_global else whole
+        dtype = next(t.numpy for t in ALL if t.name == entry["dtype"])
+        values, missing = np.empty(tuple(memory.layout(shard).shape), dtype), shard.size
+        for part in entry["parts"]:
+            held = tuple([tuple(b) for b in part["bounds"]])
+            common = intersection(bounds, held)
+            if common is not None and missing:
+                values[within(common, bounds)] = read(source, part["rank"], name, files)[within(common, held)[:-1]]
+                missing -= int(np.prod([stop - start for start, stop in common]))
+        if missing:
+            raise CheckpointError(f"load: {source} does not hold all of {name}")
+        memory.copy_into(shard, memory.move(values.astype(shard.dtype, copy=False), memory_of(x, rank)))
+    x._written()
+
+
+def memory_of(x: Tensor, rank: int) -> Any:
+    """The device of a shard."""
+    return world.device(x.placement.type, rank) if x.is_global else x.device
+
+
+def read(source: Path, rank: int, name: str, files: dict[int, Any]) -> Any:
+    """The part of a tensor in the file of a rank, which is read where it is indexed."""
+    try:
+        if rank not in files:
+            files[rank] = safetensors.safe_open(source / f"rank_{rank}.safetensors", framework="numpy")
+        found = files[rank].get_slice(name)
+        return found if found.get_shape() else files[rank].get_tensor(name)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"load: {source}: the part of {name} of rank {rank} cannot be read: {error}") from error
+
+
+def entries(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested dicts and lists, with their places: `param_groups/0/lr`."""
+    if isinstance(value, dict | list | tuple):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from entries(item, f"{path}/{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def replace(state: Any, path: str, value: Any) -> None:
+    """Set the entry at a place that `entries` named."""
+    *outer, last = path.split("/")
+    for key in outer:
+        state = state[int(key)] if isinstance(state, list | tuple) else state[key_of(state, key)]
+    if isinstance(state, dict):
+        state[key_of(state, last)] = value
+    elif isinstance(state, list):
+        state[int(last)] = value
+
+
+def key_of(state: dict, text: str) -> Any:
+    """The key of a dict that is written so."""
+    return next(key for key in state if str(key) == text)

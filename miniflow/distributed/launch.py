@@ -1,0 +1,106 @@
+"""`python -m miniflow.distributed.launch --nproc_per_node 4 script.py`: a script as MPI ranks on this machine.
+
+It starts `mpiexec`, which starts the ranks; each of them is this file once more with `--rank-of`, which sets the
+environment variables that scripts read and then becomes the script. If a rank fails, mpiexec ends the others.
+
+Source: `torch.distributed.launch` and `oneflow.distributed.launch`, whose options these are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m miniflow.distributed.launch", description="Start a script as several MPI ranks."
+    )
+    parser.add_argument("--nnodes", type=int, default=1, help="machines; only 1")
+    parser.add_argument("--node_rank", type=int, default=0, help="of this machine; only 0")
+    parser.add_argument("--nproc_per_node", type=int, default=1, metavar="N", help="ranks to start")
+    parser.add_argument("--master_addr", default="127.0.0.1", help="set as MASTER_ADDR for the script")
+    parser.add_argument("--master_port", type=int, default=29500, help="set as MASTER_PORT for the script")
+    parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
+    parser.add_argument("--no_python", action="store_true", help="the script is a program")
+    parser.add_argument(
+        "--redirect_stdout_and_stderr", action="store_true", help="to LOGDIR/local_rank_<i>/stdout and stderr"
+    )
+    parser.add_argument("--logdir", default="log", help="folder for that")
+    parser.add_argument("training_script", help="what to run")
+    parser.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its arguments")
+    args = parser.parse_args(arguments)
+    if args.module and args.no_python:
+        parser.error("got -m together with --no_python; expected one of them")
+    if args.nproc_per_node < 1:
+        parser.error(f"got --nproc_per_node {args.nproc_per_node}; expected at least 1")
+    if not 0 <= args.master_port < 65536:
+        parser.error(f"got --master_port {args.master_port}; expected less than 65536")
+    if (args.nnodes, args.node_rank) != (1, 0):
+        parser.error(
+            "several machines are started by mpiexec itself: mpiexec -n 8 -ppn 4 -hosts first,second python script.py"
+        )
+    return args
+
+
+def command(args: argparse.Namespace) -> list[str]:
+    """What each rank runs; `-m mpi4py` ends all ranks if one calls `sys.exit` with another status than 0."""
+    python = [] if args.no_python else [sys.executable, "-u", "-m", "mpi4py", *(["-m"] if args.module else [])]
+    return [*python, args.training_script, *args.training_script_args]
+
+
+def find_mpiexec() -> str:
+    """The program that starts MPI ranks: that of the environment of this Python, or one on PATH."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        sys.exit('launch: found no mpiexec; pip install "miniflow-edu[mpi]" brings one')
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Start the ranks, wait for them, and return the exit status."""
+    args = parse(arguments)
+    environment = {
+        "MASTER_ADDR": args.master_addr, "MASTER_PORT": str(args.master_port), "WORLD_SIZE": str(args.nproc_per_node)
+    }  # fmt: skip
+    if args.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ:
+        environment["OMP_NUM_THREADS"] = "1"
+        print("launch: OMP_NUM_THREADS is 1 for each rank; set it to change that", file=sys.stderr)
+    if args.nproc_per_node > 1 and "NUMBA_NUM_THREADS" not in os.environ:
+        environment["NUMBA_NUM_THREADS"] = environment.get("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS"))
+    rank = json.dumps([args.logdir if args.redirect_stdout_and_stderr else None, *command(args)])
+    start = [find_mpiexec(), "-n", str(args.nproc_per_node), sys.executable, "-u", __file__, "--rank-of", rank]
+    process = subprocess.Popen(start, env=os.environ | environment)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: process.send_signal(number))
+    status = process.wait()
+    if status:
+        print(f"launch: {' '.join(command(args))} failed with exit status {status}", file=sys.stderr)
+    return abs(status)
+
+
+def become_rank(description: str) -> None:
+    """In a rank: set what scripts read from the environment, and become the script."""
+    logdir, *argv = json.loads(description)
+    rank = os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK", "0")
+    os.environ.update({"RANK": rank, "LOCAL_RANK": rank})
+    if logdir is not None:
+        folder = Path(logdir) / f"local_rank_{rank}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), descriptor)
+    os.execvp(argv[0], argv)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--rank-of"]:
+        become_rank(sys.argv[2])
+    sys.exit(main())

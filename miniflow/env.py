@@ -1,0 +1,30 @@
+"""This process among the ranks. As `oneflow.env`."""
+
+from __future__ import annotations
+
+import os
+
+from miniflow.parallel import world
+
+
+def get_rank() -> int:
+    """The rank of this process; 0 where ranks are simulated."""
+    return world.rank()
+
+
+def get_world_size() -> int:
+    """The number of ranks: of MPI processes, or of simulated devices."""
+    return world.size()
+
+
+def get_local_rank() -> int:
+    """The rank among the processes on this machine."""
+    names = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
+    return next((int(os.environ[name]) for name in names if name in os.environ), world.rank())
+
+
+def get_node_size() -> int:
+    """The number of machines."""
+    names = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
+    local = next((int(os.environ[name]) for name in names if name in os.environ), world.size())
+    return -(-world.size() // local)

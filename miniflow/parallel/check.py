@@ -1,0 +1,67 @@
+"""With MINIFLOW_CHECK_RANKS=1, MPI ranks compare what they run before they run it.
+
+All ranks of a placement have to call the same operators on global tensors of the same shapes and layouts. One that does
+not is found here, before anything is sent; without the check the others wait for it until time runs out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+from miniflow.errors import PlacementError
+from miniflow.parallel import boxing, dispatch, world
+from miniflow.parallel.global_array import GlobalArray
+from miniflow.sbp import NdSbp, show
+
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
+def line_of_caller() -> str:
+    """`file:line: text` of the innermost line outside of the package that the main thread runs."""
+    stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
+    line = next((f for f in reversed(stack) if not f.filename.startswith(PACKAGE)), stack[-1])
+    return f"{line.filename}:{line.lineno}: {line.line}"
+
+
+def describe(x: Any) -> str:
+    """An operand: dtype, shape and layout of a global array."""
+    return f"{x.dtype}{list(x.shape)} {show(x.sbp)}" if isinstance(x, GlobalArray) else repr(x)
+
+
+def compare_operators(op: Any, arrays: tuple, attrs: dict[str, Any]) -> None:
+    """Before an operator runs."""
+    where = next(x.placement for x in arrays if isinstance(x, GlobalArray))
+    named = "".join(f", {key}={value!r}" for key, value in attrs.items())
+    compare(f"{op.function_name}({', '.join(map(describe, arrays))}{named})", where.flat)
+
+
+def compare_boxing(x: GlobalArray, where: Any, sbp: NdSbp) -> None:
+    """Before a boxing."""
+    compare(f"boxing of {describe(x)} to {show(sbp)} on {where}", sorted({*x.placement.flat, *where.flat}))
+
+
+def compare(text: str, group: Any) -> None:
+    """Ask the other ranks what they run.
+
+    Raises:
+        PlacementError: if it is something else, naming both.
+    """
+    if world.rank() not in group:
+        return
+    found = world.communicator().all_gather_object((text, line_of_caller()), tuple(group))
+    for rank, (other, line) in zip(group, found, strict=True):
+        if other != found[0][0]:
+            raise PlacementError(
+                f"ranks have left the common path: rank {group[0]} runs {found[0][0]} at {found[0][1]}\n"
+                f"rank {rank} runs {other} at {line}"
+            )
+
+
+if os.environ.get("MINIFLOW_CHECK_RANKS", "0") != "0" and len(world.owned()) < world.size():
+    dispatch.listeners.append(compare_operators)
+    boxing.listeners.append(compare_boxing)

@@ -1,0 +1,46 @@
+"""What both kinds of communicators need: counts of bytes, and sums that do not depend on the number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+class Counted:
+    """What a communicator has sent.
+
+    Attributes:
+        bytes: collective -> bytes that the ranks of this process have sent to others by it.
+        calls: collective -> how often it ran.
+    """
+
+    def __init__(self) -> None:
+        self.bytes: dict[str, int] = {}
+        self.calls: dict[str, int] = {}
+
+    def add(self, name: str, sent: int) -> None:
+        """Count one call."""
+        self.bytes[name] = self.bytes.get(name, 0) + sent
+        self.calls[name] = self.calls.get(name, 0) + 1
+
+
+def summed(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The sum in the order of the ranks, half precision in float32: so no bit depends on who computes it."""
+    dtype = parts[0].dtype
+    half = dtype.itemsize == 2 and dtype.kind not in "iu"
+    total = parts[0].astype(np.float32 if half else dtype)
+    for x in parts[1:]:
+        np.add(total, x, out=total)
+    return total.astype(dtype, copy=False)
+
+
+def parts_of(size: int, ranks: int) -> list[int]:
+    """The elements of each of `ranks` parts, as even as possible."""
+    each, more = divmod(size, ranks)
+    return [each + (i < more) for i in range(ranks)]
+
+
+def cut(flat: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:
+    """Views of a flat array, so many elements each."""
+    return np.split(flat, np.cumsum(counts)[:-1])

@@ -1,0 +1,231 @@
+"""MPI ranks: this process is one of them, the others run the same script.
+
+Values are sent as bytes, whatever their dtype, and added up here in the order of the ranks: so a sum has the same bits
+as that of simulated ranks. A rank that raises ends all of them. One that leaves the common path, so that the others wait
+for it in vain, is found by time-out: each rank that waits says for what, and all end.
+
+Source: the MPI standard; Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication operations in
+MPICH" (an all-reduce is a reduce-scatter and an all-gather).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from miniflow.errors import ArgumentError, PlacementError
+from miniflow.parallel.comm.counted import Counted, cut, parts_of, summed
+from miniflow.parallel.comm.simulated import Arrays, Counts, Group
+
+
+class MpiCommunicator:
+    """The collectives between MPI processes; the arrays in the dicts are those of this rank.
+
+    Attributes: those of `SimulatedCommunicator`.
+
+    Raises:
+        PlacementError: if mpi4py is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            raise PlacementError(
+                "this process was started as one of several MPI ranks, and mpi4py is not installed: "
+                'pip install "miniflow-edu[mpi]"'
+            ) from error
+        self.mpi = MPI
+        self.world = MPI.COMM_WORLD
+        self.size = self.world.Get_size()
+        self.rank = self.world.Get_rank()
+        self.owned = range(self.rank, self.rank + 1)
+        self.counted = Counted()
+        self._groups = {tuple(range(self.size)): self.world}
+        self._watchdog = Watchdog(self.rank)
+        self._watchdog.start()
+        end_all_on_exception(self.world)
+
+    def _of(self, group: Group) -> Any:
+        """MPI's communicator for a group, which its ranks make together when they first need it."""
+        key = tuple(group)
+        if key not in self._groups:
+            with self._watchdog.waits("the first collective", key):
+                self._groups[key] = self.world.Create_group(self.world.group.Incl(list(key)))
+        return self._groups[key]
+
+    def all_gather(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
+        """As `SimulatedCommunicator.all_gather`."""
+        part = parts[self.rank]
+        self.counted.add("all_gather", part.nbytes * (len(group) - 1))
+        return {self.rank: self._all_gather(part, group, counts)}
+
+    def _all_gather(self, part: np.ndarray, group: Group, counts: Counts) -> np.ndarray:
+        whole = np.empty(sum(counts), part.dtype)
+        comm = self._of(group)
+        with self._watchdog.waits("all_gather", group):
+            comm.Allgatherv(bytes_of(part), [bytes_of(whole), [n * part.itemsize for n in counts]])
+        return whole
+
+    def all_reduce(self, parts: Arrays, group: Group) -> Arrays:
+        """As `SimulatedCommunicator.all_reduce`."""
+        x = parts[self.rank]
+        counts = parts_of(x.size, len(group))
+        own = counts[list(group).index(self.rank)]
+        self.counted.add("all_reduce", (x.size - own + own * (len(group) - 1)) * x.itemsize)
+        mine = self._reduce_scatter(x.reshape(-1), group, counts, "all_reduce")
+        return {self.rank: self._all_gather(mine, group, counts).reshape(x.shape)}
+
+    def start_all_reduce(self, parts: Arrays, group: Group) -> Reduction:
+        """As `SimulatedCommunicator.start_all_reduce`; MPI chooses the order of the sum."""
+        x = parts[self.rank]
+        counts = parts_of(x.size, len(group))
+        own = counts[list(group).index(self.rank)]
+        self.counted.add("all_reduce", (x.size - own + own * (len(group) - 1)) * x.itemsize)
+        total = np.empty_like(x)
+        return Reduction(self, self._of(group).Iallreduce(x, total), group, total)
+
+    def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
+        """As `SimulatedCommunicator.reduce_scatter`."""
+        x = parts[self.rank]
+        self.counted.add("reduce_scatter", (x.size - counts[list(group).index(self.rank)]) * x.itemsize)
+        return {self.rank: self._reduce_scatter(x, group, counts, "reduce_scatter")}
+
+    def _reduce_scatter(self, x: np.ndarray, group: Group, counts: Counts, name: str) -> np.ndarray:
+        own = counts[list(group).index(self.rank)]
+        return summed(cut(self._all_to_all(x, group, counts, [own] * len(group), name), [own] * len(group)))
+
+    def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
+        """As `SimulatedCommunicator.all_to_all`."""
+        x, counts = parts[self.rank], sent[self.rank]
+        self.counted.add("all_to_all", (x.size - counts[list(group).index(self.rank)]) * x.itemsize)
+        return {self.rank: self._all_to_all(x, group, counts, received[self.rank], "all_to_all")}
+
+    def _all_to_all(self, x: np.ndarray, group: Group, sent: Counts, received: Counts, name: str) -> np.ndarray:
+        result = np.empty(sum(received), x.dtype)
+        comm = self._of(group)
+        sizes, found = ([n * x.itemsize for n in counts] for counts in (sent, received))
+        with self._watchdog.waits(name, group):
+            comm.Alltoallv([bytes_of(x), sizes], [bytes_of(result), found])
+        return result
+
+    def exchange(
+        self, messages: dict[tuple[int, int], np.ndarray], expected: dict[tuple[int, int], tuple]
+    ) -> dict[tuple[int, int], np.ndarray]:
+        """As `SimulatedCommunicator.exchange`."""
+        others = {key: np.ascontiguousarray(x) for key, x in messages.items() if key[1] != self.rank}
+        self.counted.add("send", sum(x.nbytes for x in others.values()))
+        found = {key: np.empty(*kind) for key, kind in expected.items() if key not in messages}
+        requests = [self.world.Irecv(bytes_of(x), source) for (source, _), x in found.items()]
+        requests += [self.world.Isend(bytes_of(x), target) for (_, target), x in others.items()]
+        with self._watchdog.waits("send and receive", sorted({r for key in (*found, *others) for r in key})):
+            self.mpi.Request.Waitall(requests)
+        return {key: messages[key] if key in messages else found[key] for key in expected}
+
+    def all_gather_object(self, value: Any, group: Group) -> list[Any]:
+        """As `SimulatedCommunicator.all_gather_object`."""
+        comm = self._of(group)
+        with self._watchdog.waits("a comparison", group):
+            return comm.allgather(value)
+
+    def barrier(self) -> None:
+        """As `SimulatedCommunicator.barrier`."""
+        with self._watchdog.waits("barrier", range(self.size)):
+            self.world.Barrier()
+
+
+class Reduction(NamedTuple):
+    """An all-reduce that goes on."""
+
+    communicator: MpiCommunicator
+    request: Any
+    group: Group
+    total: np.ndarray
+
+    def wait(self) -> Arrays:
+        """The sum for this rank."""
+        with self.communicator._watchdog.waits("all_reduce", self.group):
+            self.request.Wait()
+        return {self.communicator.rank: self.total}
+
+
+def bytes_of(x: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array."""
+    return x.reshape(-1).view(np.uint8)
+
+
+class Watchdog(threading.Thread):
+    """Ends the process when it has waited for other ranks for too long."""
+
+    def __init__(self, rank: int):
+        super().__init__(daemon=True, name="watchdog of rank")
+        self.rank = rank
+        self.limit = time_limit()
+        self.waiting: tuple[float, str, Group] | None = None
+
+    @contextlib.contextmanager
+    def waits(self, name: str, group: Group) -> Iterator[None]:
+        """While a collective of these ranks runs."""
+        self.waiting = time.monotonic(), name, group
+        try:
+            yield
+        finally:
+            self.waiting = None
+
+    def run(self) -> None:
+        """Look now and then."""
+        while True:
+            time.sleep(min(1.0, self.limit / 4))
+            waiting = self.waiting
+            if waiting is not None and time.monotonic() - waiting[0] > self.limit:
+                print(self.report(*waiting[1:]), file=sys.stderr, flush=True)
+                time.sleep(2 + self.limit / 4)  # the others say so too
+                os._exit(1)
+
+    def report(self, name: str, group: Group) -> str:
+        """What this rank waits for, and where."""
+        from miniflow.parallel.check import line_of_caller
+
+        others = [r for r in group if r != self.rank]
+        return (
+            f"rank {self.rank} has waited for {self.limit:g} s for ranks {others} in {name}, called at "
+            f"{line_of_caller()}\n"
+            "Maybe executing different code in different ranks, please check if the code is branched and operates on "
+            "the global tensor. Ranks that print no such line are elsewhere; MINIFLOW_CHECK_RANKS=1 compares what "
+            "they run, MINIFLOW_TIMEOUT_SECONDS sets the limit."
+        )
+
+
+def time_limit() -> float:
+    """Seconds to wait for other ranks: MINIFLOW_TIMEOUT_SECONDS, or 300.
+
+    Raises:
+        ArgumentError: if it is not a positive number.
+    """
+    text = os.environ.get("MINIFLOW_TIMEOUT_SECONDS", "300")
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = 0.0
+    if not limit > 0:
+        raise ArgumentError(f"MINIFLOW_TIMEOUT_SECONDS: got {text!r}; expected a positive number")
+    return limit
+
+
+def end_all_on_exception(comm: Any) -> None:
+    """An exception that nobody catches ends the other ranks too, after its traceback."""
+    previous = sys.excepthook
+
+    def hook(kind: Any, value: Any, trace: Any) -> None:
+        previous(kind, value, trace)
+        print(f"rank {comm.Get_rank()} ends all ranks", file=sys.stderr, flush=True)
+        comm.Abort(1)
+
+    sys.excepthook = hook

@@ -1,0 +1,248 @@
+"""Data parallel training of local tensors: every rank has the whole model and a part of the batch.
+
+The gradients are averaged over the ranks while backward goes on: they are copied into buckets, in about the order in
+which backward makes them, and a bucket that is full starts an all-reduce that does not wait.
+
+Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from miniflow import comm
+from miniflow.autograd import Function
+from miniflow.backends import memory
+from miniflow.errors import ArgumentError, AutogradError
+from miniflow.nn.modules.module import Module
+from miniflow.ops.creation import zeros_like
+from miniflow.parallel import world
+from miniflow.tape import Leaf, is_grad_enabled
+from miniflow.tensor import Tensor
+
+
+def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
+    module: Module, *, broadcast_buffers: bool = True, broadcast_parameters: bool = True, bucket_size: int = 10
+) -> Module:
+    """Let every rank train the same model on its part of a batch.
+
+    Parameters and buffers become those of rank 0. After `backward` each gradient is the mean over the ranks, also of
+    parameters that some of them did not use: their gradient is 0 there. As in OneFlow, the module itself is returned,
+    with a method `no_sync`: within `with module.no_sync():` gradients stay those of the rank, and accumulate until
+    forward and backward run outside of it.
+
+    Args:
+        module: with local parameters.
+        broadcast_buffers: before each forward in training, buffers become those of rank 0.
+        broadcast_parameters: make the parameters equal at the beginning.
+        bucket_size: parameters whose gradients are reduced together.
+
+    Raises:
+        ArgumentError: for a module without parameters that require grad, or with global ones.
+        AutogradError: at the next forward, if a backward did not reach all parameters that forward used.
+
+    Source: `oneflow.nn.parallel.DistributedDataParallel`, `torch.nn.parallel.DistributedDataParallel`.
+    """
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    if not parameters or any(p.is_global for p in parameters):
+        raise ArgumentError("DistributedDataParallel: expected a module with local parameters that require grad")
+    if bucket_size < 1:
+        raise ArgumentError(f"DistributedDataParallel: got bucket_size={bucket_size}; expected at least 1")
+    for value in [*(module.parameters() if broadcast_parameters else ()), *module.buffers()]:
+        comm.broadcast(value, 0)
+    reducer = Reducer(parameters, bucket_size)
+
+    def before(module: Module, args: tuple) -> None:
+        if broadcast_buffers and module.training:
+            for value in module.buffers():
+                comm.broadcast(value, 0)
+
+    def after(module: Module, args: tuple, output: Any) -> Any:
+        return reducer.prepare(output) if is_grad_enabled() else output
+
+    module.register_forward_pre_hook(before)
+    module.register_forward_hook(after)
+    module.no_sync = reducer.no_sync
+    return module
+
+
+class Bucket:
+    """The gradients of some parameters of one dtype, one after the other.
+
+    Attributes:
+        parameters: in order.
+        flat: their gradients; half precision is summed in float32.
+        ready: how many of them are there.
+        reduction: what `start_all_reduce` returned, once it runs.
+    """
+
+    def __init__(self, parameters: list[Tensor]):
+        self.parameters = parameters
+        dtype = np.result_type(parameters[0]._array.dtype, np.float32)
+        self.flat = np.zeros(sum(p.numel() for p in parameters), dtype)
+        ends = np.cumsum([p.numel() for p in parameters])
+        self.parts = [x.reshape(p.shape) for x, p in zip(np.split(self.flat, ends[:-1]), parameters, strict=True)]
+        self.ready = 0
+        self.reduction: Any = None
+
+    def start(self) -> None:
+        """Begin to add up over the ranks."""
+        parts = dict.fromkeys(world.owned(), self.flat)
+        self.reduction = world.communicator().start_all_reduce(parts, range(world.size()))
+
+    def finish(self) -> None:
+        """Wait for the sums, and write the means into the gradients."""
+        total = self.reduction.wait()[world.rank()]
+        np.divide(total, world.size(), out=self.flat)
+        for p, mean in zip(self.parameters, self.parts, strict=True):
+            values = mean.astype(p._array.dtype, copy=False)
+            memory.copy_into(p._grad._array, memory.move(values, p.device))
+            p._grad._written()
+        self.ready, self.reduction = 0, None
+
+
+class Reducer:
+    """Averages gradients over the ranks, bucket after bucket: in the same order on all of them."""
+
+    def __init__(self, parameters: list[Tensor], bucket_size: int):
+        self.parameters = parameters[::-1]  # backward comes to the last ones first
+        self.places: dict[int, tuple[Bucket, int]] = {}
+        self.buckets: list[Bucket] = []
+        by_dtype: dict[Any, list[Tensor]] = {}
+        for p in self.parameters:
+            by_dtype.setdefault(p.dtype, []).append(p)
+        for some in by_dtype.values():
+            for i in range(0, len(some), bucket_size):
+                self.buckets.append(Bucket(some[i : i + bucket_size]))
+        for bucket in self.buckets:
+            for k, p in enumerate(bucket.parameters):
+                self.places[id(p)] = bucket, k
+                p.register_post_accumulate_grad_hook(self.ready)
+        self.enabled, self.active = True, False
+        self.started = 0
+        self.unused: dict[int, Tensor] = {}
+        self.pending = False  # a forward waits for its backward
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients are not averaged by forward and backward in this block."""
+        self.enabled = False
+        try:
+            yield
+        finally:
+            self.enabled = True
+
+    def prepare(self, output: Any) -> Any:
+        """After forward: what backward will reach; the output, whose parts depend on each other for backward."""
+        if self.started or any(bucket.ready for bucket in self.buckets):
+            raise AutogradError(
+                "DistributedDataParallel: the last backward did not reach all parameters that its forward used, so "
+                "their gradients were not averaged; call backward on the outputs of the module, all from one forward"
+            )
+        self.active = self.enabled
+        if not self.enabled:
+            return output
+        tensors = [x for x in tensors_in(output) if x.requires_grad]
+        if len(tensors) > 1:
+            tied = dict(zip(map(id, tensors), Tie.apply(*tensors), strict=True))
+            output = replaced(output, tied)
+            tensors = list(tied.values())
+        last = last_uses(tensors)
+        for i, p in enumerate(self.parameters):
+            leaf = p._edge[0] if p._edge is not None else None
+            if leaf in last:  # visited as soon as its gradient is complete
+                position = last[leaf] - (i + 1) / (len(self.parameters) + 1)
+                leaf.sequence = min(leaf.sequence, position) if self.pending and id(p) not in self.unused else position
+        unused = {id(p): p for p in self.parameters if p._edge is None or p._edge[0] not in last}
+        self.unused = {k: p for k, p in unused.items() if not self.pending or k in self.unused}
+        self.pending = True
+        return output
+
+    def ready(self, p: Tensor) -> None:
+        """A gradient is complete."""
+        if not self.active:
+            return
+        unused, self.unused = self.unused, {}
+        for other in unused.values():
+            if other._grad is None:
+                other._grad = zeros_like(other.detach())
+            self.fill(other)
+        self.fill(p)
+        while self.started < len(self.buckets):
+            bucket = self.buckets[self.started]
+            if bucket.ready < len(bucket.parameters):
+                break
+            bucket.start()
+            self.started += 1
+        if self.started == len(self.buckets):
+            for bucket in self.buckets:
+                bucket.finish()
+            self.started, self.pending = 0, False
+
+    def fill(self, p: Tensor) -> None:
+        """Copy a gradient into its bucket."""
+        bucket, k = self.places[id(p)]
+        np.copyto(bucket.parts[k], memory.to_host(p._grad._array), casting="unsafe")
+        bucket.ready += 1
+
+
+class Tie(Function):
+    """The outputs of a module as they are; backward comes to all of them even if it starts from one."""
+
+    @staticmethod
+    def forward(ctx: Any, *outputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple([x.view(x.shape) for x in outputs])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return gradients
+
+
+def last_uses(tensors: list[Tensor]) -> dict[Leaf, int]:
+    """leaf -> the sequence number of the operation, of those that made the tensors, that backward visits last of those
+    that use it."""
+    found: dict[Leaf, int] = {}
+    stack = [x._edge[0] for x in tensors if x._edge is not None]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if type(node) is Leaf:
+            found.setdefault(node, node.sequence)
+            continue
+        for edge in node.edges:
+            if edge is None:
+                continue
+            source = edge[0]
+            if type(source) is Leaf:
+                found[source] = min(found.get(source, node.sequence), node.sequence)
+            elif source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return found
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors in nested lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return []
+    return [x for item in value for x in tensors_in(item)]
+
+
+def replaced(value: Any, others: dict[int, Tensor]) -> Any:
+    """The same nest with other tensors, found by the ids of those in it."""
+    if isinstance(value, Tensor):
+        return others.get(id(value), value)
+    if isinstance(value, dict):
+        return type(value)({key: replaced(item, others) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        items = [replaced(item, others) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value

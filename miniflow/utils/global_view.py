@@ -1,0 +1,51 @@
+"""Global and local views of nested tensors, and a mode in which new tensors are global. As `oneflow.utils.global_view`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from miniflow.nn.modules.module import Module
+from miniflow.parallel.placement import placement as Placement
+from miniflow.parallel.tensors import global_mode
+from miniflow.tensor import Tensor
+
+__all__ = ["global_mode", "to_global", "to_local"]
+
+
+def to_global(value: Any, placement: Placement | None = None, sbp: Any = None, **options: Any) -> Any:
+    """The value with every tensor in it as a global one; a module is changed itself.
+
+    Args:
+        value: a tensor, a module, or nested lists, tuples and dicts of tensors and anything else.
+        placement: for all tensors.
+        sbp: for all tensors, or a function of the value and a tensor that returns it.
+        options: of `Tensor.to_global`.
+
+    Source: `oneflow.utils.global_view.to_global`.
+    """
+
+    def convert(x: Tensor) -> Tensor:
+        return x.to_global(placement, sbp(value, x) if callable(sbp) and not hasattr(sbp, "kind") else sbp, **options)
+
+    return value.to_global(placement, sbp) if isinstance(value, Module) else each_tensor(value, convert)
+
+
+def to_local(value: Any) -> Any:
+    """The value with the local part of every tensor in it.
+
+    Source: `oneflow.utils.global_view.to_local`.
+    """
+    return each_tensor(value, lambda x: x.to_local())
+
+
+def each_tensor(value: Any, convert: Callable[[Tensor], Tensor]) -> Any:
+    """The same nest with other tensors."""
+    if isinstance(value, Tensor):
+        return convert(value)
+    if isinstance(value, dict):
+        return type(value)({key: each_tensor(item, convert) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        items = [each_tensor(item, convert) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value

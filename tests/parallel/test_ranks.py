@@ -1,0 +1,137 @@
+"""MPI ranks: they compute what simulated ranks do, to the bit; and what happens when one of them fails."""
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import miniflow as flow
+
+HERE = Path(__file__).parent
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py and mpiexec: the extra `mpi`"),
+]
+
+
+def launch(ranks, *command, timeout=120, **environment):
+    """`python -m miniflow.distributed.launch`, in an environment without the variables of another launch."""
+    start = [sys.executable, "-m", "miniflow.distributed.launch", "--nproc_per_node", str(ranks), *map(str, command)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent), **environment}
+    return subprocess.run(start, capture_output=True, text=True, timeout=timeout, env=env, check=False)
+
+
+@pytest.fixture
+def simulated():
+    sys.path.insert(0, str(HERE))
+    yield importlib.import_module("programs")
+    sys.path.remove(str(HERE))
+    flow.parallel.simulate(1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_the_same_both_ways(ranks, simulated, tmp_path):
+    done = launch(ranks, HERE / "programs.py", tmp_path / "found.json")
+    assert done.returncode == 0, done.stderr
+    flow.parallel.simulate(ranks)
+    want = json.loads(json.dumps(simulated.results()))
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found.keys() == want.keys()
+    for name, (values, sent) in want.items():
+        assert len(values) > 0 and found[name][0] == values, name
+        assert found[name][1] == sent, name
+
+
+SCRIPT = """
+import os, sys, time
+import miniflow as flow
+rank, mode = flow.env.get_rank(), sys.argv[1]
+assert os.environ["RANK"] == str(rank) and os.environ["WORLD_SIZE"] == str(flow.env.get_world_size())
+x = flow.ones(4, 4, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
+if mode == "raise" and rank == 1:
+    raise ValueError("this rank fails")
+if mode == "exit" and rank == 1:
+    sys.exit(3)
+if mode == "sleep" and rank == 1:
+    time.sleep(600)
+if mode == "other":
+    y = x + x if rank == 1 else x * x
+y = x.to_global(sbp=flow.sbp.broadcast)
+print("done", rank, sys.argv[2:])
+if mode == "hang":
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / f"script_{os.getpid()}.py"
+    path.write_text(SCRIPT)
+    yield path
+    assert not running(path), "ranks were left running"
+
+
+def running(path):
+    """The processes with the script in their command line."""
+    return [
+        p.name for p in Path("/proc").iterdir()
+        if p.name.isdigit() and str(path) in (p / "cmdline").read_bytes().decode(errors="replace")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "status", "message"), [("raise", 1, "ValueError: this rank fails"), ("exit", 3, "")])
+def test_a_rank_that_fails_ends_all(mode, status, message, script):
+    start = time.monotonic()
+    done = launch(3, script, mode)
+    assert done.returncode == status and message in done.stderr and "done" not in done.stdout
+    assert time.monotonic() - start < 60
+
+
+def test_a_rank_that_does_not_come_is_named(script):
+    done = launch(2, script, "sleep", MINIFLOW_TIMEOUT_SECONDS="2")
+    assert done.returncode != 0
+    assert "rank 0 has waited for 2 s for ranks [1] in all_gather" in done.stderr
+    assert "y = x.to_global(sbp=flow.sbp.broadcast)" in done.stderr
+
+
+def test_ranks_that_run_different_operators_are_compared(script):
+    done = launch(2, script, "other", MINIFLOW_CHECK_RANKS="1")
+    assert done.returncode == 1
+    assert "rank 0 runs mul(float32[4, 4] S(0), float32[4, 4] S(0))" in done.stderr
+    assert "rank 1 runs add(float32[4, 4] S(0), float32[4, 4] S(0))" in done.stderr
+
+
+@pytest.mark.parametrize("number", [2, 15])
+def test_signals_end_all(number, script):
+    command = [sys.executable, "-m", "miniflow.distributed.launch", "--nproc_per_node", "2", str(script), "hang"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout.readline().startswith("done")
+    process.send_signal(number)
+    assert process.wait(30) != 0
+    deadline = time.monotonic() + 10
+    while running(script) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def test_output_and_arguments(script, tmp_path):
+    done = launch(2, "--redirect_stdout_and_stderr", "--logdir", tmp_path / "log", script, "plain", "-x", "1")
+    assert done.returncode == 0 and done.stdout == ""
+    for rank in range(2):
+        text = (tmp_path / "log" / f"local_rank_{rank}" / "stdout").read_text()
+        assert text == f"done {rank} ['-x', '1']\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["-m", "--no_python"], "expected one of them"), (["--master_port", "65536"], "less than 65536"),
+     (["--nproc_per_node", "0"], "at least 1"), (["--nnodes", "2"], "mpiexec -n")],
+)  # fmt: skip
+def test_wrong_options(options, message):
+    done = launch(1, *options, "script.py")
+    assert done.returncode == 2 and message in done.stderr
