@@ -99,6 +99,11 @@ def of_array(array: Any) -> device:
     return cuda_device(array.device_index)
 
 
+def place_of(array: Any) -> Any:
+    """Where an array is: its device; of a global array a `GlobalMeta`, which has its placement and its SBP."""
+    return array.meta if hasattr(array, "meta") else of_array(array)
+
+
 _default = CPU
 
 

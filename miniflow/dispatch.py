@@ -111,6 +111,11 @@ class Op:
         """
         return run_kernel(op, arrays, attrs)
 
+    @staticmethod
+    def show(attrs: dict[str, Any]) -> str | None:
+        """The attributes as programs of graphs print them; None for `name=value`."""
+        return None
+
     @classmethod
     def regenerate_view(cls, parent: Tensor, attrs: dict) -> tuple | None:
         """The edge of the view that this op makes of `parent` now."""

@@ -115,7 +115,9 @@ def copy_(self: Tensor, source: Tensor | np.ndarray | bool | int | float) -> Ten
     values = as_tensor_or_number(source, "copy_")
     if not isinstance(values, Tensor):
         return fill_(self, values)
-    values = cast(to_device(values, self.device), self.dtype)
+    if self.is_local or values.is_global:
+        values = to_device(values, self._place)
+    values = cast(values, self.dtype)
     return write(self, "copy_", lambda: shape.broadcast_to(values, self.shape))
 
 
@@ -125,7 +127,7 @@ def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     if isinstance(value, Tensor):
         return copy_(self, value)
     value = fitting("fill_", value, self.dtype)
-    return write(self, "fill_", lambda: full(self.shape, value, self.dtype, device=self.device))
+    return write(self, "fill_", lambda: full(self.shape, value, self.dtype, device=self._place))
 
 
 @method(checked=False)

@@ -9,8 +9,18 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 Dims = int | tuple[int, ...] | None
+
+
+def layout_of(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A row-major array of that geometry which takes up no memory; its elements must not be touched."""
+    steps, stride = [], np.dtype(dtype).itemsize
+    for size in reversed(shape):
+        steps.append(stride)
+        stride *= max(size, 1)
+    return as_strided(np.empty(1, dtype), shape, tuple(reversed(steps)))
 
 
 class LaidOut:

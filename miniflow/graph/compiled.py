@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from miniflow.backends import memory
-from miniflow.device import CPU, of_array
+from miniflow.device import CPU, place_of
 from miniflow.errors import GraphError
+from miniflow.graph.global_replay import GlobalReplay
 from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, unflatten
 from miniflow.graph.passes import PassRecord, run_passes
 from miniflow.graph.recording import Recording
@@ -56,7 +57,7 @@ class Compiled:
         with self._stage("optimizing graph"):
             self.program = run_passes(self.recording.program, self.config, self.report)
         with self._stage("building plan"):
-            self.replay = Replay(self.program, self.config)
+            self.replay = GlobalReplay(self.program) if self.program.is_global else Replay(self.program, self.config)
         tensors = {slot.name: self.program.tensors[slot] for slot in self.program.states}
         aliases = self.recording.program.aliases
         self.watch = Watch(graph, self.recording.names, tensors, aliases, self.recording.spent)
@@ -105,7 +106,7 @@ class Compiled:
             array = x._array
             if array.shape != shape or array.dtype != dtype:
                 return None
-            if (type(array) is np.ndarray) != (device is None) or (device is not None and of_array(array) != device):
+            if (type(array) is np.ndarray) != (device is None) or (device is not None and place_of(array) != device):
                 return None
             if x._edge is not None or x._view is not None:
                 self.graph._warn_of_modes((x,))

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from miniflow.device import of_array
+from miniflow.device import place_of
 from miniflow.dtype import dtype
 from miniflow.graph.ir import FORWARD, Instruction, Program, Slot
 from miniflow.graph.nested import TENSOR, Tree, names
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 def meta(array: Any) -> tuple:
-    """Shape, dtype and device of an array."""
-    return array.shape, array.dtype, of_array(array)
+    """Shape, dtype and device of an array; of a global one its placement and SBP."""
+    return array.shape, array.dtype, place_of(array)
 
 
 def strides(array: Any) -> tuple[int, ...]:
@@ -51,7 +51,9 @@ def tensor_text(value: tuple, is_lazy: bool = False, requires_grad: bool = False
     """`tensor(..., size=(2, 3), dtype=miniflow.float32)`, with the device if that is not the CPU."""
     shape, numpy_dtype, place = value
     parts = ["..."]
-    if place.type != "cpu":
+    if hasattr(place, "sbp"):
+        parts.append(f"placement={place.placement}, sbp={place.sbp}")
+    elif place.type != "cpu":
         parts.append(f"device='{place}'")
     if is_lazy:
         parts.append("is_lazy='True'")
@@ -145,11 +147,13 @@ def operator_text(instruction: Instruction, label: str, labels: dict[Slot, str],
     inputs = [f"{labels[x]}:{_slot_text(x)}" if isinstance(x, Slot) else repr(x) for x in instruction.inputs]
     outputs = [f"{labels.get(y, 'out')}:{_slot_text(y)}" for y in instruction.outputs]
     place = instruction.outputs[0].device
-    where = f'placement=(miniflow.placement(type="{place.type}", ranks=[0]))'
+    ranks = place.placement if hasattr(place, "sbp") else f'miniflow.placement(type="{place.type}", ranks=[0])'
+    where = f"placement=({ranks})"
     places = [instruction.location, *instruction.callers][:lines] if instruction.location else []
     location = f", location=({' < '.join(places)})" if places else ""
     return f"(OPERATOR: {label}({', '.join(inputs)}) -> ({', '.join(outputs)}), {where}{location})"
 
 
 def _slot_text(slot: Slot) -> str:
-    return f"(sbp=(B), size={slot.shape}, dtype=({dtype.from_numpy(slot.dtype)}))"
+    sbp = ", ".join(map(str, getattr(slot.device, "sbp", "B")))
+    return f"(sbp=({sbp}), size={slot.shape}, dtype=({dtype.from_numpy(slot.dtype)}))"

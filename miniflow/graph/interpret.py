@@ -11,6 +11,7 @@ from miniflow.backends.memory import row_major
 from miniflow.backends.registry import kernel_of
 from miniflow.dispatch import as_array, kernel_on
 from miniflow.graph.ir import Instruction, Program, Slot, with_numbers
+from miniflow.parallel.dispatch import global_kernel
 
 
 def interpret(program: Program, inputs: list[Any], states: list[Any] | None = None, numbers: dict | None = None):
@@ -48,8 +49,9 @@ def execute(instruction: Instruction, values: dict[Slot, Any], numbers: dict[str
         if instruction.unless is None or not bool(as_array(values[instruction.unless])):
             run_update(instruction, arrays, attrs)
         return [arrays[position] for position in mutated]
-    device = instruction.outputs[0].device.type
-    result = kernel_on(instruction.op, device)(*arrays, **attrs)
+    place = instruction.outputs[0].device
+    kernel = global_kernel(instruction.op) if instruction.outputs[0].is_global else kernel_on(instruction.op, place.type)
+    result = kernel(*arrays, **attrs)
     results = [as_array(result)] if instruction.op.single else [as_array(array) for array in result]
     return results if instruction.op.view else [row_major(array) for array in results]  # as `Strides` has it
 
@@ -58,5 +60,8 @@ def run_update(instruction: Instruction, arrays: list[Any], attrs: dict[str, Any
     """Call an update's kernel, which takes each group of inputs (parameters, gradients, states ...) as a list."""
     each = len(arrays) // instruction.op.groups
     groups = [arrays[i : i + each] for i in range(0, len(arrays), each)]
+    if hasattr(groups[0][0], "update"):
+        groups[0][0].update(instruction.op, groups, attrs)
+        return
     device = next(slot for slot in instruction.inputs if isinstance(slot, Slot)).device.type
     kernel_of(device, instruction.op.__name__).run(*groups, **attrs)

@@ -19,11 +19,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from miniflow.backends import memory
+from miniflow.backends.geometry import layout_of
 from miniflow.dispatch import Op
 from miniflow.errors import GraphTraceError
+from miniflow.sbp import show
 from miniflow.tape import modes
 
 INPUT, PARAMETER, BUFFER, OPTIMIZER, CAPTURED = "input", "parameter", "buffer", "optimizer", "captured"
@@ -33,22 +34,13 @@ FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"  # the phases of a t
 SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
 
 
-def layout_of(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """A row-major array of that geometry which takes up no memory; its elements must not be touched."""
-    steps, stride = [], np.dtype(dtype).itemsize
-    for size in reversed(shape):
-        steps.append(stride)
-        stride *= max(size, 1)
-    return as_strided(np.empty(1, dtype), shape, tuple(reversed(steps)))
-
-
 class Slot:
     """One array of a program: an input, a state, a constant, or the result of an instruction.
 
     Attributes:
         shape: of the array.
         dtype: a NumPy dtype.
-        device: a `miniflow.device`.
+        device: a `miniflow.device`; of a global array its `GlobalMeta`.
         kind: INPUT, PARAMETER, BUFFER, OPTIMIZER, CAPTURED, CONSTANT or VALUE.
         name: where it comes from: "input.0", "model.fc.weight"; "" for results.
         requires_grad: of a parameter or captured tensor.
@@ -131,10 +123,17 @@ class Slot:
     def type(self) -> str:
         """As printed: `f32[8, 4]`."""
         name = SHORT.get(self.dtype.name, self.dtype.name.replace("uint", "u").replace("int", "i"))
-        return f"{name}{list(self.shape)}"
+        return f"{name}{list(self.shape)}" + (f" {show(self.device.sbp)}" if self.is_global else "")
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it is a global array."""
+        return hasattr(self.device, "sbp")
 
     def like(self, **changes: Any) -> Slot:
-        """A new result slot of the same shape, dtype and device, but for `changes`."""
+        """A new result slot of the same shape, dtype and device, but for `changes`; of a global one not the shape."""
+        if self.is_global and "dtype" in changes:
+            changes["device"] = self.device.with_dtype(np.dtype(changes["dtype"]))
         return Slot(**{"shape": self.shape, "dtype": self.dtype, "device": self.device, **changes})
 
     def __repr__(self) -> str:
@@ -324,6 +323,11 @@ class Program:
         return last if views.isdisjoint(self.outputs) else len(self.instructions)
 
     @property
+    def is_global(self) -> bool:
+        """Whether it computes with global arrays."""
+        return any(slot.is_global for slot in (*self.inputs, *self.states, *self.constants))
+
+    @property
     def results(self) -> list[Slot]:
         """All slots that must be computed: outputs and the final values of states."""
         return [*self.outputs, *self.writes.values()]
@@ -438,7 +442,8 @@ def instruction_text(instruction: Instruction, names: dict[Slot, str]) -> str:
     """`%7:f32[8, 4] = add(%5, 1.0, alpha=2)`."""
     outputs = ", ".join(f"{names[slot]}:{slot.type}" for slot in instruction.outputs)
     inputs = [names[x] if isinstance(x, Slot) else repr(x) for x in instruction.inputs]
-    attrs = [f"{name}={_attribute(value)}" for name, value in instruction.attrs.items()]
+    attrs = instruction.op.show(instruction.attrs)
+    attrs = [f"{name}={_attribute(value)}" for name, value in instruction.attrs.items()] if attrs is None else [attrs]
     unless = "" if instruction.unless is None else f" unless {names[instruction.unless]}"
     return f"{outputs} = {instruction.op.function_name}({', '.join(inputs + attrs)}){unless}"
 

@@ -15,7 +15,8 @@ MOST_WORK = 100_000  # of NumPy, to find out whether two arrays have an element 
 
 def overlapping(arrays: Mapping[Hashable, Any]) -> list[list]:
     """Pairs of states whose memories overlap, or may."""
-    spans = sorted([(*_span(array), slot) for slot, array in arrays.items() if array.size], key=lambda span: span[:2])
+    arrays = {slot: array for slot, array in arrays.items() if array.size and not _is_elsewhere(array)}
+    spans = sorted([(*_span(array), slot) for slot, array in arrays.items()], key=lambda span: span[:2])
     pairs = []
     for i, (_, high, slot) in enumerate(spans):
         for low, _, other in spans[i + 1 :]:
@@ -25,8 +26,19 @@ def overlapping(arrays: Mapping[Hashable, Any]) -> list[list]:
     return pairs
 
 
+def _is_elsewhere(array: Any) -> bool:
+    """Whether this process holds no shard of a global array."""
+    return hasattr(array, "shards") and not array.shards
+
+
+def _shard(array: Any) -> Any:
+    """A shard of a global array, for all: global arrays share memory if their shards do."""
+    return next(iter(array.shards.values())) if hasattr(array, "shards") else array
+
+
 def _span(array: Any) -> tuple[int, int]:
     """Where an array's memory begins and ends; on a device that of all arrays in its block."""
+    array = _shard(array)
     if isinstance(array, np.ndarray):
         return byte_bounds(array)
     return byte_bounds(array.block.memory)
@@ -39,6 +51,7 @@ def sharing(arrays: Mapping[Hashable, Any]) -> list[list]:
 
 def share(a: Any, b: Any) -> bool:
     """Whether two arrays have, or may have, elements in common."""
+    a, b = _shard(a), _shard(b)
     try:
         return np.shares_memory(_placed(a), _placed(b), max_work=MOST_WORK)
     except np.exceptions.TooHardError:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from miniflow.backends import memory
-from miniflow.device import of_array
+from miniflow.device import place_of
 from miniflow.errors import GraphError
 from miniflow.graph import capture
 from miniflow.graph.ir import Instruction, Program, Slot
@@ -192,7 +192,7 @@ def check_state(name: str, slot: Slot, found: Any) -> None:
     Raises:
         GraphError: with both.
     """
-    now = Slot(found.shape, found.dtype, of_array(found))
+    now = Slot(found.shape, found.dtype, place_of(found))
     if (now.shape, now.dtype, now.device) != (slot.shape, slot.dtype, slot.device):
         raise GraphError(
             f"{name}: {slot.name} was recorded as {slot.type} on {slot.device}, now it is {now.type} on {now.device}; "

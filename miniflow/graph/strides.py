@@ -10,7 +10,8 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of
-from miniflow.graph.ir import Instruction, Program, Slot, layout_of
+from miniflow.backends.geometry import layout_of
+from miniflow.graph.ir import Instruction, Program, Slot
 
 
 class Strides:

@@ -67,7 +67,7 @@ class Symbol(LaidOut):
 
     def view(self, op: Any, attrs: dict[str, Any], layout: np.ndarray, is_copy: bool) -> Symbol:
         """The symbol of the view that `op` takes of this one."""
-        result = Symbol(self.recorder, self.cell, layout, self.device_index)
+        result = type(self)(self.recorder, self.cell, layout, self.device_index)
         result.parent, result.op, result.attrs, result.is_copy = self, op, attrs, is_copy
         if self.eager_layout is not self.layout or is_copy:
             result.eager_layout = kernel_of("cpu", op.__name__).run(self.eager_layout, **attrs)
@@ -136,3 +136,21 @@ class Symbol(LaidOut):
     @property
     def address(self) -> NoReturn:
         self.recorder.refuse("the address of a tensor")
+
+
+class GlobalSymbol(Symbol):
+    """Takes the place of a global array; its placement and SBP are those of its value now."""
+
+    __slots__ = ()
+
+    @property
+    def meta(self) -> Any:
+        return self.recorder.slot_of(self).device
+
+    @property
+    def placement(self) -> Any:
+        return self.meta.placement
+
+    @property
+    def sbp(self) -> Any:
+        return self.meta.sbp

@@ -19,9 +19,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from miniflow.backends.geometry import layout_of
 from miniflow.backends.memory import layout, load_kernels
 from miniflow.backends.registry import kernel_of
-from miniflow.device import of_array
+from miniflow.device import place_of
 from miniflow.dispatch import Op, is_array
 from miniflow.errors import GraphTraceError
 from miniflow.graph.ir import (
@@ -36,14 +37,17 @@ from miniflow.graph.ir import (
     Program,
     Scalar,
     Slot,
-    layout_of,
 )
 from miniflow.graph.kept import Kept
 from miniflow.graph.overlap import sharing
-from miniflow.graph.symbol import Cell, Symbol
+from miniflow.graph.symbol import Cell, GlobalSymbol, Symbol
 from miniflow.inplace import ViewScatter
 from miniflow.ops.promotion import Cast, ToDevice, ToInteger
 from miniflow.ops.shape import Clone, View, can_view
+from miniflow.parallel.dispatch import make_plan
+from miniflow.parallel.global_array import GlobalArray, GlobalMeta
+from miniflow.parallel.tensors import Boxing
+from miniflow.sbp import NdSbp
 from miniflow.tape import Leaf, Node, modes, sequence
 from miniflow.tensor import Tensor
 
@@ -173,7 +177,7 @@ class Tracer:
         if known is not None:
             self._met(tensor)
             return known
-        slot = Slot(array.shape, array.dtype, of_array(array), kind, name, tensor._edge is not None)
+        slot = Slot(array.shape, array.dtype, place_of(array), kind, name, tensor._edge is not None)
         self.program.states.append(slot)
         self.program.tensors[slot] = tensor
         self._firsts[id(array)] = tensor
@@ -189,7 +193,7 @@ class Tracer:
 
     def _enter(self, array: Any, slot: Slot) -> Symbol:
         cell = Cell(slot, is_borrowed=id(array) in self._borrowed)
-        symbol = Symbol(self, cell, layout_of(slot.shape, slot.dtype), slot.device_index)
+        symbol = self._symbol(cell)
         symbol.eager_layout = self._layouts[slot] = layout(array)
         self._symbols[id(array)] = symbol
         self._arrays.append(array)
@@ -219,7 +223,7 @@ class Tracer:
                 self._met(tensor)
             return known
         if id(array) in self._created:
-            slot = Slot(array.shape, array.dtype, of_array(array), CONSTANT)
+            slot = Slot(array.shape, array.dtype, place_of(array), CONSTANT)
             self.program.constants[slot] = array
             return self._enter(array, slot)
         count = sum(slot.kind == CAPTURED for slot in self.program.states)
@@ -236,7 +240,12 @@ class Tracer:
 
     def whole(self, slot: Slot) -> Symbol:
         """A symbol for new memory that holds `slot`, in row-major order."""
-        return Symbol(self, Cell(slot), layout_of(slot.shape, slot.dtype), slot.device_index)
+        return self._symbol(Cell(slot))
+
+    def _symbol(self, cell: Cell) -> Symbol:
+        slot = cell.value
+        kind = GlobalSymbol if slot.is_global else Symbol
+        return kind(self, cell, layout_of(slot.shape, slot.dtype), slot.device_index)
 
     def slot_of(self, array: Any, tensor: Tensor | None = None) -> Slot:
         """The slot that holds the value of an array, that of `tensor`, now."""
@@ -292,6 +301,8 @@ class Tracer:
         """Append an instruction, and return its outputs; before a view that the program's memory rules out, a copy."""
         if op is View and not can_view(self._layout(inputs[0]), attrs["shape"]):
             inputs = self.emit(Clone, inputs, {})
+        if any(isinstance(x, Slot) and x.is_global for x in inputs):
+            return self._emit_global(op, inputs, attrs)
         results = op.infer(*inputs, **attrs)
         device = attrs["target"] if op is ToDevice else next(x.device for x in inputs if isinstance(x, Slot))
         if op is ToDevice:
@@ -301,6 +312,29 @@ class Tracer:
             self._layouts[outputs[0]] = kernel_of("cpu", op.__name__).run(self._layout(inputs[0]), **attrs)
         self.append(Instruction(op, inputs, outputs, dict(attrs)))
         return outputs
+
+    def _emit_global(self, op: type[Op], inputs: list[Any], attrs: dict[str, Any]) -> list[Slot]:
+        """Choose a signature, and append the boxing of the inputs before the instruction."""
+        if op is Boxing:
+            boxed, results = [], [GlobalMeta.of(attrs["placement"], attrs["sbp"], inputs[0].shape, inputs[0].dtype)]
+        else:
+            plan = make_plan(op, tuple([GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in inputs]), attrs)
+            boxed, results = plan.boxed, plan.results
+        for i, sbp in boxed:
+            inputs = [*inputs[:i], self._boxed(inputs[i], sbp), *inputs[i + 1 :]]
+        outputs = [Slot(meta.shape, meta.dtype, meta) for meta in results]
+        if op.view:
+            self._layouts[outputs[0]] = kernel_of("cpu", op.__name__).run(self._layout(inputs[0]), **attrs)
+        self.append(Instruction(op, inputs, outputs, dict(attrs)))
+        return outputs
+
+    def _boxed(self, slot: Slot, sbp: NdSbp) -> Slot:
+        """A global slot in another layout on the same placement."""
+        if slot.device.sbp == sbp:
+            return slot
+        where = slot.device.placement
+        attrs = {"placement": where, "sbp": sbp, "grad_sbp": None, "source": (where, slot.device.sbp)}
+        return self.emit(Boxing, [slot], attrs)[0]
 
     def _layout(self, slot: Slot) -> np.ndarray:
         """In which order the elements of a slot lie in the program."""
@@ -358,6 +392,8 @@ class Tracer:
             )
         if self.phase != UPDATE:
             self._written.setdefault(id(symbol.cell), len(self.program.instructions))
+        if value.is_global:
+            value = self._boxed(value, symbol.sbp)
         if symbol.parent is None:
             symbol.cell.write(value)
         elif any(view.is_copy for view in symbol.chain()):
@@ -365,6 +401,8 @@ class Tracer:
             symbol.wrote(value)
         else:
             (whole,) = self.emit(ViewScatter, [symbol.cell.value, value], {"steps": symbol.steps()})
+            if whole.is_global:
+                whole = self._boxed(whole, symbol.cell.value.device.sbp)
             symbol.cell.write(whole)
             symbol.wrote(value)
 

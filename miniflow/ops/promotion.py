@@ -11,7 +11,7 @@ from miniflow.device import chosen
 from miniflow.device import device as Device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY, as_dtype, bfloat16, dtype, float16, float32, of_scalar, result_dtype
-from miniflow.errors import DTypeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import refuse_operand, takes_tensors
 from miniflow.sbp import elementwise
 from miniflow.scalar import Expr
@@ -176,10 +176,25 @@ def to_device(x: Tensor, target: Any) -> Tensor:
 
     Raises:
         DeviceError: for a device that does not exist.
+        ArgumentError: for a global tensor and a device with a number.
     """
+    if x.is_global:
+        return x.to_global(_placement(x, target))
     place = chosen(target)
     source = x._place
     return x if source == place else call(ToDevice, x, source=source, target=place)
+
+
+def _placement(x: Tensor, target: Any) -> Any:
+    """The placement of a global tensor, with another type of device if that is what is asked for."""
+    if hasattr(target, "ranks"):
+        return target
+    if str(target) not in ("cpu", "cuda"):
+        raise ArgumentError(
+            f'to: got {target!r}; Only string device without device id (eg. "cpu" or "cuda") is expected for global '
+            "tensor"
+        )
+    return x.placement.with_type(str(target))
 
 
 def device_and_dtype(args: tuple, device: Any, dtype: Any) -> tuple[Any, Any]:
@@ -187,7 +202,7 @@ def device_and_dtype(args: tuple, device: Any, dtype: Any) -> tuple[Any, Any]:
     for argument in args:
         if isinstance(argument, Tensor):
             device, dtype = argument._place, argument.dtype
-        elif isinstance(argument, str | int | Device):
+        elif isinstance(argument, str | int | Device) or hasattr(argument, "ranks"):
             device = argument
         else:
             dtype = argument

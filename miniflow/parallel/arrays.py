@@ -12,7 +12,7 @@ from miniflow.dispatch import Op
 from miniflow.errors import PlacementError
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
-from miniflow.parallel.global_array import GlobalArray, Layout
+from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.placement import placement
 from miniflow.sbp import B
 
@@ -20,7 +20,7 @@ from miniflow.sbp import B
 def whole_on_each(shape: tuple[int, ...], dtype: np.dtype, where: placement, make: Any) -> GlobalArray:
     """A broadcast array whose shards `make(device)` makes."""
     shards = {r: make(world.device(where.type, r)) for r in where.owned}
-    return GlobalArray(Layout.of(where, (B,) * len(where.shape), tuple(shape), np.dtype(dtype)), shards)
+    return GlobalArray(GlobalMeta.of(where, (B,) * len(where.shape), tuple(shape), np.dtype(dtype)), shards)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype, where: placement) -> GlobalArray:

@@ -29,7 +29,7 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.parallel import world
-from miniflow.parallel.global_array import GlobalArray, Layout
+from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import Region, intersection, local_shape, region, shape_of, within
 from miniflow.parallel.placement import placement
 from miniflow.sbp import B, NdSbp, P, S, Sbp
@@ -129,7 +129,7 @@ def box(x: GlobalArray, where: placement, sbp: NdSbp) -> GlobalArray:
     else:
         shards = transfer(x, where, sbp)
     shards = {r: memory.move(np.asarray(a, order="C"), world.device(where.type, r)) for r, a in shards.items()}
-    return GlobalArray(Layout.of(where, sbp, x.shape, x.dtype), shards)
+    return GlobalArray(GlobalMeta.of(where, sbp, x.shape, x.dtype), shards)
 
 
 def change(shape: tuple[int, ...], where: placement, step: Step, shards: dict[int, np.ndarray]) -> dict:

@@ -11,7 +11,7 @@ import numpy as np
 
 from miniflow.dispatch import Op
 from miniflow.parallel.boxing import box
-from miniflow.parallel.global_array import GlobalArray, Layout
+from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import Region, region, shape_of
 from miniflow.parallel.placement import placement
 from miniflow.parallel.signature import candidates
@@ -28,13 +28,25 @@ class Plan(NamedTuple):
         boxed: the positions of operands that are boxed, with their new SBP.
         results: the layouts of the results.
         regions: rank -> what it holds of the first result, for the ranks of this process.
-        attrs: rank -> the attributes for its shard; None if they are the same for all.
+        shapes: rank -> the attribute `shape` for its shard; None for operators that have none.
     """
 
     boxed: list[tuple[int, NdSbp]]
-    results: list[Layout]
+    results: list[GlobalMeta]
     regions: dict[int, Region]
-    attrs: dict[int, dict[str, Any]] | None
+    shapes: dict[int, tuple[int, ...]] | None
+
+
+DRAWN = ("seed", "offset")  # attributes that change with each call, and no plan depends on
+
+
+def hashable(value: Any) -> Any:
+    """A key for a value that has no hash of its own."""
+    if isinstance(value, slice):
+        return slice, value.start, value.stop, value.step
+    if isinstance(value, list | tuple):
+        return type(value), *map(hashable, value)
+    return (value.dtype, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
 def kernel_for(op: type[Op]) -> Callable[..., Any]:
@@ -44,17 +56,28 @@ def kernel_for(op: type[Op]) -> Callable[..., Any]:
     def run(*arrays: Any, **attrs: Any) -> Any:
         for listen in listeners:
             listen(op, arrays, attrs)
-        key = (*[x.layout if x.__class__ is GlobalArray else x.__class__ for x in arrays], *attrs.values())
+        key = (
+            *[x.meta if x.__class__ is GlobalArray else x.__class__ for x in arrays],
+            *([value for name, value in attrs.items() if name not in DRAWN] if "seed" in attrs else attrs.values()),
+        )
         try:
             plan = plans.get(key)
-        except TypeError:  # a list or an array among the attributes
-            return compute(op, make_plan(op, arrays, attrs), arrays, attrs)
+        except TypeError:  # a slice, a list or an array among the attributes
+            key = tuple(map(hashable, key))
+            plan = plans.get(key)
         if plan is None:
             plan = plans[key] = make_plan(op, arrays, attrs)
         return compute(op, plan, arrays, attrs)
 
     run.__name__ = op.function_name
     return run
+
+
+def global_kernel(op: type[Op]) -> Callable[..., Any]:
+    """`kernel_for`, made once."""
+    if GlobalArray not in op.kernels:
+        op.kernels[GlobalArray] = kernel_for(op)
+    return op.kernels[GlobalArray]
 
 
 def make_plan(op: type[Op], arrays: tuple, attrs: dict[str, Any]) -> Plan:
@@ -64,10 +87,10 @@ def make_plan(op: type[Op], arrays: tuple, attrs: dict[str, Any]) -> Plan:
     signature = candidates(op, arrays, attrs)[0]
     where = placement_of(arrays)
     boxed = [(i, sbp) for i, sbp in enumerate(signature.operands) if sbp is not None and sbp != arrays[i].sbp]
-    results = [Layout.of(where, sbp, *kind) for sbp, kind in zip(signature.results, kinds, strict=True)]
+    results = [GlobalMeta.of(where, sbp, *kind) for sbp, kind in zip(signature.results, kinds, strict=True)]
     regions = {r: region(kinds[0][0], where, signature.results[0], r) for r in where.owned}
-    own = {r: attrs | {"shape": shape_of(bounds)} for r, bounds in regions.items()} if "shape" in attrs else None
-    return Plan(boxed, results, regions, own)
+    shapes = {r: shape_of(bounds) for r, bounds in regions.items()} if "shape" in attrs else None
+    return Plan(boxed, results, regions, shapes)
 
 
 def placement_of(arrays: tuple) -> placement:
@@ -85,7 +108,8 @@ def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> A
     shards: list[dict[int, Any]] = [{} for _ in plan.results]
     for rank, bounds in plan.regions.items():
         local = [x.shards[rank] if x.__class__ is GlobalArray else x for x in arrays]
-        found = op.on_shard(op, local, attrs if plan.attrs is None else plan.attrs[rank], bounds, arrays)
+        own = attrs if plan.shapes is None else attrs | {"shape": plan.shapes[rank]}
+        found = op.on_shard(op, local, own, bounds, arrays)
         if op.single:
             shards[0][rank] = found
         else:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.geometry import layout_of
 from miniflow.backends.memory import layout as strides_of
 from miniflow.parallel import world
 from miniflow.parallel.placement import placement
-from miniflow.sbp import NdSbp
+from miniflow.sbp import NdSbp, show
 
 
-class Layout:
+class GlobalMeta:
     """What a global array is but for its values; there is one object for each, so that they are compared as objects.
 
     Attributes:
@@ -25,6 +26,7 @@ class Layout:
     """
 
     __slots__ = ("placement", "sbp", "shape", "dtype")
+    index = None  # in the program of a graph it stands where others have a device
 
     def __init__(self, where: placement, sbp: NdSbp, shape: tuple[int, ...], dtype: np.dtype):
         self.placement = where
@@ -32,30 +34,52 @@ class Layout:
         self.shape = shape
         self.dtype = dtype
 
-    of = staticmethod(functools.lru_cache(100_000)(lambda *parts: Layout(*parts)))
+    of = staticmethod(functools.lru_cache(100_000)(lambda *parts: GlobalMeta(*parts)))
+
+    @property
+    def type(self) -> str:
+        """The type of the devices."""
+        return self.placement.type
+
+    def with_dtype(self, dtype: np.dtype) -> GlobalMeta:
+        """The same for elements of another dtype."""
+        return GlobalMeta.of(self.placement, self.sbp, self.shape, dtype)
+
+    def __repr__(self) -> str:
+        return f"{self.placement} with sbp {show(self.sbp)}"
 
 
 class GlobalArray:
     """A logical array of which each rank of a placement holds a shard.
 
     Attributes:
-        layout: the placement, SBP, shape and dtype.
+        meta: the placement, SBP, shape and dtype.
         shards: rank -> array, of the ranks that this process owns; the shape is `partition.local_shape`.
         copied: whether it looks like a view, but had to be copied: it must not be written to.
     """
 
-    __slots__ = ("layout", "shards", "copied", "placement", "sbp", "shape", "dtype")
+    __slots__ = ("meta", "shards", "copied", "placement", "sbp", "shape", "dtype")
     device_index = None  # it is an array of ranks, not of a device
     is_symbolic = False
 
-    def __init__(self, layout: Layout, shards: dict[int, Any]):
-        self.layout = layout
+    def __init__(self, meta: GlobalMeta, shards: dict[int, Any]):
+        self.meta = meta
         self.shards = shards
         self.copied = False
-        self.placement = layout.placement
-        self.sbp = layout.sbp
-        self.shape = layout.shape
-        self.dtype = layout.dtype
+        self.placement = meta.placement
+        self.sbp = meta.sbp
+        self.shape = meta.shape
+        self.dtype = meta.dtype
+
+    @property
+    def layout(self) -> np.ndarray:
+        """NumPy's geometry of the whole in row-major order, without elements to look at."""
+        return layout_of(self.shape, self.dtype)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Those of the whole in row-major order, in bytes."""
+        return self.layout.strides
 
     @property
     def flags(self) -> SimpleNamespace:
@@ -92,7 +116,7 @@ class GlobalArray:
     def each(self, function: Callable[..., Any], *others: GlobalArray) -> GlobalArray:
         """The function of every shard, and of those of others with the same layout; its result has the same shape."""
         shards = {r: function(x, *[other.shards[r] for other in others]) for r, x in self.shards.items()}
-        return GlobalArray(self.layout, shards)
+        return GlobalArray(self.meta, shards)
 
     def copy(self) -> GlobalArray:
         """With memory of its own."""

@@ -19,11 +19,11 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeError
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
-from miniflow.parallel.global_array import GlobalArray, Layout
+from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import local_shape
 from miniflow.parallel.placement import placement as Placement
-from miniflow.sbp import B, NdSbp, P, as_nd_sbp
-from miniflow.tape import no_grad
+from miniflow.sbp import B, NdSbp, P, as_nd_sbp, show
+from miniflow.tape import modes, no_grad
 from miniflow.tensor import Tensor
 
 
@@ -33,6 +33,12 @@ class Boxing(Op):
 
     def infer(x, *, placement, sbp, grad_sbp, source):
         return x.shape, x.dtype
+
+    @staticmethod
+    def show(attrs: dict[str, Any]) -> str:
+        where, before = attrs["source"]
+        moved = "" if attrs["placement"] == where else f" on {attrs['placement']}"
+        return f"{show(before)} to {show(attrs['sbp'])}{moved}"
 
     def backward(ctx, dy):
         source, grad_sbp = ctx.attrs["source"], ctx.attrs["grad_sbp"]
@@ -80,7 +86,7 @@ GlobalToLocal.kernels[GlobalArray] = lambda x, *, layout: own_shard(x)
 def local_to_global(x: Any, *, placement: Placement, sbp: NdSbp, shape: tuple[int, ...]) -> GlobalArray:
     """The local array is the shard of every rank that this process owns; broadcast, that of the first rank counts."""
     shards = {r: memory.move(x.copy(), world.device(placement.type, r)) for r in placement.owned}
-    return GlobalArray(Layout.of(placement, sbp, shape, x.dtype), shards)
+    return GlobalArray(GlobalMeta.of(placement, sbp, shape, x.dtype), shards)
 
 
 def own_shard(x: GlobalArray) -> Any:
@@ -112,6 +118,8 @@ def to_global(
     Source: `oneflow.Tensor.to_global`.
     """
     if not x.is_global:
+        if modes.tracer is not None:
+            modes.tracer.fail("local_tensor.to_global() is not supported within nn.Graph; do it before the call")
         if placement is None or sbp is None:
             raise ArgumentError(
                 "to_global: Converting a local tensor to global tensor must have placement and sbp parameters."
@@ -139,7 +147,7 @@ def broadcast_from_first(x: GlobalArray, first: tuple[slice, ...]) -> GlobalArra
         return x  # they are the same already
     owners = Placement(x.placement.type, x.placement.ranks[first])
     own = {r: a for r, a in x.shards.items() if r in owners.coordinates}
-    return box(GlobalArray(Layout.of(owners, x.sbp, x.shape, x.dtype), own), x.placement, x.sbp)
+    return box(GlobalArray(GlobalMeta.of(owners, x.sbp, x.shape, x.dtype), own), x.placement, x.sbp)
 
 
 def check_axes(sbp: NdSbp, ndim: int) -> None:
@@ -193,6 +201,8 @@ def to_local(x: Tensor) -> Tensor:
     """
     if not x.is_global:
         raise PlacementError("to_local: Expected global tensor for to_local but got local tensor!")
+    if modes.tracer is not None:
+        modes.tracer.fail("global_tensor.to_local() is not supported within nn.Graph; do it after the call")
     return call(GlobalToLocal, x, layout=(x.placement, x.sbp))
 
 

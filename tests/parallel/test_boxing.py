@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import miniflow as flow
 from miniflow.parallel import boxing, world
-from miniflow.parallel.global_array import GlobalArray, Layout
+from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import local_shape, part, region
 from miniflow.sbp import B, P, S
 
@@ -41,7 +41,7 @@ def make(values, where, sbp, seed=0):
             for group in where.groups(k):
                 for weight, r in zip(weights, group, strict=True):
                     shards[r] = np.asarray(shards[r] * weight, values.dtype)
-    return GlobalArray(Layout.of(where, tuple(sbp), values.shape, values.dtype), shards)
+    return GlobalArray(GlobalMeta.of(where, tuple(sbp), values.shape, values.dtype), shards)
 
 
 def whole(x):

@@ -48,6 +48,7 @@ PIPELINE = (
     # in which order
     "early_update",
 )
+FOR_GLOBAL = ("autocast", "checkpointing", "dead_code", "cse")  # the others make arrays of one device
 VARIABLE = "MINIFLOW_DEBUG_PASS"
 USER = 6  # calls from the line that calls a graph to `run_passes`: where warnings point
 
@@ -80,8 +81,9 @@ def run_passes(program: Program, config: Any, report: list[PassRecord] | None = 
             f"{VARIABLE}={shown!r} shows nothing; expected ALL or one of {', '.join(dict.fromkeys(PIPELINE))}.",
             stacklevel=USER,
         )
+    is_global = program.is_global
     for name in PIPELINE:
-        if name not in config.disabled_passes:
+        if name not in config.disabled_passes and (name in FOR_GLOBAL or not is_global):
             program = run_pass(name, program, config, report)
     return program
 
