@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import gpu, graph, harness, hostcuda, ops, sparse, startup, training
+from benchmarks import gpu, graph, harness, hostcuda, ops, parallel, sparse, startup, training
 from benchmarks.gpu_cases import FAMILIES
 
-TABLES = ("ops", "training", "graph", "sparse", "startup", "hostcuda", "gpu")
+TABLES = ("ops", "training", "graph", "sparse", "startup", "parallel", "hostcuda", "gpu")
 BESIDE_TORCH = ("ops", "training", "graph", "sparse", "startup")
 
 
@@ -68,6 +68,8 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
             yield sparse.report(threads)
     if "startup" in options.tables:
         yield startup.report()
+    if "parallel" in options.tables:
+        yield from parallel.reports()
     if "hostcuda" in options.tables:
         yield from hostcuda.reports(options.threads)
     if "gpu" in options.tables:

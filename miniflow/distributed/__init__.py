@@ -20,6 +20,7 @@ from miniflow.comm import (
     scatter,
     send,
 )
+from miniflow.distributed import checkpoint as checkpoint
 from miniflow.env import get_local_rank, get_rank, get_world_size
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from compare import assert_close
 
 import miniflow as flow
 
@@ -135,3 +136,39 @@ def test_output_and_arguments(script, tmp_path):
 def test_wrong_options(options, message):
     done = launch(1, *options, "script.py")
     assert done.returncode == 2 and message in done.stderr
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_data_parallel_training_is_training_on_whole_batches(ranks, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(HERE)
+    script = importlib.import_module("ddp_script")
+    done = launch(ranks, HERE / "ddp_script.py", tmp_path / "found.json")
+    assert done.returncode == 0, done.stderr
+    losses, parameters = json.loads((tmp_path / "found.json").read_text())
+    flow.manual_seed(0)
+    want, weights = script.train(script.model())
+    assert_close(losses, want, rtol=1e-5, atol=0)
+    for p, q in zip(parameters, weights, strict=True):
+        assert_close(p, q, rtol=1e-4, atol=1e-6)
+
+
+CHECKPOINT = """
+import sys
+import numpy as np
+import miniflow as flow
+x = flow.tensor(np.arange(35, dtype=np.float32).reshape(5, 7), placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
+y = flow.zeros(5, 7, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(1))
+if sys.argv[1] == "save":
+    flow.distributed.checkpoint.save({"x": x}, sys.argv[2])
+else:
+    flow.distributed.checkpoint.load({"x": y}, sys.argv[2])
+    assert (y == x).all().item()
+"""
+
+
+def test_a_checkpoint_of_four_ranks_is_loaded_by_two(tmp_path):
+    script = tmp_path / "checkpoint.py"
+    script.write_text(CHECKPOINT)
+    for ranks, what in ((4, "save"), (2, "load")):
+        done = launch(ranks, script, what, tmp_path / "state")
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,75 @@
+"""States saved by all ranks together: written part by part, loaded in any layout."""
+
+import json
+
+import numpy as np
+import pytest
+from checks import assert_same
+from global_training import Layout, Transformer, train
+
+import miniflow as flow
+from miniflow.errors import ArgumentError, CheckpointError, ShapeError
+
+checkpoint = flow.distributed.checkpoint
+S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
+X = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
+
+
+@pytest.mark.parametrize("after", [B, S(0), S(1)], ids=str)
+@pytest.mark.parametrize("before", [B, S(0), S(1), P], ids=str)
+def test_other_layout_and_other_ranks(before, after, four_ranks, tmp_path):
+    x = flow.tensor(X, placement=flow.placement("cpu", [[0, 1], [2, 3]]), sbp=(before, S(1)))
+    checkpoint.save({"a": {"x": x, "n": [3, "text", None]}, "half": flow.tensor(X).bfloat16()}, tmp_path / "state")
+    parts = [part for f in (tmp_path / "state").glob("rank_*") for part in [f.stat().st_size]]
+    assert len(parts) == 4
+    y = flow.zeros(5, 6, placement=flow.placement("cpu", [1, 0]), sbp=after)
+    state = {"a": {"x": y, "n": [0, "", 1]}, "half": flow.zeros(5, 6, dtype=flow.bfloat16)}
+    checkpoint.load(state, tmp_path / "state")
+    np.testing.assert_allclose(y.numpy(), X, rtol=1e-6, atol=1e-6)
+    assert state["a"]["n"] == [3, "text", None] and y.sbp == (after,)
+    assert_same(state["half"], flow.tensor(X).bfloat16())
+
+
+def test_a_replicated_tensor_is_written_once(four_ranks, tmp_path):
+    x = flow.ones(1000, 100, placement=four_ranks, sbp=B)
+    checkpoint.save({"x": x}, tmp_path / "state")
+    assert sum(f.stat().st_size for f in (tmp_path / "state").iterdir()) < 410_000
+    checkpoint.save({"x": x.to_global(sbp=S(0))}, tmp_path / "state")
+    assert max(f.stat().st_size for f in (tmp_path / "state").iterdir()) < 101_000
+    assert [f.name for f in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_training_goes_on_in_another_layout(four_ranks, tmp_path):
+    _, want, _, model = train(Transformer, Layout(1, 4), steps=2)
+    checkpoint.save(model.state_dict(), tmp_path / "state")
+    flow.manual_seed(5)
+    other = Transformer()
+    Layout(2, 1).place(other)
+    checkpoint.load(other.state_dict(), tmp_path / "state")
+    for name, value in other.state_dict().items():
+        assert_same(value.numpy(), want[name])
+
+
+def test_errors(four_ranks, tmp_path):
+    state = {"x": flow.zeros(4, 4, placement=four_ranks, sbp=S(0))}
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
+        checkpoint.load(state, tmp_path / "nothing")
+    with pytest.raises(CheckpointError, match="x/y is a set"):
+        checkpoint.save({"x": {"y": {1}}}, tmp_path / "state")
+    checkpoint.save(state, tmp_path / "state")
+    with pytest.raises(CheckpointError, match="no tensor z"):
+        checkpoint.load({"z": state["x"]}, tmp_path / "state")
+    with pytest.raises(CheckpointError, match="has no n"):
+        checkpoint.load({"n": 1}, tmp_path / "state")
+    with pytest.raises(ShapeError, match="x has shape"):
+        checkpoint.load({"x": flow.zeros(4, 5)}, tmp_path / "state")
+    with pytest.raises(ArgumentError, match="partial sum"):
+        checkpoint.load({"x": state["x"].to_global(sbp=P)}, tmp_path / "state")
+    (tmp_path / "state" / "rank_2.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="of rank 2 cannot be read"):
+        checkpoint.load(state, tmp_path / "state")
+    index = json.loads((tmp_path / "state" / "index.json").read_text())
+    del index["tensors"]["x"]["parts"][2]
+    (tmp_path / "state" / "index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match="does not hold all of x"):
+        checkpoint.load(state, tmp_path / "state")

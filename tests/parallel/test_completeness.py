@@ -1,0 +1,91 @@
+"""Signatures that are right for random numbers and are not stated: each has a reason.
+
+For each operator that the samples run, every layout of the operands on two ranks is tried; what the kernel makes of the
+shards is compared with parts of the result. A combination that fits has to follow from a stated signature, or to be
+explained below.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from compare import count_comparison
+from samples import ROWS
+from test_signatures import calls_of, four_ranks, parts  # noqa: F401  (a fixture)
+
+from miniflow import dispatch
+from miniflow.parallel import partition
+from miniflow.parallel.placement import placement
+from miniflow.sbp import B, P, S, show
+
+RANKS = 2
+REASONS: dict[str, str] = {}
+
+
+def choices(x):
+    """The layouts of an operand; None for a number or an absent one."""
+    if not isinstance(x, np.ndarray):
+        return [B]
+    return [B, *([P] if x.dtype.kind == "f" else []), *[S(d) for d, n in enumerate(x.shape) if n >= RANKS]]
+
+
+def fitting(shards, want):
+    """The layouts in which what two ranks computed makes up an array."""
+    a, b = shards
+    found = []
+    if a.shape == b.shape == want.shape:
+        if want.dtype != bool and np.allclose(a + b, want, equal_nan=True):
+            found.append(P)
+        if np.allclose(a, want, equal_nan=True) and np.allclose(b, want, equal_nan=True):
+            found.append(B)
+    for d, n in enumerate(want.shape):
+        if n >= RANKS:
+            first, second = (np.take(want, range(*partition.part(n, RANKS, i)), d) for i in range(RANKS))
+            if (a.shape, b.shape) == (first.shape, second.shape):
+                if np.allclose(a, first, equal_nan=True) and np.allclose(b, second, equal_nan=True):
+                    found.append(S(d))
+    return found
+
+
+def valid(case, where):
+    """All signatures that fit: of operands, of results."""
+    op, arrays, attrs = case
+    random = np.random.default_rng(0)
+    want = dispatch.run_kernel(op, arrays, attrs)
+    want = [want] if op.single else want
+    for given in itertools.product(*map(choices, arrays)):
+        spread = [parts(x, s, where, random) if isinstance(x, np.ndarray) else x for x, s in zip(arrays, given)]
+        made = []
+        try:
+            for rank in where.flat:
+                local = [x[rank] if isinstance(x, dict) else x for x in spread]
+                with np.errstate(all="ignore"):
+                    got = dispatch.run_kernel(op, local, attrs)
+                made.append([got] if op.single else got)
+        except Exception:  # noqa: BLE001, S112  (the parts do not fit together)
+            continue
+        for results in itertools.product(*[fitting(pair, y) for pair, y in zip(zip(*made), want, strict=True)]):
+            yield given, results
+
+
+def follows(signature, stated):
+    """Whether a stated signature gives it, perhaps after boxing that costs nothing."""
+    given, results = signature
+    return any(results == outs and given == ins for ins, outs in stated)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_what_is_not_stated_has_a_reason(row, monkeypatch):
+    missing = {}
+    where = placement("cpu", range(RANKS))
+    for op, arrays, attrs in calls_of(row, monkeypatch):
+        if op.sbp is None or op.shape_depends_on_values or op.on_shard is not dispatch.Op.on_shard or "shape" in attrs:
+            continue
+        stated = [*op.sbp(*arrays, ranks=RANKS, **attrs), ((B,) * len(arrays), (B,) * len(op.outputs))]
+        for signature in valid((op, arrays, attrs), where):
+            if not follows(signature, stated) and not all(one is B for one in signature[0]):
+                missing.setdefault(op.__name__, set()).add(f"{show(signature[0])} -> {show(signature[1])}")
+    count_comparison()
+    unexplained = {name: sorted(found) for name, found in missing.items() if name not in REASONS}
+    assert not unexplained

@@ -1,0 +1,116 @@
+"""`DistributedDataParallel` and `DistributedSampler` on simulated ranks; `ddp_script.py` runs on MPI ranks."""
+
+import numpy as np
+import pytest
+from checks import assert_same
+
+import miniflow as flow
+from miniflow import nn
+from miniflow.errors import ArgumentError, AutogradError
+from miniflow.utils.data import DistributedSampler
+
+
+class Model(nn.Module):
+    """With an unused parameter, several outputs, and a parameter that is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x):
+        h = self.b(self.b(self.a(x)).relu())
+        return {"first": self.c(h), "second": [h.sum(1)]}
+
+
+def data(seed):
+    return flow.tensor(np.random.default_rng(seed).normal(size=(5, 3)).astype(np.float32))
+
+
+def make(**options):
+    flow.manual_seed(0)
+    return nn.parallel.DistributedDataParallel(Model(), **options) if options is not None else Model()
+
+
+@pytest.mark.parametrize("bucket_size", [1, 2, 10])
+def test_gradients_are_those_of_one_rank(bucket_size, four_ranks):
+    """The ranks hold the same, so the mean is what each of them has."""
+    flow.manual_seed(0)
+    alone, model = Model(), make(bucket_size=bucket_size)
+    for loss in (lambda y: y["first"].sum() + y["second"][0].mean(), lambda y: y["second"][0].sum()):
+        for net in (alone, model):
+            net.zero_grad()
+            loss(net(data(1))).backward()
+        for p, q in zip(alone.parameters(), model.parameters(), strict=True):
+            want = np.zeros(p.shape, np.float32) if p.grad is None else p.grad.numpy()
+            np.testing.assert_allclose(q.grad.numpy(), want, rtol=1e-6, atol=1e-7)
+
+
+def test_no_sync_accumulates(four_ranks):
+    model = make()
+    start = flow.parallel.stats().get("all_reduce", 0)
+    with model.no_sync():
+        model(data(1))["first"].sum().backward()
+    assert flow.parallel.stats().get("all_reduce", 0) == start
+    before = model.c.weight.grad.numpy().copy()
+    model(data(2))["first"].sum().backward()
+    assert flow.parallel.stats()["all_reduce"] - start == 2 * 3 * 4 * sum(p.numel() for p in model.parameters())
+    flow.manual_seed(0)
+    other = Model()
+    other(data(2))["first"].sum().backward()
+    np.testing.assert_allclose(model.c.weight.grad.numpy(), before + other.c.weight.grad.numpy(), rtol=1e-5)
+
+
+def test_two_forwards_before_one_backward(four_ranks):
+    model = make()
+    (model(data(1))["first"].sum() + model(data(2))["first"].sum()).backward()
+    flow.manual_seed(0)
+    alone = Model()
+    (alone(data(1))["first"].sum() + alone(data(2))["first"].sum()).backward()
+    for p, q in zip(alone.a.parameters(), model.a.parameters(), strict=True):
+        np.testing.assert_allclose(q.grad.numpy(), p.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_errors(four_ranks):
+    with pytest.raises(ArgumentError, match="local parameters"):
+        nn.parallel.DistributedDataParallel(nn.ReLU())
+    with pytest.raises(ArgumentError, match="bucket_size=0"):
+        make(bucket_size=0)
+    model = make(bucket_size=1)
+    y = model(data(1))["first"]
+    with pytest.raises(AutogradError, match="did not reach"):
+        (model.c.weight * 2).sum().backward()  # not through the output
+        model(data(1))
+    del y
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_sampler(shuffle, drop_last):
+    samplers = [DistributedSampler(range(10), 4, r, shuffle, drop_last=drop_last) for r in range(4)]
+    for epoch in range(2):
+        found = []
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+            found.append(list(sampler))
+            assert len(found[-1]) == len(sampler) == (2 if drop_last else 3)
+        every = sorted(sum(found, []))
+        assert len(set(every)) == (8 if drop_last else 10) and (drop_last or len(every) == 12)
+        if shuffle and epoch:
+            assert found != first
+        first = found
+    with pytest.raises(ArgumentError, match="rank=4"):
+        DistributedSampler(range(10), 4, 4)
+
+
+def test_a_gradient_hook_that_comes_after(four_ranks):
+    x, seen = flow.ones(2, requires_grad=True), []
+    handle = x.register_post_accumulate_grad_hook(lambda x: seen.append(x.grad.tolist()))
+    (x * 2).sum().backward()
+    (x * 3).sum().backward()
+    handle.remove()
+    x.sum().backward()
+    assert seen == [[2.0, 2.0], [5.0, 5.0]]
+    assert_same(x.grad, np.full(2, 6, np.float32))
+    with pytest.raises(AutogradError, match="expected a leaf"):
+        (x * 1).register_post_accumulate_grad_hook(print)

@@ -1,0 +1,67 @@
+"""Training in data parallel, tensor parallel and mixed layouts is training on one device."""
+
+import functools
+
+import pytest
+from compare import assert_close
+from global_training import CNN, Layout, Transformer, train
+
+import miniflow as flow
+
+
+@functools.cache
+def alone(make):
+    return train(make)[:2]
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(("data", "tensor"), [(2, 1), (4, 1), (1, 2), (1, 4), (2, 2)])
+@pytest.mark.parametrize("make", [Transformer, CNN])
+def test_losses_and_weights(make, data, tensor, graph, four_ranks):
+    losses, state, sent, model = train(make, Layout(data, tensor), graph=graph)
+    want, weights = alone(make)
+    assert_close(losses, want, rtol=1e-5, atol=0)
+    for name, value in weights.items():
+        assert_close(state[name], value, rtol=1e-4, atol=2e-6, what=name)
+    assert len(set(sent[1:])) == 1  # every step sends the same
+    gradients = 4 * sum(shard_size(p) for p in model.parameters())
+    if tensor == 1:  # an all-reduce of every gradient, and a few sums of the loss and of batch norm's statistics
+        assert 2 * (data - 1) * gradients <= sent[-1] <= 2 * (data - 1) * gradients + 3000
+
+
+def shard_size(p):
+    return next(iter(p.shards.values())).numel()
+
+
+def test_memory_of_a_rank(four_ranks):
+    """Parameters and states of the optimizer that are split take a share on each rank."""
+    *_, model = train(Transformer, Layout(1, 4), steps=1)
+    for name, p in model.named_parameters():
+        split = name.endswith(("up.weight", "up.bias", "qkv.weight", "qkv.bias", "down.weight", "out.weight"))
+        assert shard_size(p) == p.numel() // (4 if split else 1), name
+        assert shard_size(p.grad) == shard_size(p), name
+    assert shard_size(model.block.up.weight) * 4 == model.block.up.weight.numel()
+
+
+def test_an_evaluation_graph_is_eager_evaluation(four_ranks):
+    *_, model = train(Transformer, Layout(2, 2), steps=2)
+    model.eval()
+
+    class Predict(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def build(self, x):
+            return self.model(x)
+
+    graph, (x, _) = Predict(), Layout(2, 2).batch(Transformer.batch(3))
+    with flow.no_grad():
+        want = model(x)
+    y = graph(x)
+    assert y.sbp == want.sbp and (y == want).all().item()
+    text = str(graph.ir)
+    assert "boxing(" in text and "(S(0), B)" in text
+    assert "sbp=(miniflow.sbp.split(dim=0), miniflow.sbp.broadcast)" in repr(graph)
+    with pytest.raises(flow.errors.PlacementError, match="local, global"):
+        graph(x.to_global(sbp=(flow.sbp.broadcast, flow.sbp.broadcast)).to_local())
