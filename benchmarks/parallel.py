@@ -122,7 +122,9 @@ def boxing_table() -> str:
         for name, collective in BOXINGS.items():
             mine, bare = found[name], found[collective]
             rows.append([name, ranks, f"{mine:.1f}", f"{bare:.1f} {collective}", f"{mine / bare:.2f}"])
-    return table(f"Boxing of {MEGABYTES} MB, MPI, wall time", ["boxing, ms", "ranks", "miniflow", "mpi4py", "ratio"], rows)
+    return table(
+        f"Boxing of {MEGABYTES} MB, MPI, wall time", ["boxing, ms", "ranks", "miniflow", "mpi4py", "ratio"], rows
+    )
 
 
 # training
@@ -137,7 +139,7 @@ def time_ddp() -> dict:
     flow.manual_seed(0)
     model = nn.parallel.DistributedDataParallel(flow.vision.models.LeNet())
     optimizer = flow.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    images, labels = (x[rank : 128 : n] for x in flow.data.mnist("train").tensors)
+    images, labels = (x[rank:128:n] for x in flow.data.mnist("train").tensors)
     seconds = step_seconds(model, optimizer, images, labels)
     return {"images per second": 128 / seconds, "bytes": sum(flow.parallel.stats().values())}
 

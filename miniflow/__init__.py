@@ -6,7 +6,7 @@ import miniflow.process  # noqa: F401  (sets how threads wait: before NumPy is l
 import sys
 
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
-from miniflow import amp, autograd, comm, cuda, data, env, nn, optim, parallel, sbp, show, typing, utils, vision
+from miniflow import amp, autograd, cuda, data, nn, optim, parallel, sbp, show, typing, utils, vision
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.deferred import defer
@@ -69,6 +69,8 @@ from miniflow.ops.slice import diagonal, narrow, select
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.ops.statistics import logsumexp, norm, std, var, var_mean
 from miniflow.ops.triangle import diag, tril, triu
+from miniflow.parallel import collectives as comm
+from miniflow.parallel import env
 from miniflow.parallel.placement import placement
 from miniflow.parallel.tensors import with_placement
 from miniflow.printing import set_printoptions

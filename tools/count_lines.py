@@ -16,7 +16,7 @@ PARTS = {
     "kernels, backends/cuda": (3800, ["kernels", "backends/cuda"]),
     "hostcuda": (4500, ["hostcuda"]),
     "graph": (5500, ["graph"]),
-    "parallel": (3000, ["parallel"]),
+    "parallel": (3000, ["parallel", "distributed"]),
     "onnx": (2500, ["onnx"]),
     "vision, serve": (3000, ["vision", "serve"]),
 }

@@ -126,7 +126,8 @@ figure = flow.show.boxing(z, (B, B))
 a, b = flow.rand(8, 8), flow.rand(8, 8)
 whole = a @ b
 for left, right in [(S(0), B), (B, S(1)), (S(1), S(0)), (S(0), S(0)), (P, B)]:
-    c, count = sent(lambda: a.to_global(everyone, B).to_global(sbp=left) @ b.to_global(everyone, B).to_global(sbp=right))
+    x, y = a.to_global(everyone, B).to_global(sbp=left), b.to_global(everyone, B).to_global(sbp=right)
+    c, count = sent(lambda x=x, y=y: x @ y)
     assert np.allclose(c.numpy(), whole.numpy(), atol=1e-5)
     print(f"{left!s:5} @ {right!s:5} = {c.sbp[0]!s:5} {count:4} bytes")
 
@@ -232,10 +233,10 @@ assert np.allclose(losses, alone, rtol=1e-5)
 figure = both[1].weight.detach().show()
 
 # %% [markdown]
-# **Exercise 3.** This is the feed-forward part of a large language model. Somebody spread it over the ranks by splitting
-# every weight along the dim that the product sums over, and made each product whole again: three all-reduces. Find
-# layouts for `up`, `gate` and `down`, and places for `to_global`, so that one all-reduce is enough. The result is to be
-# broadcast.
+# **Exercise 3.** This is the feed-forward part of a large language model. Somebody spread it over the ranks by
+# splitting every weight along the dim that the product sums over, and made each product whole again: three
+# all-reduces. Find layouts for `up`, `gate` and `down`, and places for `to_global`, so that one all-reduce is enough.
+# The result is to be broadcast.
 
 # %%
 width, inner = 16, 32
@@ -296,5 +297,5 @@ if importlib.util.find_spec("mpi4py"):
 exec(SCRIPT)
 
 # %% [markdown]
-# What next: `miniflow/sbp.py` has the rules by which operators state their signatures, and `miniflow/parallel` the rest:
-# `signature.py` chooses, `boxing.py` moves, `dispatch.py` is the page that runs an operator on shards.
+# What next: `miniflow/sbp.py` has the rules by which operators state their signatures, and `miniflow/parallel` the
+# rest: `signature.py` chooses, `boxing.py` moves, `dispatch.py` is the page that runs an operator on shards.

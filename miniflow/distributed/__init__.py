@@ -1,11 +1,11 @@
 """Ranks as processes: how many there are, their collectives, and how to start them.
 
-The names are those of `torch.distributed`, without process groups: every function concerns all ranks. See `miniflow.comm`
-for the collectives, `miniflow.distributed.launch` for starting a script as MPI ranks, and `checkpoint` for states that
-are saved by all ranks together.
+The names are those of `torch.distributed`, without process groups: every function concerns all ranks. `launch` starts a
+script as MPI ranks, and with `checkpoint` all ranks save a state together.
 """
 
-from miniflow.comm import (
+from miniflow.distributed import checkpoint as checkpoint
+from miniflow.parallel.collectives import (
     all_gather,
     all_gather_into_tensor,
     all_reduce,
@@ -20,8 +20,7 @@ from miniflow.comm import (
     scatter,
     send,
 )
-from miniflow.distributed import checkpoint as checkpoint
-from miniflow.env import get_local_rank, get_rank, get_world_size
+from miniflow.parallel.env import get_local_rank, get_rank, get_world_size
 
 
 def is_available() -> bool:

@@ -1,7 +1,7 @@
 """States that all ranks save together, each the parts that it holds, and load in any other layout.
 
-A checkpoint is a folder: a safetensors file for each rank, and `index.json`, which says where which part of which tensor
-is. The folder appears under its name when it is complete.
+A checkpoint is a folder: a safetensors file for each rank, and `index.json`, which says which part of a tensor is in
+which of them. The folder appears under its name when it is complete.
 
 Source: `torch.distributed.checkpoint`.
 """
@@ -137,7 +137,9 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
             raise CheckpointError(f"load: {source} has no tensor {name}")
         entry = index["tensors"][name]
         if tuple(entry["shape"]) != tuple(value.shape):
-            raise ShapeError(f"load: {name} has shape {tuple(entry['shape'])} in {source}; expected {tuple(value.shape)}")
+            raise ShapeError(
+                f"load: {name} has shape {tuple(entry['shape'])} in {source}; expected {tuple(value.shape)}"
+            )
         fill(value, name, entry, source, files)
 
 

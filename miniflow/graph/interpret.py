@@ -50,7 +50,9 @@ def execute(instruction: Instruction, values: dict[Slot, Any], numbers: dict[str
             run_update(instruction, arrays, attrs)
         return [arrays[position] for position in mutated]
     place = instruction.outputs[0].device
-    kernel = global_kernel(instruction.op) if instruction.outputs[0].is_global else kernel_on(instruction.op, place.type)
+    kernel = (
+        global_kernel(instruction.op) if instruction.outputs[0].is_global else kernel_on(instruction.op, place.type)
+    )
     result = kernel(*arrays, **attrs)
     results = [as_array(result)] if instruction.op.single else [as_array(array) for array in result]
     return results if instruction.op.view else [row_major(array) for array in results]  # as `Strides` has it

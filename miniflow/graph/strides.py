@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.backends import memory
-from miniflow.backends.registry import kernel_of
 from miniflow.backends.geometry import layout_of
+from miniflow.backends.registry import kernel_of
 from miniflow.graph.ir import Instruction, Program, Slot
 
 

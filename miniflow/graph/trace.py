@@ -318,7 +318,9 @@ class Tracer:
         if op is Boxing:
             boxed, results = [], [GlobalMeta.of(attrs["placement"], attrs["sbp"], inputs[0].shape, inputs[0].dtype)]
         else:
-            plan = make_plan(op, tuple([GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in inputs]), attrs)
+            plan = make_plan(
+                op, tuple([GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in inputs]), attrs
+            )
             boxed, results = plan.boxed, plan.results
         for i, sbp in boxed:
             inputs = [*inputs[:i], self._boxed(inputs[i], sbp), *inputs[i + 1 :]]

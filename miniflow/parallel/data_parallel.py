@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from miniflow import comm
 from miniflow.autograd import Function
 from miniflow.backends import memory
 from miniflow.errors import ArgumentError, AutogradError
 from miniflow.nn.modules.module import Module
 from miniflow.ops.creation import zeros_like
-from miniflow.parallel import world
+from miniflow.parallel import collectives, world
 from miniflow.tape import Leaf, is_grad_enabled
 from miniflow.tensor import Tensor
 
@@ -53,13 +52,13 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     if bucket_size < 1:
         raise ArgumentError(f"DistributedDataParallel: got bucket_size={bucket_size}; expected at least 1")
     for value in [*(module.parameters() if broadcast_parameters else ()), *module.buffers()]:
-        comm.broadcast(value, 0)
+        collectives.broadcast(value, 0)
     reducer = Reducer(parameters, bucket_size)
 
     def before(module: Module, args: tuple) -> None:
         if broadcast_buffers and module.training:
             for value in module.buffers():
-                comm.broadcast(value, 0)
+                collectives.broadcast(value, 0)
 
     def after(module: Module, args: tuple, output: Any) -> Any:
         return reducer.prepare(output) if is_grad_enabled() else output

@@ -17,7 +17,6 @@ from miniflow.parallel.placement import placement
 from miniflow.parallel.signature import candidates
 from miniflow.sbp import NdSbp
 
-
 listeners: list[Callable] = []  # called with each operator, its operands and attributes, before it runs
 
 

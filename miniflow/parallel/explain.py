@@ -18,8 +18,8 @@ from miniflow.tensor import Tensor
 def explain_signatures(function: Callable[..., Any], *tensors: Any, **options: Any) -> str:
     """The signatures that each operator of a call can use, with the bytes that the boxing of its operands moves.
 
-    `flow.sbp.explain(flow.matmul, a, b)` calls `flow.matmul(a, b)` and prints a table for each operator in it; the arrow
-    points to the signature that is used.
+    `flow.sbp.explain(flow.matmul, a, b)` calls `flow.matmul(a, b)` and prints a table for each operator in it; the
+    arrow points to the signature that is used.
 
     Args:
         function: of tensors.
@@ -93,7 +93,9 @@ def explain_boxing(src: Tensor, dst: Any, placement: placement | None = None) ->
     where, sbp = target(src, dst, placement)
     x = src._array
     if where != x.placement:
-        text = f"{show(x.sbp)} on {x.placement} to {show(sbp)} on {where}: each rank gets its regions from their holders"
+        text = (
+            f"{show(x.sbp)} on {x.placement} to {show(sbp)} on {where}: each rank gets its regions from their holders"
+        )
     else:
         steps = boxing.path(x.shape, where, x.sbp, sbp)
         total = sum(step.cost for step in steps) * x.itemsize

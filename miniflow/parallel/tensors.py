@@ -210,9 +210,7 @@ _default: tuple[Placement, Any] | None = None  # what `global_mode` sets
 
 
 @contextlib.contextmanager
-def global_mode(
-    enabled: bool = True, placement: Placement | None = None, sbp: Any = None
-) -> Iterator[None]:
+def global_mode(enabled: bool = True, placement: Placement | None = None, sbp: Any = None) -> Iterator[None]:
     """Within the block, functions such as `flow.zeros` make global tensors of this layout.
 
     Source: `oneflow.utils.global_view.global_mode`.

@@ -1,4 +1,4 @@
-"""Global and local views of nested tensors, and a mode in which new tensors are global. As `oneflow.utils.global_view`."""
+"""Nested tensors made global or local, and a mode in which new tensors are global. As `oneflow.utils.global_view`."""
 
 from __future__ import annotations
 

@@ -67,8 +67,9 @@ def random_numbers(n):
     flow.manual_seed(0)
     everyone = flow.placement.all("cpu")
     yield flow.rand(5, 3, placement=everyone, sbp=S(0)), flow.randn(5, 3, placement=everyone, sbp=S(1))
-    yield flow.randperm(9, placement=everyone, sbp=S(0)), nn.functional.dropout(
-        flow.ones(6, 5, placement=everyone, sbp=S(0))
+    yield (
+        flow.randperm(9, placement=everyone, sbp=S(0)),
+        nn.functional.dropout(flow.ones(6, 5, placement=everyone, sbp=S(0))),
     )
 
 
@@ -128,8 +129,10 @@ def results():
         before = flow.parallel.stats()
         values = [plain(x) for x in program(world.size())]
         sent = {key: n - before.get(key, 0) for key, n in flow.parallel.stats().items()}
-        every = [sent] if len(world.owned()) == world.size() else world.communicator().all_gather_object(
-            sent, range(world.size())
+        every = (
+            [sent]
+            if len(world.owned()) == world.size()
+            else world.communicator().all_gather_object(sent, range(world.size()))
         )
         total = {key: sum(one.get(key, 0) for one in every) for key in {k for one in every for k in one}}
         found[program.__name__] = values, {key: n for key, n in sorted(total.items()) if n}

@@ -33,7 +33,9 @@ def make(values, where, sbp, seed=0):
     """A global array of these values, written down from the definition; partial sums have random terms."""
     random = np.random.default_rng(seed)
     complete = tuple([B if one is P else one for one in sbp])
-    shards = {r: np.array(values[tuple(slice(*b) for b in region(values.shape, where, complete, r))]) for r in where.flat}
+    shards = {
+        r: np.array(values[tuple(slice(*b) for b in region(values.shape, where, complete, r))]) for r in where.flat
+    }
     for k, one in enumerate(sbp):
         if one is P:
             weights = random.integers(-3, 4, where.shape[k])

@@ -54,7 +54,9 @@ def valid(case, where):
     want = dispatch.run_kernel(op, arrays, attrs)
     want = [want] if op.single else want
     for given in itertools.product(*map(choices, arrays)):
-        spread = [parts(x, s, where, random) if isinstance(x, np.ndarray) else x for x, s in zip(arrays, given)]
+        spread = [
+            parts(x, s, where, random) if isinstance(x, np.ndarray) else x for x, s in zip(arrays, given, strict=True)
+        ]
         made = []
         try:
             for rank in where.flat:
@@ -64,7 +66,9 @@ def valid(case, where):
                 made.append([got] if op.single else got)
         except Exception:  # noqa: BLE001, S112  (the parts do not fit together)
             continue
-        for results in itertools.product(*[fitting(pair, y) for pair, y in zip(zip(*made), want, strict=True)]):
+        for results in itertools.product(
+            *[fitting(pair, y) for pair, y in zip(zip(*made, strict=True), want, strict=True)]
+        ):
             yield given, results
 
 

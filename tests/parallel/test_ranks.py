@@ -156,8 +156,9 @@ CHECKPOINT = """
 import sys
 import numpy as np
 import miniflow as flow
-x = flow.tensor(np.arange(35, dtype=np.float32).reshape(5, 7), placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
-y = flow.zeros(5, 7, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(1))
+everyone = flow.placement.all("cpu")
+x = flow.tensor(np.arange(35, dtype=np.float32).reshape(5, 7), placement=everyone, sbp=flow.sbp.split(0))
+y = flow.zeros(5, 7, placement=everyone, sbp=flow.sbp.split(1))
 if sys.argv[1] == "save":
     flow.distributed.checkpoint.save({"x": x}, sys.argv[2])
 else:

@@ -83,7 +83,9 @@ def check(case: Case, where: placement) -> Iterator[str]:
     want = dispatch.run_kernel(op, arrays, attrs)
     want = [want] if op.single else want
     for given, results in op.sbp(*arrays, ranks=len(where.flat), **attrs):
-        shards = [parts(x, s, where, random) if isinstance(x, np.ndarray) else x for x, s in zip(arrays, given)]
+        shards = [
+            parts(x, s, where, random) if isinstance(x, np.ndarray) else x for x, s in zip(arrays, given, strict=True)
+        ]
         computed = [{} for _ in want]
         for rank in where.flat:
             bounds = partition.region(want[0].shape, where, results[:1], rank)

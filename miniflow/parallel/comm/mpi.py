@@ -1,8 +1,8 @@
 """MPI ranks: this process is one of them, the others run the same script.
 
 Values are sent as bytes, whatever their dtype, and added up here in the order of the ranks: so a sum has the same bits
-as that of simulated ranks. A rank that raises ends all of them. One that leaves the common path, so that the others wait
-for it in vain, is found by time-out: each rank that waits says for what, and all end.
+as that of simulated ranks. A rank that raises ends all of them. One that leaves the common path, so that the others
+wait for it in vain, is found by time-out: each rank that waits says for what, and all end.
 
 Source: the MPI standard; Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication operations in
 MPICH" (an all-reduce is a reduce-scatter and an all-gather).

@@ -70,9 +70,7 @@ class SimulatedCommunicator:
         self.counted.add("reduce_scatter", total.nbytes * (len(group) - 1))
         return dict(zip(group, cut(total, counts), strict=True))
 
-    def all_to_all(
-        self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]
-    ) -> Arrays:
+    def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
         """From each rank `sent[rank][i]` elements of its flat part to the i-th of the group.
 
         Args:

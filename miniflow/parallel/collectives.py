@@ -1,7 +1,7 @@
 """Collectives of local tensors, in all ranks at once. As `oneflow.comm`.
 
-Each rank passes a tensor of its own, and all have to call the same function. Where ranks are simulated, the local tensor
-stands for equal ones on all of them: an all-reduce multiplies it by the number of ranks.
+Each rank passes a tensor of its own, and all have to call the same function. Where ranks are simulated, the local
+tensor stands for equal ones on all of them: an all-reduce multiplies it by the number of ranks.
 """
 
 from __future__ import annotations
