@@ -151,7 +151,7 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
         return
     refuse_shared_elements("setitem", x)
     if value._place != x._place:
-        raise DeviceError(f"setitem: got a value on {value._place} for a tensor on {x._place}: use value.to(x._place)")
+        raise DeviceError(f"setitem: got a value on {value._place} for a tensor on {x._place}: use value.to(x.device)")
     arrays = x._array, value._array, None if coordinates is None else coordinates._array
     index.SetItem.infer(*arrays, **place)
     kernel_of(x._place.type, "SetItem").run(x._array, *arrays, **place)

@@ -33,6 +33,11 @@ from miniflow.backends.memory import address, to_host
 from miniflow.device import device
 from miniflow.dtype import ALL, BY_NUMPY
 from miniflow.errors import ArgumentError, AutogradError, CheckpointError, DeviceError
+from miniflow.parallel import world
+from miniflow.parallel.global_array import GlobalArray, GlobalMeta
+from miniflow.parallel.nest import each_tensor, tensors_in
+from miniflow.parallel.placement import placement
+from miniflow.sbp import B
 from miniflow.tensor import Size, Tensor
 
 STRUCTURE, CHECKSUM = "miniflow.structure", "miniflow.crc32"
@@ -63,10 +68,12 @@ def save(
             and tuples of such; keys of dicts are str, int, float, bool, None or tuples of them. The state dicts of
             modules and optimizers are such objects. Or a compiled nn.Graph, which is written as a folder.
         path: the file; its folder exists. The usual suffix is `.safetensors`. For a graph, the name of a folder.
-        global_dst_rank, save_as_external_data: of OneFlow; rank 0 is the only one, and it writes one file.
+        global_dst_rank: the rank that writes; needed for global tensors, which are gathered there, and come back as
+            local ones. All ranks have to call it. `flow.distributed.checkpoint` lets each rank write its own part.
+        save_as_external_data: of OneFlow, without effect.
 
     Raises:
-        ArgumentError: for another rank.
+        ArgumentError: for a rank that does not exist.
         CheckpointError: for an object that cannot be saved, naming its place inside `obj`, or a file that cannot be
             written.
 
@@ -82,13 +89,15 @@ def save(
     _check_rank("save: got global_dst_rank", global_dst_rank)
     if hasattr(obj, "_to_save"):
         return import_module(GRAPHS).save_graph(obj._to_save(), path)
-    packer = _Packer()
+    packer = _Packer(global_dst_rank)
     try:
         structure = json.dumps(packer.pack(obj, ()), allow_nan=False)
     except RecursionError:
         raise CheckpointError(
             "save: the object contains itself, or is nested too deep; expected a tree of dicts, lists and tuples"
         ) from None
+    if global_dst_rank not in (None, *world.owned()):
+        return
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in packer.arrays.items()}
     metadata = {"format": "pt", STRUCTURE: structure}
     metadata[CHECKSUM] = checksum(arrays, metadata)
@@ -112,8 +121,9 @@ def load(
         path: the file, or the folder of a graph.
         map_location: the device to put all tensors on; None for the one each was saved from (for a file without
             structure, the CPU).
-        global_src_rank, support_pytorch_format: of OneFlow; rank 0 is the only one, and files of PyTorch are read if
-            they are safetensors.
+        global_src_rank: the rank that reads the file; all ranks have to call it, and get global tensors that are
+            broadcast on a placement of that rank alone.
+        support_pytorch_format: of OneFlow; files of PyTorch are read if they are safetensors.
 
     Returns:
         the object that was saved, in fresh memory; for a graph, what can be called as the graph.
@@ -121,13 +131,15 @@ def load(
     Raises:
         CheckpointError: if the file is missing, a directory, truncated, damaged or of another kind: the message says
             which.
-        ArgumentError: for another rank.
+        ArgumentError: for a rank that does not exist.
         DeviceError: if a device that tensors were on does not exist here.
 
     Source: `torch.load`, with safetensors instead of pickle.
     """
     path = Path(path)
     _check_rank("load: got global_src_rank", global_src_rank)
+    if global_src_rank is not None:
+        return _load_on(global_src_rank, path)
     if (path / GRAPH).exists():
         return import_module(GRAPHS).load_graph(path, map_location)
     _refuse_foreign(path)
@@ -147,7 +159,8 @@ def load(
 class _Packer:
     """Converts an object to JSON values, and collects the arrays in it under names."""
 
-    def __init__(self):
+    def __init__(self, global_rank: int | None):
+        self.global_rank = global_rank  # where global tensors are gathered
         self.arrays: dict[str, np.ndarray] = {}
         self.names: dict[tuple, str] = {}  # memory -> name, for tensors met before
 
@@ -160,6 +173,13 @@ class _Packer:
             return float(obj) if math.isfinite(obj) else {"float": repr(float(obj))}
         if isinstance(obj, np.generic) and obj.dtype in BY_NUMPY:
             return self.pack(obj.item(), path)
+        if isinstance(obj, Tensor) and obj.is_global:
+            if self.global_rank is None:
+                raise CheckpointError(
+                    f"save: {_place(path)}: Please set global_dst_rank in `flow.save` to save global tensor, or let "
+                    "each rank write its part: flow.distributed.checkpoint.save"
+                )
+            return {"tensor": self.add(obj._array.numpy(), path, "tensor", "cpu")}
         if isinstance(obj, Tensor):
             tag, place = "leaf" if obj.requires_grad else "tensor", str(obj._place)
             packed = {tag: self.add(obj._array, path, tag, place)}
@@ -265,8 +285,23 @@ def _tensor(array: np.ndarray, map_location: str | device | None) -> Tensor:
 
 
 def _check_rank(got: str, rank: int | None) -> None:
-    if rank not in (None, 0):
-        raise ArgumentError(f"{got}={rank!r}; expected 0 or None: one process holds all tensors, as rank 0")
+    if rank not in (None, *range(world.size())):
+        raise ArgumentError(f"{got}={rank!r}; expected None or a rank below {world.size()}")
+
+
+def _load_on(rank: int, path: Path) -> Any:
+    """What a file holds that one rank reads, with global tensors on that rank."""
+    where = placement("cpu", [rank])
+    own = load(path, "cpu") if rank in world.owned() else None
+    metas = each_tensor(own, lambda x: GlobalMeta(where, (B,), tuple(x.shape), x._array.dtype))
+    metas = world.communicator().all_gather_object(metas, range(world.size()))[rank]
+    arrays = iter([] if own is None else tensors_in(own))
+
+    def spread(meta: GlobalMeta) -> Tensor:
+        shards = {rank: next(arrays)._array} if own is not None else {}
+        return Tensor._wrap(GlobalArray(GlobalMeta.of(where, (B,), meta.shape, meta.dtype), shards))
+
+    return each_tensor(metas, spread, GlobalMeta)
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -134,6 +134,11 @@ class Tensor:
         """The device, or the placement of a global tensor: where constants and results are made."""
         return CPU if type(self._array) is np.ndarray else of_array(self._array)
 
+    @property
+    def _home(self) -> Any:
+        """The device, or the placement and SBP of a global tensor: where tensors of its shape are made."""
+        return getattr(self._array, "home", None) or self._place
+
     def numel(self) -> int:
         """The number of elements."""
         return self._array.size

@@ -16,6 +16,7 @@ import numpy as np
 from miniflow.backends.geometry import LaidOut
 from miniflow.backends.registry import kernel_of
 from miniflow.graph.ir import Slot
+from miniflow.parallel.global_array import GlobalArray
 
 
 class Cell:
@@ -146,6 +147,10 @@ class GlobalSymbol(Symbol):
     @property
     def meta(self) -> Any:
         return self.recorder.slot_of(self).device
+
+    @property
+    def home(self) -> Any:
+        return GlobalArray(self.meta, {}).home
 
     @property
     def placement(self) -> Any:

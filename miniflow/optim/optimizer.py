@@ -366,8 +366,7 @@ def _state_dtype(p: Tensor) -> Any:
 
 def new_state(p: Tensor, value: float = 0.0) -> Tensor:
     """A state tensor of the shape of `p`, in float32 for half precision, whose range squares would leave."""
-    state = full(p.shape, value, dtype=_state_dtype(p), device=p._place)
-    return state.to_global(sbp=p.sbp) if p.is_global else state
+    return full(p.shape, value, dtype=_state_dtype(p), device=p._home)
 
 
 def check_at_least_zero(optimizer: Optimizer, options: dict[str, Any], *names: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,33 +14,40 @@ from miniflow.errors import PlacementError
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
+from miniflow.parallel.partition import check_axes, region, shape_of, within
 from miniflow.parallel.placement import placement
 from miniflow.sbp import B
 
 
-def whole_on_each(shape: tuple[int, ...], dtype: np.dtype, where: placement, make: Any) -> GlobalArray:
-    """A broadcast array whose shards `make(device)` makes."""
-    shards = {r: make(world.device(where.type, r)) for r in where.owned}
-    return GlobalArray(GlobalMeta.of(where, (B,) * len(where.shape), tuple(shape), np.dtype(dtype)), shards)
+def made(shape: tuple[int, ...], dtype: np.dtype, where: placement, make: Callable) -> GlobalArray:
+    """An array whose shards `make(bounds, device)` makes: divided as a `PlacementWithSbp` says, or broadcast."""
+    shape, sbp = tuple(shape), getattr(where, "sbp", (B,) * len(where.shape))
+    check_axes(sbp, len(shape))
+    where = where.plain
+    shards = {r: make(region(shape, where, sbp, r), world.device(where.type, r)) for r in where.owned}
+    return GlobalArray(GlobalMeta.of(where, sbp, shape, np.dtype(dtype)), shards)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype, where: placement) -> GlobalArray:
-    """An uninitialized broadcast array."""
-    return whole_on_each(shape, dtype, where, lambda device: memory.empty(shape, dtype, device))
+    """An uninitialized array."""
+    return made(shape, dtype, where, lambda bounds, device: memory.empty(shape_of(bounds), dtype, device))
 
 
 def full(shape: tuple[int, ...], value: Any, dtype: np.dtype, where: placement) -> GlobalArray:
-    """A broadcast array filled with `value`."""
-    return whole_on_each(shape, dtype, where, lambda device: memory.full(shape, value, dtype, device))
+    """An array filled with `value`."""
+    return made(shape, dtype, where, lambda bounds, device: memory.full(shape_of(bounds), value, dtype, device))
 
 
 def move(array: Any, where: placement) -> GlobalArray:
-    """On another placement: a global array in the same layout, a local one, which every rank has, broadcast."""
+    """On another placement: a global array in the same layout; a local one, which every rank has, as in `made`."""
     if isinstance(array, GlobalArray):
         sbp = array.sbp if len(array.sbp) == len(where.shape) else (B,) * len(where.shape)
         return box(array, where, sbp)
     host = memory.to_host(array)
-    return whole_on_each(host.shape, host.dtype, where, lambda device: memory.move(host.copy(), device))
+    whole = tuple([(0, n) for n in host.shape])
+    return made(
+        host.shape, host.dtype, where, lambda bounds, device: memory.move(host[within(bounds, whole)].copy(), device)
+    )
 
 
 def like(values: Any, out: GlobalArray) -> GlobalArray:

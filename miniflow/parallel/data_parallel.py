@@ -20,6 +20,7 @@ from miniflow.errors import ArgumentError, AutogradError
 from miniflow.nn.modules.module import Module
 from miniflow.ops.creation import zeros_like
 from miniflow.parallel import collectives, world
+from miniflow.parallel.nest import each_tensor, tensors_in
 from miniflow.tape import Leaf, is_grad_enabled
 from miniflow.tensor import Tensor
 
@@ -148,7 +149,7 @@ class Reducer:
         tensors = [x for x in tensors_in(output) if x.requires_grad]
         if len(tensors) > 1:
             tied = dict(zip(map(id, tensors), Tie.apply(*tensors), strict=True))
-            output = replaced(output, tied)
+            output = each_tensor(output, lambda x: tied.get(id(x), x))
             tensors = list(tied.values())
         last = last_uses(tensors)
         for i, p in enumerate(self.parameters):
@@ -222,26 +223,3 @@ def last_uses(tensors: list[Tensor]) -> dict[Leaf, int]:
                 seen.add(source)
                 stack.append(source)
     return found
-
-
-def tensors_in(value: Any) -> list[Tensor]:
-    """The tensors in nested lists, tuples and dicts."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return []
-    return [x for item in value for x in tensors_in(item)]
-
-
-def replaced(value: Any, others: dict[int, Tensor]) -> Any:
-    """The same nest with other tensors, found by the ids of those in it."""
-    if isinstance(value, Tensor):
-        return others.get(id(value), value)
-    if isinstance(value, dict):
-        return type(value)({key: replaced(item, others) for key, item in value.items()})
-    if isinstance(value, list | tuple):
-        items = [replaced(item, others) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value

@@ -12,8 +12,8 @@ import numpy as np
 from miniflow.backends.geometry import layout_of
 from miniflow.backends.memory import layout as strides_of
 from miniflow.parallel import world
-from miniflow.parallel.placement import placement
-from miniflow.sbp import NdSbp, show
+from miniflow.parallel.placement import PlacementWithSbp, placement
+from miniflow.sbp import B, NdSbp, P, show
 
 
 class GlobalMeta:
@@ -70,6 +70,11 @@ class GlobalArray:
         self.sbp = meta.sbp
         self.shape = meta.shape
         self.dtype = meta.dtype
+
+    @property
+    def home(self) -> PlacementWithSbp:
+        """Where arrays like it are made: split as it is, broadcast where it is a partial sum."""
+        return PlacementWithSbp(self.placement, tuple([B if one is P else one for one in self.sbp]))
 
     @property
     def layout(self) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 
+from miniflow.errors import ArgumentError
 from miniflow.parallel.placement import placement
 from miniflow.sbp import NdSbp
 
@@ -56,3 +57,12 @@ def intersection(a: Region, b: Region) -> Region | None:
 def within(inner: Region, outer: Region) -> tuple:
     """The index of a region in an array that holds another one around it; for no dims the result is an array too."""
     return (*[slice(s - t, e - t) for (s, e), (t, _) in zip(inner, outer, strict=True)], ...)
+
+
+def check_axes(sbp: NdSbp, ndim: int) -> None:
+    """Refuse a split of a dim that the tensor does not have, with an ArgumentError."""
+    for one in sbp:
+        if one.dim is not None and one.dim >= ndim:
+            raise ArgumentError(
+                f"to_global: Split axis out of range (expected to be in range of [0, {ndim}), but got {one.dim}!)"
+            )

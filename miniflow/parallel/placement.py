@@ -10,6 +10,7 @@ import numpy as np
 
 from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.parallel import world
+from miniflow.sbp import NdSbp
 
 
 class placement:
@@ -48,6 +49,7 @@ class placement:
         if len(set(flat)) != len(flat):
             raise ArgumentError(f"placement: got ranks={array.tolist()}; expected each rank once")
         self.type = type
+        self.plain = self
         self._ranks = array
         self._flat = tuple(flat)
         self._key = type, array.shape, self._flat
@@ -103,3 +105,18 @@ class placement:
 
     def __reduce__(self) -> tuple:
         return placement, (self.type, self._ranks.tolist())
+
+
+class PlacementWithSbp(placement):
+    """A placement, and how the arrays are divided that are to be made on it: what a factory takes for a device.
+
+    Attributes:
+        plain: the placement.
+        sbp: one for each of its dimensions.
+    """
+
+    plain: placement
+
+    def __init__(self, where: placement, sbp: NdSbp):
+        self.__dict__.update(where.plain.__dict__)
+        self.__dict__.update(plain=where.plain, sbp=sbp)

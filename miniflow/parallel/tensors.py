@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,8 @@ from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeErro
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
-from miniflow.parallel.partition import local_shape
+from miniflow.parallel.partition import check_axes, local_shape
+from miniflow.parallel.placement import PlacementWithSbp
 from miniflow.parallel.placement import placement as Placement
 from miniflow.sbp import B, NdSbp, P, as_nd_sbp, show
 from miniflow.tape import modes, no_grad
@@ -150,15 +152,6 @@ def broadcast_from_first(x: GlobalArray, first: tuple[slice, ...]) -> GlobalArra
     return box(GlobalArray(GlobalMeta.of(owners, x.sbp, x.shape, x.dtype), own), x.placement, x.sbp)
 
 
-def check_axes(sbp: NdSbp, ndim: int) -> None:
-    """Refuse a split of a dim that the tensor does not have."""
-    for one in sbp:
-        if one.dim is not None and one.dim >= ndim:
-            raise ArgumentError(
-                f"to_global: Split axis out of range (expected to be in range of [0, {ndim}), but got {one.dim}!)"
-            )
-
-
 def logical_shape(x: Tensor, where: Placement, sbp: NdSbp, check_meta: bool) -> tuple[int, ...]:
     """The shape of the whole whose shards are the local tensors.
 
@@ -243,13 +236,25 @@ def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
             raise ArgumentError(f"{factory.__name__}: got device= together with placement=; expected one of them")
         requires_grad = options.pop("requires_grad", False)
         layout = as_nd_sbp(sbp, len(placement.shape), factory.__name__)
-        whole = factory(*args, device=placement, **options)
         if P in layout and factory.__name__.startswith("rand"):
             raise ArgumentError(f"{factory.__name__}: random source op only support broadcast or split, got {sbp}")
+        if args and factory.__name__ == "tensor":
+            refuse_other_data(args[0])
+        whole = tuple([B if one is P else one for one in layout])
+        x = factory(*args, device=PlacementWithSbp(placement, whole), **options)
         with no_grad():
-            return to_global(whole, placement, layout).requires_grad_(requires_grad)
+            return to_global(x, sbp=layout).requires_grad_(requires_grad)
 
     return make
+
+
+def refuse_other_data(data: Any) -> None:
+    """Raise ArgumentError unless all MPI ranks pass the same numbers; a tensor is compared where it becomes global."""
+    if len(world.owned()) == world.size() or isinstance(data, Tensor):
+        return
+    found = world.communicator().all_gather_object(zlib.crc32(np.asarray(data).tobytes()), range(world.size()))
+    if len(set(found)) > 1:
+        raise ArgumentError("tensor: Each rank must have same input sequence or numpy array; to_global takes others")
 
 
 def _placement(x: Tensor) -> Placement:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from miniflow.nn.modules.module import Module
+from miniflow.parallel.nest import each_tensor
 from miniflow.parallel.placement import placement as Placement
 from miniflow.parallel.tensors import global_mode
 from miniflow.tensor import Tensor
@@ -37,15 +37,3 @@ def to_local(value: Any) -> Any:
     Source: `oneflow.utils.global_view.to_local`.
     """
     return each_tensor(value, lambda x: x.to_local())
-
-
-def each_tensor(value: Any, convert: Callable[[Tensor], Tensor]) -> Any:
-    """The same nest with other tensors."""
-    if isinstance(value, Tensor):
-        return convert(value)
-    if isinstance(value, dict):
-        return type(value)({key: each_tensor(item, convert) for key, item in value.items()})
-    if isinstance(value, list | tuple):
-        items = [each_tensor(item, convert) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value

@@ -73,3 +73,16 @@ def test_errors(four_ranks, tmp_path):
     (tmp_path / "state" / "index.json").write_text(json.dumps(index))
     with pytest.raises(CheckpointError, match="does not hold all of x"):
         checkpoint.load(state, tmp_path / "state")
+
+
+def test_one_file_of_global_tensors(four_ranks, tmp_path):
+    x = flow.tensor(X, placement=four_ranks, sbp=S(1))
+    with pytest.raises(CheckpointError, match="Please set global_dst_rank"):
+        flow.save({"x": [x]}, tmp_path / "x.safetensors")
+    flow.save({"x": [x], "n": 3}, tmp_path / "x.safetensors", global_dst_rank=2)
+    assert_same(flow.load(tmp_path / "x.safetensors")["x"][0], X)
+    state = flow.load(tmp_path / "x.safetensors", global_src_rank=1)
+    assert state["n"] == 3 and state["x"][0].placement == flow.placement("cpu", [1])
+    assert_same(state["x"][0].to_global(four_ranks, S(0)).numpy(), X)
+    with pytest.raises(ArgumentError, match="below 4"):
+        flow.load(tmp_path / "x.safetensors", global_src_rank=4)
