@@ -14,7 +14,7 @@ from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import Region, region, shape_of
 from miniflow.parallel.placement import placement
-from miniflow.parallel.signature import candidates
+from miniflow.parallel.signature import candidates, refuse_without_rule
 from miniflow.sbp import NdSbp
 
 listeners: list[Callable] = []  # called with each operator, its operands and attributes, before it runs
@@ -81,6 +81,7 @@ def global_kernel(op: type[Op]) -> Callable[..., Any]:
 
 def make_plan(op: type[Op], arrays: tuple, attrs: dict[str, Any]) -> Plan:
     """The plan for operands of these layouts."""
+    refuse_without_rule(op)
     kinds = op.infer(*arrays, **attrs)
     kinds = [(tuple(shape), np.dtype(dtype)) for shape, dtype in ([kinds] if op.single else kinds)]
     signature = candidates(op, arrays, attrs)[0]

@@ -32,11 +32,13 @@ class Candidate(NamedTuple):
 
 
 def signatures_of(op: type[Op], ranks: int, operands: Sequence[Any], attrs: dict[str, Any]) -> list[Signature]:
-    """The signatures of an operator for one dimension of a placement; the last one is "everything broadcast".
+    """The signatures of an operator for one dimension of a placement; the last one is "everything broadcast"."""
+    stated = op.sbp(*operands, ranks=ranks, **attrs)
+    return [*stated, ((B,) * len(operands), (B,) * len(op.outputs))]
 
-    Raises:
-        PlacementError: for an operator that has no rule, or whose result's shape depends on values.
-    """
+
+def refuse_without_rule(op: type[Op]) -> None:
+    """Raise PlacementError for an operator that has no rule, or whose result's shape depends on values."""
     if op.shape_depends_on_values:
         raise PlacementError(
             f"{op.function_name}: operator `{op.function_name}` does not support global mode because the shape of its "
@@ -44,8 +46,6 @@ def signatures_of(op: type[Op], ranks: int, operands: Sequence[Any], attrs: dict
         )
     if op.sbp is None:
         raise PlacementError(f"{op.function_name}: no SBP signature is stated for it; use x.to_local()")
-    stated = op.sbp(*operands, ranks=ranks, **attrs)
-    return [*stated, ((B,) * len(operands), (B,) * len(op.outputs))]
 
 
 def candidates(op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]) -> list[Candidate]:
