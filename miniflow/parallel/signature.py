@@ -57,7 +57,10 @@ def candidates(op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]) -> 
     for choice in itertools.product(*each):
         given = tuple([None if x is None else tuple([ins[i] for ins, _ in choice]) for i, x in enumerate(arrays)])
         results = tuple([tuple(one) for one in zip(*[outs for _, outs in choice], strict=True)])
-        fits = all([x is None or can_become(x, sbp, where.shape) for x, sbp in zip(arrays, given, strict=True)])
+        fits = all(
+            [x is None or op.view and x.sbp == sbp or can_become(x, sbp, where.shape)
+             for x, sbp in zip(arrays, given, strict=True)]
+        )  # fmt: skip
         if (given, results) in seen or not fits:
             continue
         seen.add((given, results))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PALETTE = ("#7fb3d5", "#f5b971", "#8fc98f", "#e08e9c", "#b39ddb", "#d7bd8d", "#84cfc9", "#c3c3c3")
 INK, ABSENT = "#222222", "#f4f4f4"
-SIZE = 1.7  # inches of a drawn tensor
+SIZE, GAP, TITLE, HEADING = 1.5, 0.15, 0.25, 0.4  # inches: of a drawn tensor, between them, above them, of a stage
 
 
 def shards(x: Tensor, *, figure: Figure | None = None) -> Figure:
@@ -77,28 +77,24 @@ def draw(stages: list[tuple[str, placement, NdSbp]], shape: tuple[int, ...], fig
     if any(mesh.ndim > 2 for mesh in meshes):
         raise ShapeError("show: expected a placement of one or two dimensions")
     rows, columns = sum(len(mesh) for mesh in meshes), max(mesh.shape[1] for mesh in meshes)
+    width, height = columns * (SIZE + GAP) + GAP, rows * (SIZE + TITLE) + len(stages) * HEADING + GAP
     figure = pyplot.figure() if figure is None else figure
-    figure.set_size_inches(SIZE * columns + 0.4, (SIZE + 0.15) * rows + 0.45 * len(stages))
-    grid = figure.add_gridspec(len(stages), 1, height_ratios=[len(mesh) for mesh in meshes], hspace=0.35)
-    for cell, mesh, (title, where, sbp) in zip(grid, meshes, stages, strict=True):
-        axes = [figure.add_subplot(one) for one in cell.subgridspec(len(mesh), columns, hspace=0.3, wspace=0.1)]
-        heading = f"{title + ' gives ' if title else ''}{show(sbp)}"
-        axes[0].text(0, 1.28, heading, transform=axes[0].transAxes, size=11, color=INK, weight="bold")
+    figure.set_size_inches(width, height)
+    top = height
+    for mesh, (title, where, sbp) in zip(meshes, stages, strict=True):
+        heading = f"{title} gives {show(sbp)}" if title else show(sbp)
+        figure.text(GAP / width, (top - 0.3) / height, heading, size=11, color=INK, weight="bold")
+        top -= HEADING
         colors: dict[Any, str] = {}
-        for axis, rank in zip(axes, padded(mesh, columns), strict=True):
-            if rank is None:
-                axis.remove()
-                continue
-            bounds = region(shape, where, sbp, rank)
-            summand = tuple([i for one, i in zip(sbp, where.coordinates[rank], strict=True) if one is P])
-            color = colors.setdefault((bounds, summand), PALETTE[len(colors) % len(PALETTE)])
-            draw_part(axis, rank, shape, bounds, color, bool(summand))
+        for row in mesh.tolist():
+            top -= SIZE + TITLE
+            for i, rank in enumerate(row):
+                place = (GAP + i * (SIZE + GAP)) / width, top / height, SIZE / width, SIZE / height
+                bounds = region(shape, where, sbp, rank)
+                summand = tuple([k for one, k in zip(sbp, where.coordinates[rank], strict=True) if one is P])
+                color = colors.setdefault((bounds, summand), PALETTE[len(colors) % len(PALETTE)])
+                draw_part(figure.add_axes(place), rank, shape, bounds, color, bool(summand))
     return figure
-
-
-def padded(mesh: np.ndarray, columns: int) -> list[int | None]:
-    """The ranks in row-major order, None where other stages have more columns."""
-    return [int(row[i]) if i < len(row) else None for row in mesh for i in range(columns)]
 
 
 def draw_part(axis: Any, rank: int, shape: tuple[int, ...], bounds: tuple, color: str, partial: bool) -> None:

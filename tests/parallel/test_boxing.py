@@ -144,3 +144,40 @@ def test_parts_are_as_even_as_possible():
     where = flow.placement("cpu", [[0, 1], [2, 3]])
     assert [local_shape((6,), where, (S(0), S(0)), r) for r in range(4)] == [(2,), (1,), (2,), (1,)]
     assert_close(np.array(part(6, 4, 3)), np.array([5, 6]))
+
+
+@pytest.mark.parametrize("mesh", [[0, 1], [2, 0, 1], [[0, 3], [1, 2]]], ids=str)
+def test_gradients(mesh):
+    """The gradient of a weighted sum is the weights, whatever the layouts, also on other placements."""
+    values, weights = np.random.default_rng(0).normal(size=(2, 5, 7))
+    where, other = flow.placement("cpu", mesh), flow.placement("cpu", [3, 4, 5])
+    w = flow.tensor(weights, placement=where, sbp=(B,) * len(where.shape))
+    far = flow.tensor(weights, placement=other, sbp=B)
+    for before, after in itertools.product(layouts(values.shape, where), repeat=2):
+        x = flow.tensor(values, placement=where, sbp=before, requires_grad=True)
+        (x.to_global(sbp=after) * w).sum().backward()
+        assert x.grad.sbp == before
+        assert_close(x.grad.numpy(), weights, rtol=1e-12, atol=1e-12)
+        (x.to_global(other, after[0]) * far).sum().backward()
+        assert x.grad.placement == where
+        assert_close(x.grad.numpy(), 2 * weights, rtol=1e-12, atol=1e-12)
+
+
+def test_the_layout_of_a_gradient_can_be_chosen():
+    where = flow.placement("cpu", [0, 1])
+    x = flow.tensor(np.ones((4, 4)), placement=where, sbp=S(0), requires_grad=True)
+    seen = []
+    y = x * 1
+    y.register_hook(lambda gradient: seen.append(gradient.sbp))
+    (y.to_global(sbp=B, grad_sbp=S(1)) * 2).sum().backward()
+    assert seen == [(S(1),)] and x.grad.sbp == (S(0),)
+
+
+def test_three_dimensions_of_a_placement():
+    flow.parallel.simulate(8)
+    where = flow.placement("cpu", np.arange(8).reshape(2, 2, 2))
+    values = np.random.default_rng(0).integers(-9, 9, (5, 7)).astype(np.float64)
+    every = list(layouts(values.shape, where))
+    for i, j in np.random.default_rng(1).integers(len(every), size=(150, 2)):
+        assert_same(whole(boxing.box(make(values, where, every[i]), where, every[j])), values)
+    flow.parallel.simulate(RANKS)

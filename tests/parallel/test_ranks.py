@@ -173,3 +173,9 @@ def test_a_checkpoint_of_four_ranks_is_loaded_by_two(tmp_path):
     for ranks, what in ((4, "save"), (2, "load")):
         done = launch(ranks, script, what, tmp_path / "state")
         assert done.returncode == 0, done.stderr
+
+
+def test_programs_in_the_manner_of_oneflow():
+    done = launch(4, HERE / "oneflow_programs.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["global_tensors", "two_dimensional_sbp", "hybrid_stages", "data_parallel"]

@@ -1,0 +1,147 @@
+"""Global tensors as users make, print, convert and refuse them."""
+
+import numpy as np
+import pytest
+from checks import assert_same
+
+import miniflow as flow
+from miniflow import nn
+from miniflow.errors import ArgumentError, PlacementError, ShapeError
+
+S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+FACTORIES = {
+    "tensor": lambda **o: flow.tensor(X, **o),
+    "zeros": lambda **o: flow.zeros(4, 3, **o),
+    "ones": lambda **o: flow.ones(4, 3, **o),
+    "full": lambda **o: flow.full((4, 3), 2.5, **o),
+    "eye": lambda **o: flow.eye(4, **o),
+    "arange": lambda **o: flow.arange(12, **o),
+    "linspace": lambda **o: flow.linspace(0, 1, 12, **o),
+    "rand": lambda **o: flow.rand(4, 3, **o),
+    "randn": lambda **o: flow.randn(4, 3, **o),
+    "randint": lambda **o: flow.randint(0, 9, (4, 3), **o),
+    "randperm": lambda **o: flow.randperm(12, **o),
+}
+
+
+@pytest.mark.parametrize("sbp", [B, S(0), P], ids=str)
+@pytest.mark.parametrize("name", FACTORIES)
+def test_factories_make_what_one_device_makes(name, sbp, four_ranks):
+    if sbp is P and name.startswith("rand"):
+        with pytest.raises(ArgumentError, match="random source op only support"):
+            FACTORIES[name](placement=four_ranks, sbp=sbp)
+        return
+    flow.manual_seed(3)
+    want = FACTORIES[name]()
+    flow.manual_seed(3)
+    x = FACTORIES[name](placement=four_ranks, sbp=sbp)
+    assert x.is_global and x.sbp == (sbp,) and x.dtype is want.dtype and not x.requires_grad
+    assert_same(x.numpy(), want.numpy())
+    assert flow.zeros_like(x).sbp == (B if sbp is P else sbp,)
+
+
+def test_split_tensors_are_made_in_parts(four_ranks):
+    x = flow.zeros(4000, 100, placement=four_ranks, sbp=S(0))
+    assert all(shard._array.base is None and shard.shape == (1000, 100) for shard in x.shards.values())
+
+
+def test_local_to_global_and_back(four_ranks):
+    x = flow.tensor(X)
+    for sbp, want in ((S(0), np.tile(X, (4, 1))), (S(1), np.tile(X, 4)), (B, X), (P, 4 * X)):
+        y = x.to_global(four_ranks, sbp)
+        assert_same(y.numpy(), want)
+        assert_same(y.to_local(), X)
+    assert x.is_local and y.is_global and y.to_global(sbp=P) is y and y.to_global(sbp=P, copy=True) is not y
+    with pytest.warns(DeprecationWarning, match="use to_global"):
+        assert x.to_consistent(four_ranks, S(0)).sbp == (S(0),)
+    with pytest.warns(DeprecationWarning, match="use is_global"):
+        assert y.is_consistent
+
+
+def test_printing(four_ranks):
+    x = flow.tensor(X[:2], placement=four_ranks, sbp=S(0))
+    assert repr(x) == (
+        "tensor([[0., 1., 2.],\n        [3., 4., 5.]],\n"
+        '       placement=miniflow.placement(type="cpu", ranks=[0, 1, 2, 3]),\n'
+        "       sbp=(miniflow.sbp.split(dim=0),), dtype=miniflow.float32)"
+    )
+    assert x.sum().item() == 15 and x.tolist() == X[:2].tolist() and len(x) == 2
+
+
+def test_modules_views_and_devices(four_ranks):
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to_global(four_ranks, B)
+    assert all(p.sbp == (B,) and p.is_leaf for p in [*model.parameters(), *model.buffers()])
+    state = flow.utils.global_view.to_local(model.state_dict())
+    assert all(value.is_local for value in state.values())
+    spread = flow.utils.global_view.to_global(
+        {"a": [flow.tensor(X)], "n": 1}, four_ranks, lambda nest, x: S(x.ndim - 1)
+    )
+    assert spread["n"] == 1 and spread["a"][0].sbp == (S(1),)
+    with flow.utils.global_view.global_mode(True, placement=four_ranks, sbp=B):
+        assert flow.ones(2).is_global
+    assert flow.ones(2).is_local
+    x = flow.tensor(X, placement=four_ranks, sbp=S(0)).cuda()
+    assert x.placement.type == "cuda" and x.cpu().placement == four_ranks
+    assert_same((x @ x.mT).numpy(), X @ X.T)
+    assert_same(x.cpu()[x.cpu() > 3].numpy(), X[X > 3])
+
+
+def test_in_place_operations_keep_the_layout(four_ranks):
+    for sbp in (S(0), S(1), B):
+        x, want = flow.tensor(X, placement=four_ranks, sbp=sbp), X.copy()
+        x.add_(flow.tensor(X, placement=four_ranks, sbp=P))
+        x[1:3, 0] = 5.0
+        x[:, 1] = flow.tensor(X[:, 2], placement=four_ranks, sbp=S(0))
+        x.t().mul_(2)
+        want += X
+        want[1:3, 0], want[:, 1] = 5, X[:, 2]
+        assert x.sbp == (sbp,)
+        assert_same(x.numpy(), want * 2)
+
+
+def g(**options):
+    return flow.tensor(X, placement=flow.placement.all("cpu"), sbp=S(0), **options)
+
+
+WRONG = {
+    "only placement": (lambda: flow.zeros(2, placement=flow.placement.all("cpu")), ArgumentError, "together"),
+    "and device": (lambda: g(device="cpu"), ArgumentError, "got device= together with placement="),
+    "axis": (lambda: flow.zeros(2, placement=flow.placement.all("cpu"), sbp=S(1)), ArgumentError, "out of range"),
+    "one for each": (lambda: g().to_global(sbp=(B, B)), ArgumentError, "one for each dimension"),
+    "rank": (lambda: flow.placement("cpu", [4]), ArgumentError, "rank must be less than world size"),
+    "twice": (lambda: flow.placement("cpu", [0, 0]), ArgumentError, "each rank once"),
+    "type": (lambda: flow.placement("tpu", [0]), ArgumentError, "'cpu' or 'cuda'"),
+    "empty": (lambda: flow.placement("cpu", []), ArgumentError, "no ranks"),
+    "negative": (lambda: flow.sbp.split(-1), ArgumentError, "must not be negative, but got -1!"),
+    "large": (lambda: flow.sbp.split(7), ArgumentError, "supported maximum axis"),
+    "needs both": (lambda: flow.ones(2).to_global(sbp=B), ArgumentError, "must have placement and sbp"),
+    "local": (lambda: flow.ones(2).to_local(), PlacementError, "Expected global tensor for to_local"),
+    "device": (lambda: g().device, PlacementError, "Please use '.placement' for global tensors"),
+    "placement": (lambda: flow.ones(2).placement, PlacementError, "Please use '.device' for local tensors"),
+    "mixed": (lambda: g() + flow.ones(3), PlacementError, "add: .*inconsistent attributes! .*global, local"),
+    "places": (lambda: g() + g().to_global(flow.placement("cpu", [0, 1])), PlacementError, "l 0.*l 1"),
+    "number": (lambda: g().to("cuda:0"), ArgumentError, "Only string device without device id"),
+    "setitem": (lambda: g().__setitem__(0, flow.ones(3)), PlacementError, "global"),
+    "shapes": (lambda: g() @ g(), ShapeError, "matmul"),
+    "simulate": (lambda: flow.parallel.simulate(0), ArgumentError, "expected a positive int"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments(name, four_ranks):
+    function, error, message = WRONG[name]
+    with pytest.raises(error, match=message):
+        function()
+
+
+def test_explanations(four_ranks, capsys):
+    x, w = g(), flow.ones(3, 4, placement=four_ranks, sbp=B)
+    text = flow.sbp.explain(lambda a, b: (a @ b).relu(), x, w)
+    assert capsys.readouterr().out == text + "\n"
+    assert text.splitlines()[:2] == ["matmul: S(0), B", "-> S(0), B => S(0): 0 bytes"] and "\n\nrelu: S(0)\n" in text
+    assert flow.boxing.explain(x, B).splitlines() == ["S(0) to B: 144 bytes", "1. all-gather: S(0) to B, 144 bytes"]
+    assert "get its regions" in flow.boxing.explain(x, B, flow.placement("cpu", [1])).replace("gets", "get")
+    with pytest.raises(PlacementError, match="no global tensor"):
+        flow.sbp.explain(flow.relu, flow.ones(2))
