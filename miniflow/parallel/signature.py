@@ -1,7 +1,7 @@
 """Which signature an operator uses for given operands: the one whose boxing moves the fewest bytes.
 
 An operator states its signatures for a placement of one dimension (`Op.sbp`). For several dimensions every combination
-of them is one. Nothing becomes a partial sum but what is whole on every rank, which costs nothing.
+of them is one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from miniflow.dispatch import Op
 from miniflow.errors import PlacementError
 from miniflow.parallel import boxing
 from miniflow.parallel.global_array import GlobalArray
-from miniflow.sbp import B, NdSbp, Sbp, Signature
+from miniflow.sbp import B, NdSbp, P, Signature
 
 
 class Candidate(NamedTuple):
@@ -64,18 +64,18 @@ def candidates(op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]) -> 
         if (given, results) in seen or not fits:
             continue
         seen.add((given, results))
-        costs = [0 if x is None else boxing.cost(x.shape, where, x.sbp, sbp) * x.itemsize
-                 for x, sbp in zip(arrays, given, strict=True)]  # fmt: skip
-        changed = sum(x is not None and x.sbp != sbp for x, sbp in zip(arrays, given, strict=True))
-        found.append((sum(costs), changed, Candidate(given, results, sum(costs))))
+        boxed = [(x, sbp) for x, sbp in zip(arrays, given, strict=True) if x is not None and x.sbp != sbp]
+        price, sent = (
+            sum([boxing.cost(x.shape, where, x.sbp, f(x.sbp, sbp)) * x.itemsize for x, sbp in boxed])
+            for f in (without_padding, lambda _, sbp: sbp)
+        )
+        found.append((price, len(boxed), Candidate(given, results, sent)))
     return [candidate for *_, candidate in sorted(found, key=lambda row: row[:2])]
 
 
 def can_become(x: GlobalArray, sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
-    """Whether an operand may be boxed so: nothing that is split becomes partial, which would only cost memory, and no
-    dim is split among more ranks than it has elements, since kernels need not compute with nothing."""
-    if any(to.kind == "P" and of.kind == "S" for of, to in zip(x.sbp, sbp, strict=True)):
-        return False
+    """Whether an operand may be boxed so: no dim is split among more ranks than it has elements, since kernels need not
+    compute with nothing."""
     parts: dict[int, int] = {}
     for one, n in zip(sbp, mesh, strict=True):
         if one.dim is not None:
@@ -83,6 +83,7 @@ def can_become(x: GlobalArray, sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
     return all(x.shape[dim] >= n or x.shape[dim] == 0 for dim, n in parts.items())
 
 
-def has_partial(sbp: Sequence[Sbp]) -> bool:
-    """Whether some dimension holds partial sums."""
-    return any(one.kind == "P" for one in sbp)
+def without_padding(before: NdSbp, after: NdSbp) -> NdSbp:
+    """Where a split operand becomes a partial sum, which sends nothing, broadcast: that is what it is priced at, since
+    the sum has to be made later, of the result."""
+    return tuple([B if to is P and of.dim is not None else to for of, to in zip(before, after, strict=True)])
