@@ -57,11 +57,10 @@ def gradient_of_normalized(g: Tensor, xhat: Tensor, rstd: Tensor, dims: tuple[in
     return mul(rstd, sub(sub(g, mean(g, dims, True)), projection))
 
 
-def row_letters(shape: tuple[int, ...], dims: int, ranks: int) -> tuple[str, str]:
-    """For `sbp.signatures`: letters for the rows, all dims but the last `dims` together, and for the tensor."""
-    leading = len(shape) - dims
-    rows = "a" if leading == 1 or leading and shape[0] % ranks == 0 else "."
-    return rows, (rows + "." * (len(shape) - 1))[: len(shape)] if leading else "." * len(shape)
+def row_letters(ndim: int, dims: int) -> tuple[str, str]:
+    """For `sbp.signatures`: letters for the dims of the rows, all but the last `dims`, and for those of the tensor."""
+    rows = letters(ndim - dims)
+    return rows, rows + "." * dims
 
 
 class LayerNorm(Op):
@@ -75,11 +74,11 @@ class LayerNorm(Op):
 
     def infer(x, weight, bias, *, dims, eps):
         check_parameters("layer_norm", x, x.shape[x.ndim - dims :], weight=weight, bias=bias)
-        rows = (prod(x.shape[: x.ndim - dims]),)
+        rows = x.shape[: x.ndim - dims]
         return [(x.shape, x.dtype), (rows, STATISTICS), (rows, STATISTICS)]
 
     def sbp(x, weight, bias, *, ranks, dims, eps):
-        rows, result = row_letters(x.shape, dims, ranks)
+        rows, result = row_letters(x.ndim, dims)
         given = [result, *[None if p is None else "." * p.ndim for p in (weight, bias)]]
         return signatures(given, [result, rows, rows])
 
@@ -107,7 +106,7 @@ class LayerNormGrad(Op):
         return [(x.shape, x.dtype), parameter, parameter]
 
     def sbp(dy, x, weight, mean, rstd, *, ranks, dims):
-        rows, given = row_letters(x.shape, dims, ranks)
+        rows, given = row_letters(x.ndim, dims)
         parameter = "." * dims
         scale = None if weight is None else parameter
         return signatures([given, given, scale, rows, rows], [given, parameter, parameter], linear=[[0]])

@@ -10,9 +10,9 @@ import numpy as np
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of
 from miniflow.dispatch import Op
-from miniflow.errors import PlacementError
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
+from miniflow.parallel.dispatch import global_kernel
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import check_axes, region, shape_of, within
 from miniflow.parallel.placement import placement
@@ -61,14 +61,15 @@ def like(values: Any, out: GlobalArray) -> GlobalArray:
 
 def broadcast(x: GlobalArray, shape: tuple[int, ...]) -> GlobalArray:
     """An array repeated to a larger shape."""
-    return x.kernel_for(Op.by_name["Expand"])(x, shape=shape)
+    return global_kernel(Op.by_name["Expand"])(x, shape=shape)
 
 
 def copy_into(out: GlobalArray, values: Any) -> None:
-    """Write values into the shards."""
+    """Write values into the shards, and through a view that was copied into what it is a view of."""
     values = like(values, out)
     for rank, shard in out.shards.items():
         memory.copy_into(shard, values.shards[rank])
+    wrote(out)
 
 
 def add_into(out: GlobalArray, values: GlobalArray) -> None:
@@ -76,6 +77,16 @@ def add_into(out: GlobalArray, values: GlobalArray) -> None:
     values = like(values, out)
     for rank, shard in out.shards.items():
         memory.add_into(shard, values.shards[rank])
+    wrote(out)
+
+
+def wrote(x: GlobalArray) -> None:
+    """Note a write to the shards."""
+    x.writes[0] += 1
+    if x.source is not None:
+        source, op, attrs, _ = x.source
+        copy_into(source, global_kernel(Op.by_name["ViewScatter"])(source, x, steps=((op, attrs),)))
+        x.source = source, op, attrs, source.writes[0]
 
 
 def fill_into(out: GlobalArray, value: Any) -> None:
@@ -87,12 +98,7 @@ def write_through(x: GlobalArray, values: GlobalArray, steps: tuple) -> None:
     """Write values into the view of `x` that `steps` take; see `backends.memory.write_through`."""
     view = x
     for op, attrs in steps:
-        view = x.kernel_for(op)(view, **attrs)
-        if not view.flags.writeable:
-            raise PlacementError(
-                f"{op.function_name}: this view of a global tensor had to be copied, since {op.function_name} does not "
-                "keep its layout; write into x.clone(), or change the layout first: x.to_global(sbp=...)"
-            )
+        view = global_kernel(op)(view, **attrs)
     copy_into(view, values)
 
 
@@ -109,6 +115,10 @@ def update(op: type[Op], groups: list[list[GlobalArray | None]], attrs: dict[str
     for rank in params[0].placement.owned:
         local = [[None if x is None else x.shards[rank] for x in group] for group in aligned]
         kernel_of(params[0].placement.type, op.__name__).run(*local, **attrs)
+    for i in op.mutates:
+        for x in groups[i]:
+            if x is not None:
+                wrote(x)
 
 
 GlobalArray.update = lambda self, op, groups, attrs: update(op, groups, attrs)

@@ -45,6 +45,8 @@ def hashable(value: Any) -> Any:
         return slice, value.start, value.stop, value.step
     if isinstance(value, list | tuple):
         return type(value), *map(hashable, value)
+    if isinstance(value, dict):
+        return dict, *map(hashable, value.items())
     return (value.dtype, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
@@ -100,6 +102,7 @@ def placement_of(arrays: tuple) -> placement:
 
 def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> Any:
     """The results: a GlobalArray, or a tuple of them."""
+    given = arrays
     if plan.boxed:
         boxed = list(arrays)
         for i, sbp in plan.boxed:
@@ -116,9 +119,24 @@ def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> A
             for result, array in zip(shards, found, strict=True):
                 result[rank] = array
     results = [GlobalArray(layout, one) for layout, one in zip(plan.results, shards, strict=True)]
-    if op.view and plan.boxed:
-        results[0].copied = True  # writes to it would not reach the operand
+    if op.view:
+        (source,) = given
+        if plan.boxed or source.source is not None:
+            results[0].source = source, op, attrs, source.writes[0]
+        if not plan.boxed:
+            results[0].writes = source.writes
     return results[0] if op.single else tuple(results)
 
 
-GlobalArray.kernel_for = staticmethod(kernel_for)
+def take_again(x: GlobalArray) -> dict[int, Any]:
+    """The shards of a copied view, which is brought up to date with what was written since."""
+    source, op, attrs, writes = x.source
+    source.shards  # noqa: B018  (brings it up to date)
+    if source.writes[0] != writes:
+        again = global_kernel(op)(source, **attrs)
+        x.own, x.source = again.own, (source, op, attrs, source.writes[0])
+        x.writes[0] += x.writes is not source.writes  # views of this one are to be taken again too
+    return x.own
+
+
+GlobalArray.kernel_for, GlobalArray.take_again = staticmethod(kernel_for), take_again

@@ -55,21 +55,29 @@ class GlobalArray:
     Attributes:
         meta: the placement, SBP, shape and dtype.
         shards: rank -> array, of the ranks that this process owns; the shape is `partition.local_shape`.
-        copied: whether it looks like a view, but had to be copied: it must not be written to.
+        writes: how often the memory was written to, in a list that views of it share.
+        source: of a view that had to be copied, since its layout is another, and of views of it: the array, the
+            operator, its attributes, and how often the array had been written to by then.
     """
 
-    __slots__ = ("meta", "shards", "copied", "placement", "sbp", "shape", "dtype")
+    __slots__ = ("meta", "own", "writes", "source", "placement", "sbp", "shape", "dtype")
     device_index = None  # it is an array of ranks, not of a device
     is_symbolic = False
 
     def __init__(self, meta: GlobalMeta, shards: dict[int, Any]):
         self.meta = meta
-        self.shards = shards
-        self.copied = False
+        self.own = shards
+        self.writes = [0]
+        self.source: tuple[GlobalArray, type, dict[str, Any], int] | None = None
         self.placement = meta.placement
         self.sbp = meta.sbp
         self.shape = meta.shape
         self.dtype = meta.dtype
+
+    @property
+    def shards(self) -> dict[int, Any]:
+        """The shards; a view that had to be copied is taken again after a write to what it is a view of."""
+        return self.own if self.source is None else self.take_again()
 
     @property
     def home(self) -> PlacementWithSbp:
@@ -92,7 +100,7 @@ class GlobalArray:
         contiguous = all([strides_of(x).flags.c_contiguous for x in self.shards.values()])
         return SimpleNamespace(
             c_contiguous=contiguous,
-            writeable=not self.copied and all([strides_of(x).flags.writeable for x in self.shards.values()]),
+            writeable=all([strides_of(x).flags.writeable for x in self.shards.values()]),
         )
 
     @property
@@ -144,4 +152,5 @@ class GlobalArray:
     # the modules above say how
 
     numpy: Callable[[GlobalArray], np.ndarray]  # boxing: the whole, which all ranks have to ask for
+    take_again: Callable[[GlobalArray], dict[int, Any]]  # dispatch
     kernel_for: Callable[[type], Callable]  # dispatch: what computes an operator

@@ -145,8 +145,6 @@ def to_global(
 
 def broadcast_from_first(x: GlobalArray, first: tuple[slice, ...]) -> GlobalArray:
     """Along dimensions of the placement that are broadcast, the shard of the first rank for all of them."""
-    if len(world.owned()) > 1:
-        return x  # they are the same already
     owners = Placement(x.placement.type, x.placement.ranks[first])
     own = {r: a for r, a in x.shards.items() if r in owners.coordinates}
     return box(GlobalArray(GlobalMeta.of(owners, x.sbp, x.shape, x.dtype), own), x.placement, x.sbp)

@@ -145,3 +145,25 @@ def test_explanations(four_ranks, capsys):
     assert "get its regions" in flow.boxing.explain(x, B, flow.placement("cpu", [1])).replace("gets", "get")
     with pytest.raises(PlacementError, match="no global tensor"):
         flow.sbp.explain(flow.relu, flow.ones(2))
+
+
+@pytest.mark.parametrize("sbp", [S(0), S(1), B], ids=str)
+def test_views_and_writes_see_each_other(sbp, four_ranks):
+    """Also views that had to be copied, since the parts that the ranks hold of them are others."""
+    values = np.arange(30, dtype=np.float32).reshape(6, 5)
+    found = []
+    for x in (flow.tensor(values), flow.tensor(values, placement=four_ranks, sbp=sbp)):
+        rows = x[1:4]
+        columns = rows[:, 1:3]
+        x[2, 2] = 50.0
+        columns.add_(1)
+        rows.mul_(2)
+        x[0] = rows[1]
+        flat = x.reshape(-1)
+        flat[3:9] = 7.0
+        x.add_(1)
+        x[2:4, 1:3] += 1
+        rows[0, 0] = -5.0
+        found.append([y.numpy().copy() for y in (x, rows, columns, flat)])
+    for one, other in zip(*found, strict=True):
+        assert_same(one, other)

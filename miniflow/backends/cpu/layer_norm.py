@@ -124,7 +124,8 @@ def layer_norm(
     width = prod(x.shape[x.ndim - dims :])
     rows = np.ascontiguousarray(x).reshape(mean.size, width)
     weight, bias = parameter(weight, 1, width, x.dtype), parameter(bias, 0, width, x.dtype)
-    share(normalize_rows, mean.size, x.size // 2, rows, weight, bias, eps, mean, rstd, y.reshape(rows.shape))
+    results = mean.reshape(-1), rstd.reshape(-1), y.reshape(rows.shape)
+    share(normalize_rows, mean.size, x.size // 2, rows, weight, bias, eps, *results)
 
 
 @kernel("cpu")
@@ -143,6 +144,7 @@ def layer_norm_grad(
     shape = mean.size, dweight.size
     dy, rows = np.ascontiguousarray(dy).reshape(shape), np.ascontiguousarray(x).reshape(shape)
     partial = np.empty((min(mean.size, PARTS), 2, dweight.size), x.dtype)
-    given = dy, rows, parameter(weight, 1, dweight.size, x.dtype), mean, rstd, dx.reshape(shape)
+    statistics = [np.ascontiguousarray(v).reshape(-1) for v in (mean, rstd)]
+    given = dy, rows, parameter(weight, 1, dweight.size, x.dtype), *statistics, dx.reshape(shape)
     share(differentiate_parts, len(partial), x.size // 2, *given, partial)
     add_parts(partial, dweight.reshape(-1), dbias.reshape(-1))

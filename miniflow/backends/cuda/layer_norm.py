@@ -46,7 +46,7 @@ def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
     x = as_rows(x, dims)
     count, width = x.shape
     weight, bias = parameter(weight, 1, width, x), parameter(bias, 0, width, x)
-    arguments = x, weight, bias, eps, y.reshape(x.shape), mean, rstd
+    arguments = x, weight, bias, eps, y.reshape(x.shape), mean.reshape((count,)), rstd.reshape((count,))
     if in_registers(width):
         launch(kernels.warp_rows(values_per_lane(width)), -(-count // WARPS), THREADS, *arguments)
     elif width * x.itemsize <= kernels.SHARED_BYTES and not driver().emulated:
@@ -60,6 +60,7 @@ def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims) -> None:
     dx, dweight, dbias = out
     dy, x = as_rows(dy, dims), as_rows(x, dims)
     count, width = x.shape
+    mean, rstd = contiguous(mean).reshape((count,)), contiguous(rstd).reshape((count,))
     arguments = dy, x, parameter(weight, 1, width, x), mean, rstd, dx.reshape(x.shape)
     if in_registers(width):
         launch(kernels.warp_rows_grad(values_per_lane(width)), -(-count // WARPS), THREADS, *arguments)

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ class MpiCommunicator:
         self.owned = range(self.rank, self.rank + 1)
         self.counted = Counted()
         self._groups = {tuple(range(self.size)): self.world}
-        self._watchdog = Watchdog(self.rank)
+        self._watchdog = Watchdog(self.world)
         self._watchdog.start()
         end_all_on_exception(self.world)
 
@@ -164,9 +165,10 @@ def bytes_of(x: np.ndarray) -> np.ndarray:
 class Watchdog(threading.Thread):
     """Ends the process when it has waited for other ranks for too long."""
 
-    def __init__(self, rank: int):
-        super().__init__(daemon=True, name="watchdog of rank")
-        self.rank = rank
+    def __init__(self, world: Any):
+        super().__init__(daemon=True, name="watchdog of MPI")
+        self.world = world
+        self.rank = world.Get_rank()
         self.limit = time_limit()
         self.waiting: tuple[float, str, Group] | None = None
 
@@ -187,7 +189,7 @@ class Watchdog(threading.Thread):
             if waiting is not None and time.monotonic() - waiting[0] > self.limit:
                 print(self.report(*waiting[1:]), file=sys.stderr, flush=True)
                 time.sleep(2 + self.limit / 4)  # the others say so too
-                os._exit(1)
+                self.world.Abort(1)
 
     def report(self, name: str, group: Group) -> str:
         """What this rank waits for, and where."""
@@ -221,11 +223,11 @@ def time_limit() -> float:
 
 def end_all_on_exception(comm: Any) -> None:
     """An exception that nobody catches ends the other ranks too, after its traceback."""
-    previous = sys.excepthook
 
     def hook(kind: Any, value: Any, trace: Any) -> None:
-        previous(kind, value, trace)
-        print(f"rank {comm.Get_rank()} ends all ranks", file=sys.stderr, flush=True)
+        lines = [*traceback.format_exception(kind, value, trace), f"rank {comm.Get_rank()} ends all ranks\n"]
+        sys.stderr.write("".join(lines))  # at once, since others may write too
+        sys.stderr.flush()
         comm.Abort(1)
 
     sys.excepthook = hook
