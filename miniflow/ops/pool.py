@@ -54,7 +54,7 @@ class MaxPool2dGrad(Op):
         return (*dy.shape[:2], *size), dy.dtype
 
     def sbp(dy, index, *, ranks, size):
-        return signatures(["nc..", "nc.."], ["nc.."], linear=[[0]])
+        return signatures(["nchw", "nchw"], ["nc.."], linear=[[0]])  # parts of the windows add up
 
     def backward(ctx, ddx):
         (index,) = ctx.saved

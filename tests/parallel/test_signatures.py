@@ -4,7 +4,7 @@ The operators and their operands are those that the sample table runs, forward a
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,8 +28,94 @@ def four_ranks():
     world.simulate(1)
 
 
+def draw(*shape: int) -> np.ndarray:
+    """Random numbers."""
+    return np.random.default_rng(sum(shape)).normal(size=shape)
+
+
+def batch_norm(x: flow.Tensor, weight: flow.Tensor, bias: flow.Tensor, training: bool) -> flow.Tensor:
+    return F.batch_norm(x, flow.tensor(draw(4)), flow.tensor(draw(4)).abs(), weight, bias, training)
+
+
+def write(x: flow.Tensor, key: Any, value: Any) -> flow.Tensor:
+    x = x * 1
+    x[key] = value
+    return x
+
+
+F = flow.nn.functional
+ROWS_AND_COLUMNS, IMAGES = draw(6, 5), draw(4, 4, 6, 6)
+OTHERS = {  # of operators that the sample table has not: a function, and its operands
+    "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), [IMAGES]),
+    "batch_norm": (lambda x, w, b: batch_norm(x, w, b, True), [IMAGES, draw(4), draw(4)]),
+    "batch_norm, inference": (lambda x, w, b: batch_norm(x, w, b, False), [IMAGES, draw(4), draw(4)]),
+    "bernoulli": (lambda x: flow.bernoulli(x.abs().clamp(0, 1)), [ROWS_AND_COLUMNS]),
+    "shifts": (lambda x, y: flow.bitwise_left_shift(x, y) + flow.bitwise_right_shift(x, y),
+               [np.arange(30).reshape(6, 5), np.arange(5)]),
+    "cat": (lambda x, y: flow.cat([x, y], 1), [ROWS_AND_COLUMNS, draw(6, 3)]),
+    "stack": (lambda x, y: flow.stack([x, y], 1), [ROWS_AND_COLUMNS, draw(6, 5)]),
+    "clamp": (lambda x, y, z: flow.clamp(x, y, z), [ROWS_AND_COLUMNS, draw(6, 5) - 1, draw(6, 5) + 1]),
+    "diagonal": (lambda x: flow.diagonal(x, 1, 0, 2), [draw(4, 6, 5)]),
+    "dropout": (lambda x: F.dropout(x, 0.3), [ROWS_AND_COLUMNS]),
+    "dropout, gradient": (lambda x: flow.autograd.grad(F.dropout(x * x, 0.3).sum(), x, create_graph=True)[0],
+                          [ROWS_AND_COLUMNS]),
+    "unfold": (lambda x: x.unfold(1, 3, 2), [draw(4, 7, 5)]),
+    "random": (lambda x: flow.rand_like(x) + flow.randn_like(x) + flow.randint_like(x, 9), [ROWS_AND_COLUMNS]),
+    "randperm": (lambda x: flow.randperm(6), [ROWS_AND_COLUMNS]),
+    "multinomial": (lambda x: flow.multinomial(x.abs(), 2), [ROWS_AND_COLUMNS]),
+    "one_hot": (lambda x: flow.one_hot(x, 9), [np.arange(8).reshape(4, 2)]),
+    "pad": (lambda x: F.pad(x, (1, 2)), [ROWS_AND_COLUMNS]),
+    "reflected": (lambda x: F.pad(x, (1, 2, 0, 1), mode="reflect"), [IMAGES]),
+    "slice": (lambda x: x[:, 1:4], [ROWS_AND_COLUMNS]),
+    "places": (lambda x: x[flow.tensor([0, 3, 3])], [ROWS_AND_COLUMNS]),
+    "write": (lambda x, y: write(x, (slice(None), slice(1, 4)), y), [ROWS_AND_COLUMNS, draw(6, 3)]),
+    "write to places": (lambda x, y: write(x, flow.tensor([4, 1]), y), [ROWS_AND_COLUMNS, draw(2, 5)]),
+    "int": (lambda x: x.int(), [ROWS_AND_COLUMNS]),
+    "truncated division": (lambda x, y: flow.div(x, y, rounding_mode="trunc"),
+                           [np.arange(30).reshape(6, 5), np.arange(1, 6)]),
+}  # fmt: skip
+
+
+class Other(NamedTuple):
+    """A row of `OTHERS`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def run(self) -> None:
+        function, arrays = OTHERS[self.name]
+        backward(function(*leaves(arrays)))
+
+
+def leaves(args: Any) -> list:
+    """Tensors of the arrays; those of floats require grad."""
+    tensors = [flow.tensor(x) if isinstance(x, np.ndarray) else x for x in args]
+    return [x.requires_grad_() if isinstance(x, flow.Tensor) and x.is_floating_point() else x for x in tensors]
+
+
+def backward(y: Any) -> None:
+    """The gradients of a result, for a random cotangent."""
+    y = y[0] if isinstance(y, tuple) else y
+    if y.requires_grad:
+        y.backward(flow.tensor(np.random.default_rng(1).normal(size=y.shape), dtype=y.dtype))
+
+
+def run(row: Any) -> None:
+    """The samples of a row, forward and backward."""
+    if isinstance(row, Other):
+        row.run()
+        return
+    for sample in [s for s in row.samples() if not s.brief][:3]:
+        backward(sample.bound_to(row.function)(*leaves(sample.args)))
+
+
+EVERY = [*ROWS, *map(Other, OTHERS)]
+
+
 def calls_of(row: Any, monkeypatch: pytest.MonkeyPatch) -> list[Case]:
-    """The operators that the samples of a row run in float64, with arrays and attributes; each geometry once."""
+    """The operators that a row runs in float64, with arrays and attributes; each geometry once."""
     found: dict[str, Case] = {}
     find = dispatch.find_kernel
 
@@ -48,13 +134,7 @@ def calls_of(row: Any, monkeypatch: pytest.MonkeyPatch) -> list[Case]:
     for op in Op.by_name.values():
         monkeypatch.setattr(op, "kernels", {})
     monkeypatch.setattr(dispatch, "find_kernel", watch)
-    for sample in [s for s in row.samples() if not s.brief][:3]:
-        tensors = [flow.tensor(x) if isinstance(x, np.ndarray) else x for x in sample.args]
-        leaves = [x.requires_grad_() for x in tensors if isinstance(x, flow.Tensor) and x.is_floating_point()]
-        y = sample.bound_to(row.function)(*tensors)
-        y = y[0] if isinstance(y, tuple) else y
-        if leaves and y.requires_grad:
-            flow.autograd.grad(y, leaves, flow.ones_like(y) * 0.7, allow_unused=True)
+    run(row)
     monkeypatch.undo()
     return list(found.values())
 
@@ -101,11 +181,27 @@ def check(case: Case, where: placement) -> Iterator[str]:
         yield what
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("row", EVERY, ids=str)
 def test_every_signature_of_what_the_samples_run(row, monkeypatch):
     for op, arrays, attrs in calls_of(row, monkeypatch):
         if op.sbp is not None and not op.shape_depends_on_values:
-            for ranks in (2, 3):
+            for ranks in (2, 3, 4):
                 for _ in check((op, arrays, attrs), placement("cpu", range(ranks))):
                     pass
     count_comparison()
+
+
+NOT_RUN = {  # classes that others are made of, and what only scalers, optimizers and writes through views run
+    "Extremum", "ExtremumAlong", "FloatReduction", "Moment", "Pointwise", "Position", "Reduction", "RowOp", "RowOpGrad",
+    "Total", "Truth", "DropoutGradGradDy", "AmpBlackIdentity", "AnyNonFinite", "ScaleLoss", "TotalNorm", "UnscaleGradient", "ViewScatter",
+}  # fmt: skip
+
+
+def test_every_operator_with_a_rule_was_run(monkeypatch):
+    seen = {case[0].__name__ for row in EVERY for case in calls_of(row, monkeypatch)}
+    stated = {
+        n
+        for n, op in Op.by_name.items()
+        if op.sbp is not None and not (op.shape_depends_on_values or op.made_by_passes)
+    }
+    assert stated - seen - NOT_RUN == set()
