@@ -166,13 +166,13 @@ def network():
 images, labels = flow.data.mnist("train").tensors
 
 
-def train(model, place=lambda x: x, steps=8):
-    """The losses of some steps; `place` makes a batch global."""
+def train(model, images=images, labels=labels, divide=lambda x: x, steps=8):
+    """The losses of some steps; `divide` gives a batch its layout."""
     optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for step in range(steps):
         rows = slice(128 * step, 128 * (step + 1))
-        loss = F.cross_entropy(model(place(images[rows])), place(labels[rows]))
+        loss = F.cross_entropy(model(divide(images[rows])), divide(labels[rows]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -182,7 +182,8 @@ def train(model, place=lambda x: x, steps=8):
 
 alone = train(network())
 data_parallel = network().to_global(everyone, B)
-losses, count = sent(lambda: train(data_parallel, lambda x: x.to_global(everyone, B).to_global(sbp=S(0))))
+data = images.to_global(everyone, B), labels.to_global(everyone, B)  # every rank has the digits
+losses, count = sent(lambda: train(data_parallel, *data, lambda x: x.to_global(sbp=S(0))))
 print([f"{loss:.4f}" for loss in alone])
 print([f"{loss:.4f}" for loss in losses])
 assert np.allclose(losses, alone, rtol=1e-5)
@@ -216,9 +217,9 @@ first, second = tensor_parallel[1], tensor_parallel[3]
 for parameter, sbp in [(first.weight, S(0)), (first.bias, S(0)), (second.weight, S(1))]:
     parameter.data = parameter.data.to_global(sbp=sbp)
 
-hidden, count = sent(lambda: tensor_parallel[:3](images[:8].to_global(everyone, B)))
-print(hidden.sbp, count, tensor_parallel(images[:8].to_global(everyone, B)).sbp)
-losses = train(tensor_parallel, lambda x: x.to_global(everyone, B))
+hidden, count = sent(lambda: tensor_parallel[:3](data[0][:8]))
+print(hidden.sbp, count, tensor_parallel(data[0][:8]).sbp)
+losses = train(tensor_parallel, *data)
 assert np.allclose(losses, alone, rtol=1e-5)
 
 # %% [markdown]
@@ -228,7 +229,8 @@ assert np.allclose(losses, alone, rtol=1e-5)
 both = network().to_global(mesh, (B, B))
 for parameter, sbp in [(both[1].weight, S(0)), (both[1].bias, S(0)), (both[3].weight, S(1))]:
     parameter.data = parameter.data.to_global(sbp=(B, sbp))
-losses = train(both, lambda x: x.to_global(mesh, (B, B)).to_global(sbp=(S(0), B)))
+data = images.to_global(mesh, (B, B)), labels.to_global(mesh, (B, B))
+losses = train(both, *data, lambda x: x.to_global(sbp=(S(0), B)))
 assert np.allclose(losses, alone, rtol=1e-5)
 figure = both[1].weight.detach().show()
 
@@ -241,11 +243,12 @@ figure = both[1].weight.detach().show()
 # %%
 width, inner = 16, 32
 tokens = flow.rand(4, width, placement=everyone, sbp=B)
-weights = {"up": flow.rand(width, inner), "gate": flow.rand(width, inner), "down": flow.rand(inner, width)}
+shapes = {"up": (width, inner), "gate": (width, inner), "down": (inner, width)}
+weights = {name: flow.rand(shape, placement=everyone, sbp=B) for name, shape in shapes.items()}
 
 
 def first_try(up, gate, down):
-    up, gate, down = (w.to_global(everyone, B).to_global(sbp=S(0)) for w in (up, gate, down))
+    up, gate, down = (w.to_global(sbp=S(0)) for w in (up, gate, down))
     a = (tokens @ up).to_global(sbp=B)
     b = (tokens @ gate).to_global(sbp=B)
     return ((F.silu(b) * a) @ down).to_global(sbp=B)
@@ -259,8 +262,7 @@ print(count)
 
 
 def feed_forward(up, gate, down):
-    up, gate = (w.to_global(everyone, B).to_global(sbp=S(1)) for w in (up, gate))
-    down = down.to_global(everyone, B).to_global(sbp=S(0))
+    up, gate, down = up.to_global(sbp=S(1)), gate.to_global(sbp=S(1)), down.to_global(sbp=S(0))
     return ((F.silu(tokens @ gate) * (tokens @ up)) @ down).to_global(sbp=B)
 
 

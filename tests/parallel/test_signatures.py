@@ -193,7 +193,8 @@ def test_every_signature_of_what_the_samples_run(row, monkeypatch):
 
 NOT_RUN = {  # classes that others are made of, and what only scalers, optimizers and writes through views run
     "Extremum", "ExtremumAlong", "FloatReduction", "Moment", "Pointwise", "Position", "Reduction", "RowOp", "RowOpGrad",
-    "Total", "Truth", "DropoutGradGradDy", "AmpBlackIdentity", "AnyNonFinite", "ScaleLoss", "TotalNorm", "UnscaleGradient", "ViewScatter",
+    "Total", "Truth", "DropoutGradGradDy", "AmpBlackIdentity", "AnyNonFinite", "ScaleLoss", "TotalNorm",
+    "UnscaleGradient", "ViewScatter",
 }  # fmt: skip
 
 
