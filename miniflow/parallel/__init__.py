@@ -11,8 +11,8 @@ dispatch     the kernel of every operator on global arrays
 arrays       making and writing global arrays
 tensors      what users call
 collectives  of local tensors: `flow.comm`
-data_parallel  training of local tensors
-explain, check  what is sent and why, and whether all ranks do the same
+explain      what is sent, and why
+check        whether all ranks do the same
 
 How a placement divides a tensor is said by `miniflow.sbp`, at each operator too.
 """

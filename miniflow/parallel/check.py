@@ -7,25 +7,13 @@ not is found here, before anything is sent; without the check the others wait fo
 from __future__ import annotations
 
 import os
-import sys
-import threading
-import traceback
-from pathlib import Path
 from typing import Any
 
 from miniflow.errors import PlacementError
 from miniflow.parallel import boxing, dispatch, world
+from miniflow.parallel.caller import line_of_caller
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.sbp import NdSbp, show
-
-PACKAGE = str(Path(__file__).parents[1]) + os.sep
-
-
-def line_of_caller() -> str:
-    """`file:line: text` of the innermost line outside of the package that the main thread runs."""
-    stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
-    line = next((f for f in reversed(stack) if not f.filename.startswith(PACKAGE)), stack[-1])
-    return f"{line.filename}:{line.lineno}: {line.line}"
 
 
 def describe(x: Any) -> str:

@@ -82,10 +82,9 @@ def explain_boxing(src: Tensor, dst: Any, placement: placement | None = None) ->
     >>> mesh = flow.placement("cpu", [[0, 1], [2, 3]])
     >>> x = flow.ones(4, 4, placement=mesh, sbp=(flow.sbp.split(0), flow.sbp.partial_sum))
     >>> text = flow.boxing.explain(x, (flow.sbp.broadcast, flow.sbp.broadcast))
-    (S(0), P) to (B, B): 192 bytes
-    1. reduce-scatter along dimension 1: (S(0), P) to (S(0), S(1)), 64 bytes
-    2. all-gather along dimension 0: (S(0), S(1)) to (B, S(1)), 64 bytes
-    3. all-gather along dimension 1: (B, S(1)) to (B, B), 128 bytes
+    (S(0), P) to (B, B): 256 bytes
+    1. all-reduce along dimension 1: (S(0), P) to (S(0), B), 128 bytes
+    2. all-gather along dimension 0: (S(0), B) to (B, B), 128 bytes
     >>> flow.parallel.simulate(1)
     """
     if not src.is_global:

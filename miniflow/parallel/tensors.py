@@ -274,13 +274,6 @@ def _shards(x: Tensor) -> dict[int, Tensor]:
     return {r: Tensor._wrap(array) for r, array in x._array.shards.items()}
 
 
-def _show(x: Tensor, **options: Any) -> Any:
-    """`flow.show.shards`: a picture of what each rank holds."""
-    from miniflow.show import shards
-
-    return shards(x, **options)
-
-
 def _to_consistent(x: Tensor, placement: Placement | None = None, sbp: Any = None) -> Tensor:
     """The name of `to_global` in OneFlow 0.6."""
     warnings.warn("to_consistent is an older name: use to_global", DeprecationWarning, stacklevel=2)
@@ -294,5 +287,5 @@ def _is_consistent(x: Tensor) -> bool:
 
 
 Tensor.placement, Tensor.sbp, Tensor.shards = property(_placement), property(_sbp), property(_shards)
-Tensor.to_global, Tensor.to_local, Tensor.show = to_global, to_local, _show
+Tensor.to_global, Tensor.to_local = to_global, to_local
 Tensor.to_consistent, Tensor.is_consistent = _to_consistent, property(_is_consistent)

@@ -7,7 +7,6 @@ from typing import Any
 
 from miniflow.device import CPU, cuda_device
 from miniflow.errors import ArgumentError
-from miniflow.hostcuda import cuda
 from miniflow.parallel.comm.simulated import SimulatedCommunicator
 
 
@@ -46,7 +45,11 @@ def rank() -> int:
 
 def device(type: str, rank: int) -> Any:
     """The device on which a rank computes: CUDA devices are shared out in turns."""
-    return CPU if type == "cpu" else cuda_device(rank % len(cuda.gpus))
+    if type == "cpu":
+        return CPU
+    from miniflow.hostcuda import cuda
+
+    return cuda_device(rank % len(cuda.gpus))
 
 
 def simulate(world_size: int) -> None:

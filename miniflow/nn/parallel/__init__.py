@@ -1,3 +1,3 @@
 """Training on several ranks. As `torch.nn.parallel` and `oneflow.nn.parallel`."""
 
-from miniflow.parallel.data_parallel import DistributedDataParallel as DistributedDataParallel
+from miniflow.nn.parallel.distributed import DistributedDataParallel

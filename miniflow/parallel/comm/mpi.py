@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from miniflow.errors import ArgumentError, PlacementError
+from miniflow.parallel.caller import line_of_caller
 from miniflow.parallel.comm.counted import Counted, cut, parts_of, summed
 from miniflow.parallel.comm.simulated import Arrays, Counts, Group
 
@@ -193,8 +194,6 @@ class Watchdog(threading.Thread):
 
     def report(self, name: str, group: Group) -> str:
         """What this rank waits for, and where."""
-        from miniflow.parallel.check import line_of_caller
-
         others = [r for r in group if r != self.rank]
         return (
             f"rank {self.rank} has waited for {self.limit:g} s for ranks {others} in {name}, called at "

@@ -1,0 +1,18 @@
+"""Where the user's program is, for messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
+def line_of_caller() -> str:
+    """`file:line: text` of the innermost line outside of the package that the main thread runs."""
+    stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
+    line = next((f for f in reversed(stack) if not f.filename.startswith(PACKAGE)), stack[-1])
+    return f"{line.filename}:{line.lineno}: {line.line}"
