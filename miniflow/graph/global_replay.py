@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from miniflow.backends import memory
 from miniflow.errors import GraphError
@@ -39,6 +39,11 @@ class GlobalReplay:
         self.tensors = [program.tensors[slot] for slot in program.states]
         self._last = self._last_reads()
         self._lock = threading.Lock()
+
+    @property
+    def plan(self) -> NoReturn:
+        """Refused: there is none."""
+        raise GraphError(f"{self.program.name}: no memory is planned for global tensors")
 
     def _last_reads(self) -> list[list[Slot]]:
         """For each instruction the slots that nothing reads after it."""

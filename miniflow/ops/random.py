@@ -116,7 +116,7 @@ def draw(op: type[Op], like: Tensor, generator: Generator | None, **attrs: Any) 
     """Run a random op on the generator's next draw."""
     source = default_generator if generator is None else generator
     seed, offset = source.next_draw() if modes.tracer is None else modes.tracer.draw(source)
-    if like.is_global and modes.tracer is None:
+    if isinstance(like, Tensor) and like.is_global and modes.tracer is None:
         seed, offset = like._array.agreed((seed, offset))
     return call(op, like, **attrs, seed=seed, offset=offset)
 

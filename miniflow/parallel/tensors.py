@@ -83,12 +83,14 @@ class GlobalToLocal(Op):
 GlobalToLocal.kernels[GlobalArray] = lambda x, *, layout: own_shard(x)
 
 
-@kernel("cpu", returns=True)
 @kernel("cuda", returns=True)
 def local_to_global(x: Any, *, placement: Placement, sbp: NdSbp, shape: tuple[int, ...]) -> GlobalArray:
     """The local array is the shard of every rank that this process owns; broadcast, that of the first rank counts."""
     shards = {r: memory.move(x.copy(), world.device(placement.type, r)) for r in placement.owned}
     return GlobalArray(GlobalMeta.of(placement, sbp, shape, x.dtype), shards)
+
+
+LocalToGlobal.kernels[np.ndarray] = local_to_global
 
 
 def own_shard(x: GlobalArray) -> Any:

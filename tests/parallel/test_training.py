@@ -65,3 +65,23 @@ def test_an_evaluation_graph_is_eager_evaluation(four_ranks):
     assert "sbp=(miniflow.sbp.split(dim=0), miniflow.sbp.broadcast)" in repr(graph)
     with pytest.raises(flow.errors.PlacementError, match="local, global"):
         graph(x.to_global(sbp=(flow.sbp.broadcast, flow.sbp.broadcast)).to_local())
+
+
+def test_what_graphs_of_global_tensors_refuse(four_ranks, tmp_path):
+    class Predict(flow.nn.Graph):
+        def __init__(self, build):
+            super().__init__()
+            self.function = build
+
+        def build(self, x):
+            return self.function(x)
+
+    x = flow.ones(4, 4, placement=four_ranks, sbp=flow.sbp.split(0))
+    graph = Predict(flow.relu)
+    assert graph(x).sbp == x.sbp
+    with pytest.raises(flow.errors.GraphError, match="is not saved"):
+        flow.save(graph, tmp_path / "graph")
+    with pytest.raises(flow.errors.GraphTraceError, match="to_local"):
+        Predict(lambda x: x.to_local())(x)
+    with pytest.raises(flow.errors.GraphTraceError, match="to_global"):
+        Predict(lambda x: x.to_global(four_ranks, flow.sbp.broadcast))(flow.ones(4))
