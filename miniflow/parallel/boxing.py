@@ -193,7 +193,11 @@ def packed(x: np.ndarray, sizes: list[int], dim: int) -> np.ndarray:
     """The parts of so many elements of a dim, flat and one after the other."""
     if dim == 0:
         return x.reshape(-1)
-    return np.concatenate([part.reshape(-1) for part in np.split(x, np.cumsum(sizes)[:-1], dim)])
+    flat, start = np.empty(x.size, x.dtype), 0
+    for part in np.split(x, np.cumsum(sizes)[:-1], dim):
+        flat[start : start + part.size].reshape(part.shape)[...] = part
+        start += part.size
+    return flat
 
 
 def joined(flat: np.ndarray, shapes: list[tuple[int, ...]], dim: int) -> np.ndarray:

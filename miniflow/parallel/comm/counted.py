@@ -28,9 +28,11 @@ class Counted:
 def summed(parts: Sequence[np.ndarray]) -> np.ndarray:
     """The sum in the order of the ranks, half precision in float32: so no bit depends on who computes it."""
     dtype = parts[0].dtype
+    if len(parts) == 1:
+        return parts[0].copy()
     half = dtype.itemsize == 2 and dtype.kind not in "iu"
-    total = parts[0].astype(np.float32 if half else dtype)
-    for x in parts[1:]:
+    total = np.add(parts[0], parts[1], dtype=np.float32 if half else dtype)
+    for x in parts[2:]:
         np.add(total, x, out=total)
     return total.astype(dtype, copy=False)
 
