@@ -14,6 +14,7 @@ def alone(make):
     return train(make)[:2]
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize(("data", "tensor"), [(2, 1), (4, 1), (1, 2), (1, 4), (2, 2)])
 @pytest.mark.parametrize("make", [Transformer, CNN])

@@ -31,7 +31,7 @@ def summed(parts: Sequence[np.ndarray]) -> np.ndarray:
     if len(parts) == 1:
         return parts[0].copy()
     half = dtype.itemsize == 2 and dtype.kind not in "iu"
-    total = np.add(parts[0], parts[1], dtype=np.float32 if half else dtype)
+    total = np.asarray(np.add(parts[0], parts[1], dtype=np.float32 if half else dtype))
     for x in parts[2:]:
         np.add(total, x, out=total)
     return total.astype(dtype, copy=False)
