@@ -178,7 +178,7 @@ class Tensor:
     @property
     def is_cuda(self) -> bool:
         """Whether the memory is on a CUDA device."""
-        return self.device.type == "cuda"
+        return self._place.type == "cuda"
 
     def get_device(self) -> int:
         """The index of the CUDA device, or -1 for the CPU."""

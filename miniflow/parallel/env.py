@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from miniflow.parallel import world
+from miniflow.parallel.placement import placement
 
 
 def get_rank() -> int:
@@ -21,6 +22,11 @@ def get_local_rank() -> int:
     """The rank among the processes on this machine."""
     names = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
     return next((int(os.environ[name]) for name in names if name in os.environ), world.rank())
+
+
+def all_device_placement(type: str) -> placement:
+    """The name of `placement.all` in OneFlow 0.6."""
+    return placement.all(type)
 
 
 def get_node_size() -> int:

@@ -1,5 +1,6 @@
 """Training in data parallel, tensor parallel and mixed layouts is training on one device."""
 
+import copy
 import functools
 
 import pytest
@@ -86,3 +87,36 @@ def test_what_graphs_of_global_tensors_refuse(four_ranks, tmp_path):
         Predict(lambda x: x.to_local())(x)
     with pytest.raises(flow.errors.GraphTraceError, match="to_global"):
         Predict(lambda x: x.to_global(four_ranks, flow.sbp.broadcast))(flow.ones(4))
+
+
+def amp_losses(place, device):
+    """Mixed precision with a scaler, RMSprop, clipping by value, and a state that is saved and loaded on the way."""
+    flow.manual_seed(0)
+    model = flow.nn.Sequential(flow.nn.Linear(6, 8), flow.nn.GELU(), flow.nn.LayerNorm(8), flow.nn.Linear(8, 4)).to(
+        device
+    )
+    x, y = (t.to(device) for t in (flow.randn(8, 6), flow.arange(8) % 4))
+    if place is not None:
+        model.to_global(place, flow.sbp.broadcast)
+        x, y = (t.to_global(place, flow.sbp.broadcast).to_global(sbp=flow.sbp.split(0)) for t in (x, y))
+    optimizer, scaler = flow.optim.RMSprop(model.parameters(), lr=0.01), flow.amp.GradScaler(init_scale=128.0)
+    losses = []
+    for _ in range(4):
+        with flow.autocast(device, dtype=flow.bfloat16):
+            loss = flow.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        flow.nn.utils.clip_grad_value_(model.parameters(), 0.05)
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+        state, model = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(model)
+        optimizer = flow.optim.RMSprop(model.parameters(), lr=0.01)
+        optimizer.load_state_dict(state)
+    return losses
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
+def test_mixed_precision_and_states(device, four_ranks):
+    assert_close(amp_losses(four_ranks.with_type(device), device), amp_losses(None, device), rtol=2e-3, atol=0)
