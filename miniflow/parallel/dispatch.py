@@ -36,6 +36,7 @@ class Plan(NamedTuple):
     shapes: dict[int, tuple[int, ...]] | None
 
 
+MOST_PLANS = 10_000  # of an operator: slices that move on make a plan each
 DRAWN = ("seed", "offset")  # attributes that change with each call, and no plan depends on
 
 
@@ -67,6 +68,8 @@ def kernel_for(op: type[Op]) -> Callable[..., Any]:
             key = tuple(map(hashable, key))
             plan = plans.get(key)
         if plan is None:
+            if len(plans) > MOST_PLANS:
+                plans.clear()
             plan = plans[key] = make_plan(op, arrays, attrs)
         return compute(op, plan, arrays, attrs)
 
