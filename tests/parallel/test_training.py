@@ -5,7 +5,7 @@ import functools
 
 import pytest
 from compare import assert_close
-from global_training import CNN, Layout, Transformer, train
+from global_training import CNN, Layout, Step, Transformer, train
 
 import miniflow as flow
 
@@ -83,6 +83,13 @@ def test_what_graphs_of_global_tensors_refuse(four_ranks, tmp_path):
     assert graph(x).sbp == x.sbp
     with pytest.raises(flow.errors.GraphError, match="is not saved"):
         flow.save(graph, tmp_path / "graph")
+    step = Step(model := Transformer(), flow.optim.SGD(model.parameters(), lr=0.1))
+    step.config.set_gradient_accumulation_steps(2)
+    Layout(2, 2).place(model)
+    with pytest.raises(flow.errors.GraphError, match="not cut into micro-batches"):
+        step(*Layout(2, 2).batch(Transformer.batch(0)))
+    with pytest.raises(flow.errors.GraphError, match="no memory is planned"):
+        graph.memory()
     with pytest.raises(flow.errors.GraphTraceError, match="to_local"):
         Predict(lambda x: x.to_local())(x)
     with pytest.raises(flow.errors.GraphTraceError, match="to_global"):
