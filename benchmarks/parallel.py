@@ -21,7 +21,12 @@ from benchmarks.harness import LIMIT, POOLS, ROOT, BenchmarkError, in_process, s
 
 SIDE = 8  # of the operands that show what a call costs
 MEGABYTES = 64
-BOXINGS = {"S(0) to B": "Allgatherv", "P to B": "Allreduce", "P to S(0)": "Reduce_scatter", "S(0) to S(1)": "Alltoallv"}
+BOXINGS = {
+    "S(0) to B": "Allgatherv",
+    "P to B": "Allreduce",
+    "P to S(0)": "Reduce_scatter",
+    "S(0) to S(1)": "packing, Alltoallv",
+}
 
 
 def on_ranks(name: str, ranks: int) -> dict:
@@ -92,11 +97,16 @@ def time_boxing() -> dict:
     sbp = {"S(0)": flow.sbp.split(0), "S(1)": flow.sbp.split(1), "B": flow.sbp.broadcast, "P": flow.sbp.partial_sum}
     whole, part = np.ones(side * side, np.float32), np.ones(side * side // n, np.float32)
     other = np.empty_like(part)
+    rows = part.reshape(side // n, side)
+
+    def packed() -> np.ndarray:
+        return np.concatenate([columns.reshape(-1) for columns in np.split(rows, n, 1)])
+
     bare: dict[str, Callable[[], Any]] = {
         "Allgatherv": lambda: comm.Allgatherv(part, np.empty_like(whole)),
         "Allreduce": lambda: comm.Allreduce(whole, np.empty_like(whole)),
         "Reduce_scatter": lambda: comm.Reduce_scatter(whole, np.empty_like(part)),
-        "Alltoallv": lambda: comm.Alltoallv([part, [part.size // n] * n], [other, [part.size // n] * n]),
+        "packing, Alltoallv": lambda: comm.Alltoallv([packed(), [part.size // n] * n], [other, [part.size // n] * n]),
     }
     result = {}
     for name, collective in BOXINGS.items():

@@ -31,14 +31,14 @@ def launch(ranks, *command, timeout=120, **environment):
 @pytest.fixture
 def simulated():
     sys.path.insert(0, str(HERE))
-    yield importlib.import_module("programs")
+    yield importlib.import_module("global_programs")
     sys.path.remove(str(HERE))
     flow.parallel.simulate(1)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_the_same_both_ways(ranks, simulated, tmp_path):
-    done = launch(ranks, HERE / "programs.py", tmp_path / "found.json")
+    done = launch(ranks, HERE / "global_programs.py", tmp_path / "found.json")
     assert done.returncode == 0, done.stderr
     flow.parallel.simulate(ranks)
     want = json.loads(json.dumps(simulated.results()))

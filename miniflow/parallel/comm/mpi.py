@@ -23,7 +23,7 @@ import numpy as np
 
 from miniflow.errors import ArgumentError, PlacementError
 from miniflow.parallel.caller import line_of_caller
-from miniflow.parallel.comm.counted import Counted, cut, parts_of, summed
+from miniflow.parallel.comm.counted import Counted, parts_of, summed
 from miniflow.parallel.comm.simulated import Arrays, Counts, Group
 
 
@@ -101,8 +101,22 @@ class MpiCommunicator:
         return {self.rank: self._reduce_scatter(x, group, counts, "reduce_scatter")}
 
     def _reduce_scatter(self, x: np.ndarray, group: Group, counts: Counts, name: str) -> np.ndarray:
+        """Block after block, so that what comes from the others is added while it is in the cache."""
         own = counts[list(group).index(self.rank)]
-        return summed(cut(self._all_to_all(x, group, counts, [own] * len(group), name), [own] * len(group)))
+        starts = np.cumsum([0, *counts[:-1]])
+        result, block = np.empty(own, x.dtype), max(1, BLOCK // x.itemsize)
+        arrived = np.empty(len(group) * min(block, own), x.dtype)
+        comm = self._of(group)
+        with self._watchdog.waits(name, group):
+            for first in range(0, max(counts), block):
+                sizes = [min(block, max(0, n - first)) * x.itemsize for n in counts]
+                mine = min(block, max(0, own - first))
+                sent = [bytes_of(x), (sizes, (starts + first) * x.itemsize)]
+                part = arrived[: len(group) * mine]
+                comm.Alltoallv(sent, [bytes_of(part), [mine * x.itemsize] * len(group)])
+                if mine:
+                    result[first : first + mine] = summed(part.reshape(len(group), mine))
+        return result
 
     def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
         """As `SimulatedCommunicator.all_to_all`."""
@@ -156,6 +170,9 @@ class Reduction(NamedTuple):
         with self.communicator._watchdog.waits("all_reduce", self.group):
             self.request.Wait()
         return {self.communicator.rank: self.total}
+
+
+BLOCK = 1 << 18  # bytes from each rank that are added up at a time
 
 
 def bytes_of(x: np.ndarray) -> np.ndarray:
