@@ -1,5 +1,7 @@
-"""Programs over global tensors, which `test_ranks` runs on simulated ranks and on MPI ranks: `global_programs.py FILE` writes
-what they compute, and the bytes that all ranks have sent, as JSON."""
+"""Programs over global tensors, which `test_ranks` runs on simulated ranks and on MPI ranks.
+
+`global_programs.py FILE` writes what they compute, and the bytes that all ranks have sent, as JSON.
+"""
 
 import itertools
 import json
