@@ -159,17 +159,19 @@ def test_a_residual_is_viewed_as_rows_beside_rows():
     b = ProgramBuilder()
     x, rows = b.input(2, 3, 4), b.input(6, 4)
     total = b(Add, x, b(View, rows, shape=(2, 3, 4)))
-    y, *_ = b(LayerNorm, total, None, None, dims=1, eps=1e-5)
-    after = simplified(b, b(View, b(Add, total, y), shape=(6, 4)))
+    y, mean, rstd = b(LayerNorm, total, None, None, dims=1, eps=1e-5)
+    after = simplified(b, b(View, b(Add, total, y), shape=(6, 4)), mean, rstd)
     assert str(after) == (
         "program:\n"
         "  %0:f32[2, 3, 4] = input input.0\n"
         "  %1:f32[6, 4] = input input.1\n"
         "  %2:f32[6, 4] = view(%0, shape=(6, 4))\n"
         "  %3:f32[6, 4] = add(%2, %1)\n"
-        "  %4:f32[6, 4], %5:f64[2, 3], %6:f64[2, 3] = layer_norm(%3, None, None, dims=1, eps=1e-05)\n"
-        "  %7:f32[6, 4] = add(%3, %4)\n"
-        "  return %7"
+        "  %4:f32[6, 4], %5:f64[6], %6:f64[6] = layer_norm(%3, None, None, dims=1, eps=1e-05)\n"
+        "  %7:f64[2, 3] = view(%5, shape=(2, 3))\n"
+        "  %8:f64[2, 3] = view(%6, shape=(2, 3))\n"
+        "  %9:f32[6, 4] = add(%3, %4)\n"
+        "  return %9, %7, %8"
     )
 
 

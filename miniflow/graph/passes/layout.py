@@ -184,6 +184,10 @@ def moved(instruction: Instruction, strides: Strides, readers: Readers) -> list[
         return []
     if not pays(instruction, views[0], readers):
         return []
+    if instruction.op is LayerNormGrad:  # it reads mean and rstd as the layer norm made them of rows
+        sources = [source_of(x, strides, View) for x in instruction.inputs[3:]]
+        read = [x if s is None else s.inputs[0] for s, x in zip(sources, instruction.inputs[3:], strict=True)]
+        instruction = instruction.with_(inputs=[*instruction.inputs[:3], *read])
     return rewritten(instruction, views[0], {k: view for k, view in found.items() if view is not None}, others)
 
 
@@ -199,12 +203,15 @@ def rewritten(
         slot = instruction.inputs[k].like(shape=before)
         first.append(instruction.with_(op=View, inputs=[inputs[k]], outputs=[slot], attrs={"shape": before}))
         inputs[k] = slot
-    count = 1 if instruction.op in ROW_OPS else len(instruction.outputs)
-    inner = [slot.like(shape=before) for slot in instruction.outputs[:count]]
-    changed = instruction.with_(inputs=inputs, outputs=[*inner, *instruction.outputs[count:]])
-    attrs = {"shape": view.output.shape} if view.op is View else view.attrs
+    shapes = [before] * (1 if instruction.op in ROW_OPS else len(instruction.outputs))
+    if instruction.op is LayerNorm:
+        shapes += [before[: len(before) - instruction.attrs["dims"]]] * 2  # mean and rstd of each row
+    inner = [slot.like(shape=shape) for slot, shape in zip(instruction.outputs, shapes, strict=False)]
+    changed = instruction.with_(inputs=inputs, outputs=[*inner, *instruction.outputs[len(inner) :]])
     last = [
-        instruction.with_(op=view.op, inputs=[x], outputs=[y], attrs=attrs)
+        instruction.with_(
+            op=view.op, inputs=[x], outputs=[y], attrs={"shape": y.shape} if view.op is View else view.attrs
+        )
         for x, y in zip(inner, instruction.outputs, strict=False)
     ]
     return [*first, changed, *last]
