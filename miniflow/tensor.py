@@ -135,9 +135,9 @@ class Tensor:
         return CPU if type(self._array) is np.ndarray else of_array(self._array)
 
     @property
-    def _home(self) -> Any:
+    def _place_and_sbp(self) -> Any:
         """The device, or the placement and SBP of a global tensor: where tensors of its shape are made."""
-        return getattr(self._array, "home", None) or self._place
+        return getattr(self._array, "place_and_sbp", None) or self._place
 
     def numel(self) -> int:
         """The number of elements."""

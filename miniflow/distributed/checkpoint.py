@@ -1,7 +1,8 @@
 """States that all ranks save together, each the parts that it holds, and load in any other layout.
 
 A checkpoint is a folder: a safetensors file for each rank, and `index.json`, which says which part of a tensor is in
-which of them. The folder appears under its name when it is complete.
+which of them. The folder appears under its name when it is complete. The metadata of a file holds the CRC-32 of each
+part, which is checked when it is read.
 
 Source: `torch.distributed.checkpoint`.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from miniflow.backends import memory
 from miniflow.dtype import ALL
 from miniflow.errors import ArgumentError, CheckpointError, ShapeError
 from miniflow.parallel import world
+from miniflow.parallel.arrays import wrote
 from miniflow.parallel.boxing import box, without_partial
 from miniflow.parallel.partition import Region, intersection, region, within
 from miniflow.tape import no_grad
@@ -39,7 +42,8 @@ def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
     Args:
         state: tensors, global or local, numbers, strings and None, in nested dicts and lists, as `state_dict()` of
             modules and optimizers. Of local tensors and all else, what rank 0 has is written.
-        folder: its name; what is there already is replaced. All ranks have to see the same file system.
+        folder: its name; an older checkpoint there is replaced, and until then kept as `.NAME.older`. All ranks have
+            to see the same file system.
 
     Raises:
         CheckpointError: if it cannot be written, or holds something else.
@@ -78,15 +82,20 @@ def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
                 files[rank][name] = np.ascontiguousarray(memory.to_host(array))
     try:
         for rank, arrays in files.items():
-            safetensors.numpy.save_file(arrays, draft / f"rank_{rank}.safetensors")
+            checksums = {name: f"{zlib.crc32(a.reshape(-1).view(np.uint8)):08x}" for name, a in arrays.items()}
+            safetensors.numpy.save_file(arrays, draft / f"rank_{rank}.safetensors", metadata=checksums)
             sync(draft / f"rank_{rank}.safetensors")
         communicator.barrier()
         if world.rank() == 0:
             (draft / INDEX).write_text(json.dumps(index))
             sync(draft / INDEX)
-            shutil.rmtree(target, ignore_errors=True)
+            older = target.with_name(f".{target.name}.older")
+            shutil.rmtree(older, ignore_errors=True)
+            if target.exists():
+                target.rename(older)
             draft.rename(target)
             sync(target.parent)
+            shutil.rmtree(older, ignore_errors=True)
     except OSError as error:
         raise CheckpointError(f"save: cannot write {target}: {error}") from error
     communicator.barrier()
@@ -158,11 +167,13 @@ def fill(x: Tensor, name: str, entry: dict[str, Any], source: Path, files: dict[
             held = tuple([tuple(b) for b in part["bounds"]])
             common = intersection(bounds, held)
             if common is not None and missing:
-                values[within(common, bounds)] = read(source, part["rank"], name, files)[within(common, held)[:-1]]
+                values[within(common, bounds)] = read(source, part["rank"], name, files)[within(common, held)]
                 missing -= int(np.prod([stop - start for start, stop in common]))
         if missing:
             raise CheckpointError(f"load: {source} does not hold all of {name}")
         memory.copy_into(shard, memory.move(values.astype(shard.dtype, copy=False), memory_of(x, rank)))
+    if x.is_global:
+        wrote(array)
     x._written()
 
 
@@ -171,15 +182,18 @@ def memory_of(x: Tensor, rank: int) -> Any:
     return world.device(x.placement.type, rank) if x.is_global else x.device
 
 
-def read(source: Path, rank: int, name: str, files: dict[int, Any]) -> Any:
-    """The part of a tensor in the file of a rank, which is read where it is indexed."""
+def read(source: Path, rank: int, name: str, files: dict[int, Any]) -> np.ndarray:
+    """The part of a tensor in the file of a rank."""
     try:
         if rank not in files:
             files[rank] = safetensors.safe_open(source / f"rank_{rank}.safetensors", framework="numpy")
-        found = files[rank].get_slice(name)
-        return found if found.get_shape() else files[rank].get_tensor(name)
+        found = files[rank].get_tensor(name)
+        expected = (files[rank].metadata() or {}).get(name)
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"load: {source}: the part of {name} of rank {rank} cannot be read: {error}") from error
+    if expected != f"{zlib.crc32(found.reshape(-1).view(np.uint8)):08x}":
+        raise CheckpointError(f"load: {source}: the part of {name} of rank {rank} is damaged: its checksum is wrong")
+    return found
 
 
 def entries(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

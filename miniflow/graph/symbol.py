@@ -149,8 +149,8 @@ class GlobalSymbol(Symbol):
         return self.recorder.slot_of(self).device
 
     @property
-    def home(self) -> Any:
-        return GlobalArray(self.meta, {}).home
+    def place_and_sbp(self) -> Any:
+        return GlobalArray(self.meta, {}).place_and_sbp
 
     @property
     def placement(self) -> Any:

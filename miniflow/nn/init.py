@@ -120,7 +120,9 @@ def trunc_normal_(
         raise ArgumentError(
             f"trunc_normal_: got mean={mean}, std={std}, a={a}, b={b}; expected bounds within a few std of the mean"
         )
-    u = random.uniform_(empty(tensor.shape, dtype=float64, device=tensor._home), low, high, generator=generator)
+    u = random.uniform_(
+        empty(tensor.shape, dtype=float64, device=tensor._place_and_sbp), low, high, generator=generator
+    )
     return tensor.copy_((erfinv(u) * (std * math.sqrt(2.0)) + mean).clamp(a, b))
 
 

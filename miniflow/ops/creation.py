@@ -220,7 +220,11 @@ def _filled(
 
 def _as(x: Tensor, dtype: dtype | None = None, device: Any = None, **options: Any) -> dict:
     """Options of a tensor like `x`."""
-    return {"dtype": x.dtype if dtype is None else dtype, "device": x._home if device is None else device, **options}
+    return {
+        "dtype": x.dtype if dtype is None else dtype,
+        "device": x._place_and_sbp if device is None else device,
+        **options,
+    }
 
 
 def made(result: Tensor) -> Tensor:

@@ -117,7 +117,7 @@ def draw(op: type[Op], like: Tensor, generator: Generator | None, **attrs: Any) 
     source = default_generator if generator is None else generator
     seed, offset = source.next_draw() if modes.tracer is None else modes.tracer.draw(source)
     if isinstance(like, Tensor) and like.is_global and modes.tracer is None:
-        seed, offset = like._array.agreed((seed, offset))
+        seed, offset = like._array.from_first_rank((seed, offset))
     return call(op, like, **attrs, seed=seed, offset=offset)
 
 

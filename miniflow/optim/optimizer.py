@@ -366,7 +366,7 @@ def _state_dtype(p: Tensor) -> Any:
 
 def new_state(p: Tensor, value: float = 0.0) -> Tensor:
     """A state tensor of the shape of `p`, in float32 for half precision, whose range squares would leave."""
-    return full(p.shape, value, dtype=_state_dtype(p), device=p._home)
+    return full(p.shape, value, dtype=_state_dtype(p), device=p._place_and_sbp)
 
 
 def check_at_least_zero(optimizer: Optimizer, options: dict[str, Any], *names: str) -> None:

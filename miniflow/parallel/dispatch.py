@@ -131,15 +131,15 @@ def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> A
     return results[0] if op.single else tuple(results)
 
 
-def take_again(x: GlobalArray) -> dict[int, Any]:
+def regenerate(x: GlobalArray) -> dict[int, Any]:
     """The shards of a copied view, which is brought up to date with what was written since."""
     source, op, attrs, writes = x.source
     source.shards  # noqa: B018  (brings it up to date)
     if source.writes[0] != writes:
         again = global_kernel(op)(source, **attrs)
         x.own, x.source = again.own, (source, op, attrs, source.writes[0])
-        x.writes[0] += x.writes is not source.writes  # views of this one are to be taken again too
+        x.writes[0] += x.writes is not source.writes  # views of this one are regenerated too
     return x.own
 
 
-GlobalArray.kernel_for, GlobalArray.take_again = staticmethod(kernel_for), take_again
+GlobalArray.kernel_for, GlobalArray.regenerate = staticmethod(kernel_for), regenerate

@@ -76,11 +76,11 @@ class GlobalArray:
 
     @property
     def shards(self) -> dict[int, Any]:
-        """The shards; a view that had to be copied is taken again after a write to what it is a view of."""
-        return self.own if self.source is None else self.take_again()
+        """The shards; a view that had to be copied is regenerated after a write to what it is a view of."""
+        return self.own if self.source is None else self.regenerate()
 
     @property
-    def home(self) -> PlacementWithSbp:
+    def place_and_sbp(self) -> PlacementWithSbp:
         """Where arrays like it are made: split as it is, broadcast where it is a partial sum."""
         return PlacementWithSbp(self.placement, tuple([B if one is P else one for one in self.sbp]))
 
@@ -135,7 +135,7 @@ class GlobalArray:
         """With memory of its own."""
         return self.each(lambda x: x.copy())
 
-    def agreed(self, value: Any) -> Any:
+    def from_first_rank(self, value: Any) -> Any:
         """The value of the first rank of the placement, for all of them."""
         if world.rank() not in self.placement.coordinates:
             return value
@@ -152,5 +152,5 @@ class GlobalArray:
     # the modules above say how
 
     numpy: Callable[[GlobalArray], np.ndarray]  # boxing: the whole, which all ranks have to ask for
-    take_again: Callable[[GlobalArray], dict[int, Any]]  # dispatch
+    regenerate: Callable[[GlobalArray], dict[int, Any]]  # dispatch
     kernel_for: Callable[[type], Callable]  # dispatch: what computes an operator

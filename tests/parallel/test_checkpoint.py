@@ -50,6 +50,14 @@ def test_a_training_goes_on_in_another_layout(four_ranks, tmp_path):
         assert_same(value.numpy(), want[name])
 
 
+def test_views_see_what_was_loaded(four_ranks, tmp_path):
+    checkpoint.save({"x": flow.tensor(X, placement=four_ranks, sbp=S(0))}, tmp_path / "state")
+    x = flow.zeros(5, 6, placement=four_ranks, sbp=S(0))
+    view = x[1:4]
+    checkpoint.load({"x": x}, tmp_path / "state")
+    assert_same(view.numpy(), X[1:4])
+
+
 def test_errors(four_ranks, tmp_path):
     state = {"x": flow.zeros(4, 4, placement=four_ranks, sbp=S(0))}
     with pytest.raises(CheckpointError, match="not a checkpoint"):
@@ -65,6 +73,10 @@ def test_errors(four_ranks, tmp_path):
         checkpoint.load({"x": flow.zeros(4, 5)}, tmp_path / "state")
     with pytest.raises(ArgumentError, match="partial sum"):
         checkpoint.load({"x": state["x"].to_global(sbp=P)}, tmp_path / "state")
+    damaged = tmp_path / "state" / "rank_3.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\1")
+    with pytest.raises(CheckpointError, match="of rank 3 is damaged: its checksum is wrong"):
+        checkpoint.load(state, tmp_path / "state")
     (tmp_path / "state" / "rank_2.safetensors").unlink()
     with pytest.raises(CheckpointError, match="of rank 2 cannot be read"):
         checkpoint.load(state, tmp_path / "state")
