@@ -9,9 +9,8 @@ from typing import Any
 
 from miniflow.backends.memory import row_major
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import as_array, kernel_on
+from miniflow.dispatch import as_array, kernel_on, run_kernel
 from miniflow.graph.ir import Instruction, Program, Slot, with_numbers
-from miniflow.parallel.dispatch import global_kernel
 
 
 def interpret(program: Program, inputs: list[Any], states: list[Any] | None = None, numbers: dict | None = None):
@@ -49,11 +48,10 @@ def execute(instruction: Instruction, values: dict[Slot, Any], numbers: dict[str
         if instruction.unless is None or not bool(as_array(values[instruction.unless])):
             run_update(instruction, arrays, attrs)
         return [arrays[position] for position in mutated]
-    place = instruction.outputs[0].device
-    kernel = (
-        global_kernel(instruction.op) if instruction.outputs[0].is_global else kernel_on(instruction.op, place.type)
-    )
-    result = kernel(*arrays, **attrs)
+    if instruction.outputs[0].is_global:
+        result = run_kernel(instruction.op, arrays, attrs)
+    else:
+        result = kernel_on(instruction.op, instruction.outputs[0].device.type)(*arrays, **attrs)
     results = [as_array(result)] if instruction.op.single else [as_array(array) for array in result]
     return results if instruction.op.view else [row_major(array) for array in results]  # as `Strides` has it
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op
+from miniflow.dispatch import Op, run_kernel
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
-from miniflow.parallel.dispatch import global_kernel
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import check_axes, region, shape_of, within
 from miniflow.parallel.placement import placement
@@ -61,7 +60,7 @@ def like(values: Any, out: GlobalArray) -> GlobalArray:
 
 def broadcast(x: GlobalArray, shape: tuple[int, ...]) -> GlobalArray:
     """An array repeated to a larger shape."""
-    return global_kernel(Op.by_name["Expand"])(x, shape=shape)
+    return run_kernel(Op.by_name["Expand"], [x], {"shape": shape})
 
 
 def copy_into(out: GlobalArray, values: Any) -> None:
@@ -85,7 +84,7 @@ def wrote(x: GlobalArray) -> None:
     x.writes[0] += 1
     if x.source is not None:
         source, op, attrs, _ = x.source
-        copy_into(source, global_kernel(Op.by_name["ViewScatter"])(source, x, steps=((op, attrs),)))
+        copy_into(source, run_kernel(Op.by_name["ViewScatter"], [source, x], {"steps": ((op, attrs),)}))
         x.source = source, op, attrs, source.writes[0]
 
 
@@ -98,7 +97,7 @@ def write_through(x: GlobalArray, values: GlobalArray, steps: tuple) -> None:
     """Write values into the view of `x` that `steps` take; see `backends.memory.write_through`."""
     view = x
     for op, attrs in steps:
-        view = global_kernel(op)(view, **attrs)
+        view = run_kernel(op, [view], attrs)
     copy_into(view, values)
 
 

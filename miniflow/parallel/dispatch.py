@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from miniflow.dispatch import Op
+from miniflow.dispatch import Op, run_kernel
 from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import Region, region, shape_of
@@ -77,13 +77,6 @@ def kernel_for(op: type[Op]) -> Callable[..., Any]:
     return run
 
 
-def global_kernel(op: type[Op]) -> Callable[..., Any]:
-    """`kernel_for`, made once."""
-    if GlobalArray not in op.kernels:
-        op.kernels[GlobalArray] = kernel_for(op)
-    return op.kernels[GlobalArray]
-
-
 def make_plan(op: type[Op], arrays: tuple, attrs: dict[str, Any]) -> Plan:
     """The plan for operands of these layouts."""
     refuse_without_rule(op)
@@ -136,7 +129,7 @@ def regenerate(x: GlobalArray) -> dict[int, Any]:
     source, op, attrs, writes = x.source
     source.shards  # noqa: B018  (brings it up to date)
     if source.writes[0] != writes:
-        again = global_kernel(op)(source, **attrs)
+        again = run_kernel(op, [source], attrs)
         x.own, x.source = again.own, (source, op, attrs, source.writes[0])
         x.writes[0] += x.writes is not source.writes  # views of this one are regenerated too
     return x.own

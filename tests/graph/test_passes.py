@@ -95,5 +95,10 @@ def test_the_whole_pipeline_leaves_results(seed):
     for number in range(6):
         before = random_program(seed + number)
         after = run_passes(before, GraphConfig())
-        assert len(after.instructions) <= len(before.instructions)
+        assert computed(after) <= computed(before)
         assert_same_results(before, after, exact=False, rtol=1e-4, atol=1e-5)
+
+
+def computed(program):
+    """How many instructions compute something: the layout pass adds views, which cost nothing."""
+    return sum(not instruction.op.view for instruction in program.instructions)

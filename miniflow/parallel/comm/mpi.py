@@ -79,30 +79,37 @@ class MpiCommunicator:
     def all_reduce(self, parts: Arrays, group: Group) -> Arrays:
         """As `SimulatedCommunicator.all_reduce`."""
         x = parts[self.rank]
-        counts = parts_of(x.size, len(group))
-        own = counts[list(group).index(self.rank)]
-        self.counted.add("all_reduce", (x.size - own + own * (len(group) - 1)) * x.itemsize)
+        counts = self._count_all_reduce(x, group)
         mine = self._reduce_scatter(x.reshape(-1), group, counts, "all_reduce")
         return {self.rank: self._all_gather(mine, group, counts).reshape(x.shape)}
+
+    def _count_all_reduce(self, x: np.ndarray, group: Group) -> list[int]:
+        """Count a reduce-scatter and an all-gather; returns the elements of each rank's part."""
+        counts = parts_of(x.size, len(group))
+        own = self._own(counts, group)
+        self.counted.add("all_reduce", (x.size - own + own * (len(group) - 1)) * x.itemsize)
+        return counts
+
+    def _own(self, counts: Counts, group: Group) -> int:
+        """What counts for this rank."""
+        return counts[list(group).index(self.rank)]
 
     def start_all_reduce(self, parts: Arrays, group: Group) -> Reduction:
         """As `SimulatedCommunicator.start_all_reduce`; MPI chooses the order of the sum."""
         x = parts[self.rank]
-        counts = parts_of(x.size, len(group))
-        own = counts[list(group).index(self.rank)]
-        self.counted.add("all_reduce", (x.size - own + own * (len(group) - 1)) * x.itemsize)
+        self._count_all_reduce(x, group)
         total = np.empty_like(x)
         return Reduction(self, self._of(group).Iallreduce(x, total), group, total)
 
     def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
         """As `SimulatedCommunicator.reduce_scatter`."""
         x = parts[self.rank]
-        self.counted.add("reduce_scatter", (x.size - counts[list(group).index(self.rank)]) * x.itemsize)
+        self.counted.add("reduce_scatter", (x.size - self._own(counts, group)) * x.itemsize)
         return {self.rank: self._reduce_scatter(x, group, counts, "reduce_scatter")}
 
     def _reduce_scatter(self, x: np.ndarray, group: Group, counts: Counts, name: str) -> np.ndarray:
         """Block after block, so that what comes from the others is added while it is in the cache."""
-        own = counts[list(group).index(self.rank)]
+        own = self._own(counts, group)
         starts = np.cumsum([0, *counts[:-1]])
         result, block = np.empty(own, x.dtype), max(1, BLOCK // x.itemsize)
         arrived = np.empty(len(group) * min(block, own), x.dtype)
@@ -121,7 +128,7 @@ class MpiCommunicator:
     def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
         """As `SimulatedCommunicator.all_to_all`."""
         x, counts = parts[self.rank], sent[self.rank]
-        self.counted.add("all_to_all", (x.size - counts[list(group).index(self.rank)]) * x.itemsize)
+        self.counted.add("all_to_all", (x.size - self._own(counts, group)) * x.itemsize)
         return {self.rank: self._all_to_all(x, group, counts, received[self.rank], "all_to_all")}
 
     def _all_to_all(self, x: np.ndarray, group: Group, sent: Counts, received: Counts, name: str) -> np.ndarray:
