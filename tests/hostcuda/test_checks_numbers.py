@@ -117,6 +117,19 @@ def test_numbers_are_typed_as_numba_does():
 
 
 @cuda.jit
+def bools(x, y):
+    i = cuda.grid(1)
+    y[0, i] = x[i, 0] - x[i, 1]
+    y[1, i] = x[i, 0] + x[i, 1]
+
+
+def test_bools_are_integers():
+    y = empty(2, 4, dtype=np.int64)
+    check.launch(bools, [np.array([[False, False], [False, True], [True, False], [True, True]]), y], 1, 4)
+    np.testing.assert_array_equal(y, [[0, -1, 1, 0], [0, 1, 1, 2]])
+
+
+@cuda.jit
 def bits_of_floats(x, y):
     y[0] = x[0].view(np.int32)
     y[1] = (1023 << 52).view(np.float64)
