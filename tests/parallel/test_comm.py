@@ -46,6 +46,16 @@ def test_scatter_broadcast_and_all_to_all(four_ranks):
     flow.comm.barrier()
 
 
+@pytest.mark.parametrize("dtype, eps", [(flow.float16, 2**-10), (flow.bfloat16, 2**-7)])
+def test_half_precision_is_summed_in_float32(four_ranks, dtype, eps):
+    """1 + eps/2 would be rounded to 1, and then again."""
+    flow.parallel.simulate(3)
+    everyone = flow.placement.all("cpu")
+    x = flow.tensor([1.0, eps / 2, eps / 2], dtype=dtype, placement=everyone, sbp=flow.sbp.split(0)).sum()
+    assert x.sbp == (flow.sbp.partial_sum,)
+    assert x.item() == 1 + eps
+
+
 def test_distributed_has_the_same_functions(four_ranks):
     assert flow.distributed.all_reduce is flow.comm.all_reduce
     assert flow.distributed.get_world_size() == flow.env.get_world_size() == 4

@@ -25,16 +25,17 @@ class Counted:
         self.calls[name] = self.calls.get(name, 0) + 1
 
 
-def summed(parts: Sequence[np.ndarray]) -> np.ndarray:
+def summed(parts: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:
     """The sum in the order of the ranks, half precision in float32: so no bit depends on who computes it."""
-    dtype = parts[0].dtype
-    if len(parts) == 1:
-        return parts[0].copy()
-    half = dtype.itemsize == 2 and dtype.kind not in "iu"
-    total = np.asarray(np.add(parts[0], parts[1], dtype=np.float32 if half else dtype))
-    for x in parts[2:]:
+    out = np.empty_like(parts[0]) if out is None else out
+    half = out.dtype.itemsize == 2 and out.dtype.kind not in "iu"
+    total = np.empty(out.shape, np.float32) if half else out
+    total[...] = parts[0]
+    for x in parts[1:]:
         np.add(total, x, out=total)
-    return total.astype(dtype, copy=False)
+    if half:
+        out[...] = total
+    return out
 
 
 def parts_of(size: int, ranks: int) -> list[int]:

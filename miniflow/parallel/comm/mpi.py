@@ -109,20 +109,25 @@ class MpiCommunicator:
 
     def _reduce_scatter(self, x: np.ndarray, group: Group, counts: Counts, name: str) -> np.ndarray:
         """Block after block, so that what comes from the others is added while it is in the cache."""
-        own = self._own(counts, group)
+        own, me = self._own(counts, group), list(group).index(self.rank)
         starts = np.cumsum([0, *counts[:-1]])
-        result, block = np.empty(own, x.dtype), max(1, BLOCK // x.itemsize)
-        arrived = np.empty(len(group) * min(block, own), x.dtype)
+        result, block = np.empty(own, x.dtype), max(1, BLOCK // len(group) // x.itemsize)
+        arrived = np.empty((len(group), min(block, own)), x.dtype)
+        offsets = [rank * arrived.shape[1] * x.itemsize for rank in range(len(group))]
         comm = self._of(group)
         with self._watchdog.waits(name, group):
             for first in range(0, max(counts), block):
-                sizes = [min(block, max(0, n - first)) * x.itemsize for n in counts]
                 mine = min(block, max(0, own - first))
-                sent = [bytes_of(x), (sizes, (starts + first) * x.itemsize)]
-                part = arrived[: len(group) * mine]
-                comm.Alltoallv(sent, [bytes_of(part), [mine * x.itemsize] * len(group)])
+                sent = [min(block, max(0, n - first)) * x.itemsize for n in counts]
+                received = [mine * x.itemsize] * len(group)
+                sent[me] = received[me] = 0
+                comm.Alltoallv(
+                    [bytes_of(x), (sent, (starts + first) * x.itemsize)], [bytes_of(arrived), (received, offsets)]
+                )
                 if mine:
-                    result[first : first + mine] = summed(part.reshape(len(group), mine))
+                    rows = list(arrived[:, :mine])
+                    rows[me] = x[starts[me] + first :][:mine]
+                    summed(rows, result[first : first + mine])
         return result
 
     def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
@@ -179,7 +184,7 @@ class Reduction(NamedTuple):
         return {self.communicator.rank: self.total}
 
 
-BLOCK = 1 << 18  # bytes from each rank that are added up at a time
+BLOCK = 1 << 20  # bytes from all ranks that are added up at a time: what the cache of a core holds
 
 
 def bytes_of(x: np.ndarray) -> np.ndarray:
