@@ -59,6 +59,12 @@ def empty(shape: tuple[int, ...], dtype: np.dtype, device: Any) -> Any:
     return _cuda().empty(shape, dtype, device.index)
 
 
+def empty_like(array: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+    """An uninitialized array of another shape on the same device, in row-major order."""
+    dtype = array.dtype if dtype is None else dtype
+    return np.empty(shape, dtype) if is_host(array) else _cuda().empty(shape, dtype, array.device_index)
+
+
 def full(shape: tuple[int, ...], value: Any, dtype: np.dtype, device: Any) -> Any:
     """An array filled with `value`.
 
@@ -85,6 +91,12 @@ def move(array: Any, device: Any) -> Any:
 def to_host(array: Any) -> np.ndarray:
     """A NumPy array with the values: the array itself on the CPU, else a copy, for which the device has to finish."""
     return array if isinstance(array, np.ndarray) else array.numpy()
+
+
+def synchronize(array: Any) -> None:
+    """Wait until the device of an array has done what this thread gave it to do."""
+    if not is_host(array):
+        _cuda("streams").current(array.device_index).synchronize()
 
 
 def peek(array: Any) -> np.ndarray | None:

@@ -23,7 +23,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,18 +121,18 @@ def box(x: GlobalArray, where: placement, sbp: NdSbp) -> GlobalArray:
     if where == x.placement:
         if sbp == x.sbp:
             return x
-        shards = {r: memory.to_host(shard) for r, shard in x.shards.items()}
+        shards = {r: world.sendable(shard) for r, shard in x.shards.items()}
         for step in path(x.shape, where, x.sbp, sbp):
             shards = change(x.shape, where, step, shards)
     elif where.flat == x.placement.flat and where.shape == x.placement.shape and sbp == x.sbp:
-        shards = {r: memory.to_host(shard) for r, shard in x.shards.items()}  # another type of device
+        shards = x.shards  # another type of device
     else:
         shards = transfer(x, where, sbp)
-    shards = {r: memory.move(np.asarray(a, order="C"), world.device(where.type, r)) for r, a in shards.items()}
+    shards = {r: memory.move(memory.row_major(a), world.device(where.type, r)) for r, a in shards.items()}
     return GlobalArray(GlobalMeta.of(where, sbp, x.shape, x.dtype), shards)
 
 
-def change(shape: tuple[int, ...], where: placement, step: Step, shards: dict[int, np.ndarray]) -> dict:
+def change(shape: tuple[int, ...], where: placement, step: Step, shards: dict[int, Any]) -> dict:
     """One step: a collective in each group of ranks that differ along one dimension of the placement."""
     k, before, after = step.dim, step.before[step.dim], step.after[step.dim]
     whole = (*step.before[:k], B, *step.before[k + 1 :])
@@ -189,23 +189,35 @@ def all_to_all(own: dict, group: tuple, i: int, j: int, shape: tuple, old: Index
     return {r: joined(flat, shapes[r], i) for r, flat in got.items()}
 
 
-def packed(x: np.ndarray, sizes: list[int], dim: int) -> np.ndarray:
+def packed(x: Any, sizes: list[int], dim: int) -> Any:
     """The parts of so many elements of a dim, flat and one after the other."""
     if dim == 0:
         return x.reshape(-1)
-    flat, start = np.empty(x.size, x.dtype), 0
-    for part in np.split(x, np.cumsum(sizes)[:-1], dim):
+    flat, start = memory.empty_like(x, (x.size,)), 0
+    for bounds in along(dim, sizes):
+        part = x[bounds]
         flat[start : start + part.size].reshape(part.shape)[...] = part
         start += part.size
     return flat
 
 
-def joined(flat: np.ndarray, shapes: list[tuple[int, ...]], dim: int) -> np.ndarray:
+def joined(flat: Any, shapes: list[tuple[int, ...]], dim: int) -> Any:
     """The inverse: flat parts of these shapes, put together along a dim."""
     if dim == 0:
         return flat.reshape(sum(s[0] for s in shapes), *shapes[0][1:])
-    ends = np.cumsum([math.prod(s) for s in shapes])
-    return np.concatenate([x.reshape(s) for x, s in zip(np.split(flat, ends[:-1]), shapes, strict=True)], dim)
+    sizes, start = [s[dim] for s in shapes], 0
+    whole = memory.empty_like(flat, resized(shapes[0], {dim: sum(sizes)}))
+    for shape, bounds in zip(shapes, along(dim, sizes), strict=True):
+        end = start + math.prod(shape)
+        whole[bounds] = flat[start:end].reshape(shape)
+        start = end
+    return whole
+
+
+def along(dim: int, sizes: list[int]) -> list[tuple[slice, ...]]:
+    """The indices of parts of so many elements of a dim, one after the other."""
+    ends = itertools.accumulate(sizes)
+    return [(*[slice(None)] * dim, slice(end - n, end)) for n, end in zip(sizes, ends, strict=True)]
 
 
 def slices(own: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, new: Index) -> dict:
@@ -215,14 +227,21 @@ def slices(own: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, n
 
 def keep_on_first(own: dict, group: tuple, *_: object) -> dict:
     """B to P."""
-    return {r: x if r == group[0] else np.zeros_like(x) for r, x in own.items()}
+    return {r: x if r == group[0] else zeros(x, x.shape) for r, x in own.items()}
 
 
 def pad_with_zeros(own: dict, group: tuple, i: int, _: None, shape: tuple, old: Index, new: Index) -> dict:
     """S(i) to P."""
-    result = {r: np.zeros(shape, x.dtype) for r, x in own.items()}
+    result = {r: zeros(x, shape) for r, x in own.items()}
     for r, x in own.items():
         result[r][old[r]] = x
+    return result
+
+
+def zeros(x: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros on the device of `x`."""
+    result = memory.empty_like(x, shape)
+    memory.fill(result, 0)
     return result
 
 
@@ -238,7 +257,7 @@ def resized(shape: tuple[int, ...], sizes: dict[int, int]) -> tuple[int, ...]:
 # to another placement
 
 
-def transfer(x: GlobalArray, where: placement, sbp: NdSbp) -> dict[int, np.ndarray]:
+def transfer(x: GlobalArray, where: placement, sbp: NdSbp) -> dict[int, Any]:
     """The shards on another placement: each rank there gets the regions that it needs, one from each sender.
 
     Partial sums are reduced before; on the target, the first rank of a partial sum gets the values.
@@ -249,13 +268,15 @@ def transfer(x: GlobalArray, where: placement, sbp: NdSbp) -> dict[int, np.ndarr
     wanted = {r: region(x.shape, where, complete, r) for r in where.flat if not is_zero(where, sbp, r)}
     plan = messages(held, wanted)
     sent = {
-        (s, r): memory.to_host(x.shards[s])[within(common, held[s])] for (s, r), common in plan.items() if s in x.shards
+        (s, r): world.sendable(x.shards[s])[within(common, held[s])] for (s, r), common in plan.items() if s in x.shards
     }
-    expected = {(s, r): (shape_of(common), x.dtype) for (s, r), common in plan.items() if r in world.owned()}
+    devices = {r: world.receiving(world.device(where.type, r)) for r in where.owned}
+    expected = {(s, r): (shape_of(common), x.dtype, devices[r]) for (s, r), common in plan.items() if r in devices}
     got = world.communicator().exchange(sent, expected)
-    shards = {r: np.zeros(local_shape(x.shape, where, complete, r), x.dtype) for r in where.owned}
+    shapes = {r: local_shape(x.shape, where, complete, r) for r in devices}
+    shards = {r: memory.full(shapes[r], 0, x.dtype, device) for r, device in devices.items()}
     for (s, r), values in got.items():
-        shards[r][within(plan[s, r], wanted[r])] = values
+        shards[r][within(plan[s, r], wanted[r])] = memory.move(values, devices[r])
     return shards
 
 

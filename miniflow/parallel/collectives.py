@@ -6,11 +6,14 @@ tensor stands for equal ones on all of them: an all-reduce multiplies it by the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from miniflow.backends import memory
+from miniflow.device import CPU, of_array
 from miniflow.dtype import ALL, dtype
 from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeError
 from miniflow.ops.creation import empty
@@ -43,8 +46,9 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
     x = _values("all_gather", tensor)
     counts = [x.size] * world.size()
     flat = world.communicator().all_gather(_each(x.reshape(-1)), _everyone(), counts)[world.rank()]
-    for out, part in zip(tensor_list, flat.reshape(world.size(), *x.shape), strict=True):
-        _write(out, part)
+    parts = flat.reshape(world.size(), *x.shape)
+    for i, out in enumerate(tensor_list):
+        _write(out, parts[i])
 
 
 def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
@@ -64,7 +68,7 @@ def reduce_scatter(output: Tensor, input_list: Sequence[Tensor]) -> None:
     Source: `oneflow.comm.reduce_scatter`.
     """
     _check_list("reduce_scatter", input_list)
-    _reduce_scatter(output, np.stack([_values("reduce_scatter", x) for x in input_list]))
+    _reduce_scatter(output, _joined([_values("reduce_scatter", x) for x in input_list]))
 
 
 def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
@@ -81,7 +85,7 @@ def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
     _reduce_scatter(output_tensor, x)
 
 
-def _reduce_scatter(output: Tensor, x: np.ndarray) -> None:
+def _reduce_scatter(output: Tensor, x: Any) -> None:
     counts = [x.size // world.size()] * world.size()
     flat = world.communicator().reduce_scatter(_each(x.reshape(-1)), _everyone(), counts)[world.rank()]
     _write(output, flat.reshape(output.shape))
@@ -96,10 +100,10 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
     _check_list("all_to_all", input_tensor_list)
     sent = [_values("all_to_all", x) for x in input_tensor_list]
     sizes, expected = [x.size for x in sent], [x.numel() for x in output_tensor_list]
-    flat = np.concatenate([x.reshape(-1) for x in sent])
+    flat = _joined(sent)
     got = world.communicator().all_to_all(_each(flat), _everyone(), _each(sizes), _each(expected))[world.rank()]
-    for out, part in zip(output_tensor_list, np.split(got, np.cumsum(expected)[:-1]), strict=True):
-        _write(out, part.reshape(out.shape))
+    for out, end in zip(output_tensor_list, itertools.accumulate(expected), strict=True):
+        _write(out, got[end - out.numel() : end].reshape(out.shape))
 
 
 def broadcast(tensor: Tensor, src: int) -> None:
@@ -194,11 +198,11 @@ def recv(
     if (shape is None) != (dtype is None):
         raise ArgumentError("recv: expected shape and dtype together, or neither")
     if shape is None:
-        meta = world.communicator().exchange({}, {key: ((MAX_DIMS + 2,), np.int64)})[key].tolist()
+        meta = world.communicator().exchange({}, {key: ((MAX_DIMS + 2,), np.int64, CPU)})[key].tolist()
         shape, dtype = tuple(meta[2 : 2 + meta[0]]), ALL[meta[1]]
-    x = world.communicator().exchange({}, {key: (tuple(shape), dtype.numpy)})[key]
     result = empty(shape, dtype=dtype, device=device) if out is None else out
-    _write(result, x)
+    kind = tuple(shape), dtype.numpy, world.receiving(result.device)
+    _write(result, world.communicator().exchange({}, {key: kind})[key])
     return result
 
 
@@ -219,15 +223,24 @@ def _each(value: object) -> dict:
     return dict.fromkeys(world.owned(), value)
 
 
-def _values(name: str, tensor: Tensor) -> np.ndarray:
-    """The values in the memory of the CPU, contiguous."""
+def _joined(parts: list[Any]) -> Any:
+    """The values of contiguous arrays, flat and one after the other."""
+    ends = list(itertools.accumulate([x.size for x in parts]))
+    flat = memory.empty_like(parts[0], (ends[-1],))
+    for x, end in zip(parts, ends, strict=True):
+        flat[end - x.size : end] = x.reshape(-1)
+    return flat
+
+
+def _values(name: str, tensor: Tensor) -> Any:
+    """The values, contiguous, where the communicator takes them."""
     if tensor.is_global:
         raise PlacementError(f"{name}: got a global tensor; expected a local one: x.to_local()")
-    return np.asarray(memory.to_host(tensor._array), order="C")
+    return memory.row_major(world.sendable(tensor._array))
 
 
 @no_grad
-def _write(tensor: Tensor, values: np.ndarray) -> None:
+def _write(tensor: Tensor, values: Any) -> None:
     if tuple(tensor.shape) != values.shape:
         raise ShapeError(f"comm: got a tensor of shape {tuple(tensor.shape)} for values of shape {values.shape}")
     if tensor._array.dtype != values.dtype:
@@ -235,17 +248,17 @@ def _write(tensor: Tensor, values: np.ndarray) -> None:
     tensor.copy_(Tensor._wrap(values).to(tensor.device))
 
 
-def _deliver(messages: dict, like: np.ndarray) -> np.ndarray:
+def _deliver(messages: dict, like: Any) -> Any:
     """What this rank gets of messages from one sender to everyone."""
     mine = {key: x for key, x in messages.items() if key[0] in world.owned()}
-    expected = {key: (like.shape, like.dtype) for key in messages if key[1] in world.owned()}
+    expected = {key: (like.shape, like.dtype, of_array(like)) for key in messages if key[1] in world.owned()}
     got = world.communicator().exchange(mine, expected)
     return next(x for (_, receiver), x in got.items() if receiver == world.rank())
 
 
-def _collect(x: np.ndarray, dst: int) -> list[np.ndarray]:
+def _collect(x: Any, dst: int) -> list[Any]:
     """The arrays of all ranks, on rank `dst`; elsewhere nothing."""
-    expected = {(r, dst): (x.shape, x.dtype) for r in _everyone() if dst in world.owned()}
+    expected = {(r, dst): (x.shape, x.dtype, of_array(x)) for r in _everyone() if dst in world.owned()}
     return list(world.communicator().exchange({(r, dst): x for r in world.owned()}, expected).values())
 
 

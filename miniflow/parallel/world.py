@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from miniflow.backends import memory
 from miniflow.device import CPU, cuda_device
 from miniflow.errors import ArgumentError
 from miniflow.parallel.comm.simulated import SimulatedCommunicator
@@ -41,6 +42,16 @@ def owned() -> range:
 def rank() -> int:
     """The rank of this process; 0 where all are simulated: the point of view of local tensors."""
     return _communicator.owned[0]
+
+
+def sendable(array: Any) -> Any:
+    """What the communicator takes for an array: in the memory of the CPU, unless MPI reads that of devices."""
+    return array if _communicator.cuda_aware else memory.to_host(array)
+
+
+def receiving(device: Any) -> Any:
+    """Where the communicator puts what is for a device: there, or on the CPU."""
+    return device if _communicator.cuda_aware else CPU
 
 
 def device(type: str, rank: int) -> Any:

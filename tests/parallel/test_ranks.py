@@ -179,3 +179,58 @@ def test_programs_in_the_manner_of_oneflow():
     done = launch(4, HERE / "oneflow_programs.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["global_tensors", "two_dimensional_sbp", "hybrid_stages", "data_parallel"]
+
+
+CUDA = """
+import itertools, sys
+import numpy as np
+import miniflow as flow
+from miniflow.backends.cuda.array import DeviceArray
+
+S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
+n, rank = flow.env.get_world_size(), flow.env.get_rank()
+everyone = flow.placement.all("cuda")
+copies, read = [], DeviceArray.numpy
+DeviceArray.numpy = lambda self: copies.append(self.shape) or read(self)
+
+found = []
+for dtype, (before, after) in itertools.product(
+    [flow.float32, flow.float16], itertools.permutations([S(0), S(1), B, P], 2)
+):
+    values = flow.arange(35, device="cuda").view(5, 7).to(dtype)
+    x = values.to_global(everyone, B).to_global(sbp=before)
+    found.append(x.to_global(sbp=after))
+    if before != P:
+        found.append(x.to_global(flow.placement("cuda", list(range(n))[::-1]), after))
+z = flow.ones(3, device="cuda") * rank
+flow.comm.all_reduce(z)
+parts = [flow.zeros(3, device="cuda") for _ in range(n)]
+flow.comm.all_to_all(parts, [z + i for i in range(n)])
+flow.comm.broadcast(parts[0], 1)
+whole = flow.zeros(3 * n, device="cuda")
+flow.comm.all_gather_into_tensor(whole, parts[0])
+if rank == 0:
+    flow.comm.send(whole * 2, 1)
+elif rank == 1:
+    whole = flow.comm.recv(0, device="cuda")
+model = flow.nn.parallel.DistributedDataParallel(flow.nn.Linear(2, 2).cuda())
+model(flow.ones(1, 2, device="cuda") * rank).sum().backward()
+assert bool(copies) == (sys.argv[1] == "0"), copies
+
+for y in found:
+    np.testing.assert_array_equal(y.numpy(), np.arange(35).reshape(5, 7))
+np.testing.assert_array_equal(whole.cpu().numpy(), np.full(3 * n, (n * (n - 1) / 2 + 1) * (2 if rank == 1 else 1)))
+np.testing.assert_array_equal(model.weight.grad.cpu().numpy(), np.full((2, 2), (n - 1) / 2))
+print("right")
+"""
+
+
+@pytest.mark.parametrize("aware", ["0", "1"])
+def test_arrays_on_devices(aware, tmp_path):
+    """An MPI that reads the memory of devices gets them as they are: nothing is copied to the CPU.
+
+    The memory of an emulated device is that of the CPU, so any MPI can read it.
+    """
+    (tmp_path / "script.py").write_text(CUDA)
+    done = launch(3, tmp_path / "script.py", aware, MINIFLOW_CUDA_AWARE_MPI=aware)
+    assert done.returncode == 0 and done.stdout.count("right") == 3, done.stderr

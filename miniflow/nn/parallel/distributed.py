@@ -9,6 +9,7 @@ Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data P
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,7 +72,7 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
 
 
 class Bucket:
-    """The gradients of some parameters of one dtype, one after the other.
+    """The gradients of some parameters of one dtype and device, one after the other.
 
     Attributes:
         parameters: in order.
@@ -83,11 +84,16 @@ class Bucket:
     def __init__(self, parameters: list[Tensor]):
         self.parameters = parameters
         dtype = np.result_type(parameters[0]._array.dtype, np.float32)
-        self.flat = np.zeros(sum(p.numel() for p in parameters), dtype)
-        ends = np.cumsum([p.numel() for p in parameters])
-        self.parts = [x.reshape(p.shape) for x, p in zip(np.split(self.flat, ends[:-1]), parameters, strict=True)]
+        self.device = world.receiving(parameters[0].device)
+        self.flat = memory.full((sum(p.numel() for p in parameters),), 0, dtype, self.device)
+        self.parts = self.split(self.flat)
         self.ready = 0
         self.reduction: Any = None
+
+    def split(self, flat: Any) -> list[Any]:
+        """The part of each parameter, in its shape."""
+        ends = itertools.accumulate([p.numel() for p in self.parameters])
+        return [flat[end - p.numel() : end].reshape(p.shape) for p, end in zip(self.parameters, ends, strict=True)]
 
     def start(self) -> None:
         """Begin to add up over the ranks."""
@@ -97,10 +103,9 @@ class Bucket:
     def finish(self) -> None:
         """Wait for the sums, and write the means into the gradients."""
         total = self.reduction.wait()[world.rank()]
-        np.divide(total, world.size(), out=self.flat)
-        for p, mean in zip(self.parameters, self.parts, strict=True):
-            values = mean.astype(p._array.dtype, copy=False)
-            memory.copy_into(p._grad._array, memory.move(values, p.device))
+        Tensor._wrap(total).div_(world.size())
+        for p, mean in zip(self.parameters, self.split(total), strict=True):
+            memory.copy_into(p._grad._array, memory.move(mean, p.device))
             p._grad._written()
         self.ready, self.reduction = 0, None
 
@@ -112,10 +117,10 @@ class Reducer:
         self.parameters = parameters[::-1]  # backward comes to the last ones first
         self.places: dict[int, tuple[Bucket, int]] = {}
         self.buckets: list[Bucket] = []
-        by_dtype: dict[Any, list[Tensor]] = {}
+        groups: dict[Any, list[Tensor]] = {}
         for p in self.parameters:
-            by_dtype.setdefault(p.dtype, []).append(p)
-        for some in by_dtype.values():
+            groups.setdefault((p.dtype, p.device), []).append(p)
+        for some in groups.values():
             for i in range(0, len(some), bucket_size):
                 self.buckets.append(Bucket(some[i : i + bucket_size]))
         for bucket in self.buckets:
@@ -186,7 +191,7 @@ class Reducer:
     def fill(self, p: Tensor) -> None:
         """Copy a gradient into its bucket."""
         bucket, k = self.places[id(p)]
-        np.copyto(bucket.parts[k], memory.to_host(p._grad._array), casting="unsafe")
+        memory.copy_into(bucket.parts[k], memory.move(p._grad._array, bucket.device))
         bucket.ready += 1
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from miniflow.backends import memory
 
 
 class Counted:
@@ -25,14 +28,14 @@ class Counted:
         self.calls[name] = self.calls.get(name, 0) + 1
 
 
-def summed(parts: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:
+def summed(parts: Sequence[Any], out: Any = None) -> Any:
     """The sum in the order of the ranks, half precision in float32: so no bit depends on who computes it."""
-    out = np.empty_like(parts[0]) if out is None else out
+    out = memory.empty_like(parts[0], parts[0].shape) if out is None else out
     half = out.dtype.itemsize == 2 and out.dtype.kind not in "iu"
-    total = np.empty(out.shape, np.float32) if half else out
+    total = memory.empty_like(out, out.shape, np.float32) if half else out
     total[...] = parts[0]
     for x in parts[1:]:
-        np.add(total, x, out=total)
+        memory.add_into(total, x.astype(np.float32) if half else x)
     if half:
         out[...] = total
     return out

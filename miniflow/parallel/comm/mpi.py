@@ -4,6 +4,9 @@ Values are sent as bytes, whatever their dtype, and added up here in the order o
 as that of simulated ranks. A rank that raises ends all of them. One that leaves the common path, so that the others
 wait for it in vain, is found by time-out: each rank that waits says for what, and all end.
 
+Arrays on CUDA devices go through the memory of the CPU, or straight to an MPI that was built for CUDA if
+`MINIFLOW_CUDA_AWARE_MPI=1` says that this one was.
+
 Source: the MPI standard; Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication operations in
 MPICH" (an all-reduce is a reduce-scatter and an all-gather).
 """
@@ -21,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from miniflow.backends import memory
 from miniflow.errors import ArgumentError, PlacementError
 from miniflow.parallel.caller import line_of_caller
 from miniflow.parallel.comm.counted import Counted, parts_of, summed
@@ -48,12 +52,18 @@ class MpiCommunicator:
         self.world = MPI.COMM_WORLD
         self.size = self.world.Get_size()
         self.rank = self.world.Get_rank()
+        self.cuda_aware = os.environ.get("MINIFLOW_CUDA_AWARE_MPI", "0") == "1"
         self.owned = range(self.rank, self.rank + 1)
         self.counted = Counted()
         self._groups = {tuple(range(self.size)): self.world}
         self._watchdog = Watchdog(self.world)
         self._watchdog.start()
         end_all_on_exception(self.world)
+
+    def _bytes(self, x: Any) -> Any:
+        """The memory of a contiguous array; a device finishes first what it has to do."""
+        memory.synchronize(x)
+        return self.mpi.buffer.fromaddress(memory.address(x), x.nbytes)
 
     def _of(self, group: Group) -> Any:
         """MPI's communicator for a group, which its ranks make together when they first need it."""
@@ -69,11 +79,11 @@ class MpiCommunicator:
         self.counted.add("all_gather", part.nbytes * (len(group) - 1))
         return {self.rank: self._all_gather(part, group, counts)}
 
-    def _all_gather(self, part: np.ndarray, group: Group, counts: Counts) -> np.ndarray:
-        whole = np.empty(sum(counts), part.dtype)
+    def _all_gather(self, part: Any, group: Group, counts: Counts) -> Any:
+        whole = memory.empty_like(part, (sum(counts),))
         comm = self._of(group)
         with self._watchdog.waits("all_gather", group):
-            comm.Allgatherv(bytes_of(part), [bytes_of(whole), [n * part.itemsize for n in counts]])
+            comm.Allgatherv(self._bytes(part), [self._bytes(whole), [n * part.itemsize for n in counts]])
         return whole
 
     def all_reduce(self, parts: Arrays, group: Group) -> Arrays:
@@ -83,7 +93,7 @@ class MpiCommunicator:
         mine = self._reduce_scatter(x.reshape(-1), group, counts, "all_reduce")
         return {self.rank: self._all_gather(mine, group, counts).reshape(x.shape)}
 
-    def _count_all_reduce(self, x: np.ndarray, group: Group) -> list[int]:
+    def _count_all_reduce(self, x: Any, group: Group) -> list[int]:
         """Count a reduce-scatter and an all-gather; returns the elements of each rank's part."""
         counts = parts_of(x.size, len(group))
         own = self._own(counts, group)
@@ -98,8 +108,9 @@ class MpiCommunicator:
         """As `SimulatedCommunicator.start_all_reduce`; MPI chooses the order of the sum."""
         x = parts[self.rank]
         self._count_all_reduce(x, group)
-        total = np.empty_like(x)
-        return Reduction(self, self._of(group).Iallreduce(x, total), group, total)
+        total, kind = memory.empty_like(x, x.shape), self.mpi.Datatype.fromcode(x.dtype.char)
+        request = self._of(group).Iallreduce([self._bytes(x), kind], [self._bytes(total), kind])
+        return Reduction(self, request, group, total)
 
     def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
         """As `SimulatedCommunicator.reduce_scatter`."""
@@ -107,12 +118,12 @@ class MpiCommunicator:
         self.counted.add("reduce_scatter", (x.size - self._own(counts, group)) * x.itemsize)
         return {self.rank: self._reduce_scatter(x, group, counts, "reduce_scatter")}
 
-    def _reduce_scatter(self, x: np.ndarray, group: Group, counts: Counts, name: str) -> np.ndarray:
+    def _reduce_scatter(self, x: Any, group: Group, counts: Counts, name: str) -> Any:
         """Block after block, so that what comes from the others is added while it is in the cache."""
         own, me = self._own(counts, group), list(group).index(self.rank)
         starts = np.cumsum([0, *counts[:-1]])
-        result, block = np.empty(own, x.dtype), max(1, BLOCK // len(group) // x.itemsize)
-        arrived = np.empty((len(group), min(block, own)), x.dtype)
+        result, block = memory.empty_like(x, (own,)), max(1, BLOCK // len(group) // x.itemsize)
+        arrived = memory.empty_like(x, (len(group), min(block, own)))
         offsets = [rank * arrived.shape[1] * x.itemsize for rank in range(len(group))]
         comm = self._of(group)
         with self._watchdog.waits(name, group):
@@ -122,10 +133,11 @@ class MpiCommunicator:
                 received = [mine * x.itemsize] * len(group)
                 sent[me] = received[me] = 0
                 comm.Alltoallv(
-                    [bytes_of(x), (sent, (starts + first) * x.itemsize)], [bytes_of(arrived), (received, offsets)]
+                    [self._bytes(x), (sent, (starts + first) * x.itemsize)],
+                    [self._bytes(arrived), (received, offsets)],
                 )
                 if mine:
-                    rows = list(arrived[:, :mine])
+                    rows = [arrived[i, :mine] for i in range(len(group))]
                     rows[me] = x[starts[me] + first :][:mine]
                     summed(rows, result[first : first + mine])
         return result
@@ -136,23 +148,23 @@ class MpiCommunicator:
         self.counted.add("all_to_all", (x.size - self._own(counts, group)) * x.itemsize)
         return {self.rank: self._all_to_all(x, group, counts, received[self.rank], "all_to_all")}
 
-    def _all_to_all(self, x: np.ndarray, group: Group, sent: Counts, received: Counts, name: str) -> np.ndarray:
-        result = np.empty(sum(received), x.dtype)
+    def _all_to_all(self, x: Any, group: Group, sent: Counts, received: Counts, name: str) -> Any:
+        result = memory.empty_like(x, (sum(received),))
         comm = self._of(group)
         sizes, found = ([n * x.itemsize for n in counts] for counts in (sent, received))
         with self._watchdog.waits(name, group):
-            comm.Alltoallv([bytes_of(x), sizes], [bytes_of(result), found])
+            comm.Alltoallv([self._bytes(x), sizes], [self._bytes(result), found])
         return result
 
     def exchange(
         self, messages: dict[tuple[int, int], np.ndarray], expected: dict[tuple[int, int], tuple]
     ) -> dict[tuple[int, int], np.ndarray]:
         """As `SimulatedCommunicator.exchange`."""
-        others = {key: np.ascontiguousarray(x) for key, x in messages.items() if key[1] != self.rank}
+        others = {key: memory.row_major(x) for key, x in messages.items() if key[1] != self.rank}
         self.counted.add("send", sum(x.nbytes for x in others.values()))
-        found = {key: np.empty(*kind) for key, kind in expected.items() if key not in messages}
-        requests = [self.world.Irecv(bytes_of(x), source) for (source, _), x in found.items()]
-        requests += [self.world.Isend(bytes_of(x), target) for (_, target), x in others.items()]
+        found = {key: memory.empty(*kind) for key, kind in expected.items() if key not in messages}
+        requests = [self.world.Irecv(self._bytes(x), source) for (source, _), x in found.items()]
+        requests += [self.world.Isend(self._bytes(x), target) for (_, target), x in others.items()]
         with self._watchdog.waits("send and receive", sorted({r for key in (*found, *others) for r in key})):
             self.mpi.Request.Waitall(requests)
         return {key: messages[key] if key in messages else found[key] for key in expected}
@@ -175,7 +187,7 @@ class Reduction(NamedTuple):
     communicator: MpiCommunicator
     request: Any
     group: Group
-    total: np.ndarray
+    total: Any
 
     def wait(self) -> Arrays:
         """The sum for this rank."""
@@ -185,11 +197,6 @@ class Reduction(NamedTuple):
 
 
 BLOCK = 1 << 20  # bytes from all ranks that are added up at a time: what the cache of a core holds
-
-
-def bytes_of(x: np.ndarray) -> np.ndarray:
-    """The memory of a contiguous array."""
-    return x.reshape(-1).view(np.uint8)
 
 
 class Watchdog(threading.Thread):

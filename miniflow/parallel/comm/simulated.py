@@ -10,7 +10,7 @@ import numpy as np
 
 from miniflow.parallel.comm.counted import Counted, cut, summed
 
-Arrays = dict[int, np.ndarray]  # rank -> array
+Arrays = dict[int, Any]  # rank -> array
 Group = Sequence[int]
 Counts = Sequence[int]
 
@@ -37,7 +37,10 @@ class SimulatedCommunicator:
         size: the number of ranks.
         owned: the ranks whose arrays this process holds: all.
         counted: what was sent.
+        cuda_aware: whether arrays may be in the memory of CUDA devices; otherwise they are on the CPU.
     """
+
+    cuda_aware = False
 
     def __init__(self, size: int):
         self.size = size
@@ -87,7 +90,7 @@ class SimulatedCommunicator:
         """Deliver messages, by sender and receiver.
 
         Args:
-            expected: shape and dtype of those for ranks of this process.
+            expected: shape, dtype and device of those for ranks of this process.
         """
         self.counted.add("send", sum(x.nbytes for (sender, receiver), x in messages.items() if sender != receiver))
         return {key: messages[key] for key in expected}
