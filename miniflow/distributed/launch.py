@@ -21,11 +21,12 @@ from pathlib import Path
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m miniflow.distributed.launch", description="Start a script as several MPI ranks.",
-        epilog="Environment: MINIFLOW_TIMEOUT_SECONDS, after which a rank that waits for others in vain ends all "
-        "(300); MINIFLOW_CHECK_RANKS=1 compares the operators of all ranks before they run; MINIFLOW_CUDA_AWARE_MPI=1 passes "
+        prog="python -m miniflow.distributed.launch",
+        description="Start a script as several MPI ranks.",
+        epilog="Environment: MINIFLOW_TIMEOUT_SECONDS, after which a rank that waits for others in vain ends all (300); "
+        "MINIFLOW_CHECK_RANKS=1 compares the operators of all ranks before they run; MINIFLOW_CUDA_AWARE_MPI=1 passes "
         "arrays on CUDA devices to MPI as they are.",
-    )  # fmt: skip
+    )
     parser.add_argument("--nnodes", type=int, default=1, help="machines; only 1")
     parser.add_argument("--node_rank", type=int, default=0, help="of this machine; only 0")
     parser.add_argument("--nproc_per_node", type=int, default=1, metavar="N", help="ranks to start")
