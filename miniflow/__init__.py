@@ -41,6 +41,7 @@ from miniflow.ops.creation import (
     zeros,
     zeros_like,
 )
+from miniflow.ops.creation import tensor_of_class as _tensor_of_class
 from miniflow.ops.dropout import dropout
 from miniflow.ops.extremum import amax, amin, argmax, argmin, max, min
 from miniflow.ops.gather import gather, index_add, index_select, scatter, scatter_add, take_along_dim
@@ -104,3 +105,4 @@ __version__ = "0.1.0"
 globals().update(OPERATORS)  # the pointwise operators, under all of their names
 FACTORIES = "arange empty eye full linspace logspace ones rand randint randn randperm tensor zeros"
 globals().update({name: with_placement(globals()[name]) for name in FACTORIES.split()})  # placement= and sbp= too
+Tensor._of_data = staticmethod(with_placement(_tensor_of_class))

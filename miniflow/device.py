@@ -59,11 +59,12 @@ class device:
 
 def _cuda_index(wanted: str, index: int | None) -> int:
     from miniflow.hostcuda import cuda
+    from miniflow.hostcuda.current import current_device
 
     try:
         count = len(cuda.gpus)
         if index is None:
-            return cuda.get_current_device().id
+            return current_device()
     except RuntimeError as error:  # no working driver, or an impossible MINIFLOW_DEVICES
         raise DeviceError(f"device {wanted!r} does not exist: {error}") from error
     if not 0 <= index < count:

@@ -38,11 +38,13 @@ class _Modes(threading.local):
         enabled: whether ops are recorded on the tape.
         autocast: None, or a function of (op, inputs) that casts the inputs of an op (see `amp`).
         tracer: None, or the `graph.trace.Tracer` of the nn.Graph that is being recorded.
+        global_layout: None, or the placement and SBP of `global_mode`.
         watcher: None, or the `graph.recording.Recording` that wants to see calls of modules and of backward.
         plain: whether autocast and tracer are both None: ops read it alone, since each read takes 40 ns.
     """
 
     enabled = True
+    global_layout: tuple | None = None
     watcher: Any = None
     plain = True
     _autocast: Callable | None = None

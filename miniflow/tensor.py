@@ -62,10 +62,15 @@ class Tensor:
 
     __array_priority__ = 1000  # ndarray + Tensor asks Tensor.__radd__ first
 
-    def __init__(self, data: Any = None):
-        raise ArgumentTypeError(
-            "Tensor(...) is not a factory; use flow.tensor(data), flow.zeros(shape) or flow.from_numpy(array)"
-        )
+    _of_data: Callable[..., Tensor]  # what `Tensor(...)` makes: see `miniflow.__init__`
+
+    def __init__(self, *data: Any, **options: Any):
+        """A float32 tensor of data, or uninitialized of sizes; `flow.tensor` keeps the dtype of the data.
+
+        Source: `torch.Tensor`.
+        """
+        made = Tensor._of_data(*data, **options)
+        self._array, self._edge, self._version, self._view, self._grad = made._array, None, None, None, None
 
     @classmethod
     def _wrap(cls, array: np.ndarray) -> Tensor:
@@ -110,10 +115,12 @@ class Tensor:
         """Where the memory is.
 
         Raises:
-            PlacementError: for a global tensor, which has a placement.
+            PlacementError: for a global tensor outside of `global_mode`: it has a placement.
         """
         place = self._place
         if hasattr(place, "ranks"):
+            if modes.global_layout is not None:
+                return device(place.type)
             raise PlacementError(
                 "device: Only local tensors have 'device'. Please use '.placement' for global tensors."
             )
@@ -371,23 +378,18 @@ class Tensor:
     # exchange with Python and NumPy
 
     def numpy(self) -> np.ndarray:
-        """The array itself: the memory is shared.
+        """The array itself, which shares the memory; from another device, or of a global tensor, a copy.
 
         Raises:
             AutogradError: if the tensor requires grad, since changes through NumPy could not be recorded.
-            DeviceError: if the memory is not that of the CPU.
+
+        Source: `oneflow.Tensor.numpy`.
         """
         if modes.tracer is not None:
             modes.tracer.look(self, "the values of a tensor")
         if self.requires_grad:
             raise AutogradError("numpy: the tensor requires grad; use x.detach().numpy()")
-        if not memory.is_host(self._array):
-            if getattr(self._array, "is_symbolic", False):
-                return self._array.numpy()  # raises: it is left over from the recording of a graph
-            if self.is_global:
-                return self._array.numpy()
-            raise DeviceError(f"numpy: the tensor is on {self._place}; copy it to the host first: x.cpu().numpy()")
-        return self._array
+        return memory.to_host(self._array)
 
     def _host_array(self) -> np.ndarray:
         """The values on the CPU, also of a tensor that requires grad: to be read only."""
@@ -414,13 +416,18 @@ class Tensor:
         return self._array.__hostcuda_array__
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False and not memory.is_host(self._array):
+            raise ValueError(f"the tensor is on {self._place}: its NumPy array is a copy")
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         """Export by DLPack, without a copy: `torch.from_dlpack(x)`, `np.from_dlpack(x)`."""
+        self.__dlpack_device__()
         return self.numpy().__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
+        if not memory.is_host(self._array):
+            raise BufferError(f"DLPack: the tensor is on {self._place}; copy it to the CPU first: x.cpu()")
         return self.detach().numpy().__dlpack_device__()
 
     def item(self) -> bool | int | float:
@@ -476,7 +483,7 @@ class Tensor:
         return bool((self == value).any())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if self._array.ndim == 0 and spec else format(repr(self), spec)
+        return format(self.item() if self._array.ndim == 0 else repr(self), spec)
 
     __hash__ = object.__hash__
 

@@ -169,11 +169,15 @@ def test_zero_sized_and_zero_dim():
 # exchange with Python and NumPy
 
 
-def test_numpy_asks_for_a_copy():
+def test_numpy_copies():
     x = flow.ones(2, device="cuda")
-    for action in (x.numpy, lambda: np.asarray(x), lambda: x.__dlpack__(), lambda: np.add(1, x.numpy())):
-        with pytest.raises(DeviceError, match=r"numpy: the tensor is on cuda:0; copy it to the host first: x.cpu\(\)"):
-            action()
+    copy = x.numpy()
+    copy += 1
+    assert np.asarray(x).tolist() == x.tolist() == [1, 1]
+    with pytest.raises(ValueError, match="on cuda:0: its NumPy array is a copy"):
+        np.asarray(x, copy=False)
+    with pytest.raises(BufferError, match=r"on cuda:0; copy it to the CPU first: x.cpu\(\)"):
+        np.from_dlpack(x)
     with pytest.raises(AutogradError, match="requires grad"):
         flow.ones(2, device="cuda", requires_grad=True).numpy()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.errors import ArgumentTypeError, CheckpointError, DTypeError, PickleError, ShapeError
+from miniflow.errors import CheckpointError, DTypeError, PickleError, ShapeError
 
 
 def test_results_are_row_major():
@@ -35,8 +35,6 @@ def test_nothing_is_pickled(tmp_path):
 def test_dtypes_and_factories():
     with pytest.raises(DTypeError, match="dtype complex128 is not supported"):
         flow.tensor([1j])
-    with pytest.raises(ArgumentTypeError, match="use flow.tensor"):
-        flow.Tensor([1.0])
     assert flow.ones(2, dtype=flow.bfloat16).numpy().dtype == ml_dtypes.bfloat16
 
 

@@ -47,9 +47,19 @@ def test_devices_that_do_not_exist(name):
         flow.ones(2).to(name)
 
 
-def test_tensor_is_not_a_factory():
-    with pytest.raises(TypeError, match="use flow.tensor"):
-        flow.Tensor([1, 2])
+def test_the_class_makes_float32():
+    for data in ([1, 2], np.array([1, 2]), flow.tensor([1, 2])):
+        x = flow.Tensor(data)
+        assert type(x) is flow.Tensor and x.dtype is flow.float32 and x.tolist() == [1, 2] and x.is_leaf
+    assert flow.Tensor(2, 3).shape == flow.Tensor(flow.Size([2, 3])).shape == (2, 3)
+    assert flow.Tensor().shape == (0,) and flow.Tensor(2, device="cuda").device.type == "cuda"
+    with pytest.raises(ShapeError):
+        flow.Tensor([[1, 2], [3]])
+
+
+def test_a_number_is_formatted_as_one():
+    assert f"{flow.tensor(0.5)} {flow.tensor(2):3d} {flow.tensor(True)}" == "0.5   2 True"
+    assert f"{flow.tensor([0.5])}" == repr(flow.tensor([0.5]))
 
 
 # Python

@@ -91,7 +91,8 @@ class GraphModule:
         self._stage_id = stage_id
         self.stage_placement = placement
         self._graph._warn(
-            "set_stage", "set_stage has no effect: everything runs on one device, in the order in which build calls it"
+            "set_stage",
+            "set_stage has no effect: the stages run in the order of build, each where its tensors are",
         )
 
     def options(self) -> dict[str, Any]:

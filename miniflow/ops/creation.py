@@ -15,14 +15,14 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.device import CPU, chosen
-from miniflow.dtype import BY_NUMPY, as_dtype, dtype, fitting, float64, get_default_dtype, of_scalar
+from miniflow.dtype import BY_NUMPY, as_dtype, dtype, fitting, float32, float64, get_default_dtype, of_scalar
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, to_device
 from miniflow.ops.shape import sizes_of
 from miniflow.tape import modes
-from miniflow.tensor import Tensor
+from miniflow.tensor import Size, Tensor
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -73,6 +73,16 @@ def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_g
     else:
         array = _from_sequence(data, dtype)
     return new_leaf(array, device, requires_grad)
+
+
+def tensor_of_class(*data: Any, device: Any = None) -> Tensor:
+    """What `Tensor(...)` makes: a float32 tensor of data, or uninitialized, of the sizes that are passed."""
+    if len(data) == 1 and not isinstance(data[0], int | Size):
+        return tensor(data[0], float32, device)
+    return empty(*data, dtype=float32, device=device) if data else empty(0, dtype=float32, device=device)
+
+
+tensor_of_class.__name__ = "Tensor"  # in messages
 
 
 def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:

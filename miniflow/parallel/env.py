@@ -20,7 +20,7 @@ def get_world_size() -> int:
 
 def get_local_rank() -> int:
     """The rank among the processes on this machine."""
-    names = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
+    names = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
     return next((int(os.environ[name]) for name in names if name in os.environ), world.rank())
 
 

@@ -199,23 +199,20 @@ def to_local(x: Tensor) -> Tensor:
     return call(GlobalToLocal, x, layout=(x.placement, x.sbp))
 
 
-_default: tuple[Placement, Any] | None = None  # what `global_mode` sets
-
-
 @contextlib.contextmanager
 def global_mode(enabled: bool = True, placement: Placement | None = None, sbp: Any = None) -> Iterator[None]:
-    """Within the block, functions such as `flow.zeros` make global tensors of this layout.
+    """Within the block, functions such as `flow.zeros` make global tensors of this layout, whatever their `device=`,
+    and a global tensor has a `device`.
 
     Source: `oneflow.utils.global_view.global_mode`.
     """
-    global _default
     if enabled and (placement is None or sbp is None):
         raise ArgumentError("global_mode: expected placement and sbp")
-    before, _default = _default, (placement, sbp) if enabled else None
+    before, modes.global_layout = modes.global_layout, (placement, sbp) if enabled else None
     try:
         yield
     finally:
-        _default = before
+        modes.global_layout = before
 
 
 def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -227,9 +224,10 @@ def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(factory)
     def make(*args: Any, placement: Placement | None = None, sbp: Any = None, **options: Any) -> Tensor:
         if placement is None and sbp is None:
-            if _default is None or options.get("device") is not None:
+            if modes.global_layout is None:
                 return factory(*args, **options)
-            placement, sbp = _default
+            placement, sbp = modes.global_layout
+            options.pop("device", None)
         if placement is None or sbp is None:
             raise ArgumentError(f"{factory.__name__}: expected placement and sbp together; got only one of them")
         if options.get("device") is not None:
@@ -238,7 +236,7 @@ def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
         layout = as_nd_sbp(sbp, len(placement.shape), factory.__name__)
         if P in layout and factory.__name__.startswith("rand"):
             raise ArgumentError(f"{factory.__name__}: random source op only support broadcast or split, got {sbp}")
-        if args and factory.__name__ == "tensor":
+        if args and factory.__name__ in ("tensor", "Tensor"):
             refuse_other_data(args[0])
         whole = tuple([B if one is P else one for one in layout])
         x = factory(*args, device=PlacementWithSbp(placement, whole), **options)
@@ -276,6 +274,20 @@ def _shards(x: Tensor) -> dict[int, Tensor]:
     return {r: Tensor._wrap(array) for r, array in x._array.shards.items()}
 
 
+def _local_to_global(x: Tensor, placement: Placement, sbp: Any, **options: Any) -> Tensor:
+    """`to_global` of a local tensor."""
+    if x.is_global:
+        raise PlacementError("local_to_global: expected a local tensor, got a global one: use to_global")
+    return to_global(x, placement, sbp, **options)
+
+
+def _global_to_global(x: Tensor, placement: Placement | None = None, sbp: Any = None, **options: Any) -> Tensor:
+    """`to_global` of a global tensor."""
+    if x.is_local:
+        raise PlacementError("global_to_global: expected a global tensor, got a local one: use to_global")
+    return to_global(x, placement, sbp, **options)
+
+
 def _to_consistent(x: Tensor, placement: Placement | None = None, sbp: Any = None) -> Tensor:
     """The name of `to_global` in OneFlow 0.6."""
     warnings.warn("to_consistent is an older name: use to_global", DeprecationWarning, stacklevel=2)
@@ -290,4 +302,5 @@ def _is_consistent(x: Tensor) -> bool:
 
 Tensor.placement, Tensor.sbp, Tensor.shards = property(_placement), property(_sbp), property(_shards)
 Tensor.to_global, Tensor.to_local = to_global, to_local
+Tensor.local_to_global, Tensor.global_to_global = _local_to_global, _global_to_global
 Tensor.to_consistent, Tensor.is_consistent = _to_consistent, property(_is_consistent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 from miniflow.backends import memory
@@ -15,6 +16,12 @@ def first_communicator() -> Any:
     """MPI's if `mpiexec` started this process together with others, else a world of one rank."""
     sizes = [os.environ.get(name, "1") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")]
     if sizes == ["1", "1"]:
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            warnings.warn(
+                f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but this process is alone: ranks are started by "
+                "python -m miniflow.distributed.launch or mpiexec",
+                stacklevel=2,
+            )
         return SimulatedCommunicator(1)
     from miniflow.parallel.comm.mpi import MpiCommunicator
 

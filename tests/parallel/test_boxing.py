@@ -118,6 +118,16 @@ def test_bytes_are_those_of_the_formula(pair, ranks):
     count_comparison()
 
 
+def test_a_sum_is_scattered_before_it_goes_to_other_ranks():
+    """Which sends half as much as an all-reduce; then each of the targets gets all of it."""
+    values = np.zeros((12, 24), np.float32)
+    x = make(values, flow.placement("cpu", [0, 1]), (P,))
+    before = sum(world.communicator().counted.bytes.values())
+    boxing.box(x, flow.placement("cpu", [2, 3]), (B,))
+    assert sum(world.communicator().counted.bytes.values()) - before == values.nbytes + 2 * values.nbytes
+    count_comparison()
+
+
 def test_the_cost_of_a_path_is_what_its_steps_send():
     where = flow.placement("cpu", [[0, 1, 2], [3, 4, 5]])
     values = np.zeros((12, 18), np.float32)

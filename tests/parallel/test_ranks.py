@@ -234,3 +234,27 @@ def test_arrays_on_devices(aware, tmp_path):
     (tmp_path / "script.py").write_text(CUDA)
     done = launch(3, tmp_path / "script.py", aware, MINIFLOW_CUDA_AWARE_MPI=aware)
     assert done.returncode == 0 and done.stdout.count("right") == 3, done.stderr
+
+
+OWN_DEVICE = """
+import miniflow as flow
+rank = flow.env.get_rank()
+x = flow.ones(2, device="cuda") + rank
+assert x.device == flow.device("cuda", rank) and flow.cuda.current_device() == rank
+whole = x.to_global(flow.placement.all("cuda"), flow.sbp.split(0))
+assert (whole.to_local() + x).tolist() == [2 + 2 * rank] * 2
+print("right")
+"""
+
+
+def test_each_rank_begins_with_a_device_of_its_own(tmp_path):
+    (tmp_path / "script.py").write_text(OWN_DEVICE)
+    done = launch(2, tmp_path / "script.py", MINIFLOW_DEVICES="2")
+    assert done.returncode == 0 and done.stdout.count("right") == 2, done.stderr
+
+
+def test_a_process_that_was_not_started_as_a_rank_says_so():
+    env = {**os.environ, "WORLD_SIZE": "2", "RANK": "1"}
+    command = [sys.executable, "-c", "import miniflow as flow; print(flow.env.get_rank(), flow.env.get_world_size())"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    assert done.stdout == "0 1\n" and "WORLD_SIZE is 2, but this process is alone" in done.stderr

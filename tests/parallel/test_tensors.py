@@ -56,6 +56,7 @@ def test_local_to_global_and_back(four_ranks):
     assert x.is_local and y.is_global and y.to_global(sbp=P) is y and y.to_global(sbp=P, copy=True) is not y
     with pytest.warns(DeprecationWarning, match="use to_global"):
         assert x.to_consistent(four_ranks, S(0)).sbp == (S(0),)
+        assert nn.Linear(2, 2).to_consistent(four_ranks, B).weight.sbp == (B,)
     with pytest.warns(DeprecationWarning, match="use is_global"):
         assert y.is_consistent
 
@@ -79,9 +80,20 @@ def test_modules_views_and_devices(four_ranks):
         {"a": [flow.tensor(X)], "n": 1}, four_ranks, lambda nest, x: S(x.ndim - 1)
     )
     assert spread["n"] == 1 and spread["a"][0].sbp == (S(1),)
+    x = flow.Tensor([1, 2], placement=four_ranks, sbp=B)
     with flow.utils.global_view.global_mode(True, placement=four_ranks, sbp=B):
-        assert flow.ones(2).is_global
+        assert flow.ones(2).is_global and flow.randn(2, device="cpu").is_global
+        assert x.device == flow.device("cpu") and x.to(x.device).is_global
+        with flow.utils.global_view.global_mode(False):
+            assert flow.ones(2).is_local
     assert flow.ones(2).is_local
+    with pytest.raises(PlacementError, match="Only local tensors have 'device'"):
+        x.device  # noqa: B018
+    assert x.to_local().local_to_global(four_ranks, S(0)).global_to_global(sbp=B).sbp == (B,)
+    with pytest.raises(PlacementError, match="expected a local tensor"):
+        x.local_to_global(four_ranks, S(0))
+    with pytest.raises(PlacementError, match="expected a global tensor"):
+        flow.ones(2).global_to_global(four_ranks, S(0))
     x = flow.tensor(X, placement=four_ranks, sbp=S(0)).cuda()
     assert x.placement.type == "cuda" and x.cpu().placement == four_ranks
     assert_same((x @ x.mT).numpy(), X @ X.T)
@@ -167,3 +179,16 @@ def test_views_and_writes_see_each_other(sbp, four_ranks):
         found.append([y.numpy().copy() for y in (x, rows, columns, flat)])
     for one, other in zip(*found, strict=True):
         assert_same(one, other)
+
+
+def test_no_partial_sum_out_of_what_is_split(four_ranks):
+    """It would send nothing, and the sum would have to be made of the result."""
+    x, y = (flow.tensor(X, placement=four_ranks, sbp=sbp) for sbp in (S(0), S(1)))
+    before = sum(flow.parallel.stats().values())
+    assert (x + y).sbp == (S(0),)
+    assert sum(flow.parallel.stats().values()) - before == sum(
+        part.nbytes
+        for r, shard in y.shards.items()
+        for s, part in enumerate(np.array_split(shard.numpy(), 4))
+        if s != r
+    )

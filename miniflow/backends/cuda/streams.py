@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from miniflow.hostcuda import cuda
+from miniflow.hostcuda.current import current_device
 
 
 class Stream:
@@ -141,11 +142,6 @@ def device_count() -> int:
 def only_one() -> bool:
     """Whether there is a single device, so that it need not be selected."""
     return device_count() == 1
-
-
-def current_device() -> int:
-    """The index of the device on which this thread works."""
-    return cuda.get_current_device().id
 
 
 def select(device_index: int) -> None:

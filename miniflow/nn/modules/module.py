@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -248,6 +249,11 @@ class Module(AttributeTables):
         for member in (*self.parameters(), *self.buffers()):
             convert_in_place(member, lambda x: x.to_global(placement, sbp))
         return self
+
+    def to_consistent(self: Self, placement: Any, sbp: Any) -> Self:
+        """The name of `to_global` in OneFlow 0.6."""
+        warnings.warn("to_consistent is an older name: use to_global", DeprecationWarning, stacklevel=2)
+        return self.to_global(placement, sbp)
 
     def cpu(self: Self) -> Self:
         """Move to the CPU."""

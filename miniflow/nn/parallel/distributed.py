@@ -27,7 +27,12 @@ from miniflow.tensor import Tensor
 
 
 def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
-    module: Module, *, broadcast_buffers: bool = True, broadcast_parameters: bool = True, bucket_size: int = 10
+    module: Module,
+    *,
+    broadcast_buffers: bool = True,
+    broadcast_parameters: bool = True,
+    bucket_size: int = 10,
+    use_bucket: bool = True,
 ) -> Module:
     """Let every rank train the same model on its part of a batch.
 
@@ -41,6 +46,7 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
         broadcast_buffers: before each forward in training, buffers become those of rank 0.
         broadcast_parameters: make the parameters equal at the beginning.
         bucket_size: parameters whose gradients are reduced together.
+        use_bucket: False reduces each by itself.
 
     Raises:
         ArgumentError: for a module without parameters that require grad, or with global ones.
@@ -55,7 +61,7 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
         raise ArgumentError(f"DistributedDataParallel: got bucket_size={bucket_size}; expected at least 1")
     for value in [*(module.parameters() if broadcast_parameters else ()), *module.buffers()]:
         collectives.broadcast(value, 0)
-    reducer = Reducer(parameters, bucket_size)
+    reducer = Reducer(parameters, bucket_size if use_bucket else 1)
 
     def before(module: Module, args: tuple) -> None:
         if broadcast_buffers and module.training:
