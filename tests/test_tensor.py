@@ -55,6 +55,8 @@ def test_the_class_makes_float32():
     assert flow.Tensor().shape == (0,) and flow.Tensor(2, device="cuda").device.type == "cuda"
     with pytest.raises(ShapeError):
         flow.Tensor([[1, 2], [3]])
+    with pytest.raises(TypeError, match=r"Tensor\(\) got an unexpected keyword argument 'dtype'"):
+        flow.Tensor([1], dtype=flow.int32)
 
 
 def test_a_number_is_formatted_as_one():

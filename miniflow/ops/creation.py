@@ -82,7 +82,7 @@ def tensor_of_class(*data: Any, device: Any = None) -> Tensor:
     return empty(*data, dtype=float32, device=device) if data else empty(0, dtype=float32, device=device)
 
 
-tensor_of_class.__name__ = "Tensor"  # in messages
+tensor_of_class.__name__ = tensor_of_class.__qualname__ = "Tensor"  # in messages
 
 
 def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
