@@ -88,3 +88,11 @@ def test_124990_an_operator_without_a_rule_says_so_before_anything_runs(four_ran
     with pytest.raises(PlacementError, match="flip: no SBP signature is stated"):
         x.flip([1])
     assert flow.parallel.stats().get("all_gather", 0) == before.get("all_gather", 0)
+
+
+def test_slicing_the_only_dim_gathers_nothing(four_ranks):
+    x = flow.arange(32, placement=four_ranks, sbp=flow.sbp.split(0))
+    before = sum(flow.parallel.stats().values())
+    y = x[2:11]
+    assert y.sbp == (flow.sbp.partial_sum,) and sum(flow.parallel.stats().values()) == before
+    assert y.tolist() == list(range(2, 11))
