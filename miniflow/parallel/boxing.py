@@ -121,7 +121,7 @@ def box(x: GlobalArray, where: placement, sbp: NdSbp) -> GlobalArray:
     if where == x.placement:
         if sbp == x.sbp:
             return x
-        shards = {r: world.sendable(shard) for r, shard in x.shards.items()}
+        shards = {r: memory.row_major(world.sendable(shard)) for r, shard in x.shards.items()}
         for step in path(x.shape, where, x.sbp, sbp):
             shards = change(x.shape, where, step, shards)
     elif where.flat == x.placement.flat and where.shape == x.placement.shape and sbp == x.sbp:
@@ -227,7 +227,7 @@ def slices(own: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, n
 
 def keep_on_first(own: dict, group: tuple, *_: object) -> dict:
     """B to P."""
-    return {r: x if r == group[0] else zeros(x, x.shape) for r, x in own.items()}
+    return {r: x.copy() if r == group[0] else zeros(x, x.shape) for r, x in own.items()}
 
 
 def pad_with_zeros(own: dict, group: tuple, i: int, _: None, shape: tuple, old: Index, new: Index) -> dict:

@@ -68,7 +68,13 @@ def reduce_scatter(output: Tensor, input_list: Sequence[Tensor]) -> None:
     Source: `oneflow.comm.reduce_scatter`.
     """
     _check_list("reduce_scatter", input_list)
-    _reduce_scatter(output, _joined([_values("reduce_scatter", x) for x in input_list]))
+    parts = [_values("reduce_scatter", x) for x in input_list]
+    if any(x.shape != output.shape for x in parts):
+        raise ShapeError(
+            f"reduce_scatter: got a list of tensors of shapes {[x.shape for x in parts]}; expected "
+            f"{tuple(output.shape)}, the shape of output"
+        )
+    _reduce_scatter(output, _joined("reduce_scatter", parts))
 
 
 def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
@@ -100,7 +106,7 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
     _check_list("all_to_all", input_tensor_list)
     sent = [_values("all_to_all", x) for x in input_tensor_list]
     sizes, expected = [x.size for x in sent], [x.numel() for x in output_tensor_list]
-    flat = _joined(sent)
+    flat = _joined("all_to_all", sent)
     got = world.communicator().all_to_all(_each(flat), _everyone(), _each(sizes), _each(expected))[world.rank()]
     for out, end in zip(output_tensor_list, itertools.accumulate(expected), strict=True):
         _write(out, got[end - out.numel() : end].reshape(out.shape))
@@ -223,8 +229,11 @@ def _each(value: object) -> dict:
     return dict.fromkeys(world.owned(), value)
 
 
-def _joined(parts: list[Any]) -> Any:
+def _joined(name: str, parts: list[Any]) -> Any:
     """The values of contiguous arrays, flat and one after the other."""
+    kinds = {(str(x.dtype), str(of_array(x))) for x in parts}
+    if len(kinds) > 1:
+        raise DTypeError(f"{name}: got a list of tensors of {sorted(kinds)}; expected one dtype and device")
     ends = list(itertools.accumulate([x.size for x in parts]))
     flat = memory.empty_like(parts[0], (ends[-1],))
     for x, end in zip(parts, ends, strict=True):

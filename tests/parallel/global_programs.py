@@ -38,6 +38,14 @@ def boxing_of_every_pair(n):
         yield x.to_global(sbp=after), x.to_global(sbp=after).to_local().sum().item() if n == 1 else 0
 
 
+def views_with_gaps(n):
+    everyone = flow.placement.all("cpu")
+    for before, after in itertools.product([S(0), B, P], [S(0), B, P]):
+        x = flow.tensor(numbers(5, 12), placement=everyone, sbp=before)
+        for view in (x[:, 3], x[0, ::2], x.t()):
+            yield view.to_global(sbp=after), str(view.to_global(sbp=after).sbp)
+
+
 def placements(n):
     """On fewer ranks, in another order, and back."""
     x = flow.tensor(numbers(6, 4), placement=flow.placement.all("cpu"), sbp=S(0))
@@ -112,8 +120,8 @@ def training(n):
 
 
 PROGRAMS = (
-    matmul_of_every_layout, boxing_of_every_pair, placements, two_dimensions, local_tensors, random_numbers, indexing,
-    printing, training,
+    matmul_of_every_layout, boxing_of_every_pair, views_with_gaps, placements, two_dimensions, local_tensors,
+    random_numbers, indexing, printing, training,
 )  # fmt: skip
 
 

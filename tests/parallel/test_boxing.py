@@ -118,6 +118,17 @@ def test_bytes_are_those_of_the_formula(pair, ranks):
     count_comparison()
 
 
+def test_boxing_shares_no_memory():
+    """Of whatever is boxed: what is then written in place changes nothing else."""
+    where = flow.placement("cpu", [0, 1])
+    for before, after in itertools.permutations(layouts((4, 6), where), 2):
+        x = make(np.arange(24.0).reshape(4, 6), where, before)
+        y = boxing.box(x, where, after)
+        for r in where.flat:
+            assert not np.shares_memory(x.shards[r], y.shards[r]), (before, after)
+    count_comparison()
+
+
 def test_a_sum_is_scattered_before_it_goes_to_other_ranks():
     """Which sends half as much as an all-reduce; then each of the targets gets all of it."""
     values = np.zeros((12, 24), np.float32)

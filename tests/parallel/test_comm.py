@@ -71,6 +71,9 @@ WRONG = {
     "shape": (lambda x: flow.comm.all_gather_into_tensor(x, x), ShapeError, "values of shape"),
     "dtype": (lambda x: flow.comm.all_gather([x.int()] * 4, x), DTypeError, "values of float32"),
     "divided": (lambda x: flow.comm.reduce_scatter_tensor(x, flow.zeros(7)), ShapeError, "divided by 4"),
+    "shapes": (lambda x: flow.comm.reduce_scatter(x, [flow.zeros(2)] * 4), ShapeError, "the shape of output"),
+    "dtypes": (lambda x: flow.comm.reduce_scatter(x, [x, x, x, x.int()]), DTypeError, "one dtype"),
+    "all_to_all": (lambda x: flow.comm.all_to_all([x] * 4, [x, x, x, x.int()]), DTypeError, "one dtype"),
     "send": (lambda x: flow.comm.send(x, 1), PlacementError, "simulated"),
     "recv": (lambda x: flow.comm.recv(1), PlacementError, "simulated"),
 }  # fmt: skip

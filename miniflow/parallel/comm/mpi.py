@@ -61,7 +61,8 @@ class MpiCommunicator:
         end_all_on_exception(self.world)
 
     def _bytes(self, x: Any) -> Any:
-        """The memory of a contiguous array; a device finishes first what it has to do."""
+        """The memory of an array in row-major order; a device finishes first what it has to do."""
+        assert memory.row_major(x) is x, "an array with gaps was to be sent"
         memory.synchronize(x)
         return self.mpi.buffer.fromaddress(memory.address(x), x.nbytes)
 
