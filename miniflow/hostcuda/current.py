@@ -7,8 +7,14 @@ import os
 from typing import Any
 
 
+def local_rank() -> int | None:
+    """The rank among those of the MPI world that run on this machine; None without MPI."""
+    names = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
+    return next((int(os.environ[name]) for name in names if name in os.environ), None)
+
+
 def current_device() -> int:
-    """Its number. In MPI ranks it is at first that of the rank on its machine, modulo the devices there."""
+    """The number of the device. In an MPI rank, that of the rank on its machine is selected first, in turns."""
     return own_cuda().get_current_device().id
 
 
@@ -17,8 +23,7 @@ def own_cuda() -> Any:
     """`numba.cuda` or what takes its place, after the device of this process was selected."""
     from miniflow.hostcuda import cuda
 
-    names = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
-    rank = int(next((os.environ[name] for name in names if name in os.environ), 0))
+    rank = local_rank()
     if rank:
         cuda.select_device(rank % len(cuda.gpus))
     return cuda

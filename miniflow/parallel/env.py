@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from miniflow.hostcuda.current import local_rank
 from miniflow.parallel import world
 from miniflow.parallel.placement import placement
 
@@ -20,8 +21,8 @@ def get_world_size() -> int:
 
 def get_local_rank() -> int:
     """The rank among the processes on this machine."""
-    names = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
-    return next((int(os.environ[name]) for name in names if name in os.environ), world.rank())
+    rank = local_rank()
+    return world.rank() if rank is None else rank
 
 
 def all_device_placement(type: str) -> placement:
