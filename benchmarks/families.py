@@ -94,7 +94,7 @@ def arg_max() -> Launch:
 
 
 def cumulative_sum() -> Launch:
-    return Launch(scan.CUMULATIVE_SUM.rows, 4, 256, [numbers(4, 600), np.float32(0), False, False, nans(4, 600)])
+    return Launch(scan.cumulative_sum, 4, 256, [numbers(4, 600), np.float32(0), False, False, nans(4, 600)])
 
 
 def take_rows() -> Launch:

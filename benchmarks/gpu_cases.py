@@ -122,20 +122,20 @@ def cumsum(f: Any, x: Any) -> Any:
     """Along rows: miniflow has the kernel, and no op for it yet."""
     if f.__name__ == "torch":
         return f.cumsum(x, 1)
-    from miniflow.kernels.scan import CUMULATIVE_SUM, THREADS
+    from miniflow.kernels.scan import THREADS, cumulative_sum
 
     y = f.empty_like(x)
-    CUMULATIVE_SUM.rows[x.shape[0], THREADS](x, np.float32(0), False, False, y)
+    cumulative_sum[x.shape[0], THREADS](x, np.float32(0), False, False, y)
     return y
 
 
 def rung(name: str) -> Callable[[Any, Any, Any], Any]:
-    """A matrix product by one of the lower rungs of kernels/matmul.py; by torch's best in torch."""
+    """A matrix product by one of the lower rungs of kernels/ladders/matmul.py; by torch's best in torch."""
 
     def multiply(f: Any, x: Any, y: Any) -> Any:
         if f.__name__ == "torch":
             return x @ y
-        from miniflow.kernels import matmul
+        from miniflow.kernels.ladders import matmul
 
         out = f.empty_like(x)
         getattr(matmul, name)[(-(-x.shape[0] // matmul.TILE),) * 2, (matmul.TILE,) * 2](x, y, out)

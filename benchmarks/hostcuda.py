@@ -30,6 +30,7 @@ HANDWRITTEN = [
     ("histogram", 1 << 20),
 ]
 TIMES_FASTER, SHARE = 10_000, 0.5  # what is aimed at
+TIMES_NJIT, TIMES_NJIT_OF_SUMS, COST_OF_CHECKS = 2.0, 4.0, 1.3
 TOLERANCE = 2e-4  # relative to the largest result, since sums are added up in other orders
 Case = Sequence[Any]
 
@@ -55,12 +56,26 @@ def on_host(launch: Launch, function: Callable) -> tuple[Callable[[], None], Cal
 
 def prepared(framework: str, case: Case) -> tuple[Callable[[], None], Callable[[], list[np.ndarray]]] | None:
     """The case in a framework: the kernel for miniflow, loops for numba, functions for numpy; None if it has none."""
+    from benchmarks import course_kernels, handwritten
+
+    if case[0] in course_kernels.LAUNCHES:
+        return prepared_course(framework, case)
     if framework == "miniflow":
         return on_device(made(case))
-    from benchmarks import handwritten
-
     function = {"numba": handwritten.HANDWRITTEN, "numpy": handwritten.NUMPY}[framework].get(case[0])
     return function and on_host(made(case), function)
+
+
+def prepared_course(framework: str, case: Case) -> tuple[Callable[[], None], Callable[[], list[np.ndarray]]]:
+    """The same for a kernel of `course_kernels`; "miniflow.unchecked" is the kernel without bounds checks."""
+    from benchmarks import course_kernels
+    from miniflow.hostcuda import cuda
+
+    launch = course_kernels.LAUNCHES[case[0]](*case[1:])
+    if framework == "numba":
+        return on_host(launch, course_kernels.LOOPS[case[0]])
+    checked = framework == "miniflow"
+    return on_device(launch, launch.kernel if checked else cuda.jit(boundscheck=False)(launch.kernel.py_func))
 
 
 # in processes of their own
@@ -194,12 +209,33 @@ def beside_loops(threads: int, cases: list[Case], budget: float, rounds: int) ->
     return table(f"Beside njit(parallel=True), {threads} thread(s), {clock}; to reach: {SHARE}", header, rows)
 
 
+def beside_best_loops(threads: int, budget: float, rounds: int, cases: list[Case] | None = None) -> str:
+    """Kernels as courses write them, with and without bounds checks, beside loops written by hand."""
+    from benchmarks.course_kernels import CASES
+
+    frameworks, cases = ["miniflow", "miniflow.unchecked", "numba"], cases or CASES
+    with tempfile.TemporaryDirectory() as folder:
+        given: dict = {"folder": folder, "cases": cases, "budget": budget}
+        found = in_turns("hostcuda.time_cases", frameworks, threads, rounds, **given)
+        for case in cases:
+            require_same(folder, frameworks, case)
+    rows = []
+    for name in map(title, cases):
+        kernel, unchecked, loops = (found[framework][name] for framework in frameworks)
+        times = [f"{seconds:.0f}" for seconds in (kernel, unchecked, loops)]
+        rows.append([name, *times, f"{kernel / loops:.2f}", f"{kernel / unchecked:.2f}"])
+    clock = "CPU time" if threads == 1 else "wall time"
+    header = ["us", "kernel", "without bounds checks", "njit by hand", "kernel / njit", "with / without checks"]
+    limits = f"to reach: {TIMES_NJIT} of njit, {TIMES_NJIT_OF_SUMS} for sums and scans; {COST_OF_CHECKS} for checks"
+    return table(f"Kernels as courses write them, {threads} thread(s), {clock}; {limits}", header, rows)
+
+
 def compile_times(families: Sequence[str]) -> str:
     """The first launch with an empty cache, and in the process after that."""
     rows = []
     for family in families:
         with tempfile.TemporaryDirectory() as cache:
-            env = {"MINIFLOW_CACHE_DIR": cache, "NUMBA_CACHE_DIR": cache}
+            env = {"MINIFLOW_CACHE_DIR": cache}
             cold, warm = (in_process("hostcuda.time_first_launch", "miniflow", 1, env, family=family) for _ in range(2))
         rows.append([family, *(f"{found[clock]:.2f}" for found in (cold, warm) for clock in ("cpu", "wall"))])
     header = ["first launch of a kernel, s", "cold, CPU", "cold, wall", "warm, CPU", "warm, wall"]
@@ -221,5 +257,6 @@ def reports(threads: Sequence[int] = (1, 2)) -> Iterator[str]:
     yield beside_simulator(SIMULATED, CHECKED_ONLY, budget=1.0, rounds=3)
     for count in threads:
         yield beside_loops(count, HANDWRITTEN, budget=1.0, rounds=3)
+        yield beside_best_loops(count, budget=0.5, rounds=3)
     yield compile_times(list(FAMILIES))
     yield launch_times(budget=0.3, rounds=3)

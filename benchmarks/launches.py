@@ -6,7 +6,6 @@ knows no shuffles, the same source runs unchanged.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,7 +14,9 @@ import numpy as np
 from miniflow.backends.body import Body, Step
 from miniflow.backends.cuda.pointwise import kernel_of
 from miniflow.hostcuda import cuda
-from miniflow.kernels import conv_depthwise, layer_norm, matmul, reduce, softmax
+from miniflow.kernels import conv_depthwise, layer_norm, reduce, softmax
+from miniflow.kernels.ladders import blocks, matmul
+from miniflow.kernels.ladders.layer_norm import tree_rows
 
 THREADS = 256  # a power of two
 BINS = 256
@@ -39,11 +40,6 @@ def loop(name: str, arrays: int) -> Any:
     return kernel_of(body, "v" * arrays, "flat")
 
 
-def blocks(count: int, side: int) -> int:
-    """How many blocks of `side` cover `count`."""
-    return -(-count // side)
-
-
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
     """Normally distributed float32."""
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
@@ -55,39 +51,6 @@ def nans(*shape: int, kind: Any = np.float32) -> np.ndarray:
 
 
 # kernels
-
-
-@cuda.jit(device=True)
-def tree_sum(values, thread):
-    """The sum of the 256 numbers in shared memory: in each step half as many threads add the upper half."""
-    half = THREADS // 2
-    while half > 0:
-        cuda.syncthreads()
-        if thread < half:
-            values[thread] += values[thread + half]
-        half //= 2
-    cuda.syncthreads()
-    return values[0]
-
-
-@cuda.jit
-def layer_norm_tree(x, weight, bias, eps, y):
-    """A block of 256 threads owns a row: a tree in shared memory for the mean, another for the variance."""
-    sums = cuda.shared.array(THREADS, x.dtype)
-    squares = cuda.shared.array(THREADS, x.dtype)
-    thread, row, width = cuda.threadIdx.x, cuda.blockIdx.x, x.shape[1]
-    total = x.dtype.type(0)
-    for j in range(thread, width, THREADS):
-        total += x[row, j]
-    sums[thread] = total
-    mean = tree_sum(sums, thread) / x.dtype.type(width)
-    total = x.dtype.type(0)
-    for j in range(thread, width, THREADS):
-        total += (x[row, j] - mean) * (x[row, j] - mean)
-    squares[thread] = total
-    rstd = x.dtype.type(1) / math.sqrt(tree_sum(squares, thread) / x.dtype.type(width) + eps)
-    for j in range(thread, width, THREADS):
-        y[row, j] = (x[row, j] - mean) * rstd * weight[j] + bias[j]
 
 
 @cuda.jit
@@ -130,7 +93,7 @@ def tiled_matmul(n: int) -> Launch:
 def layer_norm_in_trees(rows: int, width: int) -> Launch:
     """LayerNorm of rows, a block a row."""
     arguments = [numbers(rows, width), numbers(width, seed=1), numbers(width, seed=2), np.float32(EPS)]
-    return Launch(layer_norm_tree, rows, THREADS, [*arguments, nans(rows, width)])
+    return Launch(tree_rows, rows, THREADS, [*arguments, nans(rows, width)])
 
 
 def layer_norm_in_warps(rows: int, width: int) -> Launch:

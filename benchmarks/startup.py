@@ -46,10 +46,10 @@ def report(threads: int = 2) -> str:
     rows.append(["import, s", *(f"{found[f]['seconds']:.2f}" for f in both)])
     for network in ("mlp", "lenet"):
         with tempfile.TemporaryDirectory() as cache:
-            env = {"NUMBA_CACHE_DIR": cache}
+            env = {"MINIFLOW_CACHE_DIR": cache}
             cold = in_process("startup.time_first_step", "miniflow", threads, env, network=network)["seconds"]
             found = in_turns("startup.time_first_step", both, threads, env=env, network=network)
-        rows.append([f"{network}: import and first step, cold numba cache, s", f"{cold:.2f}", "none to fill"])
+        rows.append([f"{network}: import and first step, cold cache, s", f"{cold:.2f}", "none to fill"])
         rows.append([f"{network}: import and first step, warm, s", *(f"{found[f]['seconds']:.2f}" for f in both)])
         found = in_turns("startup.peak_memory", both, threads, network=network)
         rows.append([f"{network}: peak memory of 20 steps, MB", *(f"{found[f]['MB']:.0f}" for f in both)])

@@ -4,6 +4,7 @@ import miniflow.process  # noqa: F401  (sets how threads wait: before NumPy is l
 
 # isort: split
 import sys
+from types import SimpleNamespace
 
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
 from miniflow import amp, autograd, cuda, data, nn, optim, parallel, sbp, show, typing, utils, vision
@@ -105,4 +106,5 @@ __version__ = "0.1.0"
 globals().update(OPERATORS)  # the pointwise operators, under all of their names
 FACTORIES = "arange empty eye full linspace logspace ones rand randint randn randperm tensor zeros"
 globals().update({name: with_placement(globals()[name]) for name in FACTORIES.split()})  # placement= and sbp= too
+framework = SimpleNamespace(distribute=env)  # OneFlow 0.6 has `get_rank` there
 Tensor._of_data = staticmethod(with_placement(_tensor_of_class))

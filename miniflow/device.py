@@ -59,7 +59,7 @@ class device:
 
 def _cuda_index(wanted: str, index: int | None) -> int:
     from miniflow.hostcuda import cuda
-    from miniflow.hostcuda.current import current_device
+    from miniflow.hostcuda.choice import current_device
 
     try:
         count = len(cuda.gpus)

@@ -106,7 +106,8 @@ def compile_case(case: Case, cc: tuple[int, int] = (7, 5)) -> str:
     """numba-cuda compiles the kernel for this compute capability; returns the PTX."""
     if not ON_HOST:
         pytest.skip(f"kernels of the host executor are compiled to PTX; cuda is {cuda.__name__} here")
-    from miniflow.hostcuda.ptx import compile_to_ptx, numba_cuda
+    from miniflow.hostcuda.numba_cuda import package as numba_cuda
+    from miniflow.hostcuda.ptx import compile_to_ptx
 
     try:
         numba_cuda()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from miniflow.hostcuda import KernelCheckError, check
+from miniflow.hostcuda import host as cuda
 
 
 def place(kernel: Any, text: str) -> str:
@@ -30,3 +31,12 @@ def says(error: KernelCheckError, *lines: str) -> None:
     head, _, body = str(error).partition("\n")
     assert head.endswith("1 finding" if len(error.findings) == 1 else f"{len(error.findings)} findings")
     np.testing.assert_equal(body.split("\n"), list(lines))
+
+
+@cuda.jit
+def asserts(x):
+    """Stands here since pytest rewrites the assertions of test modules."""
+    i = cuda.grid(1)
+    assert i < x.size, "too many threads"
+    assert x[i] == 0
+    x[i] = 2 * i

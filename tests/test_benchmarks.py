@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from benchmarks import families, gpu, gpu_cases, graph, handwritten, harness, hostcuda, launches, networks
+from benchmarks import (
+    course_kernels,
+    families,
+    gpu,
+    gpu_cases,
+    graph,
+    handwritten,
+    harness,
+    hostcuda,
+    launches,
+    networks,
+)
 from benchmarks.__main__ import main
 from miniflow.hostcuda import cuda
 
@@ -148,7 +159,32 @@ def test_what_is_compared_computes_the_same(case, tmp_path, monkeypatch):
         hostcuda.require_same(tmp_path, ["kernel", "wrong"], case)
 
 
+COURSE = {name: (256,) for name in course_kernels.LAUNCHES} | {
+    **{name: (32,) for name in course_kernels.LAUNCHES if "matmul" in name or "convolution" in name},
+    **{"transpose": (40,), "stencil": (40,), "stencil, tiled": (40,), "Mandelbrot": (20,)},
+    **{"softmax, blocks of (32, 4)": (6, 70), "LayerNorm, two trees": (2, 300)},
+}
+
+
+@on_host
+@pytest.mark.parametrize("name", COURSE)
+def test_kernels_of_courses_compute_the_same_as_loops(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(course_kernels, "own_histograms", course_kernels.own_histograms.py_func)
+    launch, loops = course_kernels.LAUNCHES[name](*COURSE[name]), course_kernels.LOOPS[name]
+    call, results = hostcuda.on_device(launch, cuda.jit(check=True)(launch.kernel.py_func))
+    call()
+    hostcuda.save(tmp_path, "kernel", (name,), results())
+    call, results = hostcuda.on_host(course_kernels.LAUNCHES[name](*COURSE[name]), getattr(loops, "py_func", loops))
+    call()
+    hostcuda.save(tmp_path, "loops", (name,), results())
+    hostcuda.require_same(tmp_path, ["kernel", "loops"], (name,))
+    hostcuda.save(tmp_path, "wrong", (name,), [1.01 * array for array in results()])
+    with pytest.raises(harness.BenchmarkError, match="the results differ by"):
+        hostcuda.require_same(tmp_path, ["kernel", "wrong"], (name,))
+
+
 def test_all_that_is_measured_is_compared_above():
+    assert set(course_kernels.LAUNCHES) == set(course_kernels.LOOPS) == {case[0] for case in course_kernels.CASES}
     measured = {case[0] for case in hostcuda.SIMULATED + hostcuda.CHECKED_ONLY + hostcuda.HANDWRITTEN}
     assert measured <= {case[0] for case in SMALL} == set(launches.LAUNCHES) == set(handwritten.HANDWRITTEN)
 

@@ -1,5 +1,6 @@
-"""The table of code lines counts every file of the package once, and what is code in it."""
+"""The table of code lines counts every file of the package once, and what is code in it; kernels are short."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from tools import count_lines
 from tools.count_lines import code_lines, count, main
 
 ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ROOT / "miniflow" / "kernels"
+LONGEST_KERNEL = 50  # lines of code: a student has it on a single screen
 
 SOURCES = {
     '"""Docstring\n\nof the module."""\n\n# comment\n': 0,
@@ -42,3 +45,14 @@ def test_the_table(tmp_path, capsys):
     assert rows[0] == ["part", "budget", "lines"] and {len(row) for row in rows} == {3}
     lines = [int(row[2].replace(",", "")) for row in rows[2:] if row[1]]
     assert sum(lines[:-1]) == lines[-1] == 4 and rows[-1][0] == "all of it"
+
+
+def test_no_kernel_is_long(tmp_path):
+    lengths, alone = {}, tmp_path / "function.py"
+    for path in KERNELS.rglob("*.py"):
+        source = path.read_text()
+        for function in ast.walk(ast.parse(source)):
+            if isinstance(function, ast.FunctionDef):
+                alone.write_text(ast.get_source_segment(source, function))
+                lengths[f"{path.name}: {function.name}"] = code_lines(alone)
+    assert len(lengths) > 100 and {name: n for name, n in lengths.items() if n > LONGEST_KERNEL} == {}

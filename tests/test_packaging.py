@@ -134,7 +134,7 @@ loss.backward()
 print(images.shape, model.weight.grad.shape)
 """
     python = environment / "bin" / "python"
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"MINIFLOW_CACHE_DIR": str(tmp_path / "cache")}
     result = subprocess.run([python, "-c", code], cwd=empty, env=env, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "miniflow.Size([1000, 1, 28, 28]) miniflow.Size([10, 784])"
@@ -150,7 +150,7 @@ class Environment:
 
     def __init__(self, folder):
         venv.create(folder / "venv", with_pip=True)
-        self.variables = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+        self.variables = dict(os.environ)
         self.variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
         self.variables["MINIFLOW_CACHE_DIR"] = str(folder / "cache")
         self.python = str(folder / "venv" / "bin" / "python")

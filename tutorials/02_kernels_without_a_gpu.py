@@ -56,8 +56,17 @@ add_scaled[4, 256](np.float32(2), x_on_device, y_on_device, out)
 assert np.allclose(out.copy_to_host(), 2 * x + y)
 
 # %% [markdown]
-# What ran is a translation. The threads of a block have become a loop, and the `if` the end of that loop, so that the
-# compiler can work on 8 or 16 threads with one instruction.
+# What ran is a translation. The compiler first finds what the threads of a block do between two barriers. Here there
+# is no barrier, so that is all they do:
+
+# %%
+print(add_scaled.inspect_host(stage="regions"))
+
+# %% [markdown]
+# Then it writes this down. The threads of a block have become a loop, and the `if` the end of that loop, so that the
+# compiler can work on 8 or 16 threads with one instruction. The loop stands there twice: where the first and the last
+# index lie in the arrays, nothing else needs to be checked; otherwise every index is. (A GPU checks none;
+# `cuda.jit(boundscheck=False)` leaves that out.)
 
 # %%
 generated = add_scaled.inspect_host()
@@ -88,8 +97,9 @@ assert np.array_equal(out.copy_to_host(), matrix + bias)
 # ## What a GPU does not tell
 #
 # Without the `if`, the last 24 threads write behind the end of the array. A GPU does that and says nothing; some other
-# array has 24 wrong elements afterwards. With `check=True` a kernel runs in the second executor, which watches every
-# access. (`MINIFLOW_CHECK=1` in the environment does this to all kernels of a program.)
+# array has 24 wrong elements afterwards. Here the first such thread ends the launch with an `IndexError`. With
+# `check=True` every access is checked for more, and all that is wrong is listed. (`MINIFLOW_CHECK=1` in the environment
+# does this to all kernels of a program.)
 
 
 # %%
@@ -440,7 +450,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 seconds = {
     "numba's simulator": float(result.stdout),
-    "checks": best_time(lambda: check.launch(tiled, [a_on_device, b_on_device, c], (2, 2), (16, 16)), 1),
+    "checks": best_time(lambda: check.launch(tiled, [a_on_device, b_on_device, c], (2, 2), (16, 16)), 2),
     "host executor": best_time(lambda: tiled[(2, 2), (16, 16)](a_on_device, b_on_device, c)),
     "numpy": best_time(lambda: a @ b),
 }
@@ -494,7 +504,7 @@ assert np.allclose(normalized.cpu().numpy(), layer_norm_numpy(x, weight, bias), 
 
 # %% [markdown]
 # From here: `python -m miniflow --device cuda` trains LeNet with nothing but these kernels.
-# `miniflow/kernels/matmul.py` goes on where `tiled` ends; `miniflow/hostcuda/` is the compiler. On a machine with a
+# `miniflow/kernels/ladders/` goes on where `tiled` ends; `miniflow/hostcuda/` is the compiler. On a machine with a
 # GPU, leave out the line that sets `MINIFLOW_CUDA`: then `cuda` is `numba.cuda` itself, and only the checks and
 # profiles need the CPU. What a GPU would run can be seen without one, if `numba-cuda` is installed:
 # `tiled.inspect_asm()` compiles it to PTX.

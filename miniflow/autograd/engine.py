@@ -273,6 +273,8 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
             gradient = Tensor._wrap(modes.tracer.symbol_of(gradient._array).copy())
     if create_graph and tensor._grad is None:
         tensor._grad = clone(gradient)
+    elif tensor._grad is None and not functional and hasattr(gradient._array, "placement"):
+        tensor._grad = Tensor._wrap(gradient._array.copy())  # an operator might choose another layout
     elif tensor._grad is None:
         tensor._grad = gradient if functional or (alone and _is_whole(gradient)) else clone(gradient)
     elif functional:

@@ -14,8 +14,8 @@ import numba
 from miniflow.hostcuda.cache import cache_folder, keep
 
 DEPENDENCIES = (  # what generated modules are made by and call: a change of any gives them other names
-    "backends/body.py", "backends/cpu/pointwise.py", "backends/cpu/scalars.py", "backends/cpu/transcendental.py",
-    "backends/cuda/pointwise.py", "kernels/*.py", "scalar.py",
+    "backends/body.py", "backends/cpu/pointwise.py", "backends/cpu/scalars.py",
+    "backends/cuda/pointwise.py", "hostcuda/transcendental.py", "kernels/*.py", "scalar.py",
 )  # fmt: skip
 
 

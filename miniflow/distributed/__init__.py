@@ -6,6 +6,7 @@ script as MPI ranks, and with `checkpoint` all ranks save a state together.
 
 from miniflow.distributed import checkpoint as checkpoint
 from miniflow.parallel.collectives import (
+    ReduceOp,
     all_gather,
     all_gather_into_tensor,
     all_reduce,

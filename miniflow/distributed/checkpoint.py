@@ -140,7 +140,7 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
         if not isinstance(value, Tensor):
             if name not in index["others"]:
                 raise CheckpointError(f"load: {source} has no {name}")
-            replace(state, name, index["others"][name])
+            replaced(state, name.split("/"), index["others"][name])
             continue
         if name not in index["tensors"]:
             raise CheckpointError(f"load: {source} has no tensor {name}")
@@ -205,15 +205,16 @@ def entries(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def replace(state: Any, path: str, value: Any) -> None:
-    """Set the entry at a place that `entries` named."""
-    *outer, last = path.split("/")
-    for key in outer:
-        state = state[int(key)] if isinstance(state, list | tuple) else state[key_of(state, key)]
-    if isinstance(state, dict):
-        state[key_of(state, last)] = value
-    elif isinstance(state, list):
-        state[int(last)] = value
+def replaced(state: Any, path: list[str], value: Any) -> Any:
+    """The state with another entry at a place that `entries` named: itself, or a new tuple."""
+    if not path:
+        return value
+    key = key_of(state, path[0]) if isinstance(state, dict) else int(path[0])
+    item = replaced(state[key], path[1:], value)
+    if isinstance(state, tuple):
+        return (*state[:key], item, *state[key + 1 :])
+    state[key] = item
+    return state
 
 
 def key_of(state: dict, text: str) -> Any:

@@ -1,7 +1,8 @@
-"""`python -m miniflow.distributed.launch --nproc_per_node 4 script.py`: a script as MPI ranks on this machine.
+"""`python -m miniflow.distributed.launch --nproc_per_node 4 script.py`: a script as MPI ranks.
 
 It starts `mpiexec`, which starts the ranks; each of them is this file once more with `--rank-of`, which sets the
-environment variables that scripts read and then becomes the script. If a rank fails, mpiexec ends the others.
+environment variables that scripts read and then becomes the script. If a rank fails, mpiexec ends the others. On
+several machines it is run on each of them, with its own `--node_rank`; `nodes` says how they come together.
 
 Source: `torch.distributed.launch` and `oneflow.distributed.launch`, whose options these are.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,11 +29,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "MINIFLOW_CHECK_RANKS=1 compares the operators of all ranks before they run. MINIFLOW_CUDA_AWARE_MPI=1 passes "
         "arrays on CUDA devices to MPI as they are.",
     )
-    parser.add_argument("--nnodes", type=int, default=1, help="machines; only 1")
-    parser.add_argument("--node_rank", type=int, default=0, help="of this machine; only 0")
-    parser.add_argument("--nproc_per_node", type=int, default=1, metavar="N", help="ranks to start")
-    parser.add_argument("--master_addr", default="127.0.0.1", help="set as MASTER_ADDR for the script")
-    parser.add_argument("--master_port", type=int, default=29500, help="set as MASTER_PORT for the script")
+    parser.add_argument("--nnodes", type=int, default=1, help="machines, each of which runs this; with MPICH's mpiexec")
+    parser.add_argument("--node_rank", type=int, default=0, help="of this machine, from 0 on")
+    parser.add_argument("--nproc_per_node", type=int, default=1, metavar="N", help="ranks of a machine")
+    parser.add_argument("--master_addr", default="127.0.0.1", help="of node 0; set as MASTER_ADDR")
+    parser.add_argument("--master_port", type=int, default=29500, help="set as MASTER_PORT")
     parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
     parser.add_argument("--no_python", action="store_true", help="the script is a program")
     parser.add_argument(
@@ -47,10 +49,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"got --nproc_per_node {args.nproc_per_node}; expected at least 1")
     if not 0 <= args.master_port < 65536:
         parser.error(f"got --master_port {args.master_port}; expected less than 65536")
-    if (args.nnodes, args.node_rank) != (1, 0):
-        parser.error(
-            "several machines are started by mpiexec itself: mpiexec -n 8 -ppn 4 -hosts first,second python script.py"
-        )
+    if not 0 <= args.node_rank < args.nnodes:
+        parser.error(f"got --node_rank {args.node_rank} of --nnodes {args.nnodes}; expected less")
     return args
 
 
@@ -72,32 +72,47 @@ def find_mpiexec() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Start the ranks, wait for them, and return the exit status."""
     args = parse(arguments)
-    environment = {
-        "MASTER_ADDR": args.master_addr, "MASTER_PORT": str(args.master_port), "WORLD_SIZE": str(args.nproc_per_node)
+    environment = os.environ | {
+        "MASTER_ADDR": args.master_addr, "MASTER_PORT": str(args.master_port),
+        "WORLD_SIZE": str(args.nnodes * args.nproc_per_node),
     }  # fmt: skip
-    if args.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ:
-        environment["OMP_NUM_THREADS"] = "1"
-        print("launch: OMP_NUM_THREADS is 1 for each rank; set it to change that", file=sys.stderr)
-    if args.nproc_per_node > 1 and "NUMBA_NUM_THREADS" not in os.environ:
-        environment["NUMBA_NUM_THREADS"] = environment.get("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS"))
-    rank = json.dumps([args.logdir if args.redirect_stdout_and_stderr else None, *command(args)])
-    start = [find_mpiexec(), "-n", str(args.nproc_per_node), sys.executable, "-u", __file__, "--rank-of", rank]
-    process = subprocess.Popen(start, env=os.environ | environment)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: process.send_signal(number))
-    status = process.wait()
+    if args.nproc_per_node > 1:
+        if "OMP_NUM_THREADS" not in environment:
+            environment["OMP_NUM_THREADS"] = "1"
+            print("launch: OMP_NUM_THREADS is 1 for each rank; set it to change that", file=sys.stderr)
+        environment.setdefault("NUMBA_NUM_THREADS", environment["OMP_NUM_THREADS"])
+    folder = args.logdir if args.redirect_stdout_and_stderr else None
+    rank = [sys.executable, "-u", __file__, "--rank-of", json.dumps([folder, *command(args)])]
+    if args.nnodes == 1:
+        process = subprocess.Popen([find_mpiexec(), "-n", str(args.nproc_per_node), *rank], env=environment)
+        pass_signals_to(process)
+        status = process.wait()
+    else:
+        from miniflow.distributed import nodes  # not above: each rank runs this file before the script
+
+        environment["MINIFLOW_RANK"] = f"exec {shlex.join(rank)}"
+        address = args.master_addr, args.master_port
+        rest = args.nnodes, args.nproc_per_node, address, find_mpiexec(), environment
+        status = nodes.other(args.node_rank, *rest) if args.node_rank else nodes.first(*rest, pass_signals_to)
     if status:
         print(f"launch: {' '.join(command(args))} failed with exit status {status}", file=sys.stderr)
     return abs(status)
+
+
+def pass_signals_to(process: subprocess.Popen) -> None:
+    """Let a process have the signals that would end this one."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: process.send_signal(number))
 
 
 def become_rank(description: str) -> None:
     """In a rank: set what scripts read from the environment, and become the script."""
     logdir, *argv = json.loads(description)
     rank = os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK", "0")
-    os.environ.update({"RANK": rank, "LOCAL_RANK": rank})
+    local = os.environ.get("MPI_LOCALRANKID") or os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", rank)
+    os.environ.update({"RANK": rank, "LOCAL_RANK": local})
     if logdir is not None:
-        folder = Path(logdir) / f"local_rank_{rank}"
+        folder = Path(logdir) / f"local_rank_{local}"
         folder.mkdir(parents=True, exist_ok=True)
         for descriptor, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), descriptor)

@@ -9,25 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from miniflow.hostcuda.errors import (
-    CudaDeviceError,
-    DivergentBarrierError,
-    KernelArgumentError,
-    KernelCheckError,
-    KernelLaunchError,
-    UnsupportedKernelError,
-)
+from miniflow.hostcuda import errors
+from miniflow.hostcuda.errors import *  # noqa: F403
 
-__all__ = [
-    "CudaDeviceError",
-    "DivergentBarrierError",
-    "KernelArgumentError",
-    "KernelCheckError",
-    "KernelLaunchError",
-    "UnsupportedKernelError",
-    "cuda",
-    "show",
-]
+__all__ = ["cuda", "show", *errors.__all__]  # noqa: F405
 
 
 def __getattr__(name: str) -> Any:

@@ -9,88 +9,50 @@ from __future__ import annotations
 import math
 
 from llvmlite import ir
+from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-DIRECT = {  # operation -> LLVM's name for signed integers, unsigned integers, floats
-    "add": ("add", "add", "fadd"),
-    "sub": ("sub", "sub", "fsub"),
-    "max": ("max", "umax", None),
-    "min": ("min", "umin", None),
-    "nanmax": ("max", "umax", None),
-    "nanmin": ("min", "umin", None),
-    "and": ("and", "and", None),
-    "or": ("or", "or", None),
-    "xor": ("xor", "xor", None),
-    "exch": ("xchg", "xchg", "xchg"),
+INSTRUCTIONS = {  # operation -> LLVM's name for signed integers, unsigned integers, floats
+    "add": ("add", "add", "fadd"), "sub": ("sub", "sub", "fsub"), "exch": ("xchg", "xchg", "xchg"),
+    "max": ("max", "umax", None), "nanmax": ("max", "umax", None),
+    "min": ("min", "umin", None), "nanmin": ("min", "umin", None),
+    "and": ("and", "and", None), "or": ("or", "or", None), "xor": ("xor", "xor", None),
+}  # fmt: skip
+UPDATES = {  # operation -> the new value
+    "add": lambda old, value: old + value,
+    "sub": lambda old, value: old - value,
+    "max": lambda old, value: value if value > old else old,
+    "min": lambda old, value: value if value < old else old,
+    "nanmax": lambda old, value: value if value > old or math.isnan(old) else old,
+    "nanmin": lambda old, value: value if value < old or math.isnan(old) else old,
+    "inc": lambda old, value: type(old)(0) if old >= value else old + type(old)(1),
+    "dec": lambda old, value: value if old == 0 or old > value else old - type(old)(1),
 }
-
-
-def _maximum(old, value):
-    return value if value > old or math.isnan(value) else old
-
-
-def _minimum(old, value):
-    return value if value < old or math.isnan(value) else old
-
-
-def _nan_maximum(old, value):
-    return value if value > old or math.isnan(old) else old
-
-
-def _nan_minimum(old, value):
-    return value if value < old or math.isnan(old) else old
-
-
-def _increment(old, value):
-    return type(old)(0) if old >= value else old + type(old)(1)
-
-
-def _decrement(old, value):
-    return value if old == 0 or old > value else old - type(old)(1)
-
-
-def _sum(old, value):
-    return old + value
-
-
-def _difference(old, value):
-    return old - value
-
-
-LOOPS = {
-    "max": _maximum,
-    "min": _minimum,
-    "nanmax": _nan_maximum,
-    "nanmin": _nan_minimum,
-    "inc": _increment,
-    "dec": _decrement,
-}
+OWN = {f"atomic_{name}": f"own_{name}" for name in ("add", "sub", "max", "min")}
+"""Atomic operations on a block's own memory: one thread of the processor runs the whole block, so they need no lock."""
 
 
 def _pointer(context, builder, array_type, array, index_type, index):
     """The address of array[index]."""
     struct = context.make_array(array_type)(context, builder, array)
-    kinds = index_type.types if isinstance(index_type, types.BaseTuple) else (index_type,)
-    values = cgutils.unpack_tuple(builder, index) if isinstance(index_type, types.BaseTuple) else [index]
+    several = isinstance(index_type, types.BaseTuple)
+    kinds, values = (index_type.types, cgutils.unpack_tuple(builder, index)) if several else ([index_type], [index])
     words = [context.cast(builder, v, k, types.intp) for v, k in zip(values, kinds, strict=True)]
     return cgutils.get_item_pointer(context, builder, array_type, struct, words, wraparound=True)
 
 
 def _bits(builder, value):
     """A float as an integer of its size, an integer as it is."""
-    if isinstance(value.type, ir.FloatType | ir.DoubleType):
-        return builder.bitcast(value, ir.IntType(32 if isinstance(value.type, ir.FloatType) else 64))
-    return value
+    width = {ir.HalfType(): 16, ir.FloatType(): 32, ir.DoubleType(): 64}.get(value.type)
+    return builder.bitcast(value, ir.IntType(width)) if width else value
 
 
 def _exchange_loop(context, builder, pointer, kind, value, update):
     """old = *p; while not cmpxchg(p, old, update(old, value)): old = *p"""
-    llvm = value.type
     word = ir.IntType(kind.bitwidth)
     cell = builder.bitcast(pointer, word.as_pointer())
-    before = builder.append_basic_block("before")
-    loop, end = builder.append_basic_block("atomic.loop"), builder.append_basic_block("atomic.end")
+    before, loop, end = (builder.append_basic_block(f"atomic.{name}") for name in ("before", "loop", "end"))
     builder.branch(before)
     builder.position_at_end(before)
     start = builder.load_atomic(cell, "monotonic", kind.bitwidth // 8)
@@ -98,7 +60,7 @@ def _exchange_loop(context, builder, pointer, kind, value, update):
     builder.position_at_end(loop)
     seen = builder.phi(word)
     seen.add_incoming(start, before)
-    old = builder.bitcast(seen, llvm) if llvm != word else seen
+    old = builder.bitcast(seen, value.type) if value.type != word else seen
     new = context.compile_internal(builder, update, kind(kind, kind), [old, value])
     answer = builder.cmpxchg(cell, seen, _bits(builder, new), "seq_cst", "monotonic")
     seen.add_incoming(builder.extract_value(answer, 0), builder.block)
@@ -107,7 +69,7 @@ def _exchange_loop(context, builder, pointer, kind, value, update):
     return old
 
 
-def _check(array, index):
+def _is_element(array, index):
     """Whether `index` names one element of the array, of a type that atomics work on."""
     if not isinstance(array, types.Array) or not isinstance(array.dtype, types.Integer | types.Float):
         return False
@@ -115,31 +77,29 @@ def _check(array, index):
     return len(kinds) == array.ndim and all(isinstance(k, types.Integer) for k in kinds)
 
 
-PLAIN = {"add": _sum, "sub": _difference, **{k: v for k, v in LOOPS.items() if k not in ("inc", "dec")}}
-
-
 def _read_modify_write(operation, alone=False):
     """The operation as a function; `alone` if no other thread of the processor can reach the array."""
 
     @intrinsic
     def compute(typingctx, array, index, value):
-        if not _check(array, index):
+        if not _is_element(array, index):
             return None
         kind = array.dtype
         flavour = 2 if isinstance(kind, types.Float) else 0 if kind.signed else 1
-        instruction = DIRECT.get(operation, (None,) * 3)[flavour]
-        if instruction is None and operation not in LOOPS:
+        instruction = INSTRUCTIONS.get(operation, (None,) * 3)[flavour]
+        if instruction is None and operation not in UPDATES:
             return None
 
         def codegen(context, builder, signature, args):
             pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1])
             if alone:
                 old = builder.load(pointer)
-                new = context.compile_internal(builder, PLAIN[operation], kind(kind, kind), [old, args[2]])
-                builder.store(new, pointer)
+                builder.store(
+                    context.compile_internal(builder, UPDATES[operation], kind(kind, kind), [old, args[2]]), pointer
+                )
                 return old
             if instruction is None:
-                return _exchange_loop(context, builder, pointer, kind, args[2], LOOPS[operation])
+                return _exchange_loop(context, builder, pointer, kind, args[2], UPDATES[operation])
             return builder.atomic_rmw(instruction, pointer, args[2], "seq_cst")
 
         return kind(array, index, kind), codegen
@@ -147,55 +107,30 @@ def _read_modify_write(operation, alone=False):
     return compute
 
 
-atomic_add = _read_modify_write("add")
-atomic_sub = _read_modify_write("sub")
-atomic_max = _read_modify_write("max")
-atomic_min = _read_modify_write("min")
-atomic_nanmax = _read_modify_write("nanmax")
-atomic_nanmin = _read_modify_write("nanmin")
-atomic_and = _read_modify_write("and")
-atomic_or = _read_modify_write("or")
-atomic_xor = _read_modify_write("xor")
-own_add = _read_modify_write("add", alone=True)
-own_sub = _read_modify_write("sub", alone=True)
-own_max = _read_modify_write("max", alone=True)
-own_min = _read_modify_write("min", alone=True)
-atomic_inc = _read_modify_write("inc")
-atomic_dec = _read_modify_write("dec")
-atomic_exch = _read_modify_write("exch")
-
-
-def _swap(context, builder, pointer, kind, expected, value):
-    cell = builder.bitcast(pointer, ir.IntType(kind.bitwidth).as_pointer())
-    answer = builder.cmpxchg(cell, _bits(builder, expected), _bits(builder, value), "seq_cst", "monotonic")
-    old = builder.extract_value(answer, 0)
-    return builder.bitcast(old, value.type) if old.type != value.type else old
-
-
 @intrinsic
 def atomic_cas(typingctx, array, index, expected, value):
     """Store `value` if the element equals `expected`."""
-    if not _check(array, index):
+    if not _is_element(array, index):
         return None
     kind = array.dtype
 
     def codegen(context, builder, signature, args):
         pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1])
-        return _swap(context, builder, pointer, kind, args[2], args[3])
+        expected, value = (_bits(builder, arg) for arg in args[2:])
+        cell = builder.bitcast(pointer, value.type.as_pointer())
+        old = builder.extract_value(builder.cmpxchg(cell, expected, value, "seq_cst", "monotonic"), 0)
+        return builder.bitcast(old, args[3].type) if old.type != args[3].type else old
 
     return kind(array, index, kind, kind), codegen
 
 
-@intrinsic
-def atomic_compare_and_swap(typingctx, array, expected, value):
+@njit
+def atomic_compare_and_swap(array, expected, value):
     """`atomic_cas` on the first element of a one-dimensional array."""
-    if not isinstance(array, types.Array) or array.ndim != 1 or not _check(array, types.intp):
-        return None
-    kind = array.dtype
+    return atomic_cas(array, 0, expected, value)
 
-    def codegen(context, builder, signature, args):
-        zero = context.get_constant(types.intp, 0)
-        pointer = _pointer(context, builder, signature.args[0], args[0], types.intp, zero)
-        return _swap(context, builder, pointer, kind, args[1], args[2])
 
-    return kind(array, kind, kind), codegen
+OPERATIONS = {f"atomic_{name}": _read_modify_write(name) for name in {**INSTRUCTIONS, **UPDATES}}
+OPERATIONS |= {own: _read_modify_write(name.removeprefix("atomic_"), alone=True) for name, own in OWN.items()}
+globals().update(OPERATIONS)
+__all__ = ["OWN", "atomic_cas", "atomic_compare_and_swap", *OPERATIONS]

@@ -1,60 +1,161 @@
 """Files for generated code and machine code: one process writes them, and later ones find them.
 
-Generated modules lie in the user's cache folder, and beside them numba's machine code. The machine code of this
-package's own functions is kept in that folder too. Where numba puts it by default, beside the sources, it would outlive
-`pip uninstall`. NUMBA_CACHE_DIR chooses another folder for it.
+Both lie in MINIFLOW_CACHE_DIR, or else in the user's cache folder. What lies there is executed, so the folder must be
+the user's own, and nobody else may write to it. Where that is not so, or nothing can be written, nothing is kept; the
+first time, a warning says so. NUMBA_CACHE_DIR does not count for this package: numba reads it unchecked. Beside the
+sources, where numba puts machine code by default, it would outlive `pip uninstall`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
 import tempfile
+import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from numba.core import caching
+from llvmlite import binding as llvm
+from numba.core import caching, dispatcher
+from numba.core.runtime import _nrt_python
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
+NOWHERE = Path(os.devnull)  # no file can lie in it
+WARNED: list[str] = []
+
+
+def base_folder() -> Path:
+    """MINIFLOW_CACHE_DIR, or the folder `miniflow` in the user's cache folder."""
+    if chosen := os.environ.get("MINIFLOW_CACHE_DIR"):
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(caches) / "miniflow" if os.path.isabs(caches) else NOWHERE  # a user without a home
 
 
 def cache_folder(name: str = "hostcuda") -> Path:
-    """Where generated modules are kept: MINIFLOW_CACHE_DIR, or the user's cache folder, or a temporary one.
+    """The folder of that name in the cache, made if it is missing; where there cannot be one, a folder in NOWHERE."""
+    try:
+        folder = base_folder() / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        trouble = danger_of(folder.resolve())
+    except OSError as error:
+        trouble = str(error)
+    if trouble:
+        warn_once(trouble)
+        return NOWHERE / name
+    return folder
 
-    Args:
-        name: of the folder within it.
-    """
-    chosen = os.environ.get("MINIFLOW_CACHE_DIR")
-    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "miniflow"
-    for folder in (base / name, Path(tempfile.gettempdir()) / f"miniflow-{os.getuid()}" / name):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if os.access(folder, os.W_OK):
-                return folder
-        except OSError:
-            continue
-    raise OSError("no folder for compiled kernels can be written to: set MINIFLOW_CACHE_DIR")
+
+def danger_of(folder: Path) -> str:
+    """Why somebody else may have put files into a folder; "" if nobody can have."""
+    if not hasattr(os, "getuid"):  # on Windows, the user's folders are the user's
+        return ""
+    status = folder.stat()
+    if status.st_uid != os.getuid():
+        return f"{folder} belongs to another user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others may write to {folder}: delete it"
+    for parent in folder.parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return f"everybody may replace what is in {parent}"
+    return ""
+
+
+def warn_once(trouble: str) -> None:
+    """Say once in a process that code is compiled again in each."""
+    if not WARNED:
+        WARNED.append(trouble)
+        warnings.warn(
+            f"compiled kernels are not kept ({trouble}), so that each process compiles them again; "
+            "MINIFLOW_CACHE_DIR names a folder of your own",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def keep(path: Path, text: str) -> str:
-    """Write the text to its file, so that it appears at once or not at all; returns the text."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    os.replace(temporary, path)
+    """Write the text to its file, if that is possible: at once or not at all. Returns the text."""
+    if NOWHERE in path.parents:
+        return text
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        warn_once(str(error))
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
     return text
 
 
-class PackageCacheLocator(caching.InTreeCacheLocator):
-    """Tells numba where the machine code of this package's functions is kept: in the user's cache folder."""
+@cache
+def package_digest() -> str:
+    """A digest of this package, so that a changed one does not find what the old one wrote."""
+    folder = Path(__file__).parent
+    return hashlib.sha256(b"".join(module.read_bytes() for module in sorted(folder.glob("*.py")))).hexdigest()
+
+
+@cache
+def name_runtime() -> None:
+    """Tell LLVM where the functions of numba's runtime are, which machine code calls: numba compiles others with it."""
+    for name, address in _nrt_python.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
+class Locator(caching.InTreeCacheLocator):
+    """Tells numba where it keeps the machine code of a function of ours."""
 
     def __init__(self, py_func: Any, py_file: str):
         super().__init__(py_func, py_file)
-        self._cache_path = str(cache_folder("numba") / self.get_suitable_cache_subpath(py_file))
+        self._cache_path = str(cache_folder(f"numba/{self.get_suitable_cache_subpath(py_file)}"))
 
-    @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> PackageCacheLocator | None:
-        """The locator of a function; None for one that is not of this package."""
-        return super().from_function(py_func, py_file) if py_file.startswith(PACKAGE) else None
+    def get_source_stamp(self) -> Any:
+        """What is compiled may call functions of other files of this package."""
+        stamp = super().get_source_stamp()
+        return (stamp, package_digest()) if self._py_file.startswith(str(Path(__file__).parent)) else stamp
+
+    def ensure_cache_path(self) -> None:
+        """`cache_folder` made it; writing to it is not tried beforehand."""
+        if NOWHERE in Path(self._cache_path).parents:
+            raise FileNotFoundError(self._cache_path)
 
 
-caching.CompileResultCacheImpl._locator_classes.insert(1, PackageCacheLocator)  # after that of NUMBA_CACHE_DIR
+class Files(caching.CompileResultCacheImpl):
+    _locator_classes = (Locator,)
+
+
+class MachineCode(caching.FunctionCache):
+    """numba's cache of one function."""
+
+    _impl_class = Files
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Without what numba prepares for compiling, which takes 0.2 s; where it compiles, it does so then."""
+        name_runtime()
+        return self._load_overload(sig, target_context)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """A disk that is full, or that cannot be written, costs a warning."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            warn_once(str(error))
+
+
+def cache_of(function: Any) -> Any:
+    """What numba calls for a function compiled with cache=True."""
+    path = function.__code__.co_filename
+    if not path.startswith((PACKAGE, str(base_folder()), str(NOWHERE))):
+        return caching.FunctionCache(function)
+    try:
+        return MachineCode(function)
+    except RuntimeError:  # there is no such file, or no folder for it
+        return caching.NullCache()
+
+
+dispatcher.FunctionCache = cache_of

@@ -1,15 +1,18 @@
-"""Which `cuda` a program gets: the real one, numba's simulator, or the host executor."""
+"""Which `cuda` a program gets: the real one, numba's simulator, or the host executor; and its current device."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import os
 import sys
 import warnings
 from types import ModuleType
+from typing import Any
 
 from miniflow.hostcuda.errors import CudaDeviceError
+from miniflow.hostcuda.numba_cuda import is_simulator
 
 CHOICES = ("gpu", "host", "simulator")
 
@@ -86,6 +89,7 @@ def real() -> ModuleType:
         )
     try:
         cuda = importlib.import_module("numba.cuda")
+        importlib.import_module("numba.cuda.random")  # for `cuda.random`
     except ImportError as error:
         raise CudaDeviceError(f"there is a GPU, but numba.cuda cannot be imported ({error})") from error
     if not cuda.is_available():
@@ -107,9 +111,32 @@ def simulator() -> ModuleType:
         os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
         importlib.import_module("numba.core.config").reload_config()
     cuda = importlib.import_module("numba.cuda")
-    if "simulator" not in cuda.jit.__module__:
+    importlib.import_module("numba.cuda.random")  # for `cuda.random`
+    if not is_simulator(cuda):
         raise CudaDeviceError(
             "the simulator is asked for, but numba.cuda is already imported without it: "
             "import miniflow.hostcuda.cuda first, or start Python with NUMBA_ENABLE_CUDASIM=1"
         )
+    return cuda
+
+
+def local_rank() -> int | None:
+    """The rank among those of the MPI world that run on this machine; None without MPI."""
+    names = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
+    return next((int(os.environ[name]) for name in names if name in os.environ), None)
+
+
+def current_device() -> int:
+    """The number of the device. In an MPI rank, that of the rank on its machine is selected first, in turns."""
+    cuda = own_cuda()
+    return 0 if is_simulator(cuda) else cuda.get_current_device().id
+
+
+@functools.cache
+def own_cuda() -> Any:
+    """`cuda` of this process, after its device was selected."""
+    cuda = importlib.import_module(__package__).cuda
+    rank = local_rank()
+    if rank:
+        cuda.select_device(rank % len(cuda.gpus))
     return cuda

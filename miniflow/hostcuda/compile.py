@@ -1,12 +1,15 @@
 """Compiles a kernel for the CPU: the way from its source to machine code, and the two caches on it.
 
-    read, normalise     names are replaced by what they stand for           source, normalise
-    meetings            barriers and shuffles become statements             meetings
-    shape up            early returns, lanes; one name for each variable    shape_up, webs
-    facts               what is uniform, never negative, coalesced          analysis, signs, splits, clips
-    fission             regions between barriers become loops over threads  fission, regions, translate, liveness
-    inference           numba types the variables kept across regions       inference
-    njit                numba and LLVM make machine code                    runtime, atomics
+    read, resolve       names are replaced by what they stand for             source, names, constants
+    inline              barriers and shuffles become statements               inline
+    exits               no return or break jumps over a barrier               exits
+    live ranges         one name for each variable, one for each array        live_ranges, aliases
+    divergence          what is uniform over a warp, a block, the grid        divergence
+    inference           numba types the variables of one thread               one_thread, inference
+    region tree         regions between barriers, loops around them           region_tree
+    storage             what is kept once, once a thread, or computed again   storage, liveness
+    emit                loops over blocks, warps and threads                  emit
+    njit                numba and LLVM make machine code                      runtime, atomics
 
 The generated text is kept in a file named after everything it depends on; numba keeps the machine code beside it. A
 second process finds both.
@@ -15,10 +18,11 @@ second process finds both.
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
+import re
 import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,22 +33,32 @@ from numba.core import types
 from numba.core.errors import NumbaError
 
 from miniflow.hostcuda import runtime
-from miniflow.hostcuda.analysis import Facts
-from miniflow.hostcuda.cache import cache_folder, keep
-from miniflow.hostcuda.errors import DivergentBarrierError, UnsupportedKernelError
-from miniflow.hostcuda.fission import Writer
+from miniflow.hostcuda.accesses import CheckedAccess
+from miniflow.hostcuda.affine import Affine
+from miniflow.hostcuda.aliases import propagate
+from miniflow.hostcuda.cache import cache_folder, keep, package_digest
+from miniflow.hostcuda.devices import Rank
+from miniflow.hostcuda.divergence import Divergence
+from miniflow.hostcuda.emit import Emitter
+from miniflow.hostcuda.errors import DivergentBarrierError, KernelIndexError, UnsupportedKernelError
+from miniflow.hostcuda.exits import Exits
 from miniflow.hostcuda.inference import infer
-from miniflow.hostcuda.meetings import Expander
-from miniflow.hostcuda.normalise import DeviceFunction, normalise
-from miniflow.hostcuda.regions import dtype_text
-from miniflow.hostcuda.shape_up import WarpNames, nest_returns, split_tuples
-from miniflow.hostcuda.signs import is_metadata
-from miniflow.hostcuda.syntax import Unit, statements
-from miniflow.hostcuda.webs import separate
+from miniflow.hostcuda.inline import Expander
+from miniflow.hostcuda.interchange import interchange
+from miniflow.hostcuda.live_ranges import separate
+from miniflow.hostcuda.names import DeviceFunction, normalise
+from miniflow.hostcuda.one_thread import one_thread
+from miniflow.hostcuda.region_tree import count_divergent
+from miniflow.hostcuda.shape_up import WarpNames, count_with_range, split_tuples
+from miniflow.hostcuda.stages import ir, regions
+from miniflow.hostcuda.storage import Storage, place
+from miniflow.hostcuda.syntax import Unit, statements, text
+from miniflow.hostcuda.thread_loops import dtype_text
 from miniflow.hostcuda.workers import run_blocks
 
-LAUNCH_TYPES = (types.int64,) * 9  # first, last, gridDim, blockDim, dynamic_bytes
+LAUNCH_TYPES = (*(types.int64,) * 9, types.int64[::1])  # first, last, gridDim, blockDim, dynamic_bytes, error
 
+ERROR_FIELDS = 6
 HEADER = '''"""{name}, {filename}: line numbers are those of that file.
 
 Generated for {signature}.
@@ -55,7 +69,7 @@ places where threads meet; variable_of[thread] is what `variable` is for a threa
 import math
 
 import numpy as np
-from numba import carray, njit, types
+from numba import njit, types
 from miniflow.hostcuda.runtime import *
 '''
 
@@ -65,9 +79,12 @@ class Compiled:
 
     Attributes:
         text: the generated module.
+        shared_bytes, local_bytes: of the arrays that the kernel makes, for a block and for a thread.
+        const_bytes: of constant arrays from outside the kernel.
+        cooperative: whether its blocks wait for each other.
     """
 
-    def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: int):
+    def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank):
         self.kernel, self.argument_types, self.rank = kernel, argument_types, rank
         self.signed = [i for i, t in enumerate(argument_types) if isinstance(t, types.Integer) and t.signed]
         self.entries: dict[bool, tuple[Callable, tuple, bool]] = {}
@@ -79,8 +96,19 @@ class Compiled:
         if natural not in self.entries:
             translation = Translation(self.kernel, self.argument_types, self.rank, natural)
             self.text = self.text or translation.text
+            unit, self.cooperative = translation.unit, translation.unit.cooperative
+            self.shared_bytes = unit.nbytes("shared")
+            self.local_bytes = unit.nbytes("local")
+            self.const_bytes = sum(a.nbytes for a in translation.hidden)
             self.entries[natural] = (translation.compile(), translation.hidden, translation.unit.cooperative)
+            self.sites = translation.sites
         return self.entries[natural]
+
+    def stage(self, stage: str) -> str:
+        """The kernel after a stage of the compiler."""
+        if stage == "python":
+            return self.text
+        return Translation(self.kernel, self.argument_types, self.rank, True).stage(stage)
 
     def run(
         self, arguments: tuple, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int = 0
@@ -94,6 +122,7 @@ class Compiled:
 
         Raises:
             DivergentBarrierError: if threads of a block disagree about a condition around a barrier.
+            KernelIndexError: if an index is outside of its array; only kernels with boundscheck look.
         """
         natural = True
         for i in self.signed:
@@ -101,11 +130,17 @@ class Compiled:
                 natural = False
         code, hidden, cooperative = self.entries.get(natural) or self._entry(natural)
         total = grid[0] * grid[1] * grid[2]
-        rest = (*grid, *block, shared_bytes, *arguments, *hidden)
-        if total == 1 or cooperative:
-            status = code(0, total, *rest)
-        else:
-            status = run_blocks(lambda first, last: code(first, last, *rest), total)
+        error = np.zeros(ERROR_FIELDS, np.int64)
+        rest = (*grid, *block, shared_bytes, error, *arguments, *hidden)
+        try:
+            if total == 1 or cooperative:
+                status = code(0, total, *rest)
+            else:
+                status = run_blocks(lambda first, last: code(first, last, *rest), total)
+        except IndexError:
+            if not error[0]:
+                raise
+            raise self._outside(error, grid, block) from None
         if status:
             raise DivergentBarrierError(
                 f"{self.kernel.py_func.__code__.co_filename}:{status}: {self.kernel.py_func.__name__}: threads of a "
@@ -113,14 +148,26 @@ class Compiled:
                 "barrier out of the branch or loop, or make the condition the same for the whole block"
             )
 
+    def _outside(self, error: np.ndarray, grid: tuple[int, int, int], block: tuple[int, int, int]) -> KernelIndexError:
+        """What an index outside of an array is reported as; `error` is what runtime noted."""
+        _, site, index, size, number, thread = map(int, error)  # as runtime wrote it
+        line, access = self.sites[site]
+        numbers = ((number, grid), (thread, block))
+        where = [tuple(int(i) for i in np.unravel_index(n, dims[::-1])[::-1]) for n, dims in numbers]
+        return KernelIndexError(
+            f"{self.kernel.py_func.__code__.co_filename}:{line}: {self.kernel.py_func.__name__}: index {index} of "
+            f"{access} is out of bounds: that dim has {size} elements; block {where[0]}, thread {where[1]}. Guard it, "
+            "as in `if i < x.size`; the arrays hold what was written so far"
+        )
 
-def compile_kernel(kernel: Any, argument_types: tuple[types.Type, ...], rank: int) -> Compiled:
+
+def compile_kernel(kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank) -> Compiled:
     """Compile a kernel for the CPU.
 
     Args:
         kernel: has `py_func`, the plain function, and `options`.
         argument_types: numba's types of the arguments.
-        rank: 1 if blocks extend along x only, else 3.
+        rank: of the blocks.
 
     Raises:
         UnsupportedKernelError: for a construct that is not translated, or a kernel that numba cannot type.
@@ -131,26 +178,36 @@ def compile_kernel(kernel: Any, argument_types: tuple[types.Type, ...], rank: in
 class Translation:
     """The generated module of a kernel, from the cache or made now."""
 
-    def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: int, natural: bool):
+    imports = ""
+    checked = False
+
+    def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank, natural: bool):
         self.kernel, self.rank = kernel, rank
         function = kernel.py_func
         self.unit = unit = Unit(function.__name__, function.__code__.co_filename)
         unit.taken |= runtime.RESERVED
+        unit.checked = self.checked
+        unit.debug = bool(kernel.options.get("debug"))
+        own = (function.__module__ or "").startswith("miniflow.")
+        unit.boundscheck = not self.checked and bool(kernel.options.get("boundscheck", not own))
         self.tree = normalise(kernel, unit)
         self.parameters = [a.arg for a in self.tree.args.args]
         if len(self.parameters) != len(argument_types):
             raise UnsupportedKernelError(
                 f"{function.__name__} takes {len(self.parameters)} arguments, got {len(argument_types)}"
             )
-        self.tree.body = nest_returns(split_tuples(Expander(unit).block(self.tree.body)))
-        if rank == 1:
+        self.tree.body = split_tuples(Exits(unit).function(Expander(unit).block(self.tree.body)), unit)
+        if rank.axes == 1:
             WarpNames(self.tree).visit(self.tree)
         separate(self.tree, unit)
+        named = dict(zip(self.parameters, argument_types, strict=True))
+        self.arrays = {n for n, t in named.items() if isinstance(t, types.Array)} | set(unit.hidden)
+        propagate(self.tree, unit, self.arrays)
         self.hidden = tuple(unit.hidden.values())
         hidden_types = tuple(numba.typeof(np.array(a)) for a in self.hidden)
         self.types = LAUNCH_TYPES + argument_types + hidden_types
-        named = dict(zip(self.parameters, argument_types, strict=True))
-        self.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
+        self.tuples = unit.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
+        self.integers = {n for n, t in named.items() if isinstance(t, types.Integer) and (t.signed or t.bitwidth < 64)}
         self.naturals = {n for n, t in named.items() if isinstance(t, types.Integer) and (natural or not t.signed)}
         self.path = cache_folder() / f"{function.__name__}_{self._key(argument_types)}.py"
         self.text = self.path.read_text() if self.path.exists() else keep(self.path, self._translate())
@@ -158,38 +215,56 @@ class Translation:
     def _key(self, argument_types: tuple[types.Type, ...]) -> str:
         """A digest of everything that the text depends on."""
         facts = [
-            compiler_digest(), numba.__version__, sys.version_info[:2], self.rank, argument_types,
-            sorted(self.naturals), sorted((k, repr(v)) for k, v in self.kernel.options.items()),
+            *self._facts(), package_digest(), numba.__version__, sys.version_info[:2], self.rank, argument_types,
+            sorted(self.naturals), self.unit.boundscheck, sorted((k, repr(v)) for k, v in self.kernel.options.items()),
             ast.dump(self.tree, include_attributes=True), [sync_facts(s) for s in statements(self.tree.body)],
-            [ast.dump(d.tree) for d in self.unit.functions.values()], sorted(self.unit.arrays.items()),
+            [ast.dump(d.tree) for d in self.unit.devices], sorted(self.unit.arrays.items()),
             sorted(self.unit.hidden), self.unit.fingerprint,
         ]  # fmt: skip
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
 
+    def _facts(self) -> list:
+        """What else it depends on, in another mode."""
+        return []
+
+    def stage(self, stage: str) -> str:
+        """The kernel after a stage: "ir" or "regions"."""
+        storage, _ = self._placed()
+        return ir(self.tree, self.unit) if stage == "ir" else regions(storage)
+
+    def _placed(self) -> tuple[Storage, Affine]:
+        """The tree of regions with its variables' places."""
+        count_with_range(self.tree, self.unit, Affine(self.tree, self.integers, self.naturals, self.tuples))
+        divergence = Divergence(self.tree, self.unit, self.tuples)
+        while count_divergent(self.tree.body, divergence, self.unit):
+            divergence.update()
+        affine = Affine(self.tree, self.integers, self.naturals, self.tuples)
+        interchange(self.tree, self.unit, divergence, affine, "xy" if self.rank.axes > 1 else "x")
+        divergence.update()
+        storage = place(self.tree, self.unit, divergence, Kinds(self._infer))
+        affine = Affine(self.tree, self.integers, self.naturals, self.tuples)
+        for variable, kind in storage.private.items():
+            self._check_private(variable, kind)
+        return storage, affine
+
     def _translate(self) -> str:
-        facts = Facts(self.tree, self.unit, self.tuples, self.naturals, self.rank)
-        probe = Writer(facts, self.unit, self.rank, None, None)
-        text = probe.write()
-        kinds = self._infer(text) if probe.crossing or not self._indexes_only_known() else self._known_kinds()
-        final = Writer(facts, self.unit, self.rank, kinds, probe)
-        for variable in sorted(probe.crossing):
-            if variable in self.unit.arrays:
-                continue
-            kind = kinds.get(variable)
-            if kind is None or facts.is_recomputable(variable, isinstance(kind, types.Array)):
-                continue
-            final.private[variable] = self._check_private(variable, kind)
-        return self._head() + "@njit(cache=True, no_cfunc_wrapper=True, **OPTIONS)\n" + final.write()
+        storage, affine = self._placed()
+        arrays = self.arrays | self.unit.arrays.keys()
+        written = self._emitter(storage, affine, arrays, self.rank).write()
+        functions = self._functions()
+        sites = f"SITES = {self.unit.sites}\n\n\n" if self.unit.boundscheck else ""
+        cached = not any(device.recursive for device in self.unit.devices)  # numba loads those with addresses of old
+        return self._head() + functions + sites + f"@njit(cache={cached}, no_cfunc_wrapper=True, **OPTIONS)\n" + written
 
-    def _known_kinds(self) -> dict[str, types.Type]:
-        """The types of parameters, and that the arrays which the kernel allocates are arrays."""
-        known = dict(zip([*self.parameters, *self.unit.hidden], self.types[len(LAUNCH_TYPES) :], strict=True))
-        return {"": types.none, **known, **{n: types.Array(types.int8, 1, "C") for n in self.unit.arrays}}
+    def _emitter(self, storage: Storage, *args: Any) -> Emitter:
+        return Emitter(self.tree, self.unit, storage, *args)
 
-    def _indexes_only_known(self) -> bool:
-        """Whether only arrays of known type are indexed: no views that the kernel takes of them."""
-        bases = [n.value for n in ast.walk(self.tree) if isinstance(n, ast.Subscript) and not is_metadata(n)]
-        return all(isinstance(b, ast.Name) and b.id in self._known_kinds() for b in bases)
+    def _functions(self) -> str:
+        """The texts of the device functions that are called."""
+        trees = [self.tree, *(d.tree for d in self.unit.devices)]
+        called = {n.id for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        found = [device_text(d, self.unit) for d in self.unit.devices if not d.must_inline and d.name in called]
+        return "".join(f"{text}\n\n\n" for text in found)
 
     def _check_private(self, variable: str, kind: types.Type) -> types.Type:
         members = [kind]
@@ -210,11 +285,12 @@ class Translation:
 
     def _head(self) -> str:
         options = self.kernel.options
+        fast = {"contract"} if options.get("fma", True) else False
+        fast = True if options.get("fastmath") and not self.checked else fast
         given = {
             "nogil": True,
             "error_model": "numpy",
-            "fastmath": True if options.get("fastmath") else {"contract"} if options.get("fma", True) else False,
-            "boundscheck": bool(options.get("debug")),
+            "fastmath": fast,
         }
         signature = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
         head = HEADER.format(
@@ -222,8 +298,7 @@ class Translation:
             filename=Path(self.unit.filename).name,
             signature=signature,
         )
-        functions = [device_text(d) for d in self.unit.functions.values() if not d.meets]
-        return "\n\n".join([f"{head}\nOPTIONS = {given}", *functions]) + "\n\n\n"
+        return f"{head}{self.imports}\nOPTIONS = {given}\n\n\n"
 
     def _module(self, text: str, path: str, identifier: str) -> ModuleType:
         module = ModuleType(identifier)
@@ -232,44 +307,74 @@ class Translation:
         exec(compile(text, path, "exec"), vars(module))
         return module
 
-    def _infer(self, text: str) -> dict[str, types.Type]:
-        module = self._module(self._head() + text, str(self.path), "miniflow_hostcuda_probe")
+    def _infer(self) -> dict[str, types.Type]:
+        before = self._head() + self._functions()
+        written, sources = one_thread(self.tree, self.unit)
+        module = self._module(before + written, str(self.path), "miniflow_hostcuda_probe")
         try:
-            return infer(module.blocks, self.types)
+            return infer(module.one_thread, self.types[len(LAUNCH_TYPES) :])
         except NumbaError as error:
-            raise UnsupportedKernelError(self._explain(error, self._head() + text)) from error
+            raise UnsupportedKernelError(self._explain(error, before.count("\n"), sources)) from error
 
-    def _explain(self, error: NumbaError, text: str) -> str:
-        """What numba has to say, about lines of the kernel where it can be told."""
+    def _explain(self, error: NumbaError, before: int, sources: list[int]) -> str:
+        """What numba has to say, about a line of the kernel where that can be told."""
+        places = [int(n) - before - 1 for n in re.findall(r"line (\d+)", str(error))]
+        line = next((sources[p] for p in places if 0 <= p < len(sources)), self.tree.lineno)
         kinds = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
-        return f"{self.unit.filename}: {self.unit.name}: numba cannot type it for ({kinds}): {error}"
+        return f"{self.unit.filename}:{line}: {self.unit.name}: {told(error)}; the arguments are ({kinds})"
 
     def compile(self) -> Callable:
         """Machine code: a function of `blocks`' arguments."""
         identifier = f"miniflow_hostcuda_{self.path.stem}"
         module = self._module(self.text, str(self.path), identifier)
         sys.modules[identifier] = module  # numba looks its globals up there
+        self.sites = getattr(module, "SITES", [])
         try:
             return module.blocks.compile(self.types)
         except NumbaError as error:
-            raise UnsupportedKernelError(self._explain(error, self.text)) from error
+            self._infer()  # tells it about the kernel as written
+            raise UnsupportedKernelError(self._explain(error, 0, [])) from error
 
 
-def device_text(device: DeviceFunction) -> str:
+class Kinds:
+    """The types of a kernel's variables, inferred when the first is asked for: many kernels keep nothing."""
+
+    def __init__(self, infer: Callable[[], dict[str, types.Type]]):
+        self.infer, self.known = infer, None
+
+    def get(self, variable: str) -> types.Type | None:
+        """The type of a variable; None if the variable is never set."""
+        if self.known is None:
+            self.known = self.infer()
+        return self.known.get(variable)
+
+    def forget(self) -> None:
+        """The kernel has changed."""
+        self.known = None
+
+
+def device_text(device: DeviceFunction, unit: Unit) -> str:
     """The text of a device function; further parameters are the coordinates that it reads."""
+    body = copy.deepcopy(device.tree.body)
+    if unit.boundscheck:
+        access = CheckedAccess(unit, None, set(), None)
+        body = [access.visit(statement) for statement in body]
     parameters = ", ".join([a.arg for a in device.tree.args.args] + device.coordinates)
-    body = "\n".join("    " + line for s in device.tree.body for line in ast.unparse(s).split("\n"))
+    lines = "\n".join("    " + line for s in body for line in text(s).split("\n"))
     head = "@njit(no_cfunc_wrapper=True, no_cpython_wrapper=True, **OPTIONS)"
-    return f"{head}\ndef {device.name}({parameters}):\n{body}"
+    return f"{head}\ndef {device.name}({parameters}):\n{lines}"
 
 
-@cache
-def compiler_digest() -> str:
-    """A digest of this package, so that a changed one does not find what the old one wrote."""
-    folder = Path(__file__).parent
-    return hashlib.sha256(b"".join(module.read_bytes() for module in sorted(folder.glob("*.py")))).hexdigest()
+def told(error: NumbaError) -> str:
+    """The line of numba's error that says what is wrong."""
+    lines = [line.strip() for line in str(error).split("\n")]
+    calls = [line.removeprefix(">>>").strip() for line in lines if line.startswith(">>>")]
+    if calls:
+        return f"numba cannot compile {calls[0]}"
+    told = [line for line in lines if line and not line.startswith(("Failed in", "During:", "File "))]
+    return told[0].rstrip(".:") if told else "numba cannot compile it"
 
 
 def sync_facts(statement: ast.stmt) -> tuple:
-    """What ast.dump does not show of a meeting."""
+    """What ast.dump does not show of a barrier."""
     return (getattr(statement, "what", ""), getattr(statement, "collective", None), getattr(statement, "lineno", 0))

@@ -1,7 +1,9 @@
-"""Pretend devices: as many as MINIFLOW_DEVICES says, all of them this computer's CPU and memory.
+"""Pretend devices, as many as MINIFLOW_DEVICES says, with their streams and events.
 
-Each has a number, its own count of memory in use, and the limits of a GPU of compute capability 9.0, so that a launch
-which no GPU would accept is refused here too. Which device is current is a matter of each thread, as in CUDA.
+All of them are this computer's CPU and memory. Each has a number and the limits of a GPU of compute capability 9.0, so
+that a launch which no GPU would accept is refused here too. Which device is current is a matter of each thread, as in
+CUDA. Every launch and copy is finished when its call returns, so a stream is always empty: that is one of the orders
+which CUDA permits. Events read a real clock.
 """
 
 from __future__ import annotations
@@ -9,48 +11,66 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections import deque, namedtuple
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
-from types import SimpleNamespace
-from typing import Any
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from miniflow.hostcuda.errors import CudaDeviceError
+from miniflow.hostcuda.stream_order import ALL, HOST, given, handle_of, wait
 
-COMPUTE_CAPABILITY = (9, 0)
-LIMITS = {  # of compute capability 9.0, from the CUDA C++ programming guide; names as numba.cuda's devices have them
-    "MAX_THREADS_PER_BLOCK": 1024,
-    "MAX_BLOCK_DIM_X": 1024,
-    "MAX_BLOCK_DIM_Y": 1024,
-    "MAX_BLOCK_DIM_Z": 64,
-    "MAX_GRID_DIM_X": 2**31 - 1,
-    "MAX_GRID_DIM_Y": 65535,
-    "MAX_GRID_DIM_Z": 65535,
-    "MAX_SHARED_MEMORY_PER_BLOCK": 48 * 1024,
-    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 227 * 1024,
-    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 228 * 1024,
-    "TOTAL_CONSTANT_MEMORY": 64 * 1024,
-    "WARP_SIZE": 32,
-    "MAX_REGISTERS_PER_BLOCK": 65536,
-    "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536,
-    "MAX_THREADS_PER_MULTI_PROCESSOR": 2048,
-    "MAX_BLOCKS_PER_MULTIPROCESSOR": 32,
-    "CAN_MAP_HOST_MEMORY": 1,
-    "MANAGED_MEMORY": 1,
-    "UNIFIED_ADDRESSING": 1,
-    "COOPERATIVE_LAUNCH": 1,
-    "CONCURRENT_KERNELS": 0,
-    "ASYNC_ENGINE_COUNT": 0,
-    "KERNEL_EXEC_TIMEOUT": 0,
-    "TCC_DRIVER": 0,
-    "INTEGRATED": 1,
-    "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": 2,
-    "PCI_BUS_ID": 0,
-    "PCI_DEVICE_ID": 0,
-}
+__all__ = """
+    Event Stream close current_context default_stream defer_cleanup detect event event_elapsed_time get_current_device
+    gpus legacy_default_stream list_devices per_thread_default_stream profile_start profile_stop profiling
+    select_device stream synchronize
+""".split()
+
+LIMITS = {  # of an H100, compute capability 9.0; names as numba.cuda's devices have them
+    "MAX_THREADS_PER_BLOCK": 1024, "MAX_BLOCK_DIM_X": 1024, "MAX_BLOCK_DIM_Y": 1024, "MAX_BLOCK_DIM_Z": 64,
+    "MAX_GRID_DIM_X": 2**31 - 1, "MAX_GRID_DIM_Y": 65535, "MAX_GRID_DIM_Z": 65535,
+    "MAX_SHARED_MEMORY_PER_BLOCK": 48 * 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 227 * 1024,
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 228 * 1024, "TOTAL_CONSTANT_MEMORY": 64 * 1024, "WARP_SIZE": 32,
+    "MAX_REGISTERS_PER_BLOCK": 65536, "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536, "MULTIPROCESSOR_COUNT": 132,
+    "MAX_THREADS_PER_MULTI_PROCESSOR": 2048, "MAX_BLOCKS_PER_MULTIPROCESSOR": 32, "COOPERATIVE_LAUNCH": 1,
+    "CAN_MAP_HOST_MEMORY": 1, "MANAGED_MEMORY": 1, "UNIFIED_ADDRESSING": 1, "CONCURRENT_KERNELS": 0, "INTEGRATED": 1,
+    "ASYNC_ENGINE_COUNT": 0, "KERNEL_EXEC_TIMEOUT": 0, "TCC_DRIVER": 0, "PCI_BUS_ID": 0, "PCI_DEVICE_ID": 0,
+}  # fmt: skip
+MAX_THREADS = LIMITS["MAX_THREADS_PER_BLOCK"]
+MAX_BLOCK = tuple(LIMITS[f"MAX_BLOCK_DIM_{axis}"] for axis in "XYZ")
+MAX_STATIC_SHARED = LIMITS["MAX_SHARED_MEMORY_PER_BLOCK"]
 
 MemoryInfo = namedtuple("MemoryInfo", "free total")
+
+
+def resident_blocks(threads: int, shared: int) -> int:
+    """How many blocks an H100 runs at once, as far as threads and shared memory limit it; registers may do so more.
+
+    >>> resident_blocks(1024, 0), resident_blocks(256, 100 * 1024)
+    (264, 264)
+    """
+    warps = -(-threads // LIMITS["WARP_SIZE"])
+    by_threads = LIMITS["MAX_THREADS_PER_MULTI_PROCESSOR"] // LIMITS["WARP_SIZE"] // warps
+    by_memory = LIMITS["MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"] // (shared + 1024)  # CUDA keeps 1 KB of each block's
+    return LIMITS["MULTIPROCESSOR_COUNT"] * min(by_threads, by_memory, LIMITS["MAX_BLOCKS_PER_MULTIPROCESSOR"])
+
+
+class Rank(NamedTuple):
+    """What kernels are compiled for: blocks that extend along so many axes, and whether their rows are whole warps."""
+
+    axes: int
+    whole_warps: bool
+
+
+def rank_of(block: tuple[int, int, int]) -> Rank:
+    """That of a block's sizes.
+
+    >>> rank_of((256, 1, 1)), rank_of((8, 8, 1))
+    (Rank(axes=1, whole_warps=True), Rank(axes=2, whole_warps=False))
+    """
+    axes = 3 if block[2] > 1 else 2 if block[1] > 1 else 1
+    return Rank(axes, axes == 1 or block[0] % LIMITS["WARP_SIZE"] == 0)
 
 
 class CurrentDevice(threading.local):
@@ -65,231 +85,91 @@ class CurrentDevice(threading.local):
 current = CurrentDevice()
 
 
-@cache
-def device_count() -> int:
-    """How many pretend devices there are: MINIFLOW_DEVICES, read once; 1 without it.
-
-    Raises:
-        CudaDeviceError: if it is not a positive number.
-    """
-    text = os.environ.get("MINIFLOW_DEVICES", "1")
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise CudaDeviceError(f"MINIFLOW_DEVICES is {text!r}; expected how many devices to pretend, 1 or more")
-    return int(text)
-
-
-def check_index(index: Any) -> int:
-    """A device number as an int.
-
-    Raises:
-        CudaDeviceError: if there is no such device.
-    """
-    try:
-        number = index.__index__()
-    except AttributeError:
-        raise CudaDeviceError(f"a device is chosen by its number, got {index!r}") from None
-    if not 0 <= number < device_count():
-        raise CudaDeviceError(
-            f"device {number} does not exist: there are {device_count()}, numbered from 0; "
-            f"set MINIFLOW_DEVICES={max(number, 0) + 1} before starting Python for more"
-        )
-    return number
-
-
-class MemoryCount:
-    """Bytes in use on one device. Freed sizes wait in a deque, since arrays may die in any thread at any time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._freed: deque[int] = deque()
-        self._used = 0
-        self._peak = 0
-
-    def add(self, nbytes: int) -> None:
-        with self._lock:
-            self._settle()
-            self._used += nbytes
-            self._peak = max(self._peak, self._used)
-
-    def free(self, nbytes: int) -> None:
-        """Safe to call from `__del__`: it takes no lock."""
-        self._freed.append(nbytes)
-
-    def _settle(self) -> None:
-        while self._freed:
-            self._used -= self._freed.popleft()
-
-    @property
-    def used(self) -> int:
-        with self._lock:
-            self._settle()
-            return self._used
-
-    @property
-    def peak(self) -> int:
-        with self._lock:
-            return self._peak
-
-    def reset_peak(self) -> None:
-        with self._lock:
-            self._settle()
-            self._peak = self._used
-
-
-def physical_memory() -> int:
-    """Bytes of this computer's memory, which all pretend devices share."""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return sys.maxsize
-
-
 class Device:
-    """A pretend GPU, with the attributes of numba.cuda's `Device` that make sense for one."""
+    """A pretend GPU, which is also its own context, and an entry of `cuda.gpus`: `with cuda.gpus[1]:` makes it current.
 
-    compute_capability = COMPUTE_CAPABILITY
+    Attributes:
+        sizes: the bytes of each allocation that is in use, by its id.
+    """
+
+    compute_capability = (9, 0)
     supports_float16 = True
     supports_bfloat16 = False
-    supports_fp8 = False
 
     def __init__(self, index: int):
         self.id = index
         self.name = "miniflow host executor (CPU)"
         self.uuid = f"GPU-00000000-0000-0000-0000-{index:012d}"
-        self.memory = MemoryCount()
-        self.MULTIPROCESSOR_COUNT = os.cpu_count() or 1
+        self.sizes: dict[int, int] = {}
         vars(self).update(LIMITS)
 
-    def get_primary_context(self) -> Context:
-        return context_of(self.id)
+    @property
+    def device(self) -> Device:
+        """The device of this context."""
+        return self
+
+    def get_primary_context(self) -> Device:
+        return self
+
+    def get_memory_info(self) -> MemoryInfo:
+        """Free and total bytes. The total is this computer's memory; what other programs use is not subtracted."""
+        total = sys.maxsize
+        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+            total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return MemoryInfo(max(total - sum(list(self.sizes.values())), 0), total)
+
+    def synchronize(self) -> None:
+        """Return at once: nothing is under way."""
+        synchronize()
 
     def reset(self) -> None:
-        """Forget the peak of memory in use; arrays stay valid."""
-        self.memory.reset_peak()
+        """On a GPU, all of a program's memory on it is freed. Here arrays stay valid."""
+
+    def __enter__(self) -> Device:
+        current.stack.append(current.index)
+        current.index = self.id
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        current.index = current.stack.pop() if current.stack else 0
 
     def __repr__(self) -> str:
         return f"<CUDA device {self.id} '{self.name}'>"
 
 
-class Context:
-    """What `cuda.current_context()` returns: memory information, and streams and events of one device."""
+@cache
+def devices() -> list[Device]:
+    """All of them, made once.
 
-    def __init__(self, device: Device):
-        self.device = device
-        self.deallocations = SimpleNamespace(clear=lambda: None)  # memory is given back at once
-
-    @property
-    def id(self) -> int:
-        return self.device.id
-
-    def get_memory_info(self) -> MemoryInfo:
-        """Free and total bytes. The total is this computer's memory; what other programs use is not subtracted."""
-        total = physical_memory()
-        return MemoryInfo(max(total - self.device.memory.used, 0), total)
-
-    def synchronize(self) -> None:
-        """Nothing to wait for: every launch and copy is finished when its call returns."""
-
-    def reset(self) -> None:
-        self.device.reset()
-
-    @contextmanager
-    def defer_cleanup(self) -> Iterator[None]:
-        """As `cuda.defer_cleanup`."""
-        yield
-
-    def push(self) -> None:
-        enter(self.id)
-
-    def pop(self) -> None:
-        leave()
-
-    def __repr__(self) -> str:
-        return f"<CUDA context of device {self.id} (host executor)>"
+    Raises:
+        CudaDeviceError: if MINIFLOW_DEVICES is not a positive number.
+    """
+    text = os.environ.get("MINIFLOW_DEVICES", "1")
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise CudaDeviceError(f"MINIFLOW_DEVICES is {text!r}; expected how many devices to pretend, 1 or more")
+    return [Device(index) for index in range(int(text))]
 
 
-class ManagedDevice:
-    """An entry of `cuda.gpus`: a device, and `with cuda.gpus[1]:` makes it current for the block."""
-
-    def __init__(self, device: Device):
-        self._device = device
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._device, name)
-
-    def __enter__(self) -> None:
-        enter(self._device.id)
-
-    def __exit__(self, *raised: Any) -> None:
-        leave()
-
-    def __repr__(self) -> str:
-        return f"<Managed Device {self._device.id}>"
-
-
-class DeviceList:
+class DeviceList(Sequence):
     """`cuda.gpus`: the pretend devices in order."""
 
-    @property
-    def lst(self) -> list[ManagedDevice]:
-        return [managed(index) for index in range(device_count())]
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return self.lst[index]
-        number = index.__index__()
-        if not -device_count() <= number < device_count():
-            raise IndexError(f"device {number} of cuda.gpus, which has {device_count()}; see MINIFLOW_DEVICES")
-        return managed(number % device_count())
+    lst = property(lambda self: devices())
+    current = property(lambda self: get_current_device())
 
     def __len__(self) -> int:
-        return device_count()
+        return len(devices())
 
-    def __iter__(self) -> Iterator[ManagedDevice]:
-        return iter(self.lst)
+    def __getitem__(self, index: int | slice) -> Any:
+        try:
+            return devices()[index]
+        except IndexError:
+            raise IndexError(f"device {index} of cuda.gpus, which has {len(self)}; see MINIFLOW_DEVICES") from None
 
     def __repr__(self) -> str:
-        return ", ".join(map(repr, self.lst))
-
-    @property
-    def current(self) -> ManagedDevice:
-        return managed(current.index)
+        return repr(devices())
 
 
 gpus = DeviceList()
-
-
-@cache
-def device_of(index: int) -> Device:
-    """The pretend device of that number."""
-    return Device(check_index(index))
-
-
-@cache
-def context_of(index: int) -> Context:
-    return Context(device_of(index))
-
-
-@cache
-def managed(index: int) -> ManagedDevice:
-    return ManagedDevice(device_of(index))
-
-
-def enter(index: int) -> None:
-    """Make a device current until `leave`."""
-    current.stack.append(current.index)
-    current.index = index
-
-
-def leave() -> None:
-    """Return to the device that was current before `enter`."""
-    current.index = current.stack.pop() if current.stack else 0
-
-
-def current_context(devnum: int | None = None) -> Context:
-    """The context of the current device, or of device `devnum`, which becomes current."""
-    if devnum is not None:
-        select_device(devnum)
-    return context_of(current.index)
 
 
 def select_device(device_id: int) -> Device:
@@ -298,13 +178,26 @@ def select_device(device_id: int) -> Device:
     Raises:
         CudaDeviceError: if it does not exist.
     """
-    current.index = check_index(device_id)
-    return device_of(current.index)
+    if not hasattr(device_id, "__index__"):
+        raise CudaDeviceError(f"a device is chosen by its number, got {device_id!r}")
+    number, count = device_id.__index__(), len(gpus)
+    if not 0 <= number < count:
+        raise CudaDeviceError(
+            f"device {number} does not exist: there are {count}, numbered from 0; "
+            f"set MINIFLOW_DEVICES={max(number, 0) + 1} before starting Python for more"
+        )
+    current.index = number
+    return devices()[number]
 
 
 def get_current_device() -> Device:
     """The device that this thread uses."""
-    return device_of(current.index)
+    return devices()[current.index]
+
+
+def current_context(devnum: int | None = None) -> Device:
+    """The context of the current device, or of device `devnum`, which becomes current."""
+    return get_current_device() if devnum is None else select_device(devnum)
 
 
 def list_devices() -> DeviceList:
@@ -313,18 +206,100 @@ def list_devices() -> DeviceList:
 
 
 def close() -> None:
-    """Make device 0 current again in this thread. Arrays stay valid, as nothing needs to be given back."""
+    """Make device 0 current again in this thread. Arrays stay valid."""
     current.stack.clear()
     current.index = 0
 
 
 def detect() -> bool:
     """Print the pretend devices; True."""
-    print(f"Found {device_count()} CUDA devices, pretended by miniflow's host executor")
+    print(f"Found {len(gpus)} CUDA devices, pretended by miniflow's host executor")
     for device in gpus:
         print(f"id {device.id}    {device.name!r:>40} [RUNS ON THE CPU]")
-        print(
-            f"{'Compute Capability':>40}: {device.compute_capability[0]}.{device.compute_capability[1]} (limits only)"
-        )
-        print(f"{'Cores':>40}: {device.MULTIPROCESSOR_COUNT}")
+        print(f"{'Compute Capability':>40}: {'.'.join(map(str, device.compute_capability))} (limits only)")
     return True
+
+
+class Stream:
+    """A queue of work for one device, in which nothing ever waits. The handles 0 to 2 are CUDA's default streams."""
+
+    def __init__(self, handle: int | None = None):
+        self.device = current.index
+        self.handle = id(self) if handle is None else handle
+
+    def __int__(self) -> int:
+        return self.handle
+
+    def __repr__(self) -> str:
+        name = {0: "Default stream", 1: "Legacy default stream", 2: "Per-thread default stream"}
+        return f"<{name.get(self.handle, 'Stream')} of device {self.device} (host executor)>"
+
+    def synchronize(self) -> None:
+        """Return at once: nothing is under way. Checks take note."""
+        wait(HOST, given(self))
+
+    @contextmanager
+    def auto_synchronize(self) -> Iterator[Stream]:
+        """A block at whose end all work of the stream is finished."""
+        yield self
+        self.synchronize()
+
+    def add_callback(self, callback: Callable[[Stream, int, Any], Any], arg: Any = None) -> None:
+        """Call `callback(stream, status, arg)` when the work given so far is finished, which is now. `status` is 0."""
+        callback(self, 0, arg)
+
+
+class Event:
+    """A point in a stream. `record` notes the time."""
+
+    def __init__(self, timing: bool = True):
+        self.timing = timing
+        self.time: float | None = None
+        self.work: dict = {}  # that comes before the event, for the checks
+
+    def record(self, stream: Stream | int = 0) -> None:
+        """Note that the stream has come so far, now."""
+        self.time, self.work = time.perf_counter(), given(stream)
+
+    def query(self) -> bool:
+        """Whether the work before the event is finished: always."""
+        self.synchronize()
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once: the work before the event is finished."""
+        wait(HOST, self.work)
+
+    def wait(self, stream: Stream | int = 0) -> None:
+        """Make a stream wait for the event, which has happened."""
+        wait(HOST if handle_of(stream) == ALL else handle_of(stream), self.work)
+
+    def elapsed_time(self, event_end: Event) -> float:
+        """Milliseconds from this event to `event_end`.
+
+        Raises:
+            CudaDeviceError: if one of them was not recorded, or was created with timing=False.
+        """
+        for which, event in (("the first", self), ("the second", event_end)):
+            if not event.timing:
+                raise CudaDeviceError(f"elapsed_time: {which} event was created with timing=False")
+            if event.time is None:
+                raise CudaDeviceError(f"elapsed_time: {which} event was not recorded; call its record() first")
+        return (event_end.time - self.time) * 1e3
+
+
+def synchronize() -> None:
+    """Wait for the current device, which has nothing under way."""
+    wait(HOST, given(0))
+
+
+stream, event, event_elapsed_time = Stream, Event, Event.elapsed_time
+default_stream, legacy_default_stream, per_thread_default_stream = (partial(Stream, handle) for handle in range(3))
+
+
+def profile_start() -> None:
+    """For NVIDIA's profilers, which see nothing of this."""
+
+
+profile_stop = profile_start
+profiling = defer_cleanup = nullcontext  # the same; and freeing host memory stalls nothing

@@ -1,5 +1,10 @@
 """What can go wrong with a kernel. Each error derives from the builtin it resembles."""
 
+__all__ = """
+    CudaDeviceError DivergentBarrierError KernelArgumentError KernelCheckError KernelIndexError KernelLaunchError
+    UnsupportedKernelError
+""".split()
+
 
 class UnsupportedKernelError(NotImplementedError):
     """A kernel uses a construct that the host executor does not translate; the message names it and its line."""
@@ -29,6 +34,10 @@ class KernelCheckError(AssertionError):
         self.findings = findings
 
 
+class KernelIndexError(IndexError):
+    """A kernel used an index outside of its array."""
+
+
 class KernelReturnError(TypeError):
     """A kernel returns a value; only device functions can."""
 
@@ -47,3 +56,7 @@ class UnsupportedArrayError(NotImplementedError):
 
 class ImplicitCopyWarning(UserWarning):
     """A NumPy array was passed to a kernel: on a GPU it is copied there and back at every launch."""
+
+
+class UnwrittenWarning(UserWarning):
+    """Elements of a device array that no kernel wrote, as the checks saw, are copied to the host."""

@@ -21,7 +21,14 @@ NAMES = """
     atomic.add atomic.sub atomic.max atomic.min atomic.nanmax atomic.nanmin atomic.and_ atomic.or_ atomic.xor
     atomic.inc atomic.dec atomic.exch atomic.cas atomic.compare_and_swap
     cg.this_grid
+    ldca ldcg ldcs ldlu ldcv stcg stcs stwb stwt
 """.split()
+SCALARS = {
+    "int8": "char", "int16": "short", "int32": "int", "int64": "longlong", "uint8": "uchar", "uint16": "ushort",
+    "uint32": "uint", "uint64": "ulonglong", "float32": "float", "float64": "double",
+}  # fmt: skip
+VECTORS = {f"{scalar}x{n}": f"{short}{n}" for scalar, short in SCALARS.items() for n in (1, 2, 3, 4)}
+"""The vector types, and CUDA's names for them."""
 
 
 class Intrinsic:
@@ -51,6 +58,8 @@ def _table() -> dict[str, Any]:
             setattr(table.setdefault(group, SimpleNamespace()), member, Intrinsic(name))
         else:
             table[name] = Intrinsic(name)
+    for name, short in VECTORS.items():
+        table[name] = table[short] = Intrinsic(name)
     return table
 
 

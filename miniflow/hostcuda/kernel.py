@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import ast
+import dis
 import functools
 import inspect
+import math
 import threading
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NoReturn
 
-from miniflow.hostcuda import source
-from miniflow.hostcuda.arguments import Kind, convert_any
+from miniflow.hostcuda import ptx, source
+from miniflow.hostcuda.arguments import Arguments, casts_between, choose, is_signature, numba_type, parse
 from miniflow.hostcuda.choice import checks_are_on
+from miniflow.hostcuda.devices import MAX_BLOCK, MAX_THREADS, Rank, Stream, rank_of, resident_blocks
 from miniflow.hostcuda.errors import KernelArgumentError, KernelLaunchError, KernelReturnError, UnsupportedKernelError
-from miniflow.hostcuda.launch import ForAll, Launch
-from miniflow.hostcuda.signatures import Casts, Signature, Variant, choose, is_signature, parse
-from miniflow.hostcuda.transfers import HostArrays
+from miniflow.hostcuda.launch import Launch, dimensions
 
 COMPILING = threading.RLock()
 CONFIGURATIONS_KEPT = 128
-WITHOUT_CONFIGURATION = (
-    "{name}: a kernel is launched with its configuration: {name}[blocks_per_grid, threads_per_block](...)"
+THREADS_OF_FORALL = 256
+OPTIONS = set(
+    "check profile debug opt fastmath inline forceinline lineinfo link cache max_registers launch_bounds lto extensions"
+    " shared_memory_carveout boundscheck nopython".split()
 )
 
 
@@ -31,6 +34,7 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
         func_or_sig: the function; or a signature or list of signatures, to accept those argument types only.
         device: whether it is called by kernels instead of launched.
         options: `check=True` runs the kernel in the checked executor, `profile=True` counts its memory accesses.
+            `boundscheck=False` leaves out the checks of indices, which a GPU does not have.
             numba's options (debug, opt, fastmath, inline, lineinfo, link, cache, max_registers ...) are accepted.
 
     Returns:
@@ -59,12 +63,6 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
     return Kernel(func_or_sig, device, options, [])
 
 
-OPTIONS = set(
-    "check profile debug opt fastmath inline forceinline lineinfo link cache max_registers launch_bounds lto extensions"
-    " shared_memory_carveout boundscheck nopython".split()
-)
-
-
 def check_options(options: dict[str, Any]) -> None:
     """Refuse unknown options, and those that ask for what cannot be done."""
     unknown = sorted(set(options) - OPTIONS)
@@ -73,10 +71,6 @@ def check_options(options: dict[str, Any]) -> None:
         raise KernelArgumentError(f"@cuda.jit has no option {', '.join(unknown)}; it has {known}")
     if options.get("link"):
         raise UnsupportedKernelError("@cuda.jit(link=...): the host executor cannot run PTX or CUDA C")
-    if options.get("boundscheck"):
-        raise UnsupportedKernelError(
-            "@cuda.jit(boundscheck=True): numba.cuda has no bounds checks; use check=True here"
-        )
 
 
 class Kernel:
@@ -86,25 +80,28 @@ class Kernel:
         py_func: the function as written.
         device: whether it is a device function.
         options: of `cuda.jit`; `check` and `profile` may be changed.
-        signatures: the argument types that it accepts, if they were given; else those that it was launched with.
-        variants: block rank (1 or 3) -> kinds of arguments -> how to run them.
-        compiled: (types, block rank) -> what the compiler made.
+        explicit: the lists of argument types that it accepts, if they were given.
+        compiled: (types, rank of blocks) -> what the compiler made.
+        checked: (types, rank, whether accesses are counted) -> the same with checks.
+        overloads: types -> what is known of the kernel compiled for them.
     """
 
-    def __init__(self, py_func: Callable, device: bool, options: dict[str, Any], explicit: Sequence[Signature]):
+    def __init__(self, py_func: Callable, device: bool, options: dict[str, Any], explicit: Sequence[tuple]):
         functools.update_wrapper(self, py_func)
+        refuse_foreign(py_func)
         self.py_func = py_func
         self.device = device
         self.options = {"check": checks_are_on(), "profile": False, **options}
         self.explicit = list(explicit)
-        self.variants: dict[int, dict[tuple[Kind, ...], Variant]] = {1: {}, 3: {}}
-        self.compiled: dict[tuple[tuple, int], Any] = {}
+        self.compiled: dict[tuple[tuple, Rank], Any] = {}
+        self.checked: dict[tuple[tuple, Rank, bool], Any] = {}
+        self.overloads: dict[tuple, Overload] = {}
         self.parameters = tuple(inspect.signature(py_func).parameters)
         self.profile: Any = None
         self._known_to_return_nothing = device
-        self._configurations: dict[tuple, Launch] = {}
-        for signature in explicit:
-            self._check_count(len(signature.types), "the signature has")
+        self._configurations: dict[tuple, tuple[tuple, Launch]] = {}
+        for types in explicit:
+            self._check_count(len(types), "the signature has")
 
     @property
     def watched(self) -> bool:
@@ -114,23 +111,23 @@ class Kernel:
     def __getitem__(self, configuration: Any) -> Launch:
         """`kernel[grid, block]`, `kernel[grid, block, stream]` or `kernel[grid, block, stream, shared_bytes]`."""
         try:
-            return self._configurations[configuration]
-        except KeyError:
+            known, launch = self._configurations[configuration]
+            if known is configuration or all_ints(configuration):
+                return launch
+        except (KeyError, TypeError):  # a new one, or a list, which cannot be a key
             pass
-        except TypeError:  # a list, which cannot be a key
-            return self.configure(*self._checked(configuration))
-        if len(self._configurations) >= CONFIGURATIONS_KEPT:
-            self._configurations.clear()
-        launch = self._configurations[configuration] = self.configure(*self._checked(configuration))
-        return launch
-
-    def _checked(self, configuration: Any) -> tuple:
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
             raise KernelLaunchError(
                 f"{self.__name__}[...] takes grid and block, then perhaps a stream and bytes of dynamic shared memory; "
                 f"got {configuration!r}"
             )
-        return configuration
+        if not all_ints(configuration):
+            return self.configure(*configuration)
+        if len(self._configurations) >= CONFIGURATIONS_KEPT:
+            self._configurations.clear()
+        launch = self.configure(*configuration)
+        self._configurations[configuration] = configuration, launch
+        return launch
 
     def configure(self, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> Launch:
         """What indexing the kernel gives.
@@ -142,55 +139,69 @@ class Kernel:
             raise KernelLaunchError(f"{self.__name__} is a device function: it is called by kernels, not launched")
         return Launch(self, griddim, blockdim, stream, sharedmem)
 
-    def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> ForAll:
+    def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Callable:
         """A 1-D launch of at least `ntasks` threads in blocks of `tpb` (256): the kernel guards with `if i < n`."""
-        return ForAll(self, ntasks, tpb, stream, sharedmem)
+        if ntasks < 0:
+            raise KernelLaunchError(f"{self.__name__}.forall({ntasks}): the number of tasks is negative")
+        block = tpb or THREADS_OF_FORALL
+        return self[-(-ntasks // block), block, stream, sharedmem] if ntasks else lambda *arguments: None
 
     def __call__(self, *arguments: Any, **keywords: Any) -> NoReturn:
         if self.device:
             raise KernelLaunchError(
                 f"{self.__name__} is a device function: kernels call it. On the host, call {self.__name__}.py_func"
             )
-        raise KernelLaunchError(WITHOUT_CONFIGURATION.format(name=self.__name__))
+        raise KernelLaunchError(
+            f"{self.__name__}: a kernel is launched with its configuration: "
+            f"{self.__name__}[blocks_per_grid, threads_per_block](...)"
+        )
 
-    def variant(self, kinds: tuple[Kind, ...], rank: int) -> Variant:
-        """What runs for arguments of these kinds: compiled now, or found on disk, if it is their first launch."""
-        self.check_call(len(kinds))
-        types, casts = self._fit(kinds)
-        variant = self.variants[rank][kinds] = Variant(self._compile(types, rank), casts)
-        return variant
-
-    def _fit(self, kinds: Sequence[Kind]) -> tuple[tuple, Casts | None]:
+    def types_for(self, kinds: tuple) -> tuple[tuple, list | None]:
         """The types that the kernel has for arguments of these kinds, and how to convert them if that is necessary."""
-        given = tuple(kind.type for kind in kinds)
+        self.check_call(len(kinds))
+        given = tuple(map(numba_type, kinds))
         if not self.explicit:
             return given, None
         types = choose(self.explicit, given, self.__name__)
-        return types, Casts.between(given, types, self.parameters)
+        return types, casts_between(given, types, self.parameters)
 
-    def compile(self, sig: Any, rank: int = 1) -> Any:
-        """Compile for the argument types of a signature, and blocks that extend along x (rank 1) or further (3)."""
-        (signature,) = parse(sig, self.device)
-        self.check_call(len(signature.types))
-        return self._compile(signature.types, rank)
+    def compiled_for(self, types: tuple, rank: Rank) -> Any:
+        """What runs for arguments of these types: compiled now, or found on disk, if it is their first launch.
 
-    def _compile(self, types: tuple, rank: int) -> Any:
+        Of what the compiler makes, this file and `launch` use `run(values, grid, block, shared_bytes)`, `stage`, the
+        sizes of its arrays `shared_bytes`, `local_bytes` and `const_bytes`, and `cooperative`: whether it waits for
+        the grid.
+        """
         with COMPILING:
             if (types, rank) not in self.compiled:
                 from miniflow.hostcuda.compile import compile_kernel
 
-                self.compiled[types, rank] = compile_kernel(self, types, rank)
+                compiled = self.compiled[types, rank] = compile_kernel(self, types, rank)
+                self.overloads.setdefault(types, Overload(self, types, compiled))
             return self.compiled[types, rank]
+
+    def compile(self, sig: Any, block: tuple[int, int, int] = (1, 1, 1)) -> Overload:
+        """Compile for the argument types of a signature, and blocks of such a rank."""
+        (types,) = parse(sig, self.device)
+        self.check_call(len(types))
+        self.compiled_for(types, rank_of(block))
+        return self.overloads[types]
+
+    def specialize(self, *arguments: Any) -> Kernel:
+        """A kernel that accepts the types of these arguments only, compiled for them."""
+        types = tuple(map(numba_type, Arguments(arguments, checked=True).kinds))
+        special = Kernel(self.py_func, self.device, self.options, [types])
+        special.compile(types)
+        return special
 
     def check_call(self, count: int) -> None:
         """Refuse a wrong number of arguments, and a kernel that returns something."""
         self._check_count(count, "got")
         if not self._known_to_return_nothing:
-            text = source.read(self.py_func)
-            line = line_of_result(text.tree)
+            line = line_of_result(self.py_func)
             if line:
                 raise KernelReturnError(
-                    f"{text.filename}:{line}: the kernel {self.__name__} returns a value; "
+                    f"{self.py_func.__code__.co_filename}:{line}: the kernel {self.__name__} returns a value; "
                     "write results to an array that is an argument"
                 )
             self._known_to_return_nothing = True
@@ -202,55 +213,35 @@ class Kernel:
                 f"{self.__name__} takes {len(self.parameters)} arguments, ({names}); {got} {count}"
             )
 
-    def run_watched(self, launch: Launch, arguments: tuple) -> None:
-        """Run in the checked executor, which gets device arrays as such."""
-        from miniflow.hostcuda import check
-
-        self.check_call(len(arguments))
-        hosts = HostArrays(checked=True)
-        converted = [convert_any(argument, position, hosts) for position, argument in enumerate(arguments)]
-        values = [value for _, value in converted]
-        if self.explicit:
-            _, casts = self._fit([kind for kind, _ in converted])
-            values = casts(values) if casts else values
-        profile = None
-        if self.options["profile"]:
-            from miniflow.hostcuda.profile import Profile
-
-            profile = self.profile = Profile()
-        check.run(self, values, launch.griddim, launch.blockdim, launch.sharedmem, profile=profile)
-        hosts.write_back()
-
     @property
     def signatures(self) -> list[tuple]:
-        if self.explicit:
-            return [signature.types for signature in self.explicit]
-        return list(self.overloads)
+        """The argument types that it accepts, if they were given; else those that it was compiled for."""
+        return self.explicit or list(self.overloads)
 
-    @property
-    def overloads(self) -> dict[tuple, Any]:
-        """Argument types -> what the compiler made for them."""
-        return {types: compiled for (types, _), compiled in list(self.compiled.items())}
-
-    def inspect_host(self, signature: Any = None) -> str:
-        """The Python source that was generated: loops over blocks and threads.
+    def inspect_host(self, signature: Any = None, stage: str = "python") -> str:
+        """The kernel after a stage of the compiler.
 
         Args:
             signature: argument types, as "void(float32[:], int64)"; without them, of all launches so far.
+            stage: "ir", what one thread does, with barriers as statements; "regions", the tree of what all threads do
+                between barriers, and where variables live; "python", the generated loops over blocks and threads.
 
         Raises:
             KernelLaunchError: if there is neither a signature nor a launch.
+            ValueError: for another stage.
         """
+        if stage not in ("ir", "regions", "python"):
+            raise ValueError(f"inspect_host(stage={stage!r}): expected 'ir', 'regions' or 'python'")
         if signature is not None:
-            return self.compile(signature).text
-        for explicit in () if self.compiled else self.explicit:
-            self._compile(explicit.types, 1)
+            return self.compile(signature).compiled.stage(stage)
+        for types in () if self.compiled else self.explicit:
+            self.compile(types)
         if not self.compiled:
             raise KernelLaunchError(
                 f"{self.__name__}.inspect_host(): the source depends on the argument types: launch the kernel first, "
                 "or give them, as in inspect_host('void(float32[:], int64)')"
             )
-        return "\n\n".join(dict.fromkeys(compiled.text for compiled in self.compiled.values()))
+        return "\n\n".join(dict.fromkeys(compiled.stage(stage) for compiled in self.compiled.values()))
 
     def inspect_asm(self, signature: Any = None, cc: tuple[int, int] = (7, 5)) -> str | dict[tuple, str]:
         """The PTX that numba.cuda makes of the kernel for a GPU of compute capability `cc`; no GPU is needed.
@@ -261,30 +252,85 @@ class Kernel:
         Raises:
             ImportError: if numba-cuda and its toolkit wheels are not installed.
         """
-        from miniflow.hostcuda.ptx import compile_to_ptx
-
         if signature is None:
-            return {types: compile_to_ptx(self, types, cc) for types in self.signatures}
-        return compile_to_ptx(self, parse(signature, self.device)[0].types, cc)
+            return {types: ptx.compile_to_ptx(self, types, cc) for types in self.signatures}
+        return ptx.compile_to_ptx(self, parse(signature, self.device)[0], cc)
+
+    def __getattr__(self, name: str) -> Any:
+        """`get_shared_mem_per_block(signature)` and its kin: of one overload, or of all as a dict."""
+        if name.removeprefix("get_") not in Overload.METADATA:
+            raise AttributeError(f"the host executor's kernels have no {name!r}: see inspect_host() and inspect_asm()")
+
+        read = attrgetter(name.removeprefix("get_"))
+        return lambda signature=None: (
+            {types: read(one) for types, one in self.overloads.items()}
+            if signature is None
+            else read(self.compile(signature))
+        )
 
     def __repr__(self) -> str:
         what = "device function" if self.device else "kernel"
         return f"<{what} {self.__name__}({', '.join(self.parameters)})>"
 
 
-def line_of_result(tree: ast.FunctionDef) -> int:
+class Overload:
+    """What is known of a kernel compiled for one list of argument types, by the names that numba.cuda has for it."""
+
+    METADATA = "const_mem_size local_mem_per_thread max_threads_per_block regs_per_thread shared_mem_per_block".split()
+    max_threads_per_block = MAX_THREADS
+
+    def __init__(self, kernel: Kernel, types: tuple, compiled: Any):
+        self.kernel, self.types, self.compiled = kernel, types, compiled
+
+    const_mem_size = property(attrgetter("compiled.const_bytes"))
+    local_mem_per_thread = property(attrgetter("compiled.local_bytes"))
+    shared_mem_per_block = property(attrgetter("compiled.shared_bytes"))
+
+    @property
+    def regs_per_thread(self) -> NoReturn:
+        raise UnsupportedKernelError(
+            f"{self.kernel.__name__}: registers are assigned by NVIDIA's assembler, so that only a GPU's compiler "
+            "knows how many a thread has"
+        )
+
+    def max_cooperative_grid_blocks(self, blockdim: Any, dynsmemsize: int = 0) -> int:
+        """How many blocks may wait for each other by `grid.sync()`: as many as an H100 runs at once."""
+        threads = math.prod(dimensions(blockdim, "block", MAX_BLOCK, self.kernel.__name__))
+        return resident_blocks(threads, self.shared_mem_per_block + dynsmemsize)
+
+    def inspect_asm(self, cc: tuple[int, int] = (7, 5)) -> str:
+        """As `Kernel.inspect_asm`."""
+        return self.kernel.inspect_asm(self.types, cc)
+
+
+def all_ints(configuration: tuple) -> bool:
+    """Whether a configuration consists of ints, and tuples of them, and a stream: 2.0 and True would be found for 2."""
+    flat = [n for part in configuration for n in (part if part.__class__ is tuple else (part,))]
+    return all([n.__class__ is int or n.__class__ is Stream for n in flat])
+
+
+def refuse_foreign(function: Callable) -> None:
+    """Refuse what a kernel takes from numba.cuda itself: only the names of its stand-in mean something here."""
+    values = source.free_names(function)
+    for name in (*function.__code__.co_names, *function.__code__.co_freevars):
+        value = values.get(name)
+        home = str(value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", ""))
+        if home.startswith("numba.cuda"):
+            spelling = f" and cuda.random.{value.__name__}" if home == "numba.cuda.random" else ""
+            raise UnsupportedKernelError(
+                f"{function.__name__}: {name} is of numba.cuda, which needs a GPU: write "
+                f"`from miniflow.hostcuda import cuda`{spelling}"
+            )
+
+
+def line_of_result(function: Callable) -> int:
     """The line on which a function returns something other than None; 0 if it does not."""
-    waiting: list[ast.AST] = list(tree.body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.Lambda):
-            continue
-        if isinstance(node, ast.Return) and node.value is not None:
-            if not (isinstance(node.value, ast.Constant) and node.value.value is None):
-                return node.lineno
-        waiting += ast.iter_child_nodes(node)
+    starts, line, value = dict(dis.findlinestarts(function.__code__)), 0, None
+    for instruction in dis.get_instructions(function):
+        line = starts.get(instruction.offset) or line
+        if instruction.opname == "RETURN_VALUE" and value is not None:
+            return line
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return line
+        value = instruction.argval if instruction.opname == "LOAD_CONST" else instruction
     return 0
-
-
-DeviceFunction = Kernel
-"""A device function is a Kernel whose `device` is True."""

@@ -1,4 +1,4 @@
-"""`cuda.libdevice`: CUDA's math library, as far as Python's `math` and `cuda` itself have the same function.
+"""`cuda.libdevice` and `cuda.fp16`: CUDA's math library, as far as it has a counterpart of one line on the host.
 
 libdevice names a function once per type: `expf` takes and gives float32, `exp` float64. `TABLE` says for each which
 function computes it, and the dtypes to convert its arguments and result to.
@@ -17,9 +17,10 @@ class Counterpart:
     """What a libdevice function is on the host.
 
     Attributes:
-        function: "math.exp", "np.rint", "cuda.rsqrt", or a builtin such as "abs".
+        function: "math.exp", "np.rint", "cuda.rsqrt", a builtin or function of `runtime`, or an expression of the
+            arguments {0}, {1} ..., each of which stands there once.
         takes: the dtype of each argument.
-        gives: the dtype of the result.
+        gives: the dtype of the result; "" if it is what the function gives, such as a tuple or a bool.
     """
 
     function: str
@@ -27,54 +28,127 @@ class Counterpart:
     gives: str
 
 
-def _pair(name: str, function: str, arity: int = 1) -> dict[str, Counterpart]:
-    """The float64 function `name` and the float32 function `namef`."""
-    return {
-        name: Counterpart(function, ("float64",) * arity, "float64"),
-        name + "f": Counterpart(function, ("float32",) * arity, "float32"),
-    }
+LETTERS = {"f": "float32", "d": "float64", "i": "int32", "u": "uint32", "l": "int64", "w": "uint64", "s": "int16"}
+"""Dtypes in ROWS. x stands for both floats, `exp` of float64 and `expf` of float32; - for what the function gives."""
 
 
-UNARY = (
-    "acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp expm1 fabs floor lgamma log log10 log1p log2 sin sinh"
-    " sqrt tan tanh trunc"
-).split()
-BINARY = "atan2 copysign hypot pow".split()
+ROWS = """
+acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp expm1 fabs | x x | math.NAME
+floor lgamma log log10 log1p log2 sin sinh sqrt tan tanh trunc tgamma=gamma | x x | math.NAME
+atan2 copysign hypot pow              | xx x | math.NAME
+cbrt rsqrt                            | x x  | cuda.NAME
+fma                                   | xxx x | cuda.NAME
+fmod fmax fmin nextafter              | xx x | np.NAME
+rint nearbyint=rint exp2              | x x  | np.NAME
+round=round_away                      | x x  | NAME
+remainder                             | xx x | NAME
+fdim                                  | xx x | np.maximum({0} - {1}, 0)
+rcbrt                                 | x x  | 1 / np.cbrt({0})
+exp10                                 | x x  | math.pow(10.0, {0})
+erfinv erfcinv                        | x x  | NAME(np.float64({0}))
+normcdf                               | x x  | math.erfc(-math.sqrt(0.5) * np.float64({0})) / 2
+normcdfinv                            | x x  | -math.sqrt(2.0) * erfcinv(2 * np.float64({0}))
+sincos modf                           | x -  | NAME
+frexp                                 | x -  | math.NAME
+ldexp scalbn=ldexp powi=pow           | xi x | math.NAME
+llrint=rint                           | x l  | np.NAME
+llround=round_away                    | x l  | NAME
+fast_cosf=cos fast_expf=exp fast_logf=log fast_log10f=log10 fast_log2f=log2 | f f | math.NAME
+fast_sinf=sin fast_tanf=tan           | f f  | math.NAME
+fast_powf=pow                         | ff f | math.NAME
+fast_exp10f                           | f f  | math.pow(10.0, {0})
+fast_fdividef fdiv_rn                 | ff f | {0} / {1}
+ddiv_rn                               | dd d | {0} / {1}
+fadd_rn=add_rn fsub_rn=sub_rn fmul_rn=mul_rn | ff f | NAME
+dadd_rn=add_rn dmul_rn=mul_rn         | dd d | NAME
+frcp_rn                               | f f  | np.float32(1) / {0}
+drcp_rn                               | d d  | np.float64(1) / {0}
+fsqrt_rn=sqrt                         | f f  | math.NAME
+dsqrt_rn=sqrt                         | d d  | math.NAME
+fmaf_rn=fma                           | fff f | cuda.NAME
+fma_rn=fma                            | ddd d | cuda.NAME
+frsqrt_rn=rsqrt                       | f f  | cuda.NAME
+saturatef                             | f f  | np.fmin(np.fmax({0}, np.float32(0)), np.float32(1))
+signbitf=signbit                      | f i  | np.NAME
+signbitd=signbit                      | d i  | np.NAME
+isinff=isinf isnanf=isnan finitef=isfinite   | f i | math.NAME
+isinfd=isinf isnand=isnan isfinited=isfinite | d i | math.NAME
+clz ffs popc                          | i i  | cuda.NAME
+clzll=clz ffsll=ffs popcll=popc       | l i  | cuda.NAME
+brev                                  | u i  | cuda.NAME
+brevll=brev                           | w l  | cuda.NAME
+abs                                   | i i  | NAME
+llabs=abs                             | l l  | NAME
+max min                               | ii i | NAME
+umax=max umin=min                     | uu u | NAME
+llmax=max llmin=min                   | ll l | NAME
+ullmax=max ullmin=min                 | ww w | NAME
+mul24                                 | ii i | (np.int32({0} << 8) >> 8) * (np.int32({1} << 8) >> 8)
+umul24                                | uu i | ({0} & 0xFFFFFF) * ({1} & 0xFFFFFF)
+mulhi                                 | ii i | np.int64({0}) * np.int64({1}) >> np.int64(32)
+umulhi                                | uu i | np.uint64({0}) * np.uint64({1}) >> np.uint64(32)
+hadd                                  | ii i | np.int64({0}) + np.int64({1}) >> np.int64(1)
+uhadd                                 | uu i | np.uint64({0}) + np.uint64({1}) >> np.uint64(1)
+rhadd                                 | ii i | np.int64({0}) + np.int64({1}) + np.int64(1) >> np.int64(1)
+urhadd                                | uu i | np.uint64({0}) + np.uint64({1}) + np.uint64(1) >> np.uint64(1)
+sad                                   | iiu i | abs(np.int64({0}) - np.int64({1})) + {2}
+usad                                  | uuu i | abs(np.int64({0}) - np.int64({1})) + {2}
+double2float_rn                       | d f  | {0}
+half2float=half_of                    | s f  | NAME
+float2half_rn                         | f s  | np.float16({0}).view(np.int16)
+float_as_int                          | f i  | {0}.view(np.int32)
+int_as_float                          | i f  | {0}.view(np.float32)
+double_as_longlong                    | d l  | {0}.view(np.int64)
+longlong_as_double                    | l d  | {0}.view(np.float64)
+double2hiint                          | d i  | {0}.view(np.int64) >> 32
+double2loint                          | d i  | {0}.view(np.int64)
+hiloint2double                        | iu d | np.int64(np.int64({0}) << 32 | np.int64({1})).view(np.float64)
+"""
+ROUNDINGS = {"rn": "np.rint", "rz": "np.trunc", "rd": "np.floor", "ru": "np.ceil"}
 
 
 def _table() -> dict[str, Counterpart]:
-    table: dict[str, Counterpart] = {}
-    for name in UNARY:
-        table |= _pair(name, f"math.{name}")
-    for name in BINARY:
-        table |= _pair(name, f"math.{name}", 2)
-    table |= _pair("tgamma", "math.gamma")
-    table |= _pair("cbrt", "cuda.cbrt") | _pair("rsqrt", "cuda.rsqrt") | _pair("fma", "cuda.fma", 3)
-    table |= _pair("fmod", "np.fmod", 2)  # numba has no math.fmod for CPUs
-    table |= _pair("fmax", "np.fmax", 2) | _pair("fmin", "np.fmin", 2)
-    table |= _pair("rint", "np.rint") | _pair("nearbyint", "np.rint")
-    table |= _pair("exp2", "np.exp2") | _pair("nextafter", "np.nextafter", 2)
-    for name in "cos exp log log10 log2 sin tan".split():
-        table[f"fast_{name}f"] = Counterpart(f"math.{name}", ("float32",), "float32")
-    table["fast_powf"] = Counterpart("math.pow", ("float32", "float32"), "float32")
-    for name in ("clz", "ffs", "popc"):
-        table[name] = Counterpart(f"cuda.{name}", ("int32",), "int32")
-        table[name + "ll"] = Counterpart(f"cuda.{name}", ("int64",), "int32")
-    table["brev"] = Counterpart("cuda.brev", ("uint32",), "int32")
-    table["brevll"] = Counterpart("cuda.brev", ("uint64",), "int64")
-    for prefix, dtype in {"": "int32", "ll": "int64", "u": "uint32", "ull": "uint64"}.items():
-        for name in ("max", "min"):
-            table[prefix + name] = Counterpart(name, (dtype, dtype), dtype)
-    table["abs"] = Counterpart("abs", ("int32",), "int32")
-    table["llabs"] = Counterpart("abs", ("int64",), "int64")
-    for name in ("isinf", "isnan", "isfinite"):
-        table[name + "d"] = Counterpart(f"math.{name}", ("float64",), "int32")
-        single = "finitef" if name == "isfinite" else name + "f"
-        table[single] = Counterpart(f"math.{name}", ("float32",), "int32")
+    rows = [[part.strip() for part in row.split("|", 2)] for row in ROWS.strip().split("\n")]
+    for source, float_type in (("float", "f"), ("double", "d")):  # unsigned results come as signed integers
+        for target, letter, result in (("int", "i", "i"), ("uint", "u", "i"), ("ll", "l", "l"), ("ull", "w", "l")):
+            rows.append([f"{target}2{source}_rn", f"{letter} {float_type}", "{0}"])
+            for mode, function in ROUNDINGS.items():
+                text = f"np.{LETTERS[letter]}({function}({{0}}))"
+                rows.append([f"{source}2{target}_{mode}", f"{float_type} {result}", text])
+    table = {}
+    for names, dtypes, function in rows:
+        for suffix, single in (("", "d"), ("f", "f")) if "x" in dtypes else (("", ""),):
+            takes, gives = dtypes.replace("x", single).split()
+            for name in names.split():
+                name, _, ours = name.partition("=")
+                text = function.replace("NAME", ours or name)
+                table[name + suffix] = Counterpart(text, tuple(map(LETTERS.get, takes)), LETTERS.get(gives, ""))
+    return table
+
+
+def _of_halves() -> dict[str, Counterpart]:
+    """`cuda.fp16`: comparisons give a bool, the others a float16, which is computed in float32 and rounded."""
+    texts = {
+        "hadd": "{0} + {1}", "hsub": "{0} - {1}", "hmul": "{0} * {1}", "hdiv": "{0} / {1}", "hneg": "-{0}",
+        "habs": "abs({0})", "hfma": "np.float64({0}) * np.float64({1}) + np.float64({2})",  # exact up to one rounding
+        "hmax": "np.fmax(np.float32({0}), np.float32({1}))", "hmin": "np.fmin(np.float32({0}), np.float32({1}))",
+        "hrcp": "np.float32(1) / np.float32({0})", "hrint": "np.rint(np.float32({0}))",
+        "hrsqrt": "rsqrt(np.float32({0}))", "hexp10": "math.pow(10.0, {0})", "htanh_approx": "tanh({0})",
+    }  # fmt: skip
+    for name in "cos exp exp2 log log10 log2 sin sqrt tanh ceil floor trunc".split():
+        function = f"np.{name}" if name in ("exp2", "ceil", "floor", "trunc") else f"math.{name}"
+        texts[f"h{name}"] = f"{name if name in ('exp', 'log', 'tanh') else function}(np.float32({{0}}))"
+    table = {name: Counterpart(t, ("float16",) * t.count("{"), "float16") for name, t in texts.items()}
+    for name, symbol in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
+        table[f"h{name}"] = Counterpart(f"{{0}} {symbol} {{1}}", ("float16", "float16"), "")
     return table
 
 
 TABLE = _table()
 """libdevice function -> Counterpart."""
+FP16 = _of_halves()
+"""Function of `cuda.fp16` -> Counterpart."""
+COUNTERPARTS = {f"libdevice.{k}": v for k, v in TABLE.items()} | {f"fp16.{k}": v for k, v in FP16.items()}
 
 libdevice = SimpleNamespace(**{name: Intrinsic(f"libdevice.{name}") for name in TABLE})
+fp16 = SimpleNamespace(**{name: Intrinsic(f"fp16.{name}") for name in FP16})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from miniflow.hostcuda.syntax import expressions, reads, target_names
+from miniflow.hostcuda.syntax import Sync, expressions, reads, target_names
 
 LEAVES = (ast.Return, ast.Break, ast.Continue)
 
@@ -51,9 +51,14 @@ class Flow:
             self.assigned |= targets
             self._block(statement.body, known | targets)
             return self._block(statement.orelse, known)
-        if isinstance(statement, ast.FunctionDef):
-            self._read(statement, known)
-        elif isinstance(statement, ast.AugAssign):
+        if isinstance(statement, Sync):
+            if statement.collective is None:
+                return known
+            _, voted, result = statement.collective
+            self._read(ast.Name(voted, ast.Load()), known)
+            self.assigned.add(result)
+            return known | {result}
+        if isinstance(statement, ast.AugAssign):
             self._read(statement.value, known)
             if isinstance(statement.target, ast.Name):
                 self._read(ast.Name(statement.target.id, ast.Load()), known)

@@ -6,119 +6,115 @@ slices. So a program that forgets a transfer fails here as on a GPU.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
+from operator import attrgetter
 from typing import Any, NoReturn
 
 import numpy as np
 
-from miniflow.hostcuda import devices
-from miniflow.hostcuda.allocation import Allocation
-from miniflow.hostcuda.errors import CudaDeviceError, DeviceArrayError, DeviceArrayTypeError, UnsupportedArrayError
-from miniflow.hostcuda.layout import (
-    assign,
-    check_compatible,
-    check_contiguous,
-    check_index,
-    check_strides,
-    extent,
-    index_tuple,
-    normalized,
-    without_copy,
+from miniflow.hostcuda import devices, stream_order
+from miniflow.hostcuda.choice import checks_are_on
+from miniflow.hostcuda.errors import (
+    CudaDeviceError,
+    DeviceArrayError,
+    DeviceArrayTypeError,
+    KernelCheckError,
+    UnsupportedArrayError,
+    UnwrittenWarning,
 )
 
+__all__ = """
+    as_cuda_array device_array device_array_like is_cuda_array managed_array mapped mapped_array mapped_array_like
+    pinned pinned_array pinned_array_like to_device
+""".split()
+ALIGNMENT = 256  # bytes, as cudaMalloc aligns
+GARBAGE = 0xFF  # NaN as a float, -1 as an integer
 
-class DeviceMemory:
-    """What arrays and records on a device have in common.
+
+class Allocation:
+    """A piece of one device's memory, shared by an array and its views.
 
     Attributes:
-        allocation: the memory that it lies in, shared with its views.
-        host: the same memory as a NumPy array. For executors only: programs use `copy_to_host`.
-        stream: the stream of transfers for which none is given.
+        buffer: its bytes, a uint8 array.
+        device: the number of the device.
+        initialised: whether all bytes were written, or a bool array that says so for each byte.
+        called: what the parameter of a checked kernel is called that did not write all of it; "" without one.
+        uses: the latest copies and kernels in streams; see `stream_order`.
     """
 
-    __cuda_memory__ = True
-    __cuda_ndarray__ = True
-    __slots__ = ("allocation", "host", "stream", "_kind", "__weakref__")
+    __slots__ = ("buffer", "device", "initialised", "called", "uses", "_counted", "__weakref__")
+
+    def __init__(self, buffer: np.ndarray, device: int, initialised: bool | np.ndarray = True):
+        self.buffer, self.device, self.initialised = buffer, device, initialised
+        self.called, self.uses = "", []
+        self._counted: dict[int, int] = {}
 
     @classmethod
-    def over(cls, host: np.ndarray, allocation: Allocation, stream: Any = 0) -> Any:
-        """The object over `host`, a NumPy array that lies in `allocation.buffer`."""
-        found = cls.__new__(cls)
-        found.allocation = allocation
-        found.host = host
-        found.stream = stream
-        found._kind = None
-        return found
+    def new(cls, nbytes: int) -> Allocation:
+        """Memory of the current device, aligned as on a GPU. Under MINIFLOW_CHECK=1 it is filled with NaN."""
+        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = -_address(raw) % ALIGNMENT
+        buffer = raw[start : start + nbytes]
+        if checks_are_on():
+            buffer.fill(GARBAGE)
+        made = cls(buffer, devices.current.index, False)
+        made._counted = devices.get_current_device().sizes
+        made._counted[id(made)] = nbytes
+        return made
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.host.shape
+    def __del__(self) -> None:
+        self._counted.pop(id(self), None)
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return self.host.strides
+    def __reduce__(self) -> NoReturn:
+        raise DeviceArrayTypeError("device memory cannot be pickled or deep-copied: copy_to_host() first")
 
-    @property
-    def dtype(self) -> np.dtype:
-        return self.host.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.host.ndim
-
-    @property
-    def size(self) -> int:
-        return self.host.size
-
-    @property
-    def nbytes(self) -> int:
-        return self.host.nbytes
-
-    @property
-    def alloc_size(self) -> int:
-        """Bytes from the first element to the end of the last."""
-        return extent(self.host.shape, self.host.strides, self.host.itemsize)
-
-    @property
-    def gpu_data(self) -> Allocation:
-        return self.allocation
-
-    @property
-    def flags(self) -> dict[str, bool]:
-        return {"C_CONTIGUOUS": self.host.flags.c_contiguous, "F_CONTIGUOUS": self.host.flags.f_contiguous}
-
-    def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
-        """A NumPy array of the same shape, dtype and layout; or `ary` filled, which must have the same."""
-        if any(stride < 0 for stride in self.host.strides):
-            raise UnsupportedArrayError(
-                f"copy_to_host of an array with negative strides {self.host.strides}: copy it whole, then slice"
-            )
-        if ary is None:
-            return self.host.copy(order="K")
-        check_compatible(ary, self.host, "copy_to_host")
-        check_strides(ary, self.host, "copy_to_host")
-        ary[...] = self.host.reshape(ary.shape)
-        return ary
-
-    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
-        """Fill this array from a NumPy array, or from an array on the same device."""
-        source = transfer_source(ary, self.allocation.device)
-        if not source.size:
+    def mark_written(self, view: np.ndarray) -> None:
+        """Note that all elements of `view`, an array over `buffer`, were written."""
+        if self.initialised is True or view.size == 0:
             return
-        check_contiguous(self.host)
-        check_compatible(source, self.host, "copy_to_device")
-        if isinstance(ary, DeviceMemory):
-            check_strides(source, self.host, "copy_to_device")
-        np.copyto(self.host, source.reshape(self.host.shape))
-        self.allocation.mark_written(self.host)
+        if view.nbytes == self.buffer.nbytes and (view.flags.c_contiguous or view.flags.f_contiguous):
+            self.initialised = True
+            return
+        if self.initialised is False:
+            self.initialised = np.zeros(self.buffer.nbytes, np.bool_)
+        self._of(view)[...] = True
 
-    def __repr__(self) -> str:
-        name, device = type(self).__name__, self.allocation.device
-        return f"<{name} {self.dtype}{list(self.shape)} on device {device} (host executor)>"
+    def _of(self, view: np.ndarray) -> np.ndarray:
+        """`initialised` for the elements of a view; one dim more, for the bytes of an element."""
+        offset, shape, strides = (
+            _address(view) - _address(self.buffer),
+            (*view.shape, view.itemsize),
+            (*view.strides, 1),
+        )
+        return np.ndarray(shape, np.bool_, self.initialised, offset, strides)
+
+    def check_written(self, view: np.ndarray) -> None:
+        """Warn if a checked kernel was given this memory, and left elements of `view` unwritten that go to the host."""
+        if self.called and self.initialised is not True and view.size:
+            missing = view.size - int(self._of(view).all(axis=-1).sum())
+            if missing:
+                warnings.warn(
+                    f"{missing:,} of {view.size:,} elements of `{self.called}` were never written: what is copied to "
+                    "the host is garbage there",
+                    UnwrittenWarning,
+                    stacklevel=3,
+                )
 
 
-class DeviceNDArray(DeviceMemory):
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+class DeviceNDArray:
     """An array on a device, with the interface of numba.cuda's `DeviceNDArray`.
+
+    Attributes:
+        allocation: the memory that it lies in.
+        host: the same memory as a NumPy array. For executors only: programs use `copy_to_host`.
+        stream: the stream of transfers for which none is given.
 
     >>> from miniflow.hostcuda.host import to_device
     >>> array = to_device(np.arange(6).reshape(2, 3))
@@ -128,14 +124,28 @@ class DeviceNDArray(DeviceMemory):
     array([3, 4, 5])
     """
 
-    __slots__ = ()
+    __cuda_memory__ = __cuda_ndarray__ = True
+    __array_ufunc__ = None  # NumPy does not compute with it either
+    __slots__ = ("allocation", "host", "stream", "kind", "__weakref__")
 
-    def __init__(self, shape: Any, strides: Any, dtype: Any, stream: Any = 0, gpu_data: Allocation | None = None):
-        shape, strides, dtype = normalized(shape, strides, dtype, "C")
-        self.allocation = gpu_data or Allocation.new(extent(shape, strides, dtype.itemsize))
-        self.host = np.ndarray(shape, dtype, self.allocation.buffer, strides=strides)
-        self.stream = stream
-        self._kind = None
+    @classmethod
+    def over(cls, host: np.ndarray, allocation: Allocation, stream: Any = 0) -> DeviceNDArray:
+        """The array over `host`, a NumPy array that lies in `allocation.buffer`."""
+        found = cls()
+        found.host, found.allocation, found.stream = host, allocation, stream
+        found.kind = None  # of an argument, once `arguments` found it
+        return found
+
+    shape, strides, dtype = (property(attrgetter(f"host.{name}")) for name in ("shape", "strides", "dtype"))
+    ndim, size, nbytes = (property(attrgetter(f"host.{name}")) for name in ("ndim", "size", "nbytes"))
+    gpu_data = property(attrgetter("allocation"))
+
+    flags = property(attrgetter("host.flags"))
+
+    @property
+    def alloc_size(self) -> int:
+        """Bytes from the first element to the end of the last."""
+        return bytes_of(self.shape, self.dtype, self.strides)
 
     def is_c_contiguous(self) -> bool:
         return self.host.flags.c_contiguous
@@ -144,9 +154,62 @@ class DeviceNDArray(DeviceMemory):
         return self.host.flags.f_contiguous
 
     def __len__(self) -> int:
-        if not self.host.ndim:
+        if not self.ndim:
             raise DeviceArrayTypeError("len() of a 0-dimensional device array")
-        return self.host.shape[0]
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<DeviceNDArray {self.dtype}{list(self.shape)} on device {self.allocation.device} (host executor)>"
+
+    # Transfers
+
+    def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
+        """A NumPy array of the same shape, dtype and layout; or `ary` filled, which must have the same."""
+        if any(stride < 0 for stride in self.strides):
+            raise UnsupportedArrayError(
+                f"copy_to_host of an array with negative strides {self.strides}: copy it whole, then slice"
+            )
+        self._use("copy_to_host", stream)
+        self.allocation.check_written(self.host)
+        if ary is None:
+            return self.host.copy(order="K")
+        check_alike(ary, self.host, "copy_to_host")
+        ary[...] = self.host.reshape(ary.shape)
+        return ary
+
+    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
+        """Fill this array from a NumPy array, or from an array on the same device."""
+        if not isinstance(ary, DeviceNDArray | np.ndarray | np.generic):
+            raise DeviceArrayTypeError(
+                f"copy_to_device takes a NumPy array or a device array, got {type(ary).__name__}; "
+                "numpy.asarray makes one"
+            )
+        source = self._readable(ary, stream)
+        if not source.size:
+            return
+        self._use("copy_to_device", stream, writes=True)
+        check_contiguous(self.host)
+        check_alike(source, self.host, "copy_to_device", strides=isinstance(ary, DeviceNDArray))
+        np.copyto(self.host, source.reshape(self.shape))
+        self.allocation.mark_written(self.host)
+
+    def _use(self, what: str, stream: Any, writes: bool = False) -> None:
+        """Under checks, refuse a copy that work in another stream may overtake."""
+        wrong = stream_order.clash(self.allocation, stream or self.stream, writes, what, checks_are_on())
+        if wrong:
+            raise KernelCheckError(f"stream: {wrong}\n    {stream_order.REMEDY}")
+
+    def _readable(self, value: Any, stream: Any) -> np.ndarray:
+        """What a copy to this array reads."""
+        if not isinstance(value, DeviceNDArray):
+            return np.asarray(value)
+        if value.allocation.device != self.allocation.device:
+            raise CudaDeviceError(
+                f"copy of {value!r} to device {self.allocation.device}: copy_to_host() first, "
+                "devices do not reach each other's memory"
+            )
+        value._use("copy_to_device", stream)
+        return value.host
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """`numpy.asarray(device_array)` copies to the host, as numba's does."""
@@ -154,6 +217,33 @@ class DeviceNDArray(DeviceMemory):
             raise DeviceArrayError("a device array cannot become a NumPy array without a copy; leave copy=False out")
         host = self.copy_to_host()
         return host if dtype is None else host.astype(dtype, copy=False)
+
+    def getitem(self, item: Any, stream: Any = 0) -> Any:
+        """A view for slices, a host scalar for one element, which is a transfer."""
+        found = self.host[checked_index(item)]
+        if found.ndim:
+            return self._view(found, stream)
+        self._use("reading an element", stream)
+        if self.dtype.names is not None:
+            raise UnsupportedArrayError("one record of a device array: slice it, [i:i+1], or copy_to_host() first")
+        return found.copy()[()]
+
+    def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
+        """Copy a scalar, a NumPy array or an array of the same device into a part of this one."""
+        target, source = self.host[checked_index(key)], self._readable(value, stream)
+        self._use("setting elements", stream, writes=True)
+        if source.ndim > target.ndim:
+            raise DeviceArrayError(f"cannot assign a {source.ndim}-D array to {target.ndim} dims of a device array")
+        if source.dtype.kind == "c" != target.dtype.kind:
+            raise DeviceArrayTypeError(f"cannot assign {source.dtype} values to a device array of {target.dtype}")
+        np.copyto(target, source, casting="unsafe")
+        self.allocation.mark_written(target)
+
+    __getitem__, __setitem__ = getitem, setitem
+
+    def __iter__(self) -> Iterator[Any]:
+        """Elements or rows in turn. Each element is a transfer, so copy_to_host() first is faster."""
+        return (self[i] for i in range(len(self)))
 
     # Views
 
@@ -164,44 +254,21 @@ class DeviceNDArray(DeviceMemory):
         """The same array with another stream for its transfers."""
         return DeviceNDArray.over(self.host, self.allocation, stream)
 
-    def __getitem__(self, item: Any) -> Any:
-        return self.getitem(item)
-
-    def getitem(self, item: Any, stream: Any = 0) -> Any:
-        """A view for slices, a host scalar for one element (a transfer), a `DeviceRecord` for one record."""
-        check_index(item)
-        found = self.host[index_tuple(item)]
-        if found.ndim:
-            return self._view(found, stream)
-        if self.dtype.names is None:
-            return found.copy()[()]
-        return DeviceRecord.over(found, self.allocation, stream or self.stream)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.setitem(key, value)
-
-    def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
-        """Copy a scalar, a NumPy array or an array of the same device into a part of this one."""
-        check_index(key)
-        target = self.host[index_tuple(key)]
-        assign(target, transfer_source(value, self.allocation.device, any_object=True))
-        self.allocation.mark_written(target)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Elements or rows in turn. Each element is a transfer, so copy_to_host() first is faster."""
-        return (self[i] for i in range(len(self)))
-
     def reshape(self, *newshape: Any, order: str = "C") -> DeviceNDArray:
         """A view of another shape; where NumPy would copy it is refused."""
         shape = newshape[0] if len(newshape) == 1 and isinstance(newshape[0], tuple | list) else newshape
-        return self._view(without_copy(self.host, "reshape", shape, order))
+        try:
+            return self._view(self.host.reshape(shape, order=order, copy=False))
+        except ValueError:
+            self.host.reshape(shape, order=order)  # raises if the sizes do not fit
+            raise UnsupportedArrayError(
+                f"an array of shape {self.shape}, strides {self.strides} as {shape} requires copying; "
+                "device arrays only make views"
+            ) from None
 
     def ravel(self, order: str = "C", stream: Any = 0) -> DeviceNDArray:
         """A 1-D view of an array that is contiguous in that order."""
-        flags = self.host.flags
-        if not (order in "CA" and flags.c_contiguous or order in "FA" and flags.f_contiguous):
-            raise UnsupportedArrayError(f"ravel(order={order!r}) of {self!r}, strides {self.strides} requires copying")
-        return self._view(self.host.reshape(-1, order=order), stream)
+        return self.reshape(-1, order="F" if order == "A" and not self.is_c_contiguous() else order)
 
     def squeeze(self, axis: Any = None, stream: Any = 0) -> DeviceNDArray:
         """A view without the dimensions of size 1."""
@@ -209,21 +276,11 @@ class DeviceNDArray(DeviceMemory):
 
     def view(self, dtype: Any) -> DeviceNDArray:
         """The same bytes as another dtype."""
-        dtype = np.dtype(dtype)
-        if dtype.itemsize != self.dtype.itemsize and not self.host.flags.c_contiguous:
+        if np.dtype(dtype).itemsize != self.dtype.itemsize and not self.is_c_contiguous():
             raise DeviceArrayError(
                 f"view({dtype}) of {self!r}, strides {self.strides}: a dtype of another size needs C-contiguous memory"
             )
         return self._view(self.host.view(dtype))
-
-    def split(self, section: int, stream: Any = 0) -> Iterator[DeviceNDArray]:
-        """Views of `section` elements each, the last perhaps shorter, of a contiguous 1-D array."""
-        if self.ndim != 1 or not self.host.flags.c_contiguous:
-            raise DeviceArrayError(
-                f"split takes a contiguous 1-D array, got shape {self.shape}, strides {self.strides}"
-            )
-        for start in range(0, self.size, section):
-            yield self._view(self.host[start : start + section], stream)
 
     def transpose(self, axes: Any = None) -> DeviceNDArray:
         """A transposed *copy* of a 2-D array, as numba's device arrays make it."""
@@ -236,113 +293,206 @@ class DeviceNDArray(DeviceMemory):
         if axes is not None and set(axes) != {0, 1}:
             raise DeviceArrayError(f"transpose: axes {tuple(axes)} are not a permutation of (0, 1)")
         with devices.gpus[self.allocation.device]:
-            result = DeviceNDArray(self.shape[::-1], None, self.dtype, self.stream)
-        np.copyto(result.host, self.host.T)
-        result.allocation.mark_written(result.host)
+            result = device_array(self.shape[::-1], self.dtype, stream=self.stream)
+        result[:] = self._view(self.host.T)
         return result
 
-    @property
-    def T(self) -> DeviceNDArray:
-        return self.transpose()
-
-    @property
-    def __cuda_array_interface__(self) -> NoReturn:
-        """Absent: libraries would take the pointer for one to a GPU's memory, and crash."""
-        raise AttributeError("arrays of the host executor have no __cuda_array_interface__: their memory is the host's")
+    T = property(transpose)
 
 
-class DeviceRecord(DeviceMemory):
-    """One record on a device: `record["field"]` reads a field (a transfer), `record["field"] = value` writes one."""
-
-    __slots__ = ()
-
-    def __init__(self, dtype: Any, stream: Any = 0, gpu_data: Allocation | None = None):
-        dtype = np.dtype(dtype)
-        self.allocation = gpu_data or Allocation.new(dtype.itemsize)
-        self.host = np.ndarray((), dtype, self.allocation.buffer)
-        self.stream = stream
-        self._kind = None
-
-    def __getitem__(self, item: str) -> Any:
-        return self.getitem(item)
-
-    def getitem(self, item: str, stream: Any = 0) -> Any:
-        """A host scalar, a `DeviceRecord` for a nested record, or a `DeviceNDArray` for a field that is an array."""
-        self._check_field(item)
-        found = self.host[item]
-        if found.ndim:
-            return DeviceNDArray.over(found, self.allocation, stream or self.stream)
-        if found.dtype.names is not None:
-            return DeviceRecord.over(found, self.allocation, stream or self.stream)
-        return found.copy()[()]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.setitem(key, value)
-
-    def setitem(self, key: str, value: Any, stream: Any = 0) -> None:
-        """Write a field."""
-        self._check_field(key)
-        target = self.host[key]
-        target[...] = value
-        self.allocation.mark_written(target)
-
-    def _check_field(self, item: Any) -> None:
-        names = self.dtype.names or ()
-        if item not in names:
-            raise DeviceArrayError(f"the record has no field {item!r}; its fields are {', '.join(names)}")
+def _refused(self: Any, *other: Any) -> NoReturn:
+    raise DeviceArrayTypeError("the host does not compute with device arrays; copy_to_host() first, or use a kernel")
 
 
-def wrap(host: np.ndarray, allocation: Allocation, stream: Any = 0) -> DeviceNDArray:
-    """A device array over `host`, a NumPy array that lies in `allocation.buffer`."""
+for _name in "add sub mul truediv floordiv mod pow matmul".split():
+    setattr(DeviceNDArray, f"__r{_name}__", _refused)
+for _name in "add sub mul truediv floordiv mod pow matmul neg abs lt le gt ge".split():
+    setattr(DeviceNDArray, f"__{_name}__", _refused)
+
+
+class MappedNDArray(np.ndarray):
+    """A host array that kernels use in place, as `cuda.mapped_array` makes it."""
+
+    def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
+        """Results of computations are plain arrays."""
+        return np.asarray(array)[()] if return_scalar else np.asarray(array)
+
+
+# Making arrays, and recognising them
+
+
+def is_device_memory(value: Any) -> bool:
+    """Whether a kernel uses `value` in place: a device array or a mapped one."""
+    return isinstance(value, DeviceNDArray | MappedNDArray)
+
+
+def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceNDArray | None = None) -> Any:
+    """Copy an array or a scalar to the current device.
+
+    Args:
+        obj: a NumPy array or what `numpy.asarray` takes; a device array is returned as it is.
+        stream: the stream to copy in, and the array's for later transfers.
+        copy: False to allocate only.
+        to: a device array to fill instead of a new one.
+
+    Raises:
+        DeviceArrayError: if `obj` is not contiguous.
+        DeviceArrayTypeError: if its dtype holds Python objects.
+    """
+    if to is None:
+        if is_device_memory(obj):
+            return obj
+        obj = np.asarray(obj)
+        if obj.dtype.hasobject:
+            raise DeviceArrayTypeError(f"to_device: dtype {obj.dtype} cannot lie on a device; use numbers or records")
+        check_contiguous(obj)
+        to = device_array(obj.shape, obj.dtype, obj.strides, stream=stream)
+    if copy:
+        to.copy_to_device(obj, stream=stream)
+    return to
+
+
+def device_array(
+    shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0
+) -> DeviceNDArray:
+    """An array on the current device whose content is not defined, as `numpy.empty`."""
+    allocation = Allocation.new(bytes_of(shape, dtype, strides))
+    host = np.ndarray(shape, dtype, allocation.buffer, strides=strides, order=order)
     return DeviceNDArray.over(host, allocation, stream)
 
 
-def transfer_source(value: Any, device: int, any_object: bool = False) -> np.ndarray:
-    """What a copy reads: the memory of an array on the same device, or a host array.
+def device_array_like(ary: Any, stream: Any = 0) -> DeviceNDArray:
+    """A `device_array` with the shape, dtype and layout of `ary`, without its gaps."""
+    return device_array(*layout_of(ary), stream=stream)
+
+
+def pinned_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C") -> np.ndarray:
+    """A NumPy array; on a GPU its pages are locked, so that transfers of it are fast."""
+    buffer = np.empty(bytes_of(shape, dtype, strides), np.uint8)
+    return np.ndarray(shape, dtype, buffer, strides=strides, order=order)
+
+
+def mapped_array(
+    shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0, **options: bool
+) -> MappedNDArray:
+    """A NumPy array that kernels read and write in place. `options` (portable, wc ...) have no effect here."""
+    return pinned_array(shape, dtype, strides, order).view(MappedNDArray)
+
+
+managed_array = mapped_array  # memory that host and device share
+
+
+def pinned_array_like(ary: Any) -> np.ndarray:
+    """A `pinned_array` with the shape, dtype and layout of `ary`."""
+    return pinned_array(*layout_of(ary))
+
+
+def mapped_array_like(ary: Any, stream: Any = 0, **options: bool) -> MappedNDArray:
+    """A `mapped_array` with the shape, dtype and layout of `ary`."""
+    return mapped_array(*layout_of(ary))
+
+
+def pinned(*arylist: np.ndarray) -> Any:
+    """On a GPU, lock the arrays' pages for the block; no effect here."""
+    return nullcontext()
+
+
+def mapped(*arylist: np.ndarray, stream: Any = 0) -> Any:
+    """A block in which kernels work in the memory of host arrays. One mapped array, or a list of several."""
+    views = [host.view(MappedNDArray) for host in arylist]
+    return nullcontext(views[0] if len(views) == 1 else views)
+
+
+def is_cuda_array(obj: Any) -> bool:
+    """Whether a kernel uses `obj` in place: a device, mapped or managed array, or a foreign array on a real GPU."""
+    return is_device_memory(obj) or hasattr(obj, "__cuda_array_interface__")
+
+
+def is_cuda_ndarray(obj: Any) -> bool:
+    """Whether `obj` is device memory in the sense of numba's `devicearray` module."""
+    return bool(getattr(obj, "__cuda_ndarray__", False))
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> Any:
+    """A device array for an object that is or has one, which its method `__hostcuda_array__` returns.
+
+    Device arrays of the host executor have no `__cuda_array_interface__`, and that of others is not read: it holds a
+    pointer to a GPU's memory. Host code cannot follow it, and a library that took a host pointer for one would crash.
 
     Raises:
-        CudaDeviceError: if `value` lies on another device.
-        DeviceArrayTypeError: if it is neither, unless `any_object` allows all that `numpy.asarray` takes.
+        CudaDeviceError: if `obj` lies on a real GPU.
+        DeviceArrayTypeError: if it is not a device array at all.
     """
-    if isinstance(value, DeviceMemory):
-        if value.allocation.device != device:
-            raise CudaDeviceError(
-                f"copy of {value!r} to device {device}: copy_to_host() first, devices do not reach each other's memory"
+    if is_device_memory(obj):
+        return obj
+    if hasattr(obj, "__hostcuda_array__"):
+        return obj.__hostcuda_array__()
+    name = type(obj).__name__
+    if hasattr(obj, "__cuda_array_interface__"):
+        raise CudaDeviceError(
+            f"as_cuda_array: {name} lies on a real GPU, out of reach of the host executor; copy it to the host"
+        )
+    raise DeviceArrayTypeError(f"as_cuda_array: {name} is not a device array; to_device copies a NumPy array")
+
+
+# Layouts and indices, checked by the rules of numba's device arrays
+
+
+def bytes_of(shape: Any, dtype: Any, strides: Any) -> int:
+    """How many bytes an array takes, from the first element to the end of the last; without strides it has no gaps."""
+    sizes, itemsize = shape if isinstance(shape, tuple | list) else (shape,), np.dtype(dtype).itemsize
+    if strides is None or 0 in sizes:
+        return itemsize * math.prod(sizes)
+    return itemsize + sum((n - 1) * abs(stride) for n, stride in zip(sizes, strides, strict=False))
+
+
+def layout_of(array: Any) -> tuple[tuple[int, ...], np.dtype, tuple[int, ...]]:
+    """Shape, dtype and strides of a new array laid out like `array`, without its gaps."""
+    like = np.empty_like(array.host if isinstance(array, DeviceNDArray) else array, subok=False)
+    return like.shape, like.dtype, like.strides
+
+
+def checked_index(item: Any) -> tuple:
+    """An index of integers, slices and "..."; it ends in a "..." at least, so that NumPy gives an array even for one
+    element."""
+    index = item if isinstance(item, tuple) else (item,)
+    for part in index:
+        if isinstance(part, bool) or not (part is Ellipsis or isinstance(part, int | np.integer | slice)):
+            raise DeviceArrayTypeError(
+                f"on the host, a device array is indexed by integers, slices and '...', got {part!r}; "
+                "copy_to_host() first, or index inside a kernel"
             )
-        return value.host
-    if not any_object and not isinstance(value, np.ndarray | np.generic):
+    return index if Ellipsis in index else (*index, Ellipsis)
+
+
+def check_alike(source: Any, target: Any, operation: str, strides: bool = True) -> None:
+    """Refuse a transfer, which copies bytes in the order in which they lie, between arrays that are not alike.
+
+    Sizes of 1 do not count.
+    """
+    if source.dtype != target.dtype:
         raise DeviceArrayTypeError(
-            f"copy_to_device takes a NumPy array or a device array, got {type(value).__name__}; numpy.asarray makes one"
+            f"{operation}: incompatible dtype: {source.dtype} on one side, {target.dtype} on the other; "
+            "a transfer copies bytes, convert with .astype before it"
         )
-    return np.asarray(value)
-
-
-def _refused(symbol: str) -> Any:
-    def operator(self: Any, *other: Any) -> NoReturn:
-        raise DeviceArrayTypeError(
-            f"{symbol}: the host does not compute with device arrays; copy_to_host() first, or compute in a kernel"
+    for what in ("shape", "strides") if strides and source.size else ("shape",):
+        one, other = (
+            [value for value, n in zip(getattr(array, what), array.shape, strict=True) if n != 1]
+            for array in (source, target)
         )
+        if one != other:
+            raise DeviceArrayError(
+                f"{operation}: incompatible {what}: {getattr(source, what)} on one side, {getattr(target, what)} on "
+                "the other; both arrays must be laid out alike"
+            )
 
-    return operator
 
-
-BINARY = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "pow": "**",
-    "matmul": "@",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-}
-OTHER = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "neg": "-", "abs": "abs", "invert": "~"}
-for _name, _symbol in {
-    f"{prefix}{name}": symbol for prefix in ("", "r", "i") for name, symbol in BINARY.items()
-}.items():
-    setattr(DeviceNDArray, f"__{_name}__", _refused(_symbol))
-for _name, _symbol in OTHER.items():
-    setattr(DeviceNDArray, f"__{_name}__", _refused(_symbol))
+def check_contiguous(array: np.ndarray) -> None:
+    """Refuse an array with gaps, leaving aside repeated dimensions (stride 0), as a transfer is one block of bytes."""
+    core = array[tuple(0 if stride == 0 else slice(None) for stride in array.strides)] if array.size else array
+    flags = np.asarray(core).flags
+    if not flags.c_contiguous and not flags.f_contiguous:
+        raise DeviceArrayError(
+            f"array of shape {array.shape} and strides {array.strides} has gaps and cannot be transferred; "
+            "make it contiguous with numpy.ascontiguousarray()"
+        )

@@ -5,21 +5,27 @@ neighbouring float32 cost 4 sectors and 32 scattered ones 32. Shared memory has 
 one word at a time: a request takes as many passes as the busiest bank has different words to give (an n-way conflict).
 Elements of 8 bytes are served for half a warp at a time.
 
-Lanes belong to one request if they come to the same place in the source for the same time.
+Lanes belong to one request if they come to the same place in the source in the same rounds of the loops around it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from miniflow.hostcuda.findings import Site
+import numpy as np
 
-SECTOR, BANKS, WORD, WARP = 32, 32, 4, 32
+from miniflow.hostcuda import shadow
+from miniflow.hostcuda.findings import Site, place
+from miniflow.hostcuda.regions import Region
+from miniflow.hostcuda.shadow import READ, STATE_ARRAY, WARP_LANES, WRITE
+
+SECTOR, BANKS, WORD = 32, 32, 4
 SMALL = 1024
-"""Arrays of at most so many elements remember which thread touched which element, for the picture."""
+"""For the picture, arrays of at most so many elements remember which thread touched which element."""
+KINDS = {READ: "load", WRITE: "store", shadow.ATOMIC: "atomic"}
 
 
 @dataclass
@@ -49,19 +55,16 @@ class Counts:
     conflicts: int = 0
     worst_conflict: int = 1
 
-    def add(self, other: Counts) -> None:
+    def add(self, **counts: int) -> None:
         """Sum, and the maximum of `worst_conflict`."""
-        mine = vars(self)
-        worst = max(self.worst_conflict, other.worst_conflict)
-        for name, value in vars(other).items():
-            if value:
-                mine[name] += value
-        self.worst_conflict = worst
+        for name, value in counts.items():
+            mine = getattr(self, name)
+            setattr(self, name, max(mine, value) if name == "worst_conflict" else mine + value)
 
 
 @dataclass
 class Request:
-    """One warp's access: the first at its place, kept for the picture.
+    """One warp's access at a place.
 
     Attributes:
         site: where in the source.
@@ -70,6 +73,10 @@ class Request:
         kind: "load", "store" or "atomic".
         itemsize: bytes of an element.
         addresses: for each lane that takes part, the byte at which its element begins.
+        cost: sectors of global memory, passes of shared memory; ideal: what another layout could come down to.
+        worst_conflict: as in Counts.
+        number: how many requests there were at this place.
+        worst: whether it is shown because it costs more than the first.
     """
 
     site: Site
@@ -78,14 +85,11 @@ class Request:
     kind: str
     itemsize: int
     addresses: dict[int, int]
-
-    @property
-    def sectors(self) -> int:
-        return len(sectors(self.addresses.values(), self.itemsize))
-
-    @property
-    def passes(self) -> int:
-        return bank_passes(self.addresses, self.itemsize)[0]
+    cost: int
+    ideal: int
+    worst_conflict: int
+    worst: bool
+    number: int = 0
 
 
 @dataclass
@@ -100,15 +104,6 @@ class Touches:
     reads: dict[tuple[int, ...], int] = field(default_factory=lambda: defaultdict(int))
 
 
-class _Place:
-    """The accesses of one block at one place: for each warp its requests, each lane -> address."""
-
-    def __init__(self, space: str, array: Any, threads: int, warps: int):
-        self.space, self.array, self.itemsize = space, array.name, array.itemsize
-        self.counts = [0] * threads
-        self.warps: list[list[dict[int, int]]] = [[] for _ in range(warps)]
-
-
 class Profile:
     """The counts of a launch (or of several, if it is handed to several).
 
@@ -116,8 +111,9 @@ class Profile:
         kernel: its name.
         grid, block: of the launch.
         lines: Site (without column) -> Counts, in order of the source.
-        requests: the first request at each place.
+        requests: the first request at each place, and the worst if that costs more.
         touches: name of a small array -> Touches.
+        large: names of the arrays that are too large for that, and their sizes.
 
     Example:
         `profile = check.launch(kernel, arguments, grid, block, profile=True)`; `print(profile)` shows the table.
@@ -127,141 +123,136 @@ class Profile:
         self.kernel = ""
         self.grid: tuple[int, int, int] = (0, 0, 0)
         self.block: tuple[int, int, int] = (0, 0, 0)
-        self._lines: dict[tuple[str, int], Counts] = defaultdict(Counts)
-        self._sites: dict[tuple[str, int], Site] = {}
-        self.requests: list[Request] = []
+        self._lines: dict[Site, Counts] = defaultdict(Counts)
+        self._requests: dict[tuple, tuple[Request, Request]] = {}
         self.touches: dict[str, Touches] = {}
-        self._seen: set[tuple] = set()
-        self._places: dict[tuple[int, str], _Place] = {}
+        self.large: dict[str, int] = {}
 
     @property
     def total(self) -> Counts:
         """The sum over all lines."""
-        total = Counts()
-        for counts in self._lines.values():
-            total.add(counts)
-        return total
+        return self.line("")
 
     @property
     def lines(self) -> dict[Site, Counts]:
-        return {self._sites[key]: self._lines[key] for key in sorted(self._lines)}
+        return dict(sorted(self._lines.items(), key=lambda line: (line[0].filename, line[0].line)))
+
+    @property
+    def requests(self) -> list[Request]:
+        return [r for first, worst in self._requests.values() for r in (first, worst)[: 1 + (worst.cost > first.cost)]]
 
     def line(self, text: str) -> Counts:
         """The counts of the lines that contain a text."""
         found = Counts()
         for site, counts in self.lines.items():
             if text in site.text:
-                found.add(counts)
+                found.add(**vars(counts))
         return found
 
-    # What the executor calls
+    # what the executor calls
 
-    def begin(self, run: Any, values: Iterable[Any]) -> None:
-        """A launch begins."""
-        self.kernel, self.grid, self.block = run.function.__name__, run.grid, run.block
-        self._program = run.program
+    def begin(self, run: Any) -> dict[str, np.ndarray]:
+        """A launch begins; what it collects requests in."""
+        self.kernel, self.grid, self.block = run.kernel.__name__, run.grid, run.block
+        requests, index = np.zeros(shadow.CAPACITY, shadow.REQUEST), np.zeros(2 * shadow.CAPACITY, np.int64)
+        shadow.COUNTING[:] = [lambda: self.count(run, requests, index)]
+        return {"requests": requests, "index": index}
 
-    def access(self, thread: Any, array: Any, position: int, index: Any, site: int, kind: str) -> None:
-        """A thread accesses an element."""
-        space = array.memory.space
-        if space not in ("global", "shared"):
-            return
-        place = self._places.get((site, kind))
-        if place is None:
-            place = self._places[site, kind] = _Place(space, array, len(thread.block.threads), len(thread.block.warps))
-        number = place.counts[thread.number]
-        place.counts[thread.number] = number + 1
-        requests = place.warps[thread.warp.number]
-        if number == len(requests):
-            requests.append({})
-        address = position * array.itemsize if array.flat is not None else position
-        requests[number][thread.lane] = address + array.memory.base
-        if array.root.host.size <= SMALL and (space == "global" or thread.block.number == 0):
-            self._touch(thread, array.root, address, kind)
+    def count(self, run: Any, requests: np.ndarray, index: np.ndarray) -> None:
+        """Count the requests that were collected, and forget them."""
+        requests = requests[: int(STATE_ARRAY["logged"][0])]
+        index[:] = STATE_ARRAY["logged"] = 0
+        places, first = np.unique(requests[["tag", "region"]], return_index=True)
+        for tag, region in places[np.argsort(first)]:
+            here = requests[(requests["tag"] == tag) & (requests["region"] == region)]
+            number = int(tag) & ((1 << shadow.SITE_BITS) - 1)
+            self._place(run.sites[number], run.memory.regions[region], KINDS[tag >> shadow.KIND_BITS], here)
 
-    def _touch(self, thread: Any, array: Any, address: int, kind: str) -> None:
-        touches = self.touches.get(array.name)
-        if touches is None:
-            touches = self.touches[array.name] = Touches(array.name, array.shape, array.memory.space)
-        place = _index_at(array, address)
-        if place is None:
-            return
-        who = (thread.block.number, thread.number)
-        if kind != "store":
-            touches.readers.setdefault(place, who)
-            touches.reads[place] += 1
-        if kind != "load":
-            touches.writers.setdefault(place, who)
+    def _place(self, row: tuple, region: Region, kind: str, requests: np.ndarray) -> None:
+        """Count the requests of one kind at one place in the source, for arrays in one region."""
+        filename, line, column, what, *_ = row
+        width, at = int(requests["width"][0]), requests["at"]
+        active = requests["lanes"][:, None] >> np.arange(WARP_LANES) & 1 > 0
+        costs, ideal, worst = (global_cost if region.space == "global" else shared_cost)(at, active, width)
+        each = {f"{region.space}_requests": len(requests), "worst_conflict": int(worst.max())}
+        each["atomics" if kind == "atomic" else f"{region.space}_{kind}s"] = int(active.sum())
+        if region.space == "global":
+            each |= {"sectors": int(costs.sum()), "ideal_sectors": int(ideal.sum())}
+        else:
+            each |= {"passes": int(costs.sum()), "conflicts": int((costs - ideal).sum())}
+        self._lines[place(filename, line)].add(**each)
 
-    def end_block(self, block: Any) -> None:
-        """All accesses of the block are known: count its requests."""
-        for (site_number, kind), place in self._places.items():
-            site = self._program.sites[site_number]
-            key = (site.filename, site.line)
-            self._sites.setdefault(key, Site(site.filename, site.line, 0, site.text))
-            requests = [addresses for warp in place.warps for addresses in warp]
-            for addresses in requests:
-                self._lines[key].add(count(place.space, kind, place.itemsize, addresses))
-            if (site, place.array, kind) not in self._seen:
-                self._seen.add((site, place.array, kind))
-                self.requests.append(Request(site, place.array, place.space, kind, place.itemsize, requests[0]))
-        self._places.clear()
+        def request(k: int) -> Request:
+            addresses = {int(lane): int(at[k, lane]) for lane in np.flatnonzero(active[k])}
+            found = region.array(next(iter(addresses.values())), what)
+            counted = int(costs[k]), int(ideal[k]), int(worst[k])
+            array = found[0].name if found else what
+            return Request(site, array, region.space, kind, width, addresses, *counted, worst=k > 0)
+
+        site = place(filename, line, column)
+        key = site, kind, region.space
+        first, most = self._requests.get(key) or (request(0), request(0))
+        most = request(int(costs.argmax())) if costs.max() > most.cost else most
+        self._requests[key] = first, most
+        first.number = most.number = first.number + len(requests)
+        self._touch(region, kind, at, active, requests["warp"])
+
+    def _touch(self, region: Region, kind: str, at: np.ndarray, active: np.ndarray, warps: np.ndarray) -> None:
+        """Remember the first thread at each element of small arrays; of shared memory, in the first block."""
+        small = [array for array in region.placed if math.prod(array.shape) <= SMALL]
+        self.large |= {a.name: math.prod(a.shape) for a in region.placed if a not in small}
+        threads = math.prod(self.block)
+        block, warp = np.divmod(warps, -(-threads // WARP_LANES))
+        active = active & ((block == 0) | (region.space == "global"))[:, None] & bool(small)
+        who = ((block * threads + warp * WARP_LANES)[:, None] + np.arange(WARP_LANES))[active]
+        for offset, first, times in zip(*np.unique(at[active], return_index=True, return_counts=True), strict=True):
+            found = region.array(int(offset), "")
+            if found is None or found[0] not in small:
+                continue
+            array, index = found
+            touches = self.touches.setdefault(array.name, Touches(array.name, array.shape, region.space))
+            thread = divmod(int(who[first]), threads)
+            if kind != "store":
+                touches.readers.setdefault(index, thread)
+                touches.reads[index] += int(times)
+            if kind != "load":
+                touches.writers.setdefault(index, thread)
 
     def __str__(self) -> str:
         return table(self)
 
 
-def _index_at(array: Any, address: int) -> tuple[int, ...] | None:
-    """The index of the element at an address; None if strides overlap or turn back, so that it is not plain to see."""
-    offset = address - array.host.__array_interface__["data"][0] + array.memory.start
-    index = [0] * array.rank
-    for axis in sorted(range(array.rank), key=lambda axis: -array.strides[axis]):
-        if array.shape[axis] > 1:
-            if array.strides[axis] <= 0:
-                return None
-            index[axis], offset = divmod(offset, array.strides[axis])
-    return tuple(index) if all(0 <= i < n for i, n in zip(index, array.shape, strict=True)) else None
+# the cost of requests: of each, with at[request, lane] and active[request, lane]
 
 
-def count(space: str, kind: str, itemsize: int, addresses: dict[int, int]) -> Counts:
-    """The counts of one request."""
-    n = len(addresses)
-    result = Counts(atomics=n if kind == "atomic" else 0)
-    if space == "global":
-        result.global_requests = 1
-        result.sectors = len(sectors(addresses.values(), itemsize))
-        result.ideal_sectors = -(-len(set(addresses.values())) * itemsize // SECTOR)
-        result.global_loads, result.global_stores = n * (kind == "load"), n * (kind == "store")
-    else:
-        result.shared_requests = 1
-        result.passes, ideal, result.worst_conflict = bank_passes(addresses, itemsize)
-        result.conflicts = result.passes - ideal
-        result.shared_loads, result.shared_stores = n * (kind == "load"), n * (kind == "store")
-    return result
+def units(at: np.ndarray, active: np.ndarray, width: int, size: int) -> np.ndarray:
+    """The units of so many bytes that elements of a width touch, sorted for each request; -1 for none."""
+    first, last = at // size, (at + width - 1) // size
+    several = np.arange(int((last - first).max()) + 1)
+    found = np.where(active[..., None], np.minimum(first[..., None] + several, last[..., None]), -1)
+    return np.sort(found.reshape(*at.shape[:-1], -1), axis=-1)
 
 
-def sectors(addresses: Iterable[int], itemsize: int) -> set[int]:
-    """The 32-byte sectors that elements at these addresses touch."""
-    return {
-        sector for address in addresses for sector in range(address // SECTOR, (address + itemsize - 1) // SECTOR + 1)
-    }
+def is_new(numbers: np.ndarray) -> np.ndarray:
+    """Where sorted numbers differ from the one before; never for -1."""
+    return np.diff(numbers, axis=-1, prepend=-1) != 0
 
 
-def bank_passes(addresses: dict[int, int], itemsize: int) -> tuple[int, int, int]:
-    """(passes that shared memory needs, passes without conflicts, n of the worst n-way conflict) of one request."""
-    width = max(1, itemsize // WORD)
-    lanes = WARP // min(width, WARP)
-    total, ideal, worst = 0, 0, 1
-    for first in range(0, WARP, lanes):
-        group = [address for lane, address in addresses.items() if first <= lane < first + lanes]
-        words: dict[int, set[int]] = defaultdict(set)
-        for address in group:
-            for word in range(address // WORD, (address + itemsize - 1) // WORD + 1):
-                words[word % BANKS].add(word)
-        if words:
-            busiest = max(map(len, words.values()))
-            total, ideal, worst = total + busiest, ideal + 1, max(worst, busiest)
-    return total, ideal, worst
+def global_cost(at: np.ndarray, active: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(sectors, sectors if the elements were packed, 1)."""
+    sectors = is_new(units(at, active, width, SECTOR)).sum(axis=1)
+    elements = is_new(np.sort(np.where(active, at, -1), axis=1)).sum(axis=1)
+    return sectors, -(-elements * width // SECTOR), np.ones_like(sectors)
+
+
+def shared_cost(at: np.ndarray, active: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(passes that shared memory needs, passes without conflicts, n of the worst n-way conflict)."""
+    group = WARP_LANES // min(max(1, width // WORD), WARP_LANES)  # lanes that are served at a time
+    words = units(at.reshape(-1, group), active.reshape(-1, group), width, WORD)
+    rows, columns = np.nonzero(is_new(words))
+    loads = np.bincount(rows * BANKS + words[rows, columns] % BANKS, minlength=len(words) * BANKS)
+    busiest = loads.reshape(len(at), -1, BANKS).max(axis=2)
+    return busiest.sum(axis=1), (busiest > 0).sum(axis=1), busiest.max(axis=1)
 
 
 HEADINGS = ("line", *"loads stores atomics sectors ideal".split(), "per request", "loads", "stores", "conflicts", "")
@@ -272,36 +263,22 @@ def table(profile: Profile) -> str:
     """The profile as text: a row for each source line, and their sum."""
     several = len({site.filename for site in profile.lines}) > 1
     rows = [_row(str(site) if several else str(site.line), counts, site.text) for site, counts in profile.lines.items()]
-    rows.append(_row("total", profile.total, ""))
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    rows = [HEADINGS, *rows, _row("total", profile.total, "")]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[9] = max(widths[9], 18 - widths[7] - widths[8])  # room for the heading above
-    title = (
-        f"kernel {profile.kernel}: grid {profile.grid}, block {profile.block}; elements accessed, 32-byte sectors moved"
-    )
-    lines = [_groups(widths), _join(HEADINGS, widths), *(_join(row, widths) for row in rows)]
-    return "\n".join([title, *(line.rstrip() for line in lines)])
+    spans = [sum(widths[first:last]) + 2 * (last - first - 1) for first, last in ((1, 7), (7, 10))]
+    groups = (" global memory ".center(spans[0], "-"), " shared memory ".center(spans[1], "-"))
+    of = f"kernel {profile.kernel}: grid {profile.grid}, block {profile.block}"
+    lines = [f"{of}; elements accessed, 32-byte sectors moved", "  ".join([" " * widths[0], *groups])]
+    for *numbers, text in rows:
+        lines.append("  ".join([*(n.rjust(w) for n, w in zip(numbers, widths, strict=False)), text]).rstrip())
+    return "\n".join(lines)
 
 
 def _row(label: str, c: Counts, text: str) -> tuple[str, ...]:
     """One line of the table; an empty cell where nothing was counted."""
-
-    def number(value: int) -> str:
-        return f"{value:,}" if value else ""
-
     each = f"{c.sectors / c.global_requests:.1f}" if c.global_requests else ""
     conflicts = f"{c.conflicts:,} ({c.worst_conflict}-way)" if c.conflicts else ("0" if c.shared_requests else "")
-    in_global = (c.global_loads, c.global_stores, c.atomics, c.sectors, c.ideal_sectors)
-    return (label, *map(number, in_global), each, number(c.shared_loads), number(c.shared_stores), conflicts, text)
-
-
-def _join(cells: Iterable[str], widths: list[int]) -> str:
-    *numbers, text = cells
-    return "  ".join([*(cell.rjust(width) for cell, width in zip(numbers, widths, strict=False)), text])
-
-
-def _groups(widths: list[int]) -> str:
-    """The headings of two groups of columns, each over its columns."""
-    spans = [sum(widths[first:last]) + 2 * (last - first - 1) for first, last in ((1, 7), (7, 10))]
-    return (
-        " " * (widths[0] + 2) + " global memory ".center(spans[0], "-") + "  " + " shared memory ".center(spans[1], "-")
-    )
+    counts = (c.global_loads, c.global_stores, c.atomics, c.sectors, c.ideal_sectors, c.shared_loads, c.shared_stores)
+    told = [f"{n:,}" if n else "" for n in counts]
+    return (label, *told[:5], each, *told[5:], conflicts, text)

@@ -1,28 +1,22 @@
 """`cuda.random`: the xoroshiro128+ generator of numba.cuda, one state a thread, giving the same numbers.
 
-Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2018. A state is 128 bits, and advancing it is
-linear over GF(2): every bit of the new state is the exclusive or of some bits of the old one. So is a jump, which
-advances by 2^64 steps; the states of an array are one jump apart, so that threads never draw the same subsequence.
+Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2018. A state is 128 bits. A jump advances it by
+2^64 steps: the states of an array are one jump apart, so that threads never draw the same subsequence.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from miniflow.hostcuda.allocate import device_array
 from miniflow.hostcuda.errors import DeviceArrayTypeError
 from miniflow.hostcuda.kernel import jit
-from miniflow.hostcuda.memory import DeviceNDArray
+from miniflow.hostcuda.memory import DeviceNDArray, device_array
 
 xoroshiro128p_dtype = np.dtype([("s0", np.uint64), ("s1", np.uint64)], align=True)
 
-MASK = 2**64 - 1
-BITS = 128
-JUMP = 0xD86B048B86AA9922_BEAC0467EBA5FACB  # which of the next 128 states to add up; low word first
 TWO_PI_FLOAT32 = np.float32(2 * math.pi)
 TWO_PI_FLOAT64 = np.float64(2 * math.pi)
 
@@ -123,71 +117,16 @@ def xoroshiro128p_normal_float64(states, index):
     return math.sqrt(-np.float64(2.0) * math.log(u1)) * math.cos(TWO_PI_FLOAT64 * u2)
 
 
-# On the host: states as Python integers of 128 bits, s0 the low word.
-
-
-def advanced(state: int) -> int:
-    """The state one step later."""
-    s0, s1 = state & MASK, state >> 64
-    s1 ^= s0
-    return _rotated(s0, 55) ^ s1 ^ ((s1 << 14) & MASK) | _rotated(s1, 36) << 64
-
-
-def _rotated(x: int, k: int) -> int:
-    return ((x << k) | (x >> (64 - k))) & MASK
-
-
-def seeded(seed: int) -> int:
-    """The state of a 64-bit seed: one step of SplitMix64, in both words."""
-    z = (seed + 0x9E3779B97F4A7C15) & MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-    z ^= z >> 31
-    return z | z << 64
-
-
-def image(matrix: tuple[int, ...], state: int) -> int:
-    """matrix @ state over GF(2): the exclusive or of the columns at the state's set bits."""
-    result = 0
-    for bit, column in enumerate(matrix):
-        if state >> bit & 1:
-            result ^= column
-    return result
-
-
-@cache
-def jump_matrix(doublings: int) -> tuple[int, ...]:
-    """The columns of the map that jumps 2^doublings times."""
-    if doublings:
-        half = jump_matrix(doublings - 1)
-        return tuple(image(half, column) for column in half)
-    columns = []
-    for bit in range(BITS):
-        state, total = 1 << bit, 0
-        for step in range(BITS):
-            if JUMP >> step & 1:
-                total ^= state
-            state = advanced(state)
-        columns.append(total)
-    return tuple(columns)
-
-
-def jumped(state: int, times: int) -> int:
-    """The state after that many jumps."""
-    for bit in range(times.bit_length()):
-        if times >> bit & 1:
-            state = image(jump_matrix(bit), state)
-    return state
-
-
-def jump_all(states: np.ndarray, matrix: tuple[int, ...]) -> np.ndarray:
-    """The images of many states, an array (n, 2) of words."""
-    result = np.zeros_like(states)
-    for bit, column in enumerate(matrix):
-        set_bits = -(states[:, bit // 64] >> np.uint64(bit % 64) & np.uint64(1))  # all ones where it is set
-        result[:, 0] ^= set_bits & np.uint64(column & MASK)
-        result[:, 1] ^= set_bits & np.uint64(column >> 64)
-    return result
+@jit(check=False)
+def fill_with_states(states, seed, subsequence_start):
+    """One thread makes all states; each is the one before it, jumped."""
+    init_xoroshiro128p_state(states, 0, seed)
+    for _ in range(subsequence_start):
+        xoroshiro128p_jump(states, 0)
+    for i in range(1, states.size):
+        states[i]["s0"] = states[i - 1]["s0"]
+        states[i]["s1"] = states[i - 1]["s1"]
+        xoroshiro128p_jump(states, i)
 
 
 def init_xoroshiro128p_states(states: DeviceNDArray, seed: int, subsequence_start: int = 0, stream: Any = 0) -> None:
@@ -205,17 +144,8 @@ def init_xoroshiro128p_states(states: DeviceNDArray, seed: int, subsequence_star
         raise DeviceArrayTypeError(
             f"xoroshiro128p states: expected a 1-D array of xoroshiro128p_dtype, got {states.ndim}-D of {states.dtype}"
         )
-    n = states.shape[0]
-    words = np.empty((n, 2), np.uint64)
-    if n:
-        first = jumped(seeded(int(seed) & MASK), int(subsequence_start) & MASK)
-        words[0] = first & MASK, first >> 64
-    known = 1
-    while known < n:  # states [known, 2 known) are those before, jumped `known` times
-        more = min(known, n - known)
-        words[known : known + more] = jump_all(words[:more], jump_matrix(known.bit_length() - 1))
-        known += more
-    states.copy_to_device(words.view(xoroshiro128p_dtype).reshape(n), stream=stream)
+    if states.size:
+        fill_with_states[1, 1, stream](states, np.uint64(int(seed) % 2**64), np.uint64(subsequence_start))
 
 
 def create_xoroshiro128p_states(n: int, seed: int, subsequence_start: int = 0, stream: Any = 0) -> DeviceNDArray:

@@ -11,13 +11,24 @@ import numpy as np
 
 from miniflow.hostcuda import runtime
 from miniflow.hostcuda.libdevice import Counterpart
-from miniflow.hostcuda.syntax import call, expression
+from miniflow.hostcuda.syntax import Replace, call, expression
+
+OURS = (
+    *(math.fmod, math.modf, math.remainder),  # numba has them for GPUs only
+    *(math.exp, math.log, math.erf, math.tanh, np.exp, np.log, np.tanh),  # numba's do not vectorise
+)
+"""The functions that `runtime` has under the same name."""
+BUILTINS = {
+    "abs", "bool", "complex", "divmod", "enumerate", "float", "int", "len", "max", "min", "pow", "print", "range",
+    "round", "type", "zip",
+}  # fmt: skip
+"""What numba.cuda has of Python's functions."""
 
 
 def literal_of(value: Any) -> ast.expr | None:
     """A literal that makes this value, if it is a number, a string, None, or a tuple of such."""
     if value is None or isinstance(value, bool | int | str):
-        return ast.Constant(value)
+        return ast.Constant(int(value) if isinstance(value, int) and not isinstance(value, bool) else value)
     if type(value) is float:
         if math.isfinite(value):
             return ast.Constant(value)
@@ -38,7 +49,7 @@ def function_of(value: Any) -> str:
     identifier = getattr(value, "__name__", "")
     if getattr(builtins, identifier, None) is value and identifier:
         return identifier
-    if any(value is f for f in (math.fmod, math.modf, math.remainder)):  # numba has them for GPUs only
+    if any(value is f for f in OURS):
         return identifier
     for rounding in ("floor", "ceil", "trunc"):  # which give floats on a GPU
         if value is getattr(math, rounding):
@@ -51,13 +62,30 @@ def function_of(value: Any) -> str:
     return ""
 
 
+def is_for_kernels(value: Any) -> bool:
+    """Whether a function or type of Python, math or NumPy means something on a GPU."""
+    identifier = getattr(value, "__name__", "")
+    if getattr(builtins, identifier, None) is value:
+        return identifier in BUILTINS
+    if isinstance(value, type | np.dtype | np.ufunc) or getattr(math, identifier, None) is value:
+        return True
+    return identifier in ("round", "real", "imag")
+
+
 def libdevice_call(counterpart: Counterpart, args: list[ast.expr]) -> ast.expr:
     """The call of a libdevice function: arguments and result are cast to the types in its signature."""
     function = counterpart.function
-    if function.startswith("cuda."):
+    if function.startswith("math.") and getattr(math, function.removeprefix("math."), None) in OURS:
+        function = function.removeprefix("math.")
+    elif function.startswith("cuda."):
         function = runtime.FUNCTIONS[function.removeprefix("cuda.")]
-    cast = [call(f"np.{dtype}", a) for dtype, a in zip(counterpart.takes, args, strict=True)]
-    return call(f"np.{counterpart.gives}", ast.Call(expression(function), cast, []))
+    given = [call(f"np.{dtype}", a) for dtype, a in zip(counterpart.takes, args, strict=True)]
+    if "{" in function:
+        values = {f"_{i}": value for i, value in enumerate(given)}
+        result = Replace(values).visit(expression(function.format(*values)))
+    else:
+        result = ast.Call(expression(function), given, [])
+    return call(f"np.{counterpart.gives}", result) if counterpart.gives else result
 
 
 def is_kernel(value: Any) -> bool:

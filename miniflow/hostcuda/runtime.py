@@ -11,247 +11,153 @@ import math
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from miniflow.hostcuda.atomics import (  # noqa: F401  (generated code imports them from here)
-    atomic_add,
-    atomic_and,
-    atomic_cas,
-    atomic_compare_and_swap,
-    atomic_dec,
-    atomic_exch,
-    atomic_inc,
-    atomic_max,
-    atomic_min,
-    atomic_nanmax,
-    atomic_nanmin,
-    atomic_or,
-    atomic_sub,
-    atomic_xor,
-    own_add,
-    own_max,
-    own_min,
-    own_sub,
-)
+from miniflow.hostcuda import atomics, scalars, transcendental
+from miniflow.hostcuda.atomics import *  # noqa: F403
+from miniflow.hostcuda.floats import half_of  # noqa: F401
+from miniflow.hostcuda.intrinsic import NAMES, VECTORS
+from miniflow.hostcuda.scalars import *  # noqa: F403
+from miniflow.hostcuda.transcendental import *  # noqa: F403
 
 COORDINATE_OF = {
     f"{d}.{axis}": f"{d}_{axis}" for d in ("threadIdx", "blockIdx", "blockDim", "gridDim") for axis in "xyz"
 }
-
-FUNCTIONS = {
-    "popc": "popc",
-    "clz": "clz",
-    "ffs": "ffs",
-    "brev": "brev",
-    "fma": "fma",
-    "cbrt": "cbrt",
-    "selp": "selp",
-    "rsqrt": "rsqrt",
-    "atomic.add": "atomic_add",
-    "atomic.sub": "atomic_sub",
-    "atomic.max": "atomic_max",
-    "atomic.min": "atomic_min",
-    "atomic.nanmax": "atomic_nanmax",
-    "atomic.nanmin": "atomic_nanmin",
-    "atomic.and_": "atomic_and",
-    "atomic.or_": "atomic_or",
-    "atomic.xor": "atomic_xor",
-    "atomic.inc": "atomic_inc",
-    "atomic.dec": "atomic_dec",
-    "atomic.exch": "atomic_exch",
-    "atomic.cas": "atomic_cas",
-    "atomic.compare_and_swap": "atomic_compare_and_swap",
-}
+FUNCTIONS = {name: name for name in (*"popc clz ffs brev fma cbrt selp rsqrt".split(), *VECTORS)}
+FUNCTIONS |= {name: name.replace(".", "_").rstrip("_") for name in NAMES if name.startswith("atomic.")}
 """The name in `cuda` -> the name here."""
 
-OWN = {"atomic_add": "own_add", "atomic_sub": "own_sub", "atomic_max": "own_max", "atomic_min": "own_min"}
-"""Atomic operations on a block's own memory: one thread of the processor runs the whole block, so they need no lock."""
-
-EXPORTED = (
-    *FUNCTIONS.values(),
-    *OWN.values(),
-    "fmod", "modf", "remainder",
-    "unsigned", "stack", "agree", "count", "all_of", "any_of", "ballot", "same", "match_any", "match_all",
+__all__ = [
+    *atomics.__all__, *scalars.__all__, *transcendental.__all__, "half_of", "selected", "unsigned", "inside", "stack",
+    "arrive", "count", "all_of", "any_of", "ballot", "same", "match_any", "match_all",
     "lane_at", "lane_up", "lane_down", "lane_xor",
-)  # fmt: skip
+]  # fmt: skip
 RESERVED = {
-    *EXPORTED, "np", "math", "types", "thread", "threads", "row_of_threads", "warp", "warps", "warp_first", "warp_end",
-    "block", "first", "last", "carray", "dynamic_bytes", "lane", "grid_first",
+    *__all__, "np", "math", "types", "thread", "threads", "row_of_threads", "warp", "warps", "warp_first", "warp_end",
+    "block", "first", "last", "missed", "arrived_of", "entry", "dynamic", "error",
+    *(f"{end}_{axis}" for end in ("begin", "end") for axis in "xyz"), "carray", "dynamic_bytes", "lane", "grid_first",
+    "caller", "read", "write", "update", "atomic", "exchange", "compare", "read_all", "write_all", "update_all",
+    "declare", "path", "advance", "back",  # lookup
+    "enter", "begin_block", "end_block", "arrives", "leave", "fence", "meet", "shuffled_from",  # arrivals
 }  # fmt: skip
-__all__ = list(EXPORTED)  # generated code imports them all
+
+INTEGER = types.Integer | types.Boolean
+
+
+def _converted(context, builder, kinds, values, result, convert):
+    """An index of type `result`: `convert(dim, type, value)` for each integer, and the rest as it is."""
+    found = [
+        convert(dim, kind, value) if isinstance(kind, INTEGER) else value
+        for dim, (kind, value) in enumerate(zip(kinds, values, strict=True))
+    ]
+    return context.make_tuple(builder, result, found) if isinstance(result, types.BaseTuple) else found[0]
+
+
+def _naturals(kinds):
+    """The types of indices once their integers are known not to be negative."""
+    return [types.uintp if isinstance(kind, INTEGER) else kind for kind in kinds]
 
 
 @intrinsic
-def unsigned(typingctx, index):
-    """An index that is known not to be negative, in a type that says so: numba then omits its wrap-around test."""
-    if isinstance(index, types.Integer):
+def unsigned(typingctx, *indices):
+    """Indices that are known not to be negative, in types that say so: numba then omits its wrap-around test."""
+    found = _naturals(indices)
+    result = found[0] if len(found) == 1 else types.BaseTuple.from_types(found)
 
-        def codegen(context, builder, signature, args):
-            (value,) = args
-            kind = signature.args[0]
-            width = ir.IntType(64)
-            if kind.bitwidth == 64:
-                return value
-            return builder.sext(value, width) if kind.signed else builder.zext(value, width)
+    def codegen(context, builder, signature, args):
+        values = cgutils.unpack_tuple(builder, args[0])
+        return _converted(
+            context, builder, indices, values, result, lambda dim, kind, i: context.cast(builder, i, kind, types.int64)
+        )
 
-        return types.uintp(index), codegen
-    if isinstance(index, types.Boolean | types.BaseTuple | types.SliceType | types.EllipsisType):
-        return index(index), lambda context, builder, signature, args: args[0]
-    return None
+    return result(types.StarArgTuple(indices)), codegen
+
+
+@intrinsic
+def inside(typingctx, array, index, site, block, thread, error):
+    """An index, or a tuple of them, whose integers are checked; negative ones count from the end.
+
+    Where one is outside, the kernel ends with an IndexError, and `error` tells where.
+    """
+    several = isinstance(index, types.BaseTuple)
+    kinds = list(index.types) if several else [index]
+    if not isinstance(array, types.Array) or len(kinds) > array.ndim:
+        return index(array, index, site, block, thread, error), lambda context, builder, signature, args: args[1]
+    result = types.BaseTuple.from_types(_naturals(kinds)) if several else _naturals(kinds)[0]
+
+    def codegen(context, builder, signature, args):
+        sizes = cgutils.unpack_tuple(builder, context.make_array(array)(context, builder, args[0]).shape)
+        values = cgutils.unpack_tuple(builder, args[1]) if several else [args[1]]
+        here = zip(args[2:5], signature.args[2:5], strict=True)
+        where = [context.cast(builder, number, kind, types.int64) for number, kind in here]
+        fields = context.make_array(error)(context, builder, args[5]).data
+
+        def checked(dim, kind, value):
+            place = value = context.cast(builder, value, kind, types.int64)
+            if not isinstance(kind, types.Integer) or kind.signed:
+                negative = builder.icmp_signed("<", value, value.type(0))
+                place = builder.select(negative, builder.add(value, sizes[dim]), value)
+            with builder.if_then(builder.icmp_unsigned(">=", place, sizes[dim]), likely=False):
+                for field, content in enumerate([value.type(1), where[0], value, sizes[dim], *where[1:]]):
+                    builder.store(content, builder.gep(fields, [value.type(field)]))
+                context.call_conv.return_user_exc(builder, IndexError, ("an index is outside of its array",))
+            return place
+
+        return _converted(context, builder, kinds, values, result, checked)
+
+    return result(array, index, site, block, thread, error), codegen
 
 
 @intrinsic(prefer_literal=True)
-def stack(typingctx, count, dtype):
-    """A pointer to memory for `count` elements on the stack of the function.
+def stack(typingctx, shape, dtype):
+    """An array in the function's own memory.
 
     LLVM knows that nothing else points there, and so vectorizes loops over several such arrays without first asking
     whether they overlap.
     """
     element = dtype.dtype if isinstance(dtype, types.DType) else dtype.instance_type
+    sizes = [size.literal_value for size in shape.types]
+    result = types.Array(element, len(sizes), "C")
 
     def codegen(context, builder, signature, args):
+        from numba.np.arrayobj import populate_array  # not needed by kernels that come from the cache
+
         kind = context.get_data_type(element)
         with builder.goto_entry_block():
-            pointer = builder.alloca(ir.ArrayType(kind, count.literal_value))
+            pointer = builder.alloca(ir.ArrayType(kind, math.prod(sizes)))
             pointer.align = 64
-        return builder.bitcast(pointer, kind.as_pointer())
+        itemsize = context.get_abi_sizeof(kind)
+        strides = [itemsize * math.prod(sizes[dim + 1 :]) for dim in range(len(sizes))]
+        words = [[context.get_constant(types.intp, n) for n in numbers] for numbers in (sizes, strides, [itemsize])]
+        array = context.make_array(result)(context, builder)
+        populate_array(array, builder.bitcast(pointer, kind.as_pointer()), *words[:2], *words[2], None)
+        return array._getvalue()
 
-    return types.CPointer(element)(count, dtype), codegen
-
-
-# bits
-
-
-def popc(x):
-    """The number of one bits."""
-    raise NotImplementedError
-
-
-def clz(x):
-    """The number of zero bits before the first one bit."""
-    raise NotImplementedError
-
-
-def ffs(x):
-    """The position of the least significant one bit, counted from 1; 0 for 0."""
-    raise NotImplementedError
-
-
-def brev(x):
-    """The bits in reverse order."""
-    raise NotImplementedError
-
-
-def _bit_intrinsic(name, result_of):
-    @intrinsic
-    def compute(typingctx, x):
-        if not isinstance(x, types.Integer):
-            return None
-        result = result_of(x)
-
-        def codegen(context, builder, signature, args):
-            (value,) = args
-            width = value.type
-            if name == "ffs":  # the width less the zeros before the lowest one bit
-                value = builder.and_(value, builder.neg(value))
-            llvm_name = "ctlz" if name == "ffs" else name
-            flag = [ir.Constant(ir.IntType(1), 0)] if llvm_name == "ctlz" else []  # zero is a defined input
-            kind = ir.FunctionType(width, [width, *[f.type for f in flag]])
-            function = builder.module.declare_intrinsic(f"llvm.{llvm_name}", [width], kind)
-            found = builder.call(function, [value, *flag])
-            if name == "ffs":
-                found = builder.sub(ir.Constant(width, width.width), found)
-            return context.cast(builder, found, _unsigned_like(x), result)
-
-        return result(x), codegen
-
-    return compute
-
-
-def _unsigned_like(kind):
-    return types.Integer.from_bitwidth(kind.bitwidth, signed=False)
-
-
-_popc = _bit_intrinsic("ctpop", lambda x: x)
-_brev = _bit_intrinsic("bitreverse", lambda x: x)
-_clz = _bit_intrinsic("ctlz", lambda x: x)
-_ffs = _bit_intrinsic("ffs", lambda x: types.uint32)
-
-for _public, _private in ((popc, _popc), (brev, _brev), (clz, _clz), (ffs, _ffs)):
-    overload(_public)(eval("lambda x: (lambda x: f(x))", {"f": _private}))
-
-
-# scalars
+    return result(shape, dtype), codegen
 
 
 @njit
-def selp(condition, x, y):
-    """x where the condition holds, else y, without a branch."""
-    return x if condition else y
+def selected(number, wanted, x, y):
+    """One of two arrays."""
+    return x if number == wanted else y
+
+
+# barriers and votes: loops over the threads first <= t < last
 
 
 @njit
-def rsqrt(x):
-    """1 / sqrt(x) in the type of x."""
-    return type(x)(1.0) / math.sqrt(x)
-
-
-@njit
-def cbrt(x):
-    """The cube root."""
-    return np.cbrt(x)
-
-
-@intrinsic
-def fma(typingctx, x, y, z):
-    """x * y + z, rounded once."""
-    kind = types.float32 if {x, y, z} == {types.float32} else types.float64
-
-    def codegen(context, builder, signature, args):
-        number = args[0].type
-        function = builder.module.declare_intrinsic("llvm.fma", [number], ir.FunctionType(number, [number] * 3))
-        return builder.call(function, args)
-
-    return kind(kind, kind, kind), codegen
-
-
-@njit
-def fmod(x, y):
-    """The remainder of x / y with the sign of x."""
-    return np.fmod(x, y)
-
-
-@njit
-def modf(x):
-    """(fraction, whole part), both with the sign of x."""
-    whole = np.trunc(x)
-    return (math.copysign(0.0, x) if math.isinf(x) else math.copysign(x - whole, x)), whole
-
-
-@njit
-def remainder(x, y):
-    """x - n * y for the whole n nearest to x / y, even in a tie."""
-    rest = np.fmod(x, y)
-    half = abs(y) / 2
-    if abs(rest) > half or (abs(rest) == half and math.floor(abs(x / y)) % 2 == 1):
-        rest -= math.copysign(abs(y), rest)
-    return rest
-
-
-# agreement of a block, and votes of a warp: loops over the threads first <= t < last
-
-
-@njit
-def agree(said, exited, first, last):
-    """What the threads say that have not returned yet: 0 or 1 if they agree (0 if there are none), else -1."""
-    yes, no = False, False
+def arrive(arrived, mask, first, last):
+    """Count the threads that come to a barrier; whether one of them has missed another before."""
+    barriers = arrived[first]
     for t in range(first, last):
-        if exited is None or not exited[t]:
-            if said[t]:
-                yes = True
-            else:
-                no = True
-    return -1 if yes and no else 1 if yes else 0
+        barriers = max(barriers, arrived[t])
+    wrong = False
+    for t in range(first, last):
+        if mask is None or mask[t]:
+            wrong |= arrived[t] != barriers
+            arrived[t] = barriers + 1
+    return wrong
 
 
 @njit

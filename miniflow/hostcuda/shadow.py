@@ -1,197 +1,416 @@
-"""Who touched which cell: the memory behind the arrays of the checked executor, and which accesses are ordered.
+"""Shadow memory: what the checked executor remembers of every element, and which accesses are ordered.
 
-A cell remembers the last thread that wrote it and up to two threads that read it since (likewise for atomics), each
-as an `Era`: a thread between two of its synchronisations. Two accesses of one cell, one of which writes, are a race
-unless they are ordered:
+Each element that threads can share has a shadow cell: the last thread that wrote it, and up to two threads that read
+or atomically updated it since, each with a stamp. Stamps count all that orders memory (barriers, `syncwarp`,
+publications) in the order in which it happens. Two accesses, one of which writes, are a race unless they are ordered:
 
     two threads of a block   by a barrier of the block between them, or, in one warp, by `syncwarp` (shuffles and votes
                              do not order memory)
-    two blocks               by a synchronisation of the grid, or by publication: a block that calls `threadfence` and
-                             then an atomic on a cell publishes what it did to every block whose atomic on that cell
-                             comes later. (CUDA's "last block done"; taken for whole blocks, which is lenient.)
-    atomics                  do not race with each other, but with plain accesses
+    two blocks               by a synchronisation of the grid, or by publication: one block calls `threadfence` and
+                             then an atomic, and the other later calls an atomic on the same element. (CUDA's "last
+                             block done"; taken for whole blocks, which is lenient.)
+    atomics                  do not race with each other, but with plain accesses; reads with all but `atomic.cas`,
+                             which finds out
 
-Where many threads read one cell, two are enough: of two warps if possible, so that any writer races with one of them.
+Where many threads read one element, two are enough: of two warps if possible, so that any writer races with one of
+them. (Shadow memory: Nethercote and Seward, 2007; epochs: FastTrack, Flanagan and Freund, 2009.)
+
+The functions of `lookup` and `arrivals` are called by generated code, as symbols of LLVM (`symbol`). They are compiled
+once and kept on disk, so that a kernel with checks takes no longer to compile than one without. They find their tables,
+which are NumPy arrays, through the record `STATE_ARRAY`.
 """
 
 from __future__ import annotations
 
-import math
+import ctypes
+from collections.abc import Callable
 from typing import Any
 
+import llvmlite.binding
 import numpy as np
+from llvmlite import ir
+from numba import carray, cfunc, from_dtype, njit, types
+from numba.core import ccallback
+from numba.extending import intrinsic
 
-GARBAGE = 0xFF  # NaN as a float, -1 as an integer
+from miniflow.hostcuda.cache import cache_of
+
+READ, WRITE, UPDATE, ATOMIC, EXCHANGE, COMPARE = map(np.int64, range(6))
+"""What an access does; UPDATE reads and writes, EXCHANGE is an atomic that does not depend on the old value, COMPARE
+(compare and swap) one that sees whether it has changed since it was read."""
+OUTSIDE, NEGATIVE, RACE, UNWRITTEN, CONSTANT, SPINNING, BARRIERS, LANE_ABSENT, OWN_LANE = map(np.int64, range(9))
+"""What a finding is about."""
+GLOBAL, SHARED, LOCAL, CONST = range(4)
+NOBODY, NOTHING = np.int64(-1), np.int64(0)
+"""In place of literals, of each of which numba would make a type."""
+KIND_BITS, SITE_BITS = 24, 12
+"""Of a tag: the number of the site, of the call that it was reached by, and the kind of access."""
+FOUND_KEPT, DIMS, WARP_LANES = 2048, 8, 32
+"""Findings that are kept; dims of an index in one; lanes of a warp."""
 
 
-class Era:
-    """A thread from one synchronisation to the next.
-
-    Attributes:
-        thread: the thread.
-        block, warp, lane: where it is.
-        epoch: how many barriers of its block it has passed.
-        clock: how many synchronisations of its warp, since the last barrier.
-        time: how many publications the launch had seen when the era began.
-    """
-
-    __slots__ = ("thread", "block", "warp", "lane", "epoch", "clock", "time")
-
-    def __init__(self, thread: Any, clock: int):
-        self.thread, self.block, self.warp, self.lane = thread, thread.block, thread.warp, thread.lane
-        self.epoch, self.clock, self.time = thread.block.epoch, clock, thread.block.run.time
+SPARE = 65536
+"""Bytes of zeros that stand for elements that do not exist."""
+CAPACITY = 1 << 15
+"""Requests that are collected before they are counted."""
+ROUNDS = 1000003
+"""A prime: rounds of nested loops are one number."""
 
 
-def unordered(before: Era, now: Era) -> bool:
-    """Whether nothing puts an earlier access before one that happens now."""
-    if before.thread is now.thread:
-        return False
-    if before.block is now.block:
-        if before.epoch != now.epoch:
+def record(names: str, kind: type = np.int64, **tables: int) -> np.dtype:
+    """A record of equal fields; `tables` are fields of several elements."""
+    return np.dtype([(name, kind) for name in names.split()] + [(name, kind, size) for name, size in tables.items()])
+
+
+STATE = record(
+    "block thread threads slot cooperative now started grid_stamp region last_region found spin_limit spins last path "
+    "logged regions cells blocks lanes known findings spare requests index",
+    at=4,
+)
+"""Of the launch. `slot` numbers the blocks that are in memory at once, `at` the barriers of each level that were met;
+`path` the rounds of loops that the thread is in; from `regions` on, fields are addresses of tables."""
+REGION = record("start end granule first space constant defined read written")
+BLOCK_STATE = record("barrier published acquired", np.int32)
+LANE_STATE = record("met mask missed missed_by missed_mask left fenced", at=4)
+CELL = record("written release", np.int32, who=3, stamp=3, tag=3)
+"""Of an element: the last writer, and two that read or atomically updated it since."""
+FINDING = record(
+    "kind site other_site region who other times value warps address verb other_verb dims",
+    index=DIMS,
+    shape=DIMS,
+    bits=DIMS,
+)
+REQUEST = record("key tag region width warp lanes", at=WARP_LANES)
+"""Of the profile: where the lanes of a warp that come to a place together access memory."""
+
+STATE_ARRAY = np.zeros(1, STATE)
+llvmlite.binding.add_symbol("miniflow_hostcuda_state", STATE_ARRAY.ctypes.data)
+
+
+@intrinsic
+def state(typingctx: Any) -> Any:
+    """The record of the launch."""
+    kind = from_dtype(STATE)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = builder.module.globals.get("miniflow_hostcuda_state")
+        found = found or ir.GlobalVariable(builder.module, ir.IntType(64), "miniflow_hostcuda_state")
+        return builder.bitcast(found, context.get_value_type(kind))
+
+    return kind(), codegen
+
+
+@intrinsic
+def _pointer(typingctx: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), codegen
+
+
+def _record_at(dtype: np.dtype) -> Callable:
+    """A function of a table's address and a number that gives the record there."""
+    return njit(lambda address, number: carray(_pointer(address), number + 1, dtype)[number])
+
+
+region_at, block_at, lane_at, cell_at, finding_at, request_at = map(
+    _record_at, (REGION, BLOCK_STATE, LANE_STATE, CELL, FINDING, REQUEST)
+)
+
+
+@njit
+def words_at(address, count):
+    """The array of so many int64 at an address."""
+    return carray(_pointer(address), count, np.int64)
+
+
+# symbols of LLVM
+
+ccallback.FunctionCache = cache_of
+KEPT: list[ccallback.CFunc] = []
+
+
+def symbol(arguments: int, result: Any = types.void) -> Callable:
+    """Make a function of so many int64 known to LLVM, under its name and a prefix; what numba functions call."""
+
+    def make(function: Callable) -> types.ExternalFunction:
+        signature, name = result(*(types.int64,) * arguments), f"miniflow_hostcuda_{function.__name__}"
+        KEPT.append(cfunc(signature, cache=True, error_model="numpy")(function))
+        llvmlite.binding.add_symbol(name, KEPT[-1].address)
+        return types.ExternalFunction(name, signature)
+
+    return make
+
+
+# order
+
+
+@njit
+def ordered(s, who, stamp):
+    """Whether an earlier access comes before one of the present thread, however threads run."""
+    block, thread = who // s.threads, who % s.threads
+    if block == s.block:
+        if thread == s.thread or stamp < block_at(s.blocks, block).barrier:
+            return True
+        if thread // WARP_LANES != s.thread // WARP_LANES:
             return False
-        return before.warp is not now.warp or before.clock > now.thread.known[before.lane]
-    return now.block.acquired.get(before.block.number, -1) < before.time
+        mine = (s.slot * s.threads + s.thread) * WARP_LANES
+        return stamp < words_at(s.known, mine + WARP_LANES)[mine + thread % WARP_LANES]
+    if stamp < s.grid_stamp:
+        return True
+    return stamp < block_at(s.blocks, block).published and stamp < block_at(s.blocks, s.block).acquired
 
 
-class Memory:
-    """A stretch of memory, cut into cells of `granule` bytes.
+@njit
+def conflict(s, cell, kind):
+    """Which earlier access to an element this one races with; -1 if there is none."""
+    for k in range(3):
+        if cell.stamp[k]:
+            earlier = cell.tag[k] >> KIND_BITS
+            low, high = min(kind, earlier), max(kind, earlier)
+            harmless = low >= ATOMIC or low == READ and (high == READ or high == COMPARE)
+            if not harmless and not ordered(s, cell.who[k], cell.stamp[k]):
+                return k
+    return -1
 
-    Attributes:
-        space: "global", "shared", "local" or "const".
-        bytes: the memory as a uint8 array.
-        start: its address.
-        granule: bytes of a cell; the greatest size that divides all elements of the arrays in it.
-        written: for each cell whether it was written; None if all of it was from the start.
-        tracked: whether threads can race here.
-        base: where a shared array begins in the block's shared memory.
-    """
 
-    def __init__(self, space: str, buffer: np.ndarray, granule: int, initialised: bool = False):
-        self.space, self.bytes, self.granule = space, buffer, granule
-        self.start = buffer.__array_interface__["data"][0]
-        self.tracked = space in ("global", "shared")
-        self.written: bytearray | None = None if initialised else bytearray(self.cells)
-        self.base = 0
-        self.releases: dict[int, dict[int, int]] = {}
-        self.flats: dict[np.dtype, np.ndarray] = {}
-        self.forget()
-
-    @property
-    def cells(self) -> int:
-        return -(-len(self.bytes) // self.granule)
-
-    def forget(self) -> None:
-        """All that happened so far is ordered before all that follows."""
-        if self.tracked:
-            n = self.cells
-            self.writers: list = [None] * n
-            self.readers: list = [None] * n
-            self.others: list = [None] * n
-            self.atomics: list | None = None
-            self.writer_sites = [0] * n
-            self.reader_sites = [0] * n
-            self.other_sites = [0] * n
-
-    def refine(self, size: int) -> None:
-        """Make cells small enough for elements of `size` bytes too."""
-        granule = math.gcd(self.granule, size)
-        factor = self.granule // granule
-        if factor == 1:
+@njit
+def note(s, cell, kind, tag):
+    """Enter an access into a cell."""
+    who, k = s.block * s.threads + s.thread, 0
+    if kind == WRITE or kind == UPDATE:
+        cell.stamp[1] = cell.stamp[2] = 0
+    elif cell.stamp[1] == 0 or is_over(s, cell, 1):
+        k, cell.stamp[2] = 1, 0
+    elif cell.who[1] != who or cell.stamp[1] != s.now or (cell.tag[1] ^ tag) >> KIND_BITS:
+        k = 2
+        if cell.stamp[2] and not is_over(s, cell, 2) and cell.who[2] // WARP_LANES != cell.who[1] // WARP_LANES:
             return
-        self.granule = granule
-        if self.written is not None:
-            self.written = bytearray(np.repeat(np.frombuffer(self.written, np.uint8), factor).tobytes()[: self.cells])
-        if self.tracked:
-            for name in ("writers", "readers", "others", "writer_sites", "reader_sites", "other_sites"):
-                cells = getattr(self, name)
-                setattr(self, name, [cell for cell in cells for _ in range(factor)][: self.cells])
-            if self.atomics is not None:
-                self.atomics, *_ = [[cell for cell in self.atomics for _ in range(factor)][: self.cells]]
+    else:
+        return
+    cell.who[k], cell.stamp[k], cell.tag[k] = who, s.now, tag
 
-    def flat(self, dtype: np.dtype) -> np.ndarray:
-        """The memory as a 1-D array of that dtype."""
-        found = self.flats.get(dtype)
-        if found is None:
-            whole = len(self.bytes) // dtype.itemsize * dtype.itemsize
-            found = self.flats[dtype] = self.bytes[:whole].view(dtype)
-        return found
 
-    # What an access does. Each returns (era, site, verb) of an earlier access that it races with, or None.
+@njit
+def is_over(s, cell, k):
+    """Whether a barrier of the block separates an access of this block from all that follow."""
+    return cell.who[k] // s.threads == s.block and cell.stamp[k] < block_at(s.blocks, s.block).barrier
 
-    def note_read(self, cell: int, now: Era, site: int) -> tuple[Era, int, str] | None:
-        conflict = None
-        writer = self.writers[cell]
-        if writer is not None and writer is not now and unordered(writer, now):
-            conflict = (writer, self.writer_sites[cell], "writes")
-        if self.atomics is not None and conflict is None:
-            conflict = self._atomic_conflict(cell, now)
-        reader = self.readers[cell]
-        if reader is None or (reader.block is now.block and reader.epoch != now.epoch):
-            self.readers[cell] = now
-            self.reader_sites[cell] = site
-            self.others[cell] = None
-        elif reader is not now:
-            # If possible of another warp than the first reader, so that any writer races with one of the two.
-            other = self.others[cell]
-            if other is None or other.warp is reader.warp or (other.block is now.block and other.epoch != now.epoch):
-                self.others[cell] = now
-                self.other_sites[cell] = site
-        return conflict
 
-    def note_write(self, cell: int, now: Era, site: int) -> tuple[Era, int, str] | None:
-        conflict = self._plain_conflict(cell, now)
-        if self.atomics is not None:
-            conflict = conflict or self._atomic_conflict(cell, now)
-            self.atomics[cell] = None
-        self.writers[cell] = now
-        self.writer_sites[cell] = site
-        if self.readers[cell] is not None:
-            self.readers[cell] = self.others[cell] = None
-        return conflict
+@njit
+def publish(s, cell):
+    """An atomic: take over what other blocks published; publish, if a fence came before."""
+    mine = block_at(s.blocks, s.block)
+    mine.acquired = max(mine.acquired, cell.release)
+    lane = lane_at(s.lanes, s.slot * s.threads + s.thread)
+    if lane.fenced:
+        lane.fenced = 0
+        s.now += 1
+        mine.published = cell.release = s.now
 
-    def note_atomic(self, cell: int, now: Era, site: int) -> tuple[Era, int, str] | None:
-        conflict = self._plain_conflict(cell, now)
-        if self.atomics is None:
-            self.atomics = [None] * self.cells
-        first, second = self.atomics[cell] or (None, None)
-        if first is None or not unordered(first[0], now):
-            first = (now, site)
-        elif second is None or second[0].warp is first[0].warp or not unordered(second[0], now):
-            second = (now, site)
-        self.atomics[cell] = (first, second)
-        return conflict
 
-    def _plain_conflict(self, cell: int, now: Era) -> tuple[Era, int, str] | None:
-        writer = self.writers[cell]
-        if writer is not None and writer is not now and unordered(writer, now):
-            return writer, self.writer_sites[cell], "writes"
-        reader = self.readers[cell]
-        if reader is not None:
-            if reader is not now and unordered(reader, now):
-                return reader, self.reader_sites[cell], "reads"
-            other = self.others[cell]
-            if other is not None and other is not now and unordered(other, now):
-                return other, self.other_sites[cell], "reads"
-        return None
+@njit
+def report(s, kind, site, other_site, region, who, other, value):
+    """Count a finding. Its row, if it is the first of its kind, else one that nobody reads."""
+    warps = who % s.threads // WARP_LANES ^ other % s.threads // WARP_LANES
+    for k in range(s.found):
+        row = finding_at(s.findings, k)
+        if row.kind == kind and row.site == site and row.other_site == other_site and row.region == region:
+            row.times += 1
+            row.warps |= warps
+            return finding_at(s.findings, FOUND_KEPT)
+    row = finding_at(s.findings, s.found)
+    s.found = min(s.found + 1, FOUND_KEPT)
+    row.kind, row.site, row.other_site, row.region, row.value = kind, site, other_site, region, value
+    row.who, row.other, row.times, row.warps = who, other, 1, warps
+    return row
 
-    def _atomic_conflict(self, cell: int, now: Era) -> tuple[Era, int, str] | None:
-        for noted in self.atomics[cell] or ():
-            if noted is not None and unordered(noted[0], now):
-                return noted[0], noted[1], "atomically updates"
-        return None
 
-    # Publication between blocks
+# for the profile: the requests of warps
 
-    def publish(self, cell: int, thread: Any) -> None:
-        """An atomic on a cell: take over what others published there; publish, if a fence came before."""
-        block = thread.block
-        released = self.releases.get(cell)
-        if released:
-            for number, time in released.items():
-                block.acquired[number] = max(time, block.acquired.get(number, -1))
-        if thread.fenced:
-            run = block.run
-            self.releases.setdefault(cell, {}).update({**block.acquired, block.number: run.time})
-            run.time += 1
-            thread.fenced = False
-            thread.era = Era(thread, thread.era.clock)
+
+@ctypes.CFUNCTYPE(None)
+def _count() -> None:
+    COUNTING[-1]()
+
+
+COUNTING: list[Callable[[], None]] = []
+"""What counts the collected requests of the launch."""
+llvmlite.binding.add_symbol("miniflow_hostcuda_count", ctypes.cast(_count, ctypes.c_void_p).value)
+count = types.ExternalFunction("miniflow_hostcuda_count", types.void())
+
+
+@njit
+def count_requests(s, enough):
+    """Count what was collected, if that is so much."""
+    if s.logged >= enough:
+        count()
+        s.logged = 0
+
+
+@njit
+def log_access(s, number, kind, site, size, offset):
+    """Enter an access into its warp's request: lanes that come to a place in the same rounds of loops share one."""
+    tag, lane = site | (kind << KIND_BITS), s.thread % WARP_LANES
+    warp = s.block * ((s.threads + WARP_LANES - 1) // WARP_LANES) + s.thread // WARP_LANES
+    key = (((tag * ROUNDS + warp) * ROUNDS + s.path) * ROUNDS + s.at[1]) * ROUNDS + s.at[2] + s.at[3]
+    index = words_at(s.index, 2 * CAPACITY)
+    slot = (key ^ (key >> 17)) * 40503 % (2 * CAPACITY)
+    while index[slot]:
+        known = request_at(s.requests, index[slot] - 1)
+        if known.key == key and not known.lanes >> lane & 1:
+            break
+        slot = (slot + 1) % (2 * CAPACITY)
+    if not index[slot]:
+        count_requests(s, CAPACITY)
+        s.logged += 1
+        index[slot] = s.logged
+        made = request_at(s.requests, s.logged - 1)
+        made.key, made.tag, made.region, made.width, made.warp, made.lanes = key, tag, number, size, warp, 0
+    request = request_at(s.requests, index[slot] - 1)
+    request.lanes |= 1 << lane
+    request.at[lane] = offset
+
+
+@symbol(0, types.int64)
+def path():
+    """The rounds of loops that the thread is in, as one number."""
+    return state().path
+
+
+@symbol(2)
+def advance(outer, number):
+    """The thread begins a round of a loop; 0 ends the loop."""
+    state().path = outer * ROUNDS + number if number else outer
+
+
+# accesses
+
+
+@njit
+def report_access(s, kind, site, region, address, verb, count, dims, other, other_tag):
+    """Report what is wrong with one access."""
+    who = s.block * s.threads + s.thread
+    row = report(s, kind, site, other_tag & ((1 << KIND_BITS) - 1), region, who, other, NOTHING)
+    row.address, row.verb, row.other_verb, row.dims = address, verb, other_tag >> KIND_BITS, count
+    for k in range(min(count, DIMS)):
+        row.shape[k], row.index[k], row.bits[k] = dims[4 * k], dims[4 * k + 2], dims[4 * k + 3]
+
+
+@njit
+def find(s, address):
+    """The number of the region that an address lies in, or -1."""
+    for number in range(-1, s.region):
+        number = s.last_region if number < 0 else number
+        region = region_at(s.regions, number)
+        if region.start <= address < region.end:
+            s.last_region = number
+            return number
+    return -1
+
+
+@njit
+def spare(s, size):
+    """The address of zeros, which takes the place of an element that does not exist."""
+    words_at(s.spare, (size + 7) // 8)[:] = 0
+    return s.spare
+
+
+@njit
+def note_cells(s, region, number, address, size, kind, site, count, dims):
+    """Hold an access against the shadow cells of its element, and enter it there."""
+    tag, other, unwritten = site | (kind << KIND_BITS), NOBODY, False
+    other_tag, offset = NOTHING, address - region.start
+    own = region.space == SHARED or region.space == LOCAL
+    for k in range(offset // region.granule, (offset + size - 1) // region.granule + 1):
+        cell = cell_at(s.cells, region.first + k)
+        if own and max(cell.stamp[0], cell.stamp[1]) < s.started:  # of an earlier block
+            cell.stamp[0] = cell.stamp[1] = cell.stamp[2] = 0
+        unwritten |= not region.defined and cell.written < (s.started if own else 1)
+        if kind != READ:
+            cell.written = s.now
+        if region.space != LOCAL:
+            earlier = conflict(s, cell, kind)
+            if earlier >= 0 and other < 0:
+                other, other_tag = np.int64(cell.who[earlier]), np.int64(cell.tag[earlier])
+            note(s, cell, kind, tag)
+            if kind >= ATOMIC and region.space == GLOBAL:
+                publish(s, cell)
+    if unwritten and kind != WRITE and kind != EXCHANGE:
+        report_access(s, UNWRITTEN, site, number, address, kind, count, dims, NOBODY, NOTHING)
+    if other >= 0:
+        report_access(s, RACE, site, number, address, kind, count, dims, other, other_tag)
+
+
+@njit
+def is_waiting(s, address):
+    """Whether the thread has come to this address, and no other, very often."""
+    who = (s.block * s.threads + s.thread) ^ (address << 10)
+    s.spins = s.spins + 1 if who == s.last else 0
+    s.last = who
+    return s.spins > s.spin_limit
+
+
+@symbol(6, types.int64)
+def access(kind, site, size, data, count, where):
+    """Check an access before it happens.
+
+    Args:
+        kind: READ ...
+        site: its number, and that of the call of the device function that it stands in.
+        size: bytes of the element; 0 if an index names a part of an array, which is not accessed yet.
+        data: the address of the array.
+        count: of indices.
+        where: the address of (size, stride, index, bits of its dtype) of each, and of a word that becomes 0 if the
+            element must not be accessed.
+
+    Returns:
+        the address of the element, or of zeros if it must not be accessed; 0 if the thread must stop.
+    """
+    s = state()
+    dims = words_at(where, 4 * count + 1)
+    address, outside, wraps = data, False, False
+    for k in range(count):
+        i = dims[4 * k + 2]
+        if i < 0:
+            wraps = True
+            i += dims[4 * k]
+        outside |= i < 0 or i >= dims[4 * k]
+        address += i * dims[4 * k + 1]
+    if s.spare <= data < s.spare + SPARE:  # part of an array that does not exist, which was reported
+        dims[4 * count] = 0
+        return spare(s, size)
+    number = find(s, data if outside or size == 0 else address)
+    if outside or (number < 0 and size > 0):
+        report_access(s, OUTSIDE, site, number, data, kind, count, dims, NOBODY, NOTHING)
+        dims[4 * count] = 0
+        return spare(s, size)
+    if wraps:
+        report_access(s, NEGATIVE, site, number, data, kind, count, dims, NOBODY, NOTHING)
+    if size == 0:
+        return address
+    region = region_at(s.regions, number)
+    if kind != READ and region.constant:
+        report_access(s, CONSTANT, site, number, address, kind, count, dims, NOBODY, NOTHING)
+        return spare(s, size)
+    if region.space != CONST:
+        region.read |= kind != WRITE
+        region.written |= kind != READ
+        note_cells(s, region, number, address, size, kind, site, count, dims)
+    if s.requests and (region.space == GLOBAL or region.space == SHARED):
+        offset = address - region.start
+        log_access(s, number, READ if kind == UPDATE else min(kind, ATOMIC), site, size, offset)
+        if kind == UPDATE:
+            log_access(s, number, WRITE, site, size, offset)
+    if is_waiting(s, address):
+        report_access(s, SPINNING, site, number, address, kind, count, dims, NOBODY, NOTHING)
+        return 0
+    return address
+
+
+@symbol(3)
+def declare(number, start, size):
+    """Where an array of the kernel's lies; it is filled with ones, which are NaN."""
+    region = region_at(state().regions, number)
+    region.start, region.end = start, start + size
+    words_at(start, size // 8)[:] = -1

@@ -1,34 +1,36 @@
 """Rewrites that give the analysis less to guess.
 
-if i >= n: return       ->   if not i >= n:             where no barrier of the block follows
-...                              ...
 threadIdx.x % 32        ->   lane                       in blocks that extend along x only
 threadIdx.x // 32       ->   warp
-a, b = x, y             ->   a = x; b = y               where y does not read a
+a, b = x, y             ->   a = x; b = y
+while i < n:            ->   for k in range(i, n, step):
+    ...
+    i += step
 """
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
-from miniflow.hostcuda.syntax import BLOCK, Sync, assign, name, reads, statements, target_names
+from miniflow.hostcuda.affine import Affine, is_integer, names_of
+from miniflow.hostcuda.divergence import is_pure, names_in
+from miniflow.hostcuda.signs import is_natural
+from miniflow.hostcuda.syntax import (
+    Renamer,
+    Unit,
+    assign,
+    bodies,
+    call,
+    has_sync,
+    loop_exits,
+    name,
+    reads,
+    statements,
+    target_names,
+)
 
 LANES, WARPS = {(ast.Mod, 32), (ast.BitAnd, 31)}, {(ast.FloorDiv, 32), (ast.RShift, 5)}
-
-
-def nest_returns(block: list[ast.stmt]) -> list[ast.stmt]:
-    """A kernel's body with early returns as branches around what follows."""
-    for position, statement in enumerate(block):
-        rest = block[position + 1 :]
-        if not (isinstance(statement, ast.If) and not statement.orelse and len(statement.body) == 1 and rest):
-            continue
-        if not isinstance(statement.body[0], ast.Return):
-            continue
-        if any(isinstance(s, Sync) and s.level >= BLOCK for s in statements(rest)):
-            return block
-        branch = ast.If(ast.UnaryOp(ast.Not(), statement.test), nest_returns(rest), [])
-        return [*block[:position], ast.fix_missing_locations(ast.copy_location(branch, statement))]
-    return block
 
 
 class WarpNames(ast.NodeTransformer):
@@ -57,18 +59,18 @@ class WarpNames(ast.NodeTransformer):
         return node
 
 
-def split_tuples(block: list[ast.stmt]) -> list[ast.stmt]:
+def split_tuples(block: list[ast.stmt], unit: Unit) -> list[ast.stmt]:
     """The statements with assignments of tuples to tuples taken apart."""
     result = []
     for statement in block:
         for key in ("body", "orelse"):
-            if isinstance(getattr(statement, key, None), list) and not isinstance(statement, ast.FunctionDef):
-                setattr(statement, key, split_tuples(getattr(statement, key)))
-        result += _parts(statement) or [statement]
+            if isinstance(getattr(statement, key, None), list):
+                setattr(statement, key, split_tuples(getattr(statement, key), unit))
+        result += _parts(statement, unit) or [statement]
     return result
 
 
-def _parts(statement: ast.stmt) -> list[ast.stmt]:
+def _parts(statement: ast.stmt, unit: Unit) -> list[ast.stmt]:
     if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
         return []
     target, value = statement.targets[0], statement.value
@@ -76,6 +78,47 @@ def _parts(statement: ast.stmt) -> list[ast.stmt]:
         return []
     if not all(isinstance(t, ast.Name) for t in target.elts):
         return []
-    if set(target_names(statement)) & set(reads(value)):
-        return []
-    return [assign(t.id, v, statement.lineno) for t, v in zip(target.elts, value.elts, strict=True)]
+    pairs = [(t.id, v) for t, v in zip(target.elts, value.elts, strict=True)]
+    if not set(target_names(statement)) & set(reads(value)):
+        return [assign(t, v, statement.lineno) for t, v in pairs]
+    kept = [unit.fresh(f"{t}_new") for t, _ in pairs]
+    return [
+        *(assign(k, v, statement.lineno) for k, (_, v) in zip(kept, pairs, strict=True)),
+        *(assign(t, name(k), statement.lineno) for k, (t, _) in zip(kept, pairs, strict=True)),
+    ]
+
+
+def count_with_range(tree: ast.FunctionDef, unit: Unit, affine: Affine) -> None:
+    """Turn while loops that count up into for loops, in place, where nobody asks for the counter afterwards."""
+    occurrences = Counter(names_in(tree.body))
+    for block in [tree.body, *(inner for s in statements(tree.body) for inner in bodies(s))]:
+        block[:] = [_counted(s, occurrences, unit, affine) for s in block]
+
+
+def _counted(loop: ast.stmt, occurrences: Counter, unit: Unit, affine: Affine) -> ast.stmt:
+    if not isinstance(loop, ast.While) or loop.orelse or has_sync(loop):
+        return loop
+    test, last = loop.test, loop.body[-1]
+    if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and isinstance(test.ops[0], ast.Lt)):
+        return loop
+    if not (isinstance(last, ast.AugAssign) and isinstance(last.op, ast.Add) and len(test.ops) == 1):
+        return loop
+    counter, (stop,), step = test.left.id, test.comparators, last.value
+    assigned = Counter(v for s in statements(loop.body) for v in target_names(s))
+    if target_names(last) != [counter] or assigned[counter] != 1 or any(loop_exits(loop.body, (ast.Continue,))):
+        return loop
+    if occurrences[counter] != 1 + Counter(names_in([loop]))[counter] or len(affine.values[counter]) != 2:
+        return loop
+    if counter not in affine.integers or not is_natural(step, affine.natural):
+        return loop
+    if (names_of(stop) | names_of(step)) & assigned.keys():
+        return loop
+    if not all(is_integer(e, affine.integers, affine.tuples) and is_pure(e, affine.tuples) for e in (stop, step)):
+        return loop
+    number = unit.fresh(counter)
+    unit.original[number] = unit.original.get(counter, counter)
+    iteration = call("range", name(counter), stop, step)
+    made = ast.For(ast.Name(number, ast.Store()), iteration, loop.body[:-1] or [ast.Pass()], [])
+    for statement in made.body:
+        Renamer({counter: number}).visit(statement)
+    return ast.fix_missing_locations(ast.copy_location(made, loop))

@@ -19,6 +19,8 @@ CASTS = (
     "np.intp",
 )
 CASTS += tuple(c.replace("np.", "types.") for c in CASTS)
+WIDE = tuple(c for c in CASTS if c.endswith(("int", "64", "intp")) or "uint" in c)
+"""Casts that do not make a negative number of a large one."""
 METADATA = ("shape", "strides", "size", "ndim", "itemsize", "nbytes")
 
 
@@ -58,7 +60,7 @@ def is_natural(node: ast.expr, natural: set[str]) -> bool:
         return is_natural(node.body, natural) and is_natural(node.orelse, natural)
     if isinstance(node, ast.Call):
         function = dotted(node.func)
-        if function == "min" or function in CASTS:
+        if function == "min" or function in WIDE:
             return all(is_natural(a, natural) for a in node.args)
         if function == "max":
             return any(is_natural(a, natural) for a in node.args)

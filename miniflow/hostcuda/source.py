@@ -39,14 +39,16 @@ def read(function: Callable) -> Source:
     """The source of a plain Python function.
 
     Raises:
-        UnsupportedKernelError: if there is none (it was typed into a bare prompt), or it is a lambda.
+        UnsupportedKernelError: if there is none (it was typed into a bare prompt).
     """
     filename = function.__code__.co_filename
     lines, first = source_lines(function)
-    tree = ast.parse(textwrap.dedent("".join(lines)))
+    tree = parsed(textwrap.dedent("".join(lines)), filename, first)
     (definition,) = tree.body if len(tree.body) == 1 else (None,)
+    if function.__name__ == "<lambda>":
+        definition = of_lambda(tree, function)
     if not isinstance(definition, ast.FunctionDef):
-        raise UnsupportedKernelError(f"{filename}:{first}: a kernel is written with def, not as a lambda or async def")
+        raise UnsupportedKernelError(f"{filename}:{first}: a kernel is a function or a lambda, not async def")
     ast.increment_lineno(definition, max(first, 1) - 1)
     definition.decorator_list = []
     if not is_of(definition, function):
@@ -54,7 +56,28 @@ def read(function: Callable) -> Source:
             f"{filename}:{first}: what stands there is not {function.__name__} as it was imported: "
             "the file has changed since; import it again"
         )
-    return Source(function.__name__, filename, definition, free_names(function))
+    return Source(definition.name, filename, definition, free_names(function))
+
+
+def parsed(text: str, filename: str, first: int) -> ast.Module:
+    """The tree of some lines; a lambda may stand in a line that is no statement by itself, as within a call."""
+    for attempt in (text, f"({text.strip()})", f"({text.strip().rstrip(',')})", text.strip().removeprefix("return ")):
+        try:
+            return ast.parse(attempt)
+        except SyntaxError:
+            continue
+    raise UnsupportedKernelError(f"{filename}:{first}: this lambda cannot be read: give it a line of its own")
+
+
+def of_lambda(tree: ast.Module, function: Callable) -> ast.FunctionDef | None:
+    """A lambda that stands in some statements, as a definition."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda):
+            made = ast.FunctionDef("function", node.args, [ast.copy_location(ast.Return(node.body), node.body)], [])
+            made = ast.fix_missing_locations(ast.copy_location(made, node))
+            if is_of(made, function):
+                return made
+    return None
 
 
 def is_of(definition: ast.FunctionDef, function: Callable) -> bool:
@@ -65,7 +88,8 @@ def is_of(definition: ast.FunctionDef, function: Callable) -> bool:
 
     def traits(c: CodeType) -> tuple:
         constants = {repr(k) for k in c.co_consts if not isinstance(k, CodeType)}
-        return c.co_name, c.co_argcount, c.co_varnames, {*c.co_names, *c.co_freevars}, c.co_cellvars, constants
+        own = "" if "<lambda>" in (c.co_name, code.co_name) else c.co_name
+        return own, c.co_argcount, c.co_varnames, {*c.co_names, *c.co_freevars}, c.co_cellvars, constants
 
     return traits(made) == traits(code)
 

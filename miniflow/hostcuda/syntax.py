@@ -2,20 +2,24 @@
 
 Sync            a statement: all threads of a warp, a block or the grid meet here
 lane_read(v, l) a call: the value that variable v has in thread l, where the threads have just met
-@name(...)      a call of a device function that meets others inside; `inline` expands it
+@name(...)      a call of a device function with barriers inside; `inline` expands it
 """
 
 from __future__ import annotations
 
 import ast
+import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-THREAD, SPLIT, WARP, BLOCK, GRID = range(5)
-"""Who meets in a statement: nobody; nobody, but its loop is split all the same; a warp, a block, the whole grid."""
+from miniflow.hostcuda.errors import UnsupportedKernelError
+
+THREAD, WARP, BLOCK, GRID = range(4)
+"""How many threads a thing concerns: who waits for each other in a barrier, or who has the same value of a variable."""
 
 AXES = ("x", "y", "z")
 THREAD_NAMES = ("threadIdx_x", "threadIdx_y", "threadIdx_z", "lane", "warp")
@@ -42,6 +46,9 @@ class Sync(ast.stmt):
         super().__init__()
         self.level, self.what, self.lineno, self.collective = level, what, line, collective
 
+    def __reduce__(self) -> tuple:
+        return Sync, (self.level, self.what, self.lineno, self.collective), self.__dict__
+
 
 @dataclass
 class Allocation:
@@ -51,7 +58,13 @@ class Allocation:
     shape: tuple[int, ...]
     dtype: str  # as an expression of the generated module
     line: int
-    values: np.ndarray | None = None
+    called: str  # what the kernel's author called it
+    itemsize: int = 0  # bytes; 0 for the dtype of an argument, which is known when compiling only
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole array."""
+        return math.prod(self.shape) * self.itemsize
 
 
 @dataclass
@@ -61,11 +74,17 @@ class Unit:
     Attributes:
         arrays: the arrays it allocates, by name.
         hidden: constant arrays of its surroundings, handed over as further arguments.
-        functions: texts of the device functions it calls, in order of definition.
+        functions: the device functions that it calls, by the kernel objects that they are.
+        devices: these and its nested functions, in order of definition.
         injected: objects that the generated module gets by name, since they cannot be spelled.
         neutral: what a vote counts for threads that do not take part, by the voting variable.
-        cooperative: whether the whole grid meets.
+        cooperative: whether the whole grid synchronises.
         original: what the author called a variable that was renamed.
+        choices: the arrays that a variable may stand for, where these are several.
+        boundscheck: whether indices are checked.
+        checked: whether threads announce that they come to a barrier, or leave, for the checked executor.
+        tuples: parameters that are tuples.
+        sites: line and text of the accesses that are checked.
     """
 
     name: str
@@ -73,13 +92,36 @@ class Unit:
     arrays: dict[str, Allocation] = field(default_factory=dict)
     hidden: dict[str, np.ndarray] = field(default_factory=dict)
     functions: dict[Any, Any] = field(default_factory=dict)
+    devices: list[Any] = field(default_factory=list)
     injected: dict[str, Any] = field(default_factory=dict)
     neutral: dict[str, str] = field(default_factory=dict)
     fingerprint: list[str] = field(default_factory=list)
     cooperative: bool = False
+    debug: bool = False
+    boundscheck: bool = False
+    checked: bool = False
+    tuples: set[str] = field(default_factory=set)
+    sites: list[tuple[int, str]] = field(default_factory=list)
     original: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, list[str]] = field(default_factory=dict)
     counter: int = 0
     taken: set[str] = field(default_factory=set)
+
+    def refuse(self, node: ast.AST, what: str, remedy: str) -> NoReturn:
+        """Raise UnsupportedKernelError naming construct and line."""
+        place = f"{self.filename}:{getattr(node, 'lineno', '?')}"
+        raise UnsupportedKernelError(f"{place}: {self.name}: {what} is not supported in a kernel: {remedy}")
+
+    def site(self, access: ast.Subscript) -> int:
+        """The number of a place in the source where memory is accessed."""
+        found = (getattr(access, "lineno", 0), text(access))
+        if found not in self.sites:
+            self.sites.append(found)
+        return self.sites.index(found)
+
+    def nbytes(self, kind: str) -> int:
+        """The bytes of all arrays of a kind: for a block ("shared"), or for a thread ("local")."""
+        return sum(a.nbytes for a in self.arrays.values() if a.kind == kind)
 
     def fresh(self, stem: str) -> str:
         """A name that nothing else has."""
@@ -99,7 +141,6 @@ def name(identifier: str) -> ast.Name:
 def assign(identifier: str, value: ast.expr, line: int) -> ast.Assign:
     """`identifier = value`."""
     node = ast.Assign([ast.Name(identifier, ast.Store())], value)
-    node.level = THREAD
     return ast.fix_missing_locations(ast.copy_location(node, _at(line)))
 
 
@@ -122,18 +163,63 @@ def text(node: ast.AST) -> str:
     return ast.unparse(ast.fix_missing_locations(node))
 
 
+def literal(node: ast.expr) -> int | None:
+    """The value of an integer literal, which may have a sign."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = literal(node.operand)
+        return None if value is None else -value
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def folded(node: ast.BinOp) -> ast.expr:
+    """A sum, difference or product with its integer literals taken together; its operands are as they are."""
+    left, operator, right = node.left, node.op, node.right
+    a, b = literal(left), literal(right)
+    if a is not None and b is not None and type(operator) in ARITHMETIC:
+        return number(ARITHMETIC[type(operator)](a, b))
+    if isinstance(operator, ast.Mult) and 1 in (a, b):
+        return right if a == 1 else left
+    if isinstance(operator, ast.Add) and a == 0:
+        return right
+    if b is None or not isinstance(operator, ast.Add | ast.Sub):
+        return node
+    if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add | ast.Sub) and literal(left.right) is not None:
+        inner = literal(left.right) * (1 if isinstance(left.op, ast.Add) else -1)
+        left, b = left.left, inner + (b if isinstance(operator, ast.Add) else -b)
+        operator = ast.Add() if b > 0 else ast.Sub()
+        return ast.BinOp(left, operator, ast.Constant(abs(b))) if b else left
+    return node if b else left
+
+
+ARITHMETIC = {ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__}
+
+
+def number(value: int) -> ast.expr:
+    """An integer literal."""
+    return ast.Constant(value) if value >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-value))
+
+
+def simplified(node: ast.expr) -> ast.expr:
+    """An expression with its integer literals taken together."""
+    for key, inner in ast.iter_fields(node):
+        if isinstance(inner, ast.expr):
+            setattr(node, key, simplified(inner))
+        elif isinstance(inner, list):
+            setattr(node, key, [simplified(i) if isinstance(i, ast.expr) else i for i in inner])
+    return folded(node) if isinstance(node, ast.BinOp) else node
+
+
 def bodies(statement: ast.stmt) -> list[list[ast.stmt]]:
     """The statement lists inside a statement."""
     return [getattr(statement, key) for key in ("body", "orelse") if isinstance(getattr(statement, key, None), list)]
 
 
 def statements(block: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """All statements of a list, outer ones first; the bodies of nested functions are not entered."""
+    """All statements of a list, outer ones first."""
     for statement in block:
         yield statement
-        if not isinstance(statement, ast.FunctionDef):
-            for inner in bodies(statement):
-                yield from statements(inner)
+        for inner in bodies(statement):
+            yield from statements(inner)
 
 
 def expressions(statement: ast.stmt) -> list[ast.expr]:
@@ -147,32 +233,21 @@ def target_names(statement: ast.stmt) -> list[str]:
         targets = statement.targets
     elif isinstance(statement, ast.AugAssign | ast.For):
         targets = [statement.target]
-    elif isinstance(statement, ast.FunctionDef):
-        return [statement.name]
     else:
         return []
     return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
 
 def reads(node: ast.AST) -> Iterator[str]:
-    """The names that are read in an expression, in no order; a nested function's own variables are not counted."""
-    if isinstance(node, ast.FunctionDef):
-        own = {a.arg for a in node.args.args} | {n for s in statements(node.body) for n in target_names(s)}
-        for inner in node.body:
-            yield from (r for r in _walk_reads(inner) if r not in own)
-    else:
-        yield from _walk_reads(node)
-
-
-def _walk_reads(node: ast.AST) -> Iterator[str]:
+    """The names that are read in a statement or expression, in no order."""
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load):
             yield node.id
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == LANE_READ:
-        yield from _walk_reads(node.args[1])  # the variable is read from other threads' entries
+        yield from reads(node.args[1])  # the variable is read from other threads' entries
     else:
         for child in ast.iter_child_nodes(node):
-            yield from _walk_reads(child)
+            yield from reads(child)
 
 
 def loop_exits(block: list[ast.stmt], kinds: tuple = (ast.Break, ast.Continue)) -> Iterator[ast.stmt]:
@@ -185,6 +260,30 @@ def loop_exits(block: list[ast.stmt], kinds: tuple = (ast.Break, ast.Continue)) 
             yield from loop_exits(statement.orelse, kinds)
         elif isinstance(statement, ast.For | ast.While):
             yield from loop_exits(statement.orelse, kinds)
+
+
+def has_sync(statement: ast.stmt) -> bool:
+    """Whether threads meet in a statement."""
+    return any(isinstance(s, Sync) for s in statements([statement]))
+
+
+def level_of(statement: ast.stmt) -> int:
+    """The widest group of threads that meet in a statement, or that run a loop in it together."""
+    levels = [s.level for s in statements([statement]) if isinstance(s, Sync)]
+    levels += [s.interchanged for s in statements([statement]) if hasattr(s, "interchanged")]
+    return max(levels, default=THREAD)
+
+
+class Replace(ast.NodeTransformer):
+    """Replaces reads of variables by expressions."""
+
+    def __init__(self, values: dict[str, ast.expr]):
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.values and isinstance(node.ctx, ast.Load):
+            return copy.deepcopy(self.values[node.id])
+        return node
 
 
 class Renamer(ast.NodeTransformer):

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from time import perf_counter
 
 WORTH_SHARING = 2e-4  # seconds of work: below, waking the other threads costs more than they save
@@ -20,24 +21,10 @@ def worker_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Workers:
-    """The threads, started when first needed, and again after a fork."""
-
-    def __init__(self):
-        self.pool: ThreadPoolExecutor | None = None
-        self.process = 0
-        self.lock = threading.Lock()
-
-    def ready(self, count: int) -> ThreadPoolExecutor:
-        """The pool of this process."""
-        with self.lock:
-            if self.pool is None or self.process != os.getpid():
-                self.pool = ThreadPoolExecutor(count, thread_name_prefix="hostcuda")
-                self.process = os.getpid()
-            return self.pool
-
-
-WORKERS = Workers()
+@cache
+def threads_of(process: int, count: int) -> ThreadPoolExecutor:
+    """The threads of a process, started when first needed: a fork has to start its own."""
+    return ThreadPoolExecutor(count, thread_name_prefix="hostcuda")
 
 
 def run_blocks(blocks: Callable[[int, int], int], total: int) -> int:
@@ -75,7 +62,7 @@ def _share(blocks: Callable[[int, int], int], begin: int, total: int, count: int
             if status:
                 return status
 
-    others = [WORKERS.ready(count - 1).submit(work) for _ in range(count - 1)]
+    others = [threads_of(os.getpid(), count - 1).submit(work) for _ in range(count - 1)]
     try:
         status = work()
     finally:

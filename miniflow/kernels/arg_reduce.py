@@ -95,12 +95,13 @@ def make_block_rows(wins):
 
 
 def make_columns(wins):
-    """`columns[(outer, tiles), THREADS](x, values, indices)`; x (outer, reduced, inner), the results (outer, inner),
-    tiles = ceil(inner / THREADS), beyond 65,535 also along z."""
+    """`columns[outer * tiles, THREADS](x, values, indices)`; x (outer, reduced, inner), the results (outer, inner),
+    tiles = ceil(inner / THREADS)."""
 
     @cuda.jit
     def columns(x, values, indices):
-        outer, tile = cuda.blockIdx.x, cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y
+        tiles = max((x.shape[2] + cuda.blockDim.x - 1) // cuda.blockDim.x, 1)
+        outer, tile = cuda.blockIdx.x // tiles, cuda.blockIdx.x % tiles
         i = tile * cuda.blockDim.x + cuda.threadIdx.x
         if i < x.shape[2]:
             best = x[outer, 0, i]

@@ -4,7 +4,7 @@
 
     norm        block b adds up PART elements of its array, thread i every THREADS-th, then a tree in shared memory
                 ->  partials[first + b], float64. Every element is read once. In a second launch one block makes the
-                norm of the partial sums, in the same order every time.
+                norm of the partial sums, in the same order every time. `largest` is the same for p = inf.
     scale       the update of `kernels.optim` whose result is the gradient, which is bounded by the norm.
     clamp       the same with a bound for each element.
 
@@ -19,15 +19,11 @@ import numpy as np
 
 from miniflow.hostcuda import cuda
 from miniflow.kernels.optim import make_update
-from miniflow.kernels.reduce import larger
+from miniflow.kernels.reduce import add, larger, make_tree
+from miniflow.kernels.together import array_and_block
 
 THREADS = 256  # in a block; a power of two
 PART = 16 * THREADS  # elements of a partial sum
-
-
-@cuda.jit(device=True)
-def combine(a, b, p):
-    return larger(a, b) if p == math.inf else a + b
 
 
 @cuda.jit(device=True)
@@ -44,33 +40,33 @@ def root(value, p):
     return value if p == 1 or p == math.inf else value ** (1 / p)
 
 
-@cuda.jit
-def norm(starts, arrays, part, p, partial, first, out):
+def make_norm(combine):
     """Block b: out[first + b] = the sum of |x|^p (the largest |x|, if p is inf) over `part` elements of its array.
 
     Without `partial` the elements are such results, and the root of their sum is the norm.
+    `norm[starts[-1], THREADS](starts, arrays, part, p, partial, first, out)`
     """
-    results = cuda.shared.array(THREADS, np.float64)
-    thread = cuda.threadIdx.x
-    k = 0
-    while cuda.blockIdx.x >= starts[k + 1]:
-        k += 1
-    x = arrays[k]
-    start = max(cuda.blockIdx.x - starts[k], 0) * part
-    result = 0.0
-    for i in range(start + thread, min(start + part, x.size), THREADS):
-        magnitude = abs(np.float64(x[i]))
-        result = combine(result, power(magnitude, p) if partial else magnitude, p)
-    results[thread] = result
-    cuda.syncthreads()
-    half = THREADS // 2
-    while half > 0:
-        if thread < half:
-            results[thread] = combine(results[thread], results[thread + half], p)
-        cuda.syncthreads()
-        half //= 2
-    if thread == 0:
-        out[first + cuda.blockIdx.x] = out.dtype.type(results[0] if partial else root(results[0], p))
+    tree = make_tree(combine)
+
+    @cuda.jit
+    def norm(starts, arrays, part, p, partial, first, out):
+        results = cuda.shared.array(THREADS, np.float64)
+        thread = cuda.threadIdx.x
+        k, block = array_and_block(starts)
+        x, start = arrays[k], block * part
+        result = 0.0
+        for i in range(start + thread, min(start + part, x.size), THREADS):
+            magnitude = abs(np.float64(x[i]))
+            result = combine(result, power(magnitude, p) if partial else magnitude)
+        results[thread] = result
+        tree(results, thread, 1)
+        if thread == 0:
+            out[first + cuda.blockIdx.x] = out.dtype.type(results[0] if partial else root(results[0], p))
+
+    return norm
+
+
+norm, largest = make_norm(add), make_norm(larger)
 
 
 def scaled(p, g, states, own, numbers):

@@ -21,9 +21,26 @@ its blockIdx.z. Chetlur et al. 2014, "cuDNN: efficient primitives for deep learn
 import numpy as np
 
 from miniflow.hostcuda import cuda
-from miniflow.kernels.matmul import ALIGNED, DEPTH, EACH, HALF, PADDED, SIDE
+from miniflow.kernels.matmul import ALIGNED, DEPTH, EACH, HALF, PADDED, SIDE, add_scaled, eight_of, eight_times
 
 OUTSIDE = -(1 << 30)  # a row that is off every image, wherever the tap is
+
+
+@cuda.jit(device=True)
+def find_window(place, p, pixel, images, area, width, step, first):
+    """place[:, p] = image, row and column where the window of a pixel begins; pixels are numbered over all images."""
+    image, within = pixel // area, pixel % area
+    place[0, p] = image
+    place[1, p] = within // width * step[0] + first[0] if image < images else OUTSIDE
+    place[2, p] = within % width * step[1] + first[1]
+
+
+@cuda.jit(device=True)
+def find_tap(tap, t, k, inner, window, spread):
+    """tap[:, t] = channel of tap k = (c, a, b), and its distance from where a window begins, in rows and columns."""
+    tap[0, t] = k // (window[0] * window[1])
+    tap[1, t] = k // window[1] % window[0] * spread[0] if k < inner else OUTSIDE
+    tap[2, t] = k % window[1] * spread[1]
 
 
 @cuda.jit(device=True)
@@ -41,8 +58,7 @@ def load(left, right, x, weight, group, top, begin, place, tap):
         k = ty + part * 8
         for half in range(2):
             p = tx + half * HALF
-            h = place[1, p] + tap[1, k]
-            w = place[2, p] + tap[2, k]
+            h, w = place[1, p] + tap[1, k], place[2, p] + tap[2, k]
             value = zero
             if h >= 0 and h < x.shape[3] and w >= 0 and w < x.shape[4]:
                 value = x[place[0, p], group, tap[0, k], h, w]
@@ -62,14 +78,8 @@ def put_channel(y, bias, group, row, image, i, j, value):
 def put(y, bias, group, row, image, i, j, sums):
     """Write 8 channels of a pixel that do not lie beyond the edge."""
     if image < y.shape[0]:
-        put_channel(y, bias, group, row, image, i, j, sums[0])
-        put_channel(y, bias, group, row + 1, image, i, j, sums[1])
-        put_channel(y, bias, group, row + 2, image, i, j, sums[2])
-        put_channel(y, bias, group, row + 3, image, i, j, sums[3])
-        put_channel(y, bias, group, row + 4, image, i, j, sums[4])
-        put_channel(y, bias, group, row + 5, image, i, j, sums[5])
-        put_channel(y, bias, group, row + 6, image, i, j, sums[6])
-        put_channel(y, bias, group, row + 7, image, i, j, sums[7])
+        for o in range(EACH):
+            put_channel(y, bias, group, row + o, image, i, j, sums[o])
 
 
 @cuda.jit
@@ -96,43 +106,27 @@ def convolve(x, weight, bias, y, window, step, first, spread):
     top, start = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE
     inner = weight.shape[2]
     thread = ty * HALF + tx
-    zero = x.dtype.type(0)
     area = y.shape[3] * y.shape[4]
     if thread < SIDE:
-        image = (start + thread) // area
-        within = (start + thread) % area
-        place[0, thread] = image
-        place[1, thread] = within // y.shape[4] * step[0] + first[0] if image < x.shape[0] else OUTSIDE
-        place[2, thread] = within % y.shape[4] * step[1] + first[1]
-    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = zero
-    b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = zero
+        find_window(place, thread, start + thread, x.shape[0], area, y.shape[4], step, first)
+    a = b = eight_times(x.dtype.type(0))
     for begin in range(0, inner, DEPTH):
         if thread < DEPTH:
-            k = begin + thread
-            channel = k // (window[0] * window[1])
-            tap[0, thread] = channel
-            tap[1, thread] = k // window[1] % window[0] * spread[0] if k < inner else OUTSIDE
-            tap[2, thread] = k % window[1] * spread[1]
+            find_tap(tap, thread, begin + thread, inner, window, spread)
         load(left, right, x, weight, group, top, begin, place, tap)
         cuda.syncthreads()  # the tiles are complete
         if top + ty * EACH < weight.shape[1]:  # a warp whose rows lie beyond the edge has nothing to do
             for four in range(0, DEPTH, 4):  # short loops are unrolled
                 for k in range(four, four + 4):
-                    u, v = right[k, tx], right[k, tx + HALF]
-                    a0, b0 = a0 + left[k, ty * EACH] * u, b0 + left[k, ty * EACH] * v
-                    a1, b1 = a1 + left[k, ty * EACH + 1] * u, b1 + left[k, ty * EACH + 1] * v
-                    a2, b2 = a2 + left[k, ty * EACH + 2] * u, b2 + left[k, ty * EACH + 2] * v
-                    a3, b3 = a3 + left[k, ty * EACH + 3] * u, b3 + left[k, ty * EACH + 3] * v
-                    a4, b4 = a4 + left[k, ty * EACH + 4] * u, b4 + left[k, ty * EACH + 4] * v
-                    a5, b5 = a5 + left[k, ty * EACH + 5] * u, b5 + left[k, ty * EACH + 5] * v
-                    a6, b6 = a6 + left[k, ty * EACH + 6] * u, b6 + left[k, ty * EACH + 6] * v
-                    a7, b7 = a7 + left[k, ty * EACH + 7] * u, b7 + left[k, ty * EACH + 7] * v
+                    factors = eight_of(left, k, ty * EACH)
+                    a = add_scaled(a, factors, right[k, tx])
+                    b = add_scaled(b, factors, right[k, tx + HALF])
     row, pixel = top + ty * EACH, start + tx
     image, i, j = pixel // area, pixel % area // y.shape[4], pixel % y.shape[4]
-    put(y, bias, group, row, image, i, j, (a0, a1, a2, a3, a4, a5, a6, a7))
+    put(y, bias, group, row, image, i, j, a)
     pixel += HALF
     image, i, j = pixel // area, pixel % area // y.shape[4], pixel % y.shape[4]
-    put(y, bias, group, row, image, i, j, (b0, b1, b2, b3, b4, b5, b6, b7))
+    put(y, bias, group, row, image, i, j, b)
 
 
 @cuda.jit(device=True)
@@ -148,8 +142,7 @@ def load_for_weight(left, right, dy, x, group, top, place, tap):
         left[p, o] = dy[place[0, p], group, top + o, place[3, p]] if inside else zero
     for part in range(4):
         k = thread // DEPTH + part * DEPTH
-        h = place[1, p] + tap[1, k]
-        w = place[2, p] + tap[2, k]
+        h, w = place[1, p] + tap[1, k], place[2, p] + tap[2, k]
         value = zero
         if h >= 0 and h < x.shape[3] and w >= 0 and w < x.shape[4]:
             value = x[place[0, p], group, tap[0, k], h, w]
@@ -193,44 +186,24 @@ def weight_gradient(dy, x, parts, count, width, window, step, first, spread):
     top, start = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE
     images, area = dy.shape[0], dy.shape[3]
     thread = ty * HALF + tx
-    zero = x.dtype.type(0)
     if thread < SIDE:
-        k = start + thread
-        tap[0, thread] = k // (window[0] * window[1])
-        tap[1, thread] = k // window[1] % window[0] * spread[0] if k < inner else OUTSIDE
-        tap[2, thread] = k % window[1] * spread[1]
-    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = zero
-    b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = zero
+        find_tap(tap, thread, start + thread, inner, window, spread)
+    a = b = eight_times(x.dtype.type(0))
     for begin in range(split * count, min((split + 1) * count, images * area), DEPTH):
         if thread < DEPTH:
-            image, within = (begin + thread) // area, (begin + thread) % area
-            place[0, thread] = image
-            place[1, thread] = within // width * step[0] + first[0] if image < images else OUTSIDE
-            place[2, thread] = within % width * step[1] + first[1]
-            place[3, thread] = within
+            find_window(place, thread, begin + thread, images, area, width, step, first)
+            place[3, thread] = (begin + thread) % area
         load_for_weight(left, right, dy, x, group, top, place, tap)
         cuda.syncthreads()  # the tiles are complete
         if top + ty * EACH < outputs:  # a warp whose rows lie beyond the edge has nothing to do
             for four in range(0, DEPTH, 4):  # short loops are unrolled
                 for p in range(four, four + 4):
-                    u, v = right[p, tx], right[p, tx + HALF]
-                    a0, b0 = a0 + left[p, ty * EACH] * u, b0 + left[p, ty * EACH] * v
-                    a1, b1 = a1 + left[p, ty * EACH + 1] * u, b1 + left[p, ty * EACH + 1] * v
-                    a2, b2 = a2 + left[p, ty * EACH + 2] * u, b2 + left[p, ty * EACH + 2] * v
-                    a3, b3 = a3 + left[p, ty * EACH + 3] * u, b3 + left[p, ty * EACH + 3] * v
-                    a4, b4 = a4 + left[p, ty * EACH + 4] * u, b4 + left[p, ty * EACH + 4] * v
-                    a5, b5 = a5 + left[p, ty * EACH + 5] * u, b5 + left[p, ty * EACH + 5] * v
-                    a6, b6 = a6 + left[p, ty * EACH + 6] * u, b6 + left[p, ty * EACH + 6] * v
-                    a7, b7 = a7 + left[p, ty * EACH + 7] * u, b7 + left[p, ty * EACH + 7] * v
+                    factors = eight_of(left, p, ty * EACH)
+                    a = add_scaled(a, factors, right[p, tx])
+                    b = add_scaled(b, factors, right[p, tx + HALF])
     row, k = top + ty * EACH, start + tx
-    put_part(parts, split, group, row, k, a0, b0)
-    put_part(parts, split, group, row + 1, k, a1, b1)
-    put_part(parts, split, group, row + 2, k, a2, b2)
-    put_part(parts, split, group, row + 3, k, a3, b3)
-    put_part(parts, split, group, row + 4, k, a4, b4)
-    put_part(parts, split, group, row + 5, k, a5, b5)
-    put_part(parts, split, group, row + 6, k, a6, b6)
-    put_part(parts, split, group, row + 7, k, a7, b7)
+    for i in range(EACH):
+        put_part(parts, split, group, row + i, k, a[i], b[i])
 
 
 @cuda.jit

@@ -13,6 +13,7 @@ which CUDA's compilers know little, is as good as any.
 from __future__ import annotations
 
 from miniflow.hostcuda import cuda
+from miniflow.kernels.together import array_and_block
 
 THREADS = 256
 WORDS = 16  # read by each thread
@@ -28,11 +29,9 @@ def any_with_all_bits(starts, arrays, mask, found):
         mask: of that dtype.
         found: (1,) int32.
     """
-    k = 0
-    while cuda.blockIdx.x >= starts[k + 1]:
-        k += 1
+    k, block = array_and_block(starts)
     words = arrays[k]
-    first = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x * WORDS + cuda.threadIdx.x
+    first = block * cuda.blockDim.x * WORDS + cuda.threadIdx.x
     hit = 0
     for j in range(WORDS):
         i = first + j * cuda.blockDim.x

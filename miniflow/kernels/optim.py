@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.hostcuda import cuda
+from miniflow.kernels.together import array_and_block
 from miniflow.update_rules import RULES
 
 
@@ -42,12 +43,10 @@ def make_update(element):
 
     @cuda.jit
     def update(starts, params, grads, first, second, third, present, norms, own, numbers, factor, max_norm):
-        k = 0
-        while cuda.blockIdx.x >= starts[k + 1]:
-            k += 1
+        k, block = array_and_block(starts)
         param, grad = params[k], grads[k]
         a, b, c = first[min(k, len(first) - 1)], second[min(k, len(second) - 1)], third[min(k, len(third) - 1)]
-        i = max(cuda.blockIdx.x - starts[k], 0) * cuda.blockDim.x + cuda.threadIdx.x
+        i = block * cuda.blockDim.x + cuda.threadIdx.x
         if i < param.size:
             real = param.dtype.type
             g = real(factor) * grad[i] * real(bound(norms[min(k, len(norms) - 1)], max_norm))

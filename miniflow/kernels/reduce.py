@@ -25,20 +25,17 @@ THREADS = 256  # in a block; a power of two
 WARPS = THREADS // WARP
 
 
-@cuda.jit(device=True)
-def warp_sum(value):
-    """The sum over the lanes of a warp, in every lane: lane i adds lane i^16's value, then lane i^8's ..."""
-    for k in range(5):
-        value += cuda.shfl_xor_sync(FULL, value, 16 >> k)
-    return value
+def make_butterfly(combine):
+    """across_warp(value) combines the values of the lanes of a warp, in every lane: lane i's with lane i^16's, what
+    results with lane i^8's ..."""
 
+    @cuda.jit(device=True)
+    def across_warp(value):
+        for k in range(5):
+            value = combine(value, cuda.shfl_xor_sync(FULL, value, 16 >> k))
+        return value
 
-@cuda.jit(device=True)
-def warp_max(value):
-    """The maximum over the lanes of a warp, in every lane; NaNs may get lost."""
-    for k in range(5):
-        value = max(value, cuda.shfl_xor_sync(FULL, value, 16 >> k))
-    return value
+    return across_warp
 
 
 def make_tree(combine):
@@ -69,7 +66,7 @@ class Reduction:
     """
 
     def __init__(self, term, combine, finish=None):
-        self.warp_rows = make_warp_rows(term, combine)
+        self.warp_rows = make_warp_rows(term, combine, make_butterfly(combine))
         self.tree = make_tree(combine)
         self.block_rows = make_block_rows(term, combine, self.tree)
         self.columns = make_columns(term, combine)
@@ -77,7 +74,7 @@ class Reduction:
         self.finish = finish or self
 
 
-def make_warp_rows(term, combine):
+def make_warp_rows(term, combine, across_warp):
     """`warp_rows[(rows + WARPS - 1) // WARPS, THREADS](x, shift, identity, y)`, x (rows, width), y (rows,)."""
 
     @cuda.jit
@@ -88,8 +85,7 @@ def make_warp_rows(term, combine):
         if row < x.shape[0]:
             for j in range(lane, x.shape[1], WARP):
                 result = combine(result, term(x[row, j], shift, row))
-        for k in range(5):
-            result = combine(result, cuda.shfl_xor_sync(FULL, result, 16 >> k))
+        result = across_warp(result)
         if lane == 0 and row < x.shape[0]:
             y[row] = result
 
@@ -118,13 +114,14 @@ def make_block_rows(term, combine, tree):
 
 
 def make_columns(term, combine):
-    """`columns[(outer * parts, tiles), threads](x, shift, identity, chunk, y)`; x (outer, reduced, inner),
-    y (outer, parts, inner), tiles = ceil(inner / threads); the third dim of the grid counts tiles beyond 65,535."""
+    """`columns[outer * parts * tiles, threads](x, shift, identity, chunk, y)`; x (outer, reduced, inner),
+    y (outer, parts, inner), tiles = ceil(inner / threads)."""
 
     @cuda.jit
     def columns(x, shift, identity, chunk, y):
-        outer, part = cuda.blockIdx.x // y.shape[1], cuda.blockIdx.x % y.shape[1]
-        tile = cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y
+        tiles = max((x.shape[2] + cuda.blockDim.x - 1) // cuda.blockDim.x, 1)
+        group, tile = cuda.blockIdx.x // tiles, cuda.blockIdx.x % tiles
+        outer, part = group // y.shape[1], group % y.shape[1]
         i = tile * cuda.blockDim.x + cuda.threadIdx.x
         stop = min((part + 1) * chunk, x.shape[1])
         if i < x.shape[2]:
@@ -208,6 +205,12 @@ def multiply(a, b):
 
 
 @cuda.jit(device=True)
+def larger_number(a, b):
+    """NaNs may get lost."""
+    return max(a, b)
+
+
+@cuda.jit(device=True)
 def larger(a, b):
     """NaN wins: it is the only value that is not equal to itself."""
     return a if a > b or a != a else b
@@ -228,6 +231,7 @@ def both(a, b):
     return a & b
 
 
+warp_sum, warp_max = make_butterfly(add), make_butterfly(larger_number)
 SUM = Reduction(element, add)
 PROD = Reduction(element, multiply)
 AMAX = Reduction(element, larger)

@@ -1,32 +1,21 @@
 """Cumulative sums and products: y_j combines x_0 to x_j, or without x_j itself, from the front or from the back.
 
-    scan_rows     x (rows, width). One block owns a row and goes through it in tiles of 256: thread t owns element t of
-                  the tile. In shared memory each element combines with the one 1, 2, 4 ... 128 places before it
-                  (Hillis, Steele, "Data Parallel Algorithms", 1986), to and fro between two buffers, so that one
-                  barrier a step is enough. `carry` takes the result of all tiles so far to the next one.
-    scan_columns  x (outer, count, inner). Thread i of a block owns one column and walks down it: a warp reads and
-                  writes neighbours, and nothing is shared.
-
-Every element of x is read once, every element of y written once.
+One block owns a row of x (rows, width) and goes through it in tiles of 256: thread t owns element t of the tile. In
+shared memory each element combines with the one 1, 2, 4 ... 128 places before it (Hillis, Steele, "Data Parallel
+Algorithms", 1986), to and fro between two buffers, so that one barrier a step is enough. `carry` takes the result of
+all tiles so far to the next one. Every element of x is read once, every element of y written once.
 """
 
 from miniflow.hostcuda import cuda
 from miniflow.kernels.reduce import THREADS, add, multiply
 
 
-class Scan:
-    """The kernels of one cumulative operation.
+def make_scan_rows(combine):
+    """`scan_rows[rows, THREADS](x, identity, exclusive, reverse, y)`; x and y are (rows, width).
 
     Args:
         combine: combine(a, b), associative; a comes first.
     """
-
-    def __init__(self, combine):
-        self.rows, self.columns = make_scan_rows(combine), make_scan_columns(combine)
-
-
-def make_scan_rows(combine):
-    """`scan_rows[rows, THREADS](x, identity, exclusive, reverse, y)`; x and y are (rows, width)."""
 
     @cuda.jit
     def scan_rows(x, identity, exclusive, reverse, y):
@@ -55,24 +44,4 @@ def make_scan_rows(combine):
     return scan_rows
 
 
-def make_scan_columns(combine):
-    """`scan_columns[(outer, tiles), THREADS](x, identity, exclusive, reverse, y)`; x and y are (outer, count, inner),
-    tiles = ceil(inner / THREADS), beyond 65,535 also along z."""
-
-    @cuda.jit
-    def scan_columns(x, identity, exclusive, reverse, y):
-        outer, tile = cuda.blockIdx.x, cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y
-        i = tile * cuda.blockDim.x + cuda.threadIdx.x
-        if i < x.shape[2]:
-            carry = identity
-            for j in range(x.shape[1]):
-                at = x.shape[1] - 1 - j if reverse else j
-                following = combine(carry, x[outer, at, i])
-                y[outer, at, i] = carry if exclusive else following
-                carry = following
-
-    return scan_columns
-
-
-CUMULATIVE_SUM = Scan(add)
-CUMULATIVE_PRODUCT = Scan(multiply)
+cumulative_sum, cumulative_product = make_scan_rows(add), make_scan_rows(multiply)

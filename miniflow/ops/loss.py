@@ -12,6 +12,7 @@ import numpy as np
 from miniflow import scalar
 from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
+from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.activation import softplus
@@ -29,7 +30,7 @@ from miniflow.ops.shape import check_broadcast, reshape, unsqueeze
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.sbp import signatures
 from miniflow.scalar import Formula
-from miniflow.tape import is_grad_enabled
+from miniflow.tape import is_grad_enabled, modes
 from miniflow.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -197,8 +198,11 @@ def cross_entropy(
     logits, classes = as_rows("cross_entropy", input, target)
     options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": float(label_smoothing)}
     if reduction == "mean" and logits.is_global:  # what divides it is a sum over all ranks as well
-        loss, _, total = call(CrossEntropy, logits, classes, weight, **options | {"reduction": "sum"})
-        return div(loss, cast(total, loss.dtype))
+        rows = cast(logits, promote_types(logits.dtype, float32))  # the sum might overflow in half precision
+        weight = None if weight is None else cast(weight, rows.dtype)
+        loss, _, total = call(CrossEntropy, rows, classes, weight, **options | {"reduction": "sum"})
+        loss = div(loss, cast(total, loss.dtype))
+        return loss if modes.autocast is not None else cast(loss, logits.dtype)
     loss = call(CrossEntropy, logits, classes, weight, **options)[0]
     return reshape(loss, target.shape) if reduction == "none" and target.ndim != 1 else loss
 

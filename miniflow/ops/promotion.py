@@ -134,7 +134,7 @@ class Cast(Op):
         return x.shape, dtype
 
     def sbp(x, *, ranks, dtype):
-        return elementwise(x, linear=x.dtype.kind != "b" and dtype.kind in "fV")
+        return elementwise(x, linear=x.dtype.kind in "fV")  # integers wrap around
 
     def backward(ctx, dy):
         return dy  # the engine casts a gradient to the dtype of its input

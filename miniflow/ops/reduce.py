@@ -61,7 +61,8 @@ def reduced_signatures(x: Any, dim: Dim, keepdim: bool, linear: bool = False, re
     dims = wrap_dims("", dim, x.ndim)
     given = letters(x.ndim) if linear else letters_but(x.ndim, *dims)
     left = "".join(["." if d in dims else c for d, c in enumerate(given) if keepdim or d not in dims])
-    return signatures([given], [left] * results, linear=[[0]] if linear and x.dtype.kind != "b" else [])
+    adds = linear and (x.dtype.kind in "fV" or x.dtype == INT64)  # narrower integers wrap around before they are added
+    return signatures([given], [left] * results, linear=[[0]] if adds else [])
 
 
 class Reduction(Op):
@@ -135,9 +136,11 @@ class Mean(FloatReduction):
         return reduced_signatures(x, dim, keepdim, linear=True)
 
     def on_shard(op, arrays, attrs, bounds, operands):
-        total = run_kernel(Sum, arrays, attrs)
-        count = term_count(operands[0].shape, attrs["dim"])
-        return run_kernel(Op.by_name["Div"], [total, float(count or 1)], {})
+        own, count = (term_count(x.shape, attrs["dim"]) for x in (arrays[0], operands[0]))
+        if own == count:
+            return run_kernel(Mean, arrays, attrs)
+        y = run_kernel(Mean if own else Sum, arrays, attrs)  # a sum of all might overflow in half precision
+        return run_kernel(Op.by_name["Mul"], [y, own / count], {})
 
     def backward(ctx, dy):
         shape, dim = input_shape(ctx), ctx.attrs["dim"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from miniflow.dispatch import Op, call
+from miniflow.dispatch import Op, call, run_kernel
 from miniflow.errors import DimError, DTypeError, ShapeError
 from miniflow.ops.method import method
 from miniflow.sbp import aligned, elementwise, letters, reshaped, signatures
@@ -78,6 +78,10 @@ class View(Op):
 
     def sbp(x, *, ranks, shape):
         return signatures(*reshaped(x.shape, resolve_view(x, shape), ranks), linear=[[0]])
+
+    def on_shard(op, arrays, attrs, bounds, operands):
+        (x,) = arrays  # in another layout than its source a view is a copy, and may lie in another order
+        return run_kernel(op, [x if can_view(x, attrs["shape"]) else run_kernel(Clone, [x], {})], attrs)
 
     def backward(ctx, dy):
         return reshape(dy, input_shape(ctx))

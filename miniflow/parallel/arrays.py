@@ -102,21 +102,23 @@ def write_through(x: GlobalArray, values: GlobalArray, steps: tuple) -> None:
 
 
 def update(op: type[Op], groups: list[list[GlobalArray | None]], attrs: dict[str, Any]) -> None:
-    """One step of an optimizer: each rank updates its shards; gradients get the layout of their parameter."""
+    """One step of an optimizer: each rank updates its shards; all else gets the layout of its parameter, of one that is
+    a partial sum the sum is updated."""
     params = groups[0]
+    wanted = [p.place_and_sbp.sbp for p in params]
     aligned = [
-        [
-            x if x is None or x.shape != p.shape or i in op.mutates else like(x, p)
-            for x, p in zip(group, params, strict=True)
-        ]
-        for i, group in enumerate(groups)
-    ]
+        [x if x is None or x.shape != p.shape else box(x, p.placement, sbp)
+         for x, p, sbp in zip(group, params, wanted, strict=True)]
+        for group in groups
+    ]  # fmt: skip
     for rank in params[0].placement.owned:
         local = [[None if x is None else x.shards[rank] for x in group] for group in aligned]
         kernel_of(params[0].placement.type, op.__name__).run(*local, **attrs)
     for i in op.mutates:
-        for x in groups[i]:
-            if x is not None:
+        for x, new in zip(groups[i], aligned[i], strict=True):
+            if x is not None and x is not new:
+                copy_into(x, new)
+            elif x is not None:
                 wrote(x)
 
 

@@ -309,7 +309,8 @@ def messages(held: dict[int, Region], wanted: dict[int, Region]) -> dict[tuple[i
 def box_to_all(x: GlobalArray) -> np.ndarray:
     """The whole on the CPU of every rank of the world, whether or not it is in the placement."""
     everywhere = placement("cpu", range(world.size()))
-    return box(x, everywhere, (B,)).shards[world.rank()]
+    y = box(x, everywhere, (B,))
+    return (x.copy() if y is x else y).shards[world.rank()]
 
 
 GlobalArray.numpy = box_to_all

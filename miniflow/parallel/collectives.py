@@ -18,20 +18,28 @@ from miniflow.dtype import ALL, dtype
 from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeError
 from miniflow.ops.creation import empty
 from miniflow.parallel import world
-from miniflow.parallel.comm.counted import summed
+from miniflow.parallel.comm.counted import ReduceOp, reduced
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 MAX_DIMS = 16  # of a tensor whose shape `recv` learns
 
 
-def all_reduce(tensor: Tensor) -> None:
+def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
     """Replace the tensor by the sum of those of all ranks.
 
-    Source: `oneflow.comm.all_reduce`.
+    Args:
+        tensor: of equal shapes and dtypes.
+        op: SUM, or AVG, PRODUCT, MIN, MAX of `flow.distributed.ReduceOp`.
+
+    Raises:
+        ArgumentError: for another op.
+        DTypeError: for the AVG of integers or bool.
+
+    Source: `oneflow.comm.all_reduce`, `torch.distributed.all_reduce`.
     """
     x = _values("all_reduce", tensor)
-    _write(tensor, world.communicator().all_reduce(_each(x), _everyone())[world.rank()])
+    _write(tensor, world.communicator().all_reduce(_each(x), _everyone(), _by(op, x))[world.rank()], op)
 
 
 def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
@@ -62,8 +70,8 @@ def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
     _write(output_tensor, flat.reshape(-1, *x.shape[1:]))
 
 
-def reduce_scatter(output: Tensor, input_list: Sequence[Tensor]) -> None:
-    """Write the sum over ranks of the entry of their lists that stands for this rank.
+def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: ReduceOp = ReduceOp.SUM) -> None:
+    """Write the sum over ranks of the entry of their lists that stands for this rank; `op` as for `all_reduce`.
 
     Source: `oneflow.comm.reduce_scatter`.
     """
@@ -74,11 +82,11 @@ def reduce_scatter(output: Tensor, input_list: Sequence[Tensor]) -> None:
             f"reduce_scatter: got a list of tensors of shapes {[x.shape for x in parts]}; expected "
             f"{tuple(output.shape)}, the shape of output"
         )
-    _reduce_scatter(output, _joined("reduce_scatter", parts))
+    _reduce_scatter(output, _joined("reduce_scatter", parts), op)
 
 
-def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
-    """Write this rank's part along dim 0 of the sum over ranks.
+def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
+    """Write this rank's part along dim 0 of the sum over ranks; `op` as for `all_reduce`.
 
     Raises:
         ShapeError: if the ranks do not divide dim 0.
@@ -88,13 +96,14 @@ def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
     x = _values("reduce_scatter_tensor", input_tensor)
     if x.ndim == 0 or x.shape[0] % world.size():
         raise ShapeError(f"reduce_scatter_tensor: got shape {x.shape}; expected dim 0 to be divided by {world.size()}")
-    _reduce_scatter(output_tensor, x)
+    _reduce_scatter(output_tensor, x, op)
 
 
-def _reduce_scatter(output: Tensor, x: Any) -> None:
+def _reduce_scatter(output: Tensor, x: Any, op: ReduceOp) -> None:
     counts = [x.size // world.size()] * world.size()
-    flat = world.communicator().reduce_scatter(_each(x.reshape(-1)), _everyone(), counts)[world.rank()]
-    _write(output, flat.reshape(output.shape))
+    parts = _each(x.reshape(-1))
+    flat = world.communicator().reduce_scatter(parts, _everyone(), counts, _by(op, x))[world.rank()]
+    _write(output, flat.reshape(output.shape), op)
 
 
 def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor]) -> None:
@@ -135,15 +144,18 @@ def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: i
     _write(tensor, _deliver(parts, _values("scatter", tensor)))
 
 
-def reduce(tensor: Tensor, dst: int) -> None:
+def reduce(tensor: Tensor, dst: int, op: ReduceOp = ReduceOp.SUM) -> None:
     """Replace the tensor on rank `dst` by the sum of those of all ranks; elsewhere it does not change.
+
+    `op` as for `all_reduce`.
 
     Source: `oneflow.comm.reduce`.
     """
     _check_rank("reduce", "dst", dst)
-    parts = _collect(_values("reduce", tensor), dst)
+    x = _values("reduce", tensor)
+    by, parts = _by(op, x), _collect(x, dst)
     if parts:
-        _write(tensor, summed(parts))
+        _write(tensor, reduced(parts, None, by), op)
 
 
 def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int = 0) -> None:
@@ -248,13 +260,24 @@ def _values(name: str, tensor: Tensor) -> Any:
     return memory.row_major(world.sendable(tensor._array))
 
 
+def _by(op: ReduceOp, x: Any) -> str:
+    """What the communicator does with the values: an average is a sum, which `_write` divides."""
+    if not isinstance(op, ReduceOp):
+        raise ArgumentError(f"comm: got op={op!r}; expected flow.distributed.ReduceOp.SUM, AVG, PRODUCT, MIN or MAX")
+    if op is ReduceOp.AVG and x.dtype.kind in "biu":
+        raise DTypeError(f"comm: got ReduceOp.AVG for a tensor of {x.dtype}; expected a floating dtype: use x.float()")
+    return "add" if op is ReduceOp.AVG else op.value
+
+
 @no_grad
-def _write(tensor: Tensor, values: Any) -> None:
+def _write(tensor: Tensor, values: Any, op: ReduceOp = ReduceOp.SUM) -> None:
     if tuple(tensor.shape) != values.shape:
         raise ShapeError(f"comm: got a tensor of shape {tuple(tensor.shape)} for values of shape {values.shape}")
     if tensor._array.dtype != values.dtype:
         raise DTypeError(f"comm: got a tensor of {tensor.dtype} for values of {values.dtype}")
     tensor.copy_(Tensor._wrap(values).to(tensor.device))
+    if op is ReduceOp.AVG:
+        tensor.div_(world.size())
 
 
 def _deliver(messages: dict, like: Any) -> Any:

@@ -117,6 +117,8 @@ def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> A
     results = [GlobalArray(layout, one) for layout, one in zip(plan.results, shards, strict=True)]
     if op.view:
         (source,) = given
+        meta, steps = source.view_of
+        results[0].view_of = meta, (*steps, (op, attrs))
         if plan.boxed or source.source is not None:
             results[0].source = source, op, attrs, source.writes[0]
         if not plan.boxed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from miniflow.hostcuda.current import local_rank
+from miniflow.hostcuda.choice import local_rank
 from miniflow.parallel import world
 from miniflow.parallel.placement import placement
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from miniflow.backends.geometry import layout_of
-from miniflow.backends.memory import layout as strides_of
+from miniflow.dispatch import run_kernel
 from miniflow.parallel import world
 from miniflow.parallel.placement import PlacementWithSbp, placement
 from miniflow.sbp import B, NdSbp, P, show
@@ -58,9 +57,11 @@ class GlobalArray:
         writes: how often the memory was written to, in a list that views of it share.
         source: of a view that had to be copied, since its layout is another, and of views of it: the array, the
             operator, its attributes, and how often the array had been written to by then.
+        view_of: the array that it is a view of (of a view ...), as its meta, and the steps from there: pairs of an
+            operator and its attributes. For others its own meta, and no steps.
     """
 
-    __slots__ = ("meta", "own", "writes", "source", "placement", "sbp", "shape", "dtype")
+    __slots__ = ("meta", "own", "writes", "source", "view_of", "placement", "sbp", "shape", "dtype")
     device_index = None  # it is an array of ranks, not of a device
     is_symbolic = False
 
@@ -69,6 +70,7 @@ class GlobalArray:
         self.own = shards
         self.writes = [0]
         self.source: tuple[GlobalArray, type, dict[str, Any], int] | None = None
+        self.view_of: tuple[GlobalMeta, tuple] = meta, ()
         self.placement = meta.placement
         self.sbp = meta.sbp
         self.shape = meta.shape
@@ -86,22 +88,22 @@ class GlobalArray:
 
     @property
     def layout(self) -> np.ndarray:
-        """NumPy's geometry of the whole in row-major order, without elements to look at."""
-        return layout_of(self.shape, self.dtype)
+        """NumPy's geometry of the whole, as on one device, without elements to look at: the same on all ranks."""
+        meta, steps = self.view_of
+        layout = layout_of(meta.shape, meta.dtype)
+        for op, attrs in steps:
+            layout = run_kernel(op, [layout], attrs)
+        return layout
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Those of the whole in row-major order, in bytes."""
+        """Those of the whole, in bytes."""
         return self.layout.strides
 
     @property
-    def flags(self) -> SimpleNamespace:
-        """Those of NumPy that operators ask for."""
-        contiguous = all([strides_of(x).flags.c_contiguous for x in self.shards.values()])
-        return SimpleNamespace(
-            c_contiguous=contiguous,
-            writeable=all([strides_of(x).flags.writeable for x in self.shards.values()]),
-        )
+    def flags(self) -> Any:
+        """Those of the whole."""
+        return self.layout.flags
 
     @property
     def ndim(self) -> int:
@@ -145,9 +147,9 @@ class GlobalArray:
         """The values, for checks: left to the shards."""
         return None
 
-    def reshape(self, shape: tuple[int, ...], copy: bool | None = None) -> GlobalArray:
-        """Refused: shards that are not contiguous are copied before they are viewed in another shape."""
-        raise ValueError("a global array whose shards are not contiguous takes another shape only as a copy")
+    def reshape(self, shape: tuple[int, ...], copy: bool | None = None) -> np.ndarray:
+        """The layout in another shape: NumPy raises ValueError where that takes a copy."""
+        return self.layout.reshape(shape, copy=copy)
 
     # the modules above say how
 

@@ -18,6 +18,8 @@ from miniflow.backends import memory
 from miniflow.backends.registry import kernel
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeError
+from miniflow.ops.creation import zeros
+from miniflow.ops.shape import input_shape
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
@@ -52,14 +54,19 @@ Boxing.kernels[GlobalArray] = lambda x, *, placement, sbp, grad_sbp, source: box
 
 
 class LocalToGlobal(Op):
-    """The local tensors of all ranks as the shards of a global one. The gradient is the local part of the cotangent."""
+    """The local tensors of all ranks as the shards of a global one. The gradient is the local part of the cotangent,
+    zero on ranks outside of the placement."""
 
     def infer(x, *, placement, sbp, shape):
         return shape, x.dtype
 
     def backward(ctx, dy):
         dual = tuple([B if one is P else P if one is B else one for one in ctx.attrs["sbp"]])
-        return to_local(to_global(dy, ctx.attrs["placement"], dual))
+        where, rank = ctx.attrs["placement"], world.rank()
+        dx = to_local(to_global(dy, where, dual))
+        if rank in where.coordinates:
+            return dx
+        return zeros(*input_shape(ctx), dtype=dy.dtype, device=world.device(where.type, rank))
 
 
 class GlobalToLocal(Op):
@@ -165,15 +172,9 @@ def logical_shape(x: Tensor, where: Placement, sbp: NdSbp, check_meta: bool) -> 
     kinds = {metas[r][1] for r in where.flat}
     if len(kinds) > 1:
         raise DTypeError(f"to_global: got local tensors of {sorted(kinds)}; expected one dtype on all ranks")
-    for k in reversed(range(len(sbp))):
-        dim = sbp[k].dim
-        if dim is not None:
-            group = next(g for g in where.groups(k) if where.flat[0] in g)
-            sizes = [metas[r][0][dim] for r in group]
-            for later in range(k + 1, len(sbp)):
-                if sbp[later].dim == dim:
-                    sizes = [n * where.shape[later] for n in sizes]  # checked below
-            shape[dim] = sum(sizes)
+    for dim in {one.dim for one in sbp} - {None}:
+        parts = where.ranks[tuple([slice(None) if one.dim == dim else 0 for one in sbp])]
+        shape[dim] = sum([metas[r][0][dim] for r in parts.flat])
     whole = tuple(shape)
     for r in where.flat:
         if metas[r][0] != local_shape(whole, where, sbp, r):
@@ -196,7 +197,9 @@ def to_local(x: Tensor) -> Tensor:
         raise PlacementError("to_local: Expected global tensor for to_local but got local tensor!")
     if modes.tracer is not None:
         modes.tracer.fail("global_tensor.to_local() is not supported within nn.Graph; do it after the call")
-    return call(GlobalToLocal, x, layout=(x.placement, x.sbp))
+    y = call(GlobalToLocal, x, layout=(x.placement, x.sbp))
+    y._version = x._shared_version()
+    return y
 
 
 @contextlib.contextmanager

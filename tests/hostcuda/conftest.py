@@ -16,24 +16,28 @@ from miniflow.hostcuda import devices
 def two_devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two pretend devices, of which 0 is current."""
     monkeypatch.setenv("MINIFLOW_DEVICES", "2")
-    devices.device_count.cache_clear()
+    devices.devices.cache_clear()
     yield
     devices.close()
-    devices.device_count.cache_clear()
+    devices.devices.cache_clear()
 
 
 class Recorder:
-    """In the compiler's place: `launches` are what kernels would have run with; `action` may change their arrays."""
+    """In the compiler's place: `launches` are what kernels would have run with; `action` may change their arrays.
+
+    `resources` are what the compiler says of a kernel's memory, and whether its blocks wait for each other.
+    """
 
     def __init__(self) -> None:
         self.compiled: list[tuple] = []
         self.launches: list[SimpleNamespace] = []
         self.action: Any = lambda *values: None
+        self.resources: dict[str, int | bool] = {}
 
-    def compile_kernel(self, kernel: Any, types: tuple, rank: int) -> Any:
-        self.compiled.append((kernel.__name__, tuple(map(str, types)), rank))
-        text = f"# {kernel.__name__} for {', '.join(map(str, types))}, rank {rank}"
-        return SimpleNamespace(run=self.run, text=text)
+    def compile_kernel(self, kernel: Any, types: tuple, rank: Any) -> Any:
+        self.compiled.append((kernel.__name__, tuple(map(str, types)), rank.axes))
+        text = f"# {kernel.__name__} for {', '.join(map(str, types))}, {rank.axes} axes"
+        return SimpleNamespace(run=self.run, text=text, stage=lambda stage: text, **self.resources)
 
     def run(self, values: list, grid: tuple, block: tuple, shared: int, workers: int | None = None) -> None:
         self.launches.append(SimpleNamespace(values=list(values), grid=grid, block=block, shared=shared))

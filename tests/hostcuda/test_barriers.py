@@ -209,21 +209,36 @@ def divergent_if(x):
     if cuda.threadIdx.x < 3:
         cuda.syncthreads()
     x[cuda.threadIdx.x] = 1
+    cuda.syncthreads()
 
 
 @cuda.jit
 def divergent_loop(x):
     for _ in range(cuda.threadIdx.x):
         cuda.syncthreads()
+    cuda.syncthreads()
     x[cuda.threadIdx.x] = 1
 
 
 @cuda.jit
 def divergent_break(x):
-    while True:
+    for _ in range(3):
         if cuda.threadIdx.x == 5:
             break
         cuda.syncthreads()
+    cuda.syncthreads()
+
+
+@cuda.jit
+def ends_after_the_barrier(x):
+    if cuda.threadIdx.x < 3:
+        for _ in range(cuda.threadIdx.x + 1):
+            cuda.syncthreads()
+        x[cuda.threadIdx.x] = 1
+
+
+def test_threads_that_have_left_count_as_arrived():
+    np.testing.assert_array_equal(launch(ends_after_the_barrier, 2, 32, np.zeros(32)), np.arange(32) < 3)
 
 
 @pytest.mark.parametrize("kernel, offset", [(divergent_if, 2), (divergent_loop, 2), (divergent_break, 3)])

@@ -81,6 +81,7 @@ def stand_in(monkeypatch, usable):
     module.is_available = lambda: usable
     module.cuda_error = lambda: "" if usable else "driver too old"
     monkeypatch.setitem(sys.modules, "numba.cuda", module)
+    monkeypatch.setitem(sys.modules, "numba.cuda.random", types.ModuleType("numba.cuda.random"))
     monkeypatch.setattr(choice, "gpu_count", lambda: 1)
     return module
 
@@ -151,6 +152,11 @@ def test_the_simulator(variable):
     name, value = variable.split("=")
     printed = run(SIMULATED, **{name: value})
     assert "numba.cuda.simulator" in printed and "[0 2 4 6 8]" in printed
+
+
+def test_the_device_of_the_simulator():
+    code = "import miniflow as flow; print(flow.ones(3, device='cuda').device)"
+    assert run(code, MINIFLOW_CUDA="simulator") == "cuda:0"
 
 
 def test_the_simulator_comes_too_late_after_numba_cuda():

@@ -1,23 +1,22 @@
 """The compiler's own promises: readable text, caches, clear refusals, cooperative grids."""
 
+import math
 import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 from numba import float32, int64
 
 from miniflow.hostcuda import UnsupportedKernelError, cuda
-from miniflow.hostcuda.compile import cache_folder
 
 draw = np.random.default_rng(4)
 
 
-@cuda.jit
+@cuda.jit(boundscheck=False)
 def tiled(a, b, c):
     left = cuda.shared.array((8, 8), float32)
     right = cuda.shared.array((8, 8), float32)
@@ -45,11 +44,12 @@ def test_the_generated_text_is_a_lesson():
     text = tiled.inspect_host()
     line = tiled.py_func.__code__.co_firstlineno
     for part in (
-        "total_of = carray(stack(1040, np.float32), (1040,))",
-        f"left = carray(stack(64, np.float32), (8, 8))  # shared, line {line + 2}",
+        "total_of = stack((1040,), np.float32)",
+        f"left = stack((8, 8), np.float32)  # shared, line {line + 2}",
         f"# cuda.syncthreads of line {line + 12}",
         "for threadIdx_x in range(blockDim_x):",
-        "total += left[unsigned(y), unsigned(k_1)] * right[unsigned(k_1), unsigned(x)]",
+        "total += left[unsigned(y, k_1)] * right[unsigned(k_1, x)]",
+        "for threadIdx_y in range(min(blockDim_y, c.shape[0] - blockIdx_y * blockDim_y)):",
         "for threadIdx_x in range(min(blockDim_x, c.shape[1] - blockIdx_x * blockDim_x)):",
     ):
         assert part in text, part
@@ -72,12 +72,13 @@ import numba.core.event as event
 assert (x.copy_to_host() == 3).all()
 from miniflow.hostcuda import compile as c
 print(sorted(p.name for p in c.cache_folder().rglob("*")))
-print("compiled", scale_compiled)
+from numba.core.runtime import rtsys
+print("compiled", scale_compiled, rtsys._init, "numba.np.arrayobj" in sys.modules)
 """
 
 
 def run_program(path: Path, folder: Path) -> str:
-    """Run a program in a process of its own, and return what numba compiled there."""
+    """Run a program in a process of its own; what it says of the cache, and of what numba compiled and prepared."""
     counting = textwrap.dedent(
         """
         import numba.core.compiler as compiler
@@ -101,25 +102,8 @@ def test_a_second_process_compiles_nothing(tmp_path):
     first = run_program(tmp_path / "program.py", tmp_path / "cache")
     second = run_program(tmp_path / "program.py", tmp_path / "cache")
     assert "compiled 0" not in first
-    assert second.splitlines()[-1] == "compiled 0"
+    assert second.splitlines()[-1] == "compiled 0 False False"  # nor numba's runtime, which takes 15 ms
     assert second.splitlines()[0] == first.splitlines()[0]
-
-
-def test_machine_code_of_the_package_is_kept_in_the_cache_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINIFLOW_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    own = numba.njit(cache=True)(cache_folder)
-    assert Path(own._cache.cache_path).parent == tmp_path / "numba"
-    other = numba.njit(cache=True)(run_program)
-    assert Path(other._cache.cache_path) == Path(__file__).parent / "__pycache__"
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "chosen"))
-    own = numba.njit(cache=True)(cache_folder)
-    assert Path(own._cache.cache_path).parent == tmp_path / "chosen"
-
-
-def test_the_cache_folder_can_be_chosen(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINIFLOW_CACHE_DIR", str(tmp_path / "here"))
-    assert cache_folder() == tmp_path / "here" / "hostcuda"
 
 
 @cuda.jit
@@ -134,12 +118,6 @@ def with_try(x):
         x[0] = 1
     except ZeroDivisionError:
         x[0] = 2
-
-
-@cuda.jit
-def with_lambda(x):
-    f = lambda v: v  # noqa: E731
-    x[0] = f(1)
 
 
 @cuda.jit
@@ -173,18 +151,10 @@ def helper_of_the_host(v):
 def with_array_across_barrier(x, y):
     row = x[0]
     for k in range(2):
-        row = x[k]
+        if y[k] > 0:
+            row = x[k]
         cuda.syncthreads()
         y[k] = row[0]
-
-
-@cuda.jit
-def with_barrier_in_nested_function(x):
-    def meet():
-        cuda.syncthreads()
-
-    meet()
-    x[0] = 1
 
 
 @cuda.jit
@@ -195,7 +165,6 @@ def with_keyword_arguments(x, **more):
 REFUSALS = [
     (with_list, "a list is not supported in a kernel", 2),
     (with_try, "try is not supported in a kernel", 2),
-    (with_lambda, "lambda is not supported in a kernel", 2),
     (with_undefined_name, "the undefined name nowhere is not supported", 2),
     (with_short_circuit, "a barrier that is reached only sometimes within an expression .*: use an if statement", 3),
     (
@@ -203,7 +172,6 @@ REFUSALS = [
         r"a call of the plain function helper_of_the_host .*: decorate it: @cuda.jit\(device=True\)",
         2,
     ),
-    (with_barrier_in_nested_function, "a barrier in a nested function .*: make it a device function", 2),
 ]
 
 
@@ -226,12 +194,13 @@ def test_a_view_that_cannot_be_kept_is_refused():
 
 @cuda.jit
 def wrong_types(x):
-    x[0] = x + (1, 2)
+    x[0] = math.sin((1, 2))
 
 
 def test_what_numba_cannot_type_is_reported_with_the_types():
     with pytest.raises(
-        UnsupportedKernelError, match=r"wrong_types: numba cannot type it for \(array\(float64, 1d, C\)\)"
+        UnsupportedKernelError,
+        match=r"wrong_types: numba cannot compile .*Tuple.*; the arguments are \(array\(float64, 1d, C\)\)",
     ):
         wrong_types[1, 1](np.zeros(3))
 

@@ -49,6 +49,34 @@ def test_device_functions_in_expressions():
 
 
 @cuda.jit(device=True)
+def flat_index(row, column, width):
+    """The index in a row-major array."""
+    return row * width + column
+
+
+@cuda.jit(device=True)
+def counted_up(x, i):
+    cuda.atomic.add(x, i, 1)
+    return i + i
+
+
+@cuda.jit
+def by_formulas(x, y):
+    i = cuda.threadIdx.x
+    y[flat_index(1, i, 32)] = flat_index(i, i + 1, counted_up(x, i))
+
+
+def test_formulas_take_the_place_of_their_calls():
+    x, y = np.zeros(32, np.int64), np.zeros(64, np.int64)
+    by_formulas[1, 32](x, y)
+    i = np.arange(32)
+    np.testing.assert_array_equal(x, 1)  # what has effects is called once
+    np.testing.assert_array_equal(y[32:], i * 2 * i + i + 1)
+    text = by_formulas.inspect_host(stage="ir")
+    assert "y[1 * 32 + threadIdx_x] = " in text and "counted_up(x, threadIdx_x" in text
+
+
+@cuda.jit(device=True)
 def block_max(v, t):
     room = cuda.shared.array(64, float64)
     room[t] = v
@@ -102,18 +130,23 @@ def test_early_returns_of_an_expanded_function(flag, expected):
 
 
 @cuda.jit(device=True)
-def endless(n):
-    return 0 if n == 0 else endless(n - 1)
+def even(n):
+    return True if n == 0 else odd(n - 1)
+
+
+@cuda.jit(device=True)
+def odd(n):
+    return False if n == 0 else even(n - 1)
 
 
 @cuda.jit
-def recursive(y):
-    y[0] = endless(3)
+def mutually_recursive(y):
+    y[0] = even(3)
 
 
-def test_recursion_is_refused():
-    with pytest.raises(UnsupportedKernelError, match="the recursive call of endless .* write it as a loop"):
-        launch(recursive, 1, 1, np.zeros(1))
+def test_mutual_recursion_is_refused():
+    with pytest.raises(UnsupportedKernelError, match="the mutual recursion of even .* write it as a loop"):
+        launch(mutually_recursive, 1, 1, np.zeros(1))
 
 
 def make_kernel(factor, name_of_operation):

@@ -9,17 +9,15 @@ import pytest
 
 from miniflow.hostcuda import CudaDeviceError, devices
 from miniflow.hostcuda import host as cuda
-from miniflow.hostcuda.errors import UnsupportedKernelError
 from miniflow.hostcuda.intrinsic import INTRINSICS, Intrinsic
 from miniflow.hostcuda.libdevice import TABLE
 
 HOST_SIDE = """
-    In InOut Out as_cuda_array close cuda_error current_context declare_device default_stream defer_cleanup detect
-    device_array device_array_like event event_elapsed_time external_stream get_current_device gpus is_available
-    is_bfloat16_supported is_cuda_array is_float16_supported is_fp8_supported is_supported_version jit
-    legacy_default_stream list_devices managed_array mapped mapped_array mapped_array_like per_thread_default_stream
-    pinned pinned_array pinned_array_like profile_start profile_stop profiling reduce require_context select_device
-    stream synchronize to_device
+    In InOut Out as_cuda_array close current_context default_stream defer_cleanup detect device_array
+    device_array_like event event_elapsed_time get_current_device gpus guvectorize is_available is_cuda_array
+    is_float16_supported jit legacy_default_stream list_devices managed_array mapped mapped_array mapped_array_like
+    per_thread_default_stream pinned pinned_array pinned_array_like profile_start profile_stop profiling reduce
+    select_device stream synchronize to_device vectorize
 """.split()
 
 
@@ -28,17 +26,11 @@ def test_every_name_is_one_of_numba_cuda():
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed; numba's own numba.cuda is an older one")
     numba_cuda = importlib.import_module("numba.cuda")
     assert not [name for name in HOST_SIDE if not hasattr(cuda, name)]
-    ours = {"Event", "Stream", "auto_device", "is_host_executor", "libdevice", "random", "cudadrv", "implementation"}
-    ours |= {"vote_sync_intrinsic", "rsqrt"}  # of older releases; of libdevice
-    names = [name for name in cuda.__all__ if name not in ours]
-    assert not [name for name in names if not hasattr(numba_cuda, name)]
+    ours = {"vote_sync_intrinsic", "rsqrt"}  # of older releases; of libdevice
+    assert not [name for name in {*HOST_SIDE, *INTRINSICS} - ours if not hasattr(numba_cuda, name)]
     for group, members in INTRINSICS.items():
         if isinstance(members, SimpleNamespace):
             assert not [name for name in vars(members) if not hasattr(getattr(numba_cuda, group), name)]
-
-
-def test_everything_in_all_exists():
-    assert not [name for name in cuda.__all__ if not hasattr(cuda, name)]
 
 
 @pytest.mark.parametrize(
@@ -60,13 +52,18 @@ def test_numba_types_are_at_hand():
 
 
 def test_missing_names_are_explained():
-    with pytest.raises(AttributeError, match="host executor's cuda has no 'float4': numba.cuda may have it"):
-        _ = cuda.float4
+    with pytest.raises(AttributeError, match="host executor's cuda has no 'float4x4': numba.cuda may have it"):
+        _ = cuda.float4x4
 
 
-def test_foreign_functions_are_refused():
-    with pytest.raises(UnsupportedKernelError, match="declare_device.'f'.*cannot call CUDA C or PTX"):
-        cuda.declare_device("f", "int32(int32)")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("declare_device", "cannot call CUDA C or PTX"), ("external_stream", "cannot use a stream of the CUDA driver")],
+)
+def test_names_that_mean_nothing_without_a_gpu(name, words):
+    assert not hasattr(cuda, name)
+    with pytest.raises(AttributeError, match=f"cuda.{name}: the host executor {words}"):
+        getattr(cuda, name)
 
 
 def test_libdevice_has_both_precisions():
@@ -75,6 +72,9 @@ def test_libdevice_has_both_precisions():
     libdevice = pytest.importorskip("numba.cuda.libdevicefuncs", reason="numba without CUDA").functions
     for name, counterpart in TABLE.items():
         result, arguments = libdevice[f"__nv_{name}"]
+        if any(argument.is_ptr for argument in arguments):  # there, results are returned through pointers
+            assert counterpart.gives == ""
+            continue
         width = [str(argument.ty).lstrip("u") for argument in arguments]
         assert [dtype.lstrip("u") for dtype in counterpart.takes] == width, name
         assert counterpart.gives.lstrip("u") == str(result).lstrip("u"), name
@@ -85,19 +85,19 @@ def test_libdevice_has_both_precisions():
 
 def test_there_is_one_device_without_being_asked(monkeypatch):
     monkeypatch.delenv("MINIFLOW_DEVICES", raising=False)
-    devices.device_count.cache_clear()
+    devices.devices.cache_clear()
     assert len(cuda.gpus) == 1 and cuda.gpus.current.id == 0
-    devices.device_count.cache_clear()
+    devices.devices.cache_clear()
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", ""])
 def test_a_wrong_number_of_devices_is_refused(monkeypatch, text):
     monkeypatch.setenv("MINIFLOW_DEVICES", text)
-    devices.device_count.cache_clear()
+    devices.devices.cache_clear()
     with pytest.raises(CudaDeviceError, match=f"MINIFLOW_DEVICES is '{text}'; expected how many devices to pretend"):
         len(cuda.gpus)
     monkeypatch.undo()
-    devices.device_count.cache_clear()
+    devices.devices.cache_clear()
 
 
 def test_selecting_devices(two_devices):
@@ -156,39 +156,29 @@ def test_detect_prints_the_devices(capsys, two_devices):
 
 
 def test_memory_is_counted_for_each_device(two_devices):
-    counts = [cuda.gpus[i].memory for i in (0, 1)]
-    before = [count.used for count in counts]
-    free, total = cuda.current_context().get_memory_info()
+    def free():
+        return [device.get_memory_info().free for device in cuda.gpus]
+
+    before, (_, total) = free(), cuda.current_context().get_memory_info()
     with cuda.gpus[1]:
         array = cuda.device_array(1000, np.float32)
     view = array[10:20]
-    assert [count.used - start for count, start in zip(counts, before, strict=True)] == [0, 4000]
-    counts[1].reset_peak()
+    assert free() == [before[0], before[1] - 4000]
     del array
-    assert counts[1].used - before[1] == 4000
+    assert free() == [before[0], before[1] - 4000]
     del view
-    assert counts[1].used == before[1] and counts[1].peak == before[1] + 4000
-    counts[1].reset_peak()
-    assert counts[1].peak == before[1]
-    assert cuda.current_context().get_memory_info() == (free, total) and 0 < free <= total
+    assert free() == before and 0 < before[0] <= total
 
 
 def test_memory_info_is_of_the_current_device(two_devices):
     array = cuda.device_array(1000, np.float32)
     here, there = (cuda.current_context(i).get_memory_info() for i in (0, 1))
-    assert there.free - here.free == array.nbytes + cuda.gpus[0].memory.used - array.nbytes - cuda.gpus[1].memory.used
+    assert there.free - here.free == array.nbytes
 
 
 def test_contexts_belong_to_devices(two_devices):
     context = cuda.gpus[1].get_primary_context()
     assert context.id == 1 and context.device is cuda.gpus[1].get_primary_context().device
-    context.push()
-    assert cuda.get_current_device().id == 1 and repr(cuda.current_context()) == repr(context)
-    context.pop()
-    assert cuda.get_current_device().id == 0
     assert cuda.current_context(1) is context and cuda.get_current_device().id == 1
-    context.reset()
-    assert context.device.memory.peak == context.device.memory.used
-    assert context.deallocations.clear() is None and context.synchronize() is None
-    assert repr(cuda.gpus) == "<Managed Device 0>, <Managed Device 1>" and "host executor" in repr(context.device)
-    assert cuda.require_context(len) is len
+    assert context.reset() is None and context.synchronize() is None
+    assert "<CUDA device 0 'miniflow host executor (CPU)'>" in repr(cuda.gpus)

@@ -1,6 +1,7 @@
 """Device arrays: what the host may do with them, and what it is told when it may not."""
 
 import copy
+import operator
 import pickle
 
 import ml_dtypes
@@ -9,9 +10,8 @@ import pytest
 
 from miniflow.hostcuda import CudaDeviceError
 from miniflow.hostcuda import host as cuda
-from miniflow.hostcuda.allocation import ALIGNMENT, Allocation
 from miniflow.hostcuda.errors import DeviceArrayError, DeviceArrayTypeError, UnsupportedArrayError
-from miniflow.hostcuda.memory import DeviceNDArray, DeviceRecord
+from miniflow.hostcuda.memory import ALIGNMENT, Allocation, DeviceNDArray
 
 RECORD = np.dtype([("x", np.float32), ("n", np.int64), ("v", np.float64, (3,)), ("in", [("a", np.int8)])], align=True)
 DTYPES = [np.bool_, np.uint8, np.int16, np.float16, np.float32, np.float64, np.complex64, np.complex128]
@@ -168,10 +168,9 @@ def test_device_array_is_empty_and_aligned():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((2.5,), DeviceArrayTypeError, "shape: expected an integer or a tuple of integers, got 2.5"),
-        (((2, -1),), DeviceArrayError, r"a shape has no negative sizes, got \(2, -1\)"),
-        (((2, 3), np.float32, (4,)), DeviceArrayError, r"shape \(2, 3\) has 2 dimensions, strides \(4,\) have 1"),
-        (((2, 3), np.float32, None, "K"), DeviceArrayError, "order is 'C' or 'F', got 'K'"),
+        ((2.5,), TypeError, "integer"),
+        (((2, -1),), ValueError, "negative dimensions are not allowed"),
+        (((2, 3), np.float32, (4,)), ValueError, "strides, if given, must be the same length as shape"),
     ],
 )
 def test_device_array_refuses(arguments, error, message):
@@ -285,11 +284,9 @@ def test_assignment_broadcasts_and_converts():
 
 def test_assignment_refuses_what_does_not_fit():
     array = cuda.device_array((3, 4), np.float32)
-    with pytest.raises(
-        DeviceArrayError, match=r"cannot assign shape \(3,\) to shape \(3, 4\): size 3 against 4 in dim"
-    ):
+    with pytest.raises(ValueError, match=r"could not broadcast input array from shape \(3,\) into shape \(3,4\)"):
         array[:] = np.ones(3)
-    with pytest.raises(DeviceArrayError, match="cannot assign a 2-D array to 1 dimensions"):
+    with pytest.raises(DeviceArrayError, match="cannot assign a 2-D array to 1 dims"):
         array[0] = np.ones((1, 4))
     with pytest.raises(DeviceArrayTypeError, match="cannot assign complex128 values to a device array of float32"):
         array[0, 0] = 1j
@@ -313,18 +310,20 @@ def test_numpy_copies_a_device_array_to_the_host():
 
 
 @pytest.mark.parametrize(
-    ("operation", "symbol"),
+    "operation",
     [
-        (lambda a: a + 1, r"\+"),
-        (lambda a: 2 * a, r"\*"),
-        (lambda a: a @ a, "@"),
-        (lambda a: -a, "-"),
-        (lambda a: a < 0, "<"),
-        (lambda a: a.__iadd__(1), r"\+"),
+        lambda a: a + 1,
+        lambda a: 2 * a,
+        lambda a: np.ones((2, 2)) + a,
+        lambda a: np.float32(2) * a,
+        lambda a: a @ a,
+        lambda a: -a,
+        lambda a: a < 0,
+        lambda a: operator.iadd(a, 1),
     ],
 )
-def test_the_host_does_not_compute_with_device_arrays(operation, symbol):
-    with pytest.raises(DeviceArrayTypeError, match=f"{symbol}: the host does not compute.*copy_to_host.. first, or"):
+def test_the_host_does_not_compute_with_device_arrays(operation):
+    with pytest.raises(DeviceArrayTypeError, match="the host does not compute.*copy_to_host.. first, or use a kernel"):
         operation(cuda.to_device(numbers(2, 2)))
 
 
@@ -337,19 +336,15 @@ def test_reshape_and_ravel_are_views():
     assert array[0, 0] == 50
     fortran = cuda.to_device(numbers(2, 3, order="F"))
     same(fortran.ravel(order="F").copy_to_host(), numbers(2, 3).ravel(order="F"))
-    with pytest.raises(
-        UnsupportedArrayError, match=r"reshape of shape \(2, 3\), strides \(4, 8\) to \(6,\) requires copy"
-    ):
+    with pytest.raises(UnsupportedArrayError, match=r"shape \(2, 3\), strides \(4, 8\) as \(6,\) requires copying"):
         fortran.reshape(6)
-    with pytest.raises(
-        UnsupportedArrayError, match=r"ravel.order=.C.. of .DeviceNDArray float32.4, 3. .* requires copying"
-    ):
-        array[:, ::2].ravel()
+    with pytest.raises(UnsupportedArrayError, match=r"shape \(4, 2\), strides \(24, 8\) as \(-1,\) requires copying"):
+        array[:, :4:2].ravel()
     with pytest.raises(ValueError, match="cannot reshape array of size 24"):
         array.reshape(5, 5)
 
 
-def test_view_squeeze_split_and_bind():
+def test_view_squeeze_and_bind():
     array = cuda.to_device(numbers(2, 3))
     same(array.view(np.int32).copy_to_host(), numbers(2, 3).view(np.int32))
     same(array.view(np.uint8).copy_to_host(), numbers(2, 3).view(np.uint8))
@@ -357,11 +352,6 @@ def test_view_squeeze_split_and_bind():
         cuda.to_device(numbers(2, 3, order="F")).view(np.uint8)
     assert array.reshape(1, 6, 1).squeeze().shape == (6,)
     assert array.reshape(1, 6, 1).squeeze(axis=0).shape == (6, 1)
-    parts = list(cuda.to_device(numbers(7)).split(3))
-    assert [part.shape for part in parts] == [(3,), (3,), (1,)]
-    same(parts[1].copy_to_host(), numbers(7)[3:6])
-    with pytest.raises(DeviceArrayError, match="split takes a contiguous 1-D array"):
-        next(array.split(2))
     stream = cuda.stream()
     assert array.bind(stream).stream is stream and array.stream == 0
 
@@ -376,34 +366,13 @@ def test_transpose_copies_as_numba_does():
         array.transpose((0, 2))
 
 
-# Records
-
-
-def test_records_on_the_device():
+def test_records_come_to_the_host_as_arrays():
     expected = np.zeros(3, RECORD)
     expected["n"] = [4, 5, 6]
     array = cuda.to_device(expected)
-    record = array[1]
-    assert isinstance(record, DeviceRecord) and record["n"] == 5
-    record["x"] = 2.5
-    expected["x"][1] = 2.5
-    record["v"][1] = 8
-    expected["v"][1, 1] = 8
-    record["in"]["a"] = 3
-    expected["in"]["a"][1] = 3
-    np.testing.assert_array_equal(array.copy_to_host(), expected)
-    np.testing.assert_array_equal(record.copy_to_host(), expected[1])
-    with pytest.raises(DeviceArrayError, match="no field 'y'; its fields are x, n, v, in"):
-        record["y"]
-
-
-def test_a_single_record_is_transferred():
-    expected = np.zeros(1, RECORD)[0]
-    expected["n"] = 9
-    record = cuda.to_device(expected)
-    assert isinstance(record, DeviceRecord) and record["n"] == 9 and record.nbytes == RECORD.itemsize
-    record.copy_to_device(np.zeros((), RECORD))
-    assert record.copy_to_host()["n"] == 0
+    np.testing.assert_array_equal(array[1:].copy_to_host(), expected[1:])
+    with pytest.raises(UnsupportedArrayError, match="one record of a device array: slice it, .i:i.1., or copy_to_host"):
+        array[1]
 
 
 # Pinned, mapped, managed
@@ -413,18 +382,9 @@ def test_a_single_record_is_transferred():
 def test_mapped_arrays_are_host_arrays_and_device_arrays(make):
     array = make((2, 3), np.float32)
     array[:] = numbers(2, 3)
-    assert isinstance(array, np.ndarray) and cuda.is_cuda_array(array)
-    same(array.copy_to_host(), numbers(2, 3))
-    part = array[1]
-    assert part.allocation is array.allocation
-    duplicate = array.copy()
-    assert not cuda.is_cuda_array(duplicate) and type(cuda.to_device(duplicate)) is DeviceNDArray
-    result = array + 1
-    assert type(result) is np.ndarray
+    assert isinstance(array, np.ndarray) and cuda.is_cuda_array(array) and cuda.is_cuda_array(array[1])
     assert isinstance(array.sum(), np.float32)
     assert cuda.to_device(array) is array
-    array.copy_to_device(numbers(2, 3) * 2)
-    np.testing.assert_array_equal(np.asarray(array), numbers(2, 3) * 2)
 
 
 def test_pinned_arrays_are_plain_arrays():
@@ -457,9 +417,6 @@ def test_recognising_device_arrays():
     assert isinstance(array, cuda.cudadrv.devicearray.DeviceNDArray)
     assert cuda.as_cuda_array(array) is array
     assert not hasattr(array, "__cuda_array_interface__")
-    assert cuda.auto_device(array) == (array, False)
-    made, new = cuda.auto_device(numbers(3))
-    assert new and made.shape == (3,)
 
 
 def test_as_cuda_array_takes_objects_that_have_one():
@@ -503,9 +460,9 @@ def test_transfers_initialise_what_they_write():
 
 
 def test_an_allocation_over_given_memory_is_not_counted():
-    before = cuda.get_current_device().memory.used
+    before = cuda.current_context().get_memory_info().free
     allocation = Allocation(np.zeros(64, np.uint8), 0)
-    assert allocation.initialised is True and cuda.get_current_device().memory.used == before
+    assert allocation.initialised is True and cuda.current_context().get_memory_info().free == before
 
 
 def test_device_memory_is_neither_pickled_nor_deep_copied():

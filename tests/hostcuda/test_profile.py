@@ -7,12 +7,12 @@ import pytest
 
 from miniflow.hostcuda import check
 from miniflow.hostcuda import host as cuda
-from miniflow.hostcuda.profile import Profile, bank_passes
+from miniflow.hostcuda.profile import Profile, shared_cost
 
 
 @pytest.fixture(autouse=True)
 def _without_typing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "known_typing_error", lambda *_: None)
+    monkeypatch.setattr(check, "known_typing_error", lambda *_: "")
 
 
 @cuda.jit
@@ -134,6 +134,13 @@ def test_a_column_of_shared_memory_conflicts_unless_it_is_padded(width: int, con
     assert (write.shared_stores, write.conflicts, write.passes) == (1024, 0, 32)
 
 
+def bank_passes(addresses: dict[int, int], itemsize: int) -> tuple[int, ...]:
+    """Passes, passes without conflicts, and the worst conflict of one request."""
+    active = np.array([[lane in addresses for lane in range(32)]])
+    at = np.array([[addresses.get(lane, 0) for lane in range(32)]])
+    return tuple(int(found[0]) for found in shared_cost(at, active, itemsize))
+
+
 def test_bank_conflicts_by_hand():
     lanes = range(32)
     got = [
@@ -229,3 +236,55 @@ def test_who_touched_what():
     assert profile.touches["x"].readers == {(0,): (0, 0), (8,): (0, 1), (16,): (0, 2), (24,): (0, 3)}
     assert profile.touches["tile"].readers == {(3,): (0, 0), (2,): (0, 1), (1,): (0, 2), (0,): (0, 3)}
     assert profile.touches["tile"].writers == profile.touches["y"].writers == {(i,): (0, i) for i in range(4)}
+
+
+@cuda.jit
+def one_lane_after_the_other(y):
+    i = cuda.threadIdx.x
+    for j in range(32):
+        if j == i:
+            y[j] = 1
+
+
+@cuda.jit
+def strides_that_grow(x, y):
+    i = cuda.threadIdx.x
+    for step in range(1, 33):
+        y[i] += x[i * step]
+
+
+def test_lanes_share_a_request_in_the_same_round_of_a_loop_only():
+    profile = check.launch(one_lane_after_the_other, [np.zeros(32, np.float32)], 1, 32, profile=True)
+    assert (profile.total.global_stores, profile.total.global_requests, profile.total.sectors) == (32, 32, 32)
+
+
+@cuda.jit
+def one_lane_in_each_round(y):
+    i = cuda.threadIdx.x
+    for j in range(32):
+        if j == i:
+            y[j] = 1
+        cuda.syncthreads()
+
+
+@cuda.jit
+def one_lane_after_each_syncwarp(y):
+    i = cuda.threadIdx.x
+    for j in range(32):
+        if j == i:
+            y[j] = 1
+        cuda.syncwarp()
+
+
+def test_lanes_share_no_request_beyond_a_barrier():
+    for kernel in (one_lane_in_each_round, one_lane_after_each_syncwarp):
+        profile = check.launch(kernel, [np.zeros(32, np.float32)], 1, 32, profile=True)
+        assert (profile.total.global_stores, profile.total.global_requests, profile.total.sectors) == (32, 32, 32)
+
+
+def test_the_worst_request_is_kept_beside_the_first():
+    x, y = cuda.to_device(np.zeros(1024, np.float32)), cuda.to_device(np.zeros(32, np.float32))
+    profile = check.launch(strides_that_grow, [x, y], 1, 32, profile=True)
+    reads = [(r.cost, r.number, r.worst) for r in profile.requests if r.array == "x"]
+    assert reads == [(4, 32, False), (32, 32, True)]
+    assert profile.large == {}

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import miniflow.hostcuda as package
-from miniflow.hostcuda import UnsupportedKernelError, check
+from miniflow.hostcuda import check
 from miniflow.hostcuda import host as cuda
-from miniflow.hostcuda.ptx import compile_to_ptx, numba_cuda, to_numba_cuda, typing_error, useful_line
+from miniflow.hostcuda.numba_cuda import package as numba_cuda
+from miniflow.hostcuda.ptx import compile_to_ptx, to_numba_cuda, typing_error, useful_line
 
 try:
     numba_cuda()
@@ -125,9 +126,10 @@ def recursive(x):
     x[0] = endless(3)
 
 
-def test_recursion_is_refused():
-    with pytest.raises(UnsupportedKernelError, match="endless calls itself; recursion is not supported in a kernel"):
+def test_recursion_is_compiled_on_a_gpu_only():
+    with pytest.raises(RecursionError, match="endless calls itself, which numba.cuda compiles only where a GPU is"):
         to_numba_cuda(recursive)
+    assert typing_error(recursive, [np.zeros(1)]) is None
 
 
 # What numba.cuda refuses

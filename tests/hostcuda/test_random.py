@@ -8,10 +8,8 @@ import pytest
 from miniflow.hostcuda import host as cuda
 from miniflow.hostcuda.errors import DeviceArrayTypeError
 from miniflow.hostcuda.random import (
-    advanced,
     create_xoroshiro128p_states,
     init_xoroshiro128p_states,
-    seeded,
     xoroshiro128p_dtype,
     xoroshiro128p_jump,
     xoroshiro128p_next,
@@ -22,6 +20,26 @@ from miniflow.hostcuda.random import (
 )
 
 MASK = 2**64 - 1
+
+
+def seeded(seed):
+    """The state of a 64-bit seed: one step of SplitMix64, in both words, of which s0 is the low one."""
+    z = (seed + 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    z ^= z >> 31
+    return z | z << 64
+
+
+def advanced(state):
+    """The state one step later."""
+    s0, s1 = state & MASK, state >> 64
+    s1 ^= s0
+    return rotated(s0, 55) ^ s1 ^ ((s1 << 14) & MASK) | rotated(s1, 36) << 64
+
+
+def rotated(x, k):
+    return ((x << k) | (x >> (64 - k))) & MASK
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +61,20 @@ def test_states_are_those_of_numba(numba_random, n, seed, start):
 
 def test_the_first_numbers_are_known():
     """Against the authors' C code: seed 42 stirred by splitmix64, then xoroshiro128+ of 2016 (55, 14, 36)."""
-    state, drawn = seeded(42), []
-    for _ in range(3):
-        drawn.append(((state & MASK) + (state >> 64)) & MASK)
-        state = advanced(state)
-    z = (42 + 0x9E3779B97F4A7C15) & MASK
-    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK
-    z ^= z >> 31
-    assert z == 13679457532755275413  # splitmix64's published first output for seed 42
-    assert drawn[0] == 2 * z & MASK
-    s0, s1 = z << 55 & MASK | z >> 9, 0  # s1 ^ s0 = 0 after the first step
-    assert drawn[1] == s0 + s1 & MASK
+
+    @cuda.jit
+    def kernel(states, out):
+        for k in range(out.size):
+            out[k] = xoroshiro128p_next(states, 0)
+
+    out = cuda.device_array(3, np.uint64)
+    kernel[1, 1](create_xoroshiro128p_states(1, seed=42), out)
+    drawn, state = out.copy_to_host().tolist(), seeded(42)
+    z = 13679457532755275413  # splitmix64's published first output for seed 42
+    assert state == z | z << 64 and drawn[0] == 2 * z & MASK
+    assert drawn[1] == z << 55 & MASK | z >> 9  # s1 ^ s0 = 0 after the first step
+    twice = advanced(advanced(state))
+    assert drawn[2] == (twice & MASK) + (twice >> 64) & MASK
 
 
 def test_states_can_be_set_again():

@@ -35,7 +35,7 @@ def test_the_ways_to_write_a_signature(recorder, signature):
 
 def test_the_source_for_a_signature_needs_no_launch(recorder):
     kernel = cuda.jit(["void(int32)", "void(float32)"])(one)
-    assert kernel.inspect_host() == "# one for int32, rank 1\n\n# one for float32, rank 1"
+    assert kernel.inspect_host() == "# one for int32, 1 axes\n\n# one for float32, 1 axes"
 
 
 def test_options_beside_a_signature():

@@ -67,7 +67,7 @@ def test_rows_of_many_parts(name, width, monkeypatch):
 def test_columns(kernels, reference, shape):
     x = with_ties(shape)
     values, indices = results((shape[0], shape[2]))
-    kernels.columns[(shape[0], -(-shape[2] // THREADS)), THREADS](x, values, indices)
+    kernels.columns[shape[0] * -(-shape[2] // THREADS), THREADS](x, values, indices)
     assert_found(x, values, indices, reference)
 
 
@@ -105,7 +105,7 @@ CASES = [
         Case(
             f"{name} block rows", kernels.block_rows, lambda: [with_ties((2, 300)), 150, *results((2, 2))], 4, THREADS
         ),
-        Case(f"{name} columns", kernels.columns, lambda: [with_ties((2, 5, 40)), *results((2, 40))], (2, 2), 32),
+        Case(f"{name} columns", kernels.columns, lambda: [with_ties((2, 5, 40)), *results((2, 40))], 4, 32),
     )
 ]
 CASES = [replace(case, arguments=repeatable(case.arguments)) for case in CASES]

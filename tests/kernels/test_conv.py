@@ -1,6 +1,7 @@
 """Convolution and its gradients against the definition in float64: implicit products, direct loops, and the backend."""
 
 import itertools
+from math import prod
 
 import numpy as np
 import pytest
@@ -88,6 +89,11 @@ SHAPES = {
 }  # fmt: skip
 
 
+def rounding(terms):
+    """What float32 sums of so many products of standard normal numbers may be off, in whatever order they are added."""
+    return {"atol": 2 * terms * np.finfo(np.float32).eps}
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_all_three(name):
     shape, weight_shape, options = SHAPES[name]
@@ -95,13 +101,15 @@ def test_all_three(name):
     x, weight, bias = numbers(*shape), numbers(*weight_shape), numbers(weight_shape[0])
     y, dy, dx, dweight = numpy_all(x, weight, 1, **attrs)
     x, weight, bias, cotangent = (on_device(a) for a in (x, weight, bias, dy))
-    assert_close(run_kernel("cuda", "Conv2d", x, weight, None, **attrs).numpy(), y.astype(np.float32), atol=1e-5)
+    taps, outputs = prod(weight_shape[1:]), weight_shape[0] // attrs["groups"]
+    got = run_kernel("cuda", "Conv2d", x, weight, None, **attrs).numpy()
+    assert_close(got, y.astype(np.float32), **rounding(taps))
     got = run_kernel("cuda", "Conv2d", x, weight, bias, **attrs).numpy()
-    assert_close(got, (y + bias.numpy()[:, None, None]).astype(np.float32), atol=1e-5)
+    assert_close(got, (y + bias.numpy()[:, None, None]).astype(np.float32), **rounding(taps + 1))
     got = run_kernel("cuda", "Conv2dDataGrad", cotangent, weight, size=shape[2:], **attrs).numpy()
-    assert_close(got, dx.astype(np.float32), atol=1e-5)
+    assert_close(got, dx.astype(np.float32), **rounding(outputs * prod(weight_shape[2:])))
     got = run_kernel("cuda", "Conv2dWeightGrad", cotangent, x, size=weight_shape[2:], **attrs).numpy()
-    assert_close(got, dweight.astype(np.float32), atol=1e-4)
+    assert_close(got, dweight.astype(np.float32), **rounding(dy.size // dy.shape[1]))
 
 
 @pytest.mark.parametrize("layout", ["transposed", "strided", "reversed"])
@@ -118,7 +126,7 @@ def test_layouts(name, layout):
 
 
 def test_more_images_than_a_grid_numbers(monkeypatch):
-    monkeypatch.setattr(backend, "GRID_Z", 2)
+    monkeypatch.setattr("miniflow.backends.cuda.launch.GRID_LIMIT", 2)
     attrs = attributes(padding=(1, 1), groups=3)
     x, weight = numbers(5, 3, 4, 5), numbers(3, 1, 3, 3)
     y, *_ = numpy_all(x, weight, 3, **attrs)
@@ -236,4 +244,4 @@ def test_checks(case):
 @pytest.mark.parametrize("cc", CAPABILITIES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_ptx(case, cc):
-    compile_case(case, cc)
+    assert ".local" not in compile_case(case, cc)  # sums are in registers

@@ -5,9 +5,10 @@ import pytest
 from both import agree, numbers_of
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
-from miniflow.backends.cuda import faults, rows
+from miniflow.backends.cuda import faults
 from miniflow.backends.cuda.array import from_host
-from miniflow.backends.cuda.rows import GRID_LIMIT, cover
+from miniflow.backends.cuda.launch import GRID_LIMIT
+from miniflow.backends.cuda.rows import cover
 from miniflow.errors import IndexRangeError
 from miniflow.kernels.gather import join_coordinates, report_outside, take_cells, take_rows
 
@@ -52,7 +53,8 @@ def test_take_cells(shape):
 
 @pytest.mark.parametrize("outer", [5, 6, 7, 40])
 def test_more_cells_than_the_third_dim_of_the_grid_counts(outer, monkeypatch):
-    monkeypatch.setattr(rows, "GRID_LIMIT", 3)
+    for place in ("launch", "rows"):
+        monkeypatch.setattr(f"miniflow.backends.cuda.{place}.GRID_LIMIT", 3)
     x, index = numbers(outer, 200), np.random.default_rng(1).integers(0, 200, (outer, 150))
     agree("Gather", x, index, dim=1)
     agree("Scatter", x, index, numbers(outer, 150), dim=1)

@@ -8,7 +8,6 @@ from both import on_device, run_kernel
 from checks import assert_close, assert_same
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
-from miniflow.backends.cuda import rows as boxes
 from miniflow.kernels import pool
 
 draw = np.random.default_rng(0)
@@ -154,7 +153,8 @@ def test_adaptive(size):
 @pytest.mark.parametrize("limit", [65_535, 200])
 def test_boxes_of_threads(shape, limit, monkeypatch):
     """Every element is made, whatever the shape, and planes beyond the grid too."""
-    monkeypatch.setattr(boxes, "GRID_LIMIT", limit)
+    for place in ("launch", "rows"):
+        monkeypatch.setattr(f"miniflow.backends.cuda.{place}.GRID_LIMIT", limit)
     x = numbers(*shape, 1)
     got = run_kernel("cuda", "AdaptiveAvgPool2d", on_device(x.reshape(1, *shape)), output_size=shape[1:]).numpy()
     assert_same(got, x.reshape(1, *shape))

@@ -67,7 +67,7 @@ def test_columns(name, inner, reduced, chunk):
         across = 1 << (inner - 1).bit_length()
         kernels.narrow_columns[groups, (across, THREADS // across)](x, shift, identity, chunk, y)
     else:
-        kernels.columns[(groups, -(-inner // 64)), 64](x, shift, identity, chunk, y)
+        kernels.columns[groups * -(-inner // 64), 64](x, shift, identity, chunk, y)
     for part in range(y.shape[1]):
         piece = x[:, part * chunk : (part + 1) * chunk].astype(np.float64)
         assert_close(y[:, part], reference(piece, shift.reshape(2, 1, inner).astype(np.float64), 1).astype(np.float32))
@@ -147,7 +147,7 @@ CASES = [
     for way, shapes, rest, grid, block in (
         ("warp_rows", ((9, 35), 9, 9), (), 2, THREADS),
         ("block_rows", ((2, 300), 2, (2, 2)), (150,), 4, THREADS),
-        ("columns", ((2, 70, 35), 70, (2, 2, 35)), (35,), (4, 2), 32),
+        ("columns", ((2, 70, 35), 70, (2, 2, 35)), (35,), 8, 32),
         ("narrow_columns", ((2, 70, 5), 10, (2, 2, 5)), (35,), 4, (8, 32)),
     )
 ] + [

@@ -8,10 +8,10 @@ from checks import assert_close, assert_same
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.kernels.reduce import THREADS
-from miniflow.kernels.scan import CUMULATIVE_PRODUCT, CUMULATIVE_SUM
+from miniflow.kernels.scan import cumulative_product, cumulative_sum
 
 draw = np.random.default_rng(0)
-SCANS = {"sum": (CUMULATIVE_SUM, np.add, 0), "product": (CUMULATIVE_PRODUCT, np.multiply, 1)}
+SCANS = {"sum": (cumulative_sum, np.add, 0), "product": (cumulative_product, np.multiply, 1)}
 ways = pytest.mark.parametrize("exclusive, reverse", [(False, False), (False, True), (True, False), (True, True)])
 
 
@@ -23,39 +23,27 @@ def nans(shape):
     return np.full(shape, np.nan, np.float32)
 
 
-def reference(x, ufunc, identity, exclusive, reverse, axis):
-    x = np.moveaxis(x.astype(np.float64), axis, -1)
-    x = x[..., ::-1] if reverse else x
+def reference(x, ufunc, identity, exclusive, reverse):
+    x = x.astype(np.float64)[:, :: -1 if reverse else 1]
     y = ufunc.accumulate(x, -1)
     if exclusive and y.shape[-1]:
         y = np.concatenate([np.full_like(y[..., :1], identity), y[..., :-1]], -1)
-    return np.moveaxis(y[..., ::-1] if reverse else y, -1, axis).astype(np.float32)
+    return y[:, :: -1 if reverse else 1].astype(np.float32)
 
 
 @ways
 @pytest.mark.parametrize("name", SCANS)
 @pytest.mark.parametrize("width", [0, 1, THREADS - 1, THREADS, THREADS + 1, 3 * THREADS + 5])
-def test_rows(name, width, exclusive, reverse):
-    kernels, ufunc, identity = SCANS[name]
+def test_scans(name, width, exclusive, reverse):
+    scan, ufunc, identity = SCANS[name]
     x, y = numbers((3, width)), nans((3, width))
-    kernels.rows[3, THREADS](x, np.float32(identity), exclusive, reverse, y)
-    assert_close(y, reference(x, ufunc, identity, exclusive, reverse, 1), atol=1e-4)
-
-
-@ways
-@pytest.mark.parametrize("name", SCANS)
-@pytest.mark.parametrize("shape", [(2, 7, 3), (1, 5, THREADS - 1), (2, 1, THREADS + 1)], ids=str)
-def test_columns(name, shape, exclusive, reverse):
-    kernels, ufunc, identity = SCANS[name]
-    x, y = numbers(shape), nans(shape)
-    grid = (shape[0], -(-shape[2] // THREADS))
-    kernels.columns[grid, THREADS](x, np.float32(identity), exclusive, reverse, y)
-    assert_close(y, reference(x, ufunc, identity, exclusive, reverse, 1), atol=1e-5)
+    scan[3, THREADS](x, np.float32(identity), exclusive, reverse, y)
+    assert_close(y, reference(x, ufunc, identity, exclusive, reverse), atol=1e-4)
 
 
 def test_integers():
     x, y = draw.integers(-9, 9, (2, 300)), np.full((2, 300), 77)
-    CUMULATIVE_SUM.rows[2, THREADS](x, np.int64(0), False, False, y)
+    cumulative_sum[2, THREADS](x, np.int64(0), False, False, y)
     assert_same(y, x.cumsum(1))
 
 
@@ -71,24 +59,14 @@ def repeatable(make):
 
 
 CASES = [
-    case
-    for name, (kernels, _, identity) in SCANS.items()
-    for case in (
-        Case(
-            f"{name} rows",
-            kernels.rows,
-            lambda i=identity: [numbers((2, 300)), np.float32(i), False, True, nans((2, 300))],
-            2,
-            THREADS,
-        ),
-        Case(
-            f"{name} columns",
-            kernels.columns,
-            lambda i=identity: [numbers((2, 5, 9)), np.float32(i), True, False, nans((2, 5, 9))],
-            2,
-            32,
-        ),
+    Case(
+        name,
+        scan,
+        lambda i=identity: [numbers((2, 300)), np.float32(i), False, True, nans((2, 300))],
+        2,
+        THREADS,
     )
+    for name, (scan, _, identity) in SCANS.items()
 ]
 CASES = [replace(case, arguments=repeatable(case.arguments)) for case in CASES]
 

@@ -50,6 +50,16 @@ if __name__ == "__main__":
     flow.comm.gather(flow.ones(2) * rank, gathered, dst=size - 1)
     if gathered is not None:
         assert [x.tolist() for x in gathered] == [[r, r] for r in range(size)]
+    ops = flow.distributed.ReduceOp
+    each = [rank + 1 for rank in range(size)]
+    for op, want in ((ops.PRODUCT, np.prod(each)), (ops.MIN, 1), (ops.MAX, size), (ops.AVG, np.mean(each))):
+        x, part = flow.full((3,), rank + 1.0), flow.zeros(2)
+        flow.comm.reduce_scatter_tensor(part, flow.full((2 * size,), rank + 1.0), op)
+        flow.comm.all_reduce(x, op)
+        assert x.tolist() == [want] * 3 and part.tolist() == [want] * 2
+        x = flow.full((3,), rank + 1.0)
+        flow.comm.reduce(x, 0, op)
+        assert x.tolist() == [want if rank == 0 else rank + 1] * 3
     scattered = flow.zeros(2)
     flow.comm.scatter(scattered, [flow.ones(2) * r for r in range(size)] if rank == 0 else None, src=0)
     assert scattered.tolist() == [rank, rank]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from checks import assert_same
 from compare import assert_close, count_comparison
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import miniflow as flow
@@ -80,6 +80,7 @@ def test_every_transition_keeps_the_values(source, target):
                     assert_same(y.shards[r], y.shards[group[0]])
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # how busy the machine is, is not tested
 @given(st.lists(st.integers(0, 7), max_size=3), st.integers(0, 3), st.integers(0, 10**6))
 def test_any_shape(shape, mesh, seed):
     values = np.random.default_rng(seed).integers(-9, 9, shape).astype(np.float64)

@@ -98,3 +98,10 @@ def test_one_file_of_global_tensors(four_ranks, tmp_path):
     assert_same(state["x"][0].to_global(four_ranks, S(0)).numpy(), X)
     with pytest.raises(ArgumentError, match="below 4"):
         flow.load(tmp_path / "x.safetensors", global_src_rank=4)
+
+
+def test_entries_of_tuples_are_replaced(four_ranks, tmp_path):
+    checkpoint.save({"groups": [{"betas": (0.5, 0.6), "lr": 0.1}]}, tmp_path / "state")
+    state = {"groups": [{"betas": (0.9, 0.99), "lr": 0.3}]}
+    checkpoint.load(state, tmp_path / "state")
+    assert state == {"groups": [{"betas": (0.5, 0.6), "lr": 0.1}]}

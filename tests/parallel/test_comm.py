@@ -23,6 +23,33 @@ def test_reductions(four_ranks):
     assert_same(y, A[:2] * 4)
 
 
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float16, flow.bfloat16, flow.int64])
+def test_other_reductions(dtype, four_ranks):
+    """Where ranks are simulated all of them hold the same."""
+    ops, x = flow.distributed.ReduceOp, flow.tensor([-1, 0, 2], dtype=dtype)
+    for op, want in ((ops.PRODUCT, [1, 0, 16]), (ops.MIN, [-1, 0, 2]), (ops.MAX, [-1, 0, 2]), (ops.AVG, [-1, 0, 2])):
+        if op is ops.AVG and dtype is flow.int64:
+            with pytest.raises(DTypeError, match="expected a floating dtype"):
+                flow.comm.all_reduce(x, op)
+            continue
+        y, z, whole = x.clone(), flow.zeros(3, dtype=dtype), flow.cat([x] * 4)
+        flow.comm.all_reduce(y, op)
+        assert y.tolist() == want
+        y = x.clone()
+        flow.comm.reduce(y, 1, op)
+        assert y.tolist() == want
+        flow.comm.reduce_scatter_tensor(z, whole, op=op)
+        assert z.tolist() == want
+        flow.comm.reduce_scatter(z.zero_(), [x] * 4, op)
+        assert z.tolist() == want
+
+
+def test_reductions_on_devices(four_ranks):
+    x = flow.tensor(A[1:4], device="cuda")
+    flow.comm.all_reduce(x, flow.distributed.ReduceOp.PRODUCT)
+    assert x.tolist() == [1, 16, 81]
+
+
 def test_gathers(four_ranks):
     parts = [flow.zeros(8) for _ in range(4)]
     flow.comm.all_gather(parts, flow.tensor(A))
@@ -60,6 +87,7 @@ def test_distributed_has_the_same_functions(four_ranks):
     assert flow.distributed.all_reduce is flow.comm.all_reduce
     assert flow.distributed.get_world_size() == flow.env.get_world_size() == 4
     assert flow.distributed.get_rank() == flow.env.get_rank() == flow.env.get_local_rank() == 0
+    assert flow.framework.distribute.get_rank is flow.env.get_rank
     assert flow.distributed.is_available() and flow.distributed.is_initialized() and flow.env.get_node_size() == 1
 
 
@@ -74,6 +102,7 @@ WRONG = {
     "shapes": (lambda x: flow.comm.reduce_scatter(x, [flow.zeros(2)] * 4), ShapeError, "the shape of output"),
     "dtypes": (lambda x: flow.comm.reduce_scatter(x, [x, x, x, x.int()]), DTypeError, "one dtype"),
     "all_to_all": (lambda x: flow.comm.all_to_all([x] * 4, [x, x, x, x.int()]), DTypeError, "one dtype"),
+    "op": (lambda x: flow.comm.all_reduce(x, "max"), ArgumentError, "ReduceOp.SUM, AVG"),
     "send": (lambda x: flow.comm.send(x, 1), PlacementError, "simulated"),
     "recv": (lambda x: flow.comm.recv(1), PlacementError, "simulated"),
 }  # fmt: skip

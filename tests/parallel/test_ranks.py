@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -21,10 +22,14 @@ pytestmark = [
 ]
 
 
+LAUNCH = [sys.executable, "-m", "miniflow.distributed.launch", "--nproc_per_node"]
+
+
 def launch(ranks, *command, timeout=120, **environment):
     """`python -m miniflow.distributed.launch`, in an environment without the variables of another launch."""
-    start = [sys.executable, "-m", "miniflow.distributed.launch", "--nproc_per_node", str(ranks), *map(str, command)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent), **environment}
+    start = [*LAUNCH, str(ranks), *map(str, command)]
+    path = os.pathsep.join([str(HERE.parent), str(Path(flow.__file__).parents[1])])
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **environment}
     return subprocess.run(start, capture_output=True, text=True, timeout=timeout, env=env, check=False)
 
 
@@ -70,6 +75,27 @@ if mode == "hang":
 """
 
 
+PARTS = """
+import miniflow as flow
+S, B, rank = flow.sbp.split, flow.sbp.broadcast, flow.env.get_rank()
+x = flow.full(((2, 1, 2, 1)[rank], 2), float(rank))
+y = x.to_global(flow.placement("cpu", [[0, 1], [2, 3]]), (S(0), S(0)))
+assert y.shape == (6, 2) and y.numpy()[:, 0].tolist() == [0, 0, 1, 2, 2, 3]
+x = flow.ones(2, 3, requires_grad=True)
+(x.to_global(flow.placement("cpu", [3]), B) * 2).sum().backward()
+assert x.grad.tolist() == [[2.0 * (rank == 3)] * 3] * 2
+x = flow.zeros(4, 5, placement=flow.placement.all("cpu"), sbp=S(1))
+x.t().contiguous().add_(1)
+assert not x.numpy().any()
+"""
+
+
+def test_local_parts_that_differ(tmp_path):
+    (tmp_path / "parts.py").write_text(PARTS)
+    done = launch(4, tmp_path / "parts.py")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture
 def script(tmp_path):
     path = tmp_path / f"script_{os.getpid()}.py"
@@ -110,14 +136,77 @@ def test_ranks_that_run_different_operators_are_compared(script):
 
 @pytest.mark.parametrize("number", [2, 15])
 def test_signals_end_all(number, script):
-    command = [sys.executable, "-m", "miniflow.distributed.launch", "--nproc_per_node", "2", str(script), "hang"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [*LAUNCH, "2", str(script), "hang"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert process.stdout.readline().startswith("done")
     process.send_signal(number)
     assert process.wait(30) != 0
     deadline = time.monotonic() + 10
     while running(script) and time.monotonic() < deadline:
         time.sleep(0.1)
+
+
+def launch_nodes(script, *arguments):
+    """The launchers of two nodes of two ranks, both on this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    nodes = [
+        subprocess.Popen(
+            [*LAUNCH, "2", "--nnodes", "2", "--node_rank", node, "--master_port", port, str(script), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"MINIFLOW_NODE": node},
+        )
+        for node in "10"
+    ]  # fmt: skip
+    return nodes[::-1]
+
+
+NODES = """
+import os, sys
+import miniflow as flow
+rank, local = flow.env.get_rank(), flow.env.get_local_rank()
+assert (rank, local) == (int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])) and flow.env.get_node_size() == 2
+assert os.environ["MINIFLOW_NODE"] == str(rank // 2) and local == rank % 2 and os.environ["WORLD_SIZE"] == "4"
+x = flow.ones(6, 4, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
+total = x.sum().item()
+if rank == 3 and sys.argv[1] == "raise":
+    raise ValueError("this rank fails")
+print(f"done {total} {sys.argv[1:]}\\n", end="")
+"""
+
+
+def test_two_nodes(tmp_path):
+    (tmp_path / "nodes.py").write_text(NODES)
+    first, other = launch_nodes(tmp_path / "nodes.py", "it's", "a b")
+    out, errors = first.communicate(timeout=60)
+    assert first.returncode == other.wait(30) == 0, errors
+    assert sorted(out.split("\n")) == ["", *["done 24.0 [\"it's\", 'a b']"] * 4]
+
+
+def test_a_rank_that_fails_ends_all_nodes(tmp_path):
+    (tmp_path / "nodes.py").write_text(NODES)
+    first, other = launch_nodes(tmp_path / "nodes.py", "raise")
+    assert "ValueError: this rank fails" in first.communicate(timeout=60)[1]
+    assert first.returncode == other.wait(30) == 1
+
+
+@pytest.mark.parametrize(("node", "number"), [(0, 2), (0, 15), (1, 2), (1, 15), (1, 9)])
+def test_signals_end_all_nodes(node, number, script):
+    nodes = launch_nodes(script, "hang")
+    assert nodes[0].stdout.readline().startswith("done")
+    nodes[node].send_signal(number)
+    assert all(process.wait(30) != 0 for process in nodes)
+    deadline = time.monotonic() + 10
+    while running(script) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def test_nodes_that_do_not_come_are_named():
+    options = ["--nnodes", "3", "--node_rank"]
+    done = launch(1, *options, "0", "--master_port", "29613", "script.py", MINIFLOW_TIMEOUT_SECONDS="1")
+    assert done.returncode == 1 and "node 0 has waited for 1 s for nodes [1, 2]" in done.stderr
+    done = launch(1, *options, "2", "--master_port", "29613", "script.py", MINIFLOW_TIMEOUT_SECONDS="1")
+    assert done.returncode == 1 and "node 2 did not find node 0 at 127.0.0.1:29613" in done.stderr
 
 
 def test_output_and_arguments(script, tmp_path):
@@ -131,7 +220,7 @@ def test_output_and_arguments(script, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [(["-m", "--no_python"], "expected one of them"), (["--master_port", "65536"], "less than 65536"),
-     (["--nproc_per_node", "0"], "at least 1"), (["--nnodes", "2"], "mpiexec -n")],
+     (["--nproc_per_node", "0"], "at least 1"), (["--nnodes", "2", "--node_rank", "2"], "expected less")],
 )  # fmt: skip
 def test_wrong_options(options, message):
     done = launch(1, *options, "script.py")

@@ -6,7 +6,7 @@ from checks import assert_same
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import ArgumentError, PlacementError, ShapeError
+from miniflow.errors import ArgumentError, AutogradError, PlacementError, ShapeError
 
 S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -192,3 +192,46 @@ def test_no_partial_sum_out_of_what_is_split(four_ranks):
         for s, part in enumerate(np.array_split(shard.numpy(), 4))
         if s != r
     )
+
+
+def test_narrow_integers_wrap_around_before_they_are_widened(four_ranks):
+    x = flow.zeros(2, dtype=flow.int8, placement=four_ranks, sbp=P)
+    for shard in x.shards.values():
+        shard.copy_(flow.tensor([100, 1], dtype=flow.int8))
+    whole = np.array([-112, 4], np.int8)
+    assert_same(x.numpy(), whole)
+    assert x.sum().item() == -108 and x.mean(dtype=flow.float32).item() == -54
+    assert_same(x.float().numpy(), whole.astype(np.float32))
+
+
+@pytest.mark.parametrize("sbp", [B, S(0), P], ids=str)
+def test_half_precision_does_not_overflow_on_the_way_to_a_mean(sbp, four_ranks):
+    assert flow.ones(200_000, dtype=flow.float16, placement=four_ranks, sbp=sbp).mean().item() == 1
+    logits = flow.zeros(20_000, 100, dtype=flow.float16, placement=four_ranks, sbp=sbp)
+    classes = flow.zeros(20_000, dtype=flow.int64, placement=four_ranks, sbp=B if sbp is P else sbp)
+    loss = nn.functional.cross_entropy(logits, classes)
+    assert loss.dtype is flow.float16 and abs(loss.item() - np.log(100)) < 4e-3
+
+
+def test_what_numpy_returns_is_a_copy(four_ranks):
+    x = flow.zeros(3, placement=four_ranks, sbp=B)
+    x.numpy()[:] = 1
+    assert all(shard.sum().item() == 0 for shard in x.shards.values())
+
+
+def test_a_write_to_the_local_part_is_seen_by_backward(four_ranks):
+    x = flow.ones(4, placement=four_ranks, sbp=S(0))
+    weight = flow.ones(4, placement=four_ranks, sbp=S(0), requires_grad=True)
+    loss = (x * weight).sum()
+    x.to_local().mul_(5)
+    with pytest.raises(AutogradError, match="changed by an in-place operation"):
+        loss.backward()
+
+
+def test_a_gradient_has_the_layout_of_its_leaf(four_ranks):
+    """Also where a dim is split among more ranks than it has elements, which operators do not do."""
+    x = flow.tensor(X[:2], placement=four_ranks, sbp=S(0), requires_grad=True)
+    y = x.to_global(sbp=S(1))
+    (y * y).sum().backward()
+    assert x.grad.sbp == (S(0),)
+    assert_same(x.grad.numpy(), 2 * X[:2])

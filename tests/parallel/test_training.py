@@ -3,11 +3,14 @@
 import copy
 import functools
 
+import numpy as np
 import pytest
 from compare import assert_close
 from global_training import CNN, Layout, Step, Transformer, train
 
 import miniflow as flow
+
+S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
 
 
 @functools.cache
@@ -129,3 +132,20 @@ def amp_losses(place, device):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
 def test_mixed_precision_and_states(device, four_ranks):
     assert_close(amp_losses(four_ranks.with_type(device), device), amp_losses(None, device), rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("make", [flow.optim.SGD, flow.optim.Adam], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(("before", "after"), [(B, S(0)), (S(0), S(1)), (S(1), B), (P, P)], ids=str)
+def test_states_follow_a_parameter_to_another_layout(before, after, make, four_ranks):
+    start = np.linspace(-1, 2, 24, dtype=np.float32).reshape(4, 6)
+    local, spread = flow.tensor(start), flow.tensor(start, placement=four_ranks, sbp=before)
+    options = {"momentum": 0.9} if make is flow.optim.SGD else {}
+    for p in (local, spread):
+        optimizer = make([p.requires_grad_()], lr=0.1, **options)
+        for step in range(3):
+            optimizer.zero_grad()
+            (p * p * p).sum().backward()
+            optimizer.step()
+            if p.is_global and step == 0:
+                p.data = p.data.to_global(sbp=after)
+    assert_close(spread.detach().numpy(), local.detach().numpy(), rtol=1e-5, atol=1e-6)

@@ -12,9 +12,9 @@ from numba import njit, prange
 from miniflow.backends.cpu.index import first_outside
 from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.softmax import row_exp_sum, row_max
-from miniflow.backends.cpu.transcendental import exp_nonpositive
 from miniflow.backends.registry import kernel
 from miniflow.errors import IndexRangeError
+from miniflow.hostcuda.transcendental import exp_nonpositive
 
 
 def class_indices(target: np.ndarray, ignore_index: int, classes: int) -> np.ndarray:

@@ -5,15 +5,12 @@ The functions are those of `scalar` for which numba has none, or only a call of 
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 from numpy import ceil, floor, rint, trunc
 
-from miniflow.backends.cpu.transcendental import CONTRACT, erf, exp, f32, tanh
+from miniflow.hostcuda.transcendental import erf, exp, log, tanh
 
 __all__ = [
     "ceil", "data_of", "erf", "exp", "expm1", "floor", "load", "log", "log1p", "njit", "rint", "round_bfloat16",
@@ -202,37 +199,3 @@ def expm1(x):
     d = w - one
     y = d * x / log(w)
     return x if w == one else d if (d == -one) | ((w > one) & (w == w + w)) else y
-
-
-SMALLEST_NORMAL, INFINITY, NAN = f32(2.0**-126), f32(np.inf), f32(np.nan)
-SQRT_HALF_BITS, FRACTION, EXPONENT_OF_UP = np.int32(0x3F3504F3), np.int32(23), f32(23)
-UP = f32(2.0**23)
-LN2_HIGH, LN2_LOW = f32(0.693359375), f32(-2.12194440e-4)  # their sum is ln 2; e * LN2_HIGH is exact
-P0, P1, P2, P3 = f32(0.333333313), f32(-0.250008225), f32(0.200012267), f32(-0.166233569)
-P4, P5, P6, P7 = f32(0.142017618), f32(-0.131601945), f32(0.127615497), f32(-0.0763442963)
-
-
-def log(x: float) -> float:
-    """The natural logarithm."""
-    return math.log(x)
-
-
-def log_float32(x):
-    """x = 2^e (1 + r) with 1 + r from sqrt(1/2) to sqrt(2); log x = e ln 2 + r - r^2 / 2 + r^3 P(r)."""
-    small = x < SMALLEST_NORMAL
-    scaled = f32(x * UP if small else x)
-    bits = scaled.view(np.int32)
-    exponent = np.int32(np.int32(bits - SQRT_HALF_BITS) >> FRACTION)
-    r = np.int32(bits - np.int32(exponent << FRACTION)).view(np.float32) - f32(1.0)
-    e = f32(exponent) - (EXPONENT_OF_UP if small else f32(0))
-    p = P0 + r * (P1 + r * (P2 + r * (P3 + r * (P4 + r * (P5 + r * (P6 + r * P7))))))
-    t = r * r
-    y = (r - (f32(0.5) * t - (t * r * p + e * LN2_LOW))) + e * LN2_HIGH
-    y = NAN if x < f32(0) else y
-    y = -INFINITY if x == f32(0) else y
-    return x if (x == INFINITY) | (x != x) else y
-
-
-@overload(log, jit_options=CONTRACT)
-def _log(x):
-    return log_float32 if x == types.float32 else lambda x: math.log(x)

@@ -25,7 +25,8 @@ import numpy as np
 from miniflow.backends.cuda import streams
 from miniflow.backends.cuda.driver import driver
 from miniflow.errors import ArgumentError, OutOfMemoryError
-from miniflow.hostcuda.allocation import GARBAGE, checks_are_on
+from miniflow.hostcuda.choice import checks_are_on
+from miniflow.hostcuda.memory import GARBAGE
 
 MIB = 1 << 20
 SMALLEST = 512  # bytes; also what all sizes are multiples of

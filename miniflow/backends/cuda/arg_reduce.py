@@ -7,7 +7,7 @@ import numpy as np
 from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import launch
-from miniflow.backends.cuda.reduce import WARP_WIDTH, column_grid
+from miniflow.backends.cuda.reduce import WARP_WIDTH
 from miniflow.backends.cuda.rows import around, as_bits, over_cells
 from miniflow.backends.geometry import reduction_steps
 from miniflow.backends.registry import kernel
@@ -32,7 +32,7 @@ def positions(order: ArgReduction, values: DeviceArray, indices: DeviceArray, x:
         along_rows(order, x.reshape(x.shape[:2]), found.reshape((outer,)), indices.reshape((outer,)))
     else:
         results = found.reshape((outer, inner)), indices.reshape((outer, inner))
-        launch(order.columns, column_grid(outer, inner, THREADS), THREADS, x, *results)
+        launch(order.columns, outer * -(-inner // THREADS), THREADS, x, *results)
     if found is not values:
         copy_into(values, found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,14 +19,15 @@ from miniflow.kernels.clip_grad import PART, THREADS
 @kernel("cuda", half="native")
 def total_norm(norm: DeviceArray, *gradients: DeviceArray, norm_type: float) -> None:
     p = float(norm_type)
+    reduction = kernels.largest if p == math.inf else kernels.norm
     launches = list(together(gradients, PART, real_of))
     partials = empty((sum([starts[-1] for _, _, starts in launches]),), np.float64, norm.device_index)
     done = 0
     for real, some, starts in launches:
         flat = padded([plain(gradients[i], real).reshape(-1) for i in some])
-        launch(kernels.norm, starts[-1], THREADS, starts, flat, PART, p, True, done, partials)
+        launch(reduction, starts[-1], THREADS, starts, flat, PART, p, True, done, partials)
         done += starts[-1]
-    launch(kernels.norm, 1, THREADS, (0, 1), (partials,), done, p, False, 0, norm.reshape((1,)))
+    launch(reduction, 1, THREADS, (0, 1), (partials,), done, p, False, 0, norm.reshape((1,)))
 
 
 @kernel("cuda", returns=True)

@@ -24,7 +24,6 @@ from miniflow.kernels.matmul import THREADS
 
 DIRECT_UP_TO = 8  # input and output channels of a group
 BLOCKS = 264  # at least so many keep a large GPU busy: two on each of its 132 multiprocessors
-GRID_Z = 65_535  # blocks that CUDA numbers along z
 
 
 class Geometry(NamedTuple):
@@ -130,15 +129,8 @@ def _convolve(x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: 
         matrix = weight.reshape(groups, outputs, prod(weight.shape[2:]))
         launch(implicit.convolve, grid, THREADS, x, matrix, bias, y, weight.shape[3:], *where)
         return
-    for first in range(0, images, GRID_Z):
-        some, target = (_images(a, first) for a in (x, y))
-        grid = -(-pixels // depthwise.THREADS), groups * outputs, target.shape[0]
-        launch(depthwise.direct, grid, depthwise.THREADS, some, weight, bias, target, *where)
-
-
-def _images(x: DeviceArray, first: int) -> DeviceArray:
-    """As many images as one grid can number."""
-    return x.view(lambda a: a[first : first + GRID_Z])
+    grid = -(-pixels // depthwise.THREADS), groups * outputs, images
+    launch(depthwise.direct, grid, depthwise.THREADS, x, weight, bias, y, *where, cut=(x, y))
 
 
 def _few_channels(weight: DeviceArray) -> bool:

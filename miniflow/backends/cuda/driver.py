@@ -6,13 +6,12 @@ is a ghost: it has the address of device memory, NumPy computes shapes and strid
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from miniflow.hostcuda import choice, cuda
+from miniflow.hostcuda import choice, cuda, numba_cuda
 
 if TYPE_CHECKING:
     from miniflow.backends.cuda.allocator import Block
@@ -51,7 +50,7 @@ class HostDriver:
 
     def _allocation(self, block: Block) -> Any:
         """What the host executor knows about the block's memory; it lives as long as the block."""
-        from miniflow.hostcuda.allocation import Allocation
+        from miniflow.hostcuda.memory import Allocation
 
         if block.allocation is None:
             block.allocation = Allocation(block.memory, block.device_index, False)
@@ -72,70 +71,39 @@ class SimulatorDriver(HostDriver):
 
     def handle(self, layout: np.ndarray, block: Block) -> Any:
         """The argument of a launch for an array in `block`."""
-        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
-
-        return FakeCUDAArray(layout)
+        return numba_cuda.simulated(layout)
 
 
 class GhostMemory:
     """Exports the address of device memory as if it were an array, and keeps the memory alive."""
 
-    def __init__(self, pointer: Any, nbytes: int):
+    def __init__(self, pointer: Any, address: int, nbytes: int):
         self.pointer = pointer
-        self.__array_interface__ = {
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (int(pointer.device_ctypes_pointer.value or 0), False),
-            "version": 3,
-        }
+        interface = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+        self.__array_interface__ = interface
 
 
 class GpuDriver:
-    """Device memory of a GPU, by way of numba.cuda."""
+    """Device memory of a GPU, by way of numba-cuda."""
 
     emulated = False
 
     def reserve(self, nbytes: int, device_index: int) -> np.ndarray:
         """New memory; MemoryError if there is none."""
-        with cuda.gpus[device_index]:
-            try:
-                pointer = cuda.current_context().memalloc(nbytes)
-            except cuda.cudadrv.driver.CudaAPIError as error:
-                raise MemoryError(str(error)) from error
-        return np.asarray(GhostMemory(pointer, nbytes))
+        return np.asarray(GhostMemory(*numba_cuda.allocate(nbytes, device_index), nbytes))
 
     def handle(self, layout: np.ndarray, block: Block) -> Any:
-        """The argument of a launch for an array in `block`."""
-        from numba.cuda.cudadrv.devicearray import DeviceNDArray
-
-        return DeviceNDArray(layout.shape, layout.strides, layout.dtype, gpu_data=self._pointer(layout, block))
+        """The argument of a launch for an array in `block`, which outlives it."""
+        return numba_cuda.argument(layout, block.device_index)
 
     def copy_to_host(self, target: np.ndarray, layout: np.ndarray, block: Block, stream: Any) -> None:
         """Copy a row-major array of the device into a row-major array of the host, and wait for it."""
-        from numba.cuda.cudadrv import driver as numba_driver
-
-        numba_driver.device_to_host(target, self._pointer(layout, block), target.nbytes, stream=stream)
+        numba_cuda.copy_to_host(target, layout, block.device_index, stream)
         stream.synchronize()
 
     def copy_to_device(self, layout: np.ndarray, source: np.ndarray, block: Block, stream: Any) -> None:
         """Copy a row-major array of the host into a row-major array of the device."""
-        from numba.cuda.cudadrv import driver as numba_driver
-
-        numba_driver.host_to_device(self._pointer(layout, block), source, source.nbytes, stream=stream)
-
-    def _pointer(self, layout: np.ndarray, block: Block) -> Any:
-        """numba's pointer to the first element; the block outlives it."""
-        from numba.cuda.cudadrv.driver import MemoryPointer
-
-        address = ctypes.c_void_p(layout.__array_interface__["data"][0])
-        return MemoryPointer(context_of(block.device_index), address, layout.nbytes)
-
-
-@functools.cache
-def context_of(device_index: int) -> Any:
-    """numba's context of a GPU."""
-    with cuda.gpus[device_index]:
-        return cuda.current_context()
+        numba_cuda.copy_to_device(layout, source, block.device_index, stream)
 
 
 @functools.cache

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from miniflow.backends.cuda import streams
 from miniflow.backends.cuda.array import DeviceArray
 
+GRID_LIMIT = 65_535  # blocks that CUDA numbers along y, and along z
 
-def launch(kernel: Any, grid: int | tuple, block: int | tuple, *args: Any, shared: int = 0) -> None:
+
+def launch(
+    kernel: Any, grid: int | tuple, block: int | tuple, *args: Any, shared: int = 0, cut: Sequence[DeviceArray] = ()
+) -> None:
     """`kernel[grid, block, current stream, shared](*args)` on the device of the first array among `args`.
 
-    A grid or block with a 0 in it launches nothing: there is nothing to compute.
+    A grid or block with a 0 in it launches nothing: there is nothing to compute. Where CUDA cannot number all blocks
+    along z there are several launches, if `cut` says how.
 
     Args:
         kernel: a `@cuda.jit` kernel.
@@ -19,8 +25,16 @@ def launch(kernel: Any, grid: int | tuple, block: int | tuple, *args: Any, share
         block: threads a block, a number or a tuple of up to three.
         args: DeviceArrays, numbers, tuples of either.
         shared: bytes of dynamic shared memory.
+        cut: those of the arrays that can be cut into parts along their first dim, which the threads along z count.
     """
     if _has_zero(grid) or _has_zero(block):
+        return
+    if cut and grid[2] > GRID_LIMIT:
+        depth = block[2] if isinstance(block, tuple) and len(block) == 3 else 1
+        for first in range(0, grid[2], GRID_LIMIT):
+            part = slice(first * depth, (first + GRID_LIMIT) * depth)
+            some = [x[part] if any(x is array for array in cut) else x for x in args]
+            launch(kernel, (*grid[:2], min(GRID_LIMIT, grid[2] - first)), block, *some, shared=shared)
         return
     handles = []
     index = None

@@ -12,7 +12,6 @@ from miniflow.backends.cuda.launch import launch
 from miniflow.backends.registry import kernel
 from miniflow.kernels.matmul import SIDE, THREADS, register_tiled
 
-GRID_Z = 65_535  # blocks that CUDA numbers along z
 BOOL = np.dtype(np.bool_)
 
 
@@ -55,18 +54,12 @@ def stack(x: DeviceArray, batch: tuple[int, ...], transposed: bool) -> tuple[Dev
 def multiply(
     x: DeviceArray, y: DeviceArray, bias: DeviceArray | None, out: DeviceArray, x_transposed: bool, y_transposed: bool
 ) -> None:
-    """out (B, m, n) = x @ y + bias, in as many launches as the limit on B asks for."""
+    """out (B, m, n) = x @ y + bias; x and y are (B or 1, ...)."""
     batches, rows, columns = out.shape
     bias = no_bias(out) if bias is None else contiguous(bias)
-    for first in range(0, batches, GRID_Z):
-        some_x, some_y, some = (_matrices(a, first) for a in (x, y, out))
-        grid = -(-columns // SIDE), -(-rows // SIDE), some.shape[0]
-        launch(register_tiled, grid, THREADS, some_x, some_y, bias, some, x_transposed, y_transposed)
-
-
-def _matrices(x: DeviceArray, first: int) -> DeviceArray:
-    """As many matrices of a stack as one grid can number; all of a stack that the whole batch shares."""
-    return x if x.shape[0] <= GRID_Z else x.view(lambda a: a[first : first + GRID_Z])
+    grid = -(-columns // SIDE), -(-rows // SIDE), batches
+    cut = [a for a in (x, y, out) if a.shape[0] == batches]
+    launch(register_tiled, grid, THREADS, x, y, bias, out, x_transposed, y_transposed, cut=cut)
 
 
 def no_bias(out: DeviceArray) -> DeviceArray:

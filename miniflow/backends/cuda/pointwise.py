@@ -26,8 +26,8 @@ import numpy as np
 from miniflow.backends.body import Bodies, Body
 from miniflow.backends.cuda.array import DeviceArray, bits
 from miniflow.backends.cuda.driver import driver
-from miniflow.backends.cuda.launch import each, launch
-from miniflow.backends.cuda.rows import GRID_LIMIT, THREADS, power_of_two
+from miniflow.backends.cuda.launch import GRID_LIMIT, each, launch
+from miniflow.backends.cuda.rows import THREADS, power_of_two
 from miniflow.backends.geometry import merged
 from miniflow.backends.registry import EVERY, Kernel, kernel, pointwise_kernels
 from miniflow.backends.source import converted, module_of

@@ -14,12 +14,11 @@ from miniflow.backends.cuda.array import DeviceArray, bits, contiguous, empty, f
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.cuda.pointwise import pointwise
-from miniflow.backends.cuda.rows import GRID_LIMIT
 from miniflow.backends.geometry import Dims, dims_to_shape, reduced_count, reduced_dims, reduction_steps
 from miniflow.backends.registry import kernel
 from miniflow.kernels import reduce as kernels
 from miniflow.kernels.reduce import THREADS, WARP, WARPS, Reduction
-from miniflow.kernels.scan import CUMULATIVE_PRODUCT
+from miniflow.kernels.scan import cumulative_product
 
 WARP_WIDTH = 1024  # up to this a warp reduces a row, beyond a block
 COLUMN_TERMS = 64  # rows that a thread adds up, one after the other
@@ -83,22 +82,11 @@ def fold_run(reduction: Reduction, y: DeviceArray, x: DeviceArray, shift: Device
         rows, results = x.reshape((outer, reduced)), out.reshape((outer, parts))
         launch(reduction.block_rows, outer * parts, THREADS, rows, *given, chunk, results)
     elif down == 1:
-        launch(reduction.columns, column_grid(outer * parts, inner, across), across, x, *given, chunk, out)
+        launch(reduction.columns, outer * parts * -(-inner // across), across, x, *given, chunk, out)
     else:
         launch(reduction.narrow_columns, outer * parts, (across, down), x, *given, chunk, out)
     if parts > 1:
         fold_run(reduction.finish, y, out, None, identity)
-
-
-def column_grid(groups: int, inner: int, threads: int) -> tuple[int, int, int]:
-    """Blocks along x for the groups, along y, and beyond its limit along z, for the tiles of neighbouring columns.
-
-    >>> column_grid(groups=5, inner=1000, threads=256)
-    (5, 4, 1)
-    """
-    tiles = -(-inner // threads)
-    y = min(tiles, GRID_LIMIT)
-    return groups, y, -(-tiles // max(y, 1))
 
 
 def total(y: DeviceArray, x: DeviceArray, dim: Dims) -> None:
@@ -135,8 +123,8 @@ def prod(y: DeviceArray, x: DeviceArray, *, dim: int | None, keepdim: bool) -> N
 def prod_of_others(y: DeviceArray, x: DeviceArray) -> None:
     rows = contiguous(x).reshape((-1, x.shape[-1]) if x.size else (0, 1))
     one, behind = x.dtype.type(1), empty(rows.shape, x.dtype, x.device_index)
-    launch(CUMULATIVE_PRODUCT.rows, rows.shape[0], THREADS, rows, one, True, False, y.reshape(rows.shape))
-    launch(CUMULATIVE_PRODUCT.rows, rows.shape[0], THREADS, rows, one, True, True, behind)
+    launch(cumulative_product, rows.shape[0], THREADS, rows, one, True, False, y.reshape(rows.shape))
+    launch(cumulative_product, rows.shape[0], THREADS, rows, one, True, True, behind)
     pointwise("mul", y, y, behind.reshape(y.shape))
 
 

@@ -6,10 +6,9 @@ from math import prod
 from typing import Any
 
 from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
-from miniflow.backends.cuda.launch import launch
+from miniflow.backends.cuda.launch import GRID_LIMIT, launch
 
 THREADS = 256
-GRID_LIMIT = 65_535  # blocks that CUDA numbers along y, and along z
 
 Box = tuple[int, int, int]
 
@@ -17,17 +16,11 @@ Box = tuple[int, int, int]
 def over_cells(kernel: Any, box: Box, *args: Any, widest: int = THREADS) -> None:
     """Launch a thread for each element (o, k, i) of a box (outer, count, inner).
 
-    Kernels read `i, k, o = cuda.grid(3)` and test that the element exists. Where CUDA cannot number all blocks along z
-    there are several launches, each with a part of those arrays whose first dim is `outer`.
+    Kernels read `i, k, o = cuda.grid(3)` and test that the element exists. Arrays whose first dim is `outer` belong to
+    the elements.
     """
-    outer, (grid, block) = box[0], cover(box, widest)
-    most = GRID_LIMIT * block[2]
-    if outer <= most:
-        launch(kernel, grid, block, *args)
-        return
-    for first in range(0, outer, most):
-        part = [x[first : first + most] if type(x) is DeviceArray and x.shape[0] == outer else x for x in args]
-        over_cells(kernel, (min(most, outer - first), *box[1:]), *part, widest=widest)
+    cut = [x for x in args if type(x) is DeviceArray and x.shape[:1] == box[:1]]
+    launch(kernel, *cover(box, widest), *args, cut=cut)
 
 
 def cover(box: Box, widest: int = THREADS) -> tuple[Box, Box]:

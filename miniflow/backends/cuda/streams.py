@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from miniflow.hostcuda import cuda
-from miniflow.hostcuda.current import current_device
+from miniflow.hostcuda.choice import current_device
 
 
 class Stream:
@@ -109,7 +109,8 @@ def default(device_index: int) -> Stream:
     with _lock:
         if device_index not in _defaults:
             with selected(device_index):
-                _defaults[device_index] = Stream(device_index, raw=cuda.default_stream())
+                made = getattr(cuda, "default_stream", cuda.stream)  # numba's own simulator has but one kind
+                _defaults[device_index] = Stream(device_index, raw=made())
         return _defaults[device_index]
 
 

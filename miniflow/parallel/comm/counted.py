@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from miniflow.backends import memory
+from miniflow.backends.registry import POINTWISE
 
 
 class Counted:
@@ -28,14 +30,35 @@ class Counted:
         self.calls[name] = self.calls.get(name, 0) + 1
 
 
-def summed(parts: Sequence[Any], out: Any = None) -> Any:
-    """The sum in the order of the ranks, half precision in float32: so no bit depends on who computes it."""
+class ReduceOp(enum.Enum):
+    """How the values of several ranks become one. As `torch.distributed.ReduceOp`; AVG is of floating dtypes only."""
+
+    SUM = "add"
+    AVG = "mean"
+    PRODUCT = "mul"
+    MIN = "minimum"
+    MAX = "maximum"
+
+
+UFUNCS = {"add": np.add, "mul": np.multiply, "minimum": np.minimum, "maximum": np.maximum}
+
+
+def reduced(parts: Sequence[Any], out: Any = None, by: str = "add") -> Any:
+    """The sum in the order of the ranks, half precision in float32: so no bit depends on who computes it.
+
+    Args:
+        by: a key of `UFUNCS`, which is used instead of the sum.
+    """
     out = memory.empty_like(parts[0], parts[0].shape) if out is None else out
     half = out.dtype.itemsize == 2 and out.dtype.kind not in "iu"
     total = memory.empty_like(out, out.shape, np.float32) if half else out
     total[...] = parts[0]
     for x in parts[1:]:
-        memory.add_into(total, x.astype(np.float32) if half else x)
+        x = x.astype(np.float32) if half else x
+        if memory.is_host(total):
+            UFUNCS[by](total, x, out=total)
+        elif total.size:
+            POINTWISE["cuda"](by).run(total, total, x)
     if half:
         out[...] = total
     return out

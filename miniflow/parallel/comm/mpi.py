@@ -27,7 +27,7 @@ import numpy as np
 from miniflow.backends import memory
 from miniflow.errors import ArgumentError, PlacementError
 from miniflow.parallel.caller import line_of_caller
-from miniflow.parallel.comm.counted import Counted, parts_of, summed
+from miniflow.parallel.comm.counted import Counted, parts_of, reduced
 from miniflow.parallel.comm.simulated import Arrays, Counts, Group
 
 
@@ -87,11 +87,11 @@ class MpiCommunicator:
             comm.Allgatherv(self._bytes(part), [self._bytes(whole), [n * part.itemsize for n in counts]])
         return whole
 
-    def all_reduce(self, parts: Arrays, group: Group) -> Arrays:
+    def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
         """As `SimulatedCommunicator.all_reduce`."""
         x = parts[self.rank]
         counts = self._count_all_reduce(x, group)
-        mine = self._reduce_scatter(x.reshape(-1), group, counts, "all_reduce")
+        mine = self._reduce_scatter(x.reshape(-1), group, counts, "all_reduce", by)
         return {self.rank: self._all_gather(mine, group, counts).reshape(x.shape)}
 
     def _count_all_reduce(self, x: Any, group: Group) -> list[int]:
@@ -113,13 +113,13 @@ class MpiCommunicator:
         request = self._of(group).Iallreduce([self._bytes(x), kind], [self._bytes(total), kind])
         return Reduction(self, request, group, total)
 
-    def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
+    def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts, by: str = "add") -> Arrays:
         """As `SimulatedCommunicator.reduce_scatter`."""
         x = parts[self.rank]
         self.counted.add("reduce_scatter", (x.size - self._own(counts, group)) * x.itemsize)
-        return {self.rank: self._reduce_scatter(x, group, counts, "reduce_scatter")}
+        return {self.rank: self._reduce_scatter(x, group, counts, "reduce_scatter", by)}
 
-    def _reduce_scatter(self, x: Any, group: Group, counts: Counts, name: str) -> Any:
+    def _reduce_scatter(self, x: Any, group: Group, counts: Counts, name: str, by: str) -> Any:
         """Block after block, so that what comes from the others is added while it is in the cache."""
         own, me = self._own(counts, group), list(group).index(self.rank)
         starts = np.cumsum([0, *counts[:-1]])
@@ -140,7 +140,7 @@ class MpiCommunicator:
                 if mine:
                     rows = [arrived[i, :mine] for i in range(len(group))]
                     rows[me] = x[starts[me] + first :][:mine]
-                    summed(rows, result[first : first + mine])
+                    reduced(rows, result[first : first + mine], by)
         return result
 
     def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
@@ -264,6 +264,7 @@ def end_all_on_exception(comm: Any) -> None:
         lines = [*traceback.format_exception(kind, value, trace), f"rank {comm.Get_rank()} ends all ranks\n"]
         sys.stderr.write("".join(lines))  # at once, since others may write too
         sys.stderr.flush()
+        time.sleep(0.5)  # mpiexec passes that on, and drops what comes after the end
         comm.Abort(1)
 
     sys.excepthook = hook

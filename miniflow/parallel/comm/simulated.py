@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.parallel.comm.counted import Counted, cut, summed
+from miniflow.parallel.comm.counted import Counted, cut, reduced
 
 Arrays = dict[int, Any]  # rank -> array
 Group = Sequence[int]
@@ -57,9 +57,13 @@ class SimulatedCommunicator:
         whole = np.concatenate([parts[r] for r in group])
         return {r: whole.copy() for r in group}
 
-    def all_reduce(self, parts: Arrays, group: Group) -> Arrays:
-        """The sum of the parts, for each rank: a reduce-scatter, and an all-gather of the sums."""
-        total = summed([parts[r] for r in group])
+    def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
+        """The sum of the parts, for each rank: a reduce-scatter, and an all-gather of the sums.
+
+        Args:
+            by: what to do instead of adding, see `reduced`.
+        """
+        total = reduced([parts[r] for r in group], None, by)
         self.counted.add("all_reduce", 2 * total.nbytes * (len(group) - 1))
         return {r: total.copy() for r in group}
 
@@ -67,9 +71,9 @@ class SimulatedCommunicator:
         """An all-reduce that goes on by itself; `wait()` returns the sums."""
         return Done(self.all_reduce(parts, group))
 
-    def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
+    def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts, by: str = "add") -> Arrays:
         """The sum of the flat parts, of which the i-th rank of the group gets `counts[i]` elements."""
-        total = summed([parts[r] for r in group])
+        total = reduced([parts[r] for r in group], None, by)
         self.counted.add("reduce_scatter", total.nbytes * (len(group) - 1))
         return dict(zip(group, cut(total, counts), strict=True))
 

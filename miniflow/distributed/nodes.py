@@ -1,0 +1,132 @@
+"""Ranks on several machines, each of which runs the launcher: they meet at that of node 0.
+
+Node 0 runs MPICH's mpiexec with `-launcher manual`: it starts no processes elsewhere, but prints a command for each
+machine, of the proxy that starts the ranks there and connects to mpiexec. Node 0 sends each launcher its command over
+the TCP connection that this one has opened, and at the end the exit status. What ranks print appears at node 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+START = 'eval "$MINIFLOW_RANK"'  # each machine has its own command in its environment
+
+
+def limit() -> float:
+    """Seconds to wait for the other launchers."""
+    return float(os.environ.get("MINIFLOW_TIMEOUT_SECONDS", "300"))
+
+
+def proxy(mpiexec: str, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen:
+    """Start the proxy of this machine."""
+    return subprocess.Popen([str(Path(mpiexec).resolve().with_name("hydra_pmi_proxy")), *arguments], env=environment)
+
+
+def first(
+    nodes: int, ranks: int, address: tuple[str, int], mpiexec: str, environment: dict[str, str], watch: Callable
+) -> int:
+    """What the launcher of node 0 does.
+
+    Args:
+        nodes: how many machines there are.
+        ranks: of each of them.
+        address: where the others find this one.
+        mpiexec: the program.
+        environment: of the ranks of this machine.
+        watch: is called with the process that signals are for.
+
+    Returns:
+        the exit status.
+    """
+    others = meet(nodes, ranks, address)
+    hosts = ",".join(f"node{i}" for i in range(nodes))
+    start = [mpiexec, "-genvnone", "-launcher", "manual", "-localhost", address[0], "-hosts", hosts]
+    process = subprocess.Popen(
+        [*start, "-ppn", str(ranks), "-n", str(nodes * ranks), "sh", "-c", START], stdout=subprocess.PIPE
+    )
+    watch(process)
+    commands = []
+    while (line := process.stdout.readline().decode()).startswith("HYDRA_LAUNCH:"):
+        commands.append(line.split()[2:])
+    if len(commands) != nodes:
+        process.kill()
+        sys.exit("launch: mpiexec did not say how to start its proxies; several machines need that of MPICH")
+    for node, stream in others.items():
+        tell(stream, commands[node])
+    own = proxy(mpiexec, commands[0], environment)
+    for node, stream in others.items():
+        threading.Thread(target=end_without, args=(node, stream, process), daemon=True).start()
+    while chunk := process.stdout.read1():
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()
+    status = process.wait()
+    own.wait()
+    for stream in others.values():
+        with contextlib.suppress(OSError):
+            tell(stream, status)
+    return status
+
+
+def end_without(node: int, stream: IO[str], process: subprocess.Popen) -> None:
+    """End all when the launcher of a node has ended, which says nothing as long as it runs."""
+    with contextlib.suppress(OSError):
+        stream.readline()
+    if process.poll() is None:
+        print(f"launch: the launcher of node {node} has ended", file=sys.stderr)
+        process.terminate()
+
+
+def meet(nodes: int, ranks: int, address: tuple[str, int]) -> dict[int, IO[str]]:
+    """Wait for the launchers of all other nodes; by node the connection to it."""
+    found: dict[int, IO[str]] = {}
+    with socket.create_server(address) as server:
+        server.settimeout(limit())
+        while len(found) < nodes - 1:
+            try:
+                stream = server.accept()[0].makefile("rw")
+            except TimeoutError:
+                missing = sorted({*range(1, nodes)} - found.keys())
+                sys.exit(f"launch: node 0 has waited for {limit():g} s for nodes {missing}")
+            node, *given = json.loads(stream.readline())
+            if node in found or given != [nodes, ranks]:
+                tell(stream, f"node {node} is there already, or has other --nnodes and --nproc_per_node than node 0")
+            else:
+                found[node] = stream
+    return found
+
+
+def other(
+    node: int, nodes: int, ranks: int, address: tuple[str, int], mpiexec: str, environment: dict[str, str]
+) -> int:
+    """What the launcher of another node does; as `first`. A signal that ends it ends all."""
+    end = time.monotonic() + limit()
+    while True:
+        try:
+            stream = socket.create_connection(address).makefile("rw")
+            break
+        except OSError as error:
+            if time.monotonic() > end:
+                sys.exit(f"launch: node {node} did not find node 0 at {address[0]}:{address[1]}: {error}")
+            time.sleep(0.2)
+    tell(stream, [node, nodes, ranks])
+    arguments = json.loads(stream.readline() or '"node 0 is gone"')
+    if isinstance(arguments, str):
+        sys.exit(f"launch: {arguments}")
+    proxy(mpiexec, arguments, environment).wait()
+    return json.loads(stream.readline() or "1")
+
+
+def tell(stream: IO[str], value: object) -> None:
+    """Send one line."""
+    stream.write(json.dumps(value) + "\n")
+    stream.flush()

@@ -1,0 +1,161 @@
+"""How an access of memory is written: indices that cannot be negative, atomics, other threads' variables, bounds."""
+
+from __future__ import annotations
+
+import ast
+import copy
+
+from miniflow.hostcuda.affine import Affine
+from miniflow.hostcuda.bounds import Intervals, inside
+from miniflow.hostcuda.runtime import OWN
+from miniflow.hostcuda.signs import is_metadata, is_natural
+from miniflow.hostcuda.syntax import LANE_READ, Unit, call, name, statements, target_names
+
+
+class Access(ast.NodeTransformer):
+    """Reads of other threads' variables, atomics on a block's own memory, and indices that are never negative."""
+
+    def __init__(self, unit: Unit, affine: Affine | None, arrays: set[str]):
+        self.unit, self.arrays, self.natural = unit, arrays, set(affine.natural) if affine else set()
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        node.test = self.visit(node.test)
+        before = self.natural
+        assigned = {n for s in statements(node.body) for n in target_names(s)}
+        self.natural = before | {v for v in known_natural(node.test) if v not in assigned}
+        node.body = [self.visit(s) for s in node.body]
+        self.natural = before
+        node.orelse = [self.visit(s) for s in node.orelse]
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        function = node.func.id if isinstance(node.func, ast.Name) else ""
+        if function == LANE_READ:
+            index = ast.Call(name("unsigned"), [node.args[1]], [])
+            return ast.Subscript(name(f"{node.args[0].id}_of"), index, ast.Load())
+        if function in ("match_any", "match_all"):
+            given = [f"{a.id}_of" for a in node.args[:2]] + ["thread", "warp_first", "warp_end"]
+            return ast.Call(name(function), [name(g) for g in given], [])
+        if function in OWN and isinstance(node.args[0], ast.Name) and node.args[0].id in self.unit.arrays:
+            node.func = name(OWN[function])  # nobody but this worker has the array
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        natural = self.natural
+        self.generic_visit(node)
+        if is_metadata(node) or not (isinstance(node.value, ast.Name) and node.value.id in self.arrays):
+            return node
+        indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        known = [self._is_known(index, natural) for index in indices]
+        if all(k or isinstance(index, ast.Constant) for k, index in zip(known, indices, strict=True)):
+            node.slice = unsigned(node.slice)
+        elif any(known):
+            node.slice.elts = [unsigned(i) if k else i for k, i in zip(known, indices, strict=True)]
+        return node
+
+    def _is_known(self, index: ast.expr, natural: set[str]) -> bool:
+        return not isinstance(index, ast.Constant | ast.Slice | ast.Tuple) and is_natural(index, natural)
+
+
+def known_natural(test: ast.expr) -> set[str]:
+    """The variables that cannot be negative where a condition holds."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return set().union(*map(known_natural, test.values))
+    if not isinstance(test, ast.Compare):
+        return set()
+    found = set()
+    sides = [test.left, *test.comparators]
+    for left, op, right in zip(sides, test.ops, sides[1:], strict=False):
+        if isinstance(op, ast.Gt | ast.GtE):
+            left, right = right, left
+        elif not isinstance(op, ast.Lt | ast.LtE):
+            continue
+        if isinstance(right, ast.Name) and isinstance(left, ast.Constant) and left.value in (0, -1):
+            if left.value == 0 or isinstance(op, ast.Lt | ast.Gt):
+                found.add(right.id)
+    return found
+
+
+class CheckedAccess(Access):
+    """Checks bounds: of a whole region where that can be, of every access elsewhere.
+
+    Attributes:
+        proven: conditions on a region under which accesses written without a check are inside.
+    """
+
+    def __init__(self, unit: Unit, affine: Affine | None, arrays: set[str], intervals: Intervals | None):
+        super().__init__(unit, affine, arrays)
+        self.intervals = intervals
+        self.proven: list[str] = []
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        if self.intervals is None:
+            return super().visit_If(node)
+        test = copy.deepcopy(node.test)
+        node.test = self.visit(node.test)
+        for key, holds in (("body", True), ("orelse", False)):
+            block = getattr(node, key)
+            with self.intervals.where(test, holds, {n for s in statements(block) for n in target_names(s)}):
+                setattr(node, key, [self.visit(s) for s in block])
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.IfExp:
+        if self.intervals is None:
+            return self.generic_visit(node)
+        test = copy.deepcopy(node.test)
+        node.test = self.visit(node.test)
+        with self.intervals.where(test, True, set()):
+            node.body = self.visit(node.body)
+        with self.intervals.where(test, False, set()):
+            node.orelse = self.visit(node.orelse)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        function = node.func.id if isinstance(node.func, ast.Name) else ""
+        indexed = function.startswith("atomic_") and function != "atomic_compare_and_swap"
+        if indexed and isinstance(node.args[0], ast.Name):
+            element = ast.copy_location(ast.Subscript(node.args[0], node.args[1], ast.Load()), node)
+            checked = self.visit_Subscript(element)
+            node.args = [node.args[0], checked.slice, *map(self.visit, node.args[2:])]
+            if function in OWN and node.args[0].id in self.unit.arrays:
+                node.func = name(OWN[function])
+            return node
+        return super().visit_Call(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        if is_metadata(node) or (isinstance(node.value, ast.Name) and node.value.id in self.unit.tuples):
+            return ast.NodeTransformer.generic_visit(self, node)
+        is_array = isinstance(node.value, ast.Name) and node.value.id in self.arrays
+        made = self.unit.arrays.get(node.value.id) if is_array else None
+        shape = made.shape if made is not None and made.kind != "dynamic" else None
+        conditions = inside(node, self.intervals, shape) if is_array and self.intervals else None
+        original = copy.deepcopy(node)
+        ast.NodeTransformer.generic_visit(self, node)
+        if conditions is not None:
+            self.proven += conditions
+            node.slice = unsigned(node.slice)
+        elif is_array or not isinstance(node.slice, ast.Constant | ast.Slice):
+            node.slice = self._checked(node, original)
+        return node
+
+    def _checked(self, node: ast.Subscript, original: ast.Subscript) -> ast.expr:
+        site = ast.Constant(self.unit.site(original))
+        where = [site, name("block"), name("thread"), name("error")]
+        if isinstance(node.slice, ast.Slice):
+            return node.slice
+        index = Slices().visit(node.slice) if isinstance(node.slice, ast.Tuple) else node.slice
+        return call("inside", node.value, index, *where)
+
+
+class Slices(ast.NodeTransformer):
+    """Slices as they are written outside of brackets."""
+
+    def visit_Slice(self, node: ast.Slice) -> ast.expr:
+        return call("slice", *(part or ast.Constant(None) for part in (node.lower, node.upper, node.step)))
+
+
+def unsigned(index: ast.expr) -> ast.expr:
+    """An index that is known not to be negative."""
+    indices = index.elts if isinstance(index, ast.Tuple) else [index]
+    return index if all(isinstance(i, ast.Constant) for i in indices) else call("unsigned", *indices)

@@ -1,0 +1,164 @@
+"""What is known of integers: which grow by a constant from thread to thread, which are never negative.
+
+stride(e, "x") is by how much e grows from a thread to its neighbour in x: an access a[i, j] is contiguous along x, and
+can be vectorized over these threads, if j grows by 1 and i not at all. (Karrenberg and Hack, 2012, call such values
+consecutive; LLVM's scalar evolution finds the same for loops.)
+"""
+
+from __future__ import annotations
+
+import ast
+
+from miniflow.hostcuda.aliases import values_of
+from miniflow.hostcuda.divergence import is_pure
+from miniflow.hostcuda.signs import CASTS, dotted, is_metadata, is_natural
+from miniflow.hostcuda.syntax import COORDINATES, Sync, statements, target_names
+
+DEPTH = 20
+
+
+class Affine:
+    """The facts about one kernel.
+
+    Args:
+        tree: after all that introduces variables.
+        integers: its parameters that are integers.
+        naturals: those of them that are never negative.
+        tuples: its parameters that are tuples.
+    """
+
+    def __init__(self, tree: ast.FunctionDef, integers: set[str], naturals: set[str], tuples: set[str]):
+        self.tuples = tuples
+        self.values = values_of(tree)
+        self.loops: dict[str, list[ast.For]] = {}
+        for statement in statements(tree.body):
+            if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+                old = ast.Name(statement.target.id, ast.Load())
+                self.values[statement.target.id].remove(None)
+                self.values[statement.target.id].append(ast.BinOp(old, statement.op, statement.value))
+            elif isinstance(statement, ast.For):
+                for variable in target_names(statement):
+                    self.loops.setdefault(variable, []).append(statement)
+        for statement in statements(tree.body):
+            if isinstance(statement, Sync) and statement.collective:
+                self.values[statement.collective[2]] = [None]
+        self.integers = self._greatest(integers, lambda e, known: is_integer(e, known, tuples))
+        self.natural = self._greatest(naturals, is_natural, signs=True)
+
+    # by how much a value grows
+
+    def stride(self, node: ast.expr, axis: str, depth: int = 0) -> int | None:
+        """The growth from thread to thread along an axis; None if that is not known to be a constant."""
+        if depth > DEPTH:
+            return None
+        if isinstance(node, ast.Name):
+            return self._of_name(node.id, axis, depth)
+        if isinstance(node, ast.BinOp):
+            return self._of_operation(node, axis, depth)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self.stride(node.operand, axis, depth + 1)
+            return None if inner is None else -inner
+        if isinstance(node, ast.Call) and dotted(node.func) in CASTS and len(node.args) == 1:
+            return self.stride(node.args[0], axis, depth + 1)
+        return 0 if self.is_constant(node, axis, depth) else None
+
+    def is_constant(self, node: ast.AST, axis: str, depth: int = 0) -> bool:
+        """Whether an expression has one value for all threads along an axis."""
+        if not is_pure(node, self.tuples):
+            return False
+        names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+        return all(self.stride(n, axis, depth + 1) == 0 for n in names)
+
+    def _of_name(self, variable: str, axis: str, depth: int) -> int | None:
+        if variable.startswith("threadIdx_"):
+            return int(variable.endswith(axis))
+        if variable in ("lane", "warp"):  # neighbours are in one warp, but for those at its border
+            return int(variable == "lane") if axis == "x" else None
+        if variable not in self.values:
+            return 0
+        values = self.values[variable]
+        if len(values) != 1:
+            plain = all(v is not None and variable not in names_of(v) for v in values)
+            return 0 if plain and depth < 5 and all(self.is_constant(v, axis, depth + 5) for v in values) else None
+        if values[0] is not None:
+            return self.stride(values[0], axis, depth + 1)
+        (loop,) = self.loops.get(variable, [None])
+        if loop is None or not is_range(loop.iter):
+            return None
+        strides = [self.stride(a, axis, depth + 1) for a in loop.iter.args]
+        if len(strides) == 1:
+            return 0 if strides == [0] else None
+        return strides[0] if strides[1:] == [0] * (len(strides) - 1) else None
+
+    def _of_operation(self, node: ast.BinOp, axis: str, depth: int) -> int | None:
+        left, right = self.stride(node.left, axis, depth + 1), self.stride(node.right, axis, depth + 1)
+        if left is None or right is None:
+            return None
+        if isinstance(node.op, ast.Add):
+            return left + right
+        if isinstance(node.op, ast.Sub):
+            return left - right
+        if left == right == 0:
+            return 0
+        if isinstance(node.op, ast.Mult):
+            for constant, other in ((node.left, right), (node.right, left)):
+                if isinstance(constant, ast.Constant) and type(constant.value) is int:
+                    return constant.value * other
+        return None
+
+    # properties of all values of a variable
+
+    def _greatest(self, given: set[str], holds, signs: bool = False) -> set[str]:
+        """The largest set of variables whose values all have a property, if those of the set have it."""
+        known = set(self.values) | given
+        while True:
+            wrong = {v for v in known - given if not self._keeps(v, known, holds, signs)}
+            if not wrong:
+                return known
+            known -= wrong
+
+    def _keeps(self, variable: str, known: set[str], holds, signs: bool) -> bool:
+        values, loops = self.values[variable], self.loops.get(variable, [])
+        if len(loops) != values.count(None):
+            return False
+        if not all(v is None or holds(v, known) for v in values):
+            return False
+        for loop in loops:
+            if not is_range(loop.iter):
+                return False
+            args = loop.iter.args
+            checked = ([args[0]] if len(args) > 1 else []) + ([args[2]] if len(args) > 2 else []) if signs else args
+            if not all(holds(a, known) for a in checked):
+                return False
+        return True
+
+
+def is_range(node: ast.expr) -> bool:
+    """Whether an expression is range(...)."""
+    return isinstance(node, ast.Call) and dotted(node.func) == "range"
+
+
+def names_of(node: ast.AST) -> set[str]:
+    """The names in an expression."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def is_integer(node: ast.expr, integers: set[str], tuples: set[str]) -> bool:
+    """Whether an expression is known to be a signed integer of 64 bits or less, or a smaller unsigned one."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
+    if isinstance(node, ast.Name):
+        return node.id in COORDINATES or node.id in integers
+    if isinstance(node, ast.BinOp):
+        operators = ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod
+        return isinstance(node.op, operators) and all(is_integer(e, integers, tuples) for e in (node.left, node.right))
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.USub) and is_integer(node.operand, integers, tuples)
+    if isinstance(node, ast.IfExp):
+        return is_integer(node.body, integers, tuples) and is_integer(node.orelse, integers, tuples)
+    if isinstance(node, ast.Call):
+        function = dotted(node.func)
+        if function in ("min", "max"):
+            return all(is_integer(a, integers, tuples) for a in node.args)
+        return function == "len"
+    return is_metadata(node)

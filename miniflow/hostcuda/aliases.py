@@ -1,0 +1,149 @@
+"""Names for arrays: a variable that stands for one array is replaced by it, one that stands for several by a number.
+
+s = cuda.shared.array(32, float32)    ->    (every `s` is the shared array)
+a, b = b, a                           ->    a_is, b_is = b_is, a_is, and where an element is used:
+a[0] += 1                                   a = local1 if a_is == 0 else local2
+
+Arrays themselves never move, so this is copy propagation (Aho et al., "Compilers", section 9.1.5) for names of arrays.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from miniflow.hostcuda.syntax import Renamer, Unit, call, name, statements, target_names
+
+
+def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
+    """Replace names of arrays in place.
+
+    Args:
+        tree: the kernel, after its live ranges were separated.
+        arrays: its parameters that are arrays.
+    """
+    while True:
+        definitions = values_of(tree)
+        known = arrays | set(unit.arrays)
+        single = {
+            v: values[0].id
+            for v, values in definitions.items()
+            if len(values) == 1 and isinstance(values[0], ast.Name) and values[0].id in known
+        }
+        if not single:
+            break
+        tree.body = without_assignments(tree.body, set(single))
+        Renamer(single).visit(tree)
+    refuse_arithmetic(tree, unit, known)
+    choices = chosen(definitions, known)
+    for variable, candidates in choices.items():
+        unit.choices[variable] = candidates
+    Numbers(unit).visit(tree)
+    readable_names(tree, unit)
+
+
+def refuse_arithmetic(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
+    """A GPU computes with elements, not with whole arrays.
+
+    Raises:
+        UnsupportedKernelError: for arithmetic on an array.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp | ast.AugAssign):
+            operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
+            for operand in operands:
+                if isinstance(operand, ast.Name) and operand.id in arrays:
+                    unit.refuse(node, f"arithmetic on the whole array {operand.id}", f"write {operand.id}[i]")
+
+
+def values_of(tree: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
+    """What is assigned to every variable; None for what is no plain assignment to a name."""
+    found: dict[str, list[ast.expr | None]] = {}
+    for statement in statements(tree.body):
+        plain = isinstance(statement, ast.Assign) and all(isinstance(t, ast.Name) for t in statement.targets)
+        for variable in target_names(statement):
+            found.setdefault(variable, []).append(statement.value if plain else None)
+    return found
+
+
+def without_assignments(block: list[ast.stmt], variables: set[str]) -> list[ast.stmt]:
+    """The statements without the assignments to some variables."""
+    result = []
+    for statement in block:
+        if isinstance(statement, ast.Assign) and set(target_names(statement)) & variables:
+            statement.targets = [t for t in statement.targets if t.id not in variables]
+            if not statement.targets:
+                continue
+        for key in ("body", "orelse"):
+            inner = getattr(statement, key, None)
+            if isinstance(inner, list):
+                kept = without_assignments(inner, variables)
+                setattr(statement, key, kept or ([ast.Pass()] if key == "body" else []))
+        result.append(statement)
+    return result
+
+
+def chosen(definitions: dict[str, list[ast.expr | None]], known: set[str]) -> dict[str, list[str]]:
+    """The variables that only ever stand for known arrays or for such variables, each with its arrays."""
+    names = {
+        v: [value.id for value in values]
+        for v, values in definitions.items()
+        if all(isinstance(value, ast.Name) for value in values)
+    }
+    while True:
+        bad = [v for v, values in names.items() if any(n not in known and n not in names for n in values)]
+        if not bad:
+            break
+        for v in bad:
+            del names[v]
+    reached: dict[str, set[str]] = {v: set() for v in names}
+    changed = True
+    while changed:
+        changed = False
+        for v, values in names.items():
+            new = {n for value in values for n in (reached[value] if value in names else {value})}
+            changed |= new != reached[v]
+            reached[v] = new
+    return {v: sorted(found) for v, found in reached.items() if found}
+
+
+class Numbers(ast.NodeTransformer):
+    """Assignments of arrays become assignments of their numbers; other uses choose among the arrays."""
+
+    def __init__(self, unit: Unit):
+        self.unit = unit
+        self.order = sorted({a for candidates in unit.choices.values() for a in candidates})
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        targets = target_names(node)
+        if not any(t in self.unit.choices for t in targets):
+            return self.generic_visit(node)
+        value = node.value.id
+        code = name(self._code(value)) if value in self.unit.choices else ast.Constant(self.order.index(value))
+        node.targets = [ast.Name(self._code(t), ast.Store()) for t in targets]
+        node.value = code
+        return ast.fix_missing_locations(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id not in self.unit.choices or not isinstance(node.ctx, ast.Load):
+            return node
+        candidates = self.unit.choices[node.id]
+        found: ast.expr = name(candidates[-1])
+        for candidate in candidates[:-1]:
+            number = ast.Constant(self.order.index(candidate))
+            found = call("selected", name(self._code(node.id)), number, name(candidate), found)
+        return ast.copy_location(found, node)
+
+    def _code(self, variable: str) -> str:
+        return f"{variable}_is"
+
+
+def readable_names(tree: ast.FunctionDef, unit: Unit) -> None:
+    """Give an array that the kernel makes the name that its author gave it, if that stands for nothing else."""
+    used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {a.arg for a in tree.args.args}
+    names: dict[str, str] = {}
+    for array, allocation in unit.arrays.items():
+        called = allocation.called
+        if called and called != array and called not in used and called not in names.values():
+            names[array] = called
+    Renamer(names).visit(tree)
+    unit.arrays = {names.get(array, array): allocation for array, allocation in unit.arrays.items()}

@@ -1,0 +1,161 @@
+"""Who comes to a barrier, and who does not: what the checked executor does where threads synchronise.
+
+Every thread that reaches a barrier, a shuffle or a vote says so (`arrives`), and then the barrier itself is run once
+for its threads (`meet`). A thread that left by an early `return` is not waited for, as on GPUs since Volta. One that
+went around the barrier has missed it; that is wrong if it comes to another barrier, or to the kernel's end.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from miniflow.hostcuda import shadow
+from miniflow.hostcuda.shadow import NOBODY, NOTHING, WARP_LANES, block_at, lane_at, report, state, symbol
+from miniflow.hostcuda.syntax import GRID, WARP
+
+__all__ = ["begin_block", "end_block", "enter", "arrives", "leave", "fence", "meet", "shuffled_from"]
+FULL = 0xFFFFFFFF
+SHUFFLES = ("lane_at", "lane_up", "lane_down", "lane_xor")
+LANE_WORDS = shadow.LANE_STATE.itemsize // 8
+
+
+@njit
+def number_of(s, index):
+    """The number in the grid of a thread, by its place among the lane states."""
+    return index if s.cooperative else s.block * s.threads + index
+
+
+@njit
+def forgive(s, index, missed):
+    """One thread of a block is enough in a report."""
+    first = index // s.threads * s.threads
+    for t in range(first, first + s.threads):
+        lane = lane_at(s.lanes, t)
+        lane.missed = 0 if lane.missed == missed else lane.missed
+
+
+@symbol(1)
+def begin_block(block):
+    """A block begins, or goes on after another did."""
+    s = state()
+    s.block = block
+    if s.cooperative:
+        s.slot = block
+        return
+    s.now += 1
+    s.started = block_at(s.blocks, block).barrier = s.now
+    shadow.words_at(s.lanes, s.threads * LANE_WORDS)[:] = 0
+
+
+@symbol(1)
+def end_block(blocks):
+    """A block has ended; in a grid that synchronises, all have."""
+    s = state()
+    if s.requests:
+        shadow.count_requests(s, shadow.CAPACITY // 2)
+    for t in range(s.threads * blocks):
+        lane = lane_at(s.lanes, t)
+        if lane.missed and not lane.missed_mask:
+            report(s, shadow.BARRIERS, lane.missed, NOTHING, NOBODY, lane.missed_by, number_of(s, t), NOTHING)
+            forgive(s, t, lane.missed)
+
+
+@symbol(1)
+def enter(thread):
+    """From here on, this thread of the block runs."""
+    s = state()
+    s.thread, s.path = thread, 0
+
+
+@symbol(2)
+def arrives(level, mask):
+    """The thread comes to a barrier of a level; of a warp, it names these lanes."""
+    s = state()
+    lane = lane_at(s.lanes, s.slot * s.threads + s.thread)
+    lane.mask, lane.at[level] = mask & FULL, s.at[level]
+
+
+@symbol(0)
+def leave():
+    """The thread leaves the kernel by `return`."""
+    s = state()
+    lane_at(s.lanes, s.slot * s.threads + s.thread).left = 1
+
+
+@symbol(0)
+def fence():
+    """`threadfence`."""
+    s = state()
+    lane_at(s.lanes, s.slot * s.threads + s.thread).fenced = 1
+
+
+@njit
+def order_lanes(s, first, end):
+    """`syncwarp`: what the lanes of a mask did comes before what they do next."""
+    s.now += 1
+    known = shadow.words_at(s.known, end * WARP_LANES)
+    for t in range(first, end):
+        lane = lane_at(s.lanes, t)
+        if lane.at[WARP] == s.at[WARP]:
+            for u in range(first, end):
+                if lane.mask >> (u - first) & 1 and lane_at(s.lanes, u).at[WARP] == s.at[WARP]:
+                    known[t * WARP_LANES + u - first] = s.now
+
+
+@symbol(5)
+def meet(level, site, first, end, orders):
+    """The threads first <= t < end of the block (of the grid, for its barrier) synchronise, as far as they came.
+
+    `orders` tells whether that orders memory.
+    """
+    s = state()
+    base = 0 if level == GRID else s.slot * s.threads
+    first, end = first + base, end + base
+    here, named, diverged = NOBODY, FULL, False
+    for t in range(first, end):
+        lane = lane_at(s.lanes, t)
+        if lane.at[level] == s.at[level]:
+            lane.met = s.at[level] if level == WARP else lane.met
+            if lane.missed:  # others wait in vain for it at an earlier barrier
+                diverged = True
+                report(s, shadow.BARRIERS, lane.missed, site, NOBODY, lane.missed_by, number_of(s, t), lane.missed_mask)
+                forgive(s, t, lane.missed)
+            if level == WARP and not lane.mask >> (t - first) & 1:
+                report(s, shadow.OWN_LANE, site, NOTHING, NOBODY, number_of(s, t), t - first, lane.mask)
+                lane.mask |= 1 << (t - first)
+            named = lane.mask if here < 0 else named | lane.mask
+            here = t if here < 0 else here
+    if here >= 0 and not diverged:
+        for t in range(first, end):
+            lane = lane_at(s.lanes, t)
+            expected = level != WARP or named >> (t - first) & 1
+            if expected and lane.at[level] != s.at[level] and not lane.left and not lane.missed:
+                lane.missed, lane.missed_by = site, number_of(s, here)
+                lane.missed_mask = named if level == WARP else 0
+    if level == WARP and orders:
+        order_lanes(s, first, end)
+    elif level != WARP:
+        s.now += 1
+        block_at(s.blocks, s.block).barrier = s.now
+    if level == GRID:
+        s.grid_stamp = s.now
+        for block in range((end - first) // s.threads):
+            block_at(s.blocks, block).barrier = s.now
+    s.at[level] += 1
+
+
+@symbol(6, types.int64)
+def shuffled_from(how, thread, step, first, end, site):
+    """The thread whose value a shuffle gives: its own, if the lane asked for does not take part."""
+    s = state()
+    lane, length, base = thread - first, end - first, s.slot * s.threads
+    source = lane - step if how == 1 else lane + step
+    if how == 0 or how == 3:
+        source = step & 31 if how == 0 else lane ^ step
+    if source < 0 or source > 31:
+        return thread
+    if source < length and lane_at(s.lanes, base + first + source).met == lane_at(s.lanes, base + thread).met:
+        return first + source
+    why = -length if source >= length else lane_at(s.lanes, base + first + source).left
+    report(s, shadow.LANE_ABSENT, site, NOTHING, NOBODY, number_of(s, base + thread), source, why)
+    return thread

@@ -1,0 +1,203 @@
+"""Bounds of indices over a whole region, so that most accesses need no check of their own.
+
+A region's loops tell between what values its indices lie: with i = 32 * block + threadIdx.x, x[i] touches
+x[32 * block + begin_x] to x[32 * block + end_x - 1]. If both ends lie in the array, so does everything between: one
+comparison for a region takes the place of one for each access. (Range check elimination: Gupta, "Optimizing array bound
+checks using flow analysis", 1993; with intervals as in Moore's arithmetic.)
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from miniflow.hostcuda.affine import Affine, is_range
+from miniflow.hostcuda.guards import MIRRORED, OPPOSITE, conjuncts
+from miniflow.hostcuda.signs import dotted, is_metadata
+from miniflow.hostcuda.syntax import COORDINATES, THREAD_NAMES, call, expression, folded, literal, name, text
+
+Interval = tuple[ast.expr, ast.expr]
+WIDE_CASTS = ("int", "np.int64", "np.intp", "types.int64", "types.intp")
+DEPTH = 12
+
+
+class Intervals:
+    """Between what values the integers of one region lie.
+
+    Args:
+        affine: what is known of the kernel's variables.
+        uniform: variables that are the same for all threads of the region.
+        local: variables whose one assignment may be looked into.
+        axes: axis -> the names of the first thread and one behind the last.
+    """
+
+    def __init__(self, affine: Affine, uniform: set[str], local: set[str], axes: dict[str, tuple[str, str]]):
+        self.affine, self.uniform, self.local, self.axes = affine, uniform, local, axes
+        self.known: dict[str, list[tuple[type, ast.expr]]] = {}  # variable -> comparisons that hold, as (ast.Lt, n)
+
+    @contextmanager
+    def where(self, test: ast.expr, holds: bool, assigned: set[str]) -> Iterator[None]:
+        """Within, a condition holds (or does not), which says something about variables that are not assigned there."""
+        before = self.known
+        self.known = {v: list(facts) for v, facts in before.items() if v not in assigned}
+        for part in conjuncts(test, not holds):
+            negated = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)
+            comparison = part.operand if negated else part
+            if isinstance(comparison, ast.Compare) and len(comparison.ops) == 1 and type(comparison.ops[0]) in OPPOSITE:
+                kind = type(comparison.ops[0])
+                kind = OPPOSITE[kind] if negated else kind
+                self._note(comparison.left, kind, comparison.comparators[0], assigned)
+                self._note(comparison.comparators[0], MIRRORED[kind], comparison.left, assigned)
+        yield
+        self.known = before
+
+    def _note(self, left: ast.expr, kind: type, right: ast.expr, assigned: set[str]) -> None:
+        if isinstance(left, ast.Name) and left.id in self.local.union(THREAD_NAMES) - assigned - self.uniform:
+            if left.id in self.affine.integers or left.id in COORDINATES:
+                self.known.setdefault(left.id, []).append((kind, right))
+
+    def of(self, node: ast.expr, depth: int = 0) -> Interval | None:
+        """The least and the greatest value, as expressions of the unit; None if that is not known."""
+        if depth > DEPTH:
+            return None
+        if isinstance(node, ast.Constant):
+            return (node, node) if type(node.value) is int else None
+        if isinstance(node, ast.Name):
+            return self._of_name(node.id, depth)
+        if isinstance(node, ast.BinOp):
+            return self._of_operation(node, depth)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self.of(node.operand, depth + 1)
+            return inner and (minus(ast.Constant(0), inner[1]), minus(ast.Constant(0), inner[0]))
+        if isinstance(node, ast.Call) and not node.keywords:
+            return self._of_call(node, depth)
+        known = is_metadata(node) and (not isinstance(node, ast.Subscript) or literal(node.slice) is not None)
+        return (node, node) if known else None
+
+    def _of_name(self, variable: str, depth: int) -> Interval | None:
+        """Between the ends that follow from what a variable is, and those that conditions set."""
+        found = self._of_value(variable, depth)
+        if variable not in self.known:
+            return found
+        low, high = ([found[0]], [found[1]]) if found else ([], [])
+        known, self.known = self.known, {}  # what bounds it is not bounded in turn
+        for kind, value in known[variable]:
+            end = self.of(value, depth + 1)
+            if end is not None and kind in (ast.Lt, ast.LtE):
+                high.append(minus(end[1], ast.Constant(int(kind is ast.Lt))))
+            elif end is not None:
+                low.append(plus(end[0], ast.Constant(int(kind is ast.Gt))))
+        self.known = known
+        return (greatest("max", low), greatest("min", high)) if low and high else None
+
+    def _of_value(self, variable: str, depth: int) -> Interval | None:
+        if variable in self.uniform and variable in COORDINATES:
+            return name(variable), name(variable)
+        axis = variable.removeprefix("threadIdx_")
+        if axis in self.axes:
+            first, end = self.axes[axis]
+            return name(first), minus(name(end), ast.Constant(1))
+        if variable == "lane":
+            return ast.Constant(0), ast.Constant(31)
+        if variable in COORDINATES:
+            return None if variable.startswith("threadIdx") or variable == "warp" else (name(variable), name(variable))
+        values = self.affine.values.get(variable)
+        if variable in self.uniform or values is None:
+            return (name(variable), name(variable)) if self._is_integer(variable) else None
+        if variable not in self.local or len(values) != 1:
+            return None
+        if values[0] is not None:
+            return self.of(values[0], depth + 1)
+        (loop,) = self.affine.loops.get(variable, [None])
+        return loop and self._of_range(loop.iter, depth)
+
+    def _is_integer(self, variable: str) -> bool:
+        return variable in self.affine.integers or variable.endswith("_base")
+
+    def _of_range(self, node: ast.expr, depth: int) -> Interval | None:
+        if not is_range(node) or (len(node.args) == 3 and not (literal(node.args[2]) or 0) > 0):
+            return None
+        start = self.of(node.args[0], depth + 1) if len(node.args) > 1 else (ast.Constant(0), ast.Constant(0))
+        stop = self.of(node.args[len(node.args) > 1], depth + 1)
+        return (start[0], minus(stop[1], ast.Constant(1))) if start and stop else None
+
+    def _of_operation(self, node: ast.BinOp, depth: int) -> Interval | None:
+        left, right = self.of(node.left, depth + 1), self.of(node.right, depth + 1)
+        divisor = literal(node.right)
+        if isinstance(node.op, ast.Mod) and divisor and divisor > 0:
+            return ast.Constant(0), ast.Constant(divisor - 1)
+        if left is None or right is None:
+            return None
+        if isinstance(node.op, ast.Add):
+            return plus(left[0], right[0]), plus(left[1], right[1])
+        if isinstance(node.op, ast.Sub):
+            return minus(left[0], right[1]), minus(left[1], right[0])
+        if isinstance(node.op, ast.FloorDiv) and divisor and divisor > 0:
+            return tuple(ast.BinOp(end, ast.FloorDiv(), node.right) for end in left)
+        if isinstance(node.op, ast.Mult):
+            ends = [ast.BinOp(a, ast.Mult(), b) for a in distinct(left) for b in distinct(right)]
+            if len(ends) == 1:
+                return ends[0], ends[0]
+            return call("min", *ends), call("max", *copy.deepcopy(ends))
+        return None
+
+    def _of_call(self, node: ast.Call, depth: int) -> Interval | None:
+        function = dotted(node.func)
+        if function in WIDE_CASTS and len(node.args) == 1:
+            return self.of(node.args[0], depth + 1)
+        if function in ("min", "max") and len(node.args) > 1:
+            ends = [self.of(a, depth + 1) for a in node.args]
+            if None not in ends:
+                return call(function, *(e[0] for e in ends)), call(function, *(e[1] for e in ends))
+        return None
+
+
+def greatest(function: str, values: list[ast.expr]) -> ast.expr:
+    """The greatest or least of some values: `function` is max or min."""
+    different = {text(v): v for v in values}
+    known = [v for v in different.values() if literal(v) is not None]
+    others = [v for v in different.values() if literal(v) is None]
+    if known:
+        others.append({"max": max, "min": min}[function](known, key=literal))
+    return copy.deepcopy(others[0]) if len(others) == 1 else call(function, *copy.deepcopy(others))
+
+
+def distinct(interval: Interval) -> list[ast.expr]:
+    """The ends of an interval, one if they are the same."""
+    return [interval[0]] if text(interval[0]) == text(interval[1]) else list(interval)
+
+
+def plus(left: ast.expr, right: ast.expr) -> ast.expr:
+    """left + right."""
+    return folded(ast.BinOp(left, ast.Add(), right))
+
+
+def minus(left: ast.expr, right: ast.expr) -> ast.expr:
+    """left - right."""
+    return folded(ast.BinOp(left, ast.Sub(), right))
+
+
+def inside(access: ast.Subscript, intervals: Intervals, shape: tuple[int, ...] | None) -> list[str] | None:
+    """Conditions under which an access of an array needs no check; None if none are found.
+
+    Args:
+        access: of an array with a name.
+        intervals: of the region.
+        shape: the array's, if it is known when compiling.
+    """
+    index = access.slice.elts if isinstance(access.slice, ast.Tuple) else [access.slice]
+    conditions = []
+    for dim, value in enumerate(index):
+        found = intervals.of(value)
+        if found is None:
+            return None
+        size = ast.Constant(shape[dim]) if shape and dim < len(shape) else expression(f"{access.value.id}.shape[{dim}]")
+        low, high = literal(found[0]), found[1]
+        if low is None:
+            conditions.append(f"0 <= {text(found[0])}")
+        elif low < 0:
+            return None
+        conditions.append(text(ast.Compare(high, [ast.Lt()], [size])))
+    return conditions

@@ -1,0 +1,195 @@
+"""Which variables have one value for a whole warp, block or grid, and which differ from thread to thread.
+
+A variable is as uniform as the values assigned to it, and as the conditions under which that happens: after
+`if threadIdx.x == 0: k = 1` threads disagree about k. Where threads meet inside a branch or loop, all that are in it
+run it together; what they set and use there is as uniform as the barrier is wide. (Divergence analysis: Karrenberg and
+Hack, "Improving performance of OpenCL on CPUs", 2012; Coutinho et al., "Divergence analysis and optimizations", 2011.)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+
+from miniflow.hostcuda.signs import dotted, is_metadata
+from miniflow.hostcuda.syntax import (
+    BLOCK,
+    BLOCK_NAMES,
+    GRID,
+    LANE_READ,
+    THREAD,
+    THREAD_NAMES,
+    WARP,
+    Sync,
+    Unit,
+    bodies,
+    level_of,
+    loop_exits,
+    statements,
+    target_names,
+)
+
+PURE = {
+    "min", "max", "abs", "int", "float", "bool", "complex", "len", "range", "round", "pow", "popc", "clz", "ffs",
+    "brev", "fma", "cbrt", "selp", "rsqrt", "fmod", "modf", "remainder", "selected", "exp", "log", "erf", "tanh",
+}  # fmt: skip
+OWN_SCOPE = {**dict.fromkeys(THREAD_NAMES, THREAD), "warp": WARP, **dict.fromkeys(BLOCK_NAMES, BLOCK)}
+MODULES = {"np", "math", "types"}
+
+
+class Divergence:
+    """The result for one kernel.
+
+    Attributes:
+        scope: variable -> THREAD, WARP, BLOCK or GRID: the widest group of threads that agree about its value.
+        definitions: variable -> how many statements assign it.
+    """
+
+    def __init__(self, tree: ast.FunctionDef, unit: Unit, tuples: set[str]):
+        self.tree, self.unit, self.tuples = tree, unit, tuples
+        self.lowered: dict[str, int] = {}
+        self.update()
+
+    def update(self) -> None:
+        """Find the scopes again, after the tree has changed; what was lowered stays so."""
+        tree = self.tree
+        self.parameters = {a.arg for a in tree.args.args}
+        self.definitions = Counter(v for s in statements(tree.body) for v in set(assigned_by(s)))
+        self.scope = {v: self.lowered.get(v, GRID) for v in self.definitions}
+        self.occurrences = Counter(names_in(tree.body))
+        self.spread()
+
+    def lower(self, variable: str, scope: int) -> None:
+        """Treat a variable as no more uniform than `scope`; what depends on it follows."""
+        if scope < self.scope[variable]:
+            self.scope[variable] = self.lowered[variable] = scope
+            self.spread()
+
+    def spread(self) -> None:
+        """Lower scopes until they are consistent."""
+        before, self._inside = None, {}
+        while before != self.scope:
+            before = dict(self.scope)
+            self._block(self.tree.body, [])
+
+    def _block(self, block: list[ast.stmt], control: list[tuple[int, int, ast.stmt]]) -> None:
+        for statement in block:
+            if isinstance(statement, Sync):
+                if statement.collective:
+                    self._assign([statement.collective[2]], statement.level, control)
+            elif isinstance(statement, ast.If | ast.While | ast.For):
+                self._compound(statement, control)
+            elif isinstance(statement, ast.Assign):
+                self._assign(target_names(statement), self.of(statement.value), control)
+            elif isinstance(statement, ast.AugAssign):
+                scope = min([self.of(statement.value), *(self.scope[v] for v in target_names(statement))])
+                self._assign(target_names(statement), scope, control)
+
+    def _compound(self, statement: ast.stmt, control: list) -> None:
+        head = statement.iter if isinstance(statement, ast.For) else statement.test
+        scope = self.of(head)
+        if not isinstance(statement, ast.If):
+            scope = min(scope, self._jumps(statement.body, GRID))
+        control = [*control, (scope, level_of(statement), statement)]
+        if isinstance(statement, ast.For):
+            self._assign(target_names(statement), scope, control)
+        for inner in bodies(statement):
+            self._block(inner, control)
+
+    def _jumps(self, body: list[ast.stmt], scope: int) -> int:
+        """How uniform the conditions are under which a loop is left early."""
+        found = GRID
+        for statement in body:
+            if isinstance(statement, ast.Break | ast.Continue):
+                found = min(found, scope)
+            elif isinstance(statement, ast.If) and any(loop_exits([statement])):
+                inner = min(scope, self.of(statement.test))
+                found = min([found, *(self._jumps(b, inner) for b in bodies(statement))])
+        return found
+
+    def _assign(self, variables: list[str], scope: int, control: list) -> None:
+        for variable in variables:
+            bound = min([scope, *(self._bound(variable, *c) for c in control)])
+            self.scope[variable] = min(self.scope[variable], bound)
+
+    def _bound(self, variable: str, condition: int, level: int, statement: ast.stmt) -> int:
+        """How uniform a variable can be that is assigned in a branch or loop."""
+        if level > condition and not self._escapes(variable, statement):
+            return level
+        return condition
+
+    def _escapes(self, variable: str, statement: ast.stmt) -> bool:
+        """Whether a variable is also used outside the arm (or the loop) that assigns it."""
+        if id(statement) not in self._inside:
+            arms = bodies(statement) if isinstance(statement, ast.If) else [[statement]]
+            self._inside[id(statement)] = [Counter(names_in(arm)) for arm in arms]
+        return all(inside[variable] != self.occurrences[variable] for inside in self._inside[id(statement)])
+
+    # expressions
+
+    def of(self, node: ast.AST) -> int:
+        """The widest group of threads for which an expression has one value."""
+        if isinstance(node, ast.Name):
+            return self._of_name(node.id)
+        if isinstance(node, ast.Subscript) and not is_metadata(node):
+            if not (isinstance(node.value, ast.Name) and node.value.id in self.tuples):
+                return THREAD
+        if isinstance(node, ast.Attribute):
+            if is_metadata(node):
+                return THREAD if isinstance(node.value, ast.Subscript) else self.of(node.value)
+            owner = dotted(node.value)
+            if owner in MODULES or owner in self.tuples:
+                return GRID
+            if node.attr not in ("real", "imag"):
+                return THREAD
+        if isinstance(node, ast.Call):
+            function = dotted(node.func)
+            if function == LANE_READ or not is_pure_function(function):
+                return THREAD
+            return min([GRID, *map(self.of, [*node.args, *(k.value for k in node.keywords)])])
+        return min([GRID, *(self.of(child) for child in ast.iter_child_nodes(node))])
+
+    def _of_name(self, variable: str) -> int:
+        if variable in self.scope:
+            return self.scope[variable]
+        array = self.unit.arrays.get(variable)
+        if array is not None:
+            return THREAD if array.kind == "local" else BLOCK
+        return OWN_SCOPE.get(variable, GRID)
+
+
+def is_pure_function(function: str) -> bool:
+    """Whether a function has no effect, and its result depends on its arguments alone."""
+    return function in PURE or function.startswith(("math.", "np.", "types."))
+
+
+def is_pure(node: ast.AST, tuples: set[str]) -> bool:
+    """Whether an expression reads no memory and has no effect."""
+    for n in ast.walk(node):
+        if isinstance(n, ast.Call) and not is_pure_function(dotted(n.func)):
+            return False
+        if isinstance(n, ast.Subscript) and not is_metadata(n):
+            if not (isinstance(n.value, ast.Name) and n.value.id in tuples):
+                return False
+        if isinstance(n, ast.Attribute) and not is_metadata(n) and n.attr not in ("real", "imag"):
+            if dotted(n.value) not in MODULES | tuples:
+                return False
+    return True
+
+
+def assigned_by(statement: ast.stmt) -> list[str]:
+    """The variables that a statement itself assigns, a vote's outcome among them."""
+    if isinstance(statement, Sync):
+        return [statement.collective[2]] if statement.collective else []
+    return target_names(statement)
+
+
+def names_in(block: list[ast.stmt]) -> Iterator[str]:
+    """Every occurrence of a name, those in votes among them."""
+    for statement in block:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name):
+                yield node.id
+            elif isinstance(node, Sync) and node.collective:
+                yield from node.collective[1:]

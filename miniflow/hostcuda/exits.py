@@ -1,0 +1,219 @@
+"""Third step of the compiler: no `return`, `break` or `continue` jumps over a barrier.
+
+A thread that leaves early takes no part in what follows. Said with branches and flags alone, that needs no jump:
+
+    if i >= n: return            if i >= n: pass
+    ...                    ->    else: ...
+
+    while True:                  stop = False
+        ...                      while not stop:
+        if found: break    ->        ...
+        syncthreads()                if found: stop = True
+                                     else: syncthreads()
+
+Loops in which no threads meet keep their own `break` and `continue`. (Structured control flow as in Erosa and Hendren,
+"Taming control flow", 1994.)
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+
+from miniflow.hostcuda.syntax import Unit, assign, call, has_sync, literal, loop_exits, name, statements, target_names
+
+JUMPS = (ast.Return, ast.Break, ast.Continue)
+
+
+class Loop:
+    """A loop around a barrier: the flags that its jumps set, once they are needed."""
+
+    def __init__(self, unit: Unit):
+        self.unit, self.stop, self.skip = unit, "", ""
+
+    def flag(self, jump: ast.stmt) -> str:
+        """The flag of `break` or `continue`."""
+        if isinstance(jump, ast.Break):
+            self.stop = self.stop or self.unit.fresh("stop")
+            return self.stop
+        self.skip = self.skip or self.unit.fresh("skip")
+        return self.skip
+
+
+class Exits:
+    """Rewrites one function; `result` is the variable that a returned value goes to."""
+
+    def __init__(self, unit: Unit, result: str = ""):
+        self.unit, self.result, self.left, self.announced = unit, result, "", False
+
+    def function(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """The body of a function without returns, and without jumps out of loops around barriers."""
+        self.announced = self.unit.checked and not self.result and any(map(has_sync, body))
+        body = self._block(body, None, True)
+        return [assign(self.left, ast.Constant(False), 0), *body] if self.left else body
+
+    def _block(self, block: list[ast.stmt], loop: Loop | None, tail: bool) -> list[ast.stmt]:
+        """A statement list; with `tail`, nothing of the function (or of the loop's body) follows it."""
+        result: list[ast.stmt] = []
+        for position, statement in enumerate(block):
+            rest = block[position + 1 :]
+            if isinstance(statement, JUMPS):
+                return [*result, *self._jump(statement, loop, tail)]
+            jumps = jumps_out(statement)
+            if isinstance(statement, ast.If) and jumps:
+                return [*result, *self._branch(statement, rest, loop, tail)]
+            if isinstance(statement, ast.If):
+                statement.body = self._block(statement.body, loop, False)
+                statement.orelse = self._block(statement.orelse, loop, False)
+                result.append(statement)
+                continue
+            if not isinstance(statement, ast.For | ast.While):
+                result.append(statement)
+                continue
+            if has_sync(statement) and statement.orelse:
+                otherwise, statement.orelse = statement.orelse, []
+                flag = Loop(self.unit)
+                flag.stop = "" if not any(loop_exits(statement.body, (ast.Break,))) else self.unit.fresh("stop")
+                result += self._loop(statement, flag)
+                rest = [guard([flag.stop], otherwise, statement), *rest] if flag.stop else otherwise + rest
+                return [*result, *self._after(jumps, rest, statement, loop, tail)]
+            result += self._loop(statement, Loop(self.unit))
+            if jumps and rest:
+                return [*result, *self._after(jumps, rest, statement, loop, tail)]
+        return result
+
+    def _after(
+        self, jumps: list[ast.stmt], rest: list[ast.stmt], like: ast.stmt, loop: Loop | None, tail: bool
+    ) -> list[ast.stmt]:
+        """What follows a loop, which threads that returned inside it do not reach."""
+        rest = self._block(rest, loop, tail)
+        return [guard([self.left], rest, like)] if jumps else rest
+
+    def _jump(self, jump: ast.stmt, loop: Loop | None, tail: bool) -> list[ast.stmt]:
+        if isinstance(jump, ast.Return):
+            value = [assign(self.result, jump.value, jump.lineno)] if self.result and jump.value else []
+            value = [announcement(call("leave"), jump)] if self.announced else value
+            return value if tail and loop is None else [*value, assign(self._left(), ast.Constant(True), jump.lineno)]
+        if isinstance(jump, ast.Continue) and tail:
+            return []
+        return [assign(loop.flag(jump), ast.Constant(True), jump.lineno)]
+
+    def _left(self) -> str:
+        self.left = self.left or self.unit.fresh("left")
+        return self.left
+
+    def _branch(self, node: ast.If, rest: list[ast.stmt], loop: Loop | None, tail: bool) -> list[ast.stmt]:
+        """A branch with jumps: what follows moves into the arm that does not jump, or is guarded by flags."""
+        if always_jumps(node.body) and not any(map(jumps_out, node.orelse)):
+            node.orelse, rest = node.orelse + rest, []
+        elif always_jumps(node.orelse) and not any(map(jumps_out, node.body)):
+            node.body, rest = node.body + rest, []
+        elif always_jumps(node.body) and always_jumps(node.orelse):
+            rest = []
+        jumps = jumps_out(node)
+        last = tail and not rest
+        node.body, node.orelse = self._block(node.body, loop, last), self._block(node.orelse, loop, last)
+        if not node.body:
+            node.test, node.body, node.orelse = negated(node.test), node.orelse or [ast.Pass()], []
+        if not rest:
+            return [ast.fix_missing_locations(node)]
+        flags = {self._left() if isinstance(j, ast.Return) else loop.flag(j) for j in jumps}
+        return [ast.fix_missing_locations(node), guard(sorted(flags), self._block(rest, loop, tail), node)]
+
+    def _loop(self, node: ast.For | ast.While, loop: Loop) -> list[ast.stmt]:
+        if not has_sync(node):
+            node.body = self._native(node.body)
+            return [node]
+        returns = bool(jumps_out(node))
+        node.body = self._block(node.body, loop, True) or [ast.Pass()]
+        if loop.skip:
+            node.body = [assign(loop.skip, ast.Constant(False), node.lineno), *node.body]
+        flags = [f for f in (loop.stop, self._left() if returns else "") if f]
+        before = [assign(loop.stop, ast.Constant(False), node.lineno)] if loop.stop else []
+        if flags and isinstance(node, ast.For):
+            *start, node = counted(node, self.unit)
+            before += start
+        if flags:
+            node.test = ast.BoolOp(ast.And(), [*(ast.UnaryOp(ast.Not(), name(f)) for f in flags), node.test])
+        return [*before, ast.fix_missing_locations(node)]
+
+    def _native(self, block: list[ast.stmt]) -> list[ast.stmt]:
+        """Inside a loop in which no threads meet, a return sets the flag and breaks."""
+        result: list[ast.stmt] = []
+        for statement in block:
+            if isinstance(statement, ast.Return):
+                return [*result, *self._jump(statement, None, False), ast.copy_location(ast.Break(), statement)]
+            returns = any(isinstance(s, ast.Return) for s in statements([statement]))
+            if returns:
+                statement.body, statement.orelse = self._native(statement.body), self._native(statement.orelse)
+            result.append(statement)
+            if returns and isinstance(statement, ast.For | ast.While):
+                leave = ast.If(name(self._left()), [ast.Break()], [])
+                result.append(ast.fix_missing_locations(ast.copy_location(leave, statement)))
+        return result
+
+
+def announcement(what: ast.expr, like: ast.AST) -> ast.stmt:
+    """What a thread tells the checked executor."""
+    return ast.fix_missing_locations(ast.copy_location(ast.Expr(what), like))
+
+
+def jumps_out(statement: ast.stmt) -> list[ast.stmt]:
+    """The returns in a statement, and the breaks and continues that belong to a loop around it."""
+    returns = [s for s in statements([statement]) if isinstance(s, ast.Return)]
+    return returns + list(loop_exits([statement]))
+
+
+def always_jumps(block: list[ast.stmt]) -> bool:
+    """Whether the end of a statement list is never reached."""
+    if not block:
+        return False
+    end = block[-1]
+    return isinstance(end, JUMPS) or (isinstance(end, ast.If) and always_jumps(end.body) and always_jumps(end.orelse))
+
+
+def guard(flags: list[str], body: list[ast.stmt], like: ast.stmt) -> ast.stmt:
+    """`if not flag: body`."""
+    test = name(flags[0]) if len(flags) == 1 else ast.BoolOp(ast.Or(), [name(f) for f in flags])
+    return ast.fix_missing_locations(
+        ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), test), body or [ast.Pass()], []), like)
+    )
+
+
+def negated(test: ast.expr) -> ast.expr:
+    """`not test`, without a double negation. (`not a < b` is not `a >= b` where one is NaN.)"""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    return ast.UnaryOp(ast.Not(), test)
+
+
+def counted(loop: ast.For, unit: Unit) -> Iterator[ast.stmt]:
+    """`for i in range(start, stop, step)` as a while loop, for loops whose threads make different numbers of rounds.
+
+    Raises:
+        UnsupportedKernelError: for anything but a range.
+    """
+    if not (isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "range"):
+        unit.refuse(loop, "a loop over anything but range(...) around a barrier", "write a range")
+    args = list(loop.iter.args)
+    start = args[0] if len(args) > 1 else ast.Constant(0)
+    stop, step = args[len(args) > 1], args[2] if len(args) == 3 else ast.Constant(1)
+    variable = target_names(loop)[0]
+    upcoming, end = unit.fresh(f"{variable}_next"), unit.fresh(f"{variable}_end")
+    yield assign(upcoming, call("np.int64", start), loop.lineno)
+    yield assign(end, stop, loop.lineno)
+    if not literal(step):
+        kept = unit.fresh(f"{variable}_step")
+        yield assign(kept, step, loop.lineno)
+        step = name(kept)
+    up, down = (ast.Compare(name(upcoming), [op], [name(end)]) for op in (ast.Lt(), ast.Gt()))
+    if literal(step) is None:
+        test: ast.expr = ast.IfExp(ast.Compare(step, [ast.Gt()], [ast.Constant(0)]), up, down)
+    else:
+        test = up if literal(step) > 0 else down
+    body = [
+        assign(variable, name(upcoming), loop.lineno),
+        assign(upcoming, ast.BinOp(name(upcoming), ast.Add(), copy.deepcopy(step)), loop.lineno),
+    ]
+    yield ast.fix_missing_locations(ast.copy_location(ast.While(test, body + loop.body, []), loop))

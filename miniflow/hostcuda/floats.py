@@ -1,0 +1,170 @@
+"""Floats as a GPU has them: float16, for which numba on CPUs has nothing but the type, and conversion to integers.
+
+The types of results are those of numba-cuda: float16 with float16, int8 or bool gives float16, rounded after each
+operation; with anything else what float32 would give. `//`, `%`, `**` and most of `math` compute in float32.
+
+Conversions to integers are those of a GPU in generated code alone; elsewhere numba's own stand. PTX's `cvt.rzi`
+truncates, and saturates to the limits of the integer type; NaN becomes 0, or the lowest bit pattern with the sign bit
+set if either type has 64 bits. There is none to 8 bits: numba-cuda converts to 16 and drops the rest. (PTX ISA,
+"cvt".) Explicit casts, stores into arrays and records, and operands of atomics all come here. numba-cuda converts
+float16 by `cvt.rni`, which rounds to the nearest, ties to even, and `round(x)` too.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.core.boxing import unbox_float
+from numba.core.datamodel import models
+from numba.core.datamodel.registry import default_manager
+from numba.core.imputils import lower_builtin, lower_cast
+from numba.core.pythonapi import NativeValue, _unboxers
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.cpython.numbers import float_to_integer
+from numba.extending import intrinsic
+
+HALF, SINGLE, BITS = ir.HalfType(), ir.FloatType(), ir.IntType(32)
+OWN = {types.float16, types.int8, types.boolean}  # what stays in half precision beside a float16
+ARITHMETIC = "add iadd sub isub mul imul truediv itruediv neg pos".split()
+COMPARISONS = "eq ne lt le gt ge".split()
+ROUNDED = (
+    *(math.sin, math.cos, math.sqrt, math.fabs, math.log2, math.log10, math.exp2),
+    *(np.floor, np.ceil, np.trunc, np.exp2),  # the names of math.floor and its like in generated code
+)
+"""Functions of float16 that are computed in float32 and rounded."""
+
+
+class FloatModel(models.FloatModel):
+    """numba's, and that of float16."""
+
+    def __init__(self, dmm: Any, fe_type: types.Float):
+        if fe_type == types.float16:
+            models.PrimitiveModel.__init__(self, dmm, fe_type, HALF)
+        else:
+            super().__init__(dmm, fe_type)
+
+
+default_manager.register(types.Float, FloatModel)
+
+
+def unbox(kind: types.Float, obj: Any, c: Any) -> NativeValue:
+    """A scalar argument of a launch."""
+    if kind != types.float16:
+        return unbox_float(kind, obj, c)
+    given = unbox_float(types.float64, obj, c)
+    return NativeValue(narrowed(c.context, c.builder, types.float64, kind, given.value), is_error=given.is_error)
+
+
+_unboxers.functions[types.Float] = unbox
+
+
+@lower_cast(types.float64, types.float16)
+def narrowed(context: Any, builder: Any, source: types.Type, target: types.Type, value: Any) -> Any:
+    """Rounded to odd in float32 first, so that rounding twice is as rounding once (LLVM's own would be a call)."""
+    single = builder.fptrunc(value, SINGLE)
+    word, back = builder.bitcast(single, BITS), builder.fpext(single, value.type)
+    size, wanted = (builder.call(_fabs(builder, value.type), [v]) for v in (back, value))
+    toward = builder.select(builder.fcmp_ordered("<", size, wanted), BITS(1), BITS(-1))
+    even = builder.icmp_signed("==", builder.and_(word, BITS(1)), BITS(0))
+    inexact = builder.and_(even, builder.fcmp_ordered("!=", back, value))
+    word = builder.select(inexact, builder.add(word, toward), word)
+    return builder.fptrunc(builder.bitcast(word, SINGLE), HALF)
+
+
+def _fabs(builder: Any, kind: ir.Type) -> Any:
+    return builder.module.declare_intrinsic("llvm.fabs", [kind], ir.FunctionType(kind, [kind]))
+
+
+@intrinsic
+def half_of(typingctx, bits):
+    """The float16 with the bits of an int16."""
+    return types.float16(types.int16), lambda context, builder, signature, args: builder.bitcast(args[0], HALF)
+
+
+def _typed(function: Callable, result: types.Type) -> None:
+    """Let `function` of operands in OWN, one of them a float16, have such a result; before numba's own rules."""
+
+    @infer_global(function)
+    class Template(AbstractTemplate):
+        metadata = {"target": "cpu"}  # numba tries what is made for a target first
+
+        def generic(self, args: tuple, kws: dict) -> Any:
+            if types.float16 in args and OWN.issuperset(args) and not kws:
+                return signature(result, *[types.float16] * len(args))
+            return None
+
+
+@lower_builtin(operator.truediv, types.float16, types.float16)
+@lower_builtin(operator.itruediv, types.float16, types.float16)
+def divide(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """As IEEE 754 has it, also by zero."""
+    return builder.fdiv(*args)
+
+
+@lower_builtin(int, types.float16)
+def to_integer(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """`int(x)`."""
+    return context.cast(builder, args[0], *sig.args, sig.return_type)
+
+
+def _through_float32(function: Callable) -> None:
+    def implementation(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        rounded = lambda x: np.float16(function(np.float32(x)))  # noqa: E731
+        return context.compile_internal(builder, rounded, sig, args)
+
+    _typed(function, types.float16)
+    lower_builtin(function, types.float16)(implementation)
+
+
+for _name in ARITHMETIC:
+    _typed(getattr(operator, _name), types.float16)
+for _name in COMPARISONS:
+    _typed(getattr(operator, _name), types.boolean)
+for _function, _result in ((abs, types.float16), (float, types.float16), (int, types.int64), (bool, types.boolean)):
+    _typed(_function, _result)
+for _function in ROUNDED:
+    _through_float32(_function)
+
+
+# conversion to integers
+
+MODULES = "miniflow_hostcuda"
+"""What the names of generated modules, and so those of functions compiled from them, begin with."""
+
+
+@lower_cast(types.Float, types.Integer)
+def convert(context: Any, builder: Any, source: types.Float, target: types.Integer, value: Any) -> Any:
+    """In generated code as a GPU does it."""
+    if MODULES not in builder.function.name:
+        return float_to_integer(context, builder, source, target, value)
+    return saturated(builder, source, target, value)
+
+
+def saturated(builder: Any, source: types.Float, target: types.Integer, value: Any) -> Any:
+    """Truncated; what does not fit is replaced by selects, which vectorise where `llvm.fptosi.sat` does not."""
+    half = source.bitwidth == 16
+    if half:
+        value = whole(builder, builder.fpext(value, ir.FloatType()))
+    word, signed = ir.IntType(target.bitwidth if half else max(target.bitwidth, 16)), target.signed
+    end = 2.0 ** (word.width - signed)
+    lowest, highest = word(-int(end) * signed), word(int(end) - 1)
+    bound = (">=", value, value.type(-end)) if signed else (">", value, value.type(-1.0))
+    result = builder.fptosi(value, word) if signed else builder.fptoui(value, word)
+    result = builder.select(builder.fcmp_ordered(">=", value, value.type(end)), highest, result)
+    result = builder.select(builder.fcmp_ordered(*bound), result, lowest)  # NaN does not fit
+    if signed != (64 in (source.bitwidth, target.bitwidth)):
+        nan = word(0 if signed else int(end) // 2)
+        result = builder.select(builder.fcmp_unordered("uno", value, value), nan, result)
+    return builder.trunc(result, ir.IntType(8)) if target.bitwidth < word.width else result
+
+
+def whole(builder: Any, value: Any) -> Any:
+    """The nearest whole number, as a float."""
+    function = ir.FunctionType(value.type, [value.type])
+    return builder.call(builder.module.declare_intrinsic("llvm.rint", [value.type], function), [value])

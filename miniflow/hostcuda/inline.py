@@ -1,0 +1,257 @@
+"""Second step of the compiler: every place where threads meet becomes a statement of its own.
+
+y = x + cuda.shfl_down_sync(mask, v, 4)         shuffled = v
+                                         ->     Sync(WARP)
+                                                y = x + lane_read(shuffled, lane_down(thread, 4, ...))
+
+total = block_sum(x)                     ->     the body of block_sum, its variables renamed, `return` made an
+                                                assignment
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+
+from miniflow.hostcuda.exits import Exits, announcement
+from miniflow.hostcuda.names import GRID_SYNC, local_names
+from miniflow.hostcuda.syntax import (
+    BLOCK,
+    GRID,
+    LANE_READ,
+    MARK,
+    WARP,
+    Renamer,
+    Sync,
+    Unit,
+    assign,
+    call,
+    expression,
+    name,
+    statements,
+)
+
+LANES = {"shfl_sync": "lane_at", "shfl_up_sync": "lane_up", "shfl_down_sync": "lane_down", "shfl_xor_sync": "lane_xor"}
+VOTES = {  # intrinsic -> (level, function of runtime, what a thread that is not here counts as)
+    "syncthreads_count": (BLOCK, "count", "False"),
+    "syncthreads_and": (BLOCK, "all_of", "True"),
+    "syncthreads_or": (BLOCK, "any_of", "False"),
+    "all_sync": (WARP, "all_of", "True"),
+    "any_sync": (WARP, "any_of", "False"),
+    "ballot_sync": (WARP, "ballot", "False"),
+    "activemask": (WARP, "ballot", "False"),
+    "eq_sync": (WARP, "same", "2"),
+}
+MATCHES = {"match_any_sync": "match_any", "match_all_sync": "match_all"}
+
+
+def has_barrier(node: ast.AST) -> bool:
+    """Whether a marked call stands in this tree."""
+    return any(isinstance(n, ast.Name) and n.id.startswith(MARK) for n in ast.walk(node))
+
+
+class Expander:
+    """Rewrites statement lists; see the module."""
+
+    def __init__(self, unit: Unit):
+        self.unit = unit
+        self.before: list[ast.stmt] = []  # what must run before the statement at hand
+
+    def block(self, block: list[ast.stmt]) -> list[ast.stmt]:
+        """The same statements with every barrier a statement of its own."""
+        result: list[ast.stmt] = []
+        for statement in block:
+            result += self.statement(statement)
+        return result
+
+    def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        """What takes the place of one statement."""
+        if not has_barrier(node):
+            return [node]
+        outer, self.before = self.before, []
+        if isinstance(node, ast.While):
+            new = self._while(node)
+        elif isinstance(node, ast.If):
+            node.test = self.hoist(node.test)
+            before, self.before = self.before, []
+            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+            self.before = before
+            new = [node]
+        elif isinstance(node, ast.For):
+            node.iter = self.hoist(node.iter)
+            before, self.before = self.before, []
+            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+            self.before = before
+            new = [node]
+        else:
+            new = self._simple(node)
+        new, self.before = self.before + new, outer
+        return new
+
+    def _while(self, node: ast.While) -> list[ast.stmt]:
+        if has_barrier(node.test):
+            if node.orelse:
+                self.unit.refuse(node, "while-else around a barrier", "write the else part after the loop")
+            test = self.hoist(node.test)
+            leave = ast.If(ast.UnaryOp(ast.Not(), test), [ast.Break()], [])
+            head = [*self.before, ast.copy_location(leave, node)]
+            self.before = []
+            node.test, node.body = ast.Constant(True), head + self.block(node.body)
+        else:
+            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+        return [ast.fix_missing_locations(node)]
+
+    def _simple(self, node: ast.stmt) -> list[ast.stmt]:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if hasattr(node, "target") else []
+        for target in targets:
+            if has_barrier(target):
+                self._target(node, target)
+        for key, value in ast.iter_fields(node):
+            if isinstance(value, ast.expr) and not isinstance(getattr(value, "ctx", None), ast.Store):
+                setattr(node, key, self.hoist(value))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Name | ast.Constant):
+            return []
+        return [node]
+
+    def _target(self, node: ast.Assign | ast.AugAssign, target: ast.expr) -> None:
+        """A barrier in the index of what is assigned: Python computes the value first, but for `+=`."""
+        if not isinstance(target, ast.Subscript):
+            self.unit.refuse(target, "a barrier in such a target of an assignment", "use a variable")
+        if isinstance(node, ast.Assign):
+            kept = self.unit.fresh("kept")
+            self.before.append(assign(kept, self.hoist(node.value), node.lineno))
+            node.value = name(kept)
+        index = self.unit.fresh("index")
+        self.before.append(assign(index, self.hoist(target.slice), node.lineno))
+        target.slice = name(index)
+
+    # expressions
+
+    def hoist(self, node: ast.expr) -> ast.expr:
+        """The expression without barriers; they, and what is evaluated before them, go to `self.before`."""
+        if not has_barrier(node):
+            return node
+        if isinstance(node, ast.BoolOp | ast.IfExp):
+            first = node.values[0] if isinstance(node, ast.BoolOp) else node.test
+            others = node.values[1:] if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
+            if any(has_barrier(o) for o in others):
+                self.unit.refuse(
+                    node, "a barrier that is reached only sometimes within an expression", "use an if statement"
+                )
+            first = self.hoist(first)
+            if isinstance(node, ast.BoolOp):
+                node.values[0] = first
+            else:
+                node.test = first
+            return node
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith(MARK):
+            node.args = self._operands(node.args)
+            return self._barrier(node)
+        fields = [(key, value) for key, value in ast.iter_fields(node) if isinstance(value, ast.expr | list)]
+        operands = [v for _, value in fields for v in (value if isinstance(value, list) else [value])]
+        operands = iter(self._operands([o for o in operands if isinstance(o, ast.expr)]))
+        for key, value in fields:
+            if isinstance(value, list):
+                setattr(node, key, [next(operands) if isinstance(v, ast.expr) else v for v in value])
+            else:
+                setattr(node, key, next(operands))
+        return node
+
+    def _operands(self, operands: list[ast.expr]) -> list[ast.expr]:
+        """Operands in their order of evaluation: those before the last barrier are kept in variables."""
+        last = max((i for i, o in enumerate(operands) if has_barrier(o)), default=-1)
+        result = []
+        for i, operand in enumerate(operands):
+            operand = self.hoist(operand)
+            if i < last and any(isinstance(n, ast.Call | ast.Subscript) for n in ast.walk(operand)):
+                kept = self.unit.fresh("kept")
+                self.before.append(assign(kept, operand, getattr(operand, "lineno", 0)))
+                operand = name(kept)
+            result.append(operand)
+        return result
+
+    def _barrier(self, node: ast.Call) -> ast.expr:
+        what, line = node.func.id.removeprefix(MARK), node.lineno
+        if hasattr(node, "device"):
+            return self._inline(node, line)
+        if what in ("syncthreads", "syncwarp", GRID_SYNC):
+            level = {"syncthreads": BLOCK, "syncwarp": WARP, GRID_SYNC: GRID}[what]
+            self._synchronise(node, level, what, node.args[0] if node.args else None)
+            return ast.Constant(None)
+        if what in LANES:
+            return self._shuffle(what, node, line)
+        if what in MATCHES:
+            return self._match(what, node, line)
+        level, function, neutral = VOTES[what]
+        vote = ast.Constant(True) if what == "activemask" else node.args[-1]
+        vote = ast.Compare(vote, [ast.NotEq()], [ast.Constant(0)]) if what != "activemask" else vote
+        if neutral == "2":
+            vote = call("np.int8", vote)
+        voted, result = self.unit.fresh("voted"), self.unit.fresh("outcome")
+        self.unit.neutral[voted] = neutral
+        self.before.append(assign(voted, vote, line))
+        mask = expression("1 << lane") if what == "activemask" else node.args[0]
+        self._synchronise(node, level, what, mask if level == WARP else None, (function, voted, result))
+        found = name(result)
+        if what in ("ballot_sync", "syncthreads_and", "syncthreads_or"):
+            found = call("np.int32", found)
+        received = self.unit.fresh("received")
+        self.before.append(assign(received, found, line))
+        return name(received)
+
+    def _synchronise(
+        self, like: ast.Call, level: int, what: str, mask: ast.expr | None, vote: tuple | None = None
+    ) -> None:
+        """All threads of a unit synchronise; of a warp, those lanes that a mask names."""
+        if self.unit.checked:
+            named = mask or ast.Constant(0xFFFFFFFF)
+            self.before.append(announcement(call("arrives", ast.Constant(level), named), like))
+        self.before.append(Sync(level, what, like.lineno, vote))
+        if hasattr(like, "filename"):
+            self.before[-1].filename = like.filename
+
+    def _shuffle(self, what: str, node: ast.Call, line: int) -> ast.expr:
+        args = node.args
+        value, step = self.unit.fresh("shuffled"), args[2]
+        self.before.append(assign(value, args[1], line))
+        if not isinstance(step, ast.Constant):
+            kept = self.unit.fresh("step")
+            self.before.append(assign(kept, step, line))
+            step = name(kept)
+        self._synchronise(node, WARP, what, args[0])
+        lane = call(LANES[what], name("thread"), step, name("warp_first"), name("warp_end"))
+        received = self.unit.fresh("received")
+        vars(lane).update(vars(node), func=lane.func, args=lane.args)
+        self.before.append(assign(received, call(LANE_READ, name(value), lane), line))
+        return name(received)
+
+    def _match(self, what: str, node: ast.Call, line: int) -> ast.expr:
+        value, here, matched = (self.unit.fresh(stem) for stem in ("offered", "here", "matched"))
+        self.unit.neutral[here] = "False"
+        found = call(f"{MATCHES[what]}", name(value), name(here), expression("thread"))
+        self.before += [
+            assign(value, node.args[1], line),
+            assign(here, ast.Constant(True), line),
+        ]
+        self._synchronise(node, WARP, what, node.args[0])
+        self.before.append(assign(matched, found, line))
+        return name(matched)
+
+    # device functions in which threads meet
+
+    def _inline(self, node: ast.Call, line: int) -> ast.expr:
+        device, args = node.device, node.args
+        tree = copy.deepcopy(device.tree)
+        fresh = {
+            v: self.unit.fresh(f"{device.name}_{v}") for v in sorted(local_names(tree)) if v not in self.unit.arrays
+        }
+        tree = Renamer(fresh).visit(tree)
+        result = self.unit.fresh(f"{device.name}_result")
+        parameters = [assign(parameter.arg, value, line) for parameter, value in zip(tree.args.args, args, strict=True)]
+        gives = any(isinstance(s, ast.Return) and s.value is not None for s in statements(device.tree.body))
+        outer, self.before = self.before, []
+        body = Exits(self.unit, result).function(self.block(tree.body))
+        for inner in (n for s in body for n in ast.walk(s)):
+            inner.called_at = getattr(node, "filename", self.unit.filename), line
+        self.before = outer + parameters + body
+        return name(result) if gives else ast.Constant(None)

@@ -1,0 +1,178 @@
+"""Loops that are better turned inside out: the loop outside, the threads inside, so that the threads become vectors.
+
+for every thread:                                    for k in range(n):
+    for k in range(n):                         ->        for every thread:
+        total += a[row, k] * b[k, col]                       total_of[thread] += a[row, k] * b[k, col]
+
+That pays where neighbouring threads touch neighbouring elements (or the same one). Threads between two barriers may run
+in any order, so it is always allowed. (Loop interchange: Allen and Kennedy, "Optimizing compilers for modern
+architectures", section 5.2.)
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+
+from miniflow.hostcuda.affine import Affine, is_range, names_of
+from miniflow.hostcuda.divergence import Divergence, is_pure, names_in
+from miniflow.hostcuda.signs import is_metadata, is_natural
+from miniflow.hostcuda.syntax import (
+    BLOCK,
+    THREAD,
+    WARP,
+    Replace,
+    Unit,
+    assign,
+    has_sync,
+    level_of,
+    literal,
+    name,
+    statements,
+    target_names,
+)
+
+SHORT = 32
+"""Loops of at most so many rounds, known when compiling, stay inside: LLVM unrolls them and keeps sums in registers."""
+PLAIN = ast.Assign | ast.AugAssign | ast.Expr | ast.If | ast.For | ast.Pass
+
+
+def interchange(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, affine: Affine, axes: str) -> None:
+    """Mark loops to turn inside out, and the branches around them: `.interchanged` is the level of their threads."""
+    Interchange(unit, divergence, affine, axes).run(tree)
+
+
+class Interchange:
+    """Looks for such loops; see the module."""
+
+    def __init__(self, unit: Unit, divergence: Divergence, affine: Affine, axes: str):
+        self.unit, self.divergence, self.affine, self.axes = unit, divergence, affine, axes
+        arrays = {n for n in divergence.parameters | set(unit.hidden) if n not in divergence.tuples}
+        self.arrays = arrays | {n for n, a in unit.arrays.items() if a.kind != "local"}
+
+    def run(self, tree: ast.FunctionDef) -> None:
+        """Mark the loops of a kernel."""
+        tree.body = self._block(tree.body, BLOCK)
+
+    def _block(self, block: list[ast.stmt], level: int) -> list[ast.stmt]:
+        """Statements that a whole unit runs together."""
+        result = []
+        for statement in block:
+            if has_sync(statement):
+                inner = WARP if level_of(statement) == WARP else level
+                for key in ("body", "orelse"):
+                    if isinstance(getattr(statement, key, None), list):
+                        setattr(statement, key, self._block(getattr(statement, key), inner))
+            elif isinstance(statement, ast.For):
+                statement = self._loop(statement, level)
+            elif isinstance(statement, ast.If) and not statement.orelse and self._is_guard(statement.test):
+                body = self._block(statement.body, level)
+                if any(hasattr(s, "interchanged") for s in body):
+                    statement.body, statement.interchanged = body, level
+            result.append(statement)
+        return result
+
+    def _is_guard(self, test: ast.expr) -> bool:
+        """Whether every region may check a condition for itself."""
+        return is_pure(test, self.divergence.tuples) and all(self._is_fixed(v, 0) for v in names_of(test))
+
+    def _is_fixed(self, variable: str, depth: int) -> bool:
+        values = self.affine.values.get(variable)
+        if values is None:
+            return True
+        if len(values) != 1 or depth > 5:
+            return False
+        if values[0] is None:
+            return self.divergence.scope[variable] >= BLOCK
+        if not is_pure(values[0], self.divergence.tuples):
+            return False
+        return all(self._is_fixed(v, depth + 1) for v in names_of(values[0]))
+
+    def _loop(self, loop: ast.For, level: int) -> ast.For:
+        if not is_range(loop.iter) or loop.orelse or not isinstance(loop.target, ast.Name):
+            return loop
+        if any(not isinstance(s, PLAIN) for s in statements(loop.body)) or not self._is_contiguous(loop):
+            return loop
+        if self.divergence.of(loop.iter) >= level:
+            count = literal(loop.iter.args[-1]) if len(loop.iter.args) == 1 else None
+            if count is not None and count <= SHORT:
+                return loop
+        elif level == BLOCK and self._is_strided(loop):
+            loop = self._from_base(loop)
+        else:
+            return loop
+        loop.interchanged = level
+        loop.body = self._block(loop.body, level)
+        return loop
+
+    def _is_contiguous(self, loop: ast.For) -> bool:
+        """Whether all accesses move by one element along one axis of the block, or not at all."""
+        accesses = []
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Subscript) and not is_metadata(node):
+                if isinstance(node.value, ast.Name) and node.value.id in self.divergence.tuples:
+                    continue
+                if not (isinstance(node.value, ast.Name) and node.value.id in self.arrays):
+                    return False
+                accesses.append(node)
+        for axis in self.axes:
+            moves = [self.moves(node, axis) for node in accesses]
+            if None not in moves and (any(moves) or self._is_private(loop)):
+                return True
+        return False
+
+    def moves(self, node: ast.Subscript, axis: str) -> bool | None:
+        """Whether an access moves by one element along an axis; None if it moves otherwise."""
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        strides = [self.affine.stride(i, axis) for i in index]
+        if strides == [0] * len(index):
+            return False
+        return True if strides == [0] * (len(index) - 1) + [1] else None
+
+    def _is_private(self, loop: ast.For) -> bool:
+        """Whether every thread adds up values of its own, though all read the same elements."""
+        targets = {v for s in statements(loop.body) for v in target_names(s)}
+        stores = [n for n in ast.walk(loop) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        return not stores and any(self.divergence.scope[v] == THREAD for v in targets)
+
+    def _is_strided(self, loop: ast.For) -> bool:
+        """Whether a loop is `range(start + threadIdx.x, stop, step)` with the same stop and step for all threads."""
+        args = loop.iter.args
+        if len(args) != 3 or any(self.divergence.of(a) < BLOCK for a in args[1:]):
+            return False
+        if not is_natural(args[2], self.affine.natural) or self.affine.stride(args[0], "x") != 1:
+            return False
+        assigned = {v for s in statements(loop.body) for v in target_names(s)}
+        if self.divergence.definitions[loop.target.id] != 1 or assigned & names_of(loop.iter):
+            return False
+        if sum(n == loop.target.id for n in names_in([loop])) != self.divergence.occurrences[loop.target.id]:
+            return False
+        first = self._first(args[0])
+        return first is not None and self.divergence.of(first) >= BLOCK
+
+    def _first(self, node: ast.expr, depth: int = 0) -> ast.expr | None:
+        """What the start of a strided loop is for thread 0."""
+        known = {}
+        for variable in names_of(node):
+            values = self.affine.values.get(variable)
+            if values is not None and self.divergence.scope[variable] < BLOCK:
+                if len(values) != 1 or values[0] is None or depth > 5 or not is_pure(values[0], self.divergence.tuples):
+                    return None
+                known[variable] = self._first(values[0], depth + 1)
+                if known[variable] is None:
+                    return None
+        known["threadIdx_x"] = ast.Constant(0)
+        return Replace(known).visit(copy.deepcopy(node))
+
+    def _from_base(self, loop: ast.For) -> ast.For:
+        """The same with a uniform loop over the start of each round: `i = base + threadIdx.x; if i < stop: ...`."""
+        start, stop, step = loop.iter.args
+        base = self.unit.fresh(f"{loop.target.id}_base")
+        inside = ast.If(ast.Compare(name(loop.target.id), [ast.Lt()], [copy.deepcopy(stop)]), loop.body, [])
+        element = ast.BinOp(name(base), ast.Add(), name("threadIdx_x"))
+        body = [assign(loop.target.id, element, loop.lineno), ast.copy_location(inside, loop)]
+        iteration = ast.Call(name("range"), [self._first(start), stop, step], [])
+        made = ast.For(ast.Name(base, ast.Store()), iteration, body, [])
+        self.divergence.scope[base] = BLOCK
+        self.affine.values[loop.target.id], self.affine.loops[loop.target.id] = [element], []
+        return ast.fix_missing_locations(ast.copy_location(made, loop))

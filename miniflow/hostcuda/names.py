@@ -1,0 +1,585 @@
+"""First step of the compiler: every name of a kernel is replaced by what it stands for.
+
+After it, a kernel mentions its own variables, literals, functions of `math`, NumPy and `runtime`, the coordinates
+(`threadIdx_x`, `blockDim_x` ...) and markers for the places where threads meet. Arrays that it allocates are noted in
+the `Unit` and their statements dropped.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+from dataclasses import dataclass
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any, NoReturn
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.np import numpy_support
+
+from miniflow.hostcuda import runtime
+from miniflow.hostcuda.constants import take_constants
+from miniflow.hostcuda.errors import UnsupportedKernelError
+from miniflow.hostcuda.intrinsic import Intrinsic
+from miniflow.hostcuda.libdevice import COUNTERPARTS
+from miniflow.hostcuda.references import function_of, is_for_kernels, is_kernel, libdevice_call, literal_of, local_names
+from miniflow.hostcuda.source import UNKNOWN, Source, read, resolve
+from miniflow.hostcuda.syntax import (
+    COORDINATES,
+    MARK,
+    Allocation,
+    Renamer,
+    Replace,
+    Unit,
+    assign,
+    call,
+    expression,
+    name,
+    reads,
+    statements,
+    target_names,
+    text,
+)
+
+REFUSED = {
+    ast.Try: "try",
+    ast.With: "with",
+    ast.Global: "global",
+    ast.Nonlocal: "nonlocal",
+    ast.Import: "import",
+    ast.ImportFrom: "import",
+    ast.Delete: "del",
+    ast.ClassDef: "class",
+    ast.AsyncFunctionDef: "async def",
+    ast.Lambda: "lambda",
+    ast.List: "a list",
+    ast.Dict: "a dict",
+    ast.Set: "a set",
+    ast.ListComp: "a list comprehension",
+    ast.SetComp: "a set comprehension",
+    ast.DictComp: "a dict comprehension",
+    ast.GeneratorExp: "a generator expression",
+    ast.Yield: "yield",
+    ast.YieldFrom: "yield from",
+    ast.Await: "await",
+    ast.JoinedStr: "an f-string",
+    ast.NamedExpr: ":=",
+    ast.Starred: "a starred expression",
+}
+
+NOTHING = {"threadfence", "threadfence_block", "threadfence_system", "nanosleep"}  # memory is coherent, time passes
+COLLECTIVES = {
+    "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "syncwarp",
+    "shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync",
+    "all_sync", "any_sync", "eq_sync", "ballot_sync", "match_any_sync", "match_all_sync", "activemask",
+}  # fmt: skip
+LOADS = {"ldca", "ldcg", "ldcs", "ldlu", "ldcv"}  # with hints to caches, which mean nothing here
+STORES = {"stcg", "stcs", "stwb", "stwt"}
+GRID_SYNC = "grid.sync"
+DIMENSIONS = {"grid": "blockIdx_{0} * blockDim_{0} + threadIdx_{0}", "gridsize": "blockDim_{0} * gridDim_{0}"}
+
+
+class DeviceFunction:
+    """A device function, normalised.
+
+    Attributes:
+        must_inline: whether threads meet in it or it allocates arrays, so that it must be expanded where it is called.
+        coordinates: the thread and launch coordinates that it (or what it calls) reads.
+        recursive: whether it calls itself.
+        formula: what it returns, if it does nothing else.
+    """
+
+    def __init__(self, identifier: str, tree: ast.FunctionDef, must_inline: bool, coordinates: list[str]):
+        self.name, self.tree, self.must_inline, self.coordinates = identifier, tree, must_inline, coordinates
+        self.recursive = False
+        last = tree.body[-1]
+        self.formula = last.value if len(tree.body) == 1 and isinstance(last, ast.Return) and not must_inline else None
+
+
+def normalise(kernel: Any, unit: Unit) -> ast.FunctionDef:
+    """The kernel's tree with every free name resolved; `unit` collects what it allocates and calls."""
+    source = read(kernel.py_func)
+    return Normaliser(source, unit, ()).run()
+
+
+class Normaliser(ast.NodeTransformer):
+    """Walks one function; see the module."""
+
+    def __init__(self, source: Source, unit: Unit, stack: tuple):
+        self.source, self.unit, self.stack = source, unit, stack
+        self.local = local_names(source.tree)
+        self.grid_groups: set[str] = set()
+        self.nested: dict[str, Callee] = {}
+        self.own: Callee | None = None  # the device function itself, for recursion
+        self.allocated = False
+
+    def run(self) -> ast.FunctionDef:
+        """The normalised definition; names that collide with the compiler's own are changed."""
+        tree = self.source.tree
+        self.source.namespace.update(take_constants(tree, self.local, self.source.namespace))
+        self.local = local_names(tree)
+        arguments = tree.args
+        if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
+            self.refuse(tree, "a parameter list with *, ** or keyword-only parameters")
+        clash = {n: f"{n}_" for n in self.local if is_taken(n)}
+        self.local = {clash.get(n, n) for n in self.local}
+        tree = Renamer(clash).visit(tree)
+        self.unit.taken |= self.local
+        tree.body = self._block(tree.body)
+        return protect_parameters(tree, self.unit)
+
+    def refuse(self, node: ast.AST, what: str, remedy: str = "") -> NoReturn:
+        """Raise UnsupportedKernelError naming construct and line."""
+        place = f"{self.source.filename}:{getattr(node, 'lineno', self.source.tree.lineno)}"
+        raise UnsupportedKernelError(
+            f"{place}: {self.source.name}: {what} is not supported in a kernel" + (f": {remedy}" if remedy else "")
+        )
+
+    def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
+        result = []
+        for statement in block:
+            new = self.visit(statement)
+            if new is not None:
+                result += new if isinstance(new, list) else [new]
+        return result or [ast.copy_location(ast.Pass(), block[0])]
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if type(node) in REFUSED:
+            self.refuse(node, REFUSED[type(node)])
+        return super().generic_visit(node)
+
+    # statements
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        node.test, node.body = self.visit(node.test), self._block(node.body)
+        node.orelse = self._block(node.orelse) if node.orelse else []
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        return self.visit_If(node)
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        node.target, node.iter, node.body = self.visit(node.target), self.visit(node.iter), self._block(node.body)
+        node.orelse = self._block(node.orelse) if node.orelse else []
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        if any(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in (node.left, node.right)):
+            self.refuse(node, "a str", "print numbers instead")
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        """A nested function becomes a device function that also takes the variables it reads (lambda lifting)."""
+        if node.decorator_list:
+            self.refuse(node, "a decorated function inside it", "define it outside")
+        own, called = local_names(node) - {node.name}, node.name
+        node.body = self._block(node.body)
+        captured = sorted({r for s in node.body for r in reads(s)} & self.local - own - self.nested.keys())
+        positional = len(node.args.args)
+        node.args.args += [ast.arg(v) for v in captured]
+        defaults = [self.visit(d) for d in node.args.defaults]
+        node.args.defaults = []
+        device = lifted(node, self.unit, self.unit.fresh(node.name), False)
+        parameters = [a.arg for a in node.args.args[:positional]]
+        self.nested[called] = Callee(device, parameters, defaults, captured)
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        """A lambda is a nested function without a name."""
+        made = ast.FunctionDef(self.unit.fresh("function"), node.args, [ast.Return(node.body)], [])
+        self.visit_FunctionDef(ast.fix_missing_locations(ast.copy_location(made, node)))
+        return name(made.name)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
+        if isinstance(node.value, ast.Constant):  # a docstring
+            return None
+        if (
+            isinstance(node.value, ast.Call)
+            and self._intrinsic(node.value.func) in STORES
+            and len(node.value.args) == 3
+        ):
+            array, index, value = node.value.args
+            store = ast.Assign([ast.Subscript(array, index, ast.Store())], value)
+            return self.visit(ast.fix_missing_locations(ast.copy_location(store, node)))
+        node.value = self.visit(node.value)
+        return None if isinstance(node.value, ast.Constant) else node
+
+    def visit_Match(self, node: ast.Match) -> list[ast.stmt]:
+        """`match` on values becomes a chain of branches."""
+        subject = self.unit.fresh("subject")
+        chain: list[ast.stmt] = []
+        for case in reversed(node.cases):
+            test = self._pattern(case.pattern, subject)
+            if case.guard is not None:
+                test = case.guard if test is None else ast.BoolOp(ast.And(), [test, case.guard])
+            chain = case.body if test is None else [ast.copy_location(ast.If(test, case.body, chain), case.body[0])]
+        self.local.add(subject)
+        whole = [ast.copy_location(ast.Assign([ast.Name(subject, ast.Store())], node.subject), node), *chain]
+        return self._block([ast.fix_missing_locations(s) for s in whole])
+
+    def _pattern(self, pattern: ast.pattern, subject: str) -> ast.expr | None:
+        """The condition under which a pattern matches; None for always."""
+        if isinstance(pattern, ast.MatchValue):
+            return ast.Compare(name(subject), [ast.Eq()], [pattern.value])
+        if isinstance(pattern, ast.MatchOr):
+            return ast.BoolOp(ast.Or(), [self._pattern(p, subject) for p in pattern.patterns])
+        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and pattern.name is None:
+            return None
+        self.refuse(pattern, "a pattern that is no value, `|` of values, or `_`", "write if and elif")
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt | None:
+        """Assertions count with debug=True only, as in numba.cuda."""
+        return self.generic_visit(node) if self.unit.debug else None
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
+        if node.value is None:
+            return None
+        return self.visit(ast.copy_location(ast.Assign([node.target], node.value), node))
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
+        if isinstance(node.value, ast.Lambda) and isinstance(node.targets[0], ast.Name):
+            made = ast.FunctionDef(node.targets[0].id, node.value.args, [ast.Return(node.value.body)], [])
+            return self.visit(ast.fix_missing_locations(ast.copy_location(made, node)))
+        if isinstance(node.value, ast.Call):
+            intrinsic = self._intrinsic(node.value.func)
+            if intrinsic in ("shared.array", "local.array", "const.array_like", "cg.this_grid"):
+                if len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
+                    self.refuse(node, f"cuda.{intrinsic} assigned to anything but one variable")
+                if intrinsic == "cg.this_grid":
+                    self.grid_groups.add(node.targets[0].id)
+                    return None
+                node.value = name(self._allocate(intrinsic, node.targets[0].id, node.value))
+                return node
+        node.value = self.visit(node.value)
+        node.targets = [self.visit(target) for target in node.targets]
+        if len(node.targets) == 1 or all(isinstance(t, ast.Name) for t in node.targets):
+            return node
+        kept = self.unit.fresh("kept")
+        each = [ast.copy_location(ast.Assign([target], name(kept)), node) for target in node.targets]
+        return [assign(kept, node.value, node.lineno), *map(ast.fix_missing_locations, each)]
+
+    def _allocate(self, intrinsic: str, called: str, node: ast.Call) -> str:
+        """Note an array of the kernel's, and return the name that stands for it."""
+        self.allocated = True
+        variable = self.unit.fresh(called)
+        given = dict(zip(("shape", "dtype"), node.args, strict=False))
+        given.update({k.arg: k.value for k in node.keywords})
+        if intrinsic == "const.array_like":
+            values = resolve(node.args[0], self.source.namespace, self.local)
+            if not isinstance(values, np.ndarray):
+                self.refuse(node, "cuda.const.array_like of anything but a NumPy array from outside the kernel")
+            self.unit.hidden[variable] = np.array(values, order="C")
+            self._know("const", variable, values.tobytes(), values.dtype, values.shape)
+            return variable
+        shape = self._constant(given.get("shape"), f"the shape of cuda.{intrinsic}", node)
+        shape = tuple(shape) if isinstance(shape, tuple) else (shape,)
+        kind = "local" if intrinsic == "local.array" else "dynamic" if shape == (0,) else "shared"
+        if kind != "dynamic" and not all(type(n) is int and n > 0 for n in shape):
+            self.refuse(node, f"cuda.{intrinsic} of shape {shape}", "sizes are positive integers")
+        dtype = self._dtype(given.get("dtype"), node)
+        known = np.dtype(dtype.removeprefix("np.")) if dtype.startswith("np.") else self.unit.injected.get(dtype)
+        size = known.itemsize if known is not None else 0
+        self.unit.arrays[variable] = Allocation(kind, shape, dtype, node.lineno, called, size)
+        return variable
+
+    def _dtype(self, node: ast.expr | None, at: ast.AST) -> str:
+        if node is None:
+            self.refuse(at, "an array without a dtype")
+        value = resolve(node, self.source.namespace, self.local)
+        if value is UNKNOWN:
+            if isinstance(node, ast.Attribute) and node.attr == "dtype":
+                return text(self.visit(node))
+            if isinstance(node, ast.Constant):
+                value = node.value
+            else:
+                self.refuse(at, f"the dtype {ast.unparse(node)}", "give a constant such as numba.float32")
+        return self._dtype_text(value, at)
+
+    def _dtype_text(self, value: Any, at: ast.AST) -> str:
+        try:
+            dtype = numpy_support.as_dtype(value) if isinstance(value, types.Type) else np.dtype(value)
+        except (TypeError, NotImplementedError, numba.errors.NumbaError):
+            self.refuse(at, f"the dtype {value!r}")
+        if dtype.names is None:
+            return f"np.{dtype.type.__name__}"
+        self._know("dtype", repr(dtype))
+        variable = self.unit.fresh("record_dtype")
+        self.unit.injected[variable] = dtype
+        return variable
+
+    def _constant(self, node: ast.expr | None, what: str, at: ast.AST) -> Any:
+        if node is None:
+            self.refuse(at, f"{what} left out")
+        try:
+            return eval(compile(ast.fix_missing_locations(ast.Expression(self.visit(node))), "", "eval"), {"np": np})
+        except Exception:
+            self.refuse(at, f"{what} given by {ast.unparse(node)}", "it must be a constant, known when compiling")
+
+    def _know(self, *facts: Any) -> None:
+        self.unit.fingerprint.extend(str(f) for f in facts)
+
+    # expressions
+
+    def _intrinsic(self, node: ast.expr) -> str:
+        found = resolve(node, self.source.namespace, self.local)
+        return found.name if isinstance(found, Intrinsic) else ""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.local or not isinstance(node.ctx, ast.Load):
+            return node
+        value = resolve(node, self.source.namespace)
+        if value is UNKNOWN:
+            self.refuse(node, f"the undefined name {node.id}")
+        return ast.copy_location(self._reference(value, node), node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        value = resolve(node, self.source.namespace, self.local)
+        if value is UNKNOWN:
+            owner = resolve(node.value, self.source.namespace, self.local)
+            if isinstance(owner, ModuleType | SimpleNamespace):
+                self.refuse(node, f"{ast.unparse(node)}, which does not exist,")
+            node.value = self.visit(node.value)
+            return node
+        return ast.copy_location(self._reference(value, node), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr == "sync" and self._is_grid(function.value):
+            self.unit.cooperative = True
+            return ast.copy_location(call(MARK + GRID_SYNC), node)
+        value = resolve(function, self.source.namespace, self.local)
+        if isinstance(value, Intrinsic) and value.name in ("shared.array", "local.array", "const.array_like"):
+            return ast.copy_location(name(self._allocate(value.name, "array", node)), node)
+        if isinstance(value, Intrinsic):
+            return ast.copy_location(self._call_intrinsic(value.name, node), node)
+        if is_kernel(value):
+            return self._call_device(value, node)
+        if isinstance(function, ast.Name) and function.id in self.nested:
+            return self._call(self.nested[function.id], node)
+        if value is print or value is range or value is not UNKNOWN:
+            node.func = self._reference(value, function)
+        else:
+            node.func = self.visit(function)
+        node.args = [self.visit(a) for a in node.args]
+        for keyword in node.keywords:
+            keyword.value = self.visit(keyword.value)
+        return node
+
+    def _is_grid(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Call):
+            return self._intrinsic(node.func) == "cg.this_grid"
+        return isinstance(node, ast.Name) and node.id in self.grid_groups
+
+    def _call_intrinsic(self, intrinsic: str, node: ast.Call) -> ast.expr:
+        if node.keywords and intrinsic not in ("syncwarp",):
+            self.refuse(node, f"cuda.{intrinsic} with keyword arguments")
+        if intrinsic in DIMENSIONS:
+            count = self._constant(node.args[0] if node.args else None, f"the argument of cuda.{intrinsic}", node)
+            if count not in (1, 2, 3):
+                self.refuse(node, f"cuda.{intrinsic}({count})", "expected 1, 2 or 3")
+            parts = [expression(DIMENSIONS[intrinsic].format(axis)) for axis in "xyz"[:count]]
+            return parts[0] if count == 1 else ast.Tuple(parts, ast.Load())
+        args = [self.visit(a) for a in node.args]
+        if intrinsic in NOTHING:
+            return call("fence") if self.unit.checked and "fence" in intrinsic else ast.Constant(None)
+        if intrinsic in COLLECTIVES:
+            return call(MARK + intrinsic, *args)
+        if intrinsic in LOADS and len(args) == 2:
+            return ast.Subscript(args[0], args[1], ast.Load())
+        if intrinsic == "lanemask_lt":
+            return expression("np.uint32((1 << lane) - 1)")
+        if intrinsic in COUNTERPARTS:
+            return libdevice_call(COUNTERPARTS[intrinsic], args)
+        function = runtime.FUNCTIONS.get(intrinsic)
+        if function is None:
+            self.refuse(node, f"cuda.{intrinsic}")
+        return call(function, *args)
+
+    def _call_device(self, kernel: Any, node: ast.Call) -> ast.expr:
+        if self.stack and kernel is self.stack[-1] and self.own is not None:
+            return self._call(self.own, node)
+        if kernel in self.stack:
+            self.refuse(node, f"the mutual recursion of {kernel.py_func.__name__}", "write it as a loop")
+        callee = self.unit.functions.get(kernel)
+        if callee is None:
+            callee = self.unit.functions[kernel] = device_function(kernel, self.unit, self.stack + (kernel,))
+        return self._call(callee, node)
+
+    def _call(self, callee: Callee, node: ast.Call) -> ast.expr:
+        """A call of a device function, with all its arguments by position."""
+        given: dict[str, ast.expr] = {}
+        args = []
+        for argument in node.args:
+            if isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Tuple):
+                args += argument.value.elts
+            elif isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Name):  # all that are missing
+                count = len(callee.parameters) - len(node.args) + 1 - len(node.keywords)
+                args += [ast.Subscript(argument.value, ast.Constant(i), ast.Load()) for i in range(count)]
+            else:
+                args.append(argument)
+        named = {k.arg: k.value for k in node.keywords}
+        optional = dict(zip(reversed(callee.parameters), reversed(callee.defaults), strict=False))
+        for position, parameter in enumerate(callee.parameters):
+            if position < len(args):
+                given[parameter] = self.visit(args[position])
+            elif parameter in named:
+                given[parameter] = self.visit(named.pop(parameter))
+            elif parameter in optional:
+                given[parameter] = copy.deepcopy(optional[parameter])
+        if len(given) != len(callee.parameters) or len(args) > len(callee.parameters) or named:
+            count = len(node.args) + len(node.keywords)
+            self.refuse(node, f"a call of {callee.name} with {count} of {len(callee.parameters)} arguments")
+        passed = [*given.values(), *(name(v) for v in callee.captured)]
+        device = callee.device
+        if device.formula is not None and not device.recursive and all(map(is_repeatable, passed)):
+            return self._substituted(device, passed, node)
+        if device.must_inline:
+            result = call(f"{MARK}{device.name}", *passed)
+            result.device = device
+            self.allocated = True
+        else:
+            result = call(device.name, *passed, *[name(c) for c in device.coordinates])
+        return ast.copy_location(result, node)
+
+    def _substituted(self, device: DeviceFunction, passed: list[ast.expr], node: ast.Call) -> ast.expr:
+        """A formula in place of its call, so that more is known of it: how it grows from thread to thread, its sign."""
+        formula = copy.deepcopy(device.formula)
+        for inner in ast.walk(formula):
+            inner.called_at = getattr(inner, "called_at", (self.source.filename, node.lineno))
+        values = {parameter.arg: value for parameter, value in zip(device.tree.args.args, passed, strict=True)}
+        return Replace(values).visit(formula)
+
+    def _reference(self, value: Any, node: ast.AST) -> ast.expr:
+        """An expression of the generated module for an object from outside the kernel."""
+        if isinstance(value, Intrinsic):
+            if value.name in runtime.COORDINATE_OF:
+                return expression(runtime.COORDINATE_OF[value.name])
+            if value.name in ("laneid", "warpsize"):
+                return name("lane") if value.name == "laneid" else ast.Constant(32)
+            self.refuse(node, f"cuda.{value.name} without a call")
+        literal = literal_of(value)
+        if literal is not None:
+            return literal
+        if isinstance(value, types.Type):
+            key = getattr(value, "name", "")
+            if getattr(types, key, None) is value:
+                return expression(f"types.{key}")
+        function = function_of(value)
+        if function and not is_for_kernels(value):
+            self.refuse(node, f"{ast.unparse(node)}, which no GPU has,", "compute with numbers and array elements")
+        if function:
+            return expression(function)
+        if value is numba.literal_unroll:
+            return name(self._inject(value, node))
+        if isinstance(value, FunctionType):
+            self.refuse(node, f"a call of the plain function {value.__name__}", "decorate it: @cuda.jit(device=True)")
+        if isinstance(value, np.ndarray):
+            variable = self.unit.fresh(f"constant_{getattr(node, 'id', 'array')}")
+            self.unit.hidden[variable] = np.array(value, order="C")
+            self._know("array", value.tobytes(), value.dtype, value.shape)
+            return name(variable)
+        if isinstance(value, ModuleType | SimpleNamespace | np.random.RandomState):
+            self.refuse(node, f"{ast.unparse(node)} without an attribute")
+        if callable(value) and not isinstance(value, type) and not hasattr(value, "py_func"):
+            self.refuse(node, f"{ast.unparse(node)}, which no GPU has,", "compute with numbers and array elements")
+        return name(self._inject(value, node))
+
+    def _inject(self, value: Any, node: ast.AST) -> str:
+        """A name for an object that cannot be spelled, such as a function compiled by numba or a named tuple's type."""
+        for variable, known in self.unit.injected.items():
+            if known is value:
+                return variable
+        function = getattr(value, "py_func", value)
+        try:
+            self._know(inspect.getsource(function))
+        except (OSError, TypeError):
+            self._know(repr(value))
+        self._know([repr(c.cell_contents) for c in getattr(function, "__closure__", None) or ()])
+        variable = self.unit.fresh(getattr(value, "__name__", "injected"))
+        self.unit.injected[variable] = value
+        return variable
+
+
+def is_repeatable(node: ast.expr) -> bool:
+    """Whether an expression may be computed as often as one likes: sums and products of variables and literals."""
+    return all(isinstance(n, REPEATABLE) for n in ast.walk(node))
+
+
+REPEATABLE = ast.Name | ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop | ast.expr_context
+
+
+def is_taken(variable: str) -> bool:
+    """Whether generated code may have a variable of this name."""
+    if variable in COORDINATES or variable in runtime.RESERVED or variable.startswith("_"):
+        return True
+    return variable.endswith(("_of", "_all", "_now", "_is")) or variable.startswith(("taken_", "skipped_", "whole_"))
+
+
+@dataclass
+class Callee:
+    """A device function as it may be called; `captured` are variables of the caller that it takes as well."""
+
+    device: DeviceFunction
+    parameters: list[str]
+    defaults: list[ast.expr]
+    captured: list[str]
+
+    @property
+    def name(self) -> str:
+        """What its author calls it."""
+        return self.device.name
+
+
+def device_function(kernel: Any, unit: Unit, stack: tuple) -> Callee:
+    """Read and normalise a device function."""
+    source = read(kernel.py_func)
+    normaliser = Normaliser(source, unit, stack)
+    defaults = [literal_of(value) for value in kernel.py_func.__defaults__ or ()]
+    if None in defaults:
+        normaliser.refuse(source.tree, f"a default value of {kernel.py_func.__name__} that is no number", "pass it")
+    identifier = unit.fresh(source.name)
+    parameters = [a.arg for a in source.tree.args.args]
+    itself = DeviceFunction(identifier, source.tree, False, [*COORDINATES, *places(unit)])
+    itself.recursive = True
+    normaliser.own = Callee(itself, parameters, defaults, [])
+    tree = normaliser.run()
+    for node in ast.walk(tree):
+        node.filename = source.filename
+    parameters = [a.arg for a in tree.args.args]
+    tree.args.defaults = []
+    device = lifted(tree, unit, identifier, normaliser.allocated)
+    device.recursive = any(isinstance(n, ast.Name) and n.id == identifier for n in ast.walk(tree))
+    if device.recursive:
+        device.coordinates = itself.coordinates
+        if device.must_inline:
+            normaliser.refuse(source.tree, f"the recursion of {kernel.py_func.__name__}, which has barriers or arrays,")
+    return Callee(device, parameters, defaults, [])
+
+
+def places(unit: Unit) -> list[str]:
+    """What a device function needs to say where an index was wrong."""
+    return ["block", "thread", "error"] if unit.boundscheck else []
+
+
+def lifted(tree: ast.FunctionDef, unit: Unit, identifier: str, allocates: bool) -> DeviceFunction:
+    """A function of the generated module."""
+    used = {r for s in tree.body for r in reads(s)}
+    tree.name = identifier
+    coordinates = [c for c in COORDINATES if c in used] + places(unit)
+    device = DeviceFunction(identifier, tree, allocates or any(MARK in r for r in used), coordinates)
+    unit.devices.append(device)
+    return device
+
+
+def protect_parameters(tree: ast.FunctionDef, unit: Unit) -> ast.FunctionDef:
+    """Let a function that assigns to a parameter do so to a copy: parameters are shared by all threads."""
+    assigned = {n for s in statements(tree.body) for n in target_names(s)}
+    copies = []
+    for parameter in tree.args.args:
+        if parameter.arg in assigned:
+            given = unit.fresh(f"given_{parameter.arg}")
+            copies.append(assign(parameter.arg, name(given), tree.lineno))
+            parameter.arg = given
+    tree.body = copies + tree.body
+    return tree

@@ -1,0 +1,116 @@
+"""All that this project touches of numba-cuda beyond the documented names of `numba.cuda`.
+
+NVIDIA maintains numba-cuda, and names numba-cuda-mlir as its successor. What has to change for that lies here:
+
+    to compile without a GPU    numba.cuda.typing.typeof.typeof, numba.cuda.types.Type,
+                                numba.cuda.dispatcher.get_current_device (replaced while PTX is made)
+    memory of a GPU             numba.cuda.cudadrv.driver: MemoryPointer, device_to_host, host_to_device, CudaAPIError;
+                                numba.cuda.cudadrv.devicearray.DeviceNDArray; Context.memalloc
+    the simulator               numba.cuda.simulator.cudadrv.devicearray.FakeCUDAArray
+
+Of the documented names, this package uses jit, compile_ptx, random, is_available and cuda_error, and the backend gpus,
+current_context, select_device, stream, default_stream, event and event_elapsed_time. numba-cuda is imported when one of
+these functions is first called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+def part(name: str) -> ModuleType:
+    """The module `numba.cuda.<name>`."""
+    return importlib.import_module(f"numba.cuda.{name}")
+
+
+def package() -> Any:
+    """The package `numba.cuda` of numba-cuda, for compiling to PTX.
+
+    Raises:
+        ImportError: if it is not installed, or if NUMBA_ENABLE_CUDASIM=1 puts the simulator in its place.
+    """
+    if importlib.util.find_spec("numba_cuda") is None:
+        raise ImportError("compiling to PTX needs numba-cuda and its toolkit wheels: pip install 'numba-cuda[cu13]'")
+    cuda = part("random").cuda  # which importing numba.cuda alone leaves out
+    if is_simulator(cuda):
+        raise ImportError("numba's simulator stands in for numba.cuda: unset NUMBA_ENABLE_CUDASIM to compile to PTX")
+    return cuda
+
+
+def is_simulator(cuda: Any) -> bool:
+    """Whether `numba.cuda` is numba's simulator."""
+    return "simulator" in cuda.jit.__module__
+
+
+def types_of(values: Sequence[Any]) -> tuple:
+    """numba.cuda's types of NumPy arrays, numbers, tuples, or types themselves."""
+    known = (part("types").Type, importlib.import_module("numba.core.types").Type)
+    typeof = part("typing.typeof").typeof
+    return tuple(value if isinstance(value, known) else typeof(value) for value in values)
+
+
+@contextmanager
+def capability(cc: tuple[int, int]) -> Iterator[None]:
+    """Device functions are compiled for the current device, which numba.cuda asks the driver for: answer for it."""
+    dispatcher = part("dispatcher")
+    asked = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = asked
+
+
+@functools.cache
+def context_of(device_index: int) -> Any:
+    """The context of a GPU."""
+    cuda = importlib.import_module("numba.cuda")
+    with cuda.gpus[device_index]:
+        return cuda.current_context()
+
+
+def allocate(nbytes: int, device_index: int) -> tuple[Any, int]:
+    """New memory of a GPU, which lives as long as the first result; and its address. MemoryError if there is none."""
+    context = context_of(device_index)
+    with importlib.import_module("numba.cuda").gpus[device_index]:
+        try:
+            pointer = context.memalloc(nbytes)
+        except part("cudadrv.driver").CudaAPIError as error:
+            raise MemoryError(str(error)) from error
+    return pointer, int(pointer.device_ctypes_pointer.value or 0)
+
+
+def pointer_to(layout: np.ndarray, device_index: int) -> Any:
+    """A pointer to the first element of an array whose address is one of a GPU. It does not keep the memory."""
+    address = ctypes.c_void_p(layout.__array_interface__["data"][0])
+    return part("cudadrv.driver").MemoryPointer(context_of(device_index), address, layout.nbytes)
+
+
+def argument(layout: np.ndarray, device_index: int) -> Any:
+    """An array whose address is one of a GPU, as an argument of a launch."""
+    made = part("cudadrv.devicearray").DeviceNDArray
+    return made(layout.shape, layout.strides, layout.dtype, gpu_data=pointer_to(layout, device_index))
+
+
+def copy_to_host(target: np.ndarray, layout: np.ndarray, device_index: int, stream: Any) -> None:
+    """Copy a row-major array of a GPU into a row-major array of the host; `stream` says when it is done."""
+    part("cudadrv.driver").device_to_host(target, pointer_to(layout, device_index), target.nbytes, stream=stream)
+
+
+def copy_to_device(layout: np.ndarray, source: np.ndarray, device_index: int, stream: Any) -> None:
+    """Copy a row-major array of the host into a row-major array of a GPU."""
+    part("cudadrv.driver").host_to_device(pointer_to(layout, device_index), source, source.nbytes, stream=stream)
+
+
+def simulated(layout: np.ndarray) -> Any:
+    """A host array, as an argument of a launch in the simulator."""
+    return part("simulator.cudadrv.devicearray").FakeCUDAArray(layout)

@@ -1,0 +1,280 @@
+"""The kernel as a tree: what all threads do before they meet, loops over warps and blocks, barriers between them.
+
+    Units(BLOCK)             for every block:
+        Threads              |   for every thread: statements up to a barrier
+        Barrier              |
+        Loop                 |   a loop around a barrier, run by all threads together
+            Units(WARP)      |   |   for every warp:
+                Threads      |   |   |   for every lane of it
+                Collective   |   |   |   a vote
+            Barrier          |   |
+
+Regions between barriers become loops over threads: MCUDA (Stratton et al., 2008) and pocl (Jaaskelainen et al., 2015).
+A warp inside a block, and a block inside a grid that synchronises, are such loops one level deeper: hierarchical
+collapsing, COX (Han et al., 2022). Threads that are not in a branch or loop around a barrier are masked out.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from miniflow.hostcuda.divergence import Divergence, is_pure
+from miniflow.hostcuda.exits import counted
+from miniflow.hostcuda.syntax import (
+    BLOCK,
+    GRID,
+    THREAD,
+    WARP,
+    Sync,
+    Unit,
+    assign,
+    bodies,
+    call,
+    has_sync,
+    level_of,
+    name,
+    reads,
+    statements,
+    target_names,
+)
+
+
+@dataclass
+class Node:
+    """A part of the tree, made of these statements, at the level of a warp, a block or the grid."""
+
+    level: int
+    statements: list[ast.stmt]
+    mask: str = ""  # the variable that says of each thread whether it is here
+
+
+@dataclass
+class Threads(Node):
+    """Every thread of the unit runs the statements; nobody meets."""
+
+
+@dataclass
+class Once(Node):
+    """Assignments of uniform variables, run once for the unit."""
+
+
+@dataclass
+class Units(Node):
+    """For every warp of the block, or every block of the grid: the nodes."""
+
+    nodes: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class Barrier(Node):
+    """A barrier; a vote if the Sync in `statements` has a collective."""
+
+
+@dataclass
+class Branch(Node):
+    """An `if` around a barrier.
+
+    Attributes:
+        test: a condition that is uniform over the unit; or the name of a variable that says it of each thread.
+        divergent: whether it is the latter.
+    """
+
+    test: ast.expr = None
+    divergent: bool = False
+    body: list[Node] = field(default_factory=list)
+    orelse: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class Loop(Branch):
+    """A loop around a barrier; `statements` holds the For or While."""
+
+
+@dataclass
+class Condition:
+    """A condition that differs between threads.
+
+    Attributes:
+        test: what it says; `not` of it for an else.
+        statement: the branch or loop.
+        outer: the condition around it.
+        changes: whether it is computed again, in a loop.
+        negates: the condition of the if, for that of an else.
+    """
+
+    test: ast.expr
+    statement: ast.stmt
+    outer: str
+    changes: bool
+    negates: str = ""
+
+
+def count_divergent(block: list[ast.stmt], divergence: Divergence, unit: Unit) -> bool:
+    """Let every thread count for itself in loops around barriers whose ranges differ; whether there was one."""
+    for position, statement in enumerate(block):
+        if isinstance(statement, ast.For) and divergence.of(statement.iter) < level_of(statement):
+            if has_sync(statement):
+                block[position : position + 1] = list(counted(statement, unit))
+            else:
+                del statement.interchanged
+            return True
+        if level_of(statement) and any(count_divergent(inner, divergence, unit) for inner in bodies(statement)):
+            return True
+    return False
+
+
+class Builder:
+    """Builds the tree.
+
+    Attributes:
+        once: variable -> the level at which it is kept once for the unit.
+        copied: variables of uniform loops that every thread keeps for itself all the same.
+        conditions: the variables made for conditions that differ between threads.
+    """
+
+    def __init__(self, unit: Unit, divergence: Divergence, once: dict[str, int], copied: set[str]):
+        self.unit, self.divergence, self.once, self.copied = unit, divergence, once, copied
+        self.conditions: dict[str, Condition] = {}
+        self.placed: dict[str, int] = {}  # variable of `once` -> how many of its definitions are in Once nodes
+
+    def kernel(self, body: list[ast.stmt]) -> list[Node]:
+        """The tree of a kernel."""
+        level = GRID if self.unit.cooperative else BLOCK
+        nodes = self.build(body, level, "")
+        return nodes if level == GRID else [Units(GRID, body, "", nodes)]
+
+    def build(self, block: list[ast.stmt], level: int, mask: str) -> list[Node]:
+        """The nodes of a statement list, run by the threads of which `mask` is true."""
+        nodes: list[Node] = []
+        run: list[ast.stmt] = []
+        for statement in block:
+            if isinstance(statement, Sync) and statement.level >= level:
+                self._flush(run, nodes, level, mask)
+                nodes.append(Barrier(level, [statement], mask))
+                for variable in [statement.collective[2]] if statement.collective else []:
+                    self._place(variable)
+            elif level_of(statement) >= level:
+                self._collective(statement, run, nodes, level, mask)
+            elif self._is_once(statement, level):
+                if not movable(statement, run):
+                    self._flush(run, nodes, level, mask)
+                nodes.append(Once(level, [statement], mask))
+                for s in statements([statement]):
+                    for variable in target_names(s):
+                        self._place(variable)
+            elif not isinstance(statement, ast.Pass):
+                run.append(statement)
+        self._flush(run, nodes, level, mask)
+        return nodes
+
+    def _place(self, variable: str) -> None:
+        self.placed[variable] = self.placed.get(variable, 0) + 1
+
+    def _flush(self, run: list[ast.stmt], nodes: list[Node], level: int, mask: str) -> None:
+        if not run:
+            return
+        own, run[:] = list(run), []
+        inner = max(map(level_of, own))
+        if level == GRID:
+            nodes.append(Units(level, own, mask, self.build(own, BLOCK, mask)))
+        elif level == BLOCK and inner == WARP:
+            nodes.append(Units(level, own, mask, self.build(own, WARP, mask)))
+        else:
+            nodes.append(Threads(level, own, mask))
+
+    def _collective(self, statement: ast.stmt, run: list, nodes: list, level: int, mask: str) -> None:
+        loop = isinstance(statement, ast.For | ast.While)
+        head = statement.iter if isinstance(statement, ast.For) else statement.test
+        if self.divergence.of(head) >= level:
+            self._flush(run, nodes, level, mask)
+            made = Loop if loop else Branch
+            body, orelse = self.build(self._body(statement), level, mask), self.build(statement.orelse, level, mask)
+            nodes.append(made(level, [statement], mask, head, False, body, orelse))
+            return
+        condition = Condition(head, statement, mask, loop)
+        taken = self._condition("taken", call("bool", copy.deepcopy(head)), condition, run)
+        if loop:
+            self._flush(run, nodes, level, mask)
+            again = assign(taken, call("bool", copy.deepcopy(head)), statement.lineno)
+            body = self.build([*statement.body, again], level, taken)
+            nodes.append(Loop(level, [statement], mask, name(taken), True, body))
+            return
+        skipped = ""
+        if statement.orelse:
+            opposite = Condition(ast.UnaryOp(ast.Not(), head), statement, mask, False, taken)
+            skipped = self._condition("skipped", ast.UnaryOp(ast.Not(), name(taken)), opposite, run)
+        self._flush(run, nodes, level, mask)
+        nodes.append(Branch(level, [statement], mask, name(taken), True, self.build(statement.body, level, taken)))
+        if skipped:
+            body = self.build(statement.orelse, level, skipped)
+            nodes.append(Branch(level, [statement], mask, name(skipped), True, body))
+
+    def _body(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The body of a uniform branch or loop; a loop's variable is uniform too, or copied by every thread."""
+        copies = []
+        for variable in target_names(statement):
+            self._place(variable)
+            if variable in self.copied:
+                copies.append(assign(variable, name(f"{variable}_now"), statement.lineno))
+        return copies + statement.body
+
+    def _condition(self, stem: str, value: ast.expr, condition: Condition, run: list[ast.stmt]) -> str:
+        line = condition.statement.lineno
+        variable = f"{stem}_{line}"
+        while variable in self.conditions or variable in self.divergence.definitions:
+            variable += "_"
+        self.conditions[variable] = condition
+        run.append(assign(variable, value, line))
+        return variable
+
+    def _is_once(self, statement: ast.stmt, level: int) -> bool:
+        """Whether a statement does nothing but set uniform variables, one of which is kept once at this level."""
+        targets = {v for s in statements([statement]) for v in target_names(s)}
+        return any(self.once.get(v) == level for v in targets) and self.is_uniform(statement, level)
+
+    def is_uniform(self, statement: ast.stmt, level: int) -> bool:
+        """Whether a statement does nothing but set variables that are uniform over the unit."""
+        divergence = self.divergence
+        if isinstance(statement, ast.Pass | ast.Break | ast.Continue):
+            return True
+        if isinstance(statement, ast.Assign | ast.AugAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if not all(isinstance(n, ast.Name | ast.Tuple) for t in targets for n in [t]):
+                return False
+            head = statement.value
+        elif isinstance(statement, ast.If | ast.While | ast.For) and level_of(statement) == THREAD:
+            head = statement.iter if isinstance(statement, ast.For) else statement.test
+            if not all(self.is_uniform(s, level) for inner in bodies(statement) for s in inner):
+                return False
+        else:
+            return False
+        if any(divergence.scope[v] < level or self.once.get(v, level) != level for v in target_names(statement)):
+            return False
+        return divergence.of(head) >= level and is_pure(head, divergence.tuples)
+
+
+def movable(statement: ast.stmt, run: list[ast.stmt]) -> bool:
+    """Whether a statement may as well run before others."""
+    own = {v for s in statements([statement]) for v in target_names(s)}
+    needed = set(reads(statement))
+    for other in run:
+        if own & {n.id for n in ast.walk(other) if isinstance(n, ast.Name)}:
+            return False
+        if needed & {v for s in statements([other]) for v in target_names(s)}:
+            return False
+    return True
+
+
+def walk(nodes: list[Node], loops: int = 0) -> Iterator[tuple[Node, int]]:
+    """All nodes, and how many loops around barriers each is in."""
+    for node in nodes:
+        yield node, loops
+        if isinstance(node, Units):
+            yield from walk(node.nodes, loops)
+        elif isinstance(node, Branch):
+            inner = loops + isinstance(node, Loop)
+            yield from walk(node.body, inner)
+            yield from walk(node.orelse, inner)

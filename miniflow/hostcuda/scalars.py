@@ -1,0 +1,242 @@
+"""Functions of numbers that CUDA has and numba for CPUs has not, or has otherwise; and CUDA's vector types."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections import namedtuple
+from collections.abc import Callable
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.cpython.builtins import do_minmax
+from numba.extending import intrinsic, overload
+
+from miniflow.hostcuda.floats import saturated, whole
+from miniflow.hostcuda.intrinsic import VECTORS
+
+
+def _llvm(builder, name, result, args):
+    """The call of an LLVM intrinsic that is overloaded by the type of its first argument."""
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return builder.call(builder.module.declare_intrinsic(f"llvm.{name}", [args[0].type], kind), args)
+
+
+# bits
+
+
+def _bits(name, result_of=lambda kind: kind):
+    @intrinsic
+    def compute(typingctx, x):
+        if not isinstance(x, types.Integer):
+            return None
+        result = result_of(x)
+
+        def codegen(context, builder, signature, args):
+            flag = [ir.IntType(1)(0)] if name in ("ctlz", "cttz") else []  # zero is a defined input
+            found = _llvm(builder, name, args[0].type, [*args, *flag])
+            if name == "cttz":  # counted from 1
+                one, zero = found.type(1), found.type(0)
+                found = builder.select(builder.icmp_signed("==", args[0], zero), zero, builder.add(found, one))
+            return context.cast(builder, found, types.Integer.from_bitwidth(x.bitwidth, signed=False), result)
+
+        return result(x), codegen
+
+    return compute
+
+
+popc = _bits("ctpop")  # the number of one bits
+brev = _bits("bitreverse")  # the bits in reverse order
+clz = _bits("ctlz")  # the number of zero bits before the first one bit
+ffs = _bits("cttz", lambda kind: types.uint32)  # the position of the least significant one bit from 1; 0 for 0
+
+
+# numbers
+
+
+@njit
+def selp(condition, x, y):
+    """x where the condition holds, else y, without a branch."""
+    return x if condition else y
+
+
+def _extreme(greater, instruction):
+    """`max` or `min`. Of two floats that which is not NaN, as on a GPU; of several numbers what Python finds."""
+
+    @intrinsic
+    def extreme(typingctx, *numbers):
+        kinds = numbers[0].types if len(numbers) == 1 and isinstance(numbers[0], types.BaseTuple) else numbers
+        if len(kinds) < 1 + (kinds is numbers) or not all(isinstance(k, types.Number | types.Boolean) for k in kinds):
+            return None
+        result = typingctx.unify_types(*kinds)
+
+        def codegen(context, builder, signature, args):
+            values = cgutils.unpack_tuple(builder, args[0])
+            values = values if kinds is numbers else cgutils.unpack_tuple(builder, values[0])
+            if len(kinds) == 2 and {types.float32, types.float64}.issuperset(kinds):
+                pair = [context.cast(builder, v, k, result) for v, k in zip(values, kinds, strict=True)]
+                return _llvm(builder, instruction, pair[0].type, pair)
+            return do_minmax(context, builder, kinds, values, greater)
+
+        return result(types.StarArgTuple(numbers)), codegen
+
+    return extreme
+
+
+max = _extreme(operator.gt, "maxnum")
+min = _extreme(operator.lt, "minnum")
+
+
+@intrinsic
+def _nearest(typingctx, x):
+    """`round(x)` of a float32 or float64, as numba-cuda does it: of the float64, and saturated."""
+
+    def codegen(context, builder, signature, args):
+        value = context.cast(builder, args[0], x, types.float64)
+        return saturated(builder, types.float64, types.int64, whole(builder, value))
+
+    return types.int64(x), codegen
+
+
+def round(number, ndigits=None):
+    """Python's."""
+    return builtins.round(number, ndigits)
+
+
+@overload(round)
+def _round(number, ndigits=None):
+    if ndigits not in (None, types.none) and not isinstance(ndigits, types.Omitted):
+        return lambda number, ndigits=None: builtins.round(number, ndigits)
+    if number in (types.float32, types.float64):
+        return lambda number, ndigits=None: _nearest(number)
+    return lambda number, ndigits=None: builtins.round(number)
+
+
+@intrinsic
+def fma(typingctx, x, y, z):
+    """x * y + z, rounded once."""
+    kind = types.float32 if {x, y, z} == {types.float32} else types.float64
+    return kind(kind, kind, kind), lambda context, builder, sig, args: _llvm(builder, "fma", args[0].type, args)
+
+
+@njit
+def rsqrt(x):
+    """1 / sqrt(x) in the type of x."""
+    return type(x)(1.0) / math.sqrt(x)
+
+
+@njit
+def cbrt(x):
+    """The cube root."""
+    return np.cbrt(x)
+
+
+@njit
+def fmod(x, y):
+    """The remainder of x / y with the sign of x."""
+    return np.fmod(x, y)
+
+
+@njit
+def modf(x):
+    """(fraction, whole part), both with the sign of x."""
+    whole = np.trunc(x)
+    return (math.copysign(0.0, x) if math.isinf(x) else math.copysign(x - whole, x)), whole
+
+
+@njit
+def remainder(x, y):
+    """x - n * y for the whole n nearest to x / y, even in a tie."""
+    rest = np.fmod(x, y)
+    twice = 2 * abs(rest)
+    if twice > abs(y) or (twice == abs(y) and math.floor(abs(x / y)) % 2 == 1):
+        rest -= math.copysign(abs(y), rest)
+    return rest
+
+
+@njit
+def sincos(x):
+    """(sin x, cos x)."""
+    return math.sin(x), math.cos(x)
+
+
+@njit
+def round_away(x):
+    """The nearest whole number; halves away from zero."""
+    whole = np.trunc(x)
+    return whole + math.copysign(type(x)(1), x) if abs(x - whole) >= 0.5 else whole
+
+
+# rounded to nearest, and not contracted with what follows: without this option, njit takes the caller's
+add_rn, sub_rn, mul_rn = (
+    njit(fastmath=False)(function) for function in (lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y)
+)
+
+
+# the inverse of the error function, in float64
+
+
+@njit(error_model="numpy")
+def _inverse(below, above):
+    """y >= 0 with erf y = below and erfc y = above = 1 - below: S. Winitzki's approximation, then Newton's method."""
+    if not (below >= 0 and above >= 0):
+        return math.nan
+    if above == 0:
+        return math.inf
+    spread = math.log(above) + math.log1p(below)
+    t = 2 / (math.pi * 0.147) + spread / 2
+    y = math.sqrt(max(math.sqrt(t * t - spread / 0.147) - t, 0.0))
+    for _ in range(4):
+        if below < 0.5:
+            missing = below - math.erf(y)
+        else:  # in the logarithm, which is nearly a parabola
+            missing = math.erfc(y) * math.log(math.erfc(y) / above)
+        y += missing * math.sqrt(math.pi) / 2 * math.exp(y * y)
+    return y
+
+
+@njit
+def erfinv(x):
+    """The number whose erf is x."""
+    return math.copysign(_inverse(abs(x), 1 - abs(x)), x)
+
+
+@njit
+def erfcinv(x):
+    """The number whose erfc is x."""
+    return _inverse(1 - x, x) if x <= 1 else -_inverse(x - 1, 2 - x)
+
+
+# the vector types, `float32x4` and its like, as named tuples with the fields x, y, z and w
+
+
+def _constructor(identifier: str) -> Callable:
+    """The function that makes such a vector of numbers and shorter vectors, as `float32x4(float32x2(1, 2), 3, 4)`."""
+    scalar, count = identifier.rsplit("x", 1)
+    known = {"Vector": namedtuple(identifier, list("xyzw")[: int(count)]), "cast": getattr(np, scalar)}
+
+    def construct(*args):
+        raise NotImplementedError
+
+    construct.__name__ = identifier
+
+    @overload(construct)
+    def choose(*args):
+        parts = []
+        for i, kind in enumerate(args):
+            size = len(kind) if isinstance(kind, types.BaseTuple) else 0
+            parts += [f"cast(args[{i}][{k}])" for k in range(size)] or [f"cast(args[{i}])"]
+        return eval(f"lambda *args: Vector({', '.join(parts)})", known) if len(parts) == int(count) else None
+
+    return construct
+
+
+CONSTRUCTORS = {name: _constructor(name) for name in VECTORS}
+globals().update(CONSTRUCTORS)
+__all__ = [
+    *CONSTRUCTORS, "popc", "brev", "clz", "ffs", "selp", "max", "min", "round", "fma", "rsqrt", "cbrt", "fmod", "modf",
+    "remainder", "sincos", "round_away", "add_rn", "sub_rn", "mul_rn", "erfinv", "erfcinv",
+]  # fmt: skip

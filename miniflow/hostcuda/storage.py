@@ -1,0 +1,350 @@
+"""Where each variable lives.
+
+    local            it is used in one region only: a variable of the generated code
+    once             uniform, and read in several regions: one variable for the block (or the warp)
+    rematerialised   it differs between threads, but is cheap to compute again wherever it is read
+    private          it differs between threads: an array with one entry a thread, `variable_of[thread]`
+
+Rematerialisation: Briggs et al., 1992. A value may be computed again if what it is made of has not changed since.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from numba.core import types
+
+from miniflow.hostcuda.divergence import Divergence, is_pure, names_in
+from miniflow.hostcuda.liveness import Flow
+from miniflow.hostcuda.region_tree import (
+    Barrier,
+    Branch,
+    Builder,
+    Condition,
+    Loop,
+    Node,
+    Once,
+    Threads,
+    Units,
+    count_divergent,
+    walk,
+)
+from miniflow.hostcuda.signs import CASTS, dotted
+from miniflow.hostcuda.syntax import (
+    LANE_READ,
+    THREAD,
+    Replace,
+    Sync,
+    Unit,
+    bodies,
+    level_of,
+    reads,
+    statements,
+    target_names,
+)
+
+CHEAP = {*CASTS, "min", "max", "abs", "bool", "len", "popc", "clz", "ffs", "selp", "float"}
+MOST_NODES = 60
+
+
+@dataclass
+class Storage:
+    """The tree of a kernel, and where its variables live.
+
+    Attributes:
+        once: variable -> level.
+        rematerialised: variable -> the statement that computes it, in the order of the kernel.
+        private: variable -> its type.
+        kept_arrays: local arrays that are used in several regions.
+        conditions: the variables of the compiler's that hold conditions of threads.
+        guards: those of them that every region checks for itself, since that is as cheap, and what they say.
+    """
+
+    nodes: list[Node]
+    once: dict[str, int]
+    rematerialised: dict[str, ast.Assign] = field(default_factory=dict)
+    private: dict[str, types.Type] = field(default_factory=dict)
+    kept_arrays: set[str] = field(default_factory=set)
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    guards: dict[str, ast.expr] = field(default_factory=dict)
+
+
+def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any) -> Storage:
+    """Build the tree, and decide where every variable lives.
+
+    Args:
+        tree: the kernel; loops whose threads count for themselves are rewritten.
+        kinds: has `get(variable)`, the type of a variable, and `forget()`, for when the kernel was rewritten.
+    """
+    once: dict[str, int] = {}
+    copied: set[str] = set()
+    while True:
+        while count_divergent(tree.body, divergence, unit):
+            divergence.update()
+            kinds.forget()
+        builder = Builder(unit, divergence, once, copied)
+        nodes = builder.kernel(tree.body)
+        crossing = Crossing(nodes, divergence, set(builder.conditions))
+        uniform = [v for v in crossing.exchanged if divergence.scope.get(v, THREAD) > THREAD]
+        for variable in uniform:  # votes and shuffles look at what every thread says
+            divergence.lower(variable, THREAD)
+        wanted = {}
+        for variable, level in crossing.levels.items():
+            if variable in builder.conditions:
+                continue
+            if divergence.scope[variable] >= level:
+                wanted[variable] = level
+        stable = all(once.get(v) == level for v, level in wanted.items())
+        if not stable:
+            once = {**once, **wanted}
+            continue
+        own = {
+            v
+            for node, _ in walk(nodes)
+            if isinstance(node, Loop) and not node.divergent
+            for v in target_names(node.statements[0])
+            if wanted.get(v) != node.level
+        }
+        if not own <= copied:
+            copied |= own
+            for variable in own:
+                divergence.lower(variable, THREAD)
+                once.pop(variable, None)
+            continue
+        failed = [v for v in wanted if builder.placed.get(v, 0) < divergence.definitions[v] and v not in copied]
+        if not failed:
+            storage = Storage(nodes, {v: once[v] for v in wanted}, conditions=builder.conditions)
+            others = {v: n for v, n in crossing.levels.items() if v not in wanted and v not in builder.conditions}
+            Rematerialiser(tree, divergence, storage, crossing, kinds).choose(others)
+            failed = sorted(read_by_units(nodes) & storage.private.keys())
+            if not failed:
+                break
+        for variable in failed:
+            divergence.lower(variable, THREAD)
+            once.pop(variable, None)
+    for variable in sorted(asked_for(nodes, storage)):
+        storage.private[variable] = types.boolean
+    storage.kept_arrays = kept_arrays(nodes, unit)
+    return storage
+
+
+def asked_for(nodes: list[Node], storage: Storage) -> set[str]:
+    """The conditions that must be kept: those that are no guards, and those that a whole unit asks for."""
+    found = set()
+    for node, _ in walk(nodes):
+        if node.mask and (node.mask not in storage.guards or isinstance(node, Barrier)):
+            found.add(node.mask)
+        if isinstance(node, Branch) and node.divergent and may_not_end(node):
+            found.add(node.test.id)
+    return found | {storage.conditions[v].negates for v in found} - {""}
+
+
+def may_not_end(branch: Branch) -> bool:
+    """Whether a branch that no thread takes may not be entered: it holds a while loop."""
+    return isinstance(branch, Loop) or any(
+        isinstance(node, Loop) and isinstance(node.statements[0], ast.While) for node, _ in walk(branch.body)
+    )
+
+
+def read_by_units(nodes: list[Node]) -> set[str]:
+    """The variables of conditions that a warp or a block decides as a whole, and of what it sets."""
+    found: set[str] = set()
+    for node, _ in walk(nodes):
+        if isinstance(node, Branch) and not node.divergent:
+            found |= set(reads(node.test))
+        elif isinstance(node, Once):
+            found |= Flow(node.statements).exposed
+    return found
+
+
+class Crossing:
+    """The variables whose values cross from one node to another.
+
+    Attributes:
+        levels: variable -> the widest level at which it does.
+        exchanged: variables that other threads read, in votes and shuffles.
+    """
+
+    def __init__(self, nodes: list[Node], divergence: Divergence, conditions: set[str]):
+        self.known = divergence.definitions.keys() | conditions
+        self.levels: dict[str, int] = {}
+        self.exchanged: set[str] = set()
+        for node, _ in walk(nodes):
+            self._node(node)
+
+    def _add(self, variables: set[str], level: int) -> None:
+        for variable in variables & self.known:
+            self.levels[variable] = max(self.levels.get(variable, 0), level)
+
+    def _node(self, node: Node) -> None:
+        if node.mask:
+            self._add({node.mask}, node.level)
+        if isinstance(node, Threads | Units | Once):
+            self._add(Flow(node.statements).exposed, node.level)
+        if isinstance(node, Threads):
+            exchanged = {v for s in node.statements for v in read_from_others(s)}
+            self.exchanged |= exchanged
+            self._add(exchanged, node.level)
+        elif isinstance(node, Barrier) and node.statements[0].collective:
+            voted = node.statements[0].collective[1]
+            self.exchanged.add(voted)
+            self._add({voted}, node.level)
+        elif isinstance(node, Branch):
+            self._add(set(reads(node.test)), node.level)
+            if isinstance(node, Loop) and not node.divergent:  # its variable is kept once, whoever reads it
+                self._add(set(target_names(node.statements[0])), node.level)
+
+
+def read_from_others(statement: ast.stmt) -> set[str]:
+    """The variables that a statement reads of other threads."""
+    found: set[str] = set()
+    for n in ast.walk(statement):
+        if isinstance(n, ast.Call) and dotted(n.func) in (LANE_READ, "match_any", "match_all"):
+            found |= {a.id for a in n.args[: 1 if dotted(n.func) == LANE_READ else 2]}
+    return found
+
+
+class Rematerialiser:
+    """Divides the variables that are not kept once into rematerialised and private ones."""
+
+    def __init__(self, tree: ast.FunctionDef, divergence: Divergence, storage: Storage, crossing: Crossing, kinds: Any):
+        self.divergence, self.storage, self.crossing, self.kinds = divergence, storage, crossing, kinds
+        self.definition: dict[str, tuple[ast.stmt, tuple[ast.stmt, ...]]] = {}
+        self.tree = tree
+        self._locate(tree.body, ())
+        self.flows: dict[int, set[str]] = {}
+        self.names: dict[int, dict[str, int]] = {}
+
+    def _locate(self, block: list[ast.stmt], loops: tuple[ast.stmt, ...]) -> None:
+        for statement in block:
+            inner = (*loops, statement) if isinstance(statement, ast.For | ast.While) else loops
+            own = inner if isinstance(statement, ast.For) else loops
+            targets = target_names(statement)
+            if isinstance(statement, Sync) and statement.collective:
+                targets = [statement.collective[2]]
+            for variable in targets:
+                self.definition[variable] = (statement, own)
+            for body in bodies(statement):
+                self._locate(body, inner)
+
+    def choose(self, variables: dict[str, int]) -> None:
+        """Fill in `storage`."""
+        found: dict[str, bool] = {}
+        for variable, level in variables.items():
+            found[variable] = self._can(variable, level, frozenset())
+        conditions = self.storage.conditions
+        self.storage.guards = {c: self._expanded(v.test) for c, v in conditions.items() if self._is_guard(v)}
+        chosen = self._closure([v for v in variables if found[v]])
+        for variable in chosen:
+            self.storage.rematerialised[variable] = self.definition[variable][0]
+        for variable in variables:
+            if not found[variable]:
+                self.storage.private[variable] = self.kinds.get(variable)
+        for variable in chosen:  # a view of an array is made again of variables that must then be kept
+            for operand in reads(self.definition[variable][0]):
+                if operand in self.definition and operand not in chosen and operand not in self.storage.once:
+                    self.storage.private[operand] = self.kinds.get(operand)
+
+    def _is_guard(self, condition: Condition) -> bool:
+        """Whether a condition can be checked wherever the branch's threads run."""
+        if condition.changes or not is_pure(condition.test, self.divergence.tuples) or not is_cheap(condition.test):
+            return False
+        return all(self._holds(o, condition.statement) for o in set(reads(condition.test)))
+
+    def _holds(self, operand: str, branch: ast.stmt) -> bool:
+        """Whether an operand of a condition keeps its value as long as a branch is run."""
+        if operand not in self.divergence.definitions:
+            return True
+        if self.divergence.definitions[operand] != 1:
+            return False
+        statement, loops = self.definition[operand]
+        inside = {id(s) for s in statements([branch])}
+        if id(statement) in inside or (loops and id(branch) not in {id(s) for s in statements([loops[-1]])}):
+            return False
+        if operand in self.storage.once:
+            return self.storage.once[operand] >= level_of(branch)
+        if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
+            return False
+        if not (is_pure(statement.value, self.divergence.tuples) and is_cheap(statement.value)):
+            return False
+        if operand in self.crossing.exchanged:
+            return False
+        return all(self._holds(o, branch) for o in set(reads(statement.value)))
+
+    def _expanded(self, test: ast.expr) -> ast.expr:
+        """A condition in terms of what is kept once, parameters and coordinates."""
+        inner = {v for v in reads(test) if v in self.divergence.definitions and v not in self.storage.once}
+        values = {v: self._expanded(self.definition[v][0].value) for v in inner}
+        return Replace(values).visit(copy.deepcopy(test))
+
+    def _closure(self, chosen: list[str]) -> list[str]:
+        """These and what they are made of, in the order of the kernel."""
+        waiting, closed = list(chosen), set()
+        while waiting:
+            variable = waiting.pop()
+            if variable not in closed:
+                closed.add(variable)
+                waiting += [o for o in reads(self.definition[variable][0]) if self._is_made_again(o)]
+        return [v for v in self.definition if v in closed]
+
+    def _is_made_again(self, operand: str) -> bool:
+        return operand in self.definition and operand not in self.storage.once and self._can(operand, 0, frozenset())
+
+    def _can(self, variable: str, level: int, waiting: frozenset[str]) -> bool:
+        """Whether a variable can be computed again wherever it is read, if it crosses nodes of this level."""
+        statement, _ = self.definition[variable]
+        if variable in waiting or variable in self.crossing.exchanged:
+            return False
+        if self.divergence.definitions[variable] != 1 or not isinstance(statement, ast.Assign):
+            return False
+        if not all(isinstance(t, ast.Name) for t in statement.targets):
+            return False
+        cheap = is_pure(statement.value, self.divergence.tuples) and is_cheap(statement.value)
+        view = not cheap and isinstance(self.kinds.get(variable), types.Array)
+        if not cheap and not view:
+            return False
+        waiting |= {variable}
+        return all(self._steady(o, variable, level, waiting, view) for o in set(reads(statement.value)))
+
+    def _steady(self, operand: str, variable: str, level: int, waiting: frozenset[str], view: bool) -> bool:
+        """Whether an operand has, wherever `variable` is read, the value that it had where `variable` was set."""
+        if operand not in self.divergence.definitions:
+            return True
+        if self.divergence.definitions[operand] != 1:
+            return False
+        kept = operand in self.storage.once and self.storage.once[operand] >= level
+        if not kept and not view and not self._can(operand, level, waiting):
+            return False
+        loops = self.definition[operand][1]
+        return not loops or self._within(variable, loops[-1])
+
+    def _within(self, variable: str, loop: ast.stmt) -> bool:
+        """Whether a variable is set and read in the same round of a loop, and nowhere else."""
+        if id(loop) not in self.names:
+            self.flows[id(loop)] = Flow(loop.body).exposed
+            self.names[id(loop)] = Counter(names_in(loop.body))
+        inside = self.names[id(loop)].get(variable, 0)
+        return inside == self.divergence.occurrences[variable] and variable not in self.flows[id(loop)]
+
+
+def is_cheap(node: ast.expr) -> bool:
+    """Whether computing an expression again costs less than keeping its value."""
+    nodes = list(ast.walk(node))
+    calls = [dotted(n.func) for n in nodes if isinstance(n, ast.Call)]
+    return len(nodes) <= MOST_NODES and all(c in CHEAP for c in calls)
+
+
+def kept_arrays(nodes: list[Node], unit: Unit) -> set[str]:
+    """The local arrays that several regions use, or one that is run again and again."""
+    uses: dict[str, int] = {}
+    for node, loops in walk(nodes):
+        if isinstance(node, Threads):
+            for variable in {n.id for s in node.statements for n in ast.walk(s) if isinstance(n, ast.Name)}:
+                array = unit.arrays.get(variable)
+                if array is not None and array.kind == "local":
+                    uses[variable] = uses.get(variable, 0) + 1 + loops
+    return {v for v, n in uses.items() if n > 1}

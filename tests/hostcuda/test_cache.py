@@ -1,0 +1,238 @@
+"""The cache: read only where nobody else may write, and done without where nothing can be written."""
+
+import errno
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+from miniflow.hostcuda import cache, cuda
+from miniflow.hostcuda.cache import NOWHERE, cache_folder, keep
+
+
+@pytest.fixture(autouse=True)
+def chosen(tmp_path, monkeypatch):
+    """A cache folder of the test's own, and a process that has not warned yet."""
+    monkeypatch.setattr(cache, "WARNED", [])
+    monkeypatch.setenv("MINIFLOW_CACHE_DIR", str(tmp_path / "chosen"))
+    return tmp_path / "chosen"
+
+
+def new_kernel():
+    @cuda.jit(check=False)
+    def kernel(out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = 3 * i
+
+    return kernel
+
+
+def run(kernel):
+    """The kernel's result, and what was warned of on the way."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        out = cuda.to_device(np.zeros(40, np.int64))
+        kernel[2, 32](out)
+    np.testing.assert_array_equal(out.copy_to_host(), 3 * np.arange(40))
+    return [str(warning.message) for warning in caught]
+
+
+def test_a_folder_is_made_for_the_user_alone(chosen):
+    folder = cache_folder()
+    assert folder == chosen / "hostcuda" and folder.stat().st_mode & 0o777 == 0o700
+    assert run(new_kernel()) == [] and len(list(folder.glob("kernel_*.py"))) == 1
+
+
+def test_a_planted_kernel_is_not_executed(chosen, tmp_path):
+    """A file that a first run left there is replaced by somebody else, to whom the folder was opened."""
+    run(new_kernel())
+    (made,) = (chosen / "hostcuda").glob("kernel_*.py")
+    made.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n{made.read_text()}")
+    (chosen / "hostcuda").chmod(0o777)
+    (message,) = run(new_kernel())
+    assert f"others may write to {chosen / 'hostcuda'}: delete it" in message and "MINIFLOW_CACHE_DIR" in message
+    assert not (tmp_path / "executed").exists()
+    assert run(new_kernel()) == []  # one warning is enough
+    (chosen / "hostcuda").chmod(0o700)
+    run(new_kernel())
+    assert (tmp_path / "executed").exists()  # it would have been
+
+
+def test_planted_machine_code_is_not_loaded(chosen, monkeypatch):
+    run(new_kernel())
+    (folder,) = (chosen / "numba").glob("hostcuda_*")
+    folder.chmod(0o777)
+    loaded = []
+    monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "load", lambda self, key: loaded.append(self))
+    (message,) = run(new_kernel())
+    assert f"others may write to {folder}: delete it" in message and not loaded
+    folder.chmod(0o700)
+    run(new_kernel())
+    assert loaded
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
+def test_folders_that_others_may_write(chosen, mode):
+    (chosen / "hostcuda").mkdir(parents=True)
+    (chosen / "hostcuda").chmod(mode)
+    with pytest.warns(RuntimeWarning, match="compiled kernels are not kept .others may write to"):
+        assert NOWHERE in cache_folder().parents
+
+
+def test_a_folder_in_one_that_everybody_may_change(chosen):
+    (chosen / "hostcuda").mkdir(parents=True, mode=0o700)
+    chosen.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match=f"everybody may replace what is in {chosen}"):
+        assert NOWHERE in cache_folder().parents
+    chosen.chmod(0o1777)  # as /tmp: only the owner may replace
+    assert cache_folder() == chosen / "hostcuda"
+
+
+def test_a_folder_of_another_user(chosen, monkeypatch):
+    cache_folder()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.warns(RuntimeWarning, match="hostcuda belongs to another user"):
+        assert NOWHERE in cache_folder().parents
+
+
+def test_a_link_is_followed_to_what_is_checked(chosen, tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    chosen.mkdir()
+    (chosen / "hostcuda").symlink_to(tmp_path / "open")
+    with pytest.warns(RuntimeWarning, match=f"others may write to {tmp_path / 'open'}"):
+        assert NOWHERE in cache_folder().parents
+
+
+def test_a_folder_that_cannot_be_made(chosen):
+    chosen.write_text("a file")
+    (message,) = run(new_kernel())
+    assert "compiled kernels are not kept" in message and "Not a directory" in message
+    assert run(new_kernel()) == []
+
+
+def test_a_user_without_a_home(monkeypatch):
+    monkeypatch.delenv("MINIFLOW_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.warns(RuntimeWarning, match="compiled kernels are not kept"):
+        assert NOWHERE in cache_folder().parents
+
+
+FAILURES = [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file system")]
+
+
+@pytest.mark.parametrize(("number", "words"), FAILURES, ids=["full", "read-only"])
+def test_a_cache_that_cannot_be_written(chosen, monkeypatch, number, words):
+    def fail(*args, **kwargs):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(cache.tempfile, "mkstemp", fail)
+    monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "_save_index", fail)
+    (message,) = run(new_kernel())
+    assert words in message
+    assert run(new_kernel()) == [] and not list(chosen.rglob("*.py")) and not list(chosen.rglob("*.nb?"))
+
+
+def test_a_disk_that_fills_up_while_machine_code_is_written(chosen, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "_save_data", full)
+    (message,) = run(new_kernel())
+    assert "No space left on device" in message and list(chosen.rglob("kernel_*.py"))
+    assert run(new_kernel()) == []
+
+
+def test_a_full_disk_leaves_no_half_written_file(chosen, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = cache_folder()
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.warns(RuntimeWarning, match="No space left on device"):
+        assert keep(folder / "kernel.py", "text") == "text"
+    assert not list(folder.iterdir())
+
+
+def test_what_can_only_be_read_is_used(chosen, tmp_path):
+    """As a cache that was filled when a container was made."""
+    program = """
+        import sys
+        import numba.core.event as event
+        from miniflow.hostcuda import cache, cuda
+        import numpy as np
+
+        class Count(event.Listener):
+            started = 0
+            def on_start(self, e): Count.started += 1
+            def on_end(self, e): pass
+
+        def fail(*args, **kwargs):
+            raise OSError(30, "Read-only file system")
+
+        if sys.argv[1:]:
+            cache.tempfile.mkstemp = cache.caching.IndexDataCacheFile.save = cache.os.mkdir = fail
+
+        @cuda.jit
+        def kernel(out):
+            out[cuda.grid(1)] = 5
+
+        out = cuda.to_device(np.zeros(3))
+        with event.install_listener("numba:compile", Count()):
+            kernel[1, 3](out)
+        print(out.copy_to_host(), Count.started, "numba.np.linalg" in sys.modules)
+    """
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(program))
+    environment = os.environ | {"MINIFLOW_CUDA": "host", "PYTHONWARNINGS": "error::RuntimeWarning"}
+    first, second = (
+        subprocess.run([sys.executable, str(path), *a], env=environment, capture_output=True, text=True, timeout=300)
+        for a in ([], ["read-only"])
+    )
+    assert first.stdout.startswith("[5. 5. 5.]") and first.stdout.endswith(" True\n"), first.stderr
+    assert second.stdout == "[5. 5. 5.] 0 False\n", second.stderr  # nor does numba prepare for compiling
+
+
+def test_machine_code_of_the_package_is_kept_in_the_cache_folder(chosen, tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "of numba"))
+    own = numba.njit(cache=True)(cache_folder)
+    assert Path(own._cache.cache_path).parent == chosen / "numba"
+    other = numba.njit(cache=True)(run)
+    assert Path(other._cache.cache_path).parent == tmp_path / "of numba"
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    other = numba.njit(cache=True)(run)
+    assert Path(other._cache.cache_path) == Path(__file__).parent / "__pycache__"
+
+
+def test_recursion_in_a_second_process(chosen, tmp_path):
+    """numba keeps the machine code of functions that call themselves in a form that crashes when it is loaded."""
+    program = """
+        import numpy as np
+        from miniflow.hostcuda import cuda
+
+        @cuda.jit(device=True)
+        def factorial(n):
+            return 1 if n == 0 else n * factorial(n - 1)
+
+        @cuda.jit
+        def kernel(out):
+            out[0] = factorial(4)
+
+        out = np.zeros(1)
+        kernel[1, 1](out)
+        print(out)
+    """
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(program))
+    environment = os.environ | {"MINIFLOW_CUDA": "host"}
+    for _ in range(2):
+        ran = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=300)
+        assert ran.stdout == "[24.]\n", ran.stderr

@@ -1,0 +1,54 @@
+"""Random kernels leave the same arrays in the compiled mode, in the checked mode, and in the reference executor."""
+
+import checks
+import pytest
+from differential import MODES, disagreements, outcome, reference
+from random_kernels import draw
+
+from miniflow.hostcuda import cuda
+
+
+def agree(seed):
+    kernel = draw(seed)
+    print(f"python tests/hostcuda/differential.py --seed {seed} --reduce\n{kernel.text}")
+    checks.count_comparison()
+    found = disagreements(kernel)
+    assert not found, f"seed {seed}: {found}"
+
+
+@pytest.mark.few(5)
+@pytest.mark.parametrize("seed", range(60))  # some 20 s each, most of it compilation; differential.py has more
+def test_fixed_seeds(seed):
+    agree(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("position", range(5))
+def test_fresh_seeds(position):
+    agree(10**6 + checks.FRESH_SEED % 10**9 * 5 + position)
+
+
+def test_a_wrong_result_would_be_seen():
+    kernel = draw(1)
+    expected = reference(kernel)
+    changed = [a.copy() if hasattr(a, "copy") else a for a in expected]
+    changed[3].flat[-1] += 1
+    assert outcome(kernel, expected, MODES["compiled"]) == ""
+    assert "out[" in outcome(kernel, changed, MODES["compiled"])
+
+
+CONSTRUCTS = """
+while True:|break|continue|return|elif|else:|range(|-1)|syncthreads()|syncthreads_count|syncthreads_and|syncthreads_or
+any_sync|all_sync|eq_sync|ballot_sync|match_any_sync|shfl_sync|shfl_up_sync|shfl_down_sync|shfl_xor_sync|popc
+int8(|uint8(|int16(|uint16(|int32(|uint32(|np.uint64(|np.float32(h|np.float32(|np.float64(|//|%|<<|>>|int(z
+rec[i].n|rec[i]['small']|la, lb = lb, la|s0, s1 = s1, s0|shared.array((2, |shared.array(0, |local.array|atomic.add
+atomic.max|atomic.min|atomic.xor|exchanged(|helper(|tmp = |pair|gridsize|blockIdx.y| if | and | or |not |<= |.size
+taken|whole.sync()|counters|out[|+=|//=|>>=|^=|cuda.grid(1)|threadIdx.y
+""".replace("\n", "|").split("|")
+
+
+def test_the_generator_draws_what_users_write():
+    text = "".join(draw(seed).text for seed in range(150))
+    missing = [construct for construct in CONSTRUCTS if construct and construct not in text]
+    assert missing == []
+    assert cuda.is_host_executor

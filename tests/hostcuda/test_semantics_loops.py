@@ -1,0 +1,224 @@
+# ruff: noqa: B007, B020
+"""What a loop variable holds after its loop, and loops that threads leave early."""
+
+import numpy as np
+from expectations import Table, blank
+
+from miniflow.hostcuda import cuda
+
+CASES = Table()
+T = np.arange(64)
+
+
+# The loop variable after the loop.
+
+
+@CASES.launch(1, 32, np.array([3]), blank(32, np.int64), gives=np.full(32, 2))
+def variable_after_a_loop_with_a_barrier(n, out):
+    j = -5
+    for j in range(n[0]):
+        cuda.syncthreads()
+    out[cuda.threadIdx.x] = j
+
+
+@CASES.launch(1, 32, np.array([0]), blank(32, np.int64), gives=np.full(32, -5))
+def variable_after_no_iteration_with_a_barrier(n, out):
+    j = -5
+    for j in range(n[0]):
+        cuda.syncthreads()
+    out[cuda.threadIdx.x] = j
+
+
+@CASES.launch(1, 64, 64, blank(64, np.int64), gives=np.tile(np.arange(32) + 32, 2))
+def variable_after_a_warp_strided_loop(n, out):
+    t = cuda.threadIdx.x
+    j = -1
+    for j in range(t % 32, n, 32):
+        cuda.syncwarp()
+    out[t] = j
+
+
+@CASES.launch(1, 32, 10, blank((2, 32), np.int64), gives=[np.full(32, 1), np.full(32, 4)])
+def variables_after_nested_loops(n, out):
+    t = cuda.threadIdx.x
+    i = j = 50
+    for i in range(n, 0, -3):
+        for j in range(5):
+            cuda.syncthreads()
+    out[0, t] = i
+    out[1, t] = j
+
+
+@CASES.launch(1, 32, 10, blank(32, np.int64), gives=np.full(32, 4))
+def variable_after_break(n, out):
+    j = 0
+    for j in range(n):
+        cuda.syncthreads()
+        if j == 4:
+            break
+    out[cuda.threadIdx.x] = j
+
+
+@CASES.launch(1, 32, 3, blank((2, 32), np.int64), gives=[np.full(32, 3), np.full(32, 204)])
+def variable_changed_in_the_body(n, out):
+    t = cuda.threadIdx.x
+    total = 0
+    j = 0
+    for j in range(n):
+        total += j
+        j += 100
+        cuda.syncthreads()
+        j *= 2
+    out[0, t] = total
+    out[1, t] = j
+
+
+@CASES.launch(1, 64, blank(64, np.int64), gives=np.where(T % 4 == 0, -1, T % 4 - 1))
+def variable_after_a_divergent_loop(out):
+    t = cuda.threadIdx.x
+    j = -1
+    for j in range(t % 4):
+        pass
+    cuda.syncthreads()
+    out[t] = j
+
+
+@CASES.launch(1, 32, np.array([4]), blank((3, 32), np.int64), gives=np.repeat([[3], [6], [9]], 32, 1))
+def one_variable_of_three_loops(n, out):
+    t = cuda.threadIdx.x
+    for k in range(n[0]):
+        cuda.syncthreads()
+    out[0, t] = k
+    for k in range(k, k + n[0]):
+        cuda.syncthreads()
+    out[1, t] = k
+    for k in range(k, k + n[0]):
+        out[2, t] = k
+
+
+# Exits nested in loops.
+
+LIMITS = np.array([0, 4, 2, 1])
+STEPS = np.array([3, 1, 4, 1, 5])
+
+
+@CASES.launch(1, 4, STEPS, LIMITS, True, blank(4, np.int64), gives=[5, 1, 2, 2])
+def break_under_two_ifs(x, limit, flag, out):
+    t = cuda.threadIdx.x
+    count = 0
+    for i in range(5):
+        count += 1
+        cuda.syncwarp()
+        if flag:
+            if x[i] <= limit[t]:
+                break
+    out[t] = count
+
+
+@CASES.launch(1, 4, np.array([0, 0, 0, 0, 1]), np.array([5, 1, 5, 2]), True, blank(4, np.int64), gives=[5, 1, 5, 2])
+def break_under_two_ifs_at_different_steps(x, limit, flag, out):
+    t = cuda.threadIdx.x
+    count = 0
+    for i in range(5):
+        count += 1
+        cuda.syncwarp()
+        if flag:
+            if x[i] == 1 or count >= limit[t]:
+                break
+    out[t] = count
+
+
+@CASES.launch(1, 64, blank(64, np.int64), gives=[sum(k for k in range(6) if k % 3 or k <= t % 3) for t in T])
+def continue_under_two_ifs_between_barriers(out):
+    t = cuda.threadIdx.x
+    total = 0
+    for k in range(6):
+        cuda.syncthreads()
+        kept = True
+        for _ in range(1):
+            if k % 3 == 0:
+                if k > t % 3:
+                    kept = False
+                    continue
+        if kept:
+            total += k
+        cuda.syncthreads()
+    out[t] = total
+
+
+@CASES.launch(1, 64, blank(64, np.int64), gives=[sum(min(k, t % 4) for k in range(5)) for t in T])
+def inner_loop_left_at_different_steps(out):
+    t = cuda.threadIdx.x
+    total = 0
+    for k in range(5):
+        for j in range(k):
+            if j >= 0:
+                if j == t % 4:
+                    break
+            total += 1
+        cuda.syncthreads()
+    out[t] = total
+
+
+@CASES.launch(1, 33, 3, blank((2, 33), np.int64), gives=[np.full(33, 3), np.full(33, 100)])
+def break_in_else_of_a_uniform_loop(n, out):
+    t = cuda.threadIdx.x
+    c = 0
+    d = 0
+    for k in range(9):
+        cuda.syncthreads()
+        if k < n:
+            c += 1
+        else:
+            d = 100
+            break
+        cuda.syncthreads()
+    out[0, t] = c
+    out[1, t] = d
+
+
+@CASES.launch(1, 33, np.array([3, 9]), blank((2, 33), np.int64), gives=np.repeat([[3], [19]], 33, 1))
+def for_else_with_a_barrier(n, out):
+    t = cuda.threadIdx.x
+    for row in range(2):
+        c = 0
+        for k in range(9):
+            cuda.syncthreads()
+            if k == n[row]:
+                break
+            c += 1
+        else:
+            c += 10
+        out[row, t] = c
+
+
+@CASES.launch(1, 64, blank(64, np.int64), gives=np.where(T % 7 < 5, T % 7, 100))
+def return_from_nested_loops_before_a_barrier(out):
+    t = cuda.threadIdx.x
+    for i in range(5):
+        for j in range(2):
+            if j == 1:
+                if i == t % 7:
+                    out[t] = i
+                    return
+    cuda.syncthreads()
+    out[t] = 100
+
+
+@CASES.launch(1, 64, blank(64, np.int64), gives=[sum(range(t % 5)) if t % 5 != 4 else 16 for t in T])
+def while_true_left_at_different_steps(out):
+    t = cuda.threadIdx.x
+    k = total = 0
+    while True:
+        if k == t % 5:
+            break
+        total += k
+        k += 1
+        if k == 4:
+            total += 10
+            break
+    cuda.syncthreads()
+    out[t] = total
+
+
+test_compiled, test_checked, test_reference = CASES.tests(default=3)
