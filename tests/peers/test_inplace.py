@@ -131,7 +131,7 @@ def is_undefined(run: Run, step: Step) -> bool:
 
 
 def is_flat_in_one(ours: Run, theirs: Run, step: Step) -> bool:
-    """Whether a step asks for the flat view of a result that is row-major here and has its operands' strides in torch."""
+    """Whether a step asks for the flat view of a result that is row-major here but not in torch."""
     _, name, i, _, _ = step
     x, y = (run.tensors[i % len(run.tensors)] for run in (ours, theirs))
     return name == "flat" and x.is_contiguous() != y.is_contiguous()
