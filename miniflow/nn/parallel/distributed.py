@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -82,9 +82,10 @@ class Bucket:
 
     Attributes:
         parameters: in order.
-        flat: their gradients; half precision is summed in float32.
+        flat: their gradients, then the sums over the ranks; half precision is summed in float32.
+        parts: the part of each parameter, in its shape.
         ready: how many of them are there.
-        reduction: what `start_all_reduce` returned, once it runs.
+        wait: ends the all-reduce, once it runs.
     """
 
     def __init__(self, parameters: list[Tensor]):
@@ -92,28 +93,24 @@ class Bucket:
         dtype = np.result_type(parameters[0]._array.dtype, np.float32)
         self.device = world.receiving(parameters[0].device)
         self.flat = memory.full((sum(p.numel() for p in parameters),), 0, dtype, self.device)
-        self.parts = self.split(self.flat)
+        ends = itertools.accumulate([p.numel() for p in parameters])
+        self.parts = [self.flat[i - p.numel() : i].reshape(p.shape) for p, i in zip(parameters, ends, strict=True)]
         self.ready = 0
-        self.reduction: Any = None
-
-    def split(self, flat: Any) -> list[Any]:
-        """The part of each parameter, in its shape."""
-        ends = itertools.accumulate([p.numel() for p in self.parameters])
-        return [flat[end - p.numel() : end].reshape(p.shape) for p, end in zip(self.parameters, ends, strict=True)]
+        self.wait: Callable[[], None] | None = None
 
     def start(self) -> None:
         """Begin to add up over the ranks."""
         parts = dict.fromkeys(world.owned(), self.flat)
-        self.reduction = world.communicator().start_all_reduce(parts, range(world.size()))
+        self.wait = world.communicator().start_all_reduce(parts, range(world.size()))
 
     def finish(self) -> None:
         """Wait for the sums, and write the means into the gradients."""
-        total = self.reduction.wait()[world.rank()]
-        Tensor._wrap(total).div_(world.size())
-        for p, mean in zip(self.parameters, self.split(total), strict=True):
+        self.wait()
+        Tensor._wrap(self.flat).div_(world.size())
+        for p, mean in zip(self.parameters, self.parts, strict=True):
             memory.copy_into(p._grad._array, memory.move(mean, p.device))
             p._grad._written()
-        self.ready, self.reduction = 0, None
+        self.ready, self.wait = 0, None
 
 
 class Reducer:

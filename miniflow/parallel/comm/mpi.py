@@ -19,8 +19,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -105,13 +105,18 @@ class MpiCommunicator:
         """What counts for this rank."""
         return counts[list(group).index(self.rank)]
 
-    def start_all_reduce(self, parts: Arrays, group: Group) -> Reduction:
+    def start_all_reduce(self, parts: Arrays, group: Group) -> Callable[[], None]:
         """As `SimulatedCommunicator.start_all_reduce`; MPI chooses the order of the sum."""
         x = parts[self.rank]
         self._count_all_reduce(x, group)
-        total, kind = memory.empty_like(x, x.shape), self.mpi.Datatype.fromcode(x.dtype.char)
-        request = self._of(group).Iallreduce([self._bytes(x), kind], [self._bytes(total), kind])
-        return Reduction(self, request, group, total)
+        kind = self.mpi.Datatype.fromcode(x.dtype.char)
+        request = self._of(group).Iallreduce(self.mpi.IN_PLACE, [self._bytes(x), kind])
+
+        def wait() -> None:
+            with self._watchdog.waits("all_reduce", group):
+                request.Wait()
+
+        return wait
 
     def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts, by: str = "add") -> Arrays:
         """As `SimulatedCommunicator.reduce_scatter`."""
@@ -180,21 +185,6 @@ class MpiCommunicator:
         """As `SimulatedCommunicator.barrier`."""
         with self._watchdog.waits("barrier", range(self.size)):
             self.world.Barrier()
-
-
-class Reduction(NamedTuple):
-    """An all-reduce that goes on."""
-
-    communicator: MpiCommunicator
-    request: Any
-    group: Group
-    total: Any
-
-    def wait(self) -> Arrays:
-        """The sum for this rank."""
-        with self.communicator._watchdog.waits("all_reduce", self.group):
-            self.request.Wait()
-        return {self.communicator.rank: self.total}
 
 
 BLOCK = 1 << 20  # bytes from all ranks that are added up at a time: what the cache of a core holds

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,21 +12,6 @@ from miniflow.parallel.comm.counted import Counted, cut, reduced
 Arrays = dict[int, Any]  # rank -> array
 Group = Sequence[int]
 Counts = Sequence[int]
-
-
-@dataclasses.dataclass
-class Done:
-    """A reduction that has its result.
-
-    Attributes:
-        sums: by rank.
-    """
-
-    sums: Arrays
-
-    def wait(self) -> Arrays:
-        """The sums."""
-        return self.sums
 
 
 class SimulatedCommunicator:
@@ -67,9 +51,11 @@ class SimulatedCommunicator:
         self.counted.add("all_reduce", 2 * total.nbytes * (len(group) - 1))
         return {r: total.copy() for r in group}
 
-    def start_all_reduce(self, parts: Arrays, group: Group) -> Done:
-        """An all-reduce that goes on by itself; `wait()` returns the sums."""
-        return Done(self.all_reduce(parts, group))
+    def start_all_reduce(self, parts: Arrays, group: Group) -> Callable[[], None]:
+        """An all-reduce that goes on by itself; after a call of what it returns, the parts hold the sums."""
+        for rank, total in self.all_reduce(parts, group).items():
+            np.copyto(parts[rank], total)
+        return lambda: None
 
     def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts, by: str = "add") -> Arrays:
         """The sum of the flat parts, of which the i-th rank of the group gets `counts[i]` elements."""
