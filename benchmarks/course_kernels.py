@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numba import float32, get_num_threads, int32, njit, prange
+from numba import float32, int32, njit, prange
 
+from benchmarks import handwritten
 from benchmarks.launches import Launch, blocks, nans, numbers
 from miniflow.hostcuda import cuda
 
@@ -93,17 +94,6 @@ def matmul_by_columns(A, B, C):
         for k in range(A.shape[1]):
             total += A[row, k] * B[k, column]
         C[row, column] = total
-
-
-@fast
-def matmul_loops(A, B, C):
-    """The sums of a row of results grow side by side, so that B is read along its rows."""
-    for i in prange(C.shape[0]):
-        C[i] = 0
-        for k in range(A.shape[1]):
-            factor = A[i, k]
-            for j in range(C.shape[1]):
-                C[i, j] += factor * B[k, j]
 
 
 def product(kernel: Callable) -> Callable[[int], Launch]:
@@ -228,21 +218,6 @@ def histogram(values, counts):
         i += cuda.gridsize(1)
     cuda.syncthreads()
     cuda.atomic.add(counts, thread, own[thread])
-
-
-def histogram_loops(values, counts):
-    """A histogram for each thread, added up at the end."""
-    own_histograms(values, counts, get_num_threads())
-
-
-@fast
-def own_histograms(values, counts, threads):
-    """The same for a number of threads."""
-    own = np.zeros((threads, counts.size), counts.dtype)
-    for thread in prange(threads):
-        for i in range(thread * values.size // threads, (thread + 1) * values.size // threads):
-            own[thread, values[i]] += 1
-    counts += own.sum(axis=0)
 
 
 def counting(n: int) -> Launch:
@@ -643,14 +618,14 @@ LAUNCHES: dict[str, Callable[..., Launch]] = {
     "N-body": gravitation,
 }
 LOOPS: dict[str, Callable] = {
-    "fast_matmul of numba's documentation": matmul_loops,
-    "fast_matmul, x the row": matmul_loops,
-    "naive matmul, x the row": matmul_loops,
-    "naive matmul, x the column": matmul_loops,
+    "fast_matmul of numba's documentation": handwritten.naive_matmul,
+    "fast_matmul, x the row": handwritten.naive_matmul,
+    "naive matmul, x the row": handwritten.naive_matmul,
+    "naive matmul, x the column": handwritten.naive_matmul,
     "transpose": transpose_loops,
     "sums by trees": sum_loops,
     "sums by shuffles": sum_loops,
-    "shared histogram": histogram_loops,
+    "shared histogram": handwritten.histogram,
     "scan, Hillis and Steele": scan_loops,
     "scan, Blelloch": scan_loops,
     "softmax, blocks of (32, 4)": softmax_loops,

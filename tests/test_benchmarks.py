@@ -169,7 +169,7 @@ COURSE = {name: (256,) for name in course_kernels.LAUNCHES} | {
 @on_host
 @pytest.mark.parametrize("name", COURSE)
 def test_kernels_of_courses_compute_the_same_as_loops(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(course_kernels, "own_histograms", course_kernels.own_histograms.py_func)
+    monkeypatch.setattr(handwritten, "own_histograms", handwritten.own_histograms.py_func)
     launch, loops = course_kernels.LAUNCHES[name](*COURSE[name]), course_kernels.LOOPS[name]
     call, results = hostcuda.on_device(launch, cuda.jit(check=True)(launch.kernel.py_func))
     call()

@@ -158,29 +158,30 @@ def differs(kernel: RandomKernel, mode: str, kind: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--length", type=int, default=7, help="statements of a kernel, besides those that they hold")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--start", type=int, default=int(time.time()) * 1000)
     parser.add_argument("--reduce", action="store_true")
     options = parser.parse_args()
     if options.seed is None:
-        fuzz(options.start, options.seconds)
+        fuzz(options.start, options.length, options.seconds)
         return
-    kernel = draw(options.seed)
+    kernel = draw(options.seed, options.length)
     found = in_child(lambda: disagreements(kernel), 120, NO_END)
     for mode in [mode for mode in found if mode in MODES] if options.reduce else []:
         print(mode, reduced(kernel, mode, options.seconds).text, sep="\n")
     print("" if options.reduce else kernel.text, kernel.grid, kernel.block, found or "all agree", sep="\n")
 
 
-def disagree(seed: int) -> dict[str, str]:
-    return disagreements(draw(seed))
+def disagree(seed: int, length: int) -> dict[str, str]:
+    return disagreements(draw(seed, length))
 
 
-def fuzz(start: int, seconds: float) -> None:
+def fuzz(start: int, length: int, seconds: float) -> None:
     """Seeds from `start` on; prints those that differ."""
     seed, end, wrong = start, time.time() + seconds, 0
     while time.time() < end:
-        for mode, message in in_child(functools.partial(disagree, seed), 120, NO_END).items():
+        for mode, message in in_child(functools.partial(disagree, seed, length), 120, NO_END).items():
             print(f"seed {seed}, {mode}: {message}", flush=True)
             wrong += 1
         seed += 1

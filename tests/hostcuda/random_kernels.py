@@ -49,9 +49,9 @@ class RandomKernel:
         return [a.copy() if isinstance(a, np.ndarray) else a for a in self.arguments]
 
 
-def draw(seed: int) -> RandomKernel:
-    """The kernel of a seed."""
-    author = Author(seed)
+def draw(seed: int, length: int = 7) -> RandomKernel:
+    """The kernel of a seed; `length` is the number of its statements, besides those that they hold."""
+    author = Author(seed, length)
     text = author.module()
     return RandomKernel(
         seed,
@@ -114,9 +114,10 @@ class DeviceFunction(Statements):
 class Author(Statements):
     """Writes a whole kernel: which features it has is drawn first."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, length: int):
         super().__init__(seed, 0)
         self.seed = seed
+        self.length = length
         two = self.chance(0.3)
         self.grid, self.block_dim = self.pick(*(TWO_DIMS if two else ONE_DIM))
         self.threads = int(np.prod(self.block_dim))
@@ -147,7 +148,7 @@ class Author(Statements):
             self.queue(last=False)
         if self.barriers and self.chance(0.06):
             self.over_the_grid()
-        self.block_statements(1, 7)
+        self.block_statements(1, self.length)
         self.ending()
         if self.barriers and not self.exited and self.chance(0.15):
             self.queue(last=True)

@@ -8,24 +8,28 @@ from random_kernels import draw
 from miniflow.hostcuda import cuda
 
 
-def agree(seed):
-    kernel = draw(seed)
-    print(f"python tests/hostcuda/differential.py --seed {seed} --reduce\n{kernel.text}")
+def agree(seed, length):
+    kernel = draw(seed, length)
+    print(f"python tests/hostcuda/differential.py --seed {seed} --length {length} --reduce\n{kernel.text}")
     checks.count_comparison()
     found = disagreements(kernel)
-    assert not found, f"seed {seed}: {found}"
+    assert not found, f"seed {seed}, length {length}: {found}"
 
 
-@pytest.mark.few(5)
-@pytest.mark.parametrize("seed", range(60))  # some 20 s each, most of it compilation; differential.py has more
+LONG = 7
+"""Statements of a long kernel, which compiles for some 20 s; one of the short ones takes 4 s."""
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize("seed", range(270))
 def test_fixed_seeds(seed):
-    agree(seed)
+    agree(seed, 1 + seed % 2 if seed % 13 else LONG)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("position", range(5))
+@pytest.mark.parametrize("position", range(30))
 def test_fresh_seeds(position):
-    agree(10**6 + checks.FRESH_SEED % 10**9 * 5 + position)
+    agree(10**6 + checks.FRESH_SEED % 10**9 * 30 + position, 1 + position % 2 if position % 6 else LONG)
 
 
 def test_a_wrong_result_would_be_seen():
