@@ -28,6 +28,7 @@ from miniflow.dtype import (
     uint8,
 )
 from miniflow.dtype import bool_ as bool
+from miniflow.ops.closeness import allclose, equal, isclose
 from miniflow.ops.creation import (
     as_tensor,
     empty,
@@ -104,6 +105,7 @@ defer(
 
 __version__ = "0.1.0"
 globals().update(OPERATORS)  # the pointwise operators, under all of their names
+globals().update({f"{name}_": getattr(Tensor, f"{name}_") for name, f in OPERATORS.items() if f.op.in_place})
 FACTORIES = "arange empty eye full linspace logspace ones rand randint randn randperm tensor zeros"
 globals().update({name: with_placement(globals()[name]) for name in FACTORIES.split()})  # placement= and sbp= too
 framework = SimpleNamespace(distribute=env)  # OneFlow 0.6 has `get_rank` there

@@ -132,6 +132,28 @@ tanh = Function("tanh", "tanh({0})", np.tanh, slow=DOUBLE, cost=8)
 erf = Function("erf", "erf({0})", np.vectorize(math.erf, otypes="d"), cost=8)
 sin = Function("sin", "math.sin({0})", np.sin, slow=EVERYWHERE, cost=30)
 cos = Function("cos", "math.cos({0})", np.cos, slow=EVERYWHERE, cost=30)
+hypot = Function("hypot", "math.hypot({0}, {1})", np.hypot, slow=EVERYWHERE, cost=30)
+atan2 = Function("atan2", "math.atan2({0}, {1})", np.arctan2, slow=EVERYWHERE, cost=30)
+tan = Function("tan", "math.tan({0})", np.tan, slow=EVERYWHERE, cost=30)
+asin = Function("asin", "math.asin({0})", np.arcsin, slow=EVERYWHERE, cost=30)
+acos = Function("acos", "math.acos({0})", np.arccos, slow=EVERYWHERE, cost=30)
+atan = Function("atan", "math.atan({0})", np.arctan, slow=EVERYWHERE, cost=30)
+sinh = Function("sinh", "math.sinh({0})", np.sinh, slow=EVERYWHERE, cost=30)
+cosh = Function("cosh", "math.cosh({0})", np.cosh, slow=EVERYWHERE, cost=30)
+asinh = Function("asinh", "math.asinh({0})", np.arcsinh, slow=EVERYWHERE, cost=30)
+acosh = Function("acosh", "math.acosh({0})", np.arccosh, slow=EVERYWHERE, cost=30)
+atanh = Function("atanh", "math.atanh({0})", np.arctanh, slow=EVERYWHERE, cost=30)
+log2 = Function("log2", "math.log2({0})", np.log2, slow=EVERYWHERE, cost=30)
+log10 = Function("log10", "math.log10({0})", np.log10, slow=EVERYWHERE, cost=30)
+erfc = Function("erfc", "math.erfc({0})", np.vectorize(math.erfc, otypes="d"), cost=30)
+fmod = Function(
+    "fmod",
+    "math.fmod({0}, {1})",
+    np.fmod,
+    "({0} - trunc_divide_integers({0}, {1}) * {1})",
+    slow=EVERYWHERE,
+    cost=30,
+)
 power = Function("power", "power({0}, {1})", np.power, "power_integers({0}, {1})", slow=EVERYWHERE, cost=60)
 floor = Function("floor", "floor({0})", np.floor, "{0}")
 ceil = Function("ceil", "ceil({0})", np.ceil, "{0}")

@@ -203,6 +203,15 @@ def logit(x, eps=None):
     return np.log(x / (1 - x))
 
 
+def inverse_of_erf(x):
+    """By bisection."""
+    low, high = -4.0, 4.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if erf(middle) < x else (low, middle)
+    return middle
+
+
 def softplus(x, beta=1.0, threshold=20.0):
     return np.where(beta * x > threshold, x, np.log1p(np.exp(np.minimum(beta * x, threshold))) / beta)
 
@@ -250,6 +259,49 @@ POINTWISE = [
         third=True),  # torch's gradient at NaN depends on the dtype
     Row("logit", joined(unary(chances), unary(chances, eps=0.3)), logit, gradient="sparse"),
     Row("softplus", joined(unary(), unary(kinks=(4 / 3,), beta=1.5, threshold=2.0)), softplus, **UNARY),
+    Row("hardtanh", unary(kinks=(-0.9, 1.1), min_val=-0.9, max_val=1.1),
+        lambda x, min_val, max_val: np.clip(x, min_val, max_val), gradient="sparse", special=True),
+    Row("relu6", unary(lambda *shape: 4 * away(*shape), kinks=(6,)), lambda x: np.where(x <= 0, 0, np.minimum(x, 6)),
+        gradient="sparse", special=True),
+    Row("hardsigmoid", unary(lambda *shape: 2 * away(*shape), kinks=(-3, 3)), lambda x: np.clip(x + 3, 0, 6) / 6,
+        gradient="sparse", special=True, torch=None),  # torch's 1 / 6 is that of float32, in float64 too
+    Row("celu", unary(alpha=1.5), lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.where(x > 0, 0, x) / alpha))),
+    Row("selu", unary(), lambda x: 1.0507009873554805 * np.where(
+        x > 0, x, 1.6732632423543772 * np.expm1(np.where(x > 0, 0, x)))),
+    Row("mish", unary(), lambda x: x * np.tanh(np.log1p(np.exp(x)))),
+    Row("logsigmoid", unary(), lambda x: np.log(logistic(x)), **UNARY | {"special": False}),
+    Row("softsign", unary(), lambda x: x / (1 + np.abs(x))),
+    Row("tanhshrink", unary(), lambda x: x - np.tanh(x)),
+    Row("softshrink", unary(kinks=(-0.9, 0.9), lambd=0.9), lambda x, lambd: np.where(
+        np.abs(x) <= lambd, x * 0, x - np.clip(x, -lambd, lambd)),
+        gradient="sparse", special=True),
+    Row("threshold", unary(kinks=(0.8,), threshold=0.8, value=-1.5),
+        lambda x, threshold, value: np.where(x > threshold, x, value), gradient="sparse"),
+    Row("tan", unary(lambda *shape: away(*shape, high=1.2)), np.tan, integers=ANY_INTEGER, special=True),
+    *[Row(name, unary(lambda *shape: away(*shape, low=0.1, high=0.9)), getattr(np, "arc" + name[1:]),
+          integers=("bool",), special=True) for name in ("asin", "acos", "atanh")],
+    *[Row(name, unary(), reference, integers=ANY_INTEGER, special=True) for name, reference in {
+        "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh}.items()],
+    Row("acosh", unary(lambda *shape: np.asarray(1 + positive(*shape))), np.arccosh, special=True),
+    Row("exp2", unary(), np.exp2, integers=("int64",), special=True),
+    Row("expm1", unary(), np.expm1, integers=("bool", "int64"), special=True),
+    Row("log1p", unary(positive), np.log1p, integers=("uint8",), special=True),
+    Row("log2", unary(positive), np.log2, integers=("uint8",), special=True),
+    Row("log10", unary(positive), np.log10, integers=("uint8",), special=True),
+    Row("erfc", unary(), lambda x: 1 - ERF(x), integers=ANY_INTEGER),
+    Row("erfinv", unary(lambda *shape: ERF(away(*shape, high=1.5))), np.vectorize(inverse_of_erf, otypes=[np.float64])),
+    Row("atan2", binary(), np.arctan2, special=True),
+    Row("hypot", binary(), np.hypot, special=True),
+    Row("logaddexp", binary(), np.logaddexp),
+    Row("fmod", binary(between_steps, lambda *shape, seed=0: away(*shape, low=1.1, high=1.2, seed=seed),
+        numbers=(1.5,)), np.fmod, integers=INTEGERS, second=False, gradient="sparse"),
+    Row("lerp", of(lambda: Sample(away(3, 4), away(3, 4, seed=1), positive(4, seed=2)),
+                   lambda: Sample(away(3, 4), away(4, seed=1), 0.25)),
+        lambda x, end, weight: x + weight * (end - x)),
+    *[Row(name, of(lambda: Sample(away(3, 4), away(4, seed=1), away(3, 1, seed=2), value=0.5),
+                   lambda: Sample(away(3, 4), away(3, 4, seed=1), away(3, 4, seed=2), brief=True)), reference)
+      for name, reference in {"addcmul": lambda x, y, z, value=1: x + value * y * z,
+                              "addcdiv": lambda x, y, z, value=1: x + value * y / z}.items()],
     Row("add", joined(binary(numbers=(2, 0.75)), binary(alpha=2.5)), lambda x, y, alpha=1: x + alpha * y,
         integers=INTEGERS, special=True),
     Row("sub", joined(binary(numbers=(2, 0.75)), binary(alpha=-3)), lambda x, y, alpha=1: x - alpha * y,
@@ -441,6 +493,11 @@ INDEX = np.array([[2, 0, 1], [0, 2, 2]])
 DISTINCT_IMAGES = np.random.default_rng(6).permutation(np.linspace(-2, 2, 84)).reshape(1, 2, 7, 6)
 
 FAMILIES = [
+    Row("prelu", of(lambda: Sample(away(2, 3, 4), positive(3)), lambda: Sample(away(2, 3), positive(1)),
+                    lambda: Sample(away(5), positive(1), brief=True)),
+        lambda x, w: np.where(x > 0, x, x * (w.reshape(1, -1, 1) if x.ndim == 3 else w)), gradient="sparse"),
+    Row("glu", of(lambda: Sample(away(3, 4), 1), lambda: Sample(away(4, 2, 3), 0, brief=True)),
+        lambda x, dim: np.split(x, 2, dim)[0] * logistic(np.split(x, 2, dim)[1])),
     Row("softmax", of(*[lambda d=d: Sample(SIGNED, dim=d) for d in (1, -1)],
                       lambda: Sample(away(3, 65), dim=1, brief=True)), softmax, third=True),
     Row("log_softmax", of(*[lambda d=d: Sample(SIGNED, dim=d) for d in (1, -1)]),

@@ -1,7 +1,16 @@
 """Networks: modules with parameters, the layers, and how they are initialised."""
 
 from miniflow.nn import functional, init, utils
-from miniflow.nn.modules.activation import POINTWISE, LogSoftmax, Softmax
+from miniflow.nn.modules.activation import (
+    GLU,
+    POINTWISE,
+    LogSoftmax,
+    PReLU,
+    RReLU,
+    Softmax,
+    Softmax2d,
+    Softmin,
+)
 from miniflow.nn.modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from miniflow.nn.modules.conv import Conv2d
 from miniflow.nn.modules.dropout import Dropout

@@ -1,5 +1,6 @@
 """The functions that layers call: the same function objects as in `miniflow.ops`, under PyTorch's names."""
 
+from miniflow.ops.activation import glu, prelu, rrelu
 from miniflow.ops.conv import conv2d
 from miniflow.ops.dropout import dropout
 from miniflow.ops.embedding import embedding
@@ -16,6 +17,9 @@ from miniflow.ops.norm import batch_norm, layer_norm
 from miniflow.ops.pad import one_hot, pad
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.pool import adaptive_avg_pool2d, avg_pool2d, max_pool2d
-from miniflow.ops.softmax import log_softmax, softmax
+from miniflow.ops.softmax import log_softmax, softmax, softmin
+from miniflow.tensor import Tensor
 
 globals().update({name: function for name, function in OPERATORS.items() if function.op.nn})
+for _name in ("celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "selu_", "threshold_"):
+    globals()[_name] = getattr(Tensor, _name)

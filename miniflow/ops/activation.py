@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 
 from miniflow import scalar
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ShapeError
+from miniflow.ops.creation import empty_like
+from miniflow.ops.join import chunk
 from miniflow.ops.piecewise import abs, maximum, minimum
-from miniflow.ops.pointwise import pointwise
+from miniflow.ops.pointwise import called_as, pointwise
+from miniflow.ops.promotion import binary
 from miniflow.scalar import exp, where
+from miniflow.tensor import Tensor
 
 SQRT_TWO_OVER_PI = math.sqrt(2 / math.pi)
 CUBIC = 0.044715
+SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
 @pointwise(accepts="fi", amp="clear", nn="ReLU")
@@ -58,26 +63,6 @@ def sigmoid(x):
 @sigmoid.gradient
 def sigmoid_grad(dy, out):
     return dy * out * (1 - out)
-
-
-@pointwise(accepts="f", integers="float")
-def erf(x):
-    """The error function 2 / sqrt(pi) * integral from 0 to x of exp(-t^2) dt, elementwise.
-
-    Integers are computed in the default floating dtype.
-
-    >>> import miniflow as flow
-    >>> round(flow.erf(flow.tensor(0.5)).item(), 5)
-    0.5205
-
-    Source: `torch.erf`.
-    """
-    return scalar.erf(x)
-
-
-@erf.gradient
-def erf_grad(dy, x):
-    return dy * (2 / math.sqrt(math.pi)) * exp(-x * x)
 
 
 @pointwise(accepts="f", amp="gray", nn="GELU")
@@ -241,3 +226,178 @@ def logit(x, eps=None):
 def logit_grad(dy, x, eps):
     slope = dy / (x * (1 - x))
     return slope if eps is None else where((x < eps) | (x > 1 - eps), 0, slope)
+
+
+@pointwise(accepts="f", amp="clear", nn="Hardtanh")
+def hardtanh(x, min_val=-1.0, max_val=1.0):
+    """x kept within [min_val, max_val], elementwise; the gradient at both ends is 0. `torch.nn.functional.hardtanh`."""
+    return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
+
+
+@hardtanh.gradient
+def hardtanh_grad(dy, x, min_val, max_val):
+    return where((x > min_val) & (x < max_val), dy, 0)
+
+
+@pointwise(accepts="f", amp="clear", nn="ReLU6")
+def relu6(x):
+    """min(max(x, 0), 6), elementwise.
+
+    Source: Howard et al., "MobileNets", 2017; `torch.nn.functional.relu6`.
+    """
+    return where(x <= 0, 0, where(x >= 6, 6, x))
+
+
+relu6.gradient(lambda dy, out: where((out > 0) & (out < 6), dy, 0))
+
+
+@pointwise(accepts="f", amp="gray", nn="Hardsigmoid")
+def hardsigmoid(x):
+    """min(max(x + 3, 0), 6) / 6, elementwise: sigmoid in straight lines. `torch.nn.functional.hardsigmoid`."""
+    return where(x <= -3, 0, where(x >= 3, 1, (x + 3) * (1 / 6)))
+
+
+hardsigmoid.gradient(lambda dy, out: where((out > 0) & (out < 1), dy * (1 / 6), 0))
+
+
+@pointwise(accepts="f", amp="gray", nn="CELU")
+def celu(x, alpha=1.0):
+    """x where x > 0, else alpha (e^(x / alpha) - 1), elementwise: its slope is 1 at 0 for every alpha.
+
+    Source: Barron, "Continuously Differentiable Exponential Linear Units", 2017; `torch.nn.functional.celu`.
+    """
+    return where(x > 0, x, alpha * scalar.expm1(x / alpha))
+
+
+celu.gradient(lambda dy, x, alpha: where(x <= 0, dy * exp(x / alpha), dy))
+
+
+@pointwise(accepts="f", amp="gray", nn="SELU")
+def selu(x):
+    """1.0507 (x where x > 0, else 1.6733 (e^x - 1)), elementwise: it keeps mean 0 and variance 1.
+
+    Source: Klambauer et al., "Self-Normalizing Neural Networks", 2017; `torch.nn.functional.selu`.
+    """
+    return SELU_SCALE * where(x > 0, x, SELU_ALPHA * scalar.expm1(x))
+
+
+selu.gradient(lambda dy, x: dy * SELU_SCALE * where(x <= 0, SELU_ALPHA * exp(x), 1))
+
+
+@pointwise(accepts="f", amp="gray", nn="Mish")
+def mish(x):
+    """x tanh(softplus(x)), elementwise.
+
+    Source: Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019; `torch.nn.functional.mish`.
+    """
+    return x * scalar.tanh(softplus(x))
+
+
+@mish.gradient
+def mish_grad(dy, x):
+    t = scalar.tanh(softplus(x))
+    return dy * (t + x * (1 - t * t) * sigmoid(x))
+
+
+@pointwise(accepts="f", amp="gray", nn="LogSigmoid")
+def logsigmoid(x):
+    """log(sigmoid(x)), elementwise, without overflow. `torch.nn.functional.logsigmoid`."""
+    return minimum(x, 0) - scalar.log1p(exp(-abs(x)))
+
+
+logsigmoid.gradient(lambda dy, x: dy * sigmoid(-x))
+
+
+@pointwise(accepts="f", amp="gray", nn="Softsign")
+def softsign(x):
+    """x / (1 + |x|), elementwise. `torch.nn.functional.softsign`."""
+    return x / (1 + abs(x))
+
+
+softsign.gradient(lambda dy, x: dy / ((1 + abs(x)) * (1 + abs(x))))
+
+
+@pointwise(accepts="f", amp="gray", nn="Tanhshrink")
+def tanhshrink(x):
+    """x - tanh x, elementwise. `torch.nn.functional.tanhshrink`."""
+    return x - scalar.tanh(x)
+
+
+@tanhshrink.gradient
+def tanhshrink_grad(dy, x):
+    t = scalar.tanh(x)
+    return dy * t * t
+
+
+@pointwise(accepts="f", amp="clear", nn="Softshrink")
+def softshrink(x, lambd=0.5):
+    """x moved by `lambd` towards 0, and 0 where |x| <= lambd, elementwise. `torch.nn.functional.softshrink`."""
+    return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0))
+
+
+softshrink.gradient(lambda dy, x, lambd: where(abs(x) > lambd, dy, 0))
+
+
+@pointwise(accepts="fi", amp="clear", nn="Threshold")
+def threshold(x, threshold=0.0, value=0.0):
+    """x where x > threshold, else `value`, elementwise. `torch.nn.functional.threshold`."""
+    return where(x <= threshold, value, x)
+
+
+threshold.gradient(lambda dy, x, threshold: where(x <= threshold, 0, dy))
+
+
+@pointwise(accepts="f", amp="gray", in_place=False)
+def prelu(x, weight):
+    """x where x > 0, else weight * x"""
+    return where(x > 0, x, weight * x)
+
+
+prelu.gradient("x")(lambda dy, x, weight: where(x > 0, dy, weight * dy))
+prelu.gradient("weight")(lambda dy, x: where(x > 0, 0, dy * x))
+
+
+@called_as(prelu)
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where x > 0, else weight * x: `leaky_relu` whose slope is learned.
+
+    Args:
+        input: [N, C, ...], or of any shape.
+        weight: [1], or [C] with a slope for each channel.
+
+    Raises:
+        ShapeError: for another number of slopes.
+
+    Source: He et al., "Delving Deep into Rectifiers", 2015; `torch.nn.functional.prelu`.
+    """
+    channels = input.shape[1] if input.ndim > 1 else 1
+    if weight.ndim > 1 or weight.numel() not in (1, channels):
+        raise ShapeError(f"prelu: got a weight {tuple(weight.shape)}; expected one slope, or {channels}: [C]")
+    shape = [1, weight.numel(), *[1] * (input.ndim - 2)] if input.ndim > 1 else [1] * input.ndim
+    return binary(prelu.op, input, weight.reshape(shape))
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half along `dim`, times the sigmoid of the second.
+
+    Raises:
+        ShapeError: if the size of the dim is odd.
+
+    Source: Dauphin et al., "Language Modeling with Gated Convolutional Networks", 2017; `torch.nn.functional.glu`.
+    """
+    if input.shape[dim] % 2:
+        raise ShapeError(f"glu: got size {input.shape[dim]} of dim {dim}; expected an even size")
+    values, gates = chunk(input, 2, dim)
+    return values * sigmoid(gates)
+
+
+def rrelu(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """`leaky_relu` with a random slope in [lower, upper] for each element in training, else with the mean of both.
+
+    Source: Xu et al., "Empirical Evaluation of Rectified Activations", 2015; `torch.nn.functional.rrelu`.
+    """
+    slope = empty_like(input).uniform_(lower, upper) if training else (lower + upper) / 2
+    result = where(input > 0, input, slope * input)
+    return input.copy_(result) if inplace else result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from miniflow.ops.pointwise import called_as, pointwise
 from miniflow.ops.promotion import Number, as_operand, as_tensor_or_number, binary, promote, result_type
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor, constant_like
+
+LOG_OF_2 = math.log(2)
+SLOPE_OF_ERF = 2 / math.sqrt(math.pi)  # at 0
 
 # sums and products
 
@@ -184,6 +188,16 @@ remainder.gradient("x")(lambda dy: dy)
 remainder.gradient("y")(lambda dy, x, y: -dy * (x // y))
 
 
+@pointwise(cpu=np.fmod, accepts="fi", check=refuse_zero_divisors)
+def fmod(x, y):
+    """input - trunc(input / other) * other, as C's: the result has the sign of `input`. `torch.fmod`."""
+    return scalar.fmod(x, y)
+
+
+fmod.gradient("x")(lambda dy: dy)
+fmod.gradient("y")(lambda dy, x, y: -dy * scalar.trunc_divide(x, y))
+
+
 def _truncated(x: Any, y: Any, out: np.ndarray) -> None:
     """x / y rounded towards zero, exact for integers."""
     if out.dtype.kind in "iu":
@@ -306,31 +320,155 @@ def log(x):
 log.gradient(lambda dy, x: dy / x)
 
 
-@pointwise(cpu=np.sin, accepts="f", integers="float")
-def sin(x):
-    """sin x, elementwise. Integers are computed in the default floating dtype. `torch.sin`."""
-    return scalar.sin(x)
+@pointwise(cpu=np.exp2, accepts="f", integers="float")
+def exp2(x):
+    """2^x, elementwise. `torch.exp2`."""
+    return scalar.power(2, x)
 
 
-sin.gradient(lambda dy, x: dy * scalar.cos(x))
+exp2.gradient(lambda dy, out: dy * (out * LOG_OF_2))
 
 
-@pointwise(cpu=np.cos, accepts="f", integers="float")
-def cos(x):
-    """cos x, elementwise. Integers are computed in the default floating dtype. `torch.cos`."""
-    return scalar.cos(x)
+@pointwise(cpu=np.expm1, accepts="f", integers="float")
+def expm1(x):
+    """e^x - 1, elementwise, exact to the last digits for small x. `torch.expm1`."""
+    return scalar.expm1(x)
 
 
-cos.gradient(lambda dy, x: -(dy * scalar.sin(x)))
+expm1.gradient(lambda dy, out: dy * (out + 1))
 
 
-@pointwise(cpu=np.tanh, accepts="f", integers="float", amp="gray", nn="Tanh")
-def tanh(x):
-    """tanh x, elementwise. Integers are computed in the default floating dtype. `torch.tanh`."""
-    return scalar.tanh(x)
+@pointwise(cpu=np.log1p, accepts="f", integers="float")
+def log1p(x):
+    """log(1 + x), elementwise, exact to the last digits for small x. `torch.log1p`."""
+    return scalar.log1p(x)
 
 
-tanh.gradient(lambda dy, out: dy * (1 - out * out))
+log1p.gradient(lambda dy, x: dy / (x + 1))
+
+
+@pointwise(cpu=np.log2, accepts="f", integers="float")
+def log2(x):
+    """The logarithm of x to the base 2, elementwise. `torch.log2`."""
+    return scalar.log2(x)
+
+
+log2.gradient(lambda dy, x: dy / (x * LOG_OF_2))
+
+
+@pointwise(cpu=np.log10, accepts="f", integers="float")
+def log10(x):
+    """The logarithm of x to the base 10, elementwise. `torch.log10`."""
+    return scalar.log10(x)
+
+
+log10.gradient(lambda dy, x: dy / (x * math.log(10)))
+
+
+@pointwise(cpu=np.logaddexp, accepts="f")
+def logaddexp(x, y):
+    """log(e^input + e^other), without overflow. `torch.logaddexp`."""
+    larger, distance = select(x > y, x, y), scalar.abs(x - y)
+    return select(x == y, x + LOG_OF_2, larger + scalar.log1p(scalar.exp(-distance)))
+
+
+logaddexp.gradient("x")(lambda dy, x, out: dy * scalar.exp(x - out))
+logaddexp.gradient("y")(lambda dy, y, out: dy * scalar.exp(y - out))
+
+
+# the error function
+
+
+@pointwise(accepts="f", integers="float")
+def erf(x):
+    """The error function 2 / sqrt(pi) * integral from 0 to x of exp(-t^2) dt, elementwise.
+
+    Integers are computed in the default floating dtype.
+
+    >>> import miniflow as flow
+    >>> round(flow.erf(flow.tensor(0.5)).item(), 5)
+    0.5205
+
+    Source: `torch.erf`.
+    """
+    return scalar.erf(x)
+
+
+erf.gradient(lambda dy, x: dy * (SLOPE_OF_ERF * scalar.exp(-x * x)))
+
+
+@pointwise(accepts="f", integers="float")
+def erfc(x):
+    """1 - erf(x), elementwise, exact to the last digits for large x. `torch.erfc`."""
+    return scalar.erfc(x)
+
+
+erfc.gradient(lambda dy, x: dy * (-SLOPE_OF_ERF * scalar.exp(-x * x)))
+
+
+@pointwise(accepts="f", integers="float")
+def erfinv(x):
+    """The number whose error function is x, elementwise; NaN outside [-1, 1].
+
+    Two steps of Halley's method from an approximation that is right to 0.2 %; in the tails they work on erfc, where
+    erf is nearly 1.
+
+    Source: Winitzki, "A handy approximation for the error function and its inverse", 2008; `torch.erfinv`.
+    """
+    size = scalar.abs(x)
+    half = 0.5 * scalar.log((1 - size) * (1 + size))
+    middle = 2 / (math.pi * 0.147) + half
+    y = scalar.sqrt(scalar.sqrt(middle * middle - 2 * half / 0.147) - middle)
+    for _ in range(2):
+        error = select(size < 0.5, scalar.erf(y) - size, (1 - size) - scalar.erfc(y))
+        step = error / (SLOPE_OF_ERF * scalar.exp(-y * y))
+        y = y - step / (1 + y * step)
+    y = select(size == 1, math.inf, y)
+    return select(x < 0, -y, y)
+
+
+erfinv.gradient(lambda dy, out: dy * (scalar.exp(out * out) / SLOPE_OF_ERF))
+
+
+# with three operands
+
+
+@pointwise(accepts="f", amp="gray")
+def lerp(x, end, weight):
+    """input + weight (end - input), elementwise; just `end` for weight = 1. `torch.lerp`.
+
+    Args:
+        input, end: floating, broadcast.
+        weight: a tensor or a number.
+    """
+    return select(scalar.abs(weight) < 0.5, x + weight * (end - x), end - (end - x) * (1 - weight))
+
+
+lerp.gradient("x")(lambda dy, weight: dy * (1 - weight))
+lerp.gradient("end")(lambda dy, weight: dy * weight)
+lerp.gradient("weight")(lambda dy, x, end: dy * (end - x))
+
+
+@pointwise(accepts="fi", amp="gray")
+def addcmul(x, tensor1, tensor2, value=1):
+    """input + value * tensor1 * tensor2, elementwise, with broadcasting. `torch.addcmul`."""
+    return x + value * tensor1 * tensor2
+
+
+addcmul.gradient("x")(lambda dy: dy)
+addcmul.gradient("tensor1")(lambda dy, tensor2, value: dy * (value * tensor2))
+addcmul.gradient("tensor2")(lambda dy, tensor1, value: dy * (value * tensor1))
+
+
+@pointwise(accepts="f", amp="gray")
+def addcdiv(x, tensor1, tensor2, value=1):
+    """input + value * tensor1 / tensor2, elementwise, with broadcasting. `torch.addcdiv`."""
+    return x + value * (tensor1 / tensor2)
+
+
+addcdiv.gradient("x")(lambda dy: dy)
+addcdiv.gradient("tensor1")(lambda dy, tensor2, value: dy * (value / tensor2))
+addcdiv.gradient("tensor2")(lambda dy, tensor1, tensor2, value: -dy * (value * tensor1 / (tensor2 * tensor2)))
 
 
 Add, Sub, Mul, Div, Neg = add.op, sub.op, mul.op, div.op, neg.op  # op classes, for passes over graphs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from miniflow.dispatch import Op, call
-from miniflow.ops.elementwise import exp, mul, sub
+from miniflow.ops.elementwise import exp, mul, neg, sub
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import sum
@@ -117,3 +117,8 @@ def log_softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     Source: `torch.log_softmax`.
     """
     return call(LogSoftmax, input if dtype is None else cast(input, dtype), dim=dim)
+
+
+def softmin(input: Tensor, dim: int) -> Tensor:
+    """softmax(-input) along `dim`. `torch.nn.functional.softmin`."""
+    return softmax(neg(input), dim)

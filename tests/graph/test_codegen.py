@@ -103,7 +103,8 @@ def of_functions(functions, kind):
 
 
 BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")
-CANCELLING = ("_grad", "gelu", "sub", "div_grad_y")  # their rounding errors are relative to an operand
+# their rounding errors are relative to an operand
+CANCELLING = ("_grad", "gelu", "sub", "div_grad_y", "addcmul", "addcdiv", "logaddexp", "tanhshrink", "lerp")
 
 
 def all_functions():

@@ -35,6 +35,7 @@ CASES = {
     "Multinomial": (lambda w: flow.multinomial(w, 1), [0.0, 1.0], [0.0, 0.0]),
     "OneHot": (lambda y: F.one_hot(y, 3), *INDICES),
     "FloorDivide": (lambda n: 7 // n, [1, 2], [1, 0]),
+    "Fmod": (lambda n: flow.fmod(flow.tensor(7), n), [1, 2], [1, 0]),
     "Remainder": (lambda n: 7 % n, [1, 2], [1, 0]),
     "TruncDivide": (lambda n: flow.div(7, n, rounding_mode="trunc"), [1, 2], [1, 0]),
     "Scatter": (lambda i: flow.zeros(3).scatter(0, i, flow.ones(2)), *INDICES),

@@ -80,20 +80,13 @@ def after_conv(layer: nn.Module) -> nn.Module:
 MODULES: dict[str, list] = {
     **{
         name: [(lambda name=name: after_linear(getattr(nn, name)()), [ROWS])]
-        for name in (
-            "ReLU",
-            "Sigmoid",
-            "SiLU",
-            "Softplus",
-            "Tanh",
-            "Identity",
-            "ELU",
-            "Hardshrink",
-            "Hardswish",
-            "LeakyReLU",
-        )
+        for name in ("Identity", "GLU", "PReLU", "RReLU", *nn.modules.activation.POINTWISE)
     },
-    **{name: [(lambda name=name: after_linear(getattr(nn, name)(-1)), [ROWS])] for name in ("Softmax", "LogSoftmax")},
+    **{
+        name: [(lambda name=name: after_linear(getattr(nn, name)(-1)), [ROWS])]
+        for name in ("Softmax", "LogSoftmax", "Softmin")
+    },
+    "Softmax2d": [(lambda: after_conv(nn.Softmax2d()), [IMAGES])],
     "GELU": [
         (lambda: after_linear(nn.GELU()), [ROWS]),
         (lambda: after_linear(nn.GELU(approximate="tanh")), [ROWS]),

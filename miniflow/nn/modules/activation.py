@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from miniflow.errors import ShapeError
 from miniflow.nn.modules.function_module import FunctionModule
+from miniflow.nn.modules.module import Module
+from miniflow.nn.parameter import Parameter
+from miniflow.ops.activation import glu, prelu, rrelu
+from miniflow.ops.creation import full
 from miniflow.ops.pointwise import OPERATORS
-from miniflow.ops.softmax import log_softmax, softmax
+from miniflow.ops.softmax import log_softmax, softmax, softmin
+from miniflow.tensor import Tensor
 
 # The layers of pointwise operators, such as ReLU: each is named in the definition of its operator.
 POINTWISE = {
@@ -39,3 +47,53 @@ class LogSoftmax(Softmax, function=log_softmax):
 
     Source: `torch.nn.LogSoftmax`.
     """
+
+
+class Softmin(Softmax, function=softmin):
+    """softmax(-x) along `dim`. `torch.nn.Softmin`."""
+
+
+class Softmax2d(FunctionModule, function=softmax):
+    """Softmax over the channels at each place of images [N, C, H, W]. `torch.nn.Softmax2d`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ShapeError(f"Softmax2d: got {tuple(input.shape)}; expected [N, C, H, W] or [C, H, W]")
+        return softmax(input, -3)
+
+
+class GLU(FunctionModule, function=glu, dim=-1):
+    """The first half along `dim`, times the sigmoid of the second. `torch.nn.GLU`."""
+
+
+class RReLU(FunctionModule, function=rrelu, lower=1 / 8, upper=1 / 3, inplace=False):
+    """`LeakyReLU` with a random slope for each element in training, and their mean in evaluation. `torch.nn.RReLU`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+
+class PReLU(Module):
+    """x where x > 0, else weight * x, with a learned slope.
+
+    Args:
+        num_parameters: 1, or the number of channels: a slope for each of them.
+        init: the first value of the slopes.
+        device, dtype: of the slopes.
+
+    Attributes:
+        weight: (num_parameters,).
+
+    Source: `torch.nn.PReLU`.
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, **options: Any):
+        super().__init__()
+        self.num_parameters = num_parameters
+        self.weight = Parameter(full((num_parameters,), init, **options))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"
