@@ -267,10 +267,11 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
 
 
 def refuse(op: type[Op], inputs: Sequence, x: Any) -> NoReturn:
-    """Refuse one of the inputs under the name that `infer` has for it."""
+    """Refuse one of the inputs under the name that `infer` has for it, where x and y are the operands of functions."""
     position = next(i for i, value in enumerate(inputs) if value is x)
     names = op.parameters or list(inspect.signature(op.infer).parameters)
-    refuse_operand(x, op.function_name, parameter=names[min(position, len(names) - 1)])
+    name = names[min(position, len(names) - 1)]
+    refuse_operand(x, op.function_name, parameter={"x": "input", "y": "other"}.get(name, name))
 
 
 def kernel_on(op: type[Op], device: str) -> Callable:

@@ -110,9 +110,9 @@ def _caster(kind: dtype) -> Callable:
 
 
 @method(checked=False)
-def copy_(self: Tensor, source: Tensor | np.ndarray | bool | int | float) -> Tensor:
-    """Write the values of `source`, broadcast and cast, into the tensor."""
-    values = as_tensor_or_number(source, "copy_")
+def copy_(self: Tensor, src: Tensor | np.ndarray | bool | int | float, non_blocking: bool = False) -> Tensor:
+    """Write the values of `src`, broadcast and cast, into the tensor; `non_blocking` changes nothing on the CPU."""
+    values = as_tensor_or_number(src, "copy_")
     if not isinstance(values, Tensor):
         return fill_(self, values)
     if self.is_local or values.is_global:

@@ -16,15 +16,49 @@ import numpy as np
 from miniflow.errors import ArgumentTypeError
 from miniflow.tensor import Tensor
 
+SYNONYMS = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+
+
+def takes_names(function: Callable) -> Callable:
+    """Decorate a function so that it takes NumPy's names of its parameters, and `size=(2, 3)` for `*size`."""
+
+    @functools.wraps(function)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            args, kwargs = renamed(function, args, kwargs)
+            return function(*args, **kwargs)
+
+    return named
+
+
+def renamed(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments under the function's own names; raises the TypeError again if they are under these already."""
+    parameters = inspect.signature(function).parameters
+    several = next((p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+    found = {name if name in parameters else SYNONYMS.get(name, name): value for name, value in kwargs.items()}
+    if several in found:  # after the tensor, if there is one, which may have been named too
+        before = [found.pop(name) for name in list(parameters)[len(args) :] if name == "input" and name in found]
+        args = (*args, *before, found.pop(several))
+    elif found.keys() == kwargs.keys():
+        raise  # noqa: PLE0704  (within the handler of the caller)
+    return args, found
+
 
 def takes_tensors(function: Callable) -> Callable:
-    """Decorate a function so that it says which of its arguments is not a tensor."""
+    """Decorate a function so that it says which of its arguments is not a tensor, and `takes_names`."""
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except (AttributeError, ArgumentTypeError) as error:
+        except (AttributeError, TypeError) as error:
+            if type(error) is TypeError:
+                args, kwargs = renamed(function, args, kwargs)
+                return function(*args, **kwargs)
+            if not isinstance(error, AttributeError | ArgumentTypeError):
+                raise
             x = getattr(error, "operand", error.obj if hasattr(Tensor, getattr(error, "name", "")) else error)
             given = inspect.signature(function).bind(*args, **kwargs).arguments
             for name, value in given.items():

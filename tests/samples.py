@@ -290,7 +290,7 @@ POINTWISE = [
     Row("log10", unary(positive), np.log10, integers=("uint8",), special=True),
     Row("erfc", unary(), lambda x: 1 - ERF(x), integers=ANY_INTEGER),
     Row("erfinv", unary(lambda *shape: ERF(away(*shape, high=1.5))), np.vectorize(inverse_of_erf, otypes=[np.float64])),
-    Row("atan2", binary(), np.arctan2, special=True),
+    Row("atan2", binary(), np.arctan2, integers=INTEGERS, special=True),
     Row("hypot", binary(), np.hypot, special=True),
     Row("logaddexp", binary(), np.logaddexp),
     Row("fmod", binary(between_steps, lambda *shape, seed=0: away(*shape, low=1.1, high=1.2, seed=seed),

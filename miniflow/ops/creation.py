@@ -17,7 +17,7 @@ from miniflow.backends import memory
 from miniflow.device import CPU, chosen
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, fitting, float32, float64, get_default_dtype, of_scalar
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.operands import takes_tensors
+from miniflow.operands import takes_names, takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, to_device
 from miniflow.ops.shape import sizes_of
@@ -244,6 +244,7 @@ def made(result: Tensor) -> Tensor:
     return result
 
 
+@takes_names
 def empty(
     *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
@@ -267,6 +268,7 @@ def empty(
     return _leaf(memory.empty(sizes_to_shape("empty", size), floating_dtype(dtype), chosen(device)), requires_grad)
 
 
+@takes_names
 def zeros(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
     """A tensor of zeros; arguments as for `empty`.
 
@@ -281,6 +283,7 @@ def zeros(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
     return _filled(sizes_to_shape("zeros", size), 0, **options)
 
 
+@takes_names
 def ones(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
     """A tensor of ones; arguments as for `empty`.
 
@@ -325,44 +328,44 @@ def full(
 
 
 @takes_tensors
-def empty_like(x: Tensor, **options: Unpack[Options]) -> Tensor:
-    """An uninitialised tensor with the shape of `x`, and its dtype and device unless others are given.
+def empty_like(input: Tensor, **options: Unpack[Options]) -> Tensor:
+    """An uninitialised tensor with the shape of `input`, and its dtype and device unless others are given.
 
     >>> empty_like(zeros(2, 3)).shape
     miniflow.Size([2, 3])
 
     Source: `torch.empty_like`.
     """
-    return empty(x._array.shape, **_as(x, **options))
+    return empty(input._array.shape, **_as(input, **options))
 
 
 @takes_tensors
-def zeros_like(x: Tensor, **options: Unpack[Options]) -> Tensor:
-    """Zeros with the shape of `x`, and its dtype and device unless others are given.
+def zeros_like(input: Tensor, **options: Unpack[Options]) -> Tensor:
+    """Zeros with the shape of `input`, and its dtype and device unless others are given.
 
     >>> zeros_like(tensor([1, 2]))
     tensor([0, 0], dtype=miniflow.int64)
 
     Source: `torch.zeros_like`.
     """
-    return zeros(x._array.shape, **_as(x, **options))
+    return zeros(input._array.shape, **_as(input, **options))
 
 
 @takes_tensors
-def ones_like(x: Tensor, **options: Unpack[Options]) -> Tensor:
-    """Ones with the shape of `x`, and its dtype and device unless others are given.
+def ones_like(input: Tensor, **options: Unpack[Options]) -> Tensor:
+    """Ones with the shape of `input`, and its dtype and device unless others are given.
 
     >>> ones_like(tensor([1, 2]))
     tensor([1, 1], dtype=miniflow.int64)
 
     Source: `torch.ones_like`.
     """
-    return ones(x._array.shape, **_as(x, **options))
+    return ones(input._array.shape, **_as(input, **options))
 
 
 @takes_tensors
-def full_like(x: Tensor, fill_value: Number, **options: Unpack[Options]) -> Tensor:
-    """A tensor filled with `fill_value`, with the shape of `x`, and its dtype and device unless others are given.
+def full_like(input: Tensor, fill_value: Number, **options: Unpack[Options]) -> Tensor:
+    """A tensor filled with `fill_value`, with the shape of `input`, and its dtype and device unless others are given.
 
     Raises:
         DTypeError: if the value does not fit into the dtype.
@@ -372,67 +375,67 @@ def full_like(x: Tensor, fill_value: Number, **options: Unpack[Options]) -> Tens
 
     Source: `torch.full_like`.
     """
-    return full(x._array.shape, fill_value, **_as(x, **options))
+    return full(input._array.shape, fill_value, **_as(input, **options))
 
 
 # methods of a tensor whose dtype and device they take
 
 
 @method
-def new_tensor(x: Tensor, data: Any, **options: Unpack[Options]) -> Tensor:
-    """`tensor(data)` with the dtype and device of `x` unless others are given.
+def new_tensor(input: Tensor, data: Any, **options: Unpack[Options]) -> Tensor:
+    """`tensor(data)` with the dtype and device of `input` unless others are given.
 
     >>> zeros(2).new_tensor([1, 2])
     tensor([1., 2.], dtype=miniflow.float32)
 
     Source: `torch.Tensor.new_tensor`.
     """
-    return tensor(data, **_as(x, **options))
+    return tensor(data, **_as(input, **options))
 
 
 @method
-def new_empty(x: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
-    """`empty(*size)` with the dtype and device of `x` unless others are given.
+def new_empty(input: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
+    """`empty(*size)` with the dtype and device of `input` unless others are given.
 
     >>> tensor([1]).new_empty(2).dtype
     miniflow.int64
 
     Source: `torch.Tensor.new_empty`.
     """
-    return empty(*size, **_as(x, **options))
+    return empty(*size, **_as(input, **options))
 
 
 @method
-def new_zeros(x: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
-    """`zeros(*size)` with the dtype and device of `x` unless others are given.
+def new_zeros(input: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
+    """`zeros(*size)` with the dtype and device of `input` unless others are given.
 
     >>> tensor([1]).new_zeros(2)
     tensor([0, 0], dtype=miniflow.int64)
 
     Source: `torch.Tensor.new_zeros`.
     """
-    return zeros(*size, **_as(x, **options))
+    return zeros(*size, **_as(input, **options))
 
 
 @method
-def new_ones(x: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
-    """`ones(*size)` with the dtype and device of `x` unless others are given.
+def new_ones(input: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
+    """`ones(*size)` with the dtype and device of `input` unless others are given.
 
     >>> tensor([1]).new_ones(2)
     tensor([1, 1], dtype=miniflow.int64)
 
     Source: `torch.Tensor.new_ones`.
     """
-    return ones(*size, **_as(x, **options))
+    return ones(*size, **_as(input, **options))
 
 
 @method
-def new_full(x: Tensor, size: Sequence[int], fill_value: Number, **options: Unpack[Options]) -> Tensor:
-    """`full(size, fill_value)` with the dtype and device of `x` unless others are given.
+def new_full(input: Tensor, size: Sequence[int], fill_value: Number, **options: Unpack[Options]) -> Tensor:
+    """`full(size, fill_value)` with the dtype and device of `input` unless others are given.
 
     >>> zeros(1).new_full((2,), 3)
     tensor([3., 3.], dtype=miniflow.float32)
 
     Source: `torch.Tensor.new_full`.
     """
-    return full(size, fill_value, **_as(x, **options))
+    return full(size, fill_value, **_as(input, **options))

@@ -62,19 +62,19 @@ class DropoutMask(Op):
 
 
 def dropout(
-    x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
     """y = x * keep / (1 - p) in training, where keep is 1 with probability 1 - p and else 0; y = x otherwise.
 
     Args:
-        x: floating, any shape.
+        input: floating, any shape.
         p: the probability of a zero.
         training: whether to drop anything.
-        inplace: write the result into `x`.
+        inplace: write the result into `input`.
         generator: where the randomness comes from; None for the default generator.
 
     Returns:
-        the shape and dtype of `x`.
+        the shape and dtype of `input`.
 
     Raises:
         ArgumentError: for a `p` outside [0, 1].
@@ -91,7 +91,7 @@ def dropout(
     if not 0 <= p <= 1:
         raise ArgumentError(f"dropout: got p={p}; expected a probability from 0 to 1")
     if not training or p == 0:
-        return x
+        return input
     if inplace:
-        return write(x, "dropout_", lambda: draw(Dropout, x, generator, p=float(p))[0])
-    return draw(Dropout, x, generator, p=float(p))[0]
+        return write(input, "dropout_", lambda: draw(Dropout, input, generator, p=float(p))[0])
+    return draw(Dropout, input, generator, p=float(p))[0]

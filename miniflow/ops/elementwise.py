@@ -9,11 +9,9 @@ import numpy as np
 
 from miniflow import scalar
 from miniflow.backends.memory import peek
-from miniflow.dispatch import call
-from miniflow.dtype import get_default_dtype
 from miniflow.errors import ArgumentError, DivisionByZeroError, DTypeError
 from miniflow.ops.pointwise import called_as, pointwise
-from miniflow.ops.promotion import Number, as_operand, as_tensor_or_number, binary, promote, result_type
+from miniflow.ops.promotion import Number, binary, floating_binary, promote, result_type
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor, constant_like
 
@@ -144,11 +142,7 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
     if rounding_mode is None:
         if isinstance(input, Tensor) and isinstance(other, Tensor) and input._array.dtype.kind in "fV":
             return binary(div.op, input, other)
-        x, y = as_tensor_or_number(input, "div"), as_tensor_or_number(other, "div")
-        if result_type(x, y).category < 2:
-            x, y = as_operand(x, get_default_dtype()), as_operand(y, get_default_dtype())
-            return call(div.op, x, y)
-        return binary(div.op, input, other)
+        return floating_binary(div.op, input, other)
     if rounding_mode not in ("floor", "trunc"):
         raise ArgumentError(f"div: got rounding_mode={rounding_mode!r}; expected None, 'floor' or 'trunc'")
     return floor_divide(input, other) if rounding_mode == "floor" else trunc_divide(input, other)
@@ -329,7 +323,7 @@ def exp2(x):
 exp2.gradient(lambda dy, out: dy * (out * LOG_OF_2))
 
 
-@pointwise(cpu=np.expm1, accepts="f", integers="float")
+@pointwise(accepts="f", integers="float")
 def expm1(x):
     """e^x - 1, elementwise, exact to the last digits for small x. `torch.expm1`."""
     return scalar.expm1(x)
@@ -338,7 +332,7 @@ def expm1(x):
 expm1.gradient(lambda dy, out: dy * (out + 1))
 
 
-@pointwise(cpu=np.log1p, accepts="f", integers="float")
+@pointwise(accepts="f", integers="float")
 def log1p(x):
     """log(1 + x), elementwise, exact to the last digits for small x. `torch.log1p`."""
     return scalar.log1p(x)
@@ -365,7 +359,7 @@ def log10(x):
 log10.gradient(lambda dy, x: dy / (x * math.log(10)))
 
 
-@pointwise(cpu=np.logaddexp, accepts="f")
+@pointwise(accepts="f")
 def logaddexp(x, y):
     """log(e^input + e^other), without overflow. `torch.logaddexp`."""
     larger, distance = select(x > y, x, y), scalar.abs(x - y)

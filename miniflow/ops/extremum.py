@@ -70,11 +70,11 @@ class Amin(Extremum):
 
 
 @method(checked=False)
-def amax(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
+def amax(input: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     """The largest element over `dim`; NaN if there is one. Equal elements share the gradient evenly.
 
     Args:
-        x: any shape.
+        input: any shape.
         dim: the dims to reduce; all if () or None.
         keepdim: leave the reduced dims with size 1.
 
@@ -88,11 +88,11 @@ def amax(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
 
     Source: `torch.amax`.
     """
-    return call(Amax, x, dim=() if dim is None else as_dims(dim), keepdim=keepdim)
+    return call(Amax, input, dim=() if dim is None else as_dims(dim), keepdim=keepdim)
 
 
 @method(checked=False)
-def amin(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
+def amin(input: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     """The smallest element over `dim`; as `amax` otherwise.
 
     >>> import miniflow as flow
@@ -101,7 +101,7 @@ def amin(x: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
 
     Source: `torch.amin`.
     """
-    return call(Amin, x, dim=() if dim is None else as_dims(dim), keepdim=keepdim)
+    return call(Amin, input, dim=() if dim is None else as_dims(dim), keepdim=keepdim)
 
 
 class ExtremumAlong(Op):
@@ -146,11 +146,11 @@ class Extreme(NamedTuple):
 
 
 @method
-def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
+def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The largest element: of all, along one dim, or of two tensors element by element.
 
     Args:
-        x: any shape.
+        input: any shape.
         dim: None for all elements, whose equals share the gradient evenly; a dim, where the first of equal elements
             gets it; or a second tensor, as `maximum`.
         keepdim: leave the reduced dim with size 1.
@@ -170,14 +170,14 @@ def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Te
     Source: `torch.max`.
     """
     if isinstance(dim, Tensor):
-        return maximum(x, dim)
+        return maximum(input, dim)
     if dim is None:
-        return call(Amax, x, dim=None, keepdim=keepdim)
-    return Extreme(*call(MaxDim, x, dim=dim, keepdim=keepdim))
+        return call(Amax, input, dim=None, keepdim=keepdim)
+    return Extreme(*call(MaxDim, input, dim=dim, keepdim=keepdim))
 
 
 @method
-def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
+def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The smallest element; as `max` otherwise.
 
     >>> import miniflow as flow
@@ -187,10 +187,10 @@ def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Te
     Source: `torch.min`.
     """
     if isinstance(dim, Tensor):
-        return minimum(x, dim)
+        return minimum(input, dim)
     if dim is None:
-        return call(Amin, x, dim=None, keepdim=keepdim)
-    return Extreme(*call(MinDim, x, dim=dim, keepdim=keepdim))
+        return call(Amin, input, dim=None, keepdim=keepdim)
+    return Extreme(*call(MinDim, input, dim=dim, keepdim=keepdim))
 
 
 class Position(Reduction):
@@ -212,7 +212,7 @@ class Argmin(Position):
 
 
 @method(checked=False)
-def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the largest element along `dim`, or in the flattened tensor; the first of equal ones.
 
     Raises:
@@ -225,11 +225,11 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
     Source: `torch.argmax`.
     """
-    return call(Argmax, x, dim=dim, keepdim=keepdim)
+    return call(Argmax, input, dim=dim, keepdim=keepdim)
 
 
 @method(checked=False)
-def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the smallest element; as `argmax` otherwise.
 
     >>> import miniflow as flow
@@ -238,4 +238,4 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
     Source: `torch.argmin`.
     """
-    return call(Argmin, x, dim=dim, keepdim=keepdim)
+    return call(Argmin, input, dim=dim, keepdim=keepdim)

@@ -72,13 +72,13 @@ class Gather(Op):
 
 
 @method
-def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Elements picked along `dim`: y[i][j] = x[index[i][j]][j] for dim 0, x[i][index[i][j]] for dim 1.
 
     Args:
-        x: any shape.
+        input: any shape.
         dim: the dim that `index` counts along.
-        index: integers in [0, size of dim), of as many dims as `x`, no larger than `x` in the other dims.
+        index: integers in [0, size of dim), of as many dims as `input`, no larger than `input` in the other dims.
 
     Returns:
         the shape of `index`.
@@ -93,11 +93,11 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
     Source: `torch.gather`.
     """
-    return call(Gather, x, index, dim=wrap_dim("gather", dim, x._array.ndim))
+    return call(Gather, input, index, dim=wrap_dim("gather", dim, input._array.ndim))
 
 
 @method
-def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As `gather`, with the other dims broadcast; without `dim`, from the flattened tensor.
 
     Raises:
@@ -112,16 +112,16 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor
     Source: `torch.take_along_dim`.
     """
     if dim is None:
-        return gather(reshape(x, -1), 0, reshape(indices, -1))
-    shape, wanted = x._array.shape, indices._array.shape
+        return gather(reshape(input, -1), 0, reshape(indices, -1))
+    shape, wanted = input._array.shape, indices._array.shape
     dim = wrap_dim("take_along_dim", dim, len(shape))
     if len(shape) != len(wanted):
         raise ShapeError(f"take_along_dim: got shapes {shape} and {wanted}; expected as many dims in both")
     common = broadcast_shape(
         "take_along_dim", shape[:dim] + (1,) + shape[dim + 1 :], wanted[:dim] + (1,) + wanted[dim + 1 :]
     )
-    x = expand(x, common[:dim] + shape[dim : dim + 1] + common[dim + 1 :])
-    return gather(x, dim, expand(indices, common[:dim] + wanted[dim : dim + 1] + common[dim + 1 :]))
+    input = expand(input, common[:dim] + shape[dim : dim + 1] + common[dim + 1 :])
+    return gather(input, dim, expand(indices, common[:dim] + wanted[dim : dim + 1] + common[dim + 1 :]))
 
 
 class Scatter(Op):
@@ -193,13 +193,13 @@ def _source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Numbe
 
 
 @method(in_place=True)
-def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
-    """A copy of `x` in which the elements that `index` names along `dim` are those of `src`: the reverse of `gather`.
+def scatter(input: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
+    """A copy of `input` whose elements that `index` names along `dim` are those of `src`: the reverse of `gather`.
 
     Args:
-        x: any shape.
+        input: any shape.
         dim: the dim that `index` counts along.
-        index: integers in [0, size of dim), of as many dims as `x`. Where it names a place twice, the last counts.
+        index: integers in [0, size of dim), of as many dims as `input`. Where it names a place twice, the last counts.
         src: at least as large as `index`, or one number.
 
     Raises:
@@ -212,19 +212,19 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
 
     Source: `torch.scatter`.
     """
-    dim = wrap_dim("scatter", dim, x._array.ndim)
-    return call(Scatter, x, index, _source_for("scatter", x, dim, index, src), dim=dim)
+    dim = wrap_dim("scatter", dim, input._array.ndim)
+    return call(Scatter, input, index, _source_for("scatter", input, dim, index, src), dim=dim)
 
 
 @method(in_place=True)
-def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy of `x` with the elements of `src` added at the places that `index` names along `dim`.
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of `input` with the elements of `src` added at the places that `index` names along `dim`.
 
     Args:
-        x: any shape.
+        input: any shape.
         dim: the dim that `index` counts along.
-        index: integers in [0, size of dim), of as many dims as `x`. Places that repeat add up, on the CPU in a fixed
-            order, on a cuda device by atomics, so that the last bits may differ from run to run.
+        index: integers in [0, size of dim), of as many dims as `input`. Places that repeat add up, on the CPU in a
+            fixed order, on a cuda device by atomics, so that the last bits may differ from run to run.
         src: at least as large as `index`.
 
     Raises:
@@ -237,9 +237,9 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
     Source: `torch.scatter_add`.
     """
-    shape = x._array.shape
+    shape = input._array.shape
     dim = wrap_dim("scatter_add", dim, len(shape))
-    return call(ScatterAdd, x, index, _source_for("scatter_add", x, dim, index, src), dim=dim, shape=shape)
+    return call(ScatterAdd, input, index, _source_for("scatter_add", input, dim, index, src), dim=dim, shape=shape)
 
 
 def _coordinates(op: str, index: Tensor) -> Tensor:
@@ -252,11 +252,11 @@ def _coordinates(op: str, index: Tensor) -> Tensor:
 
 
 @method
-def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """A copy of the slices of `x` that `index` names along `dim`.
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """A copy of the slices of `input` that `index` names along `dim`.
 
     Args:
-        x: shape (..., n, ...) with n at `dim`.
+        input: shape (..., n, ...) with n at `dim`.
         dim: the dim that `index` counts along.
         index: integers in [-n, n), shape (m,); negative ones count from the end.
 
@@ -273,18 +273,18 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
     Source: `torch.index_select`.
     """
-    dim = wrap_dim("index_select", dim, x._array.ndim)
-    if not x._array.shape:
-        return reshape(index_select(reshape(x, 1), 0, index), ())
-    return call(Index, x, _coordinates("index_select", index), dims=(dim,))
+    dim = wrap_dim("index_select", dim, input._array.ndim)
+    if not input._array.shape:
+        return reshape(index_select(reshape(input, 1), 0, index), ())
+    return call(Index, input, _coordinates("index_select", index), dims=(dim,))
 
 
 @method(in_place=True)
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
-    """A copy of `x` with `alpha * source` added to the slices that `index` names along `dim`.
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
+    """A copy of `input` with `alpha * source` added to the slices that `index` names along `dim`.
 
     Args:
-        x: shape (..., n, ...) with n at `dim`.
+        input: shape (..., n, ...) with n at `dim`.
         dim: the dim that `index` counts along.
         index: integers in [-n, n), shape (m,). Slices that repeat add up, on the CPU in the order of `index`, on a cuda
             device by atomics, so that the last bits may differ from run to run.
@@ -301,12 +301,12 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
 
     Source: `torch.index_add`.
     """
-    if source._array.dtype != x._array.dtype:
-        raise DTypeError(f"index_add: got a tensor of {x.dtype} and a source of {source.dtype}; expected one dtype")
-    dim = wrap_dim("index_add", dim, x._array.ndim)
-    shape = x._array.shape
+    if source._array.dtype != input._array.dtype:
+        raise DTypeError(f"index_add: got a tensor of {input.dtype} and a source of {source.dtype}; expected one dtype")
+    dim = wrap_dim("index_add", dim, input._array.ndim)
+    shape = input._array.shape
     if not shape:
-        return reshape(index_add(reshape(x, 1), 0, index, reshape(source, 1), alpha=alpha), ())
+        return reshape(index_add(reshape(input, 1), 0, index, reshape(source, 1), alpha=alpha), ())
     coordinates = _coordinates("index_add", index)
     expected = (*shape[:dim], coordinates._array.size, *shape[dim + 1 :])
     if source._array.shape != expected:
@@ -315,5 +315,5 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
             f"tensor of shape {shape}; expected {expected}"
         )
     return add(
-        x, call(IndexIntoZeros, source if alpha == 1 else mul(source, alpha), coordinates, dims=(dim,), shape=shape)
+        input, call(IndexIntoZeros, source if alpha == 1 else mul(source, alpha), coordinates, dims=(dim,), shape=shape)
     )

@@ -9,6 +9,7 @@ from itertools import accumulate
 from miniflow.dispatch import Op, call
 from miniflow.dtype import promote_types
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.operands import takes_names
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import wrap_dim
@@ -60,6 +61,7 @@ def _one_dtype(op: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     return tensors
 
 
+@takes_names
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along `dim`.
 
@@ -116,6 +118,7 @@ class Stack(Op):
         return tuple([select(dy, dim, i) if needed else None for i, needed in enumerate(ctx.needs)])
 
 
+@takes_names
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors side by side along a new dim.
 
@@ -138,11 +141,11 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 @method
-def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`.
 
     Args:
-        x: at least 1 dim.
+        tensor: at least 1 dim.
         split_size_or_sections: the size of each part (the last may be smaller), or a list of the sizes of all parts.
         dim: the dim to split.
 
@@ -156,7 +159,7 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
 
     Source: `torch.split`.
     """
-    shape = x._array.shape
+    shape = tensor._array.shape
     dim = wrap_dim("split", dim, len(shape))
     if not shape:
         raise ShapeError("split: got a 0-dim tensor; expected at least 1 dim")
@@ -168,12 +171,12 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
     if sum(sizes) != total or any(size < 0 for size in sizes):
         raise ShapeError(f"split: got sizes {list(sizes)} for dim {dim}; expected sizes that add up to {total}")
     return tuple(
-        [narrow(x, dim, start, size) for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
+        [narrow(tensor, dim, start, size) for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
     )
 
 
 @method
-def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most `chunks` parts along `dim`, of equal sizes but for the last.
 
     Raises:
@@ -188,15 +191,15 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """
     if chunks < 1:
         raise ShapeError(f"chunk: got chunks={chunks}; expected at least 1")
-    shape = x._array.shape
+    shape = input._array.shape
     dim = wrap_dim("chunk", dim, len(shape))
     if shape and shape[dim] == 0:
-        return split(x, [0] * chunks, dim)
-    return split(x, -(-shape[dim] // chunks) if shape else 1, dim)
+        return split(input, [0] * chunks, dim)
+    return split(input, -(-shape[dim] // chunks) if shape else 1, dim)
 
 
 @method
-def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The views `x.select(dim, 0)`, `x.select(dim, 1)` ...
 
     Raises:
@@ -208,7 +211,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
     Source: `torch.unbind`.
     """
-    dim = wrap_dim("unbind", dim, x._array.ndim)
-    if not x._array.ndim:
+    dim = wrap_dim("unbind", dim, input._array.ndim)
+    if not input._array.ndim:
         raise ShapeError("unbind: got a 0-dim tensor; expected at least 1 dim")
-    return tuple([select(x, dim, i) for i in range(x._array.shape[dim])])
+    return tuple([select(input, dim, i) for i in range(input._array.shape[dim])])

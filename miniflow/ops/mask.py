@@ -17,17 +17,17 @@ from miniflow.tensor import Tensor
 
 
 @method(in_place=True)
-def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
-    """A copy of `x` with `value` where `mask` is true.
+def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+    """A copy of `input` with `value` where `mask` is true.
 
     Args:
-        x: any shape.
-        mask: bool, broadcast with `x`.
+        input: any shape.
+        mask: bool, broadcast with `input`.
         value: a number, or a 0-dim tensor, to which the gradient flows.
 
     Raises:
         ShapeError: if the shapes cannot be broadcast, or `value` has dims.
-        DTypeError: if the mask is not bool, or the dtype of `x` cannot hold `value`.
+        DTypeError: if the mask is not bool, or the dtype of `input` cannot hold `value`.
 
     >>> import miniflow as flow
     >>> x = flow.tensor([1.0, -2.0])
@@ -39,21 +39,21 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     if isinstance(value, Tensor) and value._array.ndim:
         raise ShapeError(f"masked_fill: got a value of shape {tuple(value.shape)}; expected a number or a 0-dim tensor")
     kind = value.dtype if isinstance(value, Tensor) else of_scalar(value)
-    if not can_cast(kind, x.dtype):
+    if not can_cast(kind, input.dtype):
         raise DTypeError(
-            f"masked_fill: got the value {value!r} for a tensor of {x.dtype}, which cannot hold it: convert one"
+            f"masked_fill: got the value {value!r} for a tensor of {input.dtype}, which cannot hold it: convert one"
         )
-    value = cast(value, x.dtype) if isinstance(value, Tensor) else fitting("masked_fill", value, x.dtype)
-    return where(mask, value, x)
+    value = cast(value, input.dtype) if isinstance(value, Tensor) else fitting("masked_fill", value, input.dtype)
+    return where(mask, value, input)
 
 
 @method
-def masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    """The elements of `x` where `mask` is true, in row-major order, as a copy of 1 dim.
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements of `input` where `mask` is true, in row-major order, as a copy of 1 dim.
 
     Args:
-        x: any shape.
-        mask: bool, broadcast with `x`.
+        input: any shape.
+        mask: bool, broadcast with `input`.
 
     Raises:
         ShapeError: if the shapes cannot be broadcast.
@@ -68,16 +68,16 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """
     if mask._array.dtype != np.bool_:
         raise DTypeError(f"masked_select: got a mask of {mask.dtype}; expected bool: compare, or use .bool()")
-    shape = broadcast_shape("masked_select", x._array.shape, mask._array.shape)
-    return reshape(get_item(expand(x, shape), expand(mask, shape)), -1)
+    shape = broadcast_shape("masked_select", input._array.shape, mask._array.shape)
+    return reshape(get_item(expand(input, shape), expand(mask, shape)), -1)
 
 
 @method
-def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
-    """Where `x` is not zero (or false): int64 coordinates in row-major order.
+def nonzero(input: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+    """Where `input` is not zero (or false): int64 coordinates in row-major order.
 
     Args:
-        x: any shape.
+        input: any shape.
         as_tuple: one tensor (count,) for each dim, fit to index with: `x[x.nonzero(as_tuple=True)]`.
 
     Returns:
@@ -90,12 +90,12 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     Source: `torch.nonzero`.
     """
     if as_tuple:
-        found = call(Nonzero, reshape(x, 1) if x._array.ndim == 0 else x)
+        found = call(Nonzero, reshape(input, 1) if input._array.ndim == 0 else input)
         return tuple([call(Slice, found, index=(..., d)) for d in range(found._array.shape[1])])
-    return call(Nonzero, x)
+    return call(Nonzero, input)
 
 
 @method
-def argwhere(x: Tensor) -> Tensor:
+def argwhere(input: Tensor) -> Tensor:
     """`x.nonzero()`."""
-    return call(Nonzero, x)
+    return call(Nonzero, input)

@@ -93,34 +93,38 @@ class Linear(Op):
 
 
 @method(checked=False)
-def matmul(x: Tensor, y: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product, as `x @ y`. As `torch.matmul`.
 
     Args:
-        x: (k,), (m, k) or (..., m, k).
-        y: (k,), (k, n) or (..., k, n). Batch dimensions are broadcast; a 1-D operand is a row (x) or a column (y).
+        input: (k,), (m, k) or (..., m, k).
+        other: (k,), (k, n) or (..., k, n). Batch dimensions are broadcast; a 1-D operand is a row (x) or a column (y).
 
     >>> import miniflow as flow
     >>> flow.matmul(flow.ones(2, 3), flow.ones(3, 4)).shape
     miniflow.Size([2, 4])
     """
-    if isinstance(x, Tensor) and isinstance(y, Tensor) and (x._array.dtype is y._array.dtype or left_to_autocast(x, y)):
-        if x._array.ndim == 2 == y._array.ndim:  # the common case
-            return product(x, y)
+    if (
+        isinstance(input, Tensor)
+        and isinstance(other, Tensor)
+        and (input._array.dtype is other._array.dtype or left_to_autocast(input, other))
+    ):
+        if input._array.ndim == 2 == other._array.ndim:  # the common case
+            return product(input, other)
     else:
-        x, y = promote(x, y, "matmul")
-    if x.ndim == 0 or y.ndim == 0:
+        input, other = promote(input, other, "matmul")
+    if input.ndim == 0 or other.ndim == 0:
         raise ShapeError(
-            f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected at least 1-D: multiply with x * y"
+            f"matmul: got shapes {tuple(input.shape)} and {tuple(other.shape)}; expected at least 1-D: use x * y"
         )
-    _check_inner(x, y)
-    if x.ndim == 1:
-        return squeeze(matmul(unsqueeze(x, 0), y), -2 if y.ndim > 1 else 0)
-    if y.ndim == 1:
-        return squeeze(matmul(x, unsqueeze(y, 1)), -1)
-    if x.ndim > 2 and y.ndim == 2:  # one product of tall matrices instead of many small ones
-        return reshape(product(as_rows(x), y), (*x.shape[:-1], y.shape[1]))
-    return product(x, y)
+    _check_inner(input, other)
+    if input.ndim == 1:
+        return squeeze(matmul(unsqueeze(input, 0), other), -2 if other.ndim > 1 else 0)
+    if other.ndim == 1:
+        return squeeze(matmul(input, unsqueeze(other, 1)), -1)
+    if input.ndim > 2 and other.ndim == 2:  # one product of tall matrices instead of many small ones
+        return reshape(product(as_rows(input), other), (*input.shape[:-1], other.shape[1]))
+    return product(input, other)
 
 
 def as_rows(x: Tensor) -> Tensor:
@@ -145,32 +149,32 @@ def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:
 
 
 @method
-def mm(x: Tensor, y: Tensor) -> Tensor:
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices, (m, k) and (k, n)."""
-    _check_ndim("mm", 2, x=x, y=y)
-    return matmul(x, y)
+    _check_ndim("mm", 2, x=input, y=mat2)
+    return matmul(input, mat2)
 
 
 @method
-def bmm(x: Tensor, y: Tensor) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of matrices, (b, m, k) and (b, k, n); nothing is broadcast."""
-    _check_ndim("bmm", 3, x=x, y=y)
-    if x.shape[0] != y.shape[0]:
-        raise ShapeError(f"bmm: got batches of {x.shape[0]} and {y.shape[0]} matrices; expected equally many")
-    return matmul(x, y)
+    _check_ndim("bmm", 3, x=input, y=mat2)
+    if input.shape[0] != mat2.shape[0]:
+        raise ShapeError(f"bmm: got batches of {input.shape[0]} and {mat2.shape[0]} matrices; expected equally many")
+    return matmul(input, mat2)
 
 
 @method
-def dot(x: Tensor, y: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The inner product of two vectors of equal length."""
-    _check_ndim("dot", 1, x=x, y=y)
-    return matmul(x, y)
+    _check_ndim("dot", 1, x=input, y=tensor)
+    return matmul(input, tensor)
 
 
 @method
-def addmm(input: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (x @ y), `input` broadcast to the product (m, n)."""
-    result = mm(x, y)
+    result = mm(mat1, mat2)
     result = result if alpha == 1 else mul(result, alpha)
     if broadcast_shape("addmm", input.shape, result.shape) != tuple(result.shape):
         raise ShapeError(

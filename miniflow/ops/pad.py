@@ -41,11 +41,11 @@ class Pad(Op):
 
 
 @takes_tensors
-def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:
     """x with a border, as `torch.nn.functional.pad`.
 
     Args:
-        x: any shape.
+        input: any shape.
         pad: widths (before, after) of the last dim, then of the dim before it, and so on; negative ones cut off.
         mode: what the border holds: "constant", "reflect" (mirrored at the outermost element), "replicate" (copies of
             the outermost element) or "circular" (the other end).
@@ -66,7 +66,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | N
 
     Source: `torch.nn.functional.pad`.
     """
-    shape, pad = x._array.shape, tuple(pad)
+    shape, pad = input._array.shape, tuple(pad)
     if len(pad) % 2 or len(pad) > 2 * len(shape):
         raise ShapeError(
             f"pad: got widths {pad} for shape {shape}; expected pairs (before, after), at most one for each dim"
@@ -74,15 +74,15 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | N
     pairs = tuple(zip(pad[::2], pad[1::2], strict=True))
     widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs[::-1]
     if mode == "constant":
-        return call(Pad, x, widths=widths, value=0 if value is None else fitting("pad", value, x.dtype))
+        return call(Pad, input, widths=widths, value=0 if value is None else fitting("pad", value, input.dtype))
     if mode not in BORDERS:
         raise DTypeError(f"pad: got mode={mode!r}; expected 'constant', 'reflect', 'replicate' or 'circular'")
     if value:
         raise DTypeError(f"pad: got value={value} with mode={mode!r}; expected none: only mode='constant' has a value")
     for dim, (before, after) in enumerate(widths):
         if before or after:
-            x = call(Index, x, constant_like(x, _border(mode, dim, shape, before, after)), dims=(dim,))
-    return x
+            input = call(Index, input, constant_like(input, _border(mode, dim, shape, before, after)), dims=(dim,))
+    return input
 
 
 def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int) -> np.ndarray:
@@ -104,7 +104,7 @@ def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int
 
 
 @method
-def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def repeat(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """x repeated `sizes[d]` times along dim d, as a copy; further dims may come in front.
 
     Raises:
@@ -116,18 +116,18 @@ def repeat(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
 
     Source: `torch.Tensor.repeat`.
     """
-    sizes, shape = sizes_of(sizes), x._array.shape
+    sizes, shape = sizes_of(sizes), input._array.shape
     if len(sizes) < len(shape) or any(n < 0 for n in sizes):
         raise ShapeError(f"repeat: got sizes {sizes} for shape {shape}; expected one size of at least 0 for each dim")
     shape = (1,) * (len(sizes) - len(shape)) + shape
-    x = call(View, call(Clone, x), shape=tuple([n for size in shape for n in (1, size)]))
-    x = call(Expand, x, shape=tuple([n for pair in zip(sizes, shape, strict=True) for n in pair]))
-    return call(View, call(Clone, x), shape=tuple([n * size for n, size in zip(sizes, shape, strict=True)]))
+    input = call(View, call(Clone, input), shape=tuple([n for size in shape for n in (1, size)]))
+    input = call(Expand, input, shape=tuple([n for pair in zip(sizes, shape, strict=True) for n in pair]))
+    return call(View, call(Clone, input), shape=tuple([n * size for n, size in zip(sizes, shape, strict=True)]))
 
 
 @method
-def tile(x: Tensor, *sizes: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
-    """As `repeat`; for fewer sizes than x has dims, the first dims of x are not repeated. `dims` are the sizes too.
+def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """As `repeat`; for fewer numbers than `input` has dims, its first dims are not repeated.
 
     >>> import miniflow as flow
     >>> flow.tensor([[1], [2]]).tile(2).tolist()
@@ -135,8 +135,8 @@ def tile(x: Tensor, *sizes: int | Sequence[int], dims: Sequence[int] | None = No
 
     Source: `torch.tile`.
     """
-    dims = sizes_of(sizes, dims)
-    return repeat(x, (1,) * (x._array.ndim - len(dims)) + dims)
+    dims = sizes_of(dims)
+    return repeat(input, (1,) * (input._array.ndim - len(dims)) + dims)
 
 
 class OneHot(Op):
@@ -159,11 +159,11 @@ class OneHot(Op):
         return signatures([letters(x.ndim)], [letters(x.ndim) + "."])
 
 
-def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the index of each class along a new last dim, 0 elsewhere.
 
     Args:
-        x: classes from 0 on, integers of any shape.
+        tensor: classes from 0 on, integers of any shape.
         num_classes: the size of the new dim; -1 for the largest class plus one.
 
     Returns:
@@ -171,7 +171,7 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
     Raises:
         IndexRangeError: for a class outside [0, num_classes).
-        DTypeError: if `x` is not of integers.
+        DTypeError: if `tensor` is not of integers.
 
     >>> import miniflow as flow
     >>> one_hot(flow.tensor([2, 0])).tolist()
@@ -179,6 +179,6 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
     Source: `torch.nn.functional.one_hot`.
     """
-    if num_classes == -1 and x._array.size:
-        num_classes = max(int(x._host_array().max()) + 1, 1)
-    return call(OneHot, x, num_classes=num_classes)
+    if num_classes == -1 and tensor._array.size:
+        num_classes = max(int(tensor._host_array().max()) + 1, 1)
+    return call(OneHot, tensor, num_classes=num_classes)

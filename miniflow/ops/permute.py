@@ -36,7 +36,7 @@ class Transpose(Op):
 
 
 @method(aliases=("swapaxes", "swapdims"), checked=False)
-def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """A view with the dims `dim0` and `dim1` exchanged.
 
     Raises:
@@ -48,14 +48,14 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 
     Source: `torch.transpose`.
     """
-    return call(Transpose, x, dim0=dim0, dim1=dim1)
+    return call(Transpose, input, dim0=dim0, dim1=dim1)
 
 
 swapaxes = swapdims = transpose
 
 
 @method
-def t(x: Tensor) -> Tensor:
+def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; a tensor of fewer dims as it is.
 
     Raises:
@@ -67,10 +67,10 @@ def t(x: Tensor) -> Tensor:
 
     Source: `torch.t`.
     """
-    ndim = x._array.ndim
+    ndim = input._array.ndim
     if ndim > 2:
-        raise ShapeError(f"t: got a tensor of shape {tuple(x.shape)}; expected at most 2 dims: use transpose() or mT")
-    return call(Transpose, x, dim0=0, dim1=ndim - 1 if ndim else 0)
+        raise ShapeError(f"t: got a tensor of shape {tuple(input.shape)}; expected at most 2 dims: use mT")
+    return call(Transpose, input, dim0=0, dim1=ndim - 1 if ndim else 0)
 
 
 def T(x: Tensor) -> Tensor:
@@ -124,12 +124,12 @@ class Permute(Op):
         return call(Permute, dy, dims=tuple(inverse))
 
 
-@method(checked=False)
-def permute(x: Tensor, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
+@method
+def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """A view with the dims in another order: `x.permute(1, 0)`, `x.permute(dims=(1, 0))`.
 
     Raises:
-        ShapeError: unless there are as many dims as in `x`.
+        ShapeError: unless there are as many dims as in `input`.
         DimError: for dims that do not exist or come twice.
 
     >>> import miniflow as flow
@@ -138,11 +138,11 @@ def permute(x: Tensor, *order: int | Sequence[int], dims: Sequence[int] | None =
 
     Source: `torch.permute`.
     """
-    return call(Permute, x, dims=sizes_of(order, dims))
+    return call(Permute, input, dims=sizes_of(dims))
 
 
 @method
-def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """A view with the dims `source` moved to the positions `destination`; the others keep their order.
 
     Raises:
@@ -155,16 +155,16 @@ def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[
 
     Source: `torch.movedim`.
     """
-    ndim = x._array.ndim
+    ndim = input._array.ndim
     source = (source,) if isinstance(source, int) else tuple(source)
     destination = (destination,) if isinstance(destination, int) else tuple(destination)
     if len(source) != len(destination):
         raise ShapeError(f"movedim: got source {source} and destination {destination}; expected as many of each")
     if not source or not ndim:
-        return call(Permute, x, dims=tuple(range(ndim)))
+        return call(Permute, input, dims=tuple(range(ndim)))
     placed = dict(zip(wrap_dims("movedim", destination, ndim), wrap_dims("movedim", source, ndim), strict=True))
     rest = iter([d for d in range(ndim) if d not in placed.values()])
-    return call(Permute, x, dims=tuple([placed[d] if d in placed else next(rest) for d in range(ndim)]))
+    return call(Permute, input, dims=tuple([placed[d] if d in placed else next(rest) for d in range(ndim)]))
 
 
 class Flip(Op):
@@ -184,7 +184,7 @@ class Flip(Op):
 
 
 @method
-def flip(x: Tensor, *axes: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
+def flip(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """A copy with the order of elements reversed along some dims: `x.flip(0, 1)`, `x.flip(dims=(0, 1))`.
 
     Raises:
@@ -196,5 +196,5 @@ def flip(x: Tensor, *axes: int | Sequence[int], dims: Sequence[int] | None = Non
 
     Source: `torch.flip`.
     """
-    dims = sizes_of(axes, dims)
-    return call(Flip, x, dims=wrap_dims("flip", dims, x._array.ndim) if dims and x._array.ndim else ())
+    dims = sizes_of(dims)
+    return call(Flip, input, dims=wrap_dims("flip", dims, input._array.ndim) if dims and input._array.ndim else ())

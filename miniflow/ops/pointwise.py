@@ -33,7 +33,15 @@ from miniflow.backends.registry import EVERY, KERNELS, Kernel
 from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY, get_default_dtype
 from miniflow.errors import ArgumentTypeError, DTypeError
-from miniflow.ops.promotion import are_of_one_float, as_operand, binary, broadcast_shape, cast, result_type
+from miniflow.ops.promotion import (
+    are_of_one_float,
+    as_operand,
+    binary,
+    broadcast_shape,
+    cast,
+    floating_binary,
+    result_type,
+)
 from miniflow.sbp import aligned, signatures
 from miniflow.scalar import FORMULAS, Formula, expression, is_number, key_of, linear_sets
 from miniflow.tape import modes
@@ -305,7 +313,8 @@ def generated(op: type[Pointwise], to_float: bool) -> Callable:
     if op.formula.attributes or len(op.formula.operands) > 2:
         return general(op)
     if len(op.formula.operands) == 2:
-        return lambda input, other: binary(op, input, other)
+        convert = floating_binary if to_float else binary
+        return lambda input, other: convert(op, input, other)
 
     def function(input: Tensor) -> Tensor:
         if to_float:

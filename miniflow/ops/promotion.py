@@ -10,7 +10,17 @@ import numpy as np
 from miniflow.device import chosen
 from miniflow.device import device as Device
 from miniflow.dispatch import Op, call
-from miniflow.dtype import BY_NUMPY, as_dtype, bfloat16, dtype, float16, float32, of_scalar, result_dtype
+from miniflow.dtype import (
+    BY_NUMPY,
+    as_dtype,
+    bfloat16,
+    dtype,
+    float16,
+    float32,
+    get_default_dtype,
+    of_scalar,
+    result_dtype,
+)
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import refuse_operand, takes_tensors
 from miniflow.sbp import elementwise
@@ -227,3 +237,12 @@ def binary(op: type[Op], x: Any, y: Any) -> Tensor:
             result = call(op, *[cast(v, np.float32) if isinstance(v, Tensor) else v for v in (x, y)])
             return cast(result, kind) if result.is_floating_point() else result
     return call(op, x, y)
+
+
+def floating_binary(op: type[Op], x: Any, y: Any) -> Tensor:
+    """As `binary`; integers and bools are computed in the default floating dtype."""
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x._array.dtype.kind in "fV"):
+        x, y = as_tensor_or_number(x, op.function_name), as_tensor_or_number(y, op.function_name)
+        if result_type(x, y).category < 2:
+            return call(op, as_operand(x, get_default_dtype()), as_operand(y, get_default_dtype()))
+    return binary(op, x, y)

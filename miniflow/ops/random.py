@@ -18,7 +18,7 @@ from miniflow.dispatch import Op, call, run_kernel
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
 from miniflow.errors import ArgumentError, DTypeError
 from miniflow.inplace import write
-from miniflow.operands import takes_tensors
+from miniflow.operands import takes_names, takes_tensors
 from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.method import method
@@ -121,6 +121,7 @@ def draw(op: type[Op], like: Tensor, generator: Generator | None, **attrs: Any) 
     return call(op, like, **attrs, seed=seed, offset=offset)
 
 
+@takes_names
 def rand(
     *size: int | Sequence[int], generator: Generator | None = None, requires_grad: bool = False, **options: Any
 ) -> Tensor:
@@ -146,6 +147,7 @@ def rand(
     return draw(Uniform, empty(*size, **options), generator, low=0.0, high=1.0).requires_grad_(requires_grad)
 
 
+@takes_names
 def randn(
     *size: int | Sequence[int], generator: Generator | None = None, requires_grad: bool = False, **options: Any
 ) -> Tensor:
@@ -165,8 +167,8 @@ def randn(
 
 
 @takes_tensors
-def rand_like(x: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
-    """`rand` with the shape of `x`, and its dtype unless another is given.
+def rand_like(input: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
+    """`rand` with the shape of `input`, and its dtype unless another is given.
 
     >>> import miniflow as flow
     >>> flow.rand_like(flow.zeros(2, 3)).shape
@@ -174,12 +176,12 @@ def rand_like(x: Tensor, dtype: dtype | None = None, generator: Generator | None
 
     Source: `torch.rand_like`.
     """
-    return draw(Uniform, empty_like(x, dtype=dtype), generator, low=0.0, high=1.0)
+    return draw(Uniform, empty_like(input, dtype=dtype), generator, low=0.0, high=1.0)
 
 
 @takes_tensors
-def randn_like(x: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
-    """`randn` with the shape of `x`, and its dtype unless another is given.
+def randn_like(input: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
+    """`randn` with the shape of `input`, and its dtype unless another is given.
 
     >>> import miniflow as flow
     >>> flow.randn_like(flow.zeros(2, 3)).shape
@@ -187,7 +189,7 @@ def randn_like(x: Tensor, dtype: dtype | None = None, generator: Generator | Non
 
     Source: `torch.randn_like`.
     """
-    return draw(Normal, empty_like(x, dtype=dtype), generator, mean=0.0, std=1.0)
+    return draw(Normal, empty_like(input, dtype=dtype), generator, mean=0.0, std=1.0)
 
 
 def randint(
@@ -235,9 +237,9 @@ def randint(
 
 @takes_tensors
 def randint_like(
-    x: Tensor, low: int, high: int | None = None, dtype: dtype | None = None, generator: Generator | None = None
+    input: Tensor, low: int, high: int | None = None, dtype: dtype | None = None, generator: Generator | None = None
 ) -> Tensor:
-    """`randint` with the shape of `x`, and its dtype unless another is given: `(x, high)` or `(x, low, high)`.
+    """`randint` with the shape of `input`, and its dtype unless another is given: `(x, high)` or `(x, low, high)`.
 
     Raises:
         ArgumentError: unless low < high.
@@ -249,7 +251,7 @@ def randint_like(
     Source: `torch.randint_like`.
     """
     low, high = (0, low) if high is None else (low, high)
-    return draw(Integers, empty_like(x, dtype=dtype), generator, low=operator.index(low), high=operator.index(high))
+    return draw(Integers, empty_like(input, dtype=dtype), generator, low=operator.index(low), high=operator.index(high))
 
 
 def randperm(n: int, *, generator: Generator | None = None, dtype: dtype | None = None, device: Any = None) -> Tensor:
@@ -319,8 +321,8 @@ def normal(
 
 
 @method
-def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Overwrite `x` with numbers uniform in [low, high), and return it.
+def uniform_(input: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `input` with numbers uniform in [low, high), and return it.
 
     Raises:
         ArgumentError: unless the bounds are finite and low <= high.
@@ -333,12 +335,12 @@ def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
 
     Source: `torch.Tensor.uniform_`.
     """
-    return write(x, "uniform_", lambda: draw(Uniform, x, generator, low=float(low), high=float(high)))
+    return write(input, "uniform_", lambda: draw(Uniform, input, generator, low=float(low), high=float(high)))
 
 
 @method
-def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Overwrite `x` with normal numbers, and return it.
+def normal_(input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `input` with normal numbers, and return it.
 
     Raises:
         ArgumentError: for a negative `std`.
@@ -350,4 +352,4 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
 
     Source: `torch.Tensor.normal_`.
     """
-    return write(x, "normal_", lambda: draw(Normal, x, generator, mean=float(mean), std=float(std)))
+    return write(input, "normal_", lambda: draw(Normal, input, generator, mean=float(mean), std=float(std)))

@@ -106,11 +106,11 @@ class Sum(Total):
 
 
 @method(checked=False)
-def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
+def sum(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The sum of the elements over `dim`.
 
     Args:
-        x: any shape.
+        input: any shape.
         dim: the dims to add up; all if None.
         keepdim: leave the reduced dims with size 1.
         dtype: what to add in, and the dtype of the result; by default int64 for integers and bool.
@@ -125,8 +125,8 @@ def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = No
     Source: `torch.sum`.
     """
     if dtype is not None:  # modulo 2^n the sum of integers is the same in any wider dtype
-        return cast(sum(cast(x, dtype), dim, keepdim), dtype)
-    return call(Sum, x, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
+        return cast(sum(cast(input, dtype), dim, keepdim), dtype)
+    return call(Sum, input, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
 
 
 class Mean(FloatReduction):
@@ -153,11 +153,11 @@ def term_count(shape: tuple[int, ...], dim: Dim) -> int:
 
 
 @method(checked=False)
-def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
+def mean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The mean of the elements over `dim`; NaN for no elements.
 
     Args:
-        x: floating, any shape.
+        input: floating, any shape.
         dim: the dims to reduce; all if None.
         keepdim: leave the reduced dims with size 1.
         dtype: cast to it first.
@@ -173,8 +173,8 @@ def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = N
     Source: `torch.mean`.
     """
     if dtype is not None:
-        x = cast(x, dtype)
-    return call(Mean, x, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
+        input = cast(input, dtype)
+    return call(Mean, input, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
 
 
 class Prod(Total):
@@ -236,11 +236,11 @@ def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @method(checked=False)
-def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
+def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The product of the elements along one dim, or of all; 1 for none.
 
     Args:
-        x: any shape.
+        input: any shape.
         dim: one dim, or None for all elements.
         keepdim: leave the reduced dim with size 1.
         dtype: what to multiply in, and the dtype of the result; by default int64 for integers and bool.
@@ -255,9 +255,9 @@ def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: obj
     Source: `torch.prod`.
     """
     if dtype is not None:
-        return cast(prod(cast(x, dtype), dim, keepdim), dtype)
-    dim = None if dim is None else wrap_dim("prod", dim, x._array.ndim)
-    return call(Prod, x, dim=dim, keepdim=keepdim)
+        return cast(prod(cast(input, dtype), dim, keepdim), dtype)
+    dim = None if dim is None else wrap_dim("prod", dim, input._array.ndim)
+    return call(Prod, input, dim=dim, keepdim=keepdim)
 
 
 class Truth(Reduction):
@@ -277,7 +277,7 @@ class All(Truth):
 
 
 @method(checked=False)
-def any(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+def any(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """Whether any element over `dim` is true, or not zero; false for no elements.
 
     Raises:
@@ -289,11 +289,11 @@ def any(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
     Source: `torch.any`.
     """
-    return call(Any, x, dim=as_dims(dim), keepdim=keepdim)
+    return call(Any, input, dim=as_dims(dim), keepdim=keepdim)
 
 
 @method(checked=False)
-def all(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+def all(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """Whether all elements over `dim` are true, or not zero; true for no elements.
 
     Raises:
@@ -305,4 +305,4 @@ def all(x: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
     Source: `torch.all`.
     """
-    return call(All, x, dim=as_dims(dim), keepdim=keepdim)
+    return call(All, input, dim=as_dims(dim), keepdim=keepdim)

@@ -53,16 +53,16 @@ class Multinomial(Op):
 
 
 @method
-def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-    """Ones with the probabilities `x`, else zeros.
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """Ones with the probabilities `input`, else zeros.
 
     Args:
-        x: probabilities, floating, of any shape; only the shape and dtype count if `p` is given.
+        input: probabilities, floating, of any shape; only the shape and dtype count if `p` is given.
         p: one probability for all.
         generator: where the randomness comes from; None for the default generator.
 
     Returns:
-        the shape and dtype of `x`.
+        the shape and dtype of `input`.
 
     Raises:
         ArgumentError: for probabilities outside [0, 1].
@@ -75,15 +75,15 @@ def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None 
     Source: `torch.bernoulli`.
     """
     if p is None:
-        return draw(Bernoulli, x, generator)
+        return draw(Bernoulli, input, generator)
     if not 0 <= p <= 1:
         raise ArgumentError(f"bernoulli: got p={p}; expected a probability from 0 to 1")
-    return cast(draw(Uniform, x, generator, low=0.0, high=1.0) < p, x.dtype)
+    return cast(draw(Uniform, input, generator, low=0.0, high=1.0) < p, input.dtype)
 
 
 @method
-def bernoulli_(x: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Overwrite `x` with ones of probability `p` and zeros, and return it.
+def bernoulli_(input: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `input` with ones of probability `p` and zeros, and return it.
 
     Raises:
         ArgumentError: for a probability outside [0, 1].
@@ -95,12 +95,12 @@ def bernoulli_(x: Tensor, p: float = 0.5, *, generator: Generator | None = None)
 
     Source: `torch.Tensor.bernoulli_`.
     """
-    return write(x, "bernoulli_", lambda: bernoulli(x, p, generator=generator))
+    return write(input, "bernoulli_", lambda: bernoulli(input, p, generator=generator))
 
 
 @method
 def multinomial(
-    x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
     """Indices of categories, drawn in proportion to their weights.
 
@@ -108,7 +108,7 @@ def multinomial(
     exponential time of rate x_i, and the first `num_samples` arrivals count (Efraimidis and Spirakis, 2006).
 
     Args:
-        x: weights, floating, not negative, shape (categories,) or (rows, categories); they need not sum to 1.
+        input: weights, floating, not negative, shape (categories,) or (rows, categories); they need not sum to 1.
         num_samples: how many indices for each row.
         replacement: whether an index may come more than once.
         generator: where the randomness comes from; None for the default generator.
@@ -127,4 +127,4 @@ def multinomial(
 
     Source: `torch.multinomial`.
     """
-    return draw(Multinomial, x, generator, num_samples=operator.index(num_samples), replacement=bool(replacement))
+    return draw(Multinomial, input, generator, num_samples=operator.index(num_samples), replacement=bool(replacement))

@@ -58,10 +58,8 @@ def input_shape(ctx: Any, position: int = 0) -> tuple[int, ...]:
     return node.shapes[output]
 
 
-def sizes_of(sizes: tuple, named: int | Sequence[int] | None = None) -> tuple[int, ...]:
-    """Sizes given one by one, `x.reshape(2, 3)`, as one sequence, `x.reshape((2, 3))`, or as a keyword argument."""
-    if named is not None:
-        sizes = (named,)
+def sizes_of(sizes: tuple) -> tuple[int, ...]:
+    """Sizes given one by one, `x.reshape(2, 3)`, or as one sequence, `x.reshape((2, 3))`."""
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
         return tuple(sizes[0])
     return sizes
@@ -120,18 +118,18 @@ def can_view(x: Any, shape: tuple[int, ...]) -> bool:
 
 
 @method(checked=False)
-def view(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
+def view(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The same memory under another shape.
 
     Args:
-        x: any shape.
+        input: any shape.
         shape: sizes, one of which may be -1: it is inferred.
 
     Returns:
         a view of shape `shape`.
 
     Raises:
-        ShapeError: if the number of elements differs, or the strides of `x` need a copy.
+        ShapeError: if the number of elements differs, or the strides of `input` need a copy.
 
     >>> import miniflow as flow
     >>> flow.arange(6).view(2, -1).shape
@@ -139,17 +137,16 @@ def view(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
 
     Source: `torch.Tensor.view`.
     """
-    return call(View, x, shape=sizes_of(shape))
+    return call(View, input, shape=sizes_of(shape))
 
 
 @method
-def reshape(x: Tensor, *sizes: int | Sequence[int], shape: Sequence[int] | None = None) -> Tensor:
+def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The same elements in row-major order under another shape: a view where the strides allow it, else a copy.
 
     Args:
-        x: any shape.
-        sizes: the new shape, in which one size may be -1: it is inferred.
-        shape: the same as a keyword argument.
+        input: any shape.
+        shape: the new one, in which one size may be -1: it is inferred.
 
     Raises:
         ShapeError: if the number of elements differs.
@@ -160,26 +157,26 @@ def reshape(x: Tensor, *sizes: int | Sequence[int], shape: Sequence[int] | None 
 
     Source: `torch.reshape`.
     """
-    shape = sizes_of(sizes, shape)
-    if not can_view(x._array, shape):
-        x = call(Clone, x)
-    return call(View, x, shape=shape)
+    shape = sizes_of(shape)
+    if not can_view(input._array, shape):
+        input = call(Clone, input)
+    return call(View, input, shape=shape)
 
 
 @method(checked=False)
-def view_as(x: Tensor, other: Tensor) -> Tensor:
+def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`x.view(other.shape)`."""
-    return call(View, x, shape=tuple(other.shape))
+    return call(View, input, shape=tuple(other.shape))
 
 
 @method(checked=False)
-def reshape_as(x: Tensor, other: Tensor) -> Tensor:
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`x.reshape(other.shape)`."""
-    return reshape(x, tuple(other.shape))
+    return reshape(input, tuple(other.shape))
 
 
 @method
-def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The dims from `start_dim` to `end_dim` made one; a 0-dim tensor becomes 1-dim.
 
     Raises:
@@ -192,15 +189,15 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
     Source: `torch.flatten`.
     """
-    shape = x._array.shape
+    shape = input._array.shape
     start, end = wrap_dim("flatten", start_dim, len(shape)), wrap_dim("flatten", end_dim, len(shape))
     if start > end:
         raise ShapeError(f"flatten: got start_dim={start_dim} after end_dim={end_dim}; expected start_dim <= end_dim")
-    return reshape(x, shape[:start] + (prod(shape[start : end + 1]),) + shape[end + 1 :])
+    return reshape(input, shape[:start] + (prod(shape[start : end + 1]),) + shape[end + 1 :])
 
 
 @method
-def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """The dim `dim` split into several of `sizes`, one of which may be -1.
 
     Raises:
@@ -212,7 +209,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
     Source: `torch.unflatten`.
     """
-    shape, sizes = x._array.shape, tuple(sizes)
+    shape, sizes = input._array.shape, tuple(sizes)
     dim = wrap_dim("unflatten", dim, len(shape))
     known = prod(n for n in sizes if n != -1)
     fits = sizes.count(-1) == 1 and known > 0 and shape[dim] % known == 0 or known == shape[dim] and -1 not in sizes
@@ -222,11 +219,11 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
             "that dim: use -1 for one to be inferred"
         )
     sizes = tuple([shape[dim] // known if n == -1 else n for n in sizes])
-    return call(View, x, shape=shape[:dim] + sizes + shape[dim + 1 :])
+    return call(View, input, shape=shape[:dim] + sizes + shape[dim + 1 :])
 
 
 @method
-def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """A view without the dims of size 1: all of them, or those among `dim`.
 
     Raises:
@@ -238,13 +235,13 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
     Source: `torch.squeeze`.
     """
-    shape = x._array.shape
+    shape = input._array.shape
     dims = range(len(shape)) if dim is None else () if dim == () else wrap_dims("squeeze", dim, len(shape))
-    return call(View, x, shape=tuple([n for d, n in enumerate(shape) if n != 1 or d not in dims]))
+    return call(View, input, shape=tuple([n for d, n in enumerate(shape) if n != 1 or d not in dims]))
 
 
 @method
-def unsqueeze(x: Tensor, dim: int) -> Tensor:
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A view with a dim of size 1 inserted at `dim`.
 
     Raises:
@@ -256,9 +253,9 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
     Source: `torch.unsqueeze`.
     """
-    shape = x._array.shape
+    shape = input._array.shape
     dim = wrap_dim("unsqueeze", dim, len(shape) + 1)
-    return call(View, x, shape=shape[:dim] + (1,) + shape[dim:])
+    return call(View, input, shape=shape[:dim] + (1,) + shape[dim:])
 
 
 class Expand(Op):
@@ -309,11 +306,11 @@ class SumToShape(Op):
 
 
 @method(checked=False)
-def sum_to_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Undo broadcasting: sum `x` to `shape`, over new dims in front and over those of size 1.
+def sum_to_shape(input: Tensor, shape: Sequence[int]) -> Tensor:
+    """Undo broadcasting: sum `input` to `shape`, over new dims in front and over those of size 1.
 
     Raises:
-        ShapeError: if `shape` cannot be broadcast to the shape of `x`.
+        ShapeError: if `shape` cannot be broadcast to the shape of `input`.
 
     >>> import miniflow as flow
     >>> sum_to_shape(flow.ones(2, 3), (3,)).tolist()
@@ -321,15 +318,15 @@ def sum_to_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
 
     Source: `torch.Tensor.sum_to_size`.
     """
-    return x if x._array.shape == tuple(shape) else call(SumToShape, x, shape=tuple(shape))
+    return input if input._array.shape == tuple(shape) else call(SumToShape, input, shape=tuple(shape))
 
 
 @method
-def expand(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def expand(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """A view in which dims of size 1 are repeated to `sizes` without a copy.
 
     Args:
-        x: any shape.
+        input: any shape.
         sizes: the new shape; -1 keeps a size; further dims may come in front.
 
     Returns:
@@ -344,23 +341,23 @@ def expand(x: Tensor, *sizes: int | Sequence[int]) -> Tensor:
 
     Source: `torch.Tensor.expand`.
     """
-    sizes, shape = sizes_of(sizes), x._array.shape
+    sizes, shape = sizes_of(sizes), input._array.shape
     if -1 in sizes:
         lead = len(sizes) - len(shape)
         sizes = tuple([shape[d - lead] if n == -1 and d >= lead >= 0 else n for d, n in enumerate(sizes)])
-    return call(Expand, x, shape=sizes)
+    return call(Expand, input, shape=sizes)
 
 
 @method(checked=False)
-def expand_as(x: Tensor, other: Tensor) -> Tensor:
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`x.expand(other.shape)`."""
-    return call(Expand, x, shape=tuple(other.shape))
+    return call(Expand, input, shape=tuple(other.shape))
 
 
 @method
-def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """`x.expand(shape)`."""
-    return expand(x, tuple(shape))
+def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
+    """`x.expand(size)`."""
+    return expand(input, tuple(size))
 
 
 class Clone(Op):
@@ -379,8 +376,8 @@ class Clone(Op):
 
 
 @method(checked=False)
-def clone(x: Tensor) -> Tensor:
-    """A row-major copy with memory of its own, through which gradients flow to `x`.
+def clone(input: Tensor) -> Tensor:
+    """A row-major copy with memory of its own, through which gradients flow to `input`.
 
     >>> import miniflow as flow
     >>> x = flow.zeros(2)
@@ -390,12 +387,12 @@ def clone(x: Tensor) -> Tensor:
 
     Source: `torch.clone`.
     """
-    return call(Clone, x)
+    return call(Clone, input)
 
 
 @method(checked=False)
-def contiguous(x: Tensor) -> Tensor:
-    """`x` itself if it is in row-major order without gaps, else a copy that is.
+def contiguous(input: Tensor) -> Tensor:
+    """`input` itself if it is in row-major order without gaps, else a copy that is.
 
     >>> import miniflow as flow
     >>> flow.zeros(2, 3).t().contiguous().stride()
@@ -403,4 +400,4 @@ def contiguous(x: Tensor) -> Tensor:
 
     Source: `torch.Tensor.contiguous`.
     """
-    return x if x.is_contiguous() else call(Clone, x)
+    return input if input.is_contiguous() else call(Clone, input)

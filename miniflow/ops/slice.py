@@ -142,7 +142,7 @@ def out_of_range(
 
 
 @method
-def select(x: Tensor, dim: int, index: int) -> Tensor:
+def select(input: Tensor, dim: int, index: int) -> Tensor:
     """The view `x[..., index, ...]` at `dim`, which disappears.
 
     Raises:
@@ -155,21 +155,21 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
 
     Source: `torch.select`.
     """
-    shape = x._array.shape
+    shape = input._array.shape
     if not shape:
         raise ShapeError("select: got a 0-dim tensor; expected at least 1 dim: use x.item() for its value")
     dim = wrap_dim("select", dim, len(shape))
     if not -shape[dim] <= index < shape[dim]:
         raise out_of_range("select", index, dim, shape)
-    return call(Slice, x, index=(slice(None),) * dim + (int(index), ...))
+    return call(Slice, input, index=(slice(None),) * dim + (int(index), ...))
 
 
 @method
-def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """The view of `length` elements from `start` on, along `dim`.
 
     Args:
-        x: at least 1 dim.
+        input: at least 1 dim.
         dim: the dim to shorten.
         start: the first index; negative ones count from the end.
         length: how many, at least 0.
@@ -184,7 +184,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
 
     Source: `torch.narrow`.
     """
-    shape = x._array.shape
+    shape = input._array.shape
     if not shape:
         raise ShapeError("narrow: got a 0-dim tensor; expected at least 1 dim: unsqueeze it")
     dim = wrap_dim("narrow", dim, len(shape))
@@ -194,7 +194,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
             f"narrow: got start={start} and length={length} for dim {dim} of size {size}; expected start from {-size} "
             f"to {size}, and start + length inside the dim"
         )
-    return call(Slice, x, index=(slice(None),) * dim + (slice(first, first + int(length)), ...))
+    return call(Slice, input, index=(slice(None),) * dim + (slice(first, first + int(length)), ...))
 
 
 class Diagonal(Op):
@@ -239,11 +239,11 @@ class DiagonalIntoZeros(Op):
 
 
 @method(checked=False)
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The view of a diagonal of the matrices that `dim1` and `dim2` span, as a new last dim.
 
     Args:
-        x: at least 2 dims.
+        input: at least 2 dims.
         offset: 0 is the main diagonal, positive ones are above it, negative ones below.
         dim1: the dim of the rows.
         dim2: the dim of the columns.
@@ -258,7 +258,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 
     Source: `torch.diagonal`.
     """
-    return call(Diagonal, x, offset=offset, dim1=dim1, dim2=dim2)
+    return call(Diagonal, input, offset=offset, dim1=dim1, dim2=dim2)
 
 
 class Unfold(Op):
@@ -300,12 +300,12 @@ class FoldAdd(Op):
 
 
 @method
-def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """The view of all windows of `size` elements along `dim`, every `step` elements; they make a new last dim.
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """The view of all windows of `size` elements along `dimension`, every `step` elements; they make a new last dim.
 
     Args:
-        x: shape (..., n, ...), with n at `dim`.
-        dim: the dim to take windows along.
+        input: shape (..., n, ...), with n at `dimension`.
+        dimension: the dim to take windows along.
         size: elements of a window, at most n.
         step: from the start of a window to that of the next, at least 1.
 
@@ -322,10 +322,10 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
 
     Source: `torch.Tensor.unfold`.
     """
-    dim = wrap_dim("unfold", dim, x._array.ndim)
-    if not x._array.ndim:
-        return select(call(Unfold, call(View, x, shape=(1,)), dim=0, size=size, step=step), 0, 0)
-    return call(Unfold, x, dim=dim, size=size, step=step)
+    dim = wrap_dim("unfold", dimension, input._array.ndim)
+    if not input._array.ndim:
+        return select(call(Unfold, call(View, input, shape=(1,)), dim=0, size=size, step=step), 0, 0)
+    return call(Unfold, input, dim=dim, size=size, step=step)
 
 
 def basic_part(op: str, part: Any) -> Any:

@@ -78,12 +78,17 @@ def _moment_attrs(dim: Dim | bool, unbiased: bool | None, correction: Number | N
 
 @method(checked=False)
 def var(
-    x: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Number | None = None
+    input: Tensor,
+    dim: Dim = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = None,
 ) -> Tensor:
     """The variance over `dim`: sum of (x - mean)^2 / (n - correction).
 
     Args:
-        x: floating, any shape.
+        input: floating, any shape.
         dim: the dims to reduce; all if None.
         unbiased: True for correction=1 (the default), False for correction=0.
         keepdim: leave the reduced dims with size 1.
@@ -102,12 +107,17 @@ def var(
 
     Source: `torch.var`.
     """
-    return call(Var, x, **_moment_attrs(dim, unbiased, correction, keepdim))
+    return call(Var, input, **_moment_attrs(dim, unbiased, correction, keepdim))
 
 
 @method(checked=False)
 def std(
-    x: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Number | None = None
+    input: Tensor,
+    dim: Dim = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = None,
 ) -> Tensor:
     """The standard deviation over `dim`, the square root of `var`.
 
@@ -117,12 +127,17 @@ def std(
 
     Source: `torch.std`.
     """
-    return call(Std, x, **_moment_attrs(dim, unbiased, correction, keepdim))
+    return call(Std, input, **_moment_attrs(dim, unbiased, correction, keepdim))
 
 
 @takes_tensors
 def var_mean(
-    x: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Number | None = None
+    input: Tensor,
+    dim: Dim = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The pair of `var` and `mean` over `dim`.
 
@@ -133,7 +148,7 @@ def var_mean(
     Source: `torch.var_mean`.
     """
     attrs = _moment_attrs(dim, unbiased, correction, keepdim)
-    return call(Var, x, **attrs), mean(x, attrs["dim"], keepdim)
+    return call(Var, input, **attrs), mean(input, attrs["dim"], keepdim)
 
 
 class Logsumexp(FloatReduction):
@@ -148,11 +163,11 @@ class Logsumexp(FloatReduction):
 
 
 @method(checked=False)
-def logsumexp(x: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
+def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
     """log(sum of exp(x)) over `dim`, as m + log(sum of exp(x - m)) with m the largest x: nothing overflows.
 
     Args:
-        x: floating, any shape.
+        input: floating, any shape.
         dim: the dims to reduce.
         keepdim: leave the reduced dims with size 1.
 
@@ -166,7 +181,7 @@ def logsumexp(x: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
 
     Source: `torch.logsumexp`.
     """
-    return call(Logsumexp, x, dim=as_dims(dim), keepdim=keepdim)
+    return call(Logsumexp, input, dim=as_dims(dim), keepdim=keepdim)
 
 
 class Norm(Reduction):
@@ -192,12 +207,12 @@ class Norm(Reduction):
 
 @method
 def norm(
-    x: Tensor, p: Number | str | None = "fro", dim: Dim = None, keepdim: bool = False, dtype: object = None
+    input: Tensor, p: Number | str | None = "fro", dim: Dim = None, keepdim: bool = False, dtype: object = None
 ) -> Tensor:
     """The p-norm of the elements over `dim`, as one vector: (sum of |x|^p)^(1/p).
 
     Args:
-        x: floating, any shape.
+        input: floating, any shape.
         p: the exponent; inf for the largest |x|, -inf for the smallest, 0 for the number of elements that are not
             zero, "fro" or None for 2.
         dim: the dims to reduce; all if None.
@@ -216,15 +231,15 @@ def norm(
     Source: `torch.norm`.
     """
     if dtype is not None:
-        x = cast(x, dtype)
-    require_floating("norm", x._array)
+        input = cast(input, dtype)
+    require_floating("norm", input._array)
     p = 2.0 if p in ("fro", None) else p
     if isinstance(p, str):
         raise DTypeError(f"norm: got p={p!r}; expected a number, inf, -inf or 'fro'")
     if p in (inf, -inf):
-        return (amax if p > 0 else amin)(abs(x), dim, keepdim)
+        return (amax if p > 0 else amin)(abs(input), dim, keepdim)
     if p == 0:
-        return sum(where(ne(x, 0), 1.0, sign(x)), dim, keepdim)  # the gradient of `sign` is 0
+        return sum(where(ne(input, 0), 1.0, sign(input)), dim, keepdim)  # the gradient of `sign` is 0
     if p == 1:
-        return sum(abs(x), dim, keepdim)
-    return call(Norm, x, p=float(p), dim=as_dims(dim), keepdim=keepdim)
+        return sum(abs(input), dim, keepdim)
+    return call(Norm, input, p=float(p), dim=as_dims(dim), keepdim=keepdim)

@@ -34,15 +34,15 @@ class Triangle(Op):
 
 
 @method
-def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of each matrix, zeros above.
 
     Args:
-        x: shape (..., rows, columns).
+        input: shape (..., rows, columns).
         diagonal: the last diagonal kept: 0 the main one, positive above it, negative below.
 
     Returns:
-        the shape and dtype of `x`.
+        the shape and dtype of `input`.
 
     Raises:
         ShapeError: for fewer than 2 dims.
@@ -54,19 +54,19 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 
     Source: `torch.tril`.
     """
-    return call(Triangle, x, diagonal=operator.index(diagonal), upper=False)
+    return call(Triangle, input, diagonal=operator.index(diagonal), upper=False)
 
 
 @method
-def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of each matrix, zeros below.
 
     Args:
-        x: shape (..., rows, columns).
+        input: shape (..., rows, columns).
         diagonal: the first diagonal kept: 0 the main one, positive above it, negative below.
 
     Returns:
-        the shape and dtype of `x`.
+        the shape and dtype of `input`.
 
     Raises:
         ShapeError: for fewer than 2 dims.
@@ -78,15 +78,15 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 
     Source: `torch.triu`.
     """
-    return call(Triangle, x, diagonal=operator.index(diagonal), upper=True)
+    return call(Triangle, input, diagonal=operator.index(diagonal), upper=True)
 
 
 @method
-def diag(x: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a square matrix of zeros; of a matrix, a copy of its diagonal.
 
     Args:
-        x: shape (n,) or (rows, columns).
+        input: shape (n,) or (rows, columns).
         diagonal: which diagonal: 0 the main one, positive above it, negative below.
 
     Returns:
@@ -104,10 +104,10 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
 
     Source: `torch.diag`.
     """
-    shape, offset = x._array.shape, operator.index(diagonal)
+    shape, offset = input._array.shape, operator.index(diagonal)
     if len(shape) == 1:
         size = shape[0] + abs(offset)
-        return call(DiagonalIntoZeros, x, shape=(size, size), offset=offset, dim1=0, dim2=1)
+        return call(DiagonalIntoZeros, input, shape=(size, size), offset=offset, dim1=0, dim2=1)
     if len(shape) != 2 or not -shape[0] <= offset <= shape[1]:
         raise ShapeError(f"diag: got shape {shape} and diagonal={offset}; expected a vector, or a matrix that has it")
-    return clone(diagonal_view(x, offset))
+    return clone(diagonal_view(input, offset))

@@ -6,7 +6,8 @@ import pytest
 
 import miniflow as flow
 from miniflow.errors import ArgumentError, DTypeError
-from miniflow.ops.activation import erf, gelu, leaky_relu, relu, sigmoid, silu, softplus
+from miniflow.ops.activation import gelu, leaky_relu, relu, sigmoid, silu, softplus
+from miniflow.ops.elementwise import erf
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])

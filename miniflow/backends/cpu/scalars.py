@@ -197,5 +197,5 @@ def expm1(x):
     one = type(x)(1)
     w = exp(x)
     d = w - one
-    y = d * x / log(w)
+    y = d * (x / log(w))
     return x if w == one else d if (d == -one) | ((w > one) & (w == w + w)) else y
