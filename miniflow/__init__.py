@@ -28,6 +28,22 @@ from miniflow.dtype import (
     uint8,
 )
 from miniflow.dtype import bool_ as bool
+from miniflow.ops.arrange import (
+    block_diag,
+    broadcast_shapes,
+    broadcast_tensors,
+    cartesian_prod,
+    diag_embed,
+    diagflat,
+    fliplr,
+    flipud,
+    meshgrid,
+    ravel,
+    repeat_interleave,
+    roll,
+    rot90,
+    trace,
+)
 from miniflow.ops.closeness import allclose, equal, isclose
 from miniflow.ops.creation import (
     as_tensor,
@@ -45,6 +61,7 @@ from miniflow.ops.creation import (
 )
 from miniflow.ops.creation import tensor_of_class as _tensor_of_class
 from miniflow.ops.dropout import dropout
+from miniflow.ops.einsum import einsum, kron, tensordot
 from miniflow.ops.extremum import amax, amin, argmax, argmin, max, min
 from miniflow.ops.gather import gather, index_add, index_select, scatter, scatter_add, take_along_dim
 from miniflow.ops.generator import (
@@ -56,13 +73,36 @@ from miniflow.ops.generator import (
     seed,
     set_rng_state,
 )
-from miniflow.ops.join import cat, chunk, concat, split, stack, unbind
+from miniflow.ops.join import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    cat,
+    chunk,
+    column_stack,
+    concat,
+    concatenate,
+    dsplit,
+    dstack,
+    hsplit,
+    hstack,
+    row_stack,
+    split,
+    stack,
+    tensor_split,
+    unbind,
+    vsplit,
+    vstack,
+)
 from miniflow.ops.mask import argwhere, masked_fill, masked_select, nonzero
-from miniflow.ops.matmul import addmm, bmm, dot, linear, matmul, mm
+from miniflow.ops.matmul import addbmm, addmm, addmv, addr, baddbmm, bmm, dot, inner, linear, matmul, mm, mv, outer
+from miniflow.ops.matmul import dot as vdot
+from miniflow.ops.matmul import outer as ger
 from miniflow.ops.pad import one_hot, pad, repeat, tile
-from miniflow.ops.permute import flip, movedim, permute, swapaxes, swapdims, t, transpose
+from miniflow.ops.permute import flip, moveaxis, movedim, permute, swapaxes, swapdims, t, transpose
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.promotion import cast, result_type
+from miniflow.ops.queries import is_floating_point, is_nonzero, is_tensor, numel
 from miniflow.ops.random import normal, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from miniflow.ops.reduce import all, any, mean, prod, sum
 from miniflow.ops.sampling import bernoulli, multinomial
@@ -71,6 +111,7 @@ from miniflow.ops.shape import broadcast_to, clone, expand, flatten, reshape, sq
 from miniflow.ops.slice import diagonal, narrow, select
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.ops.statistics import logsumexp, norm, std, var, var_mean
+from miniflow.ops.tensor_types import TENSOR_TYPES
 from miniflow.ops.triangle import diag, tril, triu
 from miniflow.parallel import collectives as comm
 from miniflow.parallel import env
@@ -106,7 +147,10 @@ defer(
 __version__ = "0.1.0"
 globals().update(OPERATORS)  # the pointwise operators, under all of their names
 globals().update({f"{name}_": getattr(Tensor, f"{name}_") for name, f in OPERATORS.items() if f.op.in_place})
+globals().update(TENSOR_TYPES)
 FACTORIES = "arange empty eye full linspace logspace ones rand randint randn randperm tensor zeros"
 globals().update({name: with_placement(globals()[name]) for name in FACTORIES.split()})  # placement= and sbp= too
 framework = SimpleNamespace(distribute=env)  # OneFlow 0.6 has `get_rank` there
 Tensor._of_data = staticmethod(with_placement(_tensor_of_class))
+half, float, double = float16, float32, float64  # the names of dtypes in older code
+char, short, int, long = int8, int16, int32, int64

@@ -16,20 +16,16 @@ import numpy as np
 
 from miniflow import ops
 from miniflow.autograd import engine
-from miniflow.dtype import bfloat16, bool_, dtype, fitting, float16, float32, float64, int32, int64, uint8
+from miniflow.dtype import dtype, fitting
 from miniflow.inplace import set_item, write
 from miniflow.ops import index, matmul, permute, shape
 from miniflow.ops.creation import full
 from miniflow.ops.method import IN_PLACE, METHODS, method
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.promotion import as_tensor_or_number, cast, device_and_dtype, to_device
+from miniflow.ops.tensor_types import NAMES
 from miniflow.printing import tensor_repr
 from miniflow.tensor import Tensor
-
-CASTS = {
-    "bool": bool_, "byte": uint8, "int": int32, "long": int64,
-    "half": float16, "bfloat16": bfloat16, "float": float32, "double": float64,
-}  # fmt: skip
 
 
 def _in_place(function: Callable) -> Callable:
@@ -169,8 +165,8 @@ def _attach() -> None:
         if operator := function.op.operator:
             _attach_operator(operator, function)
     Tensor.__matmul__, Tensor.__rmatmul__ = matmul.matmul, _reflected(matmul.matmul)
-    for name, kind in CASTS.items():
-        setattr(Tensor, name, _caster(kind))
+    for name, kind in NAMES.items():
+        setattr(Tensor, name.lower(), _caster(kind))
 
 
 _attach()

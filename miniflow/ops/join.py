@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
 from miniflow.dispatch import Op, call
 from miniflow.dtype import promote_types
@@ -12,7 +13,7 @@ from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_names
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
-from miniflow.ops.shape import wrap_dim
+from miniflow.ops.shape import reshape, sizes_of, unsqueeze, wrap_dim
 from miniflow.ops.slice import narrow, select
 from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tensor import Tensor
@@ -215,3 +216,94 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     if not input._array.ndim:
         raise ShapeError("unbind: got a 0-dim tensor; expected at least 1 dim")
     return tuple([select(input, dim, i) for i in range(input._array.shape[dim])])
+
+
+@method
+def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts along `dim`.
+
+    Args:
+        input: at least 1 dim.
+        indices_or_sections: a number of parts, the first of which may be larger by one, or the places to split at.
+
+    Source: `torch.tensor_split`.
+    """
+    if isinstance(indices_or_sections, Tensor):
+        indices_or_sections = indices_or_sections.tolist()
+    dim = wrap_dim("tensor_split", dim, input.ndim)
+    size = input.shape[dim]
+    if isinstance(indices_or_sections, int):
+        if indices_or_sections < 1:
+            raise ShapeError(f"tensor_split: got {indices_or_sections} sections; expected at least 1")
+        small, larger = divmod(size, indices_or_sections)
+        return split(input, [small + (i < larger) for i in range(indices_or_sections)], dim)
+    places = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
+    return tuple([narrow(input, dim, a, max(b - a, 0)) for a, b in zip(places, places[1:], strict=False)])
+
+
+@method
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 1, or dim 0 of a vector. `torch.hsplit`."""
+    return tensor_split(input, indices_or_sections, 1 if input.ndim > 1 else 0)
+
+
+@method
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 0. `torch.vsplit`."""
+    return tensor_split(input, indices_or_sections, 0)
+
+
+@method
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 2. `torch.dsplit`."""
+    return tensor_split(input, indices_or_sections, 2)
+
+
+def _at_least(ndim: int, tensors: tuple, widen: Callable[[Tensor], Tensor]) -> Any:
+    """One tensor, or several, each widened until it has `ndim` dims."""
+    several = sizes_of(tensors)
+    found = []
+    for x in several:
+        while x.ndim < ndim:
+            x = widen(x)
+        found.append(x)
+    return found[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else tuple(found)
+
+
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """The tensors with at least 1 dim. `torch.atleast_1d`."""
+    return _at_least(1, tensors, lambda x: unsqueeze(x, 0))
+
+
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """The tensors with at least 2 dims: a vector becomes a row. `torch.atleast_2d`."""
+    return _at_least(2, tensors, lambda x: unsqueeze(x, 0))
+
+
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """The tensors with at least 3 dims: (n,) becomes (1, n, 1), (n, m) becomes (n, m, 1). `torch.atleast_3d`."""
+    return _at_least(3, tensors, lambda x: unsqueeze(x, x.ndim if x.ndim > 1 else 0))
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors side by side: along dim 1, or dim 0 of vectors. `torch.hstack`."""
+    tensors = atleast_1d(list(tensors))
+    return cat(tensors, 1 if tensors[0].ndim > 1 else 0)
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors below each other, vectors as rows. `torch.vstack`."""
+    return cat(atleast_2d(list(tensors)))
+
+
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors behind each other, along dim 2. `torch.dstack`."""
+    return cat(atleast_3d(list(tensors)), 2)
+
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors side by side, vectors as columns. `torch.column_stack`."""
+    return hstack([reshape(x, (-1, 1)) if x.ndim < 2 else x for x in tensors])
+
+
+row_stack = vstack

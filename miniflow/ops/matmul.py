@@ -151,36 +151,88 @@ def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:
 @method
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices, (m, k) and (k, n)."""
-    _check_ndim("mm", 2, x=input, y=mat2)
+    _check_ndim("mm", 2, input=input, mat2=mat2)
     return matmul(input, mat2)
 
 
 @method
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of matrices, (b, m, k) and (b, k, n); nothing is broadcast."""
-    _check_ndim("bmm", 3, x=input, y=mat2)
+    _check_ndim("bmm", 3, input=input, mat2=mat2)
     if input.shape[0] != mat2.shape[0]:
         raise ShapeError(f"bmm: got batches of {input.shape[0]} and {mat2.shape[0]} matrices; expected equally many")
     return matmul(input, mat2)
 
 
-@method
+@method(aliases=("vdot",))
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The inner product of two vectors of equal length."""
-    _check_ndim("dot", 1, x=input, y=tensor)
+    _check_ndim("dot", 1, input=input, tensor=tensor)
     return matmul(input, tensor)
 
 
 @method
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * input + alpha * (x @ y), `input` broadcast to the product (m, n)."""
-    result = mm(mat1, mat2)
+    """beta * input + alpha * (mat1 @ mat2), `input` broadcast to the product (m, n). `torch.addmm`."""
+    return _added("addmm", input, mm(mat1, mat2), beta, alpha)
+
+
+def _added(name: str, input: Tensor, result: Tensor, beta: Number, alpha: Number) -> Tensor:
+    """beta * input + alpha * result, `input` broadcast to the result; it is not read where beta is 0."""
     result = result if alpha == 1 else mul(result, alpha)
-    if broadcast_shape("addmm", input.shape, result.shape) != tuple(result.shape):
+    if broadcast_shape(name, input.shape, result.shape) != tuple(result.shape):
         raise ShapeError(
-            f"addmm: got input {tuple(input.shape)}; expected a shape that broadcasts to {tuple(result.shape)}"
+            f"{name}: got input {tuple(input.shape)}; expected a shape that broadcasts to {tuple(result.shape)}"
         )
     return result if beta == 0 else add(result, input if beta == 1 else mul(input, beta))
+
+
+@method
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """The sums of products along the last dims, of all pairs of the others. `torch.inner`."""
+    if input.ndim == 0 or other.ndim == 0:
+        return mul(input, other)
+    rows = matmul(as_rows(input), as_rows(other).t())
+    return reshape(rows, (*input.shape[:-1], *other.shape[:-1]))
+
+
+@method
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """The product of a matrix (m, k) and a vector (k,). `torch.mv`."""
+    _check_ndim("mv", 2, input=input)
+    _check_ndim("mv", 1, vec=vec)
+    return matmul(input, vec)
+
+
+@method(aliases=("ger",))
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of an element of one vector and one of another, (n,) and (m,) -> (n, m). `torch.outer`."""
+    _check_ndim("outer", 1, input=input, vec2=vec2)
+    return mul(unsqueeze(input, 1), vec2)
+
+
+@method
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * input + alpha * (mat @ vec). `torch.addmv`."""
+    return _added("addmv", input, mv(mat, vec), beta, alpha)
+
+
+@method
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * input + alpha * outer(vec1, vec2). `torch.addr`."""
+    return _added("addr", input, outer(vec1, vec2), beta, alpha)
+
+
+@method
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * input + alpha * (batch1 @ batch2), for batches of matrices. `torch.baddbmm`."""
+    return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+@method
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * input + alpha * the sum of the products of two batches of matrices. `torch.addbmm`."""
+    return _added("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
 @takes_tensors

@@ -141,7 +141,7 @@ def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     return call(Permute, input, dims=sizes_of(dims))
 
 
-@method
+@method(aliases=("moveaxis",))
 def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """A view with the dims `source` moved to the positions `destination`; the others keep their order.
 
@@ -165,6 +165,9 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
     placed = dict(zip(wrap_dims("movedim", destination, ndim), wrap_dims("movedim", source, ndim), strict=True))
     rest = iter([d for d in range(ndim) if d not in placed.values()])
     return call(Permute, input, dims=tuple([placed[d] if d in placed else next(rest) for d in range(ndim)]))
+
+
+moveaxis = movedim
 
 
 class Flip(Op):

@@ -1,0 +1,182 @@
+"""The elements of a tensor in another arrangement: rolled, rotated, repeated, spread over grids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from miniflow.dispatch import call
+from miniflow.errors import ArgumentError, ShapeError
+from miniflow.ops.creation import tensor
+from miniflow.ops.gather import index_select
+from miniflow.ops.join import cat, stack
+from miniflow.ops.method import method
+from miniflow.ops.permute import flip, transpose
+from miniflow.ops.promotion import broadcast_shape
+from miniflow.ops.shape import expand, flatten, reshape, sizes_of, unsqueeze, wrap_dim, wrap_dims
+from miniflow.ops.slice import DiagonalIntoZeros, diagonal, narrow
+from miniflow.tensor import Tensor
+
+
+@method
+def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
+    """The elements moved by `shifts` along `dims`; those that leave come in again at the other end.
+
+    Args:
+        input: any shape.
+        shifts, dims: as many of each. Without dims, the flat tensor is rolled.
+
+    >>> import miniflow as flow
+    >>> flow.roll(flow.arange(4), 1).tolist()
+    [3, 0, 1, 2]
+
+    Source: `torch.roll`.
+    """
+    if dims is None:
+        return reshape(roll(flatten(input), shifts, 0), input.shape)
+    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(shifts) != len(dims):
+        raise ShapeError(f"roll: got shifts {shifts} and dims {dims}; expected as many of each")
+    for shift, dim in zip(shifts, wrap_dims("roll", dims, input.ndim), strict=True):
+        size = input.shape[dim]
+        split = -shift % size if size else 0
+        if split:
+            input = cat([narrow(input, dim, split, size - split), narrow(input, dim, 0, split)], dim)
+    return input
+
+
+@method
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """The planes of two dims turned `k` times by 90 degrees, from the first dim towards the second. `torch.rot90`."""
+    first, second = wrap_dims("rot90", dims, input.ndim)
+    turns = [lambda x: x, lambda x: transpose(flip(x, second), first, second), lambda x: flip(x, first, second)]
+    return turns[k % 4](input) if k % 4 < 3 else flip(transpose(input, first, second), second)
+
+
+@method
+def fliplr(input: Tensor) -> Tensor:
+    """The columns in reverse order. `torch.fliplr`."""
+    return flip(input, 1)
+
+
+@method
+def flipud(input: Tensor) -> Tensor:
+    """The rows in reverse order. `torch.flipud`."""
+    return flip(input, 0)
+
+
+@method
+def repeat_interleave(
+    input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element `repeats` times, one after the other.
+
+    Args:
+        input: any shape; without a dim it is flattened.
+        repeats: a number for all elements along `dim`, or a tensor with a number for each of them.
+        output_size: not needed here.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([1, 2]).repeat_interleave(2).tolist()
+    [1, 1, 2, 2]
+
+    Source: `torch.repeat_interleave`.
+    """
+    if dim is None:
+        input, dim = flatten(input), 0
+    dim = wrap_dim("repeat_interleave", dim, input.ndim)
+    if isinstance(repeats, int):
+        wide = [*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :]]
+        return flatten(expand(unsqueeze(input, dim + 1), wide), dim, dim + 1)
+    counts = np.broadcast_to(repeats._host_array(), input.shape[dim])
+    return index_select(input, dim, tensor(np.repeat(np.arange(counts.size), counts), device=input.device))
+
+
+@method
+def ravel(input: Tensor) -> Tensor:
+    """The elements as a vector. `torch.ravel`."""
+    return flatten(input)
+
+
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
+    """The coordinates of a grid: for vectors of n and m elements, two views of shape (n, m), or (m, n) for "xy".
+
+    Args:
+        tensors: vectors, or numbers of 0 dims; one by one or as a list.
+        indexing: "ij", or "xy" for the first two dims exchanged.
+
+    >>> import miniflow as flow
+    >>> [x.tolist() for x in flow.meshgrid(flow.arange(2), flow.arange(3))]
+    [[[0, 0, 0], [1, 1, 1]], [[0, 1, 2], [0, 1, 2]]]
+
+    Source: `torch.meshgrid`.
+    """
+    if indexing not in ("ij", "xy"):
+        raise ArgumentError(f"meshgrid: got indexing={indexing!r}; expected 'ij' or 'xy'")
+    vectors = [flatten(x) for x in sizes_of(tensors)]
+    if any(x.ndim > 1 for x in sizes_of(tensors)):
+        raise ShapeError(f"meshgrid: got shapes {[tuple(x.shape) for x in sizes_of(tensors)]}; expected vectors")
+    shape = tuple([x.numel() for x in vectors])
+    grids = [expand(reshape(x, (1,) * i + (-1,) + (1,) * (len(shape) - i - 1)), shape) for i, x in enumerate(vectors)]
+    return tuple([transpose(x, 0, 1) if indexing == "xy" and len(shape) > 1 else x for x in grids])
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All combinations of the elements of vectors, one in each row. `torch.cartesian_prod`."""
+    grids = [flatten(x) for x in meshgrid(*tensors)]
+    return grids[0] if len(grids) == 1 else stack(grids, 1)
+
+
+def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Views of the tensors in one shape, to which they are broadcast. `torch.broadcast_tensors`."""
+    tensors = sizes_of(tensors)
+    shape = broadcast_shape("broadcast_tensors", *[x.shape for x in tensors])
+    return tuple([expand(x, shape) for x in tensors])
+
+
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """The shape to which tensors of these shapes are broadcast. `torch.broadcast_shapes`."""
+    return broadcast_shape("broadcast_shapes", *[(s,) if isinstance(s, int) else tuple(s) for s in shapes])
+
+
+@method
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices of zeros, spanned by the dims `dim1` and `dim2` of the result, with the last dim as their diagonals.
+
+    Source: `torch.diag_embed`.
+    """
+    ndim, size = input.ndim + 1, input.shape[-1] + abs(offset)
+    dim1, dim2 = wrap_dims("diag_embed", (dim1, dim2), ndim)
+    rest = iter(input.shape[:-1])
+    shape = tuple([size if d in (dim1, dim2) else next(rest) for d in range(ndim)])
+    return call(DiagonalIntoZeros, input, shape=shape, offset=offset, dim1=dim1, dim2=dim2)
+
+
+@method
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """A matrix of zeros with the elements as its diagonal. `torch.diagflat`."""
+    return diag_embed(flatten(input), offset)
+
+
+@method
+def trace(input: Tensor) -> Tensor:
+    """The sum of the diagonal of a matrix. `torch.trace`."""
+    if input.ndim != 2:
+        raise ShapeError(f"trace: got shape {tuple(input.shape)}; expected a matrix")
+    return diagonal(input).sum()
+
+
+def block_diag(*tensors: Tensor) -> Tensor:
+    """A matrix of zeros with the tensors, matrices or vectors as rows, along its diagonal. `torch.block_diag`."""
+    blocks = [reshape(x, (1, -1)) if x.ndim < 2 else x for x in tensors]
+    width, start, rows = sum(x.shape[1] for x in blocks), 0, []
+    for x in blocks:
+        rows.append(x.new_zeros(x.shape[0], width))
+        if prod(x.shape):
+            parts = [x.new_zeros(x.shape[0], start), x, x.new_zeros(x.shape[0], width - start - x.shape[1])]
+            rows[-1] = cat(parts, 1)
+        start += x.shape[1]
+    return cat(rows)

@@ -1,0 +1,77 @@
+"""`FloatTensor`, `LongTensor` and the like: each makes tensors of one dtype, and knows which tensors are of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.device import CPU
+from miniflow.dtype import (
+    bfloat16,
+    bool_,
+    dtype,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
+from miniflow.errors import ArgumentError
+from miniflow.ops.creation import empty, tensor
+from miniflow.ops.method import method
+from miniflow.ops.promotion import cast
+from miniflow.tensor import Size, Tensor
+
+
+class TensorType:
+    """A dtype on the CPU, by its name in older code.
+
+    >>> import miniflow as flow
+    >>> flow.LongTensor([1, 2])
+    tensor([1, 2], dtype=miniflow.int64)
+    >>> isinstance(flow.zeros(2), flow.FloatTensor)
+    True
+
+    Source: `torch.FloatTensor`; `oneflow.FloatTensor`.
+    """
+
+    def __init__(self, name: str, dtype: dtype):
+        self.__name__, self.dtype = name, dtype
+
+    def __call__(self, *data: Any) -> Tensor:
+        """A tensor of data, or uninitialized, of the sizes that are passed."""
+        if len(data) == 1 and not isinstance(data[0], int | Size):
+            return tensor(data[0], self.dtype, CPU)
+        return empty(*data or (0,), dtype=self.dtype, device=CPU)
+
+    def __instancecheck__(self, x: Any) -> bool:
+        return isinstance(x, Tensor) and x.dtype is self.dtype and x.is_local and x.device.type == "cpu"
+
+    def __repr__(self) -> str:
+        return f"miniflow.{self.__name__}"
+
+
+NAMES = {
+    "Bool": bool_, "Byte": uint8, "Char": int8, "Short": int16, "Int": int32, "Long": int64,
+    "Half": float16, "BFloat16": bfloat16, "Float": float32, "Double": float64,
+}  # fmt: skip
+TENSOR_TYPES = {f"{name}Tensor": TensorType(f"{name}Tensor", kind) for name, kind in NAMES.items()}
+
+
+@method(checked=False)
+def type(self: Tensor, dtype: Any = None) -> str | Tensor:
+    """The name of the tensor's type, as "miniflow.FloatTensor"; with a dtype or a tensor type, the values as that.
+
+    Source: `torch.Tensor.type`.
+    """
+    if dtype is None:
+        device = "" if self.is_global or self.device.type == "cpu" else f"{self.device.type}."
+        return f"miniflow.{device}{next(name for name, kind in NAMES.items() if kind is self.dtype)}Tensor"
+    if isinstance(dtype, str):
+        known = TENSOR_TYPES.get(dtype.rpartition(".")[2])
+        if known is None or dtype.count(".") > 1:
+            raise ArgumentError(f"type: got {dtype!r}; expected a dtype, or one of {', '.join(TENSOR_TYPES)}")
+        dtype = known
+    return cast(self, getattr(dtype, "dtype", dtype))
