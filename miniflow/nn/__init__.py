@@ -11,6 +11,7 @@ from miniflow.nn.modules.activation import (
     Softmax2d,
     Softmin,
 )
+from miniflow.nn.modules.attention import MultiheadAttention
 from miniflow.nn.modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from miniflow.nn.modules.conv import Conv2d
 from miniflow.nn.modules.dropout import Dropout
@@ -21,6 +22,13 @@ from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from miniflow.nn.modules.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from miniflow.nn.modules.shape import ConstantPad2d, Flatten, Unflatten, ZeroPad2d
+from miniflow.nn.modules.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from miniflow.nn.parameter import Parameter
 
 globals().update(POINTWISE)

@@ -1,6 +1,7 @@
 """The functions that layers call: the same function objects as in `miniflow.ops`, under PyTorch's names."""
 
 from miniflow.ops.activation import glu, prelu, rrelu
+from miniflow.ops.attention import scaled_dot_product_attention
 from miniflow.ops.conv import conv2d
 from miniflow.ops.dropout import dropout
 from miniflow.ops.embedding import embedding

@@ -66,6 +66,18 @@ class Lists(nn.Module):
         return x
 
 
+class WithItself(nn.Module):
+    """Self-attention under a causal mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        return self.attention(x, x, x, need_weights=False, attn_mask=mask, is_causal=True)[0]
+
+
 def after_linear(layer: nn.Module) -> nn.Module:
     """A layer without parameters behind one that has some."""
     return nn.Sequential(nn.Linear(6, 6), layer)
@@ -131,6 +143,21 @@ MODULES: dict[str, list] = {
     "L1Loss": [(lambda: WithLoss(nn.L1Loss()), [ROWS, PROBABILITIES])],
     "MSELoss": [(lambda: WithLoss(nn.MSELoss(reduction="none")), [ROWS, PROBABILITIES])],
     "NLLLoss": [(lambda: WithLoss(nn.NLLLoss(), nn.LogSoftmax(-1)), [ROWS, classes(4, count=6)])],
+    "MultiheadAttention": [(WithItself, [normal(2, 5, 6)])],
+    "TransformerEncoderLayer": [(lambda: nn.TransformerEncoderLayer(6, 2, 8), [normal(5, 2, 6)])],
+    "TransformerDecoderLayer": [(lambda: nn.TransformerDecoderLayer(6, 2, 8), [normal(5, 2, 6), normal(3, 2, 6)])],
+    "TransformerEncoder": [
+        (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 8, 0.0), 2), [normal(5, 2, 6)])
+    ],
+    "TransformerDecoder": [
+        (
+            lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(6, 2, 8, activation="gelu"), 1, nn.LayerNorm(6)),
+            [normal(5, 2, 6), normal(3, 2, 6)],
+        )
+    ],
+    "Transformer": [
+        (lambda: nn.Transformer(6, 2, 1, 1, 8, norm_first=True, batch_first=True), [normal(2, 5, 6), normal(2, 3, 6)])
+    ],
     "LeNet": [(lambda: models.LeNet(), [normal(4, 1, 28, 28)])],
     "MLP": [(lambda: models.MLP(), [normal(4, 1, 28, 28)])],
 }
