@@ -90,7 +90,7 @@ def test_sums_with_products(name, shapes):
             tensors,
             grad=[0, 1, 2]
             if factors.get("beta") != 0
-            else [1, 2],  # what is not read has no gradient, torch's are zeros
+            else [1, 2],  # what is not read has none; torch has zeros
         )
 
 
