@@ -71,8 +71,9 @@ class Exits:
             if not isinstance(statement, ast.For | ast.While):
                 result.append(statement)
                 continue
-            if has_sync(statement) and statement.orelse:
+            if statement.orelse and (has_sync(statement) or any(map(jumps_out, statement.orelse))):
                 otherwise, statement.orelse = statement.orelse, []
+                jumps = jumps_out(statement)
                 flag = Loop(self.unit)
                 flag.stop = "" if not any(loop_exits(statement.body, (ast.Break,))) else self.unit.fresh("stop")
                 result += self._loop(statement, flag)
@@ -123,8 +124,9 @@ class Exits:
 
     def _loop(self, node: ast.For | ast.While, loop: Loop) -> list[ast.stmt]:
         if not has_sync(node):
-            node.body = self._native(node.body)
-            return [node]
+            start = [assign(loop.stop, ast.Constant(False), node.lineno)] if loop.stop else []
+            node.body = self._native(flagged(node.body, loop.stop) if loop.stop else node.body)
+            return [*start, node]
         returns = bool(jumps_out(node))
         node.body = self._block(node.body, loop, True) or [ast.Pass()]
         if loop.skip:
@@ -152,6 +154,20 @@ class Exits:
                 leave = ast.If(name(self._left()), [ast.Break()], [])
                 result.append(ast.fix_missing_locations(ast.copy_location(leave, statement)))
         return result
+
+
+def flagged(block: list[ast.stmt], flag: str) -> list[ast.stmt]:
+    """The body of a loop whose breaks set a flag first."""
+    result: list[ast.stmt] = []
+    for statement in block:
+        if isinstance(statement, ast.Break):
+            result.append(assign(flag, ast.Constant(True), statement.lineno))
+        elif isinstance(statement, ast.If):
+            statement.body = flagged(statement.body, flag)
+        if isinstance(statement, ast.If | ast.For | ast.While):
+            statement.orelse = flagged(statement.orelse, flag)
+        result.append(statement)
+    return result
 
 
 def announcement(what: ast.expr, like: ast.AST) -> ast.stmt:

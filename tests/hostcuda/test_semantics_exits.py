@@ -225,4 +225,54 @@ def while_on_shared_memory(x, out):
     out[t] = n
 
 
+# The else of a loop, which runs unless the loop was left by break.
+
+
+@CASES.launch(
+    1, 64, blank((3, 64), np.int64), gives=[np.where(T < 8, T, 77), np.where(T < 8, 8, 77), np.arange(64)[::-1]]
+)
+def else_returns(out):
+    s = cuda.shared.array(64, int64)
+    t = cuda.threadIdx.x
+    s[t] = t
+    cuda.syncthreads()
+    out[2, t] = s[63 - t]
+    for j in range(8):
+        if j == t:
+            break
+    else:
+        return
+    out[0, t] = j
+    out[1, t] = cuda.syncthreads_count(1)
+
+
+@CASES.launch(1, 64, 3, blank(64, np.int64), gives=np.full(64, 77))
+def else_always_returns(n, out):
+    t = cuda.threadIdx.x
+    cuda.syncthreads()
+    for _ in range(n):
+        pass
+    else:
+        return
+    out[t] = 1
+
+
+@CASES.launch(1, 32, blank(32, np.int64), gives=np.where(np.arange(32) < 4, 2, np.where(np.arange(32) < 8, 101, 3)))
+def else_jumps_out_of_a_loop_of_barriers(out):
+    t = cuda.threadIdx.x
+    out[t] = 0
+    for i in range(3):
+        cuda.syncthreads()
+        for _ in range(2):
+            if t < 4 and i == 2:
+                break
+            if 4 <= t < 8 and i == 1:
+                out[t] += 100
+                return
+        else:
+            out[t] += 1
+            continue
+        break
+
+
 test_compiled, test_checked, test_reference = CASES.tests(default=3)

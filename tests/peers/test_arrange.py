@@ -88,9 +88,7 @@ def test_sums_with_products(name, shapes):
             lambda *xs, f=factors: getattr(flow, name)(*xs, **f),
             lambda *xs, f=factors: getattr(torch, name)(*xs, **f),
             tensors,
-            grad=[0, 1, 2]
-            if factors.get("beta") != 0
-            else [1, 2],  # what is not read has none; torch has zeros
+            grad=[0, 1, 2] if factors.get("beta") != 0 else [1, 2],  # what is not read has none; torch has zeros
         )
 
 
