@@ -139,7 +139,9 @@ defer(
         "function_config": "miniflow.graph.job:FunctionConfig",
         "boxing": "miniflow.parallel.boxing",
         "distributed": "miniflow.distributed",
+        "distributions": "miniflow.distributions",
         "graph": "miniflow.graph",
+        "mock_torch": "miniflow.mock_torch",
         "optimizer": "miniflow.optimizer",
     },
 )

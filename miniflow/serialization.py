@@ -112,6 +112,7 @@ def load(
     path: str | os.PathLike,
     map_location: str | device | None = None,
     *,
+    weights_only: bool = True,
     global_src_rank: int | None = None,
     support_pytorch_format: bool = True,
 ) -> Any:
@@ -123,6 +124,7 @@ def load(
             structure, the CPU).
         global_src_rank: the rank that reads the file; all ranks have to call it, and get global tensors that are
             broadcast on a placement of that rank alone.
+        weights_only: of PyTorch; no file is read that could run code, whatever it says.
         support_pytorch_format: of OneFlow; files of PyTorch are read if they are safetensors.
 
     Returns:

@@ -380,16 +380,14 @@ class Tensor:
     def numpy(self) -> np.ndarray:
         """The array itself, which shares the memory; from another device, or of a global tensor, a copy.
 
-        Raises:
-            AutogradError: if the tensor requires grad, since changes through NumPy could not be recorded.
+        A tensor that requires grad gives a copy too, since changes through NumPy could not be recorded.
 
         Source: `oneflow.Tensor.numpy`.
         """
         if modes.tracer is not None:
             modes.tracer.look(self, "the values of a tensor")
-        if self.requires_grad:
-            raise AutogradError("numpy: the tensor requires grad; use x.detach().numpy()")
-        return memory.to_host(self._array)
+        array = memory.to_host(self._array)
+        return array.copy() if self.requires_grad else array
 
     def _host_array(self) -> np.ndarray:
         """The values on the CPU, also of a tensor that requires grad: to be read only."""
@@ -421,8 +419,14 @@ class Tensor:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
-        """Export by DLPack, without a copy: `torch.from_dlpack(x)`, `np.from_dlpack(x)`."""
+        """Export by DLPack, without a copy: `torch.from_dlpack(x)`, `np.from_dlpack(x)`.
+
+        Raises:
+            AutogradError: if the tensor requires grad, since changes could not be recorded.
+        """
         self.__dlpack_device__()
+        if self.requires_grad:
+            raise AutogradError("DLPack: the tensor requires grad; use x.detach()")
         return self.numpy().__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:

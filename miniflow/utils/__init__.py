@@ -1,5 +1,5 @@
-"""`flow.utils.data`, where OneFlow and PyTorch users look for it."""
+"""`flow.utils.data` and `flow.utils.checkpoint`, where OneFlow and PyTorch users look for them."""
 
-from miniflow.utils import data
+from miniflow.utils import checkpoint, data
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data"]

@@ -21,6 +21,7 @@ class Embedding(Module):
         num_embeddings: the number of rows.
         embedding_dim: the length of a row.
         padding_idx: a row that is initialized to zero and not updated; counted from the end if negative.
+        sparse: accepted as in PyTorch; gradients are dense, and optimizers in nn.Graph update only the rows used.
         device, dtype: of the table.
 
     Attributes:
@@ -35,7 +36,7 @@ class Embedding(Module):
     >>> flow.nn.Embedding(10, 3)(flow.tensor([[1, 2], [4, 9]])).shape
     miniflow.Size([2, 2, 3])
 
-    Source: `torch.nn.Embedding`, without `max_norm`, `scale_grad_by_freq` and `sparse`.
+    Source: `torch.nn.Embedding`, without `max_norm` and `scale_grad_by_freq`.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
+        sparse: bool = False,
         device: Any = None,
         dtype: Any = None,
     ):

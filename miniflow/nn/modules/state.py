@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from miniflow.errors import CheckpointError
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
@@ -36,7 +38,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool) -> Incompa
     missing = [key for key in own if key not in state_dict]
     unexpected = [key for key in state_dict if key not in own]
     problems = [
-        f"{key} is {_describe(state_dict[key])}; expected {_describe(own[key])}"
+        f"size mismatch for {key}: {_describe(state_dict[key])}; expected {_describe(own[key])}"
         for key in own
         if key in state_dict and not _fits(state_dict[key], own[key])
     ]
@@ -57,8 +59,10 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool) -> Incompa
 
 
 def _fits(value: Any, own: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.shape == own.shape
+    return isinstance(value, Tensor | np.ndarray) and tuple(value.shape) == tuple(own.shape)
 
 
 def _describe(value: Any) -> str:
-    return f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}, not a Tensor"
+    if isinstance(value, Tensor | np.ndarray):
+        return f"of shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}, not a Tensor"

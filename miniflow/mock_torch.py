@@ -1,0 +1,198 @@
+"""PyTorch programs on miniflow: what they import from `torch` comes from here instead.
+
+    with flow.mock_torch.enable():
+        import torch
+        from models import ResNet          # unmodified source that imports torch
+
+    python -m miniflow.mock_torch train.py --epochs 3
+
+While it is enabled, `import torch` and `import torch.nn.functional` give modules that look names up in `miniflow`,
+`miniflow.nn.functional` and so on. A name that miniflow lacks can be imported, since many programs import more than
+they use; using it raises an AttributeError that names it. `torch.name` raises at once, so that `hasattr` is right.
+
+Modules that were imported before, torch among them, are set aside, and come back untouched with `disable`. Modules
+that were imported meanwhile keep what they imported; they stay in `sys.modules`, except the mock itself.
+
+Source: `oneflow.mock_torch`; PEP 451, "A ModuleSpec Type for the Import System".
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+import miniflow
+
+VERSION = "2.0.0"
+"""What programs read as `torch.__version__`: the release whose names these are."""
+
+
+def same(function: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """A decorator that changes nothing, with and without arguments."""
+    return function if callable(function) else same
+
+
+def never(*args: Any, **kwargs: Any) -> bool:
+    """False: nothing is scripted or traced here."""
+    return False
+
+
+# names that have no meaning here, but without which much source cannot be imported: the same place in torch -> names
+STAND_INS: dict[str, dict[str, Any]] = {
+    "torch": {"__version__": VERSION, "compile": same, "_assert": lambda condition, message: None},
+    "torch.jit": {
+        **dict.fromkeys(("script", "script_if_tracing", "ignore", "unused", "export", "interface"), same),
+        **dict.fromkeys(("is_scripting", "is_tracing"), never),
+        "Final": Any,
+    },
+    "torch.compiler": {"disable": same, "is_compiling": never},
+    "torch.fx": {"wrap": same},
+    "torch.version": {"cuda": None, "hip": None, "__version__": VERSION},
+    "torch.overrides": {"has_torch_function": never, "is_tensor_like": lambda x: isinstance(x, miniflow.Tensor)},
+}
+MODULES = {  # the module of miniflow that stands for one of torch, where the name is another
+    "torch.cuda.amp": "miniflow.amp",
+    "torch.nn.parameter": "miniflow.nn.parameter",
+    "torch.nn.modules.batchnorm": "miniflow.nn.modules.norm",
+    "torch.utils.checkpoint": "miniflow.utils.checkpoint",
+}
+
+
+class Mock(ModuleType):
+    """A module of torch whose names are those of one of miniflow."""
+
+    def __init__(self, name: str, real: ModuleType):
+        super().__init__(name, f"The names of {name} in miniflow.")
+        self.__path__: list[str] = []  # a package: it may have submodules
+        vars(self).update(real=real, **STAND_INS.get(name, {}))
+
+    def __getattr__(self, name: str) -> Any:
+        full = f"{self.__name__}.{name}"
+        if full in STAND_INS or full in MODULES or isinstance(getattr(self.real, name, None), ModuleType):
+            return importlib.import_module(full)
+        if name.startswith("__") or not hasattr(self.real, name):
+            raise AttributeError(f"{full} is not in miniflow", name=name, obj=self)
+        return getattr(self.real, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not isinstance(value, Missing):  # which `hasattr` is not to find
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *dir(self.real)})
+
+
+class Missing(ModuleType):
+    """A name that was imported from torch and is not in miniflow. Python takes it for a submodule of its parent."""
+
+    __path__: list[str] = []
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise AttributeError(f"{self.__name__} is not in miniflow", name=self.__name__)
+
+    __call__ = __getitem__ = __iter__ = __enter__ = __mro_entries__ = _refuse
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{self.__name__}.{name} is not in miniflow", name=name, obj=self)
+
+    def __or__(self, other: Any) -> Any:
+        return Any
+
+    __ror__ = __or__  # in annotations
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds `torch` and everything in it."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] != "torch":
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        name = MODULES.get(spec.name, "miniflow" + spec.name[len("torch") :])
+        parent, _, last = name.rpartition(".")
+        try:
+            real = importlib.import_module(name)
+        except ModuleNotFoundError:  # an attribute that is no module of its own, as `miniflow.nn.parallel`, or nothing
+            real = getattr(sys.modules.get(parent), last, None)
+        if not isinstance(real, ModuleType):
+            return Mock(spec.name, ModuleType(name)) if spec.name in STAND_INS else Missing(spec.name)
+        return Mock(spec.name, real)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+class enable:
+    """Let `import torch` give miniflow, from now on or within a `with` block.
+
+    >>> import miniflow as flow
+    >>> with flow.mock_torch.enable():
+    ...     import torch
+    ...     torch.ones(2).sum().item()
+    2.0
+
+    Source: `oneflow.mock_torch.enable`.
+    """
+
+    finder = Finder()
+    aside: dict[str, ModuleType] = {}
+
+    def __init__(self) -> None:
+        self.was_enabled = is_enabled()
+        if not self.was_enabled:
+            enable.aside = _take_torch()
+            sys.meta_path.insert(0, self.finder)
+
+    def __enter__(self) -> enable:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self.was_enabled:
+            disable()
+
+
+def disable() -> None:
+    """Let `import torch` give PyTorch again, if it is installed."""
+    if is_enabled():
+        sys.meta_path.remove(enable.finder)
+        _take_torch()
+        sys.modules.update(enable.aside)
+
+
+def is_enabled() -> bool:
+    """Whether `import torch` gives miniflow."""
+    return enable.finder in sys.meta_path
+
+
+def _take_torch() -> dict[str, ModuleType]:
+    """Remove torch from the modules that were imported; returns them."""
+    names = [name for name in sys.modules if name.partition(".")[0] == "torch"]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a script, or a module after -m, with `import torch` giving miniflow."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("python -m miniflow.mock_torch SCRIPT.py [ARGUMENTS], or -m MODULE [ARGUMENTS]")
+        return
+    as_module = arguments[0] == "-m"
+    sys.argv = list(arguments[as_module:])
+    with enable():
+        if as_module:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
+            runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    miniflow.mock_torch.main(sys.argv[1:])  # of the module that `flow.mock_torch` is, rather than of this second copy

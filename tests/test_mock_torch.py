@@ -1,0 +1,92 @@
+"""`import torch` gives miniflow while the mock is enabled, and what was there before afterwards."""
+
+import subprocess
+import sys
+
+import pytest
+
+import miniflow as flow
+from miniflow import mock_torch
+
+
+@pytest.fixture
+def no_torch(monkeypatch):
+    """As if nobody had imported torch."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    mock_torch.disable()
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_names_are_those_of_miniflow():
+    with mock_torch.enable():
+        import torch
+        import torch.nn as nn
+        import torch.nn.functional as F
+        from torch.autograd import Function
+        from torch.optim.lr_scheduler import StepLR
+        from torch.utils.data import DataLoader
+
+        assert torch.ones is flow.ones and nn.Linear is flow.nn.Linear and F.relu is flow.nn.functional.relu
+        assert Function is flow.autograd.Function and DataLoader is flow.utils.data.DataLoader
+        assert StepLR is flow.optim.lr_scheduler.StepLR and torch.Tensor is flow.Tensor
+        assert torch.__version__ == mock_torch.VERSION and not torch.jit.is_scripting()
+        assert torch.jit.script(len) is len and torch.compile(mode="default")(len) is len
+    assert "torch" not in sys.modules
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_what_is_missing_is_refused_when_it_is_used():
+    with mock_torch.enable():
+        import torch
+        from torch import nothing_of_the_kind
+        from torch.nothing.deep import name
+
+        def annotated(x: "torch.Tensor | nothing_of_the_kind") -> nothing_of_the_kind | None: ...
+
+        assert not hasattr(torch, "nothing_of_the_kind") and not hasattr(torch.nn, "Nothing")
+        with pytest.raises(AttributeError, match=r"torch\.nothing_of_the_kind is not in miniflow"):
+            nothing_of_the_kind()
+        with pytest.raises(AttributeError, match=r"torch\.nothing\.deep\.name is not in miniflow"):
+            name[0]
+        with pytest.raises(AttributeError, match=r"torch\.nn\.Nothing is not in miniflow"):
+            torch.nn.Nothing(3)
+        with pytest.raises(AttributeError, match=r"torch\.nothing_of_the_kind is not in miniflow"):
+
+            class Derived(nothing_of_the_kind):
+                pass
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_it_nests_and_is_switched_by_hand():
+    mock_torch.enable()
+    with mock_torch.enable():
+        assert mock_torch.is_enabled()
+    assert mock_torch.is_enabled()
+    mock_torch.disable()
+    mock_torch.disable()
+    assert not mock_torch.is_enabled()
+
+
+def test_a_module_that_was_there_comes_back(monkeypatch):
+    before = object()
+    monkeypatch.setitem(sys.modules, "torch", before)
+    with mock_torch.enable():
+        import torch
+
+        assert torch is not before
+    assert sys.modules["torch"] is before
+
+
+def test_as_a_program(tmp_path):
+    (tmp_path / "helper.py").write_text("import torch\nvalue = torch.ones(3).sum().item()\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nimport helper, torch\nprint(helper.value, torch.tensor([2.0]), sys.argv[1:], __name__)\n"
+    )
+    command = [sys.executable, "-m", "miniflow.mock_torch", str(script), "--lr", "1"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == "3.0 tensor([2.], dtype=miniflow.float32) ['--lr', '1'] __main__\n"
+    result = subprocess.run([*command[:3], "-m", "helper"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout == ""
