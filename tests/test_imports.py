@@ -27,14 +27,14 @@ LAYERS = [  # from the ground up; a package stands for all of its modules
     ["methods"],
     ["nn"],
     ["optim", "serialization", "distributed"],
-    ["utils"],
+    ["utils", "distributions"],
     ["data"],
     ["vision"],
     ["show"],
     ["graph"],
     ["optimizer"],
     [""],  # miniflow/__init__.py, the public names
-    ["__main__"],
+    ["mock_torch", "__main__"],
 ]
 HEAVY = ["matplotlib", "onnx", "torch", "IPython", "pytest", "hypothesis", "mpi4py", "pandas"]
 

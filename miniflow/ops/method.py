@@ -5,9 +5,10 @@ Pointwise operators are methods without it (see `ops.pointwise`).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 
-from miniflow.operands import takes_tensors
+from miniflow.operands import takes_names, takes_tensors
 
 METHODS: dict[str, Callable] = {}
 IN_PLACE: list[str] = []  # those that have a sibling with a trailing underscore
@@ -27,7 +28,10 @@ def method(
     """
     if function is None:
         return lambda function: method(function, checked=checked, in_place=in_place, aliases=aliases)
-    function = takes_tensors(function) if checked else function
+    if checked:
+        function = takes_tensors(function)
+    elif "keepdim" in inspect.signature(function).parameters:
+        function = takes_names(function)
     METHODS.update(dict.fromkeys((function.__name__, *aliases), function))
     if in_place:
         IN_PLACE.append(function.__name__)

@@ -119,6 +119,6 @@ def log_softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     return call(LogSoftmax, input if dtype is None else cast(input, dtype), dim=dim)
 
 
-def softmin(input: Tensor, dim: int) -> Tensor:
+def softmin(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """softmax(-input) along `dim`. `torch.nn.functional.softmin`."""
-    return softmax(neg(input), dim)
+    return softmax(neg(input), dim, dtype)
