@@ -21,6 +21,7 @@ from miniflow.nn.modules.loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLos
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from miniflow.nn.modules.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from miniflow.nn.modules.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from miniflow.nn.modules.shape import ConstantPad2d, Flatten, Unflatten, ZeroPad2d
 from miniflow.nn.modules.transformer import (
     Transformer,

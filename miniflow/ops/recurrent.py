@@ -1,0 +1,116 @@
+"""Recurrent cells, and the loop that runs one over the time steps of sequences.
+
+The inputs of all time steps are projected by one matrix product before the loop. Each time step then takes one product
+with the state, and the pointwise rest. Sequences are packed: the rows of time step t are those of the sequences that
+are still running, the longest first (see `nn.utils.rnn`); sequences of one length are a special case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from miniflow import scalar
+from miniflow.dispatch import call
+from miniflow.ops.activation import relu, sigmoid
+from miniflow.ops.elementwise import add, lerp, mul
+from miniflow.ops.join import cat, chunk, split
+from miniflow.ops.matmul import linear
+from miniflow.ops.pointwise import OPERATORS, add_gradient, make_op
+from miniflow.ops.slice import narrow
+from miniflow.scalar import Formula
+from miniflow.tensor import Tensor
+
+State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM
+Cell = Callable[[Tensor, Tensor, State], State]  # of the projections of the input and of h, and the state
+
+
+def _gated_memory(forget, memory, gate, new):
+    """sigmoid(forget) * memory + sigmoid(gate) * tanh(new): the memory c of an LSTM after a time step."""
+    return sigmoid(forget) * memory + sigmoid(gate) * scalar.tanh(new)
+
+
+def _gated_tanh(x, gate):
+    """sigmoid(gate) * tanh(x): the output h of an LSTM."""
+    return sigmoid(gate) * scalar.tanh(x)
+
+
+def _gate_grad(dy, gate, value):
+    """Of sigmoid(gate) * value."""
+    s = sigmoid(gate)
+    return dy * value * s * (1 - s)
+
+
+def _tanh_grad(dy, x, gate):
+    """Of sigmoid(gate) * tanh(x) with respect to x."""
+    t = scalar.tanh(x)
+    return dy * sigmoid(gate) * (1 - t * t)
+
+
+GatedMemory = make_op(Formula.of(_gated_memory, "gated_memory"), "gray", accepts="f")
+add_gradient(GatedMemory, "forget")(lambda dy, forget, memory: _gate_grad(dy, forget, memory))
+add_gradient(GatedMemory, "memory")(lambda dy, forget: dy * sigmoid(forget))
+add_gradient(GatedMemory, "gate")(lambda dy, gate, new: _gate_grad(dy, gate, scalar.tanh(new)))
+add_gradient(GatedMemory, "new")(lambda dy, gate, new: _tanh_grad(dy, new, gate))
+GatedTanh = make_op(Formula.of(_gated_tanh, "gated_tanh"), "gray", accepts="f")
+add_gradient(GatedTanh, "x")(_tanh_grad)
+add_gradient(GatedTanh, "gate")(lambda dy, x, gate: _gate_grad(dy, gate, scalar.tanh(x)))
+
+
+def tanh_cell(x: Tensor, projected: Tensor, state: State) -> State:
+    """h = tanh(x + projected)"""
+    return (OPERATORS["tanh"](add(x, projected)),)
+
+
+def relu_cell(x: Tensor, projected: Tensor, state: State) -> State:
+    """h = relu(x + projected)"""
+    return (relu(add(x, projected)),)
+
+
+def lstm_cell(x: Tensor, projected: Tensor, state: State) -> State:
+    """Of x + projected = (i, f, g, o): c = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c)."""
+    i, f, g, o = chunk(add(x, projected), 4, 1)
+    c = call(GatedMemory, f, state[1], i, g)
+    return call(GatedTanh, c, o), c
+
+
+def gru_cell(x: Tensor, projected: Tensor, state: State) -> State:
+    """n = tanh(x_n + sigmoid(x_r + p_r) p_n), h = (1 - z) n + z h with z = sigmoid(x_z + p_z)."""
+    size = state[0].shape[1]
+    gates = sigmoid(add(narrow(x, 1, 0, 2 * size), narrow(projected, 1, 0, 2 * size)))
+    reset, update = chunk(gates, 2, 1)
+    new = OPERATORS["tanh"](add(narrow(x, 1, 2 * size, size), mul(reset, narrow(projected, 1, 2 * size, size))))
+    return (lerp(new, state[0], update),)
+
+
+def scan(
+    cell: Cell, x: Tensor, state: State, weight: Tensor, bias: Tensor | None, sizes: Sequence[int], reverse: bool
+) -> tuple[Tensor, State]:
+    """A cell over the time steps of packed sequences.
+
+    Args:
+        cell: from the projections of the input and of h, and the state, to the next state.
+        x: (sum of sizes, gates), the projected inputs.
+        state: of all sequences before the first time step, (sizes[0], hidden) each.
+        weight, bias: of the projection of h.
+        sizes: how many sequences each time step has, not increasing.
+        reverse: begin with the last time step of each sequence.
+
+    Returns:
+        h after all time steps (sum of sizes, hidden), and the last state of each sequence.
+    """
+    steps = list(split(x, list(sizes)))
+    waiting, results, ended = state, [], []
+    state = tuple([narrow(s, 0, 0, sizes[-1 if reverse else 0]) for s in state])
+    for rows, size in zip(steps[::-1] if reverse else steps, sizes[::-1] if reverse else sizes, strict=True):
+        running = state[0].shape[0]
+        if size < running:
+            ended.append([narrow(s, 0, size, running - size) for s in state])
+            state = tuple([narrow(s, 0, 0, size) for s in state])
+        elif size > running:
+            begin = [narrow(s, 0, running, size - running) for s in waiting]
+            state = tuple([cat(both) for both in zip(state, begin, strict=True)])
+        state = cell(rows, linear(state[0], weight, bias), state)
+        results.append(state[0])
+    if ended:
+        state = tuple([cat(parts) for parts in zip(state, *ended[::-1], strict=True)])
+    return cat(results[::-1] if reverse else results), state
