@@ -136,11 +136,156 @@ def adagrad_numbers(
     return [(lr / (1 + (t - 1) * lr_decay), 0.0) for t in steps], (eps, weight_decay)
 
 
+@rule
+def adamax(p, g, states, own, numbers):
+    """m += (1 - beta1) (g - m);  u = max(beta2 u, |g| + eps);  p -= step_size m / u."""
+    step_size, _ = own
+    fresh1, beta2, eps, weight_decay = numbers
+    mean, largest, third = states
+    if weight_decay != 0:  # 0 * inf is nan
+        g += weight_decay * p
+    mean += fresh1 * (g - mean)
+    largest = max(beta2 * largest, abs(g) + eps)
+    return p - step_size * (mean / largest), (mean, largest, third)
+
+
+def adamax_numbers(
+    count: int, lr: float, betas: Sequence[float], eps: float, weight_decay: float, steps: Sequence[int]
+) -> tuple[Own, tuple]:
+    return [(lr / (1 - betas[0] ** t), 0.0) for t in steps], (1 - betas[0], betas[1], eps, weight_decay)
+
+
+@rule
+def radam(p, g, states, own, numbers):
+    """As `adam`, but p -= step_size m while the variance of v is infinite."""
+    step_size, rectified = own
+    fresh1, beta2, fresh2, eps, l2, decay = numbers
+    mean, square, third = states
+    if l2 != 0:  # 0 * inf is nan
+        g += l2 * p
+    mean += fresh1 * (g - mean)
+    square = beta2 * square + fresh2 * g * g
+    ratio = mean / (math.sqrt(square) + eps) if rectified != 0 else mean
+    return decay * p - step_size * ratio, (mean, square, third)
+
+
+def radam_numbers(
+    count: int, lr: float, betas: Sequence[float], eps: float, weight_decay: float, decoupled_weight_decay: bool,
+    steps: Sequence[int],
+) -> tuple[Own, tuple]:  # fmt: skip
+    beta1, beta2 = betas
+    most = 2 / (1 - beta2) - 1
+
+    def own(t: int) -> tuple[float, float]:
+        step_size = lr / (1 - beta1**t)
+        rho = most - 2 * t * beta2**t / (1 - beta2**t)
+        if rho <= 5:
+            return step_size, 0.0
+        rectification = math.sqrt((rho - 4) * (rho - 2) * most / ((most - 4) * (most - 2) * rho))
+        return step_size * rectification * math.sqrt(1 - beta2**t), 1.0
+
+    l2, decay = (0.0, 1 - lr * weight_decay) if decoupled_weight_decay else (weight_decay, 1.0)
+    return [own(t) for t in steps], (1 - beta1, beta2, 1 - beta2, eps, l2, decay)
+
+
+@rule
+def adadelta(p, g, states, own, numbers):
+    """v = rho v + (1 - rho) g^2;  d = sqrt(a + eps) / sqrt(v + eps) g;  a = rho a + (1 - rho) d^2;  p -= lr d."""
+    lr, _ = own
+    rho, fresh, eps, weight_decay = numbers
+    square, steps, third = states
+    if weight_decay != 0:  # 0 * inf is nan
+        g += weight_decay * p
+    square = rho * square + fresh * g * g
+    delta = math.sqrt(steps + eps) / math.sqrt(square + eps) * g
+    return p - lr * delta, (square, rho * steps + fresh * delta * delta, third)
+
+
+def adadelta_numbers(count: int, lr: float, rho: float, eps: float, weight_decay: float) -> tuple[Own, tuple]:
+    return [(lr, 0.0)] * count, (rho, 1 - rho, eps, weight_decay)
+
+
+@rule
+def asgd(p, g, states, own, numbers):
+    """p = (1 - lambd eta) p - eta g;  ax += mu (p - ax)."""
+    eta, mu = own
+    lambd, weight_decay = numbers
+    average, second, third = states
+    if weight_decay != 0:  # 0 * inf is nan
+        g += weight_decay * p
+    p = p - lambd * eta * p - eta * g
+    return p, (p if mu == 1 else average + mu * (p - average), second, third)
+
+
+def asgd_numbers(
+    count: int, lr: float, lambd: float, alpha: float, t0: float, weight_decay: float, steps: Sequence[int]
+) -> tuple[Own, tuple]:
+    own = [(lr / (1 + lambd * lr * (t - 1)) ** alpha, 1 / max(1, t - 1 - t0)) for t in steps]
+    return own, (lambd, weight_decay)
+
+
+@rule
+def rprop(p, g, states, own, numbers):
+    """s = clamp(eta s), eta by whether the signs of g and prev agree;  p -= sign(g) s, g being 0 where they do not."""
+    first, _ = own
+    shrink, grow, smallest, largest = numbers
+    previous, size, third = states
+    if first != 0:
+        size = first
+    if g * previous > 0:
+        size = min(size * grow, largest)
+    elif g * previous < 0:
+        size = max(size * shrink, smallest)
+        g = g * 0
+    if g > 0:
+        p -= size
+    elif g < 0:
+        p += size
+    return p, (g, size, third)
+
+
+def rprop_numbers(
+    count: int, lr: float, etas: Sequence[float], step_sizes: Sequence[float], steps: Sequence[int]
+) -> tuple[Own, tuple]:
+    return [(lr if t == 1 else 0.0, 0.0) for t in steps], (*etas, *step_sizes)
+
+
+@rule
+def ftrl(p, g, states, own, numbers):
+    """b = a + g^2;  z += g - (b^r - a^r) / lr p;  p = (sign(z) l1 - z) / ((beta + b^r) / lr + l2), 0 if |z| <= l1."""
+    lr, initial = own
+    power, l1, l2, beta, weight_decay = numbers
+    square_sum, z, third = states
+    if weight_decay != 0:  # 0 * inf is nan
+        g += weight_decay * p
+    square_sum += initial
+    before = square_sum**power
+    square_sum += g * g
+    root = square_sum**power
+    z += g - (root - before) / lr * p
+    signed = l1 if z > 0 else -l1
+    return (signed - z) / ((beta + root) / lr + l2) if abs(z) > l1 else p * 0, (square_sum, z, third)
+
+
+def ftrl_numbers(
+    count: int, lr: float, weight_decay: float, lr_power: float, initial_accumulator_value: float, lambda1: float,
+    lambda2: float, beta: float, steps: Sequence[int],
+) -> tuple[Own, tuple]:  # fmt: skip
+    own = [(lr, initial_accumulator_value if t == 1 else 0.0) for t in steps]
+    return own, (-lr_power, lambda1, lambda2, beta, weight_decay)
+
+
 RULES = {
     "sgd_update": Rule(sgd, 1, sgd_numbers, 3),
     "adam_update": Rule(adam, 3, adam_numbers, 7),
     "rmsprop_update": Rule(rmsprop, 3, rmsprop_numbers, 6),
     "adagrad_update": Rule(adagrad, 1, adagrad_numbers, 2),
+    "adamax_update": Rule(adamax, 2, adamax_numbers, 4),
+    "radam_update": Rule(radam, 2, radam_numbers, 6),
+    "adadelta_update": Rule(adadelta, 2, adadelta_numbers, 4),
+    "asgd_update": Rule(asgd, 1, asgd_numbers, 2),
+    "rprop_update": Rule(rprop, 2, rprop_numbers, 4),
+    "ftrl_update": Rule(ftrl, 2, ftrl_numbers, 5),
 }
 """By the name of the kernel."""
 

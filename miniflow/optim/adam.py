@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from miniflow.dispatch import Op
-from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero, check_pair
 
 
 class AdamUpdate(Op):
@@ -75,9 +74,7 @@ class Adam(Optimizer):
 
     def check_options(self, options: dict[str, Any]) -> None:
         check_at_least_zero(self, options, "lr", "eps", "weight_decay")
-        betas = options["betas"]
-        if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-            raise ArgumentError(f"{self._name}: got betas={betas!r}; expected two numbers of at least 0 and below 1")
+        check_pair(self, options, "betas", 0, 1)
 
     def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq" if group["amsgrad"] else None)

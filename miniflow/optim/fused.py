@@ -11,9 +11,15 @@ Source: the `scale_by_tensor` and `model_update_cast` inputs of OneFlow's update
 from __future__ import annotations
 
 from miniflow.dispatch import Op
+from miniflow.optim.adadelta import AdadeltaUpdate
 from miniflow.optim.adagrad import AdagradUpdate
 from miniflow.optim.adam import AdamUpdate
+from miniflow.optim.adamax import AdamaxUpdate
+from miniflow.optim.asgd import AsgdUpdate
+from miniflow.optim.ftrl import FtrlUpdate
+from miniflow.optim.radam import RadamUpdate
 from miniflow.optim.rmsprop import RmspropUpdate
+from miniflow.optim.rprop import RpropUpdate
 from miniflow.optim.sgd import SgdUpdate
 
 
@@ -25,6 +31,9 @@ def with_another_group(rule: type[Op], prefix: str, doc: str) -> type[Op]:
 
 FUSED_RULES: dict[type[Op], type[Op]] = {
     rule: with_another_group(rule, "Fused", f"`{rule.__name__}` of multiplied gradients.")
-    for rule in (SgdUpdate, AdamUpdate, RmspropUpdate, AdagradUpdate)
-}
+    for rule in (
+        SgdUpdate, AdamUpdate, RmspropUpdate, AdagradUpdate, AdadeltaUpdate, AdamaxUpdate, RadamUpdate, AsgdUpdate,
+        RpropUpdate, FtrlUpdate,
+    )
+}  # fmt: skip
 """The op of a rule -> the same with a factor for its gradients."""

@@ -66,6 +66,17 @@ class Lists(nn.Module):
         return x
 
 
+class First(nn.Module):
+    """The first result of a layer that has several."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)[0]
+
+
 class WithItself(nn.Module):
     """Self-attention under a causal mask."""
 
@@ -143,6 +154,15 @@ MODULES: dict[str, list] = {
     "L1Loss": [(lambda: WithLoss(nn.L1Loss()), [ROWS, PROBABILITIES])],
     "MSELoss": [(lambda: WithLoss(nn.MSELoss(reduction="none")), [ROWS, PROBABILITIES])],
     "NLLLoss": [(lambda: WithLoss(nn.NLLLoss(), nn.LogSoftmax(-1)), [ROWS, classes(4, count=6)])],
+    "RNN": [(lambda: First(nn.RNN(6, 4, nonlinearity="relu")), [normal(3, 2, 6)])],
+    "LSTM": [
+        (lambda: First(nn.LSTM(6, 4)), [normal(3, 2, 6)]),
+        (lambda: First(nn.LSTM(6, 4, 2, dropout=0.4, bidirectional=True)), [normal(3, 2, 6)]),
+    ],
+    "GRU": [(lambda: First(nn.GRU(6, 4, batch_first=True)), [normal(3, 2, 6)])],
+    "RNNCell": [(lambda: nn.RNNCell(6, 4), [ROWS])],
+    "LSTMCell": [(lambda: First(nn.LSTMCell(6, 4)), [ROWS])],
+    "GRUCell": [(lambda: nn.GRUCell(6, 4), [ROWS])],
     "MultiheadAttention": [(WithItself, [normal(2, 5, 6)])],
     "TransformerEncoderLayer": [(lambda: nn.TransformerEncoderLayer(6, 2, 8), [normal(5, 2, 6)])],
     "TransformerDecoderLayer": [(lambda: nn.TransformerDecoderLayer(6, 2, 8), [normal(5, 2, 6), normal(3, 2, 6)])],
@@ -174,6 +194,12 @@ OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
     "Adam": [{}, {"weight_decay": 0.1, "amsgrad": True}, {"do_bias_correction": False, "maximize": True}],
     "AdamW": [{"weight_decay": 0.1}, {"amsgrad": True, "betas": (0.8, 0.9)}],
     "RMSprop": [{}, {"centered": True, "momentum": 0.9, "weight_decay": 0.1}],
+    "Adadelta": [{}, {"rho": 0.5, "eps": 1e-3, "weight_decay": 0.1}],
+    "Adamax": [{}, {"weight_decay": 0.1, "maximize": True}],
+    "RAdam": [{}, {"betas": (0.5, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True}],
+    "ASGD": [{}, {"t0": 2, "lambd": 0.1, "weight_decay": 0.1}],
+    "Rprop": [{}],
+    "FTRL": [{}, {"lambda1": 0.01, "lambda2": 0.1, "beta": 1.0, "weight_decay": 0.1}],
     "Adagrad": [{}, {"lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}],
 }
 
@@ -184,6 +210,22 @@ SCHEDULERS: dict[str, list] = {
     "LambdaLR": [lambda o: flow.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step))],
     "LinearLR": [lambda o: flow.optim.lr_scheduler.LinearLR(o, 0.25, 1.0, 3)],
     "MultiStepLR": [lambda o: flow.optim.lr_scheduler.MultiStepLR(o, [1, 3], 0.5)],
+    "ConstantLR": [lambda o: flow.optim.lr_scheduler.ConstantLR(o, 0.5, 3)],
+    "PolynomialLR": [lambda o: flow.optim.lr_scheduler.PolynomialLR(o, 4, 2.0)],
+    "MultiplicativeLR": [lambda o: flow.optim.lr_scheduler.MultiplicativeLR(o, lambda step: 1 / (1 + step))],
+    "CosineAnnealingWarmRestarts": [lambda o: flow.optim.lr_scheduler.CosineAnnealingWarmRestarts(o, 2, 2, 0.001)],
+    "OneCycleLR": [lambda o: flow.optim.lr_scheduler.OneCycleLR(o, 0.1, 9, cycle_momentum=False)],
+    "CyclicLR": [lambda o: flow.optim.lr_scheduler.CyclicLR(o, 0.01, 0.1, 2, cycle_momentum=False)],
+    "ChainedScheduler": [
+        lambda o: flow.optim.lr_scheduler.ChainedScheduler(
+            [flow.optim.lr_scheduler.StepLR(o, 2), flow.optim.lr_scheduler.ExponentialLR(o, 0.9)]
+        )
+    ],
+    "SequentialLR": [
+        lambda o: flow.optim.lr_scheduler.SequentialLR(
+            o, [flow.optim.lr_scheduler.ConstantLR(o, 0.1, 2), flow.optim.lr_scheduler.ExponentialLR(o, 0.9)], [2]
+        )
+    ],
     "StepLR": [lambda o: flow.optim.lr_scheduler.StepLR(o, 2, 0.5)],
     "WarmupLR": [
         lambda o: flow.optim.lr_scheduler.WarmupLR(o, 0.1, 3),

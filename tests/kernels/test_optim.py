@@ -122,12 +122,28 @@ OPTIONS = {
         "lr": LR, "alpha": 0.9, "eps": EPS, "weight_decay": DECAY, "momentum": 0.9, "centered": False,
     },
     "AdagradUpdate": {"lr": LR, "lr_decay": 0.1, "eps": EPS, "weight_decay": DECAY},
+    "AdadeltaUpdate": {"lr": LR, "rho": 0.9, "eps": EPS, "weight_decay": DECAY},
+    "AdamaxUpdate": {"lr": LR, "betas": (0.9, 0.99), "eps": EPS, "weight_decay": DECAY},
+    "RadamUpdate": {
+        "lr": LR, "betas": (0.9, 0.99), "eps": EPS, "weight_decay": DECAY, "decoupled_weight_decay": True,
+    },
+    "AsgdUpdate": {"lr": LR, "lambd": 0.1, "alpha": 0.75, "t0": 3, "weight_decay": DECAY},
+    "RpropUpdate": {"lr": LR, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50)},
+    "FtrlUpdate": {
+        "lr": LR, "weight_decay": DECAY, "lr_power": -0.5, "initial_accumulator_value": 0.1, "lambda1": 0.1,
+        "lambda2": 0.2, "beta": 1.0,
+    },
 }  # fmt: skip
-STATES = {"SgdUpdate": 1, "AdamUpdate": 3, "RmspropUpdate": 3, "AdagradUpdate": 1}
+STATES = {
+    "SgdUpdate": 1, "AdamUpdate": 3, "RmspropUpdate": 3, "AdagradUpdate": 1, "AdadeltaUpdate": 2, "AdamaxUpdate": 2,
+    "RadamUpdate": 2, "AsgdUpdate": 1, "RpropUpdate": 2, "FtrlUpdate": 2,
+}  # fmt: skip
 PER_PARAMETER = {
     "SgdUpdate": {"fresh": [False, True, False, True, *[False, True] * 3, True]},
-    "AdamUpdate": {"steps": [3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]},
-    "AdagradUpdate": {"steps": [3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]},
+    **{
+        f"{name}Update": {"steps": [3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]}
+        for name in ("Adam", "Adagrad", "Adamax", "Radam", "Asgd", "Rprop", "Ftrl")
+    },
 }
 
 

@@ -70,7 +70,36 @@ def adagrad(
     return p
 
 
+def ftrl(
+    p, grads, lr=1e-3, weight_decay=0.0, lr_power=-0.5, initial_accumulator_value=0.1, lambda1=0.0, lambda2=0.0,
+    beta=0.0, maximize=False,
+):  # fmt: skip
+    a, z = np.full_like(p, initial_accumulator_value), np.zeros_like(p)
+    for g in grads:
+        g = (-g if maximize else g) + weight_decay * p
+        root = (a + g**2) ** -lr_power
+        z = z + g - (root - a**-lr_power) / lr * p
+        a = a + g**2
+        p = np.where(abs(z) <= lambda1, 0, (np.sign(z) * lambda1 - z) / ((beta + root) / lr + lambda2))
+    return p
+
+
 CASES = [
+    (optim.FTRL, ftrl, {"lr": 0.1}),
+    (
+        optim.FTRL,
+        ftrl,
+        {
+            "lr": 0.1,
+            "weight_decay": 0.1,
+            "lr_power": -0.7,
+            "initial_accumulator_value": 0.5,
+            "lambda1": 3.0,
+            "lambda2": 0.2,
+            "beta": 1.0,
+            "maximize": True,
+        },
+    ),
     (optim.SGD, sgd, {}),
     (optim.SGD, sgd, {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
     (optim.SGD, sgd, {"lr": 0.05, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}),

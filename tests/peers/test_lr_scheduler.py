@@ -19,13 +19,40 @@ CASES = [
     ("CosineAnnealingLR", {"T_max": 10}),
     ("CosineAnnealingLR", {"T_max": 17, "eta_min": 0.01}),
     ("LinearLR", {}),
+    ("ConstantLR", {}),
+    ("ConstantLR", {"factor": 0.2, "total_iters": 9}),
+    ("PolynomialLR", {}),
+    ("PolynomialLR", {"total_iters": 25, "power": 2.5}),
+    ("MultiplicativeLR", {"lr_lambda": lambda t: 0.95 - t / 100}),
+    ("MultiplicativeLR", {"lr_lambda": [lambda t: 0.9, lambda t: 1 + t / 50]}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 7, "eta_min": 0.01}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2}),
+    ("OneCycleLR", {"max_lr": 0.7, "total_steps": 45, "cycle_momentum": False}),
+    ("OneCycleLR", {"max_lr": [0.7, 0.2], "epochs": 5, "steps_per_epoch": 8, "pct_start": 0.4, "three_phase": True}),
+    (
+        "OneCycleLR",
+        {"max_lr": 0.7, "total_steps": 40, "anneal_strategy": "linear", "div_factor": 5, "base_momentum": 0.5},
+    ),
+    ("CyclicLR", {"base_lr": 0.1, "max_lr": 0.9, "step_size_up": 6, "cycle_momentum": False}),
+    (
+        "CyclicLR",
+        {"base_lr": [0.1, 0.2], "max_lr": [0.9, 0.4], "step_size_up": 4, "step_size_down": 7, "mode": "triangular2"},
+    ),
+    (
+        "CyclicLR",
+        {"base_lr": 0.1, "max_lr": 0.9, "step_size_up": 6, "mode": "exp_range", "gamma": 0.97, "base_momentum": 0.3},
+    ),
+    (
+        "CyclicLR",
+        {"base_lr": 0.1, "max_lr": 0.9, "step_size_up": 5, "scale_fn": lambda x: 1 / x, "scale_mode": "cycle"},
+    ),
     ("LinearLR", {"start_factor": 0.5, "end_factor": 0.1, "total_iters": 12}),
 ]
 
 
 def optimizer(framework):
     groups = [{"params": [framework.zeros(1, requires_grad=True)], "lr": lr} for lr in (0.5, 0.03)]
-    return framework.optim.SGD(groups)
+    return framework.optim.SGD(groups, momentum=0.7)
 
 
 def trace(framework, make, step=lambda schedule, t: schedule.step(), steps=40):
@@ -33,9 +60,12 @@ def trace(framework, make, step=lambda schedule, t: schedule.step(), steps=40):
     schedule = make(framework.optim.lr_scheduler, o)
     rows = []
     for t in range(steps):
-        rows.append([group["lr"] for group in o.param_groups])
-        assert schedule is None or list(schedule.get_last_lr()) == rows[-1]
+        rates = [group["lr"] for group in o.param_groups]
+        assert schedule is None or list(schedule.get_last_lr()) == rates
+        rows.append(rates + [group["momentum"] for group in o.param_groups])
         o.step()
+        if t + 1 == getattr(schedule, "total_steps", None):
+            break
         step(schedule, t)
     return np.array(rows)
 
@@ -71,6 +101,53 @@ def test_schedules_stepped_one_after_the_other(pair):
             found.append([group["lr"] for group in o.param_groups])
         rows.append(found)
     np.testing.assert_allclose(*rows, rtol=1e-9)
+
+
+def sequence(schedules, o):
+    parts = [schedules.LinearLR(o, 0.2, 1.0, 4), schedules.StepLR(o, 3, 0.5), schedules.ExponentialLR(o, 0.9)]
+    return schedules.SequentialLR(o, parts, milestones=[4, 11])
+
+
+def chain(schedules, o):
+    parts = [schedules.ConstantLR(o, 0.2, 4), schedules.StepLR(o, 3, 0.5), schedules.ExponentialLR(o, 0.9)]
+    return schedules.ChainedScheduler(parts, optimizer=o)
+
+
+@pytest.mark.parametrize("make", [sequence, chain])
+def test_schedules_of_schedules(make):
+    np.testing.assert_allclose(trace(flow, make), trace(torch, make), rtol=1e-9)
+
+
+@pytest.mark.parametrize("make", [sequence, chain, lambda schedules, o: schedules.OneCycleLR(o, 0.7, 90)])
+def test_resuming(make):
+    o, other = optimizer(flow), optimizer(flow)
+    schedule, fresh = make(flow.optim.lr_scheduler, o), make(flow.optim.lr_scheduler, other)
+    for _ in range(6):
+        schedule.step()
+    other.load_state_dict(o.state_dict())
+    fresh.load_state_dict(schedule.state_dict())
+    for _ in range(10):
+        schedule.step(), fresh.step()
+        assert fresh.get_last_lr() == schedule.get_last_lr() == [group["lr"] for group in other.param_groups]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda s, o: s.OneCycleLR(o, 0.1), "got 0 steps"),
+        (lambda s, o: s.OneCycleLR(flow.optim.Adagrad(o.param_groups[0]["params"]), 0.1, 9), "without momentum"),
+        (lambda s, o: s.CyclicLR(o, 0.1, 0.2, mode="saw"), "mode='saw'"),
+        (lambda s, o: s.CyclicLR(o, [0.1], 0.2), "got 1 values; expected 2"),
+        (lambda s, o: s.SequentialLR(o, [s.StepLR(o, 2)], [3]), "1 schedulers and 1 milestones"),
+        (lambda s, o: s.ChainedScheduler([s.StepLR(o, 2), s.StepLR(optimizer(flow), 2)]), "the same optimizer"),
+        (lambda s, o: s.CosineAnnealingWarmRestarts(o, 0), "T_0=0"),
+        (lambda s, o: s.PolynomialLR(o, 0), "total_iters=0"),
+        (lambda s, o: s.ConstantLR(o, 2), "factor=2"),
+    ],
+)
+def test_errors(make, words):
+    with pytest.raises(ValueError, match=words):
+        make(flow.optim.lr_scheduler, optimizer(flow))
 
 
 @pytest.mark.parametrize("kind", ["linear", "constant"])

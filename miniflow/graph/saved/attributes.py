@@ -150,10 +150,18 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
 }
 
 UPDATES: dict[str, Callable[[Any], bool]] = {  # of optimizers
-    **dict.fromkeys(("amsgrad", "centered", "decoupled", "do_bias_correction", "maximize", "nesterov"), FLAG),
     **dict.fromkeys(
-        ("alpha", "clip_value", "dampening", "lr_decay", "max_norm", "momentum", "weight_decay"), number
+        ("amsgrad", "centered", "decoupled", "decoupled_weight_decay", "do_bias_correction", "maximize", "nesterov"),
+        FLAG,
     ),
+    **dict.fromkeys(
+        (
+            "alpha", "beta", "clip_value", "dampening", "initial_accumulator_value", "lambd", "lambda1", "lambda2",
+            "lr_decay", "lr_power", "max_norm", "momentum", "rho", "t0", "weight_decay",
+        ),
+        number,
+    ),
+    **dict.fromkeys(("etas", "step_sizes"), several(number, 2)),
     "eps": lambda value: number(value) and value >= 0,
     "lr": varying(number),
     "betas": several(lambda value: number(value) and 0 <= value < 1, 2),

@@ -138,3 +138,69 @@ class LinearLR(LRScheduler):
     def get_lr(self, base_lr: float, step: int) -> float:
         part = min(step, self.total_iters) / self.total_iters
         return base_lr * (self.start_factor + (self.end_factor - self.start_factor) * part)
+
+
+class ConstantLR(LRScheduler):
+    """lr = base_lr * factor for the first `total_iters` steps, then base_lr. `torch.optim.lr_scheduler.ConstantLR`."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_step: int = -1):
+        if not 0 <= factor <= 1:
+            raise ArgumentError(f"ConstantLR: got factor={factor}; expected a number from 0 to 1")
+        self.factor = factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_step)
+
+    def get_lr(self, base_lr: float, step: int) -> float:
+        return base_lr * self.factor if step < self.total_iters else base_lr
+
+
+class PolynomialLR(LRScheduler):
+    """lr = base_lr * (1 - min(step, total_iters) / total_iters)^power. `torch.optim.lr_scheduler.PolynomialLR`."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_step: int = -1):
+        if not total_iters > 0:
+            raise ArgumentError(f"PolynomialLR: got total_iters={total_iters}; expected a number of steps above 0")
+        self.total_iters = total_iters
+        self.power = power
+        super().__init__(optimizer, last_step)
+
+    def get_lr(self, base_lr: float, step: int) -> float:
+        return base_lr * (1 - min(step, self.total_iters) / self.total_iters) ** self.power
+
+
+class MultiplicativeLR(LambdaLR):
+    """lr = base_lr * lr_lambda(1) * ... * lr_lambda(step). `torch.optim.lr_scheduler.MultiplicativeLR`.
+
+    The product is formed again at each step, so that any step can be resumed.
+    """
+
+    def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
+        pairs = zip(base_lrs, self.lr_lambdas, strict=True)
+        return [base_lr * math.prod(factor(t) for t in range(1, step + 1)) for base_lr, factor in pairs]
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """lr = eta_min + (base_lr - eta_min) * (1 + cos(pi * t / T)) / 2, t and T being position and length of a cycle.
+
+    Args:
+        T_0: the length of the first cycle.
+        T_mult: each cycle is so many times as long as the one before.
+        eta_min: the smallest learning rate.
+
+    Source: `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`; Loshchilov and Hutter 2017, "SGDR".
+    """
+
+    def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_step: int = -1):
+        if not (isinstance(T_0, int) and T_0 > 0 and isinstance(T_mult, int) and T_mult >= 1):
+            raise ArgumentError(
+                f"CosineAnnealingWarmRestarts: got T_0={T_0}, T_mult={T_mult}; expected integers above 0"
+            )
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        super().__init__(optimizer, last_step)
+
+    def get_lr(self, base_lr: float, step: int) -> float:
+        length = self.T_0
+        while step >= length and self.T_mult > 1:
+            step, length = step - length, length * self.T_mult
+        part = step % length / length
+        return self.eta_min + (base_lr - self.eta_min) * (1 + math.cos(math.pi * part)) / 2

@@ -1,0 +1,80 @@
+"""Schedules made of others."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+from miniflow.errors import ArgumentError
+from miniflow.optim.lr_scheduler.base import LRScheduler
+from miniflow.optim.optimizer import Optimizer
+
+
+class CombinedSchedule(LRScheduler):
+    """Base of schedules that follow the formulas of others, which are then no longer stepped by hand."""
+
+    not_saved = ("optimizer", "schedulers")
+
+    def __init__(self, optimizer: Optimizer | None, schedulers: Sequence[LRScheduler], last_step: int = -1):
+        name, self.schedulers = type(self).__name__, list(schedulers)
+        optimizer = optimizer or (self.schedulers[0].optimizer if self.schedulers else None)
+        if not self.schedulers or any(s.optimizer is not optimizer for s in self.schedulers):
+            raise ArgumentError(f"{name}: expected at least one scheduler, and all of them for the same optimizer")
+        if last_step == -1:  # take back what the others set when they were made
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"]
+        super().__init__(optimizer, last_step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer, as numbers, lists and dicts; that of the others too."""
+        return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self.schedulers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        own = dict(state_dict)
+        for scheduler, state in zip(self.schedulers, own.pop("_schedulers"), strict=True):
+            scheduler.load_state_dict(state)
+        super().load_state_dict(own)
+
+
+class SequentialLR(CombinedSchedule):
+    """One schedule after the other, each from its step 0 on.
+
+    Args:
+        schedulers: of the optimizer.
+        milestones: the steps at which the second, the third and so on begin.
+
+    Raises:
+        ArgumentError: for schedulers of another optimizer, or another number of milestones.
+
+    Source: `torch.optim.lr_scheduler.SequentialLR`.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_step: int = -1
+    ):
+        if len(milestones) != len(schedulers) - 1:
+            raise ArgumentError(
+                f"SequentialLR: got {len(schedulers)} schedulers and {len(milestones)} milestones; expected one less"
+            )
+        self.milestones = list(milestones)
+        super().__init__(optimizer, schedulers, last_step)
+
+    def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
+        k = bisect_right(self.milestones, step)
+        return self.schedulers[k].get_lrs(base_lrs, step - (self.milestones[k - 1] if k else 0))
+
+
+class ChainedScheduler(CombinedSchedule):
+    """All schedules at once: each takes the learning rates of the one before as its base.
+
+    That is the product of their factors, for schedules that multiply. `torch.optim.lr_scheduler.ChainedScheduler`.
+    """
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None, last_step: int = -1):
+        super().__init__(optimizer, schedulers, last_step)
+
+    def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
+        for scheduler in self.schedulers:
+            base_lrs = scheduler.get_lrs(base_lrs, step)
+        return base_lrs

@@ -1,0 +1,199 @@
+"""Schedules that raise and lower the learning rates, and momentum in the opposite direction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from miniflow.errors import ArgumentError
+from miniflow.optim.lr_scheduler.base import LRScheduler, check_optimizer
+from miniflow.optim.optimizer import Optimizer
+
+
+def per_group(name: str, optimizer: Optimizer, value: float | Sequence[float]) -> list[float]:
+    """A number for each parameter group."""
+    check_optimizer(name, optimizer)
+    count = len(optimizer.param_groups)
+    values = list(value) if isinstance(value, list | tuple) else [value] * count
+    if len(values) != count:
+        raise ArgumentError(f"{name}: got {len(values)} values; expected {count}, one for each parameter group")
+    return values
+
+
+def set_momentum(group: dict[str, Any], value: float) -> None:
+    """Set the momentum of a group, or the first of its betas."""
+    if "betas" in group:
+        group["betas"] = (value, *group["betas"][1:])
+    else:
+        group["momentum"] = value
+
+
+def check_momentum(name: str, optimizer: Optimizer) -> None:
+    if not any(key in optimizer.defaults for key in ("momentum", "betas")):
+        raise ArgumentError(f"{name}: got {type(optimizer).__name__}, without momentum; use cycle_momentum=False")
+
+
+class CyclicRates(LRScheduler):
+    """Base of schedules whose rates follow from the step alone, with a momentum that moves the other way."""
+
+    cycle_momentum: bool
+
+    def _set(self, off: Sequence[int] = ()) -> None:
+        super()._set(off)
+        if self.cycle_momentum:
+            for i, group in enumerate(self.optimizer.param_groups):
+                set_momentum(group, self.momentum(i, self.last_step))
+
+    def momentum(self, i: int, step: int) -> float:
+        """The momentum of group `i` at a step."""
+        raise NotImplementedError(f"{type(self).__name__}: a schedule with momentum must override momentum(i, step)")
+
+
+class OneCycleLR(CyclicRates):
+    """One rise of the learning rate to `max_lr`, then a fall to far below the start.
+
+    Args:
+        max_lr: the highest learning rate, or a list of them, one for each parameter group.
+        total_steps: how many steps; epochs * steps_per_epoch if None.
+        pct_start: the fraction of the steps that the rise takes.
+        anneal_strategy: "cos" or "linear".
+        cycle_momentum: whether momentum falls from `max_momentum` to `base_momentum` and rises again; graphs do not
+            see that.
+        div_factor: max_lr / the first learning rate.
+        final_div_factor: the first / the last.
+        three_phase: fall to the first learning rate as fast as it rose, then to the last.
+
+    Raises:
+        ArgumentError: without a number of steps, for an optimizer without momentum, or an unknown strategy.
+
+    Source: `torch.optim.lr_scheduler.OneCycleLR`; Smith and Topin 2019, "Super-Convergence".
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | Sequence[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_step: int = -1,
+    ):
+        total = total_steps if total_steps is not None else (epochs or 0) * (steps_per_epoch or 0)
+        if not total > 0 or not 0 <= pct_start <= 1 or anneal_strategy not in ("cos", "linear"):
+            raise ArgumentError(
+                f"OneCycleLR: got {total} steps, pct_start={pct_start}, anneal_strategy={anneal_strategy!r}; expected "
+                "total_steps, or epochs and steps_per_epoch, a fraction, and 'cos' or 'linear'"
+            )
+        self.max_lrs = per_group("OneCycleLR", optimizer, max_lr)
+        if cycle_momentum:
+            check_momentum("OneCycleLR", optimizer)
+        self.total_steps, self.anneal_strategy, self.cycle_momentum = total, anneal_strategy, cycle_momentum
+        self.base_momentum, self.max_momentum = base_momentum, max_momentum
+        rise = pct_start * total - 1  # the step at which the rate is highest
+        high, low = (1.0, base_momentum), (1 / div_factor, max_momentum)
+        last = (1 / div_factor / final_div_factor, max_momentum)
+        self.corners = [[0.0, *low], [rise, *high], [total - 1.0, *last]]
+        if three_phase:
+            self.corners.insert(2, [2 * rise, *low])
+        if last_step == -1:
+            for group, lr in zip(optimizer.param_groups, self.max_lrs, strict=True):
+                group["initial_lr"] = group["lr"] = lr
+        super().__init__(optimizer, last_step)
+
+    def _between(self, step: int, which: int) -> float:
+        """The fraction of the highest rate (1), or the momentum (2), at a step."""
+        if step >= self.total_steps:
+            raise ArgumentError(f"OneCycleLR: got step {step + 1}; expected at most total_steps={self.total_steps}")
+        pairs = list(zip(self.corners, self.corners[1:], strict=False))
+        begin, end = next((pair for pair in pairs if step <= pair[1][0]), pairs[-1])
+        part = (step - begin[0]) / (end[0] - begin[0] or 1.0)
+        if self.anneal_strategy == "cos":
+            part = (1 - math.cos(math.pi * part)) / 2
+        return begin[which] + (end[which] - begin[which]) * part
+
+    def get_lr(self, base_lr: float, step: int) -> float:
+        return base_lr * self._between(step, 1)
+
+    def momentum(self, i: int, step: int) -> float:
+        return self._between(step, 2)
+
+
+class CyclicLR(CyclicRates):
+    """Learning rates that rise from `base_lr` to `max_lr` and fall again, in cycles.
+
+    Args:
+        base_lr, max_lr: the lowest and the highest learning rate, or lists, one for each parameter group.
+        step_size_up, step_size_down: how many steps the rise and the fall take; as many if None.
+        mode: "triangular", "triangular2" (the height halves each cycle) or "exp_range" (it is times gamma^step).
+        gamma: for "exp_range".
+        scale_fn: the factor of the height, in place of `mode`; not part of the state_dict.
+        scale_mode: whether it is a function of the "cycle", counted from 1, or of the step ("iterations").
+        cycle_momentum: whether momentum falls from `max_momentum` to `base_momentum` while the rate rises; graphs do
+            not see that.
+
+    Raises:
+        ArgumentError: for an unknown mode, an optimizer without momentum, or a list of the wrong length.
+
+    Source: `torch.optim.lr_scheduler.CyclicLR`; Smith 2017, "Cyclical Learning Rates for Training Neural Networks".
+    """
+
+    not_saved = ("optimizer", "scale_fn")
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float | Sequence[float],
+        max_lr: float | Sequence[float],
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float = 0.8,
+        max_momentum: float = 0.9,
+        last_step: int = -1,
+    ):
+        if mode not in ("triangular", "triangular2", "exp_range") or scale_mode not in ("cycle", "iterations"):
+            raise ArgumentError(
+                f"CyclicLR: got mode={mode!r}, scale_mode={scale_mode!r}; expected 'triangular', 'triangular2' or "
+                "'exp_range', and 'cycle' or 'iterations'"
+            )
+        lows = per_group("CyclicLR", optimizer, base_lr)
+        self.ratios = [high / low for high, low in zip(per_group("CyclicLR", optimizer, max_lr), lows, strict=True)]
+        if cycle_momentum:
+            check_momentum("CyclicLR", optimizer)
+        self.step_size_up = step_size_up
+        self.step_size_down = step_size_up if step_size_down is None else step_size_down
+        self.mode, self.gamma, self.scale_fn, self.scale_mode = mode, gamma, scale_fn, scale_mode
+        self.cycle_momentum, self.base_momentum, self.max_momentum = cycle_momentum, base_momentum, max_momentum
+        if last_step == -1:
+            for group, lr in zip(optimizer.param_groups, lows, strict=True):
+                group["initial_lr"] = group["lr"] = lr
+        super().__init__(optimizer, last_step)
+
+    def _height(self, step: int) -> float:
+        """How far up between the lowest and the highest value a step is."""
+        length = self.step_size_up + self.step_size_down
+        cycle, place = step // length + 1, step % length
+        height = place / self.step_size_up if place <= self.step_size_up else (length - place) / self.step_size_down
+        if self.scale_fn is not None:
+            return height * self.scale_fn(cycle if self.scale_mode == "cycle" else step)
+        return height * {"triangular": 1.0, "triangular2": 2.0 ** (1 - cycle), "exp_range": self.gamma**step}[self.mode]
+
+    def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
+        height = self._height(step)
+        return [lr * (1 + (ratio - 1) * height) for lr, ratio in zip(base_lrs, self.ratios, strict=True)]
+
+    def momentum(self, i: int, step: int) -> float:
+        return self.max_momentum - (self.max_momentum - self.base_momentum) * self._height(step)
