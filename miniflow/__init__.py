@@ -62,8 +62,9 @@ from miniflow.ops.creation import (
 from miniflow.ops.creation import tensor_of_class as _tensor_of_class
 from miniflow.ops.dropout import dropout
 from miniflow.ops.einsum import einsum, kron, tensordot
-from miniflow.ops.extremum import amax, amin, argmax, argmin, max, min
-from miniflow.ops.gather import gather, index_add, index_select, scatter, scatter_add, take_along_dim
+from miniflow.ops.elementwise import float_power
+from miniflow.ops.extremum import amax, amin, aminmax, argmax, argmin, max, min
+from miniflow.ops.gather import gather, index_add, index_select, scatter_add, take_along_dim
 from miniflow.ops.generator import (
     Generator,
     default_generator,
@@ -106,11 +107,36 @@ from miniflow.ops.queries import is_floating_point, is_nonzero, is_tensor, numel
 from miniflow.ops.random import normal, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from miniflow.ops.reduce import all, any, mean, prod, sum
 from miniflow.ops.sampling import bernoulli, multinomial
+from miniflow.ops.scan import cummax, cummin, cumprod, cumsum, diff, logcumsumexp, trapezoid, trapz
+from miniflow.ops.scatter import (
+    diagonal_scatter,
+    index_copy,
+    index_fill,
+    index_put,
+    masked_scatter,
+    put,
+    scatter,
+    scatter_reduce,
+    select_scatter,
+    slice_scatter,
+    take,
+)
+from miniflow.ops.search import (
+    bincount,
+    bucketize,
+    count_nonzero,
+    histc,
+    isin,
+    searchsorted,
+    unique,
+    unique_consecutive,
+)
 from miniflow.ops.sequence import arange, eye, linspace, logspace
 from miniflow.ops.shape import broadcast_to, clone, expand, flatten, reshape, squeeze, unflatten, unsqueeze
 from miniflow.ops.slice import diagonal, narrow, select
 from miniflow.ops.softmax import log_softmax, softmax
-from miniflow.ops.statistics import logsumexp, norm, std, var, var_mean
+from miniflow.ops.sort import argsort, kthvalue, median, mode, msort, nanmedian, nanquantile, quantile, sort, topk
+from miniflow.ops.statistics import logsumexp, nanmean, nansum, norm, std, std_mean, var, var_mean
 from miniflow.ops.tensor_types import TENSOR_TYPES
 from miniflow.ops.triangle import diag, tril, triu
 from miniflow.parallel import collectives as comm

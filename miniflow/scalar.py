@@ -146,6 +146,8 @@ atanh = Function("atanh", "math.atanh({0})", np.arctanh, slow=EVERYWHERE, cost=3
 log2 = Function("log2", "math.log2({0})", np.log2, slow=EVERYWHERE, cost=30)
 log10 = Function("log10", "math.log10({0})", np.log10, slow=EVERYWHERE, cost=30)
 erfc = Function("erfc", "math.erfc({0})", np.vectorize(math.erfc, otypes="d"), cost=30)
+copysign = Function("copysign", "math.copysign({0}, {1})", np.copysign)
+signbit = Function("signbit", "(math.copysign(1.0, {0}) < 0)", np.signbit, "({0} < 0)", "False", predicate=True)
 fmod = Function(
     "fmod",
     "math.fmod({0}, {1})",

@@ -293,6 +293,19 @@ POINTWISE = [
     Row("atan2", binary(), np.arctan2, integers=INTEGERS, special=True),
     Row("hypot", binary(), np.hypot, special=True),
     Row("logaddexp", binary(), np.logaddexp),
+    Row("logaddexp2", binary(), np.logaddexp2),
+    Row("copysign", binary(), np.copysign, grad=(0,)),
+    Row("fmax", binary(), np.fmax, integers=ANY_INTEGER, special=True, gradient="sparse"),
+    Row("fmin", binary(), np.fmin, integers=ANY_INTEGER, special=True, gradient="sparse"),
+    Row("heaviside", binary(whole), np.heaviside, integers=INTEGERS, result_of_integers="same", gradient=None),
+    Row("xlogy", joined(binary(second=positive), of(lambda: Sample(whole(3, 4), positive(3, 4), brief=True))),
+        lambda x, y: np.where((x == 0) & ~np.isnan(y), 0, x * np.log(y))),
+    Row("sinc", unary(), np.sinc, integers=ANY_INTEGER),
+    Row("rad2deg", unary(), np.rad2deg, integers=ANY_INTEGER, special=True),
+    Row("deg2rad", unary(), np.deg2rad, integers=ANY_INTEGER, special=True),
+    Row("frac", unary(between_steps), lambda x: x - np.trunc(x), special=True),
+    Row("nan_to_num", unary(nan=0.5, posinf=3, neginf=-2), lambda x, nan, posinf, neginf: np.nan_to_num(
+        x, nan=nan, posinf=posinf, neginf=neginf), special=True),
     Row("fmod", binary(between_steps, lambda *shape, seed=0: away(*shape, low=1.1, high=1.2, seed=seed),
         numbers=(1.5,)), np.fmod, integers=INTEGERS, second=False, gradient="sparse"),
     Row("lerp", of(lambda: Sample(away(3, 4), away(3, 4, seed=1), positive(4, seed=2)),
@@ -329,7 +342,8 @@ POINTWISE = [
         "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
         "ge": np.greater_equal, "logical_and": np.logical_and, "logical_or": np.logical_or,
         "logical_xor": np.logical_xor}.items()],
-    *[Row(name, unary(whole), getattr(np, name), **TEST) for name in ("logical_not", "isnan", "isinf", "isfinite")],
+    *[Row(name, unary(whole), getattr(np, name), **TEST) for name in (
+        "logical_not", "isnan", "isinf", "isfinite", "isposinf", "isneginf", "signbit")],
     *[Row(name, binary(codes, codes, numbers=(5,)), getattr(np, name), **BITS)
       for name in ("bitwise_and", "bitwise_or", "bitwise_xor")],
     Row("bitwise_not", unary(codes), np.invert, **BITS),
@@ -401,6 +415,14 @@ REDUCTIONS = [
         lambda x, **kwargs: np.sqrt(variance(x, **kwargs)), third=True),
     Row("var_mean", over_dims(dims=DIMS[:-1], correction=1), lambda x, dim, keepdim, correction: (
         variance(x, dim, keepdim, correction), x.mean(dim, keepdims=keepdim))),
+    Row("std_mean", over_dims(dims=DIMS[:-1], correction=1), lambda x, dim, keepdim, correction: (
+        np.sqrt(variance(x, dim, keepdim, correction)), x.mean(dim, keepdims=keepdim))),
+    Row("aminmax", over_dims(dims=[1, None]), lambda x, dim, keepdim: (
+        x.min(dim, keepdims=keepdim), x.max(dim, keepdims=keepdim)), gradient="sparse"),
+    Row("nansum", over_dims(SIGNED, [1, None]), reducing(np.nansum), second=False),
+    Row("nanmean", over_dims(SIGNED, [1, None]), reducing(np.nanmean), second=False),
+    Row("count_nonzero", of(lambda: Sample(whole(3, 4, 2)), lambda: Sample(whole(3, 4, 2), 1)), np.count_nonzero,
+        gradient=None, integers=ANY_INTEGER, result_of_integers="int64"),
     Row("logsumexp", over_dims(dims=[(0, 2), -1, 0, 1]), reducing(
         lambda x, **options: np.log(np.exp(x).sum(**options))), third=True),
     Row("norm", joined(*[over_dims(dims=NORM_DIMS, p=p) for p in (2, 3, 1.5, -1)]), norm),
@@ -416,6 +438,100 @@ REDUCTIONS = [
     Row("argmin", over_dims(dims=[1, 0, None]), reducing(np.argmin), gradient=None, result="int64"),
     Row("any", over_dims(whole(2, 3, 2)), reducing(np.any), gradient=None, integers=ANY_INTEGER),
     Row("all", over_dims(whole(2, 3, 2)), reducing(np.all), gradient=None, integers=ANY_INTEGER),
+]  # fmt: skip
+
+# scans and sorting
+
+
+def with_zeros(x: np.ndarray, *places: tuple[int, ...]) -> np.ndarray:
+    """A copy with zeros at some places."""
+    x = x.copy()
+    for place in places:
+        x[place] = 0
+    return x
+
+
+def scanned(accumulate: Callable) -> Callable:
+    """A reference for scans of torch: with indices for extrema, of which the last of equal ones counts."""
+    return lambda x, dim: accumulate(x, dim) if x.ndim else x
+
+
+def cumulative_extremum(accumulate: Callable) -> Callable:
+    def reference(x, dim):
+        values = accumulate(x, dim)
+        at = np.arange(x.shape[dim]).reshape([-1 if d == dim % x.ndim else 1 for d in range(x.ndim)])
+        return values, np.maximum.accumulate(np.where(x == values, at, 0), dim)
+
+    return reference
+
+
+def along(*dims: int, x: np.ndarray = SIGNED) -> Samples:
+    """Each dim of a tensor; all but the first two are brief, and so is one of more than a block's elements."""
+    return lambda: [Sample(x, dim, brief=i > 1) for i, dim in enumerate(dims)]
+
+
+def in_order(x, dim=-1, descending=False, count=None):
+    """Values and indices; no two are equal."""
+    order = np.argsort(-x if descending else x, dim, kind="stable").take(range(count or x.shape[dim]), dim)
+    return np.take_along_axis(x, order, dim), order
+
+
+def kth(x, k, dim=-1, keepdim=False):
+    return tuple(np.take(y, [k - 1] if keepdim else k - 1, dim) for y in in_order(x, dim))
+
+
+def middle(x, dim=None, keepdim=False):
+    return kth(x.ravel(), (x.size + 1) // 2)[0] if dim is None else kth(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+
+
+def most_frequent(x, dim=-1):
+    """In rows of one element twice, and others once."""
+    at = np.apply_along_axis(
+        lambda row: np.flatnonzero(row == np.sort(row)[:-1][np.diff(np.sort(row)) == 0])[-1], dim, x
+    )
+    return np.take_along_axis(x, np.expand_dims(at, dim), dim).squeeze(dim), at
+
+
+def quantile(x, q, dim=None, keepdim=False, interpolation="linear"):
+    return np.quantile(x, q, axis=dim, keepdims=keepdim, method=interpolation)
+
+
+TWICE = np.sin(np.array([[3.0, 1, 2, 3], [5, 4, 6, 4]]))
+QUANTILES = of(
+    lambda: Sample(SIGNED, 0.3, 1), lambda: Sample(SIGNED, np.array([0.1, 0.62]), -1, True),
+    lambda: Sample(SIGNED, np.array([0.1, 0.62]), brief=True),
+    *[lambda name=name: Sample(SIGNED, 0.3, 0, interpolation=name, brief=True)
+      for name in ("lower", "higher", "midpoint", "nearest")])  # fmt: skip
+MANY = np.random.default_rng(7).permutation(np.linspace(-2, 2, 600)).reshape(2, 300)
+LONG = of(lambda: Sample(away(2, 300), 1, brief=True))
+SCANS = [
+    Row("cumsum", joined(along(1, -1, 0), LONG, of(lambda: Sample(np.array(1.5), 0, brief=True),
+                                                   lambda: Sample(np.zeros((0, 3)), 0, brief=True))),
+        scanned(np.add.accumulate)),
+    Row("cumprod", joined(along(1, -1), along(1, x=with_zeros(SIGNED, (0, 1, 2), (1, 0, 3), (1, 2, 3)))),
+        np.multiply.accumulate, third=True),
+    Row("logcumsumexp", along(1, -1), np.logaddexp.accumulate, third=True),
+    Row("cummax", along(1, -1), cumulative_extremum(np.maximum.accumulate), gradient="sparse"),
+    Row("cummin", along(1, -1), cumulative_extremum(np.minimum.accumulate), gradient="sparse"),
+    Row("diff", of(lambda: Sample(SIGNED), lambda: Sample(SIGNED, 2, 1), lambda: Sample(SIGNED, 9, 0, brief=True)),
+        np.diff),
+    Row("sort", joined(along(1, -1), of(lambda: Sample(SIGNED, 0, descending=True), lambda: Sample(MANY, brief=True))),
+        in_order, gradient="sparse"),
+    Row("argsort", of(lambda: Sample(SIGNED, 1), lambda: Sample(SIGNED, -1, True)), lambda *args: in_order(*args)[1],
+        gradient=None),
+    Row("msort", of(lambda: Sample(SIGNED)), lambda x: np.sort(x, 0), gradient="sparse"),
+    Row("topk", of(lambda: Sample(SIGNED, 2, 1), lambda: Sample(SIGNED, 3, -1, False),
+                   lambda: Sample(MANY, 5, brief=True)),
+        lambda x, k, dim=-1, largest=True: in_order(x, dim, largest, k), gradient="sparse"),
+    Row("kthvalue", of(lambda: Sample(SIGNED, 2, 1), lambda: Sample(SIGNED, 5, -1, True)), kth, gradient="sparse"),
+    Row("median", of(lambda: Sample(SIGNED, 1), lambda: Sample(SIGNED, -1, True), lambda: Sample(SIGNED)), middle,
+        gradient="sparse"),
+    Row("nanmedian", of(lambda: Sample(SIGNED, 1), lambda: Sample(SIGNED)), middle, gradient="sparse"),
+    Row("mode", of(lambda: Sample(TWICE)), most_frequent, gradient=None, dtypes=FLOATS[:2]),
+    Row("quantile", QUANTILES, quantile, gradient="sparse", grad=(0,), dtypes=FLOATS[:2]),
+    Row("nanquantile", QUANTILES, quantile, gradient="sparse", grad=(0,), dtypes=FLOATS[:2]),
+    Row("trapezoid", of(lambda: Sample(SIGNED, away(5)), lambda: Sample(SIGNED, dx=0.5, dim=1)),
+        lambda y, x=None, dx=1.0, dim=-1: np.trapezoid(y, x, dx, dim)),
 ]  # fmt: skip
 
 # families with kernels of their own: references by loops, so that they share nothing with the kernels
@@ -486,6 +602,79 @@ def scatter(x, dim, index, source, add=False):
     return y
 
 
+UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum, "mean": np.add}
+
+
+def scatter_reduce(x, dim, index, src, reduce, include_self=True):
+    y, ufunc, named = x.copy(), UFUNCS[reduce], np.ones(x.shape) * include_self
+    for at in np.ndindex(index.shape):
+        place = (*at[:dim], index[at], *at[dim + 1 :])
+        y[place] = ufunc(y[place], src[at]) if named[place] else src[at]
+        named[place] += 1
+    return y / np.maximum(named, 1) if reduce == "mean" else y
+
+
+def assigned(x, key, value, add=False):
+    """A copy with x[key] = value, or with the value added."""
+    y = x.copy()
+    if add:
+        np.add.at(y, key, value)
+    else:
+        y[key] = value
+    return y
+
+
+def masked_scatter(x, mask, source):
+    mask = np.broadcast_to(mask, x.shape)
+    return assigned(x, mask, source.ravel()[: mask.sum()])
+
+
+def diagonal_scatter(x, src, offset=0):
+    rows = np.arange(len(src))
+    return assigned(x, (rows, rows + offset), src)
+
+
+COLUMNS, REPEATED = np.array([2, 0]), np.array([[2, 0, 1], [0, 2, 2], [2, 1, 0]])
+INDEXED = [
+    *[Row("scatter_reduce", of(*[lambda inside=inside, name=name: Sample(
+        SIGNED[0, :3, :3], 0, REPEATED, SIGNED[1, :3, 2:], name, include_self=inside) for inside in (True, False)]),
+        scatter_reduce, gradient="sparse") for name in ("sum", "prod", "mean", "amax", "amin")],
+    Row("scatter", of(lambda: Sample(away(3, 4), 1, np.array([[2, 0], [1, 3]]), away(2, 2))), scatter,
+        gradient="sparse"),
+    Row("scatter", of(lambda: Sample(away(3, 3), 1, REPEATED, away(3, 3, seed=1), reduce="multiply")),
+        lambda x, dim, index, src, reduce: scatter_reduce(x, dim, index, src, "prod"), gradient="sparse", torch=None),
+    Row("index_fill", of(lambda: Sample(away(3, 4), 1, COLUMNS, 2.5)),
+        lambda x, dim, index, value: assigned(x, (slice(None), index), value), gradient="sparse"),
+    Row("index_copy", of(lambda: Sample(away(3, 4), 1, COLUMNS, away(3, 2))),
+        lambda x, dim, index, source: assigned(x, (slice(None), index), source), gradient="sparse"),
+    Row("take", of(lambda: Sample(away(3, 4), np.array([[11, 0], [3, 3]]))), lambda x, index: x.ravel()[index],
+        gradient="sparse"),
+    Row("put", of(lambda: Sample(away(3, 4), np.array([[11, 0], [3, 3]]), away(2, 2), True)),
+        lambda x, index, source, add: assigned(x.ravel(), index.ravel(), source.ravel(), add).reshape(x.shape)),
+    Row("masked_scatter", of(lambda: Sample(away(3, 4), whole(3, 4) > 0, away(4, 3)),
+                             lambda: Sample(away(3, 4), whole(4) > 0, away(12))), masked_scatter, gradient="sparse"),
+    Row("select_scatter", of(lambda: Sample(away(3, 4), away(3), 1, 2)),
+        lambda x, src, dim, index: assigned(x, (slice(None), index), src), gradient="sparse"),
+    Row("slice_scatter", of(lambda: Sample(away(3, 5), away(3, 2), 1, 1, 5, 2)),
+        lambda x, src, dim, *part: assigned(x, (slice(None), slice(*part)), src), gradient="sparse"),
+    Row("diagonal_scatter", of(lambda: Sample(away(3, 4), away(3)), lambda: Sample(away(3, 4), away(3, seed=1), 1)),
+        diagonal_scatter, gradient="sparse"),
+    Row("searchsorted", of(lambda: Sample(np.sort(away(7)), away(2, 3, seed=1)),
+                           lambda: Sample(np.sort(away(7)), np.sort(away(7)), right=True)),
+        lambda rows, x, right=False: np.searchsorted(rows, x, "right" if right else "left"), gradient=None),
+    Row("bucketize", of(lambda: Sample(away(2, 3, seed=1), np.sort(away(7)))), lambda x, rows: np.searchsorted(rows, x),
+        gradient=None),
+    Row("isin", of(lambda: Sample(whole(3, 4), np.array([1.0, -2.0])), lambda: Sample(whole(3, 4), 1.0, invert=True)),
+        np.isin, gradient=None),
+    Row("histc", of(lambda: Sample(away(3, 4), 5, -1.3, 1.7), lambda: Sample(away(3, 4), 4)),
+        lambda x, bins, *bounds: np.histogram(x, bins, bounds or None)[0] * 1.0, gradient=None, dtypes=FLOATS[:2]),
+    *[Row("unique", of(lambda kwargs=kwargs: Sample(whole(3, 4), **kwargs)),
+          lambda x, dim=None, **kwargs: np.unique(x, axis=dim, **kwargs), gradient=None,
+          graph=False) for kwargs in ({}, {"return_inverse": True, "return_counts": True}, {"dim": 1})],
+    Row("unique_consecutive", of(lambda: Sample(np.array([1.0, 1, 2, 2, 1, 3]), return_counts=True)),
+        lambda x, return_counts: (np.array([1.0, 2, 1, 3]), np.array([2, 2, 1, 1])), gradient=None, graph=False),
+]  # fmt: skip
+
 IMAGES, KERNELS = away(2, 4, 7, 6), away(6, 4, 3, 2, seed=1)
 LOGITS, CLASSES = away(5, 4), np.array([1, 3, 0, 3, 2])
 PROBABILITIES = (away(4, 3, seed=2) + 2.5) / 5
@@ -493,6 +682,8 @@ INDEX = np.array([[2, 0, 1], [0, 2, 2]])
 DISTINCT_IMAGES = np.random.default_rng(6).permutation(np.linspace(-2, 2, 84)).reshape(1, 2, 7, 6)
 
 FAMILIES = [
+    Row("float_power", of(lambda: Sample(positive(3, 4), positive(4, seed=1)), lambda: Sample(positive(3, 4), 2)),
+        np.float_power, result="float64"),
     Row("prelu", of(lambda: Sample(away(2, 3, 4), positive(3)), lambda: Sample(away(2, 3), positive(1)),
                     lambda: Sample(away(5), positive(1), brief=True)),
         lambda x, w: np.where(x > 0, x, x * (w.reshape(1, -1, 1) if x.ndim == 3 else w)), gradient="sparse"),
@@ -540,8 +731,6 @@ FAMILIES = [
         gradient="sparse"),
     Row("index_select", of(lambda: Sample(away(3, 4), 0, INDEX[0]), lambda: Sample(away(3, 4), 1, INDEX[1])),
         lambda x, dim, index: np.take(x, index, dim), gradient="sparse"),
-    Row("scatter", of(lambda: Sample(away(3, 4), 1, np.array([[2, 0], [1, 3]]), away(2, 2))), scatter,
-        gradient="sparse"),
     Row("scatter_add", of(lambda: Sample(away(3, 4), 0, INDEX, away(2, 3))),
         lambda *args: scatter(*args, add=True)),
     Row("index_add", of(lambda: Sample(away(4, 3), 0, INDEX[1], away(3, 3))),
@@ -559,4 +748,4 @@ FAMILIES = [
     Row("tile", of(lambda: Sample(away(3, 2), (2, 1, 2))), np.tile),
 ]  # fmt: skip
 
-ROWS = POINTWISE + REDUCTIONS + FAMILIES
+ROWS = POINTWISE + REDUCTIONS + SCANS + INDEXED + FAMILIES

@@ -1,4 +1,4 @@
-"""Cumulative sums and products: y_j combines x_0 to x_j, or without x_j itself, from the front or from the back.
+"""Cumulative sums, products and extrema: y_j combines x_0 to x_j, or without x_j itself, from the front or the back.
 
 One block owns a row of x (rows, width) and goes through it in tiles of 256: thread t owns element t of the tile. In
 shared memory each element combines with the one 1, 2, 4 ... 128 places before it (Hillis, Steele, "Data Parallel
@@ -6,8 +6,19 @@ Algorithms", 1986), to and fro between two buffers, so that one barrier a step i
 all tiles so far to the next one. Every element of x is read once, every element of y written once.
 """
 
+import math
+
 from miniflow.hostcuda import cuda
-from miniflow.kernels.reduce import THREADS, add, multiply
+from miniflow.kernels.reduce import THREADS, add, larger, multiply, smaller
+
+
+@cuda.jit(device=True)
+def logaddexp(a, b):
+    """log(exp(a) + exp(b)); infinities as they are."""
+    low, high = min(a, b), max(a, b)
+    if a != a or b != b:
+        return a + b
+    return high if low == -math.inf or high == math.inf else high + math.log1p(math.exp(low - high))
 
 
 def make_scan_rows(combine):
@@ -45,3 +56,5 @@ def make_scan_rows(combine):
 
 
 cumulative_sum, cumulative_product = make_scan_rows(add), make_scan_rows(multiply)
+cumulative_max, cumulative_min = make_scan_rows(larger), make_scan_rows(smaller)
+cumulative_logsumexp = make_scan_rows(logaddexp)

@@ -120,3 +120,21 @@ def isinf(x):
 def isfinite(x):
     """Whether each value is neither NaN nor infinite: inf - inf is NaN. `torch.isfinite`."""
     return x - x == 0
+
+
+@pointwise()
+def isposinf(x):
+    """Whether each value is positive infinity. `torch.isposinf`."""
+    return isinf(x) & (x > 0)
+
+
+@pointwise()
+def isneginf(x):
+    """Whether each value is negative infinity. `torch.isneginf`."""
+    return isinf(x) & (x < 0)
+
+
+@pointwise(cpu=np.signbit)
+def signbit(x):
+    """Whether the sign bit of each value is set: negative numbers, -0.0 too. `torch.signbit`."""
+    return scalar.signbit(x)

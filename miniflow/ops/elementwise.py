@@ -9,9 +9,11 @@ import numpy as np
 
 from miniflow import scalar
 from miniflow.backends.memory import peek
+from miniflow.dtype import float64
 from miniflow.errors import ArgumentError, DivisionByZeroError, DTypeError
+from miniflow.ops.method import method
 from miniflow.ops.pointwise import called_as, pointwise
-from miniflow.ops.promotion import Number, binary, floating_binary, promote, result_type
+from miniflow.ops.promotion import Number, binary, cast, floating_binary, promote, result_type
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor, constant_like
 
@@ -270,6 +272,12 @@ def pow(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     return binary(pow.op, input, exponent)
 
 
+@method
+def float_power(input: Tensor, exponent: Tensor | Number) -> Tensor:
+    """input ** exponent in float64. `torch.float_power`."""
+    return pow(cast(input, float64), exponent)
+
+
 @pointwise(cpu=np.sqrt, accepts="f", integers="float", amp="gray")
 def sqrt(x):
     """The square root of x, elementwise. Integers are computed in the default floating dtype. `torch.sqrt`."""
@@ -368,6 +376,57 @@ def logaddexp(x, y):
 
 logaddexp.gradient("x")(lambda dy, x, out: dy * scalar.exp(x - out))
 logaddexp.gradient("y")(lambda dy, y, out: dy * scalar.exp(y - out))
+
+
+@pointwise(cpu=np.logaddexp2, accepts="f")
+def logaddexp2(x, y):
+    """log2(2^input + 2^other), without overflow. `torch.logaddexp2`."""
+    larger, distance = select(x > y, x, y), scalar.abs(x - y)
+    return select(x == y, x + 1, larger + scalar.log1p(scalar.exp(-distance * LOG_OF_2)) / LOG_OF_2)
+
+
+logaddexp2.gradient("x")(lambda dy, x, out: dy * exp2(x - out))
+logaddexp2.gradient("y")(lambda dy, y, out: dy * exp2(y - out))
+
+
+@pointwise(accepts="f")
+def xlogy(x, y):
+    """input * log(other), elementwise; 0 for input = 0, unless other is NaN. `torch.xlogy`."""
+    return select((x == 0) & (y == y), 0, x * scalar.log(select((x == 0) & (y == y), 1, y)))
+
+
+xlogy.gradient("x")(lambda dy, x, y: select((x == 0) & (y <= 0), 0, dy * scalar.log(y)))
+xlogy.gradient("y")(lambda dy, x, y: dy * x / y)
+
+
+@pointwise(accepts="f", integers="float")
+def sinc(x):
+    """sin(pi x) / (pi x), elementwise; 1 for x = 0. `torch.sinc`."""
+    angle = math.pi * select(x == 0, 1, x)
+    return select(x == 0, 1, scalar.sin(angle) / angle)
+
+
+@sinc.gradient
+def _(dy, x, out):
+    return select(x == 0, 0, dy * (scalar.cos(math.pi * x) - out) / select(x == 0, 1, x))
+
+
+@pointwise(cpu=np.rad2deg, accepts="f", integers="float")
+def rad2deg(x):
+    """Radians in degrees, elementwise. `torch.rad2deg`."""
+    return x * (180 / math.pi)
+
+
+rad2deg.gradient(lambda dy: dy * (180 / math.pi))
+
+
+@pointwise(cpu=np.deg2rad, accepts="f", integers="float")
+def deg2rad(x):
+    """Degrees in radians, elementwise. `torch.deg2rad`."""
+    return x * (math.pi / 180)
+
+
+deg2rad.gradient(lambda dy: dy * (math.pi / 180))
 
 
 # the error function

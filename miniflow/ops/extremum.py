@@ -104,6 +104,19 @@ def amin(input: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     return call(Amin, input, dim=() if dim is None else as_dims(dim), keepdim=keepdim)
 
 
+class MinMax(NamedTuple):
+    """What `aminmax` returns."""
+
+    min: Tensor
+    max: Tensor
+
+
+@method(checked=False)
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """The smallest and the largest element, along one dim or of all, as `amin` and `amax`. `torch.aminmax`."""
+    return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))
+
+
 class ExtremumAlong(Op):
     """The largest or smallest element along one dim, and its first index, which gets the gradient."""
 

@@ -175,7 +175,7 @@ class ScatterAdd(Op):
         return dy, None, call(Gather, dy, index, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
 
 
-def _source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
+def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
     """The part of `src` that `index` reaches, in its shape."""
     check_reach(op, index._array, x._array.shape, dim)
     if not isinstance(src, Tensor):
@@ -190,30 +190,6 @@ def _source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Numbe
             f"{op}: got an index of shape {shape} and a src of shape {src._array.shape}; expected no larger index"
         )
     return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
-
-
-@method(in_place=True)
-def scatter(input: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
-    """A copy of `input` whose elements that `index` names along `dim` are those of `src`: the reverse of `gather`.
-
-    Args:
-        input: any shape.
-        dim: the dim that `index` counts along.
-        index: integers in [0, size of dim), of as many dims as `input`. Where it names a place twice, the last counts.
-        src: at least as large as `index`, or one number.
-
-    Raises:
-        ShapeError, IndexRangeError, DTypeError: for an index or a src that does not fit.
-        DimError: for a dim that does not exist.
-
-    >>> import miniflow as flow
-    >>> flow.zeros(2, 3).scatter(1, flow.tensor([[2], [0]]), 1.0).tolist()
-    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
-
-    Source: `torch.scatter`.
-    """
-    dim = wrap_dim("scatter", dim, input._array.ndim)
-    return call(Scatter, input, index, _source_for("scatter", input, dim, index, src), dim=dim)
 
 
 @method(in_place=True)
@@ -239,10 +215,10 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """
     shape = input._array.shape
     dim = wrap_dim("scatter_add", dim, len(shape))
-    return call(ScatterAdd, input, index, _source_for("scatter_add", input, dim, index, src), dim=dim, shape=shape)
+    return call(ScatterAdd, input, index, source_for("scatter_add", input, dim, index, src), dim=dim, shape=shape)
 
 
-def _coordinates(op: str, index: Tensor) -> Tensor:
+def coordinates_of(op: str, index: Tensor) -> Tensor:
     """The coordinates that `Index` takes for one dim, of an index of at most 1 dim."""
     if index._array.ndim > 1:
         raise ShapeError(f"{op}: got an index of shape {tuple(index.shape)}; expected at most 1 dim")
@@ -276,7 +252,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     dim = wrap_dim("index_select", dim, input._array.ndim)
     if not input._array.shape:
         return reshape(index_select(reshape(input, 1), 0, index), ())
-    return call(Index, input, _coordinates("index_select", index), dims=(dim,))
+    return call(Index, input, coordinates_of("index_select", index), dims=(dim,))
 
 
 @method(in_place=True)
@@ -307,7 +283,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     shape = input._array.shape
     if not shape:
         return reshape(index_add(reshape(input, 1), 0, index, reshape(source, 1), alpha=alpha), ())
-    coordinates = _coordinates("index_add", index)
+    coordinates = coordinates_of("index_add", index)
     expected = (*shape[:dim], coordinates._array.size, *shape[dim + 1 :])
     if source._array.shape != expected:
         raise ShapeError(

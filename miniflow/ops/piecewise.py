@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
+from ml_dtypes import finfo
 
 from miniflow import scalar
 from miniflow.dispatch import call
@@ -10,7 +13,7 @@ from miniflow.dtype import fitting
 from miniflow.errors import ArgumentError
 from miniflow.operands import refuse_operand
 from miniflow.ops.elementwise import div, mul
-from miniflow.ops.pointwise import called_as, pointwise, promoted
+from miniflow.ops.pointwise import called_as, check_attributes, pointwise, promoted
 from miniflow.ops.promotion import Number, are_of_one_float, promote, result_type
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor, constant_like
@@ -69,6 +72,25 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     return div(call(round.op, mul(input, scale)), scale)
 
 
+@pointwise(accepts="f")
+def frac(x):
+    """x - trunc(x), elementwise: the fraction, with the sign of x. `torch.frac`."""
+    return x - scalar.trunc(x)
+
+
+frac.gradient(lambda dy: dy)
+
+
+@pointwise(cpu=np.copysign, accepts="f")
+def copysign(x, y):
+    """The magnitude of `input` with the sign of `other`, elementwise. `torch.copysign`."""
+    return scalar.copysign(x, y)
+
+
+copysign.gradient("x")(lambda dy, x, out: select(x == 0, 0, select((x < 0) == (out < 0), dy, -dy)))
+copysign.gradient("y")(lambda dy: 0)
+
+
 # bounds and choices
 
 
@@ -100,6 +122,72 @@ def _(dy, x, y):
 @maximum.gradient("y")
 def _(dy, x, y):
     return select(x > y, 0, select(x == y, dy * 0.5, dy))
+
+
+@pointwise(cpu=np.fmax, amp="clear", in_place=False)
+def fmax(x, y):
+    """The larger of two tensors, elementwise; of a number and NaN the number. Of equal ones `input` gets the gradient.
+
+    Source: `torch.fmax`.
+    """
+    return select((x >= y) | (y != y), x, y)
+
+
+@pointwise(cpu=np.fmin, amp="clear", in_place=False)
+def fmin(x, y):
+    """The smaller of two tensors, elementwise; of a number and NaN the number. Of equal ones `input` gets the gradient.
+
+    Source: `torch.fmin`.
+    """
+    return select((x <= y) | (y != y), x, y)
+
+
+fmax.gradient("x")(lambda dy, x, y: select((x >= y) | (y != y), dy, 0))
+fmax.gradient("y")(lambda dy, x, y: select((x >= y) | (y != y), 0, dy))
+fmin.gradient("x")(lambda dy, x, y: select((x <= y) | (y != y), dy, 0))
+fmin.gradient("y")(lambda dy, x, y: select((x <= y) | (y != y), 0, dy))
+
+
+@pointwise(amp="clear")
+def heaviside(x, values):
+    """0 for x < 0, `values` for x = 0, else 1, elementwise; 0 for NaN. It has no gradient. `torch.heaviside`."""
+    return select(x == 0, values, select(x > 0, 1, 0))
+
+
+@pointwise(accepts="f", amp="clear")
+def nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0):
+    """x with other values for NaN and infinities"""
+    return select(x != x, nan, select(x == inf, posinf, select(x == -inf, neginf, x)))
+
+
+nan_to_num.gradient(lambda dy, x: select(x - x == 0, dy, 0))
+
+
+@called_as(nan_to_num)
+def nan_to_num(input: Tensor, nan: Number = 0.0, posinf: Number | None = None, neginf: Number | None = None) -> Tensor:
+    """`input` with `nan` for NaN, and `posinf` and `neginf` for infinities; their gradient is zero.
+
+    Args:
+        input: integers have neither, and stay as they are.
+        nan: 0 also if None.
+        posinf, neginf: the largest and the lowest number of the dtype if None.
+
+    >>> import miniflow as flow
+    >>> flow.nan_to_num(flow.tensor([float("nan"), 1.0]), nan=2.0).tolist()
+    [2.0, 1.0]
+
+    Source: `torch.nan_to_num`.
+    """
+    if not input.is_floating_point():
+        return mul(input, 1)
+    largest = float(finfo(input.dtype.numpy).max)
+    attrs = {
+        "nan": 0.0 if nan is None else nan,
+        "posinf": largest if posinf is None else posinf,
+        "neginf": -largest if neginf is None else neginf,
+    }
+    check_attributes(nan_to_num.op, attrs)
+    return call(nan_to_num.op, input, **attrs)
 
 
 @pointwise(amp="clear", synonyms=("clip",))

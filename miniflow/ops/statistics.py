@@ -7,7 +7,7 @@ from math import inf
 from miniflow.dispatch import call
 from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import eq, ne
+from miniflow.ops.comparison import eq, isnan, ne
 from miniflow.ops.elementwise import div, exp, mul, pow, sub
 from miniflow.ops.extremum import amax, amin
 from miniflow.ops.method import method
@@ -149,6 +149,33 @@ def var_mean(
     """
     attrs = _moment_attrs(dim, unbiased, correction, keepdim)
     return call(Var, input, **attrs), mean(input, attrs["dim"], keepdim)
+
+
+@takes_tensors
+def std_mean(
+    input: Tensor,
+    dim: Dim = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The pair of `std` and `mean` over `dim`. `torch.std_mean`."""
+    attrs = _moment_attrs(dim, unbiased, correction, keepdim)
+    return call(Std, input, **attrs), mean(input, attrs["dim"], keepdim)
+
+
+@method
+def nansum(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
+    """The sum over `dim`, with 0 for NaN. `torch.nansum`."""
+    return sum(where(isnan(input), 0, input), dim, keepdim, dtype=dtype)
+
+
+@method
+def nanmean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
+    """The mean over `dim` of the elements that are not NaN; NaN if there are none. `torch.nanmean`."""
+    total = nansum(input, dim, keepdim, dtype=dtype)
+    return div(total, cast(sum(eq(input, input), dim, keepdim), total.dtype))
 
 
 class Logsumexp(FloatReduction):

@@ -8,10 +8,22 @@ from checks import assert_close, assert_same
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.kernels.reduce import THREADS
-from miniflow.kernels.scan import cumulative_product, cumulative_sum
+from miniflow.kernels.scan import (
+    cumulative_logsumexp,
+    cumulative_max,
+    cumulative_min,
+    cumulative_product,
+    cumulative_sum,
+)
 
 draw = np.random.default_rng(0)
-SCANS = {"sum": (cumulative_sum, np.add, 0), "product": (cumulative_product, np.multiply, 1)}
+SCANS = {
+    "sum": (cumulative_sum, np.add, 0),
+    "product": (cumulative_product, np.multiply, 1),
+    "max": (cumulative_max, np.maximum, -np.inf),
+    "min": (cumulative_min, np.minimum, np.inf),
+    "logsumexp": (cumulative_logsumexp, np.logaddexp, -np.inf),
+}
 ways = pytest.mark.parametrize("exclusive, reverse", [(False, False), (False, True), (True, False), (True, True)])
 
 

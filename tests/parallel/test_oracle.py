@@ -39,6 +39,7 @@ FUNCTIONS = {
     "transpose_01": lambda x: x.transpose(0, 1),
     "reshape_96_16": lambda x: x.reshape(96, 16),
     "reshape_8_192": lambda x: x.reshape(8, 192),
+    "cumsum_1": lambda x: x.cumsum(1),
     "slice_0": lambda x: x[2:6],
     "norm_all": lambda x: flow.norm(x),
     "layer_norm": lambda x: F.layer_norm(x, (16,)),

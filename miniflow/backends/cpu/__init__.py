@@ -20,8 +20,10 @@ from miniflow.backends.cpu import (  # noqa: F401
     pool,
     random,
     reduce,
+    scan,
     shape,
     softmax,
+    sort,
     sparse,
     triangle,
 )

@@ -23,8 +23,10 @@ from miniflow.backends.cuda import (  # noqa: F401
     pool,
     random,
     reduce,
+    scan,
     shape,
     softmax,
+    sort,
     sparse,
     triangle,
 )

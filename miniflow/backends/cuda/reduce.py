@@ -129,13 +129,15 @@ def prod_of_others(y: DeviceArray, x: DeviceArray) -> None:
 
 
 def extremum(reduction: Reduction, y: DeviceArray, x: DeviceArray, dim: Dims, end: int) -> None:
-    """The largest element, or the smallest; `end` is -1 or 1: where the elements begin that never win."""
-    dtype = numbers(x).dtype
+    """The largest element, or the smallest; `end` is -1 or 1, see `end_of`."""
+    fold(reduction, y, x, dim, end_of(numbers(x).dtype, end))
+
+
+def end_of(dtype: np.dtype, end: int) -> Any:
+    """The lowest number of a dtype for -1, the largest for 1: the identity of a maximum, of a minimum."""
     if dtype.kind == "f":
-        identity = end * np.inf
-    else:
-        identity = np.iinfo(dtype).min if end < 0 else np.iinfo(dtype).max
-    fold(reduction, y, x, dim, identity)
+        return end * np.inf
+    return np.iinfo(dtype).min if end < 0 else np.iinfo(dtype).max
 
 
 @kernel("cuda")

@@ -1,0 +1,247 @@
+"""Searching in sorted tensors, counting, and which values there are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from miniflow.dispatch import Op, call
+from miniflow.dtype import float32
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.ops.comparison import eq, ge, gt, logical_and, logical_not, ne
+from miniflow.ops.creation import full, ones_like, zeros
+from miniflow.ops.elementwise import add
+from miniflow.ops.extremum import amax, amin
+from miniflow.ops.gather import gather, scatter_add
+from miniflow.ops.method import method
+from miniflow.ops.piecewise import clamp, floor, where
+from miniflow.ops.promotion import Number, cast, promote, require_floating
+from miniflow.ops.reduce import INT64, Dim, sum
+from miniflow.ops.shape import reshape
+from miniflow.ops.sort import msort
+from miniflow.tensor import Tensor, constant_like
+
+
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Tensor | Number,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """Where the elements of `input` are to be inserted into sorted rows so that these stay sorted: int64.
+
+    Bisection: log2(n + 1) steps of gather and comparison.
+
+    Args:
+        sorted_sequence: shape (n,), or (..., n) with the leading dims of `input`; in ascending order along the last.
+        input: any shape for a sequence of one dim, else (..., m); or a number.
+        out_int32: the result is int32.
+        right: behind equal elements, not in front of them. So says side="right" too.
+        side: "left" or "right".
+        sorter: the indices that sort `sorted_sequence`, if it is not sorted.
+
+    Raises:
+        ShapeError: for leading dims that differ.
+        ArgumentError: for another side.
+
+    >>> import miniflow as flow
+    >>> flow.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([3, 6])).tolist()
+    [1, 3]
+
+    Source: `torch.searchsorted`.
+    """
+    if side not in (None, "left", "right"):
+        raise ArgumentError(f"searchsorted: got side={side!r}; expected 'left' or 'right'")
+    rows = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
+    if not isinstance(input, Tensor):
+        input = constant_like(rows, np.asarray(input))
+    rows, values = promote(rows.detach(), input.detach(), "searchsorted")
+    shape, size = values._array.shape, rows._array.shape[-1]
+    if rows._array.ndim == 1:
+        values = reshape(values, -1)
+    elif rows._array.shape[:-1] != shape[:-1]:
+        raise ShapeError(
+            f"searchsorted: got sequences of shape {rows._array.shape} and an input of shape {shape}; expected equal "
+            "leading dims"
+        )
+    beyond = gt if right or side == "right" else ge
+    found = zeros(values.shape, dtype=INT64, device=values._place)
+    for step in [1 << bit for bit in reversed(range(size.bit_length()))]:
+        probe = add(found, step)
+        behind = logical_not(beyond(gather(rows, -1, clamp(probe, max=size) - 1), values))
+        found = where(logical_and(behind, probe <= size), probe, found)
+    return cast(reshape(found, shape), np.int32 if out_int32 else INT64)
+
+
+def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """The number of the bucket between sorted `boundaries`, shape (n,), that each element falls into.
+
+    Args:
+        right: a bucket includes its lower boundary, not its upper one.
+
+    Source: `torch.bucketize`.
+    """
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+@method
+def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
+    """How many elements over `dim` are not zero: int64. `torch.count_nonzero`."""
+    return sum(ne(input, 0), dim)
+
+
+@method
+def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
+    """How many elements fall into each of `bins` equal parts of [min, max]; others, and NaN, are not counted.
+
+    Args:
+        input: floating, any shape.
+        bins: how many.
+        min, max: the bounds; where both are equal the smallest and the largest element.
+
+    Raises:
+        DTypeError: for integers and bool.
+        ArgumentError: for min > max, or no bins.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([1.0, 2.0, 1.0]).histc(bins=4, min=0, max=3).tolist()
+    [0.0, 2.0, 1.0, 0.0]
+
+    Source: `torch.histc`.
+    """
+    require_floating("histc", input._array)
+    if bins < 1 or min > max:
+        raise ArgumentError(f"histc: got bins={bins}, min={min}, max={max}; expected at least one bin, and min <= max")
+    x = reshape(input.detach(), -1)
+    low, high = min, max
+    if min == max and x._array.size:
+        low, high = amin(x), amax(x)
+        flat = eq(low, high)
+        low, high = where(flat, low - 1, low), where(flat, high + 1, high)
+    within = logical_and(x >= low, x <= high)
+    bin = clamp(floor((x - low) * bins / (high - low)), 0, bins - 1)
+    bin = cast(where(within, bin, 0.0), INT64)
+    return scatter_add(zeros(bins, dtype=x.dtype, device=x._place), 0, bin, cast(within, x.dtype))
+
+
+@method
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2 ... occurs, or the sums of the weights there.
+
+    Its length is one more than the largest element: nn.Graph, which has no values, refuses it.
+
+    Args:
+        input: integers from 0 on, of 1 dim.
+        weights: as many; the result is float32 for float32, else float64.
+        minlength: the least length of the result.
+
+    Raises:
+        ShapeError: for other dims.
+        DTypeError: for floats.
+        ArgumentError: for a negative element or `minlength`.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([0, 2, 2]).bincount(minlength=4).tolist()
+    [1, 0, 2, 0]
+
+    Source: `torch.bincount`.
+    """
+    if input._array.ndim != 1 or weights is not None and weights._array.shape != input._array.shape:
+        given = "" if weights is None else f" and weights of shape {weights._array.shape}"
+        raise ShapeError(f"bincount: got shape {input._array.shape}{given}; expected one dim")
+    if input._array.dtype.kind not in "iu":
+        raise DTypeError(f"bincount: got {input.dtype}; expected integers: use .long()")
+    empty = input._array.size == 0
+    if minlength < 0 or not empty and amin(input).item() < 0:
+        raise ArgumentError(f"bincount: got minlength={minlength} or a negative element; expected none below 0")
+    length = max(minlength, 0 if empty else amax(input).item() + 1)
+    kind = INT64 if weights is None else weights.dtype if weights.dtype is float32 else np.float64
+    counted = ones_like(input) if weights is None else weights
+    return scatter_add(zeros(length, dtype=kind, device=input._place), 0, cast(input, INT64), cast(counted, kind))
+
+
+class Unique(Op):
+    """The different elements or slices, for each input element or slice which it is, and how often each occurs."""
+
+    outputs = ("values", "inverse", "counts")
+    shape_depends_on_values = True
+
+    def infer(x, *, dim, consecutive):
+        return None
+
+
+def _unique(x: Tensor, dim: int | None, consecutive: bool, inverse: bool, counts: bool) -> Tensor | tuple[Tensor, ...]:
+    kind = x.dtype
+    half = kind.is_floating_point and kind.itemsize == 2
+    found = call(Unique, cast(x, float32) if half else x, dim=dim, consecutive=consecutive)
+    values = cast(found[0], kind)
+    chosen = (values, *[y for y, wanted in zip(found[1:], (inverse, counts), strict=True) if wanted])
+    return chosen if len(chosen) > 1 else values
+
+
+@method
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Tensor | tuple[Tensor, ...]:
+    """The different elements in ascending order, or along `dim` the different slices; no gradient.
+
+    The shape of the result depends on values: nn.Graph refuses it.
+
+    Args:
+        input: any shape.
+        sorted: accepted as in PyTorch; the values are sorted without it too.
+        return_inverse: also, for each element of `input`, which of the values it is.
+        return_counts: also how often each occurs.
+        dim: the dim whose slices are compared; None for single elements.
+
+    >>> import miniflow as flow
+    >>> [y.tolist() for y in flow.tensor([3, 1, 3]).unique(return_counts=True)]
+    [[1, 3], [1, 2]]
+
+    Source: `torch.unique`.
+    """
+    return _unique(input, dim, False, return_inverse, return_counts)
+
+
+@method
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Tensor | tuple[Tensor, ...]:
+    """The elements, or slices, that differ from the one before them; as `unique` otherwise.
+
+    Source: `torch.unique_consecutive`.
+    """
+    return _unique(input, dim, True, return_inverse, return_counts)
+
+
+def isin(
+    elements: Tensor | Number, test_elements: Tensor | Number, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    """Whether each of `elements` is one of `test_elements`: bool.
+
+    Args:
+        elements, test_elements: any shapes; one of them may be a number.
+        assume_unique: accepted as in PyTorch; nothing is saved by it.
+        invert: whether it is none of them.
+
+    >>> import miniflow as flow
+    >>> flow.isin(flow.tensor([1, 2, 3]), flow.tensor([3, 1])).tolist()
+    [True, False, True]
+
+    Source: `torch.isin`.
+    """
+    x, tests = promote(elements, test_elements, "isin")
+    x = x if isinstance(x, Tensor) else constant_like(tests, np.asarray(x, tests._array.dtype))
+    tests = tests if isinstance(tests, Tensor) else constant_like(x, np.asarray(tests, x._array.dtype))
+    if tests._array.size == 0:
+        return full(x.shape, invert, dtype=np.bool_, device=x._place)
+    rows = msort(reshape(tests, -1))
+    place = clamp(searchsorted(rows, x), max=tests._array.size - 1)
+    found = eq(reshape(gather(rows, 0, reshape(place, -1)), x.shape), x)
+    return logical_not(found) if invert else found
