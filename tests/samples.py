@@ -294,7 +294,7 @@ POINTWISE = [
     Row("hypot", binary(), np.hypot, special=True),
     Row("logaddexp", binary(), np.logaddexp),
     Row("logaddexp2", binary(), np.logaddexp2),
-    Row("copysign", binary(), np.copysign, grad=(0,)),
+    Row("copysign", binary(), np.copysign, grad=(0,), integers=("int64",)),
     Row("fmax", binary(), np.fmax, integers=ANY_INTEGER, special=True, gradient="sparse"),
     Row("fmin", binary(), np.fmin, integers=ANY_INTEGER, special=True, gradient="sparse"),
     Row("heaviside", binary(whole), np.heaviside, integers=INTEGERS, result_of_integers="same", gradient=None),

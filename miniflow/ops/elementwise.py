@@ -389,7 +389,7 @@ logaddexp2.gradient("x")(lambda dy, x, out: dy * exp2(x - out))
 logaddexp2.gradient("y")(lambda dy, y, out: dy * exp2(y - out))
 
 
-@pointwise(accepts="f")
+@pointwise(accepts="f", integers="float")
 def xlogy(x, y):
     """input * log(other), elementwise; 0 for input = 0, unless other is NaN. `torch.xlogy`."""
     return select((x == 0) & (y == y), 0, x * scalar.log(select((x == 0) & (y == y), 1, y)))

@@ -81,7 +81,7 @@ def frac(x):
 frac.gradient(lambda dy: dy)
 
 
-@pointwise(cpu=np.copysign, accepts="f")
+@pointwise(cpu=np.copysign, accepts="f", integers="float")
 def copysign(x, y):
     """The magnitude of `input` with the sign of `other`, elementwise. `torch.copysign`."""
     return scalar.copysign(x, y)
