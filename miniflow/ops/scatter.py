@@ -19,6 +19,7 @@ from miniflow.ops.method import method
 from miniflow.ops.pad import pad
 from miniflow.ops.piecewise import clamp, maximum, minimum, where
 from miniflow.ops.promotion import Number, cast
+from miniflow.ops.reduce import INT64
 from miniflow.ops.scan import cumsum
 from miniflow.ops.shape import expand, reshape, wrap_dim
 from miniflow.ops.slice import Diagonal, Slice, diagonal
@@ -273,8 +274,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             f"masked_scatter: got {input.dtype}, a mask of {mask.dtype} and a source of {source.dtype}; expected bool "
             "for the mask, and else one dtype"
         )
-    mask = expand(mask, input.shape)
-    number = clamp(cumsum(reshape(mask, -1), 0) - 1, 0)
+    number = clamp(cumsum(reshape(expand(cast(mask, INT64), input.shape), -1), 0) - 1, 0)
     source = reshape(source, -1)
     if source._array.size == 0:
         source = pad(source, (0, 1))
