@@ -14,7 +14,7 @@ from miniflow.errors import ArgumentError
 from miniflow.operands import refuse_operand
 from miniflow.ops.elementwise import div, mul
 from miniflow.ops.pointwise import called_as, check_attributes, pointwise, promoted
-from miniflow.ops.promotion import Number, are_of_one_float, promote, result_type
+from miniflow.ops.promotion import Number, are_of_one_float, binary, promote, result_type
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor, constant_like
 
@@ -150,8 +150,14 @@ fmin.gradient("y")(lambda dy, x, y: select((x <= y) | (y != y), 0, dy))
 
 @pointwise(amp="clear")
 def heaviside(x, values):
-    """0 for x < 0, `values` for x = 0, else 1, elementwise; 0 for NaN. It has no gradient. `torch.heaviside`."""
+    """The unit step"""
     return select(x == 0, values, select(x > 0, 1, 0))
+
+
+@called_as(heaviside)
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 for input < 0, `values` for 0, else 1, elementwise; 0 for NaN. It has no gradient. `torch.heaviside`."""
+    return binary(heaviside.op, input, values)
 
 
 @pointwise(accepts="f", amp="clear")

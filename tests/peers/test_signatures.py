@@ -29,7 +29,7 @@ NOWHERE = {
 # what torch.overrides lists otherwise than torch's documentation, which is followed here
 MISPRINTED = {
     "addbmm", "baddbmm", "broadcast_to", "diag_embed", "dot", "vdot", "dropout", "isfinite", "isinf", "permute", "tile",
-    "where", "expand", "repeat", "uniform_",
+    "where", "expand", "repeat", "uniform_", "isin", "xlogy", "xlogy_", "msort", "topk", "put_",
 }  # fmt: skip
 INTENDED = {
     "embedding": "no max_norm and scale_grad_by_freq; gradients are dense",
@@ -39,8 +39,6 @@ INTENDED = {
     "to": "dtype and device come in any order",
     "type": "no non_blocking",
     "swapdims": "the parameters are dim0 and dim1, as those of transpose",
-    "scatter": "no reduce: scatter_reduce and scatter_add have it",
-    "scatter_": "as scatter",
 }
 
 
