@@ -27,8 +27,10 @@ REASONS = {
     "Scatter": ZERO,
     "SetItem": ZERO,
     "PowGradY": ZERO,
+    "Pad": ZERO,
     **dict.fromkeys(
-        "Eq Ne LogicalAnd LogicalOr LogicalXor Isnan Isinf Isfinite AbsGrad Any ClampGradMax ClampGradMin".split(),
+        "Eq Ne LogicalAnd LogicalOr LogicalXor Isnan Isinf Isfinite AbsGrad Any ClampGradMax ClampGradMin "
+        "Argsort Heaviside Isposinf Isneginf NanToNum NanToNumGrad Xlogy XlogyGradX".split(),
         CHANCE,
     ),
     **dict.fromkeys("LayerNorm LayerNormGrad BatchNorm BatchNormInference BatchNormGrad".split(), PARAMETERS),
