@@ -60,7 +60,8 @@ from miniflow.ops.creation import (
     zeros_like,
 )
 from miniflow.ops.creation import tensor_of_class as _tensor_of_class
-from miniflow.ops.dropout import dropout
+from miniflow.ops.distance import cdist, cosine_similarity, pairwise_distance, pdist
+from miniflow.ops.dropout import alpha_dropout, dropout, feature_alpha_dropout
 from miniflow.ops.einsum import einsum, kron, tensordot
 from miniflow.ops.elementwise import float_power
 from miniflow.ops.extremum import amax, amin, aminmax, argmax, argmin, max, min
@@ -74,6 +75,7 @@ from miniflow.ops.generator import (
     seed,
     set_rng_state,
 )
+from miniflow.ops.group_norm import group_norm, instance_norm, rms_norm
 from miniflow.ops.join import (
     atleast_1d,
     atleast_2d,

@@ -8,6 +8,7 @@ The rows feed `ops/test_samples.py` (values, dtypes, gradients, layouts), `kerne
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import erf, inf, nan
@@ -587,6 +588,50 @@ def pairs_reduced() -> Sequence[Sample]:
     return [Sample(away(4, 3), away(4, 3, seed=1), reduction=r) for r in ("mean", "sum", "none")]
 
 
+def similarity_loss(x, y, t, margin):
+    cosine = (x * y).sum(-1) / np.sqrt(((x * x).sum(-1) + 1e-12) * ((y * y).sum(-1) + 1e-12))
+    return np.where(t == 1, 1 - cosine, 0) + np.where(t == -1, np.maximum(cosine - margin, 0), 0)
+
+
+def distance(x, y, p=2.0, eps=1e-6, keepdim=False):
+    return norm(x - y + eps, p, -1, keepdim)
+
+
+def triplet(a, p, n, margin, swap):
+    far = np.minimum(distance(a, n), distance(p, n)) if swap else distance(a, n)
+    return np.maximum(distance(a, p) - far + margin, 0).mean()
+
+
+def multi_margin(x, t, p, margin):
+    return np.mean(
+        [sum(max(0, margin - r[i] + r[j]) ** p for j in range(4) if j != i) / 4 for r, i in zip(x, t, strict=True)]
+    )
+
+
+def ctc(logp, targets, frames, lengths):
+    """Over all paths of classes, with 0 for the blank."""
+    losses = []
+    for i, (steps, length) in enumerate(zip(frames, lengths, strict=True)):
+        chance = 0.0
+        for path in itertools.product(range(logp.shape[2]), repeat=steps):
+            spelled = [c for c, _ in itertools.groupby(path) if c]
+            if spelled == list(targets[i, :length]):
+                chance += np.exp(sum(logp[t, i, c] for t, c in enumerate(path)))
+        losses.append(-np.log(chance))
+    return np.array(losses)
+
+
+def group_norm(x, groups, weight, bias, eps=1e-5):
+    y = layer_norm(x.reshape(len(x), groups, -1), (x[0].size // groups,), 1.0, 0.0, eps).reshape(x.shape)
+    ones = (1,) * (x.ndim - 2)
+    return y * weight.reshape(-1, *ones) + bias.reshape(-1, *ones)
+
+
+def local_response_norm(x, size, alpha, beta, k):
+    squares = np.pad(x * x, ((0, 0), (size // 2, (size - 1) // 2), (0, 0)))
+    return x / (k + alpha * np.lib.stride_tricks.sliding_window_view(squares, size, 1).mean(-1)) ** beta
+
+
 def picked(x, dim, index):
     y = np.empty(index.shape)
     for at in np.ndindex(index.shape):
@@ -678,6 +723,9 @@ INDEXED = [
 IMAGES, KERNELS = away(2, 4, 7, 6), away(6, 4, 3, 2, seed=1)
 LOGITS, CLASSES = away(5, 4), np.array([1, 3, 0, 3, 2])
 PROBABILITIES = (away(4, 3, seed=2) + 2.5) / 5
+WIDE = {"dtypes": ("float32", "float64")}  # torch has no half precision there
+SIGNS = np.array([1, -1, -1, 1, -1, 1])
+REDUCED = ("mean", "sum", "none")
 INDEX = np.array([[2, 0, 1], [0, 2, 2]])
 DISTINCT_IMAGES = np.random.default_rng(6).permutation(np.linspace(-2, 2, 84)).reshape(1, 2, 7, 6)
 
@@ -726,6 +774,68 @@ FAMILIES = [
         lambda x, t: averaged(-t * np.log(x) - (1 - t) * np.log(1 - x)), grad=(0,)),
     Row("binary_cross_entropy_with_logits", of(lambda: Sample(away(4, 3), PROBABILITIES)),
         lambda x, t: averaged(np.log1p(np.exp(x)) - t * x), grad=(0,)),
+    Row("smooth_l1_loss", lambda: [Sample(away(4, 3), away(4, 3, seed=1), beta=0.7, reduction=r) for r in REDUCED],
+        lambda x, t, beta, reduction: averaged(np.where(
+            abs(x - t) < beta, (x - t) ** 2 / 2 / beta, abs(x - t) - beta / 2), reduction)),
+    Row("huber_loss", of(lambda: Sample(away(4, 3), away(4, 3, seed=1), delta=0.7)),
+        lambda x, t, delta: np.mean(np.where(abs(x - t) < delta, (x - t) ** 2 / 2, delta * (abs(x - t) - delta / 2)))),
+    Row("kl_div", of(*[lambda r=r: Sample(away(4, 3), PROBABILITIES, reduction=r) for r in (*REDUCED, "batchmean")]),
+        lambda x, t, reduction: (t * (np.log(t) - x)).sum() / 4 if reduction == "batchmean" else averaged(
+            t * (np.log(t) - x), reduction)),
+    Row("kl_div", of(lambda: Sample(away(4, 3), np.log(PROBABILITIES), log_target=True)),
+        lambda x, t, log_target: (np.exp(t) * (t - x)).mean()),
+    Row("poisson_nll_loss", of(lambda: Sample(away(4, 3), 2 * positive(4, 3, seed=1)),
+                               lambda: Sample(positive(4, 3), 2 * positive(4, 3, seed=1), log_input=False, full=True)),
+        lambda x, t, log_input=True, full=False: (np.exp(x) - t * x if log_input else x - t * np.log(x + 1e-8) + (
+            np.where(t > 1, t * np.log(t) - t + np.log(2 * np.pi * t) / 2, 0))).mean()),
+    Row("gaussian_nll_loss", of(*[lambda shape=shape: Sample(
+            away(4, 3), away(4, 3, seed=1), positive(*shape, seed=2), full=True) for shape in ((4, 3), (4,))]),
+        lambda x, t, v, full: ((np.log(v.reshape(4, -1)) + (x - t) ** 2 / v.reshape(4, -1) + np.log(
+            2 * np.pi)) / 2).mean()),
+    Row("margin_ranking_loss", of(lambda: Sample(away(6), away(6, seed=1), SIGNS, margin=0.3)),
+        lambda x, y, t, margin: np.maximum(-t * (x - y) + margin, 0).mean(), grad=(0, 1), gradient="any"),
+    Row("hinge_embedding_loss", of(lambda: Sample(away(6), SIGNS, margin=1.2)),
+        lambda x, t, margin: np.where(t == 1, x, np.maximum(margin - x, 0)).mean(), grad=(0,), gradient="any"),
+    Row("cosine_embedding_loss", of(lambda: Sample(away(6, 3), away(6, 3, seed=1), SIGNS, margin=-0.4)),
+        lambda x, y, t, margin: similarity_loss(x, y, t, margin).mean(), grad=(0, 1), gradient="any"),
+    Row("triplet_margin_loss", of(*[lambda swap=swap: Sample(
+            away(4, 3), away(4, 3, seed=1), away(4, 3, seed=2), margin=1.5, swap=swap) for swap in (True, False)]),
+        triplet, gradient="any"),
+    Row("triplet_margin_with_distance_loss", of(lambda: Sample(
+            away(4, 3), away(4, 3, seed=1), away(4, 3, seed=2), margin=1.5, swap=True)), triplet, gradient="any"),
+    Row("soft_margin_loss", of(lambda: Sample(away(6), SIGNS)),
+        lambda x, t: np.log1p(np.exp(-t * x)).mean(), grad=(0,)),
+    Row("multilabel_soft_margin_loss", of(lambda: Sample(away(4, 3), PROBABILITIES, positive(3), reduction="none")),
+        lambda x, t, w, reduction: (w * (np.log1p(np.exp(x)) - t * x)).mean(1), grad=(0,)),
+    Row("multi_margin_loss", of(*[lambda p=p: Sample(LOGITS, CLASSES, p, 0.9) for p in (2, 1)]), multi_margin,
+        gradient="any", **WIDE),
+    Row("ctc_loss", of(lambda: Sample(np.log(softmax(away(4, 2, 3), -1)), np.array([[1, 1], [2, 0]]), (4, 3), (2, 1),
+                                      reduction="none")),
+        lambda x, t, frames, lengths, reduction: ctc(x, t, frames, lengths), dtypes=("float32", "float64"),
+        gradient="any", torch=None),  # torch gives the gradient of logits: peers/test_loss.py
+    Row("group_norm", of(lambda: Sample(away(2, 6, 5), 3, away(6), away(6, seed=1)),
+                         lambda: Sample(away(3, 8), 2, away(8), away(8, seed=1), brief=True)), group_norm),
+    Row("instance_norm", of(lambda: Sample(away(2, 3, 5), None, None, positive(3), away(3, seed=1))),
+        lambda x, mean, var, weight, bias: group_norm(x, 3, weight, bias)),
+    Row("rms_norm", of(lambda: Sample(SIGNED, (5,), away(5), 0.1), lambda: Sample(SIGNED, (4, 5), away(4, 5), 0.1)),
+        lambda x, shape, w, eps: x / np.sqrt((x**2).mean(
+            tuple(range(-len(shape), 0)), keepdims=True) + eps) * w),
+    Row("local_response_norm", of(lambda: Sample(away(2, 5, 3), 4, 0.5, 0.75, 2.0)), local_response_norm),
+    Row("normalize", of(lambda: Sample(SIGNED), lambda: Sample(SIGNED, 3.0, -1)),
+        lambda x, p=2.0, dim=1: x / norm(x, p, dim, True)),
+    Row("cosine_similarity", of(lambda: Sample(away(4, 3), away(4, 3, seed=1)),
+                                lambda: Sample(away(2, 3), away(4, 1, 3), -1, brief=True)),
+        lambda x, y, dim=1: (x * y).sum(dim) / np.sqrt((x * x).sum(dim) * (y * y).sum(dim))),
+    Row("pairwise_distance", of(lambda: Sample(away(4, 3), away(4, 3, seed=1)),
+                                lambda: Sample(away(4, 3), away(3, seed=1), 3.0, keepdim=True, brief=True)), distance),
+    Row("cdist", of(lambda: Sample(away(2, 4, 3), away(5, 3, seed=1)),
+                    lambda: Sample(away(4, 3), 3 * away(5, 3, seed=1), compute_mode="use_mm_for_euclid_dist")),
+        lambda x, y, compute_mode=None: distance(x[..., :, None, :], y[..., None, :, :], eps=0.0), **WIDE),
+    Row("pdist", of(lambda: Sample(away(4, 3))), lambda x: np.array([
+        norm(x[i] - x[j]) for i in range(4) for j in range(i + 1, 4)]), **WIDE),
+    Row("bilinear", of(lambda: Sample(away(2, 3), away(2, 4), away(5, 3, 4), away(5))),
+        lambda x, y, w, b: np.einsum("ni,oij,nj->no", x, w, y) + b,
+        dtypes=("float32", "float64")),  # half precision rounds the products, which cancel
     Row("embedding", of(lambda: Sample(INDEX, away(4, 3))), lambda i, w: w[i], gradient="sparse"),
     Row("gather", of(lambda: Sample(away(3, 3), 1, INDEX), lambda: Sample(away(3, 4), 0, INDEX)), picked,
         gradient="sparse"),

@@ -14,12 +14,45 @@ from miniflow.nn.modules.activation import (
 from miniflow.nn.modules.attention import MultiheadAttention
 from miniflow.nn.modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from miniflow.nn.modules.conv import Conv2d
-from miniflow.nn.modules.dropout import Dropout
+from miniflow.nn.modules.distance import Bilinear, CosineSimilarity, PairwiseDistance
+from miniflow.nn.modules.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from miniflow.nn.modules.embedding import Embedding
 from miniflow.nn.modules.linear import Identity, Linear
-from miniflow.nn.modules.loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
+from miniflow.nn.modules.loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CrossEntropyLoss,
+    CTCLoss,
+    GaussianNLLLoss,
+    HingeEmbeddingLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MarginRankingLoss,
+    MSELoss,
+    MultiLabelSoftMarginLoss,
+    MultiMarginLoss,
+    NLLLoss,
+    PoissonNLLLoss,
+    SmoothL1Loss,
+    SoftMarginLoss,
+    TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
+)
 from miniflow.nn.modules.module import Module
-from miniflow.nn.modules.norm import BatchNorm1d, BatchNorm2d, LayerNorm
+from miniflow.nn.modules.norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    LocalResponseNorm,
+    RMSNorm,
+)
 from miniflow.nn.modules.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from miniflow.nn.modules.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from miniflow.nn.modules.shape import ConstantPad2d, Flatten, Unflatten, ZeroPad2d

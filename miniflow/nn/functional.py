@@ -3,8 +3,11 @@
 from miniflow.ops.activation import glu, prelu, rrelu
 from miniflow.ops.attention import scaled_dot_product_attention
 from miniflow.ops.conv import conv2d
-from miniflow.ops.dropout import dropout
+from miniflow.ops.ctc_loss import ctc_loss
+from miniflow.ops.distance import bilinear, cosine_similarity, normalize, pairwise_distance, pdist
+from miniflow.ops.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from miniflow.ops.embedding import embedding
+from miniflow.ops.group_norm import group_norm, instance_norm, local_response_norm, rms_norm
 from miniflow.ops.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -13,11 +16,22 @@ from miniflow.ops.loss import (
     mse_loss,
     nll_loss,
 )
+from miniflow.ops.margin_loss import (
+    cosine_embedding_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_soft_margin_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
 from miniflow.ops.matmul import linear
 from miniflow.ops.norm import batch_norm, layer_norm
 from miniflow.ops.pad import one_hot, pad
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.pool import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+from miniflow.ops.regression_loss import gaussian_nll_loss, huber_loss, kl_div, poisson_nll_loss, smooth_l1_loss
 from miniflow.ops.softmax import log_softmax, softmax, softmin
 from miniflow.tensor import Tensor
 

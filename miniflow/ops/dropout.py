@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from miniflow.backends import memory
 from miniflow.device import of_array
 from miniflow.dispatch import Op, call, run_kernel
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.inplace import write
+from miniflow.operands import takes_tensors
+from miniflow.ops.comparison import ne
+from miniflow.ops.creation import new_ones
+from miniflow.ops.elementwise import add, mul
 from miniflow.ops.generator import Generator
+from miniflow.ops.piecewise import where
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import require_floating
 from miniflow.ops.random import cut, draw
@@ -95,3 +102,70 @@ def dropout(
     if inplace:
         return write(input, "dropout_", lambda: draw(Dropout, input, generator, p=float(p))[0])
     return draw(Dropout, input, generator, p=float(p))[0]
+
+
+def _of_channels(op: str, dims: tuple[int, ...], expected: str) -> Callable[..., Tensor]:
+    """A dropout of whole channels; `dims` are the numbers of dims of its inputs, the first of them without a batch."""
+
+    def dropped(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if input.ndim not in dims:
+            raise ShapeError(f"{op}: got input {tuple(input.shape)}; expected {expected}")
+        if not training or p == 0:
+            return input
+        factors = dropout(new_ones(input, _channels(input, op != "dropout2d" and input.ndim == dims[0])), p)
+        return input.mul_(factors) if inplace else mul(input, factors)
+
+    dropped.__name__ = dropped.__qualname__ = op
+    dropped.__doc__ = f"""`dropout` of whole channels: each becomes 0 with probability p. `torch.nn.functional.{op}`.
+
+    Args:
+        input: {expected}, floating.
+        p, training, inplace: see `dropout`.
+
+    Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015.
+    """
+    return takes_tensors(dropped)
+
+
+def _channels(x: Tensor, single: bool) -> tuple[int, ...]:
+    """The shape of numbers for each channel of `x`, without a batch if `single`."""
+    kept = 1 if single else 2
+    return (*x.shape[:kept], *(1,) * (x.ndim - kept))
+
+
+dropout1d = _of_channels("dropout1d", (2, 3), "(C, L) or (N, C, L)")
+dropout2d = _of_channels("dropout2d", (3, 4), "(N, C, L) or (N, C, H, W)")
+dropout3d = _of_channels("dropout3d", (4, 5), "(C, D, H, W) or (N, C, D, H, W)")
+
+SATURATION = -1.7580993408473766  # - scale * alpha of `selu`: what it tends to
+
+
+def _alpha_dropped(input: Tensor, shape: tuple[int, ...], p: float, training: bool, inplace: bool) -> Tensor:
+    """Set to SATURATION with probability p, drawn in `shape`; then shift and scale to keep mean 0 and variance 1."""
+    if not training or p == 0:
+        return dropout(input, p, False)
+    kept = ne(dropout(new_ones(input, shape), p), 0)
+    scale = 0.0 if p == 1 else ((1 - p) * (1 + p * SATURATION**2)) ** -0.5
+    y = add(mul(where(kept, input, SATURATION), scale), -scale * p * SATURATION)
+    return input.copy_(y) if inplace else y
+
+
+@takes_tensors
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout to the value that `selu` tends to, which keeps mean 0 and variance 1.
+
+    Args:
+        input: floating, any shape.
+        p, training, inplace: see `dropout`.
+
+    Source: Klambauer et al., "Self-Normalizing Neural Networks", 2017; `torch.nn.functional.alpha_dropout`.
+    """
+    return _alpha_dropped(input, input.shape, p, training, inplace)
+
+
+@takes_tensors
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels of an input (N, C, ...). `torch.nn.functional.feature_alpha_dropout`."""
+    if input.ndim < 2:
+        raise ShapeError(f"feature_alpha_dropout: got input {tuple(input.shape)}; expected (N, C, ...)")
+    return _alpha_dropped(input, _channels(input, False), p, training, inplace)

@@ -286,8 +286,8 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
 
     Source: `torch.nn.functional.mse_loss`.
     """
-    difference = _difference("mse_loss", input, target)
-    return reduced("mse_loss", mul(difference, difference), reduction)
+    error = difference("mse_loss", input, target)
+    return reduced("mse_loss", mul(error, error), reduction)
 
 
 @takes_tensors
@@ -309,10 +309,11 @@ def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor
 
     Source: `torch.nn.functional.l1_loss`.
     """
-    return reduced("l1_loss", abs(_difference("l1_loss", input, target)), reduction)
+    return reduced("l1_loss", abs(difference("l1_loss", input, target)), reduction)
 
 
-def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
+def difference(op: str, input: Tensor, target: Tensor) -> Tensor:
+    """input - target, with a warning where the shapes differ."""
     require_floating(op, input._array)
     if input._array.shape != target._array.shape:
         warnings.warn(

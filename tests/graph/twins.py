@@ -99,6 +99,32 @@ def after_conv(layer: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), layer)
 
 
+class Pair(nn.Module):
+    """A loss of a layer's result, a second one, and a target of 1 and -1."""
+
+    def __init__(self, loss: nn.Module):
+        super().__init__()
+        self.layer, self.loss = nn.Linear(6, 6), loss
+
+    def forward(self, x: Any, y: Any, target: Any) -> Any:
+        return self.loss(self.layer(x), y, target)
+
+
+class Frames(nn.Module):
+    """A layer before `CTCLoss`."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.loss = nn.Linear(6, 4), nn.CTCLoss()
+
+    def forward(self, x: Any, targets: Any) -> Any:
+        return self.loss(self.layer(x).log_softmax(-1), targets, (5, 4), (2, 1))
+
+
+SIGNS = np.array([1.0, -1, -1, 1], np.float32)
+VOLUMES = normal(2, 3, 4, 4, 3)
+
+
 # class name -> a list of (make the module, the inputs)
 MODULES: dict[str, list] = {
     **{
@@ -178,6 +204,47 @@ MODULES: dict[str, list] = {
     "Transformer": [
         (lambda: nn.Transformer(6, 2, 1, 1, 8, norm_first=True, batch_first=True), [normal(2, 5, 6), normal(2, 3, 6)])
     ],
+    **{
+        name: [(lambda name=name: WithLoss(getattr(nn, name)()), [ROWS, PROBABILITIES])]
+        for name in ("SmoothL1Loss", "HuberLoss", "PoissonNLLLoss", "MultiLabelSoftMarginLoss")
+    },
+    **{
+        name: [(lambda name=name: WithLoss(getattr(nn, name)()), [ROWS, np.sign(normal(4, 6, seed=3))])]
+        for name in ("SoftMarginLoss", "HingeEmbeddingLoss")
+    },
+    **{
+        name: [
+            (
+                lambda name=name: Pair(getattr(nn, name)(reduction="none")),
+                [ROWS, normal(4, 6, seed=3), normal(4, 6, seed=4)],
+            )
+        ]
+        for name in ("MarginRankingLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss")
+    },
+    "CosineEmbeddingLoss": [(lambda: Pair(nn.CosineEmbeddingLoss()), [ROWS, normal(4, 6, seed=3), SIGNS])],
+    "GaussianNLLLoss": [(lambda: Pair(nn.GaussianNLLLoss()), [ROWS, normal(4, 6, seed=3), PROBABILITIES])],
+    "KLDivLoss": [(lambda: WithLoss(nn.KLDivLoss(reduction="batchmean"), nn.LogSoftmax(-1)), [ROWS, PROBABILITIES])],
+    "MultiMarginLoss": [(lambda: WithLoss(nn.MultiMarginLoss()), [ROWS, classes(4, count=6)])],
+    "CTCLoss": [(lambda: Frames(), [normal(5, 2, 6), 1 + classes(2, 2)])],
+    "BatchNorm3d": [(lambda: nn.BatchNorm3d(3), [VOLUMES])],
+    "GroupNorm": [(lambda: after_conv(nn.GroupNorm(2, 4)), [IMAGES])],
+    "InstanceNorm1d": [(lambda: nn.InstanceNorm1d(3, affine=True), [VOLUMES[:, :, 0, 0]])],
+    "InstanceNorm2d": [(lambda: after_conv(nn.InstanceNorm2d(4, track_running_stats=True)), [IMAGES])],
+    "InstanceNorm3d": [(lambda: nn.InstanceNorm3d(3, affine=True, track_running_stats=True), [VOLUMES])],
+    "LocalResponseNorm": [(lambda: after_conv(nn.LocalResponseNorm(3)), [IMAGES])],
+    "RMSNorm": [(lambda: after_linear(nn.RMSNorm(6)), [ROWS])],
+    **{
+        name: [(lambda name=name: after_linear(getattr(nn, name)(0.4)), [ROWS])]
+        for name in ("AlphaDropout", "FeatureAlphaDropout")
+    },
+    "Dropout1d": [(lambda: nn.Sequential(nn.Linear(6, 6), nn.Dropout1d(0.4)), [normal(3, 4, 6)])],
+    "Dropout2d": [(lambda: after_conv(nn.Dropout2d(0.4)), [IMAGES])],
+    "Dropout3d": [(lambda: nn.Sequential(nn.BatchNorm3d(3), nn.Dropout3d(0.4)), [VOLUMES])],
+    "Bilinear": [(lambda: nn.Bilinear(6, 6, 4), [ROWS, normal(4, 6, seed=3)])],
+    **{
+        name: [(lambda name=name: WithLoss(getattr(nn, name)()), [ROWS, normal(4, 6, seed=3)])]
+        for name in ("CosineSimilarity", "PairwiseDistance")
+    },
     "LeNet": [(lambda: models.LeNet(), [normal(4, 1, 28, 28)])],
     "MLP": [(lambda: models.MLP(), [normal(4, 1, 28, 28)])],
 }

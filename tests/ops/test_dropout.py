@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from checks import assert_same, check_op
+from checks import assert_close, assert_same, check_op
 from philox_reference import words_reference
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, AutogradError, DTypeError
+from miniflow.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 from miniflow.ops.dropout import dropout
 from miniflow.ops.generator import Generator
 
@@ -81,3 +81,49 @@ def test_errors():
     for action, error, message in ERRORS:
         with pytest.raises(error, match=message):
             action()
+
+
+CHANNELS = [
+    ("dropout1d", (40, 30, 3), 2), ("dropout1d", (800, 3), 1), ("dropout2d", (40, 30, 3, 2), 2),
+    ("dropout2d", (40, 30, 3), 2), ("dropout3d", (40, 30, 3, 2, 2), 2), ("dropout3d", (900, 3, 2, 2), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, shape, kept", CHANNELS)
+def test_whole_channels_are_dropped(name, shape, kept):
+    x = np.random.default_rng(0).uniform(1, 2, shape).astype("float32")
+    y = getattr(flow.nn.functional, name)(flow.tensor(x), 0.25).numpy()
+    channels = (y.reshape(*shape[:kept], -1) != 0).all(-1)
+    assert_close(
+        y,
+        np.where(channels.reshape(*channels.shape, *(1,) * (len(shape) - kept)), x / 0.75, 0).astype("float32"),
+        rtol=1e-6,
+    )
+    assert abs(channels.mean() - 0.75) < 0.06
+    assert_same(getattr(flow.nn.functional, name)(flow.tensor(x), 0.25, False), x)
+
+
+def test_channels_are_dropped_in_place():
+    x = flow.ones(20, 30, 2)
+    assert flow.nn.Dropout1d(0.5, inplace=True)(x) is x
+    assert_same(np.unique(x.numpy()), np.array([0, 2], "float32"))
+
+
+@pytest.mark.parametrize("name, draws", [("alpha_dropout", 300), ("feature_alpha_dropout", 300)])
+def test_alpha_dropout(name, draws):
+    """Klambauer et al. 2017, section 3: mean 0 and variance 1 stay, for any p."""
+    x = np.random.default_rng(0).normal(size=(draws, 100, 3)).astype("float32")
+    y = getattr(flow.nn.functional, name)(flow.tensor(x), 0.3, True).numpy()
+    scale = (0.7 * (1 + 0.3 * 1.7580993408473766**2)) ** -0.5
+    kept = np.abs(y - scale * (-1.7580993408473766 + 0.3 * 1.7580993408473766)) > 1e-5
+    assert_close(y[kept], scale * (x + 0.3 * 1.7580993408473766)[kept], rtol=1e-5, atol=1e-5)
+    assert abs(kept.mean() - 0.7) < 0.02 and abs(y.mean()) < 0.03 and abs(y.var() - 1) < 0.05
+    assert (kept.all(-1) | ~kept.any(-1)).all() == (name == "feature_alpha_dropout")
+    assert_same(getattr(flow.nn.functional, name)(flow.tensor(x), 0.3), x)
+    assert_same(getattr(flow.nn.functional, name)(flow.tensor(x), 1.0, True), np.zeros_like(x))
+
+
+@pytest.mark.parametrize("name, shape", [("dropout1d", (3,)), ("dropout2d", (3, 2)), ("dropout3d", (3, 2, 1))])
+def test_inputs_without_channels_are_refused(name, shape):
+    with pytest.raises(ShapeError, match=f"{name}: got input"):
+        getattr(flow.nn.functional, name)(flow.ones(*shape))

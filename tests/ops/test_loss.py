@@ -332,3 +332,47 @@ def test_binary_cross_entropy_outside_of_probabilities(bad):
         ArgumentError, match="binary_cross_entropy: got .* in the input; expected probabilities .*_with_logits"
     ):
         binary_cross_entropy(flow.tensor([0.5, bad]), flow.tensor([0.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    "name, shapes, options, error, message",
+    [
+        ("smooth_l1_loss", [(3,), (3,)], {"beta": -1}, ArgumentError, "beta=-1"),
+        ("huber_loss", [(3,), (3,)], {"delta": 0}, ArgumentError, "delta=0"),
+        ("kl_div", [(3,), (3,)], {"reduction": "average"}, ArgumentError, "kl_div: got reduction='average'"),
+        ("gaussian_nll_loss", [(2, 3), (2, 3), (3, 2)], {}, ShapeError, "got var .3, 2."),
+        ("gaussian_nll_loss", [(2, 3), (2, 3)], {"var": -1.0}, ArgumentError, "a variance of -1"),
+        ("margin_ranking_loss", [(3,), (3,), (3, 1)], {}, ShapeError, "target .3, 1."),
+        ("cosine_embedding_loss", [(3, 2), (3, 2), (3, 2)], {}, ShapeError, "expected .N, D., .N, D. and .N,."),
+        ("triplet_margin_loss", [(3, 2), (3, 2), (2,)], {}, ShapeError, "expected the same shape"),
+        ("triplet_margin_loss", [(3, 2)] * 3, {"margin": 0}, ArgumentError, "margin=0"),
+        ("multi_margin_loss", [(3, 2), (3,)], {"p": 3}, ArgumentError, "p=3"),
+        ("multi_margin_loss", [(3, 2), (3,)], {}, DTypeError, "class indices of miniflow.float32|of float32"),
+    ],
+)
+def test_what_other_losses_refuse(name, shapes, options, error, message):
+    with pytest.raises(error, match=message):
+        getattr(flow.nn.functional, name)(*(flow.ones(*shape) for shape in shapes), **options)
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"targets": flow.ones(2, 2)}, DTypeError, "targets of .*float32"),
+        ({"targets": flow.tensor([[1, 1]])}, ShapeError, "for 2 samples"),
+        ({"blank": 4}, ArgumentError, "blank=4"),
+        ({"input_lengths": (4, 3)}, ArgumentError, r"input_lengths \[4, 3\]"),
+        ({"target_lengths": (2,)}, ShapeError, "1 target_lengths; expected 2"),
+        ({"log_probs": flow.zeros(4)}, ShapeError, "got log_probs .4,."),
+    ],
+)
+def test_what_ctc_loss_refuses(change, error, message):
+    given = {"log_probs": flow.zeros(3, 2, 4), "targets": flow.ones(2, 2).long(), "input_lengths": (3, 3)}
+    with pytest.raises(error, match=message):
+        flow.nn.functional.ctc_loss(**{**given, "target_lengths": (1, 1), **change})
+
+
+def test_kl_div_loss_averages_over_the_batch():
+    x, t = flow.tensor([[-1.0, -2.0], [-3.0, -4.0]]), flow.tensor([[0.5, 0.0], [0.25, 0.25]])
+    want = (0.5 * (np.log(0.5) + 1) + 0.25 * (np.log(0.25) + 3) + 0.25 * (np.log(0.25) + 4)) / 2
+    checks.assert_close(flow.nn.KLDivLoss(reduction="batchmean")(x, t), np.float32(want), rtol=1e-6)

@@ -228,3 +228,23 @@ def test_batch_norm_errors():
         batch_norm(x, flow.zeros(2), flow.ones(3), training=True)
     with pytest.raises(ShapeError, match=r"batch_norm: got bias \(4,\) for input \(2, 3\); expected \(3,\)"):
         batch_norm(x, None, None, None, flow.ones(4), training=True)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda f, x: f.group_norm(x, 4), "group_norm: got input .2, 6, 3. and num_groups=4"),
+        (lambda f, x: f.group_norm(x, 2, flow.ones(2)), "group_norm: got weight"),
+        (lambda f, x: f.instance_norm(x[:, :, 0]), "instance_norm: got input .2, 6."),
+        (lambda f, x: f.rms_norm(x, 4), "rms_norm: got input .2, 6, 3.; expected .*4"),
+        (lambda f, x: f.local_response_norm(x[0], 2), "local_response_norm: got input .6, 3."),
+        (lambda f, x: flow.nn.InstanceNorm2d(5)(x), "InstanceNorm2d: got shape .2, 6, 3."),
+    ],
+)
+def test_shapes_that_other_norms_refuse(call, message):
+    with pytest.raises(ShapeError, match=message):
+        call(flow.nn.functional, flow.ones(2, 6, 3))
+
+
+def test_group_norm_of_no_samples():
+    checks.assert_close(flow.nn.functional.group_norm(flow.ones(0, 4, 3), 2, flow.ones(4)), np.ones((0, 4, 3), "f"))

@@ -1,4 +1,4 @@
-"""Losses as layers: each holds the options of a function of `ops/loss.py` and calls it.
+"""Losses as layers: each holds the options of a function and calls it.
 
 `reduction` is "mean", "sum" or "none" everywhere; PyTorch's deprecated `size_average` and `reduce` do not exist.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from miniflow.nn.modules.function_module import FunctionModule
-from miniflow.ops import loss
+from miniflow.ops import ctc_loss, loss, margin_loss, regression_loss
 
 
 class Loss(FunctionModule, reduction="mean"):
@@ -95,4 +95,84 @@ class BCEWithLogitsLoss(
         pos_weight: a factor for the targets that are 1, broadcast.
 
     Source: `torch.nn.BCEWithLogitsLoss`.
+    """
+
+
+class SmoothL1Loss(Loss, function=regression_loss.smooth_l1_loss, reduction="mean", beta=1.0):
+    """d^2 / (2 beta) where d = |x - target| is below beta, else d - beta / 2. `torch.nn.SmoothL1Loss`."""
+
+
+class HuberLoss(Loss, function=regression_loss.huber_loss, reduction="mean", delta=1.0):
+    """d^2 / 2 where d = |x - target| is below delta, else delta (d - delta / 2). `torch.nn.HuberLoss`."""
+
+
+class KLDivLoss(Loss, function=regression_loss.kl_div, reduction="mean", log_target=False):
+    """target (log target - x), for x the logarithms of probabilities.
+
+    Args:
+        reduction: "mean", "batchmean" (the sum, divided by the first size), "sum" or "none".
+        log_target: whether the targets are logarithms as well.
+
+    Source: `torch.nn.KLDivLoss`.
+    """
+
+    __init__ = FunctionModule.__init__  # `kl_div` checks the reduction, of which it has one more
+
+
+class PoissonNLLLoss(
+    Loss, function=regression_loss.poisson_nll_loss, log_input=True, full=False, eps=1e-8, reduction="mean"
+):
+    """exp(x) - target x, or x - target log(x + eps) without `log_input`. `torch.nn.PoissonNLLLoss`."""
+
+
+class GaussianNLLLoss(Loss, function=regression_loss.gaussian_nll_loss, full=False, eps=1e-6, reduction="mean"):
+    """(log var + (x - target)^2 / var) / 2, called with x, target and var. `torch.nn.GaussianNLLLoss`."""
+
+
+class MarginRankingLoss(Loss, function=margin_loss.margin_ranking_loss, margin=0.0, reduction="mean"):
+    """max(0, -target (x1 - x2) + margin). `torch.nn.MarginRankingLoss`."""
+
+
+class HingeEmbeddingLoss(Loss, function=margin_loss.hinge_embedding_loss, margin=1.0, reduction="mean"):
+    """x where the target is 1, max(0, margin - x) where it is -1. `torch.nn.HingeEmbeddingLoss`."""
+
+
+class CosineEmbeddingLoss(Loss, function=margin_loss.cosine_embedding_loss, margin=0.0, reduction="mean"):
+    """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where -1. `torch.nn.CosineEmbeddingLoss`."""
+
+
+class TripletMarginLoss(
+    Loss, function=margin_loss.triplet_margin_loss, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"
+):
+    """max(0, margin + |anchor - positive|_p - |anchor - negative|_p). `torch.nn.TripletMarginLoss`."""
+
+
+class TripletMarginWithDistanceLoss(
+    Loss, function=margin_loss.triplet_margin_with_distance_loss,
+    distance_function=None, margin=1.0, swap=False, reduction="mean",
+):  # fmt: skip
+    """`TripletMarginLoss` with any distance. `torch.nn.TripletMarginWithDistanceLoss`."""
+
+
+class SoftMarginLoss(Loss, function=margin_loss.soft_margin_loss):
+    """log(1 + exp(-target x)) for targets 1 and -1. `torch.nn.SoftMarginLoss`."""
+
+
+class MultiLabelSoftMarginLoss(Loss, function=margin_loss.multilabel_soft_margin_loss, weight=None, reduction="mean"):
+    """`BCEWithLogitsLoss` averaged over the classes, with weights (C,). `torch.nn.MultiLabelSoftMarginLoss`."""
+
+
+class MultiMarginLoss(Loss, function=margin_loss.multi_margin_loss, p=1, margin=1.0, weight=None, reduction="mean"):
+    """sum_c max(0, margin - x_t + x_c)^p / C over the classes c other than t. `torch.nn.MultiMarginLoss`."""
+
+
+class CTCLoss(Loss, function=ctc_loss.ctc_loss, blank=0, reduction="mean", zero_infinity=False):
+    """-log of the probability that frames spell a target, over all alignments; called as `ctc_loss`.
+
+    Args:
+        blank: the class that stands for no label.
+        reduction: the "mean" of losses divided by the lengths of their targets, the "sum", or "none".
+        zero_infinity: whether targets too long for their frames count as 0.
+
+    Source: `torch.nn.CTCLoss`; Graves et al. 2006.
     """

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from miniflow.errors import ShapeError
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
+from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.ops.creation import empty, ones, tensor, zeros
+from miniflow.ops.group_norm import group_norm, instance_norm, local_response_norm, rms_norm
 from miniflow.ops.norm import batch_norm, layer_norm
+from miniflow.ops.shape import squeeze, unsqueeze
 from miniflow.tensor import Tensor
 
 
@@ -123,6 +126,163 @@ class BatchNorm2d(BatchNorm):
 
     dims = (4,)
     expected = "(N, C, H, W)"
+
+
+class BatchNorm3d(BatchNorm):
+    """Batch normalisation of inputs (N, C, D, H, W); arguments, attributes and formula are those of `BatchNorm`."""
+
+    dims = (5,)
+    expected = "(N, C, D, H, W)"
+
+
+class InstanceNorm(BatchNorm):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over each channel of each sample.
+
+    Args and attributes are those of `BatchNorm`, but by default there are neither parameters nor running statistics.
+    The running statistics, if there are, are used in evaluation. Inputs may come without a batch.
+
+    Source: `torch.nn.InstanceNorm2d`; Ulyanov et al. 2016, "Instance Normalization".
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in self.dims or input.shape[input.ndim - self.dims[1] + 1] != self.num_features:
+            raise ShapeError(
+                f"{type(self).__name__}: got shape {tuple(input.shape)}; expected {self.expected} with "
+                f"C = {self.num_features}"
+            )
+        use_input_stats = self.training or not self.track_running_stats
+        batch = input if input.ndim == self.dims[1] else unsqueeze(input, 0)
+        parameters = self.running_mean, self.running_var, self.weight, self.bias
+        y = instance_norm(batch, *parameters, use_input_stats, self.momentum, self.eps)
+        return y if batch is input else squeeze(y, 0)
+
+
+class InstanceNorm1d(InstanceNorm):
+    """Instance normalisation of inputs (N, C, L) or (C, L); see `InstanceNorm`."""
+
+    dims = (2, 3)
+    expected = "(N, C, L) or (C, L)"
+
+
+class InstanceNorm2d(InstanceNorm):
+    """Instance normalisation of inputs (N, C, H, W) or (C, H, W); see `InstanceNorm`."""
+
+    dims = (3, 4)
+    expected = "(N, C, H, W) or (C, H, W)"
+
+
+class InstanceNorm3d(InstanceNorm):
+    """Instance normalisation of inputs (N, C, D, H, W) or (C, D, H, W); see `InstanceNorm`."""
+
+    dims = (4, 5)
+    expected = "(N, C, D, H, W) or (C, D, H, W)"
+
+
+class GroupNorm(Module):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over each group of channels of a sample.
+
+    Args:
+        num_groups: how many groups of neighbouring channels there are.
+        num_channels: C, a multiple of it.
+        eps: added to the variance.
+        affine: whether there are weight and bias.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight, bias: (C,), initialized to ones and zeros.
+
+    Shapes: (N, C, *) -> the same.
+
+    Source: `torch.nn.GroupNorm`; Wu and He 2018, "Group Normalization".
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        if num_channels % num_groups:
+            raise ArgumentError(f"GroupNorm: got {num_channels} channels in {num_groups} groups; expected a multiple")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        for name in ("weight", "bias"):
+            value = Parameter(empty(num_channels, device=device, dtype=dtype)) if affine else None
+            self.register_parameter(name, value)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set weight to ones and bias to zeros."""
+        if self.affine:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+class RMSNorm(Module):
+    """y = x / sqrt(mean(x^2) + eps) * weight, the mean taken over the last dims of each sample.
+
+    Args:
+        normalized_shape: the sizes of the dims to normalise over, or one size for the last dim.
+        eps: added to the mean; None for the precision of the dtype.
+        elementwise_affine: whether there is a weight.
+        device, dtype: of the weight.
+
+    Attributes:
+        weight: of shape normalized_shape, initialized to ones.
+
+    Source: `torch.nn.RMSNorm`; Zhang and Sennrich 2019.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        value = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", value)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set weight to ones."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class LocalResponseNorm(FunctionModule, function=local_response_norm, size=..., alpha=1e-4, beta=0.75, k=1.0):
+    """x / (k + alpha mean(x^2))^beta, the mean over `size` neighbouring channels. `torch.nn.LocalResponseNorm`."""
 
 
 class LayerNorm(Module):

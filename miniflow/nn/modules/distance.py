@@ -1,0 +1,65 @@
+"""Distances and bilinear forms as layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.nn.modules.function_module import FunctionModule
+from miniflow.nn.modules.linear import init_weight_and_bias
+from miniflow.nn.modules.module import Module
+from miniflow.nn.parameter import Parameter
+from miniflow.ops.creation import empty
+from miniflow.ops.distance import bilinear, cosine_similarity, pairwise_distance
+from miniflow.tensor import Tensor
+
+
+class CosineSimilarity(FunctionModule, function=cosine_similarity, dim=1, eps=1e-8):
+    """x1 . x2 / (|x1| |x2|) over `dim`. `torch.nn.CosineSimilarity`."""
+
+
+class PairwiseDistance(FunctionModule, function=pairwise_distance, p=2.0, eps=1e-6, keepdim=False):
+    """The p-norm of x1 - x2 + eps over the last dim. `torch.nn.PairwiseDistance`."""
+
+
+class Bilinear(Module):
+    """y = x1 W x2 + b
+
+    Args:
+        in1_features, in2_features, out_features: the sizes of x1, x2 and y.
+        bias: whether there is b.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight: W, (out_features, in1_features, in2_features), drawn uniformly from -k to k, k = 1 / sqrt(in1_features).
+        bias: b, (out_features,), drawn from the same range; None without bias.
+
+    Source: `torch.nn.Bilinear`.
+    """
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = Parameter(empty(out_features, in1_features, in2_features, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters again, at random."""
+        init_weight_and_bias(self.weight, self.bias, self.in1_features)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )

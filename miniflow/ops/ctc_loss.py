@@ -1,0 +1,150 @@
+"""Connectionist temporal classification: the likelihood of a label sequence, summed over all alignments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from miniflow.backends.memory import peek
+from miniflow.dtype import float32, promote_types
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.operands import takes_tensors
+from miniflow.ops.amp_identity import in_float32
+from miniflow.ops.comparison import eq, gt, lt, ne
+from miniflow.ops.creation import full_like, tensor
+from miniflow.ops.elementwise import add, div, logaddexp, mul, neg
+from miniflow.ops.gather import gather
+from miniflow.ops.join import stack
+from miniflow.ops.loss import check_reduction, reduced
+from miniflow.ops.pad import pad
+from miniflow.ops.piecewise import clamp, where
+from miniflow.ops.promotion import cast
+from miniflow.ops.sequence import arange
+from miniflow.ops.shape import expand, reshape, unsqueeze
+from miniflow.ops.slice import narrow
+from miniflow.tensor import Tensor
+
+IMPOSSIBLE = -1e30  # the logarithm of 0, finite so that differences of two of them are no NaN
+
+Lengths = Tensor | Sequence[int] | int
+
+
+@takes_tensors
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """-log of the probability that a sequence of frames spells the target, over all alignments with blanks.
+
+    The sum over the alignments is the recursion of `alpha` of the paper, one step for each frame, over all samples at
+    once; its gradient is that of the tape, and so exact for `log_probs` of any origin.
+
+    Args:
+        log_probs: (T, N, C) or (T, C), log-probabilities of the classes, such as log_softmax gives.
+        targets: integers, (N, S) padded with anything, (S,) for (T, C), or all of them in a row, (sum of the lengths,).
+        input_lengths: how many frames of each sample count: (N,), a tuple or a tensor.
+        target_lengths: how many labels of each sample count. Of targets in a row they must be known while a graph is
+            recorded.
+        blank: the class that stands for no label.
+        reduction: "mean" (of losses divided by the lengths of their targets), "sum" or "none".
+        zero_infinity: whether targets too long for their frames, whose loss is infinite, count as 0.
+
+    Raises:
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+        ArgumentError: for a blank that is not a class, lengths beyond the tensors, or an unknown reduction.
+
+    >>> import miniflow as flow
+    >>> frames = flow.full((2, 1, 3), 1 / 3).log()  # "1", "1 1", "blank 1" and "1 blank" spell 1: 3 of 9 paths
+    >>> round(flow.nn.functional.ctc_loss(frames, flow.tensor([[1]]), (2,), (1,)).exp().item(), 4)
+    3.0
+
+    Source: Graves et al., "Connectionist Temporal Classification", 2006; `torch.nn.functional.ctc_loss`.
+    """
+    check_reduction("ctc_loss", reduction)
+    _check_operands(log_probs, targets, blank)
+    single = log_probs.ndim == 2
+    if single:
+        log_probs, targets = unsqueeze(log_probs, 1), reshape(targets, (1, -1))
+    (log_probs,) = in_float32(log_probs)
+    log_probs = clamp(cast(log_probs, promote_types(log_probs.dtype, float32)), IMPOSSIBLE)
+    frames, samples, _ = log_probs.shape
+    input_lengths = _as_lengths("input_lengths", input_lengths, log_probs, frames)
+    target_lengths = _as_lengths("target_lengths", target_lengths, log_probs, targets.shape[-1])
+    if targets.ndim == 1:
+        targets = _in_rows(targets, target_lengths)
+    elif len(targets) != samples:
+        raise ShapeError(f"ctc_loss: got targets {tuple(targets.shape)} for {samples} samples; expected as many rows")
+    loss = neg(_log_likelihood(log_probs, cast(targets, "int64"), input_lengths, target_lengths, blank))
+    loss = where(gt(loss, -IMPOSSIBLE / 2), 0.0 if zero_infinity else np.inf, loss)
+    if reduction == "mean":
+        loss = div(loss, cast(clamp(target_lengths, 1), loss.dtype))
+    return reduced("ctc_loss", reshape(loss, ()) if single else loss, reduction)
+
+
+def _check_operands(log_probs: Tensor, targets: Tensor, blank: int) -> None:
+    if log_probs.ndim not in (2, 3) or targets.ndim > 2:
+        raise ShapeError(
+            f"ctc_loss: got log_probs {tuple(log_probs.shape)} and targets {tuple(targets.shape)}; expected (T, N, C) "
+            "and (N, S), or (T, C) and (S,)"
+        )
+    if targets._array.dtype.kind not in "iu":
+        raise DTypeError(f"ctc_loss: got targets of {targets.dtype}; expected an integer dtype: use targets.long()")
+    if not 0 <= blank < log_probs.shape[-1]:
+        raise ArgumentError(f"ctc_loss: got blank={blank}; expected a class from 0 to {log_probs.shape[-1] - 1}")
+
+
+def _as_lengths(name: str, lengths: Lengths, log_probs: Tensor, limit: int) -> Tensor:
+    """Lengths as an int64 tensor (N,) on the device of `log_probs`."""
+    lengths = lengths if isinstance(lengths, Tensor) else tensor(lengths)
+    lengths = reshape(cast(lengths.to(log_probs.device), "int64"), -1)
+    if len(lengths) != log_probs.shape[1]:
+        raise ShapeError(f"ctc_loss: got {len(lengths)} {name}; expected {log_probs.shape[1]}, one for each sample")
+    values = peek(lengths._array)
+    if values is not None and values.size and not 0 <= values.min() <= values.max() <= limit:
+        raise ArgumentError(f"ctc_loss: got {name} {values.tolist()}; expected numbers from 0 to {limit}")
+    return lengths
+
+
+def _in_rows(targets: Tensor, lengths: Tensor) -> Tensor:
+    """(N, S) from targets that stand in a row; what is beyond a length is any label."""
+    counts = lengths.cpu().numpy()
+    starts, columns = counts.cumsum() - counts, np.arange(counts.max(initial=0))
+    at = np.minimum(starts[:, None] + columns, max(len(targets) - 1, 0))
+    return reshape(gather(targets, 0, tensor(at.reshape(-1), device=targets.device)), at.shape)
+
+
+def _log_likelihood(
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int
+) -> Tensor:
+    """log p(target) of each sample: alpha_t(s) is that of the paths that end at place s of the labels at frame t.
+
+    The labels are the targets with blanks around each. A path comes from the same place, the one before it, or, unless
+    the label is a blank or the same as two places before, from there: alpha_t(s) = sum of these alpha_(t-1) y_t(s).
+    """
+    samples, width = targets.shape
+    valid = lt(arange(width, device=targets.device), unsqueeze(target_lengths, 1))
+    blanks = full_like(targets, blank)
+    labels = reshape(stack([blanks, where(valid, targets, blank)], 2), (samples, 2 * width))
+    labels = pad(labels, (0, 1), value=blank)
+    before = narrow(pad(labels, (2, 0), value=blank), 1, 0, 2 * width + 1)
+    skips = where(ne(labels, before), 0.0, IMPOSSIBLE)  # places of blanks are two apart, so they never skip
+    frames = len(log_probs)
+    emitted = gather(log_probs, 2, expand(unsqueeze(labels, 0), (frames, *labels.shape)))
+
+    places = arange(2 * width + 1, device=targets.device)
+    alpha = where(lt(places, 2), emitted[0], IMPOSSIBLE)
+    for t in range(1, frames):
+        shifted = pad(alpha, (2, 0), value=IMPOSSIBLE)
+        one, two = narrow(shifted, 1, 1, 2 * width + 1), narrow(shifted, 1, 0, 2 * width + 1)
+        after = add(logaddexp(logaddexp(alpha, one), add(two, skips)), emitted[t])
+        alpha = where(unsqueeze(gt(input_lengths, t), 1), after, alpha)
+
+    last = mul(unsqueeze(target_lengths, 1), 2)
+    ends = gather(alpha, 1, stack([last, clamp(add(last, -1), 0)], 1)[:, :, 0])
+    return logaddexp(ends[:, 0], where(eq(target_lengths, 0), IMPOSSIBLE, ends[:, 1]))

@@ -1,0 +1,152 @@
+"""Distances and similarities of vectors, vectors of unit length, and bilinear forms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from miniflow.dtype import float32, promote_types
+from miniflow.errors import ArgumentError, ShapeError
+from miniflow.operands import takes_tensors
+from miniflow.ops.comparison import gt
+from miniflow.ops.creation import tensor
+from miniflow.ops.elementwise import add, div, mul, sqrt, sub
+from miniflow.ops.gather import index_select
+from miniflow.ops.matmul import linear, matmul
+from miniflow.ops.permute import transpose
+from miniflow.ops.piecewise import clamp, where
+from miniflow.ops.promotion import broadcast_shape, cast
+from miniflow.ops.reduce import sum
+from miniflow.ops.shape import expand, reshape, unsqueeze
+from miniflow.ops.statistics import norm
+from miniflow.tensor import Tensor
+
+CDIST_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+
+
+@takes_tensors
+def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12) -> Tensor:
+    """input / max(norm, eps), with the p-norm over `dim`.
+
+    >>> import miniflow as flow
+    >>> flow.nn.functional.normalize(flow.tensor([3.0, 4.0]), dim=0).sum().item()
+    1.399999976158142
+
+    Source: `torch.nn.functional.normalize`.
+    """
+    return div(input, clamp(norm(input, p, dim, True), eps))
+
+
+@takes_tensors
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) over `dim`.
+
+    Args:
+        x1, x2: floating, broadcast with each other.
+        dim: of the vectors; it is left out of the result.
+        eps: the smallest length that counts.
+
+    >>> import miniflow as flow
+    >>> flow.cosine_similarity(flow.tensor([1.0, 0.0]), flow.tensor([0.0, 2.0]), dim=0).item()
+    0.0
+
+    Source: `torch.nn.functional.cosine_similarity`.
+    """
+    shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
+    x1, x2 = expand(x1, shape), expand(x2, shape)
+    lengths = [clamp(norm(x, 2, dim), eps) for x in (x1, x2)]
+    return div(sum(mul(x1, x2), dim), mul(*lengths))
+
+
+@takes_tensors
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The p-norm of x1 - x2 + eps over the last dim.
+
+    Args:
+        x1, x2: (N, D) or (D,), floating, broadcast with each other.
+        p: the exponent of the norm.
+        eps: keeps the distance of equal vectors from zero, where it has no gradient.
+        keepdim: leave the last dim with size 1.
+
+    Source: `torch.nn.functional.pairwise_distance`.
+    """
+    return norm(add(sub(x1, x2), eps), p, -1, keepdim)
+
+
+@takes_tensors
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = CDIST_MODES[0]) -> Tensor:
+    """The p-norm of the difference of each row of x1 and each row of x2.
+
+    Args:
+        x1: (..., P, M), floating.
+        x2: (..., R, M); the leading dims are broadcast.
+        p: the exponent of the norm.
+        compute_mode: whether p = 2 is computed from a matrix product, |x|^2 + |y|^2 - 2 x.y, which is fast and less
+            precise: "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", or by default above 25 rows
+            ("use_mm_for_euclid_dist_if_necessary"). All other norms take memory for P R M numbers.
+
+    Returns:
+        (..., P, R)
+
+    Raises:
+        ShapeError: for vectors of different sizes, or fewer than 2 dims.
+        ArgumentError: for an unknown compute_mode, or a negative p.
+
+    >>> import miniflow as flow
+    >>> flow.cdist(flow.tensor([[0.0, 0.0]]), flow.tensor([[3.0, 4.0], [0.0, 1.0]])).tolist()
+    [[5.0, 1.0]]
+
+    Source: `torch.cdist`.
+    """
+    if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(f"cdist: got {tuple(x1.shape)} and {tuple(x2.shape)}; expected (..., P, M) and (..., R, M)")
+    if compute_mode not in CDIST_MODES or p < 0:
+        raise ArgumentError(f"cdist: got compute_mode={compute_mode!r}, p={p}; expected one of {CDIST_MODES}, p >= 0")
+    many = max(x1.shape[-2], x2.shape[-2]) > 25
+    if p == 2 and (compute_mode == CDIST_MODES[1] or many and compute_mode == CDIST_MODES[0]):
+        return cast(_by_product(*(cast(x, promote_types(x.dtype, float32)) for x in (x1, x2))), x1.dtype)
+    return norm(sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
+
+
+def _by_product(x1: Tensor, x2: Tensor) -> Tensor:
+    """sqrt(|x|^2 + |y|^2 - 2 x.y); where that is 0, so is the gradient."""
+    squares = add(sum(mul(x1, x1), -1, True), transpose(sum(mul(x2, x2), -1, True), -1, -2))
+    squares = sub(squares, mul(matmul(x1, transpose(x2, -1, -2)), 2.0))
+    apart = gt(squares, 0)
+    return where(apart, sqrt(where(apart, squares, 1.0)), 0.0)
+
+
+@takes_tensors
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norm of the difference of each pair of rows i < j of a matrix (N, M): N (N - 1) / 2 numbers.
+
+    Source: `torch.nn.functional.pdist`.
+    """
+    if input.ndim != 2:
+        raise ShapeError(f"pdist: got {tuple(input.shape)}; expected a matrix (N, M)")
+    first, second = (index_select(input, 0, tensor(i, device=input.device)) for i in np.triu_indices(len(input), 1))
+    return norm(sub(first, second), p, -1)
+
+
+@takes_tensors
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y_o = x1 W_o x2 + b_o
+
+    Args:
+        input1: x1, (..., in1).
+        input2: x2, (..., in2).
+        weight: W, (out, in1, in2).
+        bias: b, (out,).
+
+    Raises:
+        ShapeError: if the shapes do not fit together.
+
+    Source: `torch.nn.functional.bilinear`.
+    """
+    rows, (out, in1, in2) = tuple(input1.shape[:-1]), weight.shape
+    if tuple(input2.shape[:-1]) != rows or (input1.shape[-1], input2.shape[-1]) != (in1, in2):
+        raise ShapeError(
+            f"bilinear: got inputs {tuple(input1.shape)} and {tuple(input2.shape)} for weight {tuple(weight.shape)}; "
+            f"expected (..., {in1}) and (..., {in2})"
+        )
+    products = mul(unsqueeze(input1, -1), unsqueeze(input2, -2))
+    return linear(reshape(products, (*rows, in1 * in2)), reshape(weight, (out, in1 * in2)), bias)

@@ -1,0 +1,237 @@
+"""Losses with margins: of rankings, of embeddings and of classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from miniflow.errors import ArgumentError, ShapeError
+from miniflow.operands import takes_tensors
+from miniflow.ops.activation import logsigmoid, softplus
+from miniflow.ops.amp_identity import in_float32
+from miniflow.ops.comparison import eq, ne
+from miniflow.ops.distance import pairwise_distance
+from miniflow.ops.elementwise import add, div, mul, neg, sqrt, sub
+from miniflow.ops.gather import gather, index_select
+from miniflow.ops.loss import check_rows, reduced
+from miniflow.ops.pad import one_hot
+from miniflow.ops.piecewise import clamp, minimum, where
+from miniflow.ops.promotion import cast
+from miniflow.ops.reduce import mean, sum
+from miniflow.ops.shape import check_broadcast, reshape, unsqueeze
+from miniflow.tensor import Tensor
+
+
+@takes_tensors
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
+) -> Tensor:
+    """max(0, -target (input1 - input2) + margin), reduced: input1 is to rank higher where the target is 1.
+
+    Args:
+        input1, input2: floating, of the same shape.
+        target: 1 or -1, of that shape.
+        margin: by how much they should differ.
+        reduction: "mean", "sum" or "none".
+
+    Source: `torch.nn.functional.margin_ranking_loss`.
+    """
+    input1, input2, target = in_float32(input1, input2, target)
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise ShapeError(
+            f"margin_ranking_loss: got inputs {tuple(input1.shape)}, {tuple(input2.shape)} and target "
+            f"{tuple(target.shape)}; expected the same shape"
+        )
+    return reduced("margin_ranking_loss", clamp(sub(margin, mul(target, sub(input1, input2))), 0), reduction)
+
+
+@takes_tensors
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: str = "mean") -> Tensor:
+    """The distance `input` where the target is 1, max(0, margin - input) where it is -1, reduced.
+
+    Args:
+        input: distances, floating.
+        target: 1 or -1, broadcast with `input`.
+        margin: the distance that is far enough.
+        reduction: "mean", "sum" or "none".
+
+    Source: `torch.nn.functional.hinge_embedding_loss`.
+    """
+    input, target = in_float32(input, target)
+    return reduced("hinge_embedding_loss", _of_pairs(target, input, clamp(sub(margin, input), 0)), reduction)
+
+
+def _of_pairs(target: Tensor, similar: Tensor, different: Tensor) -> Tensor:
+    """The one loss where the target is 1, the other where it is -1, both (as in PyTorch) for any other target."""
+    return add(where(ne(target, -1), similar, 0.0), where(ne(target, 1), different, 0.0))
+
+
+@takes_tensors
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
+) -> Tensor:
+    """1 - cos(input1, input2) where the target is 1, max(0, cos(input1, input2) - margin) where it is -1, reduced.
+
+    Args:
+        input1, input2: (N, D) or (D,), floating.
+        target: 1 or -1, (N,) or ().
+        margin: the cosine that is different enough, -1 to 1.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ShapeError: if the shapes do not fit together.
+
+    Source: `torch.nn.functional.cosine_embedding_loss`.
+    """
+    input1, input2, target = in_float32(input1, input2, target)
+    if input1.ndim != target.ndim + 1 or input1.ndim > 2 or input2.ndim != input1.ndim:
+        raise ShapeError(
+            f"cosine_embedding_loss: got inputs {tuple(input1.shape)}, {tuple(input2.shape)} and target "
+            f"{tuple(target.shape)}; expected (N, D), (N, D) and (N,), or (D,), (D,) and ()"
+        )
+    squares = [add(sum(mul(x, x), -1), 1e-12) for x in (input1, input2)]
+    cosine = div(sum(mul(input1, input2), -1), sqrt(mul(*squares)))
+    similar, different = where(eq(target, 1), sub(1.0, cosine), 0.0), clamp(sub(cosine, margin), 0)
+    loss = add(similar, where(eq(target, -1), different, 0.0))
+    return reduced("cosine_embedding_loss", loss, reduction)
+
+
+@takes_tensors
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    *,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)), d being `pairwise_distance`, reduced.
+
+    Args:
+        anchor, positive, negative: (N, D) or (D,), floating.
+        margin: by how much the negative should be farther away.
+        p, eps: of the distance.
+        swap: use d(positive, negative) where that is smaller than d(anchor, negative).
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ArgumentError: for a margin that is not positive, or an unknown reduction.
+
+    Source: `torch.nn.functional.triplet_margin_loss`; Balntas et al., "Learning shallow convolutional feature
+    descriptors with triplet losses", 2016.
+    """
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        return pairwise_distance(x, y, p, eps)
+
+    anchor, positive, negative = in_float32(anchor, positive, negative)
+    return _triplet("triplet_margin_loss", (anchor, positive, negative), distance, margin, swap, reduction)
+
+
+@takes_tensors
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`triplet_margin_loss` with any distance, a function of two tensors; None for `pairwise_distance`.
+
+    Source: `torch.nn.functional.triplet_margin_with_distance_loss`.
+    """
+    operands, distance = in_float32(anchor, positive, negative), distance_function or pairwise_distance
+    return _triplet("triplet_margin_with_distance_loss", operands, distance, margin, swap, reduction)
+
+
+def _triplet(op: str, operands: tuple, distance: Callable, margin: float, swap: bool, reduction: str) -> Tensor:
+    if margin <= 0:
+        raise ArgumentError(f"{op}: got margin={margin}; expected a positive number")
+    anchor, positive, negative = operands
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        shapes = ", ".join(str(tuple(x.shape)) for x in operands)
+        raise ShapeError(f"{op}: got anchor, positive and negative {shapes}; expected the same shape")
+    far = distance(anchor, negative)
+    if swap:
+        far = minimum(far, distance(positive, negative))
+    return reduced(op, clamp(add(sub(distance(anchor, positive), far), margin), 0), reduction)
+
+
+@takes_tensors
+def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """log(1 + exp(-target input)) for targets 1 and -1, reduced; it does not overflow.
+
+    Source: `torch.nn.functional.soft_margin_loss`.
+    """
+    input, target = in_float32(input, target)
+    return reduced("soft_margin_loss", softplus(neg(mul(target, input)), threshold=math.inf), reduction)
+
+
+@takes_tensors
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
+) -> Tensor:
+    """-(t log sigmoid(x) + (1 - t) log sigmoid(-x)), averaged over the classes in the last dim, and then reduced.
+
+    Args:
+        input: logits x, (N, C), floating.
+        target: t, 0 or 1, (N, C).
+        weight: a factor for each class, (C,).
+        reduction: "mean", "sum" or "none".
+
+    Source: `torch.nn.functional.multilabel_soft_margin_loss`.
+    """
+    input, target, weight = in_float32(input, target, weight)
+    loss = neg(add(mul(target, logsigmoid(input)), mul(sub(1.0, target), logsigmoid(neg(input)))))
+    if weight is not None:
+        check_broadcast("multilabel_soft_margin_loss: weight", weight.shape, loss.shape)
+        loss = mul(loss, weight)
+    return reduced("multilabel_soft_margin_loss", mean(loss, -1), reduction)
+
+
+@takes_tensors
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+) -> Tensor:
+    """sum over the classes c other than t of w_t max(0, margin - x_t + x_c)^p / C, reduced.
+
+    Args:
+        input: scores x, (N, C) or (C,), floating.
+        target: classes t, integers, (N,) or ().
+        p: 1 or 2.
+        margin: by how much the score of the class should be larger.
+        weight: w, (C,).
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ArgumentError: for another p, or an unknown reduction.
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+
+    Source: `torch.nn.functional.multi_margin_loss`.
+    """
+    if p not in (1, 2):
+        raise ArgumentError(f"multi_margin_loss: got p={p}; expected 1 or 2")
+    input, weight = in_float32(input, weight)
+    if single := input.ndim == 1:
+        input, target = unsqueeze(input, 0), reshape(target, 1)
+    check_rows("multi_margin_loss", input._array, target._array, None if weight is None else weight._array)
+    classes = input.shape[1]
+    at = unsqueeze(cast(target, "int64"), 1)
+    excess = clamp(add(sub(input, gather(input, 1, at)), margin), 0)
+    excess = where(ne(one_hot(reshape(at, -1), classes), 0), 0.0, mul(excess, excess) if p == 2 else excess)
+    loss = div(sum(excess, 1), classes)
+    if weight is not None:
+        loss = mul(loss, index_select(weight, 0, reshape(at, -1)))
+    return reduced("multi_margin_loss", reshape(loss, ()) if single else loss, reduction)
