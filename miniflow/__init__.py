@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
-from miniflow import amp, autograd, cuda, data, nn, optim, parallel, sbp, show, typing, utils, vision
+from miniflow import amp, autograd, cuda, data, linalg, nn, optim, parallel, sbp, show, typing, utils, vision
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.deferred import defer
@@ -61,7 +61,7 @@ from miniflow.ops.creation import (
 )
 from miniflow.ops.creation import tensor_of_class as _tensor_of_class
 from miniflow.ops.distance import cdist, cosine_similarity, pairwise_distance, pdist
-from miniflow.ops.dropout import alpha_dropout, dropout, feature_alpha_dropout
+from miniflow.ops.dropout import dropout
 from miniflow.ops.einsum import einsum, kron, tensordot
 from miniflow.ops.elementwise import float_power
 from miniflow.ops.extremum import amax, amin, aminmax, argmax, argmin, max, min
@@ -75,7 +75,7 @@ from miniflow.ops.generator import (
     seed,
     set_rng_state,
 )
-from miniflow.ops.group_norm import group_norm, instance_norm, rms_norm
+from miniflow.ops.group_norm import rms_norm
 from miniflow.ops.join import (
     atleast_1d,
     atleast_2d,
@@ -97,10 +97,12 @@ from miniflow.ops.join import (
     vsplit,
     vstack,
 )
+from miniflow.ops.linalg import logdet
 from miniflow.ops.mask import argwhere, masked_fill, masked_select, nonzero
 from miniflow.ops.matmul import addbmm, addmm, addmv, addr, baddbmm, bmm, dot, inner, linear, matmul, mm, mv, outer
 from miniflow.ops.matmul import dot as vdot
 from miniflow.ops.matmul import outer as ger
+from miniflow.ops.matrix_methods import cross, det, inverse, matrix_power, pinverse, slogdet
 from miniflow.ops.pad import one_hot, pad, repeat, tile
 from miniflow.ops.permute import flip, moveaxis, movedim, permute, swapaxes, swapdims, t, transpose
 from miniflow.ops.pointwise import OPERATORS

@@ -93,6 +93,11 @@ def to_host(array: Any) -> np.ndarray:
     return array if isinstance(array, np.ndarray) else array.numpy()
 
 
+def beside(array: Any, values: np.ndarray) -> Any:
+    """The values of a NumPy array on the device of `array`."""
+    return values if is_host(array) else _cuda().from_host(values, array.device_index)
+
+
 def synchronize(array: Any) -> None:
     """Wait until the device of an array has done what this thread gave it to do."""
     if not is_host(array):

@@ -137,13 +137,14 @@ def _log_likelihood(
     frames = len(log_probs)
     emitted = gather(log_probs, 2, expand(unsqueeze(labels, 0), (frames, *labels.shape)))
 
+    steps = unsqueeze(input_lengths, 1)
     places = arange(2 * width + 1, device=targets.device)
     alpha = where(lt(places, 2), emitted[0], IMPOSSIBLE)
     for t in range(1, frames):
         shifted = pad(alpha, (2, 0), value=IMPOSSIBLE)
         one, two = narrow(shifted, 1, 1, 2 * width + 1), narrow(shifted, 1, 0, 2 * width + 1)
         after = add(logaddexp(logaddexp(alpha, one), add(two, skips)), emitted[t])
-        alpha = where(unsqueeze(gt(input_lengths, t), 1), after, alpha)
+        alpha = where(gt(steps, t), after, alpha)
 
     last = mul(unsqueeze(target_lengths, 1), 2)
     ends = gather(alpha, 1, stack([last, clamp(add(last, -1), 0)], 1)[:, :, 0])

@@ -18,6 +18,11 @@ from miniflow.parallel.placement import placement
 from miniflow.sbp import B, P, S, show
 
 RANKS = 2
+# of operators with rows of their own; in these eps, masks or the logarithm of 0 hide what a layout does
+COMPOSED = (
+    "smooth_l1_loss", "huber_loss", "poisson_nll_loss", "gaussian_nll_loss", "cosine_embedding_loss", "ctc_loss",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss", "pairwise_distance",
+)  # fmt: skip
 TRUSTING = ("CrossEntropyGrad", "MaxPool2dGrad")  # their kernels go wherever indices that do not fit point
 ZERO = "right since the number, or the array, in the other place is 0, which a signature cannot know"
 CHANCE = "the terms of a partial sum rarely are what the operator asks of their sum: zero, equal, nan, of one sign"
@@ -95,7 +100,7 @@ def follows(signature, stated):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", EVERY, ids=str)
+@pytest.mark.parametrize("row", [row for row in EVERY if row.name not in COMPOSED], ids=str)
 def test_what_is_not_stated_has_a_reason(row, monkeypatch):
     missing = {}
     where = placement("cpu", range(RANKS))

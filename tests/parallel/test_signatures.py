@@ -3,6 +3,8 @@
 The operators and their operands are those that the sample table runs, forward and backward.
 """
 
+import functools
+import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -45,6 +47,18 @@ def write(x: flow.Tensor, key: Any, value: Any) -> flow.Tensor:
 
 F = flow.nn.functional
 ROWS_AND_COLUMNS, IMAGES = draw(6, 5), draw(4, 4, 6, 6)
+FACTORIZATIONS = [
+    flow.linalg.inv, flow.linalg.cholesky, lambda A: flow.linalg.qr(A)[1], lambda A: flow.linalg.solve(A, A * A),
+    lambda A: flow.linalg.svdvals(A)[:, :, None], lambda A: flow.linalg.eigvalsh(A)[:, :, None],
+    lambda A: (flow.det(A) + flow.slogdet(A)[1])[:, None, None],
+]  # fmt: skip
+
+
+def factorized(A: flow.Tensor) -> flow.Tensor:
+    A = A @ A.mT + flow.eye(3, dtype=A.dtype)
+    return functools.reduce(operator.add, [f(A) for f in FACTORIZATIONS])
+
+
 OTHERS = {  # of operators that the sample table has not: a function, and its operands
     "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), [IMAGES]),
     "batch_norm": (lambda x, w, b: batch_norm(x, w, b, True), [IMAGES, draw(4), draw(4)]),
@@ -52,6 +66,7 @@ OTHERS = {  # of operators that the sample table has not: a function, and its op
     "bernoulli": (lambda x: flow.bernoulli(x.abs().clamp(0, 1)), [ROWS_AND_COLUMNS]),
     "shifts": (lambda x, y: flow.bitwise_left_shift(x, y) + flow.bitwise_right_shift(x, y),
                [np.arange(30).reshape(6, 5), np.arange(5)]),
+    "linalg": (factorized, [draw(4, 3, 3)]),
     "cat": (lambda x, y: flow.cat([x, y], 1), [ROWS_AND_COLUMNS, draw(6, 3)]),
     "stack": (lambda x, y: flow.stack([x, y], 1), [ROWS_AND_COLUMNS, draw(6, 5)]),
     "clamp": (lambda x, y, z: flow.clamp(x, y, z), [ROWS_AND_COLUMNS, draw(6, 5) - 1, draw(6, 5) + 1]),
@@ -192,9 +207,9 @@ def test_every_signature_of_what_the_samples_run(row, monkeypatch):
 
 
 NOT_RUN = {  # classes that others are made of, and what only scalers, optimizers and writes through views run
-    "Extremum", "ExtremumAlong", "FloatReduction", "Moment", "Pointwise", "Position", "Reduction", "RowOp", "RowOpGrad",
-    "Total", "Truth", "DropoutGradGradDy", "AmpBlackIdentity", "AnyNonFinite", "ScaleLoss", "TotalNorm",
-    "UnscaleGradient", "ViewScatter",
+    "Extremum", "ExtremumAlong", "Factorization", "FloatReduction", "Moment", "Pointwise", "Position", "Reduction",
+    "RowOp", "RowOpGrad", "Total", "Truth", "DropoutGradGradDy", "AmpBlackIdentity", "AnyNonFinite", "ScaleLoss",
+    "TotalNorm", "UnscaleGradient", "ViewScatter",
 }  # fmt: skip
 
 

@@ -35,6 +35,7 @@ INTENDED = {
     "embedding": "no max_norm and scale_grad_by_freq; gradients are dense",
     "l1_loss": "no weight: multiply the losses of reduction='none'",
     "mse_loss": "as l1_loss",
+    "huber_loss": "as l1_loss",
     "backward": "no inputs: autograd.grad has them",
     "to": "dtype and device come in any order",
     "type": "no non_blocking",

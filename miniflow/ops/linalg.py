@@ -1,0 +1,513 @@
+"""Linear algebra on LAPACK: determinants, inverses, systems of equations, factorizations. Public as `flow.linalg`.
+
+Matrices are (..., rows, columns) in float32 or float64. On a cuda device they take the way through the host.
+
+Gradients: Giles, "An extended collection of matrix derivative results", 2008; of qr and svd: Townsend,
+"Differentiating the Singular Value Decomposition", 2016, and `torch.linalg`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import miniflow.backends.lapack  # noqa: F401  (registers the kernels)
+from miniflow.dispatch import Op, call
+from miniflow.errors import ArgumentError, AutogradError, DTypeError, ShapeError
+from miniflow.operands import takes_tensors
+from miniflow.ops.comparison import gt
+from miniflow.ops.creation import new_empty, ones_like
+from miniflow.ops.elementwise import add, div, mul, neg, sub
+from miniflow.ops.extremum import amax
+from miniflow.ops.join import cat
+from miniflow.ops.matmul import matmul
+from miniflow.ops.method import method
+from miniflow.ops.permute import transpose
+from miniflow.ops.piecewise import where
+from miniflow.ops.promotion import broadcast_shape
+from miniflow.ops.reduce import sum
+from miniflow.ops.shape import expand, squeeze, unsqueeze
+from miniflow.ops.slice import narrow
+from miniflow.ops.triangle import tril, triu
+from miniflow.sbp import letters, signatures
+from miniflow.tensor import Tensor
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def matrices(op: str, A: Any, square: bool = True) -> tuple[tuple[int, ...], int, int]:
+    """The batch dims, rows and columns of matrices.
+
+    Raises:
+        ShapeError: for fewer than 2 dims, or matrices that are not square.
+        DTypeError: for a dtype that LAPACK does not have.
+    """
+    if len(A.shape) < 2 or square and A.shape[-1] != A.shape[-2]:
+        raise ShapeError(f"{op}: got shape {A.shape}; expected (..., {'n, n' if square else 'm, n'})")
+    if A.dtype not in FLOATS:
+        raise DTypeError(f"{op}: got {A.dtype}; expected float32 or float64: use .float()")
+    return tuple(A.shape[:-2]), *A.shape[-2:]
+
+
+class Factorization(Op):
+    """An op of each matrix of a batch."""
+
+    checks_values = "kernel"  # some refuse singular matrices
+    linear: tuple[list[int], ...] = ()  # see `sbp.signatures`
+
+    @classmethod
+    def sbp(cls, A, *others, ranks, **attrs):
+        batch = letters(A.ndim - 2)
+        results = cls.infer(A, *others, **attrs)
+        shapes = [shape for shape, _ in (results if isinstance(results, list) else [results])]
+        given, made = [batch + ".."] * (1 + len(others)), [batch + "." * (len(s) - len(batch)) for s in shapes]
+        return signatures(given, made, linear=cls.linear)
+
+
+def T(A: Tensor) -> Tensor:
+    return transpose(A, -2, -1)
+
+
+def per_matrix(y: Tensor) -> Tensor:
+    """One number for each matrix, ready to be broadcast over it."""
+    return unsqueeze(unsqueeze(y, -1), -1)
+
+
+def identity_like(A: Tensor) -> Tensor:
+    return triu(tril(ones_like(A)))
+
+
+def over_gaps(X: Tensor, values: Tensor) -> Tensor:
+    """x_ij / (v_j - v_i), and 0 on the diagonal."""
+    eye = identity_like(X)
+    return mul(div(X, add(sub(unsqueeze(values, -2), unsqueeze(values, -1)), eye)), sub(1.0, eye))
+
+
+class Det(Factorization):
+    """y = det A; dA = dy y A^-T."""
+
+    saves = ("A", "y")
+
+    def infer(A):
+        return matrices("det", A)[0], A.dtype
+
+    def backward(ctx, dy):
+        A, y = ctx.saved
+        return mul(per_matrix(mul(dy, y)), T(inv(A)))
+
+
+class Slogdet(Factorization):
+    """log |det A| and the sign of det A; dA = dy A^-T."""
+
+    outputs = ("logabsdet", "sign")
+    nondifferentiable = ("sign",)
+    saves = ("A",)
+
+    def infer(A):
+        return [(matrices("slogdet", A)[0], A.dtype)] * 2
+
+    def backward(ctx, dy):
+        return mul(per_matrix(dy), T(inv(ctx.saved[0])))
+
+
+class Inv(Factorization):
+    """Y = A^-1; dA = -Y^T dY Y^T."""
+
+    saves = ("y",)
+
+    def infer(A):
+        matrices("inv", A)
+        return A.shape, A.dtype
+
+    def backward(ctx, dy):
+        y = T(ctx.saved[0])
+        return neg(matmul(y, matmul(dy, y)))
+
+
+class Solve(Factorization):
+    """X = A^-1 B; dB = A^-T dX, dA = -dB X^T."""
+
+    linear = ([1],)
+    saves = ("A", "y")
+
+    def infer(A, B):
+        batch, rows, _ = matrices("solve", A)
+        if A.dtype != B.dtype:
+            raise DTypeError(f"solve: got {A.dtype} and {B.dtype}; expected the same dtype: use .to")
+        if tuple(B.shape[:-1]) != (*batch, rows):
+            raise ShapeError(f"solve: got A {A.shape} and B {B.shape}; expected (..., n, n) and (..., n, k) or (n,)")
+        return B.shape, B.dtype
+
+    def backward(ctx, dy):
+        A, y = ctx.saved
+        dB = call(Solve, T(A), dy)
+        return neg(matmul(dB, T(y))), dB
+
+
+class Cholesky(Factorization):
+    """A = L L^T; dA is the symmetric part of L^-T P L^-1, P the lower half of L^T dL with half of its diagonal."""
+
+    saves = ("y",)
+
+    def infer(A):
+        matrices("cholesky", A)
+        return A.shape, A.dtype
+
+    def backward(ctx, dy):
+        (L,) = ctx.saved
+        P = matmul(T(L), dy)
+        P = mul(add(tril(P), tril(P, -1)), 0.5)
+        dA = call(Solve, T(L), T(call(Solve, T(L), P)))
+        return mul(add(dA, T(dA)), 0.5)
+
+
+class Eigh(Factorization):
+    """A = V diag(w) V^T; dA = V (diag(dw) + (V^T dV)_ij / (w_j - w_i)) V^T."""
+
+    outputs = ("w", "V")
+    saves = ("w", "V")
+
+    def infer(A, *, UPLO):
+        batch, rows, _ = matrices("eigh", A)
+        return [((*batch, rows), A.dtype), (A.shape, A.dtype)]
+
+    def backward(ctx, dw, dV):
+        w, V = ctx.saved
+        inner = None if dw is None else mul(identity_like(V), unsqueeze(dw, -1))
+        if dV is not None:
+            rotation = over_gaps(matmul(T(V), dV), w)
+            inner = rotation if inner is None else add(inner, rotation)
+        return matmul(V, matmul(inner, T(V)))
+
+
+class Qr(Factorization):
+    """A = Q R; dA = (dQ + Q S) R^-T, S being symmetric with the lower triangle of R dR^T - dQ^T Q."""
+
+    outputs = ("Q", "R")
+    saves = ("Q", "R")
+
+    def infer(A, *, mode):
+        batch, rows, columns = matrices("qr", A, square=False)
+        inner = rows if mode == "complete" else min(rows, columns)
+        return [((*batch, rows, inner), A.dtype), ((*batch, inner, columns), A.dtype)]
+
+    def backward(ctx, dQ, dR):
+        Q, R = ctx.saved
+        if R.shape[-1] != R.shape[-2]:
+            raise AutogradError(f"qr: got R {tuple(R.shape)}; expected a square one: use a matrix with rows >= columns")
+        M = matmul(R, T(dR)) if dQ is None else neg(matmul(T(dQ), Q))
+        M = add(M, matmul(R, T(dR))) if dQ is not None and dR is not None else M
+        X = matmul(Q, add(tril(M), T(tril(M, -1))))
+        return T(call(Solve, R, T(X if dQ is None else add(dQ, X))))
+
+
+class Svd(Factorization):
+    """A = U diag(S) Vh, with gradients as of the first min(m, n) columns of U and rows of Vh alone."""
+
+    outputs = ("U", "S", "Vh")
+    saves = ("U", "S", "Vh")
+
+    def infer(A, *, full_matrices):
+        batch, m, n = matrices("svd", A, square=False)
+        k = min(m, n)
+        left, right = (m, n) if full_matrices else (k, k)
+        return [((*batch, m, left), A.dtype), ((*batch, k), A.dtype), ((*batch, right, n), A.dtype)]
+
+    def backward(ctx, dU, dS, dVh):
+        U, S, Vh = ctx.saved
+        k = S.shape[-1]
+        U, V = narrow(U, -1, 0, k), narrow(T(Vh), -1, 0, k)
+        columns = unsqueeze(S, -2)
+        parts = []
+        inner = [] if dS is None else [mul(identity_like(matmul(T(V), V)), unsqueeze(dS, -1))]
+        if dU is not None:
+            dU = narrow(dU, -1, 0, k)
+            P = matmul(T(U), dU)
+            inner.append(mul(over_gaps(sub(P, T(P)), mul(S, S)), columns))
+            parts.append(matmul(div(sub(dU, matmul(U, P)), columns), T(V)))
+        if dVh is not None:
+            dV = narrow(T(dVh), -1, 0, k)
+            P = matmul(T(V), dV)
+            inner.append(mul(over_gaps(sub(P, T(P)), mul(S, S)), unsqueeze(S, -1)))
+            parts.append(matmul(U, T(div(sub(dV, matmul(V, P)), columns))))
+        parts.append(matmul(U, matmul(functools.reduce(add, inner), T(V))))
+        return functools.reduce(add, parts)
+
+
+class SlogdetResult(NamedTuple):
+    """What `slogdet` returns."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class EighResult(NamedTuple):
+    """What `eigh` returns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class QrResult(NamedTuple):
+    """What `qr` returns."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class SvdResult(NamedTuple):
+    """What `svd` returns."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+@takes_tensors
+def det(A: Tensor) -> Tensor:
+    """The determinant of each matrix (..., n, n); it has a gradient where that is not 0.
+
+    >>> import miniflow as flow
+    >>> round(flow.linalg.det(flow.tensor([[1.0, 2.0], [3.0, 4.0]])).item(), 4)
+    -2.0
+
+    Source: `torch.linalg.det`.
+    """
+    return call(Det, A)
+
+
+@takes_tensors
+def slogdet(A: Tensor) -> SlogdetResult:
+    """The sign and the logarithm of the absolute value of each determinant. `torch.linalg.slogdet`."""
+    return SlogdetResult(*call(Slogdet, A)[::-1])
+
+
+@method
+def logdet(input: Tensor) -> Tensor:
+    """The logarithm of the determinant: NaN where that is negative, -inf where it is 0. `torch.logdet`."""
+    sign, value = slogdet(input)
+    return where(gt(sign, -0.5), value, np.nan)
+
+
+@takes_tensors
+def inv(A: Tensor) -> Tensor:
+    """The inverse of each matrix (..., n, n).
+
+    Raises:
+        ArgumentError: for a singular matrix.
+
+    Source: `torch.linalg.inv`.
+    """
+    return call(Inv, A)
+
+
+@takes_tensors
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """X with A X = B, or X A = B.
+
+    Args:
+        A: (..., n, n).
+        B: (..., n, k), or vectors (n,) or A.shape[:-1]; the batch dims are broadcast.
+        left: whether A stands on the left.
+
+    Raises:
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+        ArgumentError: for a singular matrix.
+
+    >>> import miniflow as flow
+    >>> flow.linalg.solve(flow.tensor([[2.0, 0.0], [0.0, 4.0]]), flow.tensor([2.0, 2.0])).tolist()
+    [1.0, 0.5]
+
+    Source: `torch.linalg.solve`.
+    """
+    is_vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
+    if is_vector:
+        return squeeze(solve(A, unsqueeze(B, -1)), -1) if left else squeeze(solve(T(A), unsqueeze(B, -1)), -1)
+    if not left:
+        return T(solve(T(A), T(B)))
+    batch = broadcast_shape("solve", A.shape[:-2], B.shape[:-2])
+    return call(Solve, expand(A, (*batch, *A.shape[-2:])), expand(B, (*batch, *B.shape[-2:])))
+
+
+@takes_tensors
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+    """The lower triangular L with A = L L^T, or its transpose if `upper`; of A only the lower triangle is read.
+
+    Raises:
+        ArgumentError: for a matrix that is not positive definite.
+
+    Source: `torch.linalg.cholesky`.
+    """
+    L = call(Cholesky, A)
+    return T(L) if upper else L
+
+
+@takes_tensors
+def eigh(A: Tensor, UPLO: str = "L") -> EighResult:
+    """Ascending eigenvalues (..., n) and eigenvectors, in columns, of symmetric matrices (..., n, n).
+
+    The gradient of the eigenvectors is defined for distinct eigenvalues, and only for functions that do not depend on
+    the signs of the vectors.
+
+    Args:
+        A: symmetric; one triangle is read.
+        UPLO: "L" for the lower triangle, "U" for the upper one.
+
+    Source: `torch.linalg.eigh`.
+    """
+    return EighResult(*call(Eigh, A, UPLO=UPLO))
+
+
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    """The ascending eigenvalues of symmetric matrices. `torch.linalg.eigvalsh`."""
+    return eigh(A, UPLO)[0]
+
+
+@takes_tensors
+def qr(A: Tensor, mode: str = "reduced") -> QrResult:
+    """Q with orthonormal columns and the upper triangular R, A = Q R.
+
+    Args:
+        A: (..., m, n); the gradient needs m >= n, and "reduced" unless m = n.
+        mode: "reduced" for Q (..., m, min(m, n)), "complete" for Q (..., m, m), "r" for an empty Q.
+
+    Raises:
+        ArgumentError: for another mode.
+
+    Source: `torch.linalg.qr`.
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise ArgumentError(f"qr: got mode={mode!r}; expected 'reduced', 'complete' or 'r'")
+    Q, R = call(Qr, A, mode="reduced" if mode == "r" else mode)
+    return QrResult(new_empty(A, 0) if mode == "r" else Q, R)
+
+
+@takes_tensors
+def svd(A: Tensor, full_matrices: bool = True) -> SvdResult:
+    """The singular value decomposition A = U diag(S) Vh, S (..., min(m, n)) descending.
+
+    The gradients of U and Vh are defined for distinct singular values other than 0, and for functions that do not
+    depend on the signs of the vectors; columns of U and rows of Vh beyond min(m, n) have none.
+
+    Args:
+        A: (..., m, n).
+        full_matrices: whether U is (..., m, m) and Vh (..., n, n); else (..., m, min(m, n)), (..., min(m, n), n).
+
+    Source: `torch.linalg.svd`.
+    """
+    return SvdResult(*call(Svd, A, full_matrices=full_matrices))
+
+
+def svdvals(A: Tensor) -> Tensor:
+    """The descending singular values. `torch.linalg.svdvals`."""
+    return svd(A, False)[1]
+
+
+def _smallest(S: Tensor, A: Tensor, atol: float | None, rtol: float | None) -> Tensor:
+    """The threshold of singular values: max(atol, rtol max S), rtol by default max(m, n) eps if there is no atol."""
+    if rtol is None:
+        rtol = max(A.shape[-2:]) * float(np.finfo(A._array.dtype).eps) if atol is None else 0.0
+    threshold = mul(amax(S, -1, True), rtol)
+    return threshold if atol is None else where(gt(threshold, atol), threshold, atol)
+
+
+@takes_tensors
+def matrix_rank(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> Tensor:
+    """The number of singular values above max(atol, rtol max S); int64, (...).
+
+    Args:
+        A: (..., m, n).
+        atol: 0 by default.
+        rtol: max(m, n) eps by default, 0 if `atol` is given.
+
+    Source: `torch.linalg.matrix_rank`.
+    """
+    S = svdvals(A)
+    return sum(gt(S, _smallest(S, A, atol, rtol)), -1)
+
+
+@takes_tensors
+def pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> Tensor:
+    """The pseudoinverse V diag(1 / S) U^T, without the singular values that `matrix_rank` does not count.
+
+    Its gradient is that of `svd`: for matrices with distinct singular values.
+
+    Source: `torch.linalg.pinv`.
+    """
+    U, S, Vh = svd(A, False)
+    counts = gt(S, _smallest(S, A, atol, rtol))
+    inverse = where(counts, div(1.0, where(counts, S, 1.0)), 0.0)
+    return matmul(mul(T(Vh), unsqueeze(inverse, -2)), T(U))
+
+
+@takes_tensors
+def matrix_power(A: Tensor, n: int) -> Tensor:
+    """A multiplied n times; the inverse for negative n, the identity for 0. `torch.linalg.matrix_power`."""
+    matrices("matrix_power", A._array)
+    if n < 0:
+        return matrix_power(inv(A), -n)
+    if n == 0:
+        return identity_like(A)
+    half = matrix_power(A, n // 2) if n > 1 else None
+    square = A if half is None else matmul(half, half)
+    return matmul(square, A) if n > 1 and n % 2 else square
+
+
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of two or more matrices, in the order that takes the fewest multiplications.
+
+    Args:
+        tensors: matrices; the first and the last one may be vectors.
+
+    Raises:
+        ShapeError: for fewer than two tensors, or shapes that do not fit together.
+
+    Source: `torch.linalg.multi_dot`; Cormen et al., "Introduction to Algorithms", section 15.2.
+    """
+    if len(tensors) < 2:
+        raise ShapeError(f"multi_dot: got {len(tensors)} tensors; expected two or more")
+    first, last = tensors[0].ndim == 1, tensors[-1].ndim == 1
+    chain = list(tensors)
+    chain[0] = unsqueeze(chain[0], 0) if first else chain[0]
+    chain[-1] = unsqueeze(chain[-1], 1) if last else chain[-1]
+    sizes = [x.shape[0] for x in chain] + [chain[-1].shape[1]]
+
+    @functools.cache
+    def best(i: int, j: int) -> tuple[int, int]:
+        """The multiplications of the product of i to j, and where it is split."""
+        costs = [(best(i, k)[0] + best(k + 1, j)[0] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
+        return min(costs, default=(0, i))
+
+    def product(i: int, j: int) -> Tensor:
+        split = best(i, j)[1]
+        return chain[i] if i == j else matmul(product(i, split), product(split + 1, j))
+
+    y = product(0, len(chain) - 1)
+    y = squeeze(y, -1) if last else y
+    return squeeze(y, 0) if first else y
+
+
+@takes_tensors
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """The cross product of vectors of 3 elements along `dim`; the other dims are broadcast.
+
+    Raises:
+        ShapeError: for another size along `dim`.
+
+    >>> import miniflow as flow
+    >>> flow.linalg.cross(flow.tensor([1.0, 0.0, 0.0]), flow.tensor([0.0, 1.0, 0.0])).tolist()
+    [0.0, 0.0, 1.0]
+
+    Source: `torch.linalg.cross`.
+    """
+    shape = broadcast_shape("cross", input.shape, other.shape)
+    if shape[dim] != 3 or 1 in (input.shape[dim], other.shape[dim]):
+        raise ShapeError(f"cross: got {tuple(input.shape)}, {tuple(other.shape)}; expected 3 elements along dim {dim}")
+    x, y = expand(input, shape), expand(other, shape)
+    x0, x1, x2 = (narrow(x, dim, i, 1) for i in range(3))
+    y0, y1, y2 = (narrow(y, dim, i, 1) for i in range(3))
+    parts = [sub(mul(a, b), mul(c, d)) for a, b, c, d in ((x1, y2, x2, y1), (x2, y0, x0, y2), (x0, y1, x1, y0))]
+    return cat(parts, dim)

@@ -1,0 +1,48 @@
+"""What `flow.linalg` has that is a function of `flow` and a method of tensors too, with the parameters of those."""
+
+from __future__ import annotations
+
+from miniflow.errors import ShapeError
+from miniflow.ops import linalg
+from miniflow.ops.method import method
+from miniflow.tensor import Tensor
+
+
+@method
+def det(input: Tensor) -> Tensor:
+    """`flow.linalg.det`. `torch.det`."""
+    return linalg.det(input)
+
+
+@method
+def slogdet(input: Tensor) -> linalg.SlogdetResult:
+    """`flow.linalg.slogdet`. `torch.slogdet`."""
+    return linalg.slogdet(input)
+
+
+@method
+def inverse(input: Tensor) -> Tensor:
+    """`flow.linalg.inv`. `torch.inverse`."""
+    return linalg.inv(input)
+
+
+@method
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
+    """`flow.linalg.pinv` without singular values up to rcond times the largest. `torch.pinverse`."""
+    return linalg.pinv(input, rtol=rcond)
+
+
+@method
+def matrix_power(input: Tensor, n: int) -> Tensor:
+    """`flow.linalg.matrix_power`. `torch.matrix_power`."""
+    return linalg.matrix_power(input, n)
+
+
+@method
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """`flow.linalg.cross` along `dim`, by default the first dim of 3 elements. `torch.cross`."""
+    if dim is None:
+        if 3 not in input.shape:
+            raise ShapeError(f"cross: got {tuple(input.shape)}; expected a dim of 3 elements")
+        dim = tuple(input.shape).index(3)
+    return linalg.cross(input, other, dim=dim)
