@@ -32,10 +32,10 @@ REASONS = {
     "Scatter": ZERO,
     "SetItem": ZERO,
     "PowGradY": ZERO,
-    "Pad": ZERO,
+    **dict.fromkeys("Add Pad ViewScatter".split(), ZERO),
     **dict.fromkeys(
         "Eq Ne LogicalAnd LogicalOr LogicalXor Isnan Isinf Isfinite AbsGrad Any ClampGradMax ClampGradMin "
-        "Argsort Heaviside Isposinf Isneginf NanToNum NanToNumGrad Xlogy XlogyGradX".split(),
+        "Argsort Gather Heaviside Isposinf Isneginf NanToNum NanToNumGrad Xlogy XlogyGradX".split(),
         CHANCE,
     ),
     **dict.fromkeys("LayerNorm LayerNormGrad BatchNorm BatchNormInference BatchNormGrad".split(), PARAMETERS),
