@@ -7,6 +7,7 @@ from miniflow.optim.adam import Adam, AdamW
 from miniflow.optim.adamax import Adamax
 from miniflow.optim.asgd import ASGD
 from miniflow.optim.ftrl import FTRL
+from miniflow.optim.lbfgs import LBFGS
 from miniflow.optim.optimizer import Optimizer
 from miniflow.optim.radam import RAdam
 from miniflow.optim.rmsprop import RMSprop
@@ -14,6 +15,6 @@ from miniflow.optim.rprop import Rprop
 from miniflow.optim.sgd import SGD
 
 __all__ = [
-    "ASGD", "FTRL", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Optimizer", "RAdam", "RMSprop", "Rprop",
-    "lr_scheduler", "swa_utils",
+    "ASGD", "FTRL", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Optimizer", "RAdam", "RMSprop",
+    "Rprop", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
