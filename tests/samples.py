@@ -548,23 +548,47 @@ def layer_norm(x, shape, weight, bias, eps=1e-5):
     return (x - x.mean(dims, keepdims=True)) / np.sqrt(x.var(dims, keepdims=True) + eps) * weight + bias
 
 
-def conv2d(x, weight, bias, stride=1, padding=0, dilation=1, groups=1):
-    out, per_group, kh, kw = weight.shape
-    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    height, width = ((n - dilation * (k - 1) - 1) // stride + 1 for n, k in zip(x.shape[2:], (kh, kw), strict=True))
-    y = np.zeros((len(x), out, height, width)) + bias[:, None, None]
-    for o, c, i, j in np.ndindex(out, per_group, kh, kw):
-        channel = o // (out // groups) * per_group + c
-        rows, columns = i * dilation + stride * np.arange(height), j * dilation + stride * np.arange(width)
-        y[:, o] += weight[o, c, i, j] * x[:, channel][:, rows[:, None], columns]
+def conv(x, weight, bias, stride=1, padding=0, dilation=1, groups=1):
+    """Over as many dims as the kernel has: one number for all of them."""
+    out, per_group, *kernel = weight.shape
+    x = np.pad(x, ((0, 0), (0, 0), *[(padding, padding)] * len(kernel)))
+    counts = [(n - dilation * (k - 1) - 1) // stride + 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
+    y = np.zeros((len(x), out, *counts)) + bias.reshape(-1, *[1] * len(kernel))
+    for o, c, *taps in np.ndindex(weight.shape):
+        seen = [tap * dilation + stride * np.arange(n) for tap, n in zip(taps, counts, strict=True)]
+        y[:, o] += weight[(o, c, *taps)] * x[:, o // (out // groups) * per_group + c][(slice(None), *np.ix_(*seen))]
     return y
 
 
+def conv_transpose(x, weight, bias, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    channels, per_group, *kernel = weight.shape
+    sizes = [(n - 1) * stride + dilation * (k - 1) + 1 + output_padding
+             for n, k in zip(x.shape[2:], kernel, strict=True)]  # fmt: skip
+    y = np.zeros((len(x), per_group * groups, *sizes))
+    for c, o, *taps in np.ndindex(weight.shape):
+        place = [tap * dilation + stride * np.arange(n) for tap, n in zip(taps, x.shape[2:], strict=True)]
+        part = y[:, c // (channels // groups) * per_group + o]
+        part[(slice(None), *np.ix_(*place))] += weight[(c, o, *taps)] * x[:, c]
+    cut = tuple([slice(padding, n - padding) for n in sizes])
+    return y[(..., *cut)] + bias.reshape(-1, *[1] * len(kernel))
+
+
 def windows(x, size, stride, padding, fill):
-    """(N, C, rows, columns, size * size)"""
-    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)), constant_values=fill)
-    view = np.lib.stride_tricks.sliding_window_view(x, (size, size), (2, 3))[:, :, ::stride, ::stride]
-    return view.reshape(*view.shape[:4], -1)
+    """(N, C, *counts, size ** dims)"""
+    dims = x.ndim - 2
+    x = np.pad(x, ((0, 0), (0, 0), *[(padding, padding)] * dims), constant_values=fill)
+    view = np.lib.stride_tricks.sliding_window_view(x, (size,) * dims, tuple(range(2, dims + 2)))
+    view = view[(slice(None), slice(None), *[slice(None, None, stride)] * dims)]
+    return view.reshape(*view.shape[: dims + 2], -1)
+
+
+def evenly(x, count, reduce):
+    """What windows that cover each dim but the first two evenly are reduced to."""
+    for dim in range(2, x.ndim):
+        n = x.shape[dim]
+        cuts = [(i * n // count, -(-(i + 1) * n // count)) for i in range(count)]
+        x = np.stack([reduce(np.take(x, range(*cut), dim), dim) for cut in cuts], dim)
+    return x
 
 
 def cross_entropy(x, target, weight=None, reduction="mean", label_smoothing=0.0, ignore_index=-100):
@@ -728,6 +752,7 @@ SIGNS = np.array([1, -1, -1, 1, -1, 1])
 REDUCED = ("mean", "sum", "none")
 INDEX = np.array([[2, 0, 1], [0, 2, 2]])
 DISTINCT_IMAGES = np.random.default_rng(6).permutation(np.linspace(-2, 2, 84)).reshape(1, 2, 7, 6)
+DISTINCT_SIGNALS = {1: DISTINCT_IMAGES.reshape(1, 12, 7), 2: DISTINCT_IMAGES, 3: DISTINCT_IMAGES.reshape(1, 1, 7, 4, 3)}
 
 FAMILIES = [
     Row("float_power", of(lambda: Sample(positive(3, 4), positive(4, seed=1)), lambda: Sample(positive(3, 4), 2)),
@@ -756,12 +781,27 @@ FAMILIES = [
     Row("conv2d", of(lambda: Sample(IMAGES, KERNELS, away(6)),
         *[lambda keywords=keywords, c=c: Sample(IMAGES, KERNELS[:, :c], away(6), brief=True, **keywords)
           for keywords, c in (({"stride": 2, "padding": 1}, 4), ({"dilation": 2, "padding": 2}, 4),
-                              ({"groups": 2}, 2))]), conv2d),
-    Row("max_pool2d", of(lambda: Sample(DISTINCT_IMAGES, 3, stride=2, padding=1)),
-        lambda x, size, stride, padding: windows(x, size, stride, padding, -inf).max(-1), gradient="sparse",
-        second=False),
-    Row("avg_pool2d", of(lambda: Sample(IMAGES, 3, stride=2, padding=1)),
-        lambda x, size, stride, padding: windows(x, size, stride, padding, 0.0).mean(-1)),
+                              ({"groups": 2}, 2))]), conv),
+    *[Row(f"conv{len(n)}d", of(lambda n=n, k=k: Sample(away(1, 4, *n), away(2, 4, *k), away(2)),
+        lambda n=n, k=k: Sample(away(2, 2, *n), away(4, 1, *k), away(4), 2, 1, 2, 2, brief=True)), conv)
+      for n, k in (((7,), (3,)), ((5, 4, 3), (3, 2, 2)))],
+    *[Row(f"conv_transpose{len(n)}d", of(lambda n=n, k=k: Sample(away(1, 2, *n), away(2, 4, *k), away(4)),
+        lambda n=n, k=k: Sample(away(2, 4, *n), away(4, 1, *k), away(2), 2, 1, 1, 2, 2, brief=True)), conv_transpose)
+      for n, k in (((5,), (3,)), ((3, 4), (3, 2)), ((3, 2, 3), (2, 3, 2)))],
+    *[row for d, x in DISTINCT_SIGNALS.items() for row in (
+        Row(f"max_pool{d}d", of(lambda x=x: Sample(x, 3, stride=2, padding=1)),
+            lambda x, size, stride, padding: windows(x, size, stride, padding, -inf).max(-1), gradient="sparse",
+            second=False),
+        Row(f"avg_pool{d}d", of(lambda x=x: Sample(x, 3, stride=2, padding=1)),
+            lambda x, size, stride, padding: windows(x, size, stride, padding, 0.0).mean(-1),
+            dtypes=FLOATS[: 2 if d == 3 else 4]),  # torch has none of volumes in half precision
+        Row(f"lp_pool{d}d", of(lambda x=x: Sample(np.abs(x) + 0.5, 2, 2, 1)),
+            lambda x, p, size, stride: (windows(x, size, stride, 0, 0.0) ** 2).sum(-1) ** 0.5,
+            dtypes=FLOATS[: 2 if d == 3 else 4]),
+        Row(f"adaptive_avg_pool{d}d", of(lambda d=d: Sample(away(1, 4, *(5, 3, 4)[:d]), 2)),
+            lambda x, count: evenly(x, count, np.mean)),
+        Row(f"adaptive_max_pool{d}d", of(lambda x=x: Sample(x, 2)), lambda x, count: evenly(x, count, np.max),
+            gradient="sparse", second=False))],
     Row("cross_entropy", of(lambda: Sample(LOGITS, CLASSES),
         *[lambda kwargs=kwargs: Sample(LOGITS, CLASSES, brief=True, **kwargs) for kwargs in (
             {"reduction": "none"}, {"reduction": "sum"}, {"label_smoothing": 0.2}, {"ignore_index": 3})]),

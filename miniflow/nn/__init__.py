@@ -13,7 +13,7 @@ from miniflow.nn.modules.activation import (
 )
 from miniflow.nn.modules.attention import MultiheadAttention
 from miniflow.nn.modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-from miniflow.nn.modules.conv import Conv2d
+from miniflow.nn.modules.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from miniflow.nn.modules.distance import Bilinear, CosineSimilarity, PairwiseDistance
 from miniflow.nn.modules.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from miniflow.nn.modules.embedding import Embedding
@@ -53,7 +53,26 @@ from miniflow.nn.modules.norm import (
     LocalResponseNorm,
     RMSNorm,
 )
-from miniflow.nn.modules.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from miniflow.nn.modules.pool import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
+)
 from miniflow.nn.modules.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from miniflow.nn.modules.shape import ConstantPad2d, Flatten, Unflatten, ZeroPad2d
 from miniflow.nn.modules.transformer import (

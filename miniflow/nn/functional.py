@@ -3,6 +3,8 @@
 from miniflow.ops.activation import glu, prelu, rrelu
 from miniflow.ops.attention import scaled_dot_product_attention
 from miniflow.ops.conv import conv2d
+from miniflow.ops.conv_1d_3d import conv1d, conv3d
+from miniflow.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from miniflow.ops.ctc_loss import ctc_loss
 from miniflow.ops.distance import bilinear, cosine_similarity, normalize, pairwise_distance, pdist
 from miniflow.ops.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
@@ -31,6 +33,23 @@ from miniflow.ops.norm import batch_norm, layer_norm
 from miniflow.ops.pad import one_hot, pad
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.pool import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+from miniflow.ops.pool_1d_3d import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_pool1d,
+    max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)
 from miniflow.ops.regression_loss import gaussian_nll_loss, huber_loss, kl_div, poisson_nll_loss, smooth_l1_loss
 from miniflow.ops.softmax import log_softmax, softmax, softmin
 from miniflow.tensor import Tensor

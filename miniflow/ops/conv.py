@@ -20,9 +20,11 @@ from miniflow.operands import takes_tensors
 from miniflow.ops.promotion import require_floating, require_one_dtype
 from miniflow.ops.reduce import sum
 from miniflow.ops.shape import input_shape, squeeze, unsqueeze
-from miniflow.ops.windows import Padding, Pair, check_image, pair, window_counts
+from miniflow.ops.windows import Pair, check_image, pair, per_dim, window_counts
 from miniflow.sbp import signatures
 from miniflow.tensor import Tensor
+
+Sizes = int | tuple[int, ...]  # one number for all dims, or one for each
 
 
 class Conv2d(Op):
@@ -126,25 +128,26 @@ def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
     require_floating("conv2d", x)
 
 
-def borders(padding: int | Pair | str, kernel: Pair, stride: Pair, dilation: Pair) -> Padding:
-    """The zeros around an image: ((top, bottom), (left, right)).
+def borders(
+    op: str, padding: Sizes | str, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
+    """The widths (before, after) of the border along each dim.
 
     Raises:
         ArgumentError: for a negative number, an unknown word, or "same" with a stride.
     """
     if padding == "valid":
-        return (0, 0), (0, 0)
+        return ((0, 0),) * len(kernel)
     if padding == "same":
-        if stride != (1, 1):
+        if set(stride) != {1}:
             raise ArgumentError(
-                f"conv2d: got padding='same' with stride {stride}; expected stride 1: give the padding in numbers"
+                f"{op}: got padding='same' with stride {stride}; expected stride 1: give the padding in numbers"
             )
-        rows, columns = (d * (k - 1) for k, d in zip(kernel, dilation, strict=True))
-        return (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
+        total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return tuple([(n // 2, n - n // 2) for n in total])
     if isinstance(padding, str):
-        raise ArgumentError(f"conv2d: got padding={padding!r}; expected 'same', 'valid', or one or two integers")
-    rows, columns = pair("conv2d", "padding", padding, least=0)
-    return (rows, rows), (columns, columns)
+        raise ArgumentError(f"{op}: got padding={padding!r}; expected 'same', 'valid', or integers")
+    return tuple([(p, p) for p in per_dim(op, "padding", padding, len(kernel), least=0)])
 
 
 @takes_tensors
@@ -195,5 +198,5 @@ def conv2d(
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"conv2d: got groups={groups!r}; expected an integer of at least 1")
     stride, dilation = pair("conv2d", "stride", stride), pair("conv2d", "dilation", dilation)
-    border = borders(padding, tuple(weight.shape[2:]), stride, dilation)
+    border = borders("conv2d", padding, tuple(weight.shape[2:]), stride, dilation)
     return call(Conv2d, input, weight, bias, stride=stride, padding=border, dilation=dilation, groups=groups)

@@ -8,6 +8,8 @@ from typing import Any
 from miniflow.backends.windows import Padding, Pair, window_count
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 
+COUNTS = {1: ("one integer", "tuple"), 2: ("one or two integers", "pair"), 3: ("one or three integers", "triple")}
+
 
 def pair(op: str, name: str, value: Any, least: int = 1) -> Pair:
     """An argument given as one number for rows and columns, or as two.
@@ -19,15 +21,37 @@ def pair(op: str, name: str, value: Any, least: int = 1) -> Pair:
         ArgumentError: if a number is below `least`, or there are not one or two of them.
         DTypeError: if they are not integers.
     """
+    return per_dim(op, name, value, 2, least)
+
+
+def per_dim(op: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:
+    """An argument given as one number for all dims, or as `count` of them.
+
+    Raises:
+        ArgumentError: if a number is below `least`, or there are neither one nor `count` of them.
+        DTypeError: if they are not integers.
+    """
     if type(value) is int and value >= least:
-        return value, value
+        return (value,) * count
+    words = COUNTS[count]
     try:
         numbers = tuple([operator.index(n) for n in (value if isinstance(value, tuple | list) else (value,))])
     except TypeError:
-        raise DTypeError(f"{op}: got {name}={value!r}; expected an integer or a pair of integers") from None
-    if len(numbers) not in (1, 2) or min(numbers) < least:
-        raise ArgumentError(f"{op}: got {name}={value!r}; expected one or two integers of at least {least}")
-    return numbers[0], numbers[-1]
+        raise DTypeError(f"{op}: got {name}={value!r}; expected an integer or a {words[1]} of integers") from None
+    if len(numbers) not in (1, count) or min(numbers) < least:
+        raise ArgumentError(f"{op}: got {name}={value!r}; expected {words[0]} of at least {least}")
+    return numbers if len(numbers) == count else numbers * count
+
+
+def check_signal(op: str, x: Any, dims: int) -> None:
+    """Refuse what is neither (N, C, *) nor (C, *) with `dims` dims for *; `x` is a Tensor or an array.
+
+    Raises:
+        ShapeError: for another number of dims.
+    """
+    if x.ndim not in (dims + 1, dims + 2):
+        sizes = ", ".join(["D", "H", "W"][3 - dims :])
+        raise ShapeError(f"{op}: got input {tuple(x.shape)}; expected (N, C, {sizes}) or (C, {sizes})")
 
 
 def check_image(op: str, x: Any) -> None:

@@ -26,6 +26,7 @@ def classes(*shape: int, count: int = 3) -> np.ndarray:
 
 
 IMAGES, ROWS = normal(4, 3, 8, 8), normal(4, 6)
+SIGNALS = {"1d": normal(4, 3, 9), "2d": IMAGES, "3d": normal(2, 3, 4, 6, 5)}
 PROBABILITIES = np.random.default_rng(2).uniform(0.1, 0.9, (4, 6)).astype(np.float32)
 
 
@@ -123,6 +124,26 @@ class Frames(nn.Module):
 
 SIGNS = np.array([1.0, -1, -1, 1], np.float32)
 VOLUMES = normal(2, 3, 4, 4, 3)
+POOLS = {
+    "AdaptiveAvgPool": (3,), "AdaptiveMaxPool": (2,), "AvgPool": (2,), "MaxPool": (3, 2, 1), "LPPool": (1, 2)
+}  # fmt: skip
+
+
+def before_pool(dims: str, pool: nn.Module) -> nn.Module:
+    """A pool behind a convolution of sequences, images or volumes."""
+    return nn.Sequential(getattr(nn, f"Conv{dims}")(3, 4, 3, padding=1), pool)
+
+
+class Unpooled(nn.Module):
+    """Maxima, put back to where they were."""
+
+    def __init__(self, dims: str):
+        super().__init__()
+        self.pool = before_pool(dims, getattr(nn, f"MaxPool{dims}")(2, return_indices=True))
+        self.unpool = getattr(nn, f"MaxUnpool{dims}")(2)
+
+    def forward(self, x: Any) -> Any:
+        return self.unpool(*self.pool(x), output_size=x.shape[2:])
 
 
 # class name -> a list of (make the module, the inputs)
@@ -152,6 +173,11 @@ MODULES: dict[str, list] = {
         (lambda: nn.Conv2d(3, 4, 1), [IMAGES]),
         (lambda: nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1, dilation=1)), [IMAGES]),
     ],
+    **{f"Conv{d}": [(lambda d=d: getattr(nn, f"Conv{d}")(3, 4, 3, padding=1), [SIGNALS[d]])] for d in ("1d", "3d")},
+    **{
+        f"ConvTranspose{d}": [(lambda d=d: getattr(nn, f"ConvTranspose{d}")(3, 4, 3, 2, 1, 1), [x])]
+        for d, x in SIGNALS.items()
+    },
     "Dropout": [(lambda: after_linear(nn.Dropout(0.4)), [ROWS])],
     "Embedding": [
         (lambda: nn.Embedding(7, 4), [classes(5, 2, count=7)]),
@@ -164,9 +190,12 @@ MODULES: dict[str, list] = {
     ],
     "BatchNorm2d": [(lambda: after_conv(nn.Sequential(nn.BatchNorm2d(4), nn.ReLU())), [IMAGES])],
     "LayerNorm": [(lambda: nn.LayerNorm(6), [ROWS]), (lambda: after_conv(nn.LayerNorm([8, 8])), [IMAGES])],
-    "AdaptiveAvgPool2d": [(lambda: after_conv(nn.AdaptiveAvgPool2d((3, 2))), [IMAGES])],
-    "AvgPool2d": [(lambda: after_conv(nn.AvgPool2d(2)), [IMAGES])],
-    "MaxPool2d": [(lambda: after_conv(nn.MaxPool2d(3, 2, 1)), [IMAGES])],
+    **{
+        f"{name}{d}": [(lambda name=name, d=d, o=o: before_pool(d, getattr(nn, f"{name}{d}")(*o)), [x])]
+        for d, x in SIGNALS.items()
+        for name, o in POOLS.items()
+    },
+    **{f"MaxUnpool{d}": [(lambda d=d: Unpooled(d), [x])] for d, x in SIGNALS.items()},
     "ConstantPad2d": [(lambda: after_conv(nn.ConstantPad2d((1, 2, 0, 1), 0.5)), [IMAGES])],
     "ZeroPad2d": [(lambda: after_conv(nn.ZeroPad2d(1)), [IMAGES])],
     "Flatten": [(lambda: after_conv(nn.Flatten()), [IMAGES])],

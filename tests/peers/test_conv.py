@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import miniflow as flow
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.conv import conv2d
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
@@ -99,3 +100,12 @@ def test_refused_by_both():
             conv2d(*[flow.ones(*s) for s in ours], **theirs)
         with pytest.raises((RuntimeError, ValueError), match="."):
             torch.nn.functional.conv2d(*[torch.ones(*s) for s in ours], **theirs)
+
+
+def test_an_output_size_that_a_transposed_convolution_cannot_have():
+    layer = flow.nn.ConvTranspose2d(1, 1, 3, stride=2)
+    assert layer(flow.ones(1, 1, 2, 2), output_size=(6, 5)).shape == (1, 1, 6, 5)
+    with pytest.raises(ShapeError, match=r"ConvTranspose2d: got output_size=\(7, 5\); expected from \(5, 5\)"):
+        layer(flow.ones(1, 1, 2, 2), output_size=(7, 5))
+    with pytest.raises(ArgumentError, match="output_padding=.2, 2. with stride .2, 2.; expected less than the stride"):
+        flow.nn.functional.conv_transpose2d(flow.ones(1, 1, 2, 2), flow.ones(1, 1, 2, 2), None, 2, 0, 2)

@@ -92,3 +92,45 @@ def test_special_values():
         theirs = PEER.max_pool2d(torch.from_numpy(x), *options, return_indices=True)
         for a, b in zip(ours, theirs, strict=True):
             assert_same(a.numpy(), b.numpy())
+
+
+FUNCTIONS = flow.nn.functional
+SIZES = {1: (7,), 2: (7, 6), 3: (7, 6, 8)}
+
+
+@pytest.mark.parametrize("dims", SIZES)
+@pytest.mark.parametrize("outer", [(2, 3), (3,)])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_pools_of_all_dims(dims, outer, ceil_mode):
+    shape = (*outer, *SIZES[dims])
+    x = RNG.permutation(np.linspace(-2, 2, int(np.prod(shape)))).reshape(shape)
+    calls = [(f"max_pool{dims}d", (size, stride, padding, dilation, ceil_mode, True))
+             for size, stride, padding, dilation in ((3, 2, 1, 2), ((2, 3, 2)[:dims], None, 0, 1))]  # fmt: skip
+    calls += [(f"avg_pool{dims}d", (3, 2, 1, ceil_mode, include)) for include in (True, False)]
+    calls += [(f"avg_pool{dims}d", (3, 2, 1, ceil_mode, True, 5))] if dims > 1 else []
+    calls += [(f"adaptive_max_pool{dims}d", (count, True)) for count in (1, 3, 5)]
+    calls += [(f"adaptive_avg_pool{dims}d", (count,)) for count in (1, 3, 5)]
+    calls += [(f"adaptive_max_pool{dims}d", ((None, 3, 2)[:dims], True))] if dims > 1 else []
+    for name, options in calls:
+        ours, theirs = getattr(FUNCTIONS, name), getattr(PEER, name)
+        check_against_torch(
+            lambda x, f=ours, options=options: f(x, *options), lambda x, f=theirs, options=options: f(x, *options),
+            [x], dtype="float64",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("dims", SIZES)
+@pytest.mark.parametrize("sized", [False, True])
+def test_max_unpool(dims, sized):
+    x = RNG.standard_normal((2, 3, *SIZES[dims]))
+    y, index = getattr(PEER, f"max_pool{dims}d")(torch.from_numpy(x), 2, return_indices=True)
+    size = SIZES[dims] if sized else None
+    want = getattr(PEER, f"max_unpool{dims}d")(y, index, 2, output_size=size)
+    got = getattr(FUNCTIONS, f"max_unpool{dims}d")(flow.tensor(y.numpy()), flow.tensor(index.numpy()), 2, None, 0, size)
+    assert_same(got, want.numpy())
+
+
+def test_an_output_size_that_max_unpool_cannot_have_come_from():
+    x = flow.ones(1, 1, 2, 2)
+    with pytest.raises(ArgumentError, match=r"max_unpool2d: got output_size=\(9, 4\); expected \(4, 4\)"):
+        FUNCTIONS.max_unpool2d(x, flow.zeros(1, 1, 2, 2, dtype=flow.int64), 2, output_size=(9, 4))

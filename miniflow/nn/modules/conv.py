@@ -2,23 +2,106 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, ClassVar
 
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn.modules.linear import init_weight_and_bias
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
-from miniflow.ops.conv import borders, conv2d
+from miniflow.ops.conv import Sizes, borders, conv2d
+from miniflow.ops.conv_1d_3d import conv1d, conv3d
+from miniflow.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from miniflow.ops.creation import empty
 from miniflow.ops.pad import pad
-from miniflow.ops.windows import pair
+from miniflow.ops.windows import per_dim
 from miniflow.tensor import Tensor
 
-UNSHOWN = {"padding": (0, 0), "dilation": (1, 1), "groups": 1}  # values that `repr` leaves out
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class Conv2d(Module):
+class Convolution(Module):
+    """Base of the convolutions and transposed convolutions, over `dims` dims by `function`."""
+
+    dims: ClassVar[int]
+    function: ClassVar[Callable[..., Tensor]]
+    transposed: ClassVar[bool] = False
+
+    def __init_subclass__(cls, function: Callable | None = None, dims: int = 2) -> None:
+        super().__init_subclass__()
+        if function is not None:
+            cls.function, cls.dims = staticmethod(function), dims
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: str | Sizes = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        name, dims = self._get_name(), self.dims
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = per_dim(name, "kernel_size", kernel_size, dims)
+        self.stride = per_dim(name, "stride", stride, dims)
+        self.padding = padding if isinstance(padding, str) else per_dim(name, "padding", padding, dims, least=0)
+        self.dilation = per_dim(name, "dilation", dilation, dims)
+        self.output_padding = (0,) * dims
+        self.groups = groups
+        self.padding_mode = padding_mode
+        self._check()
+        around = borders(name, padding, self.kernel_size, self.stride, self.dilation)
+        self._border = tuple([width for border in around[::-1] for width in border])
+        channels = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        shape = (channels[0], channels[1] // groups, *self.kernel_size)
+        self.weight = Parameter(empty(*shape, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_channels, device=device, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def _check(self) -> None:
+        name = self._get_name()
+        if self.groups <= 0 or self.in_channels % self.groups or self.out_channels % self.groups:
+            raise ArgumentError(
+                f"{name}: got in_channels={self.in_channels}, out_channels={self.out_channels}, groups={self.groups}; "
+                "expected groups above 0 that divide both"
+            )
+        modes = PADDING_MODES[:1] if self.transposed else PADDING_MODES
+        if self.padding_mode not in modes:
+            raise ArgumentError(f"{name}: got padding_mode={self.padding_mode!r}; expected one of {modes}")
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters again, at random."""
+        init_weight_and_bias(self.weight, self.bias, self.weight.shape[1] * prod(self.kernel_size))
+
+    def forward(self, input: Tensor) -> Tensor:
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = pad(input, self._border, mode=self.padding_mode), 0
+        return self.function(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+    def extra_repr(self) -> str:
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        zeros, ones = (0,) * self.dims, (1,) * self.dims
+        unshown = {"padding": zeros, "dilation": ones, "output_padding": zeros, "groups": 1}
+        text += "".join(f", {k}={getattr(self, k)}" for k, usual in unshown.items() if getattr(self, k) != usual)
+        text += ", bias=False" if self.bias is None else ""
+        return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
+
+
+class Conv1d(Convolution, function=conv1d, dims=1):
+    """`Conv2d` over sequences: (N, in_channels, L) -> (N, out_channels, L'). `torch.nn.Conv1d`."""
+
+
+class Conv2d(Convolution, function=conv2d):
     """Convolution of images with learnable kernels (a cross-correlation, as in all deep-learning libraries).
 
     y[n, o, i, j] = bias[o] + sum over c, k, l of weight[o, c, k, l] * x[n, c, i s - p + k d, j s - p + l d]
@@ -54,59 +137,84 @@ class Conv2d(Module):
     Source: `torch.nn.Conv2d`.
     """
 
+
+class Conv3d(Convolution, function=conv3d, dims=3):
+    """`Conv2d` over volumes: (N, in_channels, D, H, W) -> (N, out_channels, D', H', W'). `torch.nn.Conv3d`."""
+
+
+class ConvTranspose2d(Convolution, function=conv_transpose2d):
+    """The gradient of a convolution with respect to its input, as a layer that enlarges images.
+
+    Args:
+        in_channels, out_channels: the numbers of channels.
+        kernel_size: the height and width of the window; here and below an int stands for both.
+        stride: the distance between windows on the result.
+        padding: how many rows and columns are cut off on each side of the result.
+        output_padding: how many are added at its end; less than the stride.
+        groups: into how many groups the channels are divided.
+        bias: whether to add b.
+        dilation: the distance between the elements of a window.
+        padding_mode: "zeros".
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight: (in_channels, out_channels / groups, kernel height, kernel width), drawn as that of `Conv2d`.
+        bias: (out_channels,); None without bias.
+
+    Shapes: (N, in_channels, H, W) -> (N, out_channels, H', W'),
+        H' = (H - 1) s - 2 p + d (kernel height - 1) + output_padding + 1, and W' alike.
+
+    >>> import miniflow as flow
+    >>> layer = flow.nn.ConvTranspose2d(3, 8, kernel_size=3, stride=2, padding=1)
+    >>> layer(flow.zeros(2, 3, 5, 5)).shape, layer(flow.zeros(2, 3, 5, 5), output_size=(10, 10)).shape
+    (miniflow.Size([2, 8, 9, 9]), miniflow.Size([2, 8, 10, 10]))
+
+    Source: `torch.nn.ConvTranspose2d`.
+    """
+
+    transposed = True
+
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: str | int | tuple[int, int] = 0,
-        dilation: int | tuple[int, int] = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
         groups: int = 1,
         bias: bool = True,
+        dilation: Sizes = 1,
         padding_mode: str = "zeros",
         device: Any = None,
         dtype: Any = None,
     ):
-        super().__init__()
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = pair("Conv2d", "kernel_size", kernel_size)
-        self.stride = pair("Conv2d", "stride", stride)
-        self.padding = padding if isinstance(padding, str) else pair("Conv2d", "padding", padding, least=0)
-        self.dilation = pair("Conv2d", "dilation", dilation)
-        self.groups = groups
-        self.padding_mode = padding_mode
-        self._check()
-        (top, bottom), (left, right) = borders(padding, self.kernel_size, self.stride, self.dilation)
-        self._border = (left, right, top, bottom)
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(empty(*shape, device=device, dtype=dtype))
-        self.register_parameter("bias", Parameter(empty(out_channels, device=device, dtype=dtype)) if bias else None)
-        self.reset_parameters()
+        options = (stride, padding, dilation, groups, bias, padding_mode, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, *options)
+        self.output_padding = per_dim(self._get_name(), "output_padding", output_padding, self.dims, least=0)
 
-    def _check(self) -> None:
-        if self.groups <= 0 or self.in_channels % self.groups or self.out_channels % self.groups:
-            raise ArgumentError(
-                f"Conv2d: got in_channels={self.in_channels}, out_channels={self.out_channels}, groups={self.groups}; "
-                "expected groups above 0 that divide both"
-            )
-        if self.padding_mode not in PADDING_MODES:
-            raise ArgumentError(f"Conv2d: got padding_mode={self.padding_mode!r}; expected one of {PADDING_MODES}")
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """`output_size`, the last dims of the result, takes the place of `output_padding`."""
+        extra = self.output_padding if output_size is None else self._extra(input, tuple(output_size))
+        return self.function(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
 
-    def reset_parameters(self) -> None:
-        """Initialize the parameters again, at random."""
-        fan_in = self.in_channels // self.groups * self.kernel_size[0] * self.kernel_size[1]
-        init_weight_and_bias(self.weight, self.bias, fan_in)
+    def _extra(self, input: Tensor, output_size: tuple[int, ...]) -> tuple[int, ...]:
+        along = zip(input.shape[-self.dims :], self.kernel_size, self.stride, self.padding, self.dilation, strict=True)
+        least = tuple([(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in along])
+        wanted = output_size[-self.dims :]
+        if len(output_size) not in (self.dims, input.ndim) or any(
+            not 0 <= size - n < s for size, n, s in zip(wanted, least, self.stride, strict=True)
+        ):
+            most = tuple([n + s - 1 for n, s in zip(least, self.stride, strict=True)])
+            raise ShapeError(f"{self._get_name()}: got output_size={output_size}; expected from {least} to {most}")
+        return tuple([size - n for size, n in zip(wanted, least, strict=True)])
 
-    def forward(self, input: Tensor) -> Tensor:
-        if self.padding_mode == "zeros":
-            return conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
-        padded = pad(input, self._border, mode=self.padding_mode)
-        return conv2d(padded, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
 
-    def extra_repr(self) -> str:
-        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        text += "".join(f", {k}={getattr(self, k)}" for k, usual in UNSHOWN.items() if getattr(self, k) != usual)
-        text += ", bias=False" if self.bias is None else ""
-        return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
+class ConvTranspose1d(ConvTranspose2d, function=conv_transpose1d, dims=1):
+    """`ConvTranspose2d` over sequences: (N, in_channels, L) -> (N, out_channels, L'). `torch.nn.ConvTranspose1d`."""
+
+
+class ConvTranspose3d(ConvTranspose2d, function=conv_transpose3d, dims=3):
+    """`ConvTranspose2d` over volumes: (N, C, D, H, W) -> (N, out_channels, D', H', W'). `torch.nn.ConvTranspose3d`."""
