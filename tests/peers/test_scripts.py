@@ -30,5 +30,5 @@ def printed(command: list[str], script: str) -> np.ndarray:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_losses_are_those_of_pytorch(script):
     ours, theirs = printed(["-m", "miniflow.mock_torch"], script), printed([], script)
-    assert len(theirs) >= 4
+    assert len(theirs) >= 3
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=2e-4)
