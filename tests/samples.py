@@ -204,6 +204,14 @@ def logit(x, eps=None):
     return np.log(x / (1 - x))
 
 
+def resized(x, size=None, scale_factor=None, mode="nearest"):
+    """The nearest neighbours, or twice the size by linear interpolation, of (N, C, L)."""
+    if mode == "nearest":
+        return x[..., np.arange(size) * x.shape[-1] // size]
+    places = np.clip((np.arange(2 * x.shape[-1]) + 0.5) / 2 - 0.5, 0, x.shape[-1] - 1)
+    return np.apply_along_axis(lambda row: np.interp(places, np.arange(len(row)), row), -1, x)
+
+
 def inverse_of_erf(x):
     """By bisection."""
     low, high = -4.0, 4.0
@@ -755,6 +763,14 @@ DISTINCT_IMAGES = np.random.default_rng(6).permutation(np.linspace(-2, 2, 84)).r
 DISTINCT_SIGNALS = {1: DISTINCT_IMAGES.reshape(1, 12, 7), 2: DISTINCT_IMAGES, 3: DISTINCT_IMAGES.reshape(1, 1, 7, 4, 3)}
 
 FAMILIES = [
+    Row("pixel_shuffle", of(lambda: Sample(away(2, 8, 3, 2), 2)),
+        lambda x, r: x.reshape(2, 2, r, r, 3, 2).transpose(0, 1, 4, 2, 5, 3).reshape(2, 2, 3 * r, 2 * r)),
+    Row("pixel_unshuffle", of(lambda: Sample(away(2, 2, 6, 4), 2)),
+        lambda x, r: x.reshape(2, 2, 3, r, 2, r).transpose(0, 1, 3, 5, 2, 4).reshape(2, 8, 3, 2)),
+    Row("channel_shuffle", of(lambda: Sample(away(2, 8, 3), 2)),
+        lambda x, groups: x.reshape(2, groups, 4, 3).swapaxes(1, 2).reshape(2, 8, 3)),
+    Row("interpolate", of(lambda: Sample(away(2, 4, 5), size=7, mode="nearest"),
+                          lambda: Sample(away(2, 4, 5), scale_factor=2.0, mode="linear", brief=True)), resized),
     Row("float_power", of(lambda: Sample(positive(3, 4), positive(4, seed=1)), lambda: Sample(positive(3, 4), 2)),
         np.float_power, result="float64"),
     Row("prelu", of(lambda: Sample(away(2, 3, 4), positive(3)), lambda: Sample(away(2, 3), positive(1)),

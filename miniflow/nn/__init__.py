@@ -73,6 +73,16 @@ from miniflow.nn.modules.pool import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from miniflow.nn.modules.resize import (
+    ChannelShuffle,
+    Fold,
+    PixelShuffle,
+    PixelUnshuffle,
+    Unfold,
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+)
 from miniflow.nn.modules.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from miniflow.nn.modules.shape import ConstantPad2d, Flatten, Unflatten, ZeroPad2d
 from miniflow.nn.modules.transformer import (

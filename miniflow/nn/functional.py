@@ -9,7 +9,9 @@ from miniflow.ops.ctc_loss import ctc_loss
 from miniflow.ops.distance import bilinear, cosine_similarity, normalize, pairwise_distance, pdist
 from miniflow.ops.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from miniflow.ops.embedding import embedding
+from miniflow.ops.fold import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unfold
 from miniflow.ops.group_norm import group_norm, instance_norm, local_response_norm, rms_norm
+from miniflow.ops.interpolate import interpolate, upsample
 from miniflow.ops.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,

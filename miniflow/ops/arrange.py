@@ -9,7 +9,6 @@ import numpy as np
 
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.ops.creation import tensor
 from miniflow.ops.gather import index_select
 from miniflow.ops.join import cat, stack
 from miniflow.ops.method import method
@@ -17,7 +16,7 @@ from miniflow.ops.permute import flip, transpose
 from miniflow.ops.promotion import broadcast_shape
 from miniflow.ops.shape import expand, flatten, reshape, sizes_of, unsqueeze, wrap_dim, wrap_dims
 from miniflow.ops.slice import DiagonalIntoZeros, diagonal, narrow
-from miniflow.tensor import Tensor
+from miniflow.tensor import Tensor, constant_like
 
 
 @method
@@ -92,7 +91,7 @@ def repeat_interleave(
         wide = [*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :]]
         return flatten(expand(unsqueeze(input, dim + 1), wide), dim, dim + 1)
     counts = np.broadcast_to(repeats._host_array(), input.shape[dim])
-    return index_select(input, dim, tensor(np.repeat(np.arange(counts.size), counts), device=input.device))
+    return index_select(input, dim, constant_like(input, np.repeat(np.arange(counts.size), counts)))
 
 
 @method

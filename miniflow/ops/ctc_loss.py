@@ -12,18 +12,17 @@ from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.amp_identity import in_float32
 from miniflow.ops.comparison import eq, gt, lt, ne
-from miniflow.ops.creation import full_like, tensor
+from miniflow.ops.creation import full_like
 from miniflow.ops.elementwise import add, div, logaddexp, mul, neg
 from miniflow.ops.gather import gather
 from miniflow.ops.join import stack
 from miniflow.ops.loss import check_reduction, reduced
 from miniflow.ops.pad import pad
 from miniflow.ops.piecewise import clamp, where
-from miniflow.ops.promotion import cast
-from miniflow.ops.sequence import arange
+from miniflow.ops.promotion import cast, to_device
 from miniflow.ops.shape import expand, reshape, unsqueeze
 from miniflow.ops.slice import narrow
-from miniflow.tensor import Tensor
+from miniflow.tensor import Tensor, constant_like
 
 IMPOSSIBLE = -1e30  # the logarithm of 0, finite so that differences of two of them are no NaN
 
@@ -101,8 +100,11 @@ def _check_operands(log_probs: Tensor, targets: Tensor, blank: int) -> None:
 
 def _as_lengths(name: str, lengths: Lengths, log_probs: Tensor, limit: int) -> Tensor:
     """Lengths as an int64 tensor (N,) on the device of `log_probs`."""
-    lengths = lengths if isinstance(lengths, Tensor) else tensor(lengths)
-    lengths = reshape(cast(lengths.to(log_probs.device), "int64"), -1)
+    if not isinstance(lengths, Tensor):
+        lengths = constant_like(log_probs, np.asarray(lengths))
+    elif lengths.is_local and log_probs.is_local:
+        lengths = to_device(lengths, log_probs.device)
+    lengths = reshape(cast(lengths, "int64"), -1)
     if len(lengths) != log_probs.shape[1]:
         raise ShapeError(f"ctc_loss: got {len(lengths)} {name}; expected {log_probs.shape[1]}, one for each sample")
     values = peek(lengths._array)
@@ -116,7 +118,7 @@ def _in_rows(targets: Tensor, lengths: Tensor) -> Tensor:
     counts = lengths.cpu().numpy()
     starts, columns = counts.cumsum() - counts, np.arange(counts.max(initial=0))
     at = np.minimum(starts[:, None] + columns, max(len(targets) - 1, 0))
-    return reshape(gather(targets, 0, tensor(at.reshape(-1), device=targets.device)), at.shape)
+    return reshape(gather(targets, 0, constant_like(targets, at.reshape(-1))), at.shape)
 
 
 def _log_likelihood(
@@ -128,7 +130,7 @@ def _log_likelihood(
     the label is a blank or the same as two places before, from there: alpha_t(s) = sum of these alpha_(t-1) y_t(s).
     """
     samples, width = targets.shape
-    valid = lt(arange(width, device=targets.device), unsqueeze(target_lengths, 1))
+    valid = lt(constant_like(targets, np.arange(width)), unsqueeze(target_lengths, 1))
     blanks = full_like(targets, blank)
     labels = reshape(stack([blanks, where(valid, targets, blank)], 2), (samples, 2 * width))
     labels = pad(labels, (0, 1), value=blank)
@@ -138,7 +140,7 @@ def _log_likelihood(
     emitted = gather(log_probs, 2, expand(unsqueeze(labels, 0), (frames, *labels.shape)))
 
     steps = unsqueeze(input_lengths, 1)
-    places = arange(2 * width + 1, device=targets.device)
+    places = constant_like(targets, np.arange(2 * width + 1))
     alpha = where(lt(places, 2), emitted[0], IMPOSSIBLE)
     for t in range(1, frames):
         shifted = pad(alpha, (2, 0), value=IMPOSSIBLE)

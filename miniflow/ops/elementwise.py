@@ -378,7 +378,7 @@ logaddexp.gradient("x")(lambda dy, x, out: dy * scalar.exp(x - out))
 logaddexp.gradient("y")(lambda dy, y, out: dy * scalar.exp(y - out))
 
 
-@pointwise(cpu=np.logaddexp2, accepts="f")
+@pointwise(accepts="f")
 def logaddexp2(x, y):
     """log2(2^input + 2^other), without overflow. `torch.logaddexp2`."""
     larger, distance = select(x > y, x, y), scalar.abs(x - y)
@@ -411,7 +411,7 @@ def _(dy, x, out):
     return select(x == 0, 0, dy * (scalar.cos(math.pi * x) - out) / select(x == 0, 1, x))
 
 
-@pointwise(cpu=np.rad2deg, accepts="f", integers="float")
+@pointwise(accepts="f", integers="float")
 def rad2deg(x):
     """Radians in degrees, elementwise. `torch.rad2deg`."""
     return x * (180 / math.pi)
@@ -420,7 +420,7 @@ def rad2deg(x):
 rad2deg.gradient(lambda dy: dy * (180 / math.pi))
 
 
-@pointwise(cpu=np.deg2rad, accepts="f", integers="float")
+@pointwise(accepts="f", integers="float")
 def deg2rad(x):
     """Degrees in radians, elementwise. `torch.deg2rad`."""
     return x * (math.pi / 180)

@@ -55,7 +55,6 @@ def matrices(op: str, A: Any, square: bool = True) -> tuple[tuple[int, ...], int
 class Factorization(Op):
     """An op of each matrix of a batch."""
 
-    checks_values = "kernel"  # some refuse singular matrices
     linear: tuple[list[int], ...] = ()  # see `sbp.signatures`
 
     @classmethod
@@ -116,6 +115,7 @@ class Slogdet(Factorization):
 class Inv(Factorization):
     """Y = A^-1; dA = -Y^T dY Y^T."""
 
+    checks_values = "kernel"
     saves = ("y",)
 
     def infer(A):
@@ -130,6 +130,7 @@ class Inv(Factorization):
 class Solve(Factorization):
     """X = A^-1 B; dB = A^-T dX, dA = -dB X^T."""
 
+    checks_values = "kernel"
     linear = ([1],)
     saves = ("A", "y")
 
@@ -150,6 +151,7 @@ class Solve(Factorization):
 class Cholesky(Factorization):
     """A = L L^T; dA is the symmetric part of L^-T P L^-1, P the lower half of L^T dL with half of its diagonal."""
 
+    checks_values = "kernel"
     saves = ("y",)
 
     def infer(A):

@@ -32,8 +32,6 @@ from miniflow.tensor import Tensor, constant_like
 class Argsort(Op):
     """Where the first `count` elements of the order along `dim` stand; equal ones stay in theirs if `stable`."""
 
-    amp = "clear"
-
     def infer(x, *, dim, descending, count, stable):
         return (*x.shape[:dim], count, *x.shape[dim + 1 :]), INT64
 

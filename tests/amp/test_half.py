@@ -64,6 +64,7 @@ def choices(x, weight):
     z[:, 1].add_(z[:, 2] * 2.0)
     z[2].fill_(0.5)
     y = y + z.max(0).values + z.min(1).values.sum() + flow.amax(z) - flow.amin(z, 0)
+    y = y + flow.cummax(z, 0).values.sum() - flow.cummin(z, 1).values.sum()
     y = y.clone()
     y[0] = 3.0
     return y

@@ -18,8 +18,9 @@ BITS = {"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitwiseLeftShift
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    """Regions of few elements are formed too."""
+    """Regions of few elements are formed too, and one of all operators."""
     monkeypatch.setitem(elementwise_fusion.SMALLEST, "cpu", 0)
+    monkeypatch.setattr(elementwise_fusion, "MOST_STEPS", 1000)
 
 
 def fused(before):

@@ -91,7 +91,7 @@ def test_what_does_not_fit_changes_nothing():
     message = str(caught.value)
     assert message.startswith("Train.load_state_dict: nothing was loaded, build the module as it was when saved")
     for line in (
-        "model.0.weight is of shape (2, 2); expected of shape (6, 4)",
+        "size mismatch for model.0.weight: of shape (2, 2); expected of shape (6, 4)",
         "model.2.bias-v is missing; expected of shape (3,)",
         "odd is unexpected: of shape (1,)",
     ):

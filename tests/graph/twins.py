@@ -178,6 +178,14 @@ MODULES: dict[str, list] = {
         f"ConvTranspose{d}": [(lambda d=d: getattr(nn, f"ConvTranspose{d}")(3, 4, 3, 2, 1, 1), [x])]
         for d, x in SIGNALS.items()
     },
+    "Upsample": [(lambda: after_conv(nn.Upsample(scale_factor=2, mode="bilinear")), [IMAGES])],
+    "UpsamplingNearest2d": [(lambda: after_conv(nn.UpsamplingNearest2d(size=5)), [IMAGES])],
+    "UpsamplingBilinear2d": [(lambda: after_conv(nn.UpsamplingBilinear2d(scale_factor=2)), [IMAGES])],
+    "Unfold": [(lambda: after_conv(nn.Unfold(3, padding=1, stride=2)), [IMAGES])],
+    "Fold": [(lambda: after_conv(nn.Sequential(nn.Unfold(3, padding=1), nn.Fold(8, 3, padding=1))), [IMAGES])],
+    "PixelShuffle": [(lambda: after_conv(nn.PixelShuffle(2)), [IMAGES])],
+    "PixelUnshuffle": [(lambda: after_conv(nn.PixelUnshuffle(2)), [IMAGES])],
+    "ChannelShuffle": [(lambda: after_conv(nn.ChannelShuffle(2)), [IMAGES])],
     "Dropout": [(lambda: after_linear(nn.Dropout(0.4)), [ROWS])],
     "Embedding": [
         (lambda: nn.Embedding(7, 4), [classes(5, 2, count=7)]),

@@ -1,0 +1,45 @@
+"""Images and sequences in other sizes, and windows as columns."""
+
+from __future__ import annotations
+
+from miniflow.nn.modules.function_module import FunctionModule
+from miniflow.ops.fold import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unfold
+from miniflow.ops.interpolate import interpolate
+
+
+class Upsample(
+    FunctionModule,
+    function=interpolate, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
+):  # fmt: skip
+    """The input in another size; the options are those of `nn.functional.interpolate`. `torch.nn.Upsample`."""
+
+
+class UpsamplingNearest2d(FunctionModule, function=interpolate, size=None, scale_factor=None):
+    """Images in another size by the nearest neighbour. `torch.nn.UpsamplingNearest2d`."""
+
+
+class UpsamplingBilinear2d(FunctionModule, function=interpolate, size=None, scale_factor=None):
+    """Images in another size by bilinear interpolation; the corners stay. `torch.nn.UpsamplingBilinear2d`."""
+
+    def forward(self, input):
+        return interpolate(input, self.size, self.scale_factor, "bilinear", True)
+
+
+class Unfold(FunctionModule, function=unfold, kernel_size=..., dilation=1, padding=0, stride=1):
+    """The windows of images as columns: (N, C, H, W) -> (N, C * KH * KW, L). `torch.nn.Unfold`."""
+
+
+class Fold(FunctionModule, function=fold, output_size=..., kernel_size=..., dilation=1, padding=0, stride=1):
+    """Columns added to where their windows lie on images, the adjoint of `Unfold`. `torch.nn.Fold`."""
+
+
+class PixelShuffle(FunctionModule, function=pixel_shuffle, upscale_factor=...):
+    """Channels become pixels: (*, C r^2, H, W) -> (*, C, H r, W r). `torch.nn.PixelShuffle`."""
+
+
+class PixelUnshuffle(FunctionModule, function=pixel_unshuffle, downscale_factor=...):
+    """Pixels become channels: (*, C, H r, W r) -> (*, C r^2, H, W). `torch.nn.PixelUnshuffle`."""
+
+
+class ChannelShuffle(FunctionModule, function=channel_shuffle, groups=...):
+    """Channels of several groups take turns. `torch.nn.ChannelShuffle`."""
