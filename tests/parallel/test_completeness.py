@@ -28,6 +28,7 @@ ZERO = "right since the number, or the array, in the other place is 0, which a s
 CHANCE = "the terms of a partial sum rarely are what the operator asks of their sum: zero, equal, nan, of one sign"
 PARAMETERS = "weights, biases or statistics that are partial sums: no program has them"
 REASONS = {
+    "AvgPool2d": "windows of one column, which only the pooling of volumes has: it folds two dims into one",
     "Where": ZERO,
     "Scatter": ZERO,
     "SetItem": ZERO,

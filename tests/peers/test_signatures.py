@@ -29,7 +29,7 @@ NOWHERE = {
 # what torch.overrides lists otherwise than torch's documentation, which is followed here
 MISPRINTED = {
     "addbmm", "baddbmm", "broadcast_to", "diag_embed", "dot", "vdot", "dropout", "isfinite", "isinf", "permute", "tile",
-    "where", "expand", "repeat", "uniform_", "isin", "xlogy", "xlogy_", "msort", "topk", "put_",
+    "max_pool3d", "where", "expand", "repeat", "uniform_", "isin", "xlogy", "xlogy_", "msort", "topk", "put_",
 }  # fmt: skip
 INTENDED = {
     "embedding": "no max_norm and scale_grad_by_freq; gradients are dense",
