@@ -242,7 +242,7 @@ def binary(op: type[Op], x: Any, y: Any) -> Tensor:
 def floating_binary(op: type[Op], x: Any, y: Any) -> Tensor:
     """As `binary`; integers and bools are computed in the default floating dtype."""
     if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x._array.dtype.kind in "fV"):
-        x, y = as_tensor_or_number(x, op.function_name), as_tensor_or_number(y, op.function_name)
-        if result_type(x, y).category < 2:
-            return call(op, as_operand(x, get_default_dtype()), as_operand(y, get_default_dtype()))
+        first, second = as_tensor_or_number(x, op.function_name), as_tensor_or_number(y, op.function_name)
+        if result_type(first, second).category < 2:
+            return call(op, as_operand(first, get_default_dtype()), as_operand(second, get_default_dtype()))
     return binary(op, x, y)
