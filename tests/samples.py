@@ -800,7 +800,7 @@ FAMILIES = [
                               ({"groups": 2}, 2))]), conv),
     *[Row(f"conv{len(n)}d", of(lambda n=n, k=k: Sample(away(1, 4, *n), away(2, 4, *k), away(2)),
         lambda n=n, k=k: Sample(away(2, 2, *n), away(4, 1, *k), away(4), 2, 1, 2, 2, brief=True)), conv,
-        dtypes=FLOATS[: 4 if len(n) == 1 else 2])  # planes are in several windows: in halves their gradients are rounded
+        dtypes=FLOATS[: 4 if len(n) == 1 else 2])  # gradients of planes in several windows are rounded in halves
       for n, k in (((7,), (3,)), ((5, 4, 3), (3, 2, 2)))],
     *[Row(f"conv_transpose{len(n)}d", of(lambda n=n, k=k: Sample(away(1, 2, *n), away(2, 4, *k), away(4)),
         lambda n=n, k=k: Sample(away(2, 4, *n), away(4, 1, *k), away(2), 2, 1, 1, 2, 2, brief=True)), conv_transpose)
