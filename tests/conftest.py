@@ -22,6 +22,7 @@ ON_EVERY_DEVICE = (
     "optim",
 )  # folders whose tests run on every device; also modules that say so
 
+collect_ignore = ["scripts"]  # programs that peers/test_scripts.py runs
 LEFT_OUT = ("slow", "peers", "ptx", "notebooks")  # markers whose tests `pytest` alone does not run
 PEERS = Path(__file__).parent / "peers"
 COUNTS = pytest.StashKey[Counter]()
