@@ -8,7 +8,8 @@
 
 While it is enabled, `import torch` and `import torch.nn.functional` give modules that look names up in `miniflow`,
 `miniflow.nn.functional` and so on. A name that miniflow lacks can be imported, since many programs import more than
-they use; using it raises an AttributeError that names it. `torch.name` raises at once, so that `hasattr` is right.
+they use; using it raises an AttributeError that names it, and so does making an object of a class derived from it.
+`torch.name` raises at once, so that `hasattr` is right.
 
 Modules that were imported before, torch among them, are set aside, and come back untouched with `disable`. Modules
 that were imported meanwhile keep what they imported; they stay in `sys.modules`, except the mock itself.
@@ -18,6 +19,7 @@ Source: `oneflow.mock_torch`; PEP 451, "A ModuleSpec Type for the Import System"
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -26,7 +28,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import miniflow
 
@@ -44,16 +46,89 @@ def never(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
+class Missing(ModuleType):
+    """A name that was imported from torch and is not in miniflow. Python takes it for a submodule of its parent."""
+
+    __path__: list[str] = []
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise AttributeError(f"{self.__name__} is not in miniflow", name=self.__name__)
+
+    __call__ = __getitem__ = __iter__ = __enter__ = _refuse
+
+    def __mro_entries__(self, bases: tuple) -> tuple[type, ...]:
+        return (type(self.__name__, (), {"__new__": self._refuse}),)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(self)(f"{self.__name__}.{name}")
+
+    def __or__(self, other: Any) -> Any:
+        return Any
+
+    __ror__ = __or__  # in annotations
+
+
+class Inert(Missing):
+    """A name by which source registers something with PyTorch, which has no meaning here: calls do nothing."""
+
+    def __call__(self, function: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return function if callable(function) else self
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class Operators(ModuleType):
+    """`torch.ops.NAMESPACE`: the functions of miniflow, each of which is its only overload."""
+
+    def __init__(self, name: str, **names: Any):
+        super().__init__(name)
+        vars(self).update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        operator: Any = functools.partial(getattr(miniflow, name, None) or Missing(f"{self.__name__}.{name}"))
+        operator.default = operator
+        return operator
+
+
+def cache_folder() -> str:
+    """Where PyTorch keeps what it downloads."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch")))
+
+
+def missing(module: str, *names: str) -> dict[str, Any]:
+    """Names that source reads off the module before it is known whether they are used."""
+    return {name: Missing(f"{module}.{name}") for name in names}
+
+
 # names that have no meaning here, but without which much source cannot be imported: the same place in torch -> names
 STAND_INS: dict[str, dict[str, Any]] = {
-    "torch": {"__version__": VERSION, "compile": same, "_assert": lambda condition, message: None},
-    "torch.jit": {
-        **dict.fromkeys(("script", "script_if_tracing", "ignore", "unused", "export", "interface"), same),
-        **dict.fromkeys(("is_scripting", "is_tracing"), never),
-        "Final": Any,
+    "torch": {
+        **{"__version__": VERSION, "compile": same, "_assert": lambda condition, message: None},
+        **{"_C": Inert("torch._C"), "library": Inert("torch.library"), "_custom_ops": Inert("torch._custom_ops")},
+        **missing("torch", "complex64", "complex128"),
+        "are_deterministic_algorithms_enabled": never,
     },
-    "torch.compiler": {"disable": same, "is_compiling": never},
-    "torch.fx": {"wrap": same},
+    "torch.jit": {
+        **dict.fromkeys(("script", "ignore", "unused", "export", "interface"), same),
+        **dict.fromkeys(("script_if_tracing", "_script_if_tracing", "_overload_method"), same),
+        **dict.fromkeys(("is_scripting", "is_tracing"), never),
+        "Final": Final,
+    },
+    "torch.jit.annotations": {"BroadcastingList2": list, "List": list},
+    "torch.compiler": {"disable": same, "is_compiling": never, "is_exporting": never},
+    "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "node", "proxy")},
+    "torch.nn": missing("torch.nn", "SyncBatchNorm"),
+    "torch.hub": {"_get_torch_home": cache_folder, "get_dir": lambda: os.path.join(cache_folder(), "hub")},
+    "torch.ops": {"load_library": never, "torchvision": Operators("torch.ops.torchvision", _cuda_version=lambda: -1)},
+    "torch.onnx": {"register_custom_op_symbolic": same},
+    "torch.onnx.symbolic_helper": {"parse_args": same},
     "torch.version": {"cuda": None, "hip": None, "__version__": VERSION},
     "torch.overrides": {"has_torch_function": never, "is_tensor_like": lambda x: isinstance(x, miniflow.Tensor)},
 }
@@ -87,25 +162,6 @@ class Mock(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*vars(self), *dir(self.real)})
-
-
-class Missing(ModuleType):
-    """A name that was imported from torch and is not in miniflow. Python takes it for a submodule of its parent."""
-
-    __path__: list[str] = []
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise AttributeError(f"{self.__name__} is not in miniflow", name=self.__name__)
-
-    __call__ = __getitem__ = __iter__ = __enter__ = __mro_entries__ = _refuse
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{self.__name__}.{name} is not in miniflow", name=name, obj=self)
-
-    def __or__(self, other: Any) -> Any:
-        return Any
-
-    __ror__ = __or__  # in annotations
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -52,10 +52,27 @@ def test_what_is_missing_is_refused_when_it_is_used():
             name[0]
         with pytest.raises(AttributeError, match=r"torch\.nn\.Nothing is not in miniflow"):
             torch.nn.Nothing(3)
-        with pytest.raises(AttributeError, match=r"torch\.nothing_of_the_kind is not in miniflow"):
 
-            class Derived(nothing_of_the_kind):
-                pass
+        class Derived(nothing_of_the_kind, torch.fx.Tracer):
+            pass
+
+        with pytest.raises(AttributeError, match=r"torch\.nothing_of_the_kind is not in miniflow"):
+            Derived(1)
+        assert not isinstance(1, nothing_of_the_kind)
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_operators_are_functions_of_miniflow_and_their_registration_does_nothing():
+    with mock_torch.enable():
+        import torch
+        import torch.library
+
+        assert torch.library.register_fake("torchvision::name")(len) is len
+        torch.library.Library("torchvision", "IMPL").impl("name", len, "CPU")
+        assert not torch._C._get_tracing_state() and not torch.jit.is_scripting()
+        assert torch.ops.torchvision.relu.default(flow.tensor([-1.0])).item() == 0
+        with pytest.raises(AttributeError, match=r"torch\.ops\.torchvision\.nothing is not in miniflow"):
+            torch.ops.torchvision.nothing.default(1)
 
 
 @pytest.mark.usefixtures("no_torch")
