@@ -212,6 +212,17 @@ def resized(x, size=None, scale_factor=None, mode="nearest"):
     return np.apply_along_axis(lambda row: np.interp(places, np.arange(len(row)), row), -1, x)
 
 
+def sampled(x, grid, align_corners):
+    """Bilinear, with zeros outside."""
+    y, shape = np.zeros((*x.shape[:2], *grid.shape[1:3])), x.shape[:1:-1]
+    for n, row, column in np.ndindex(grid.shape[:3]):
+        place = [(g + 1) / 2 * (s - 1) if align_corners else ((g + 1) * s - 1) / 2
+                 for g, s in zip(grid[n, row, column], shape, strict=True)]  # fmt: skip
+        for k, j in np.ndindex(x.shape[2:]):
+            y[n, :, row, column] += x[n, :, k, j] * max(0, 1 - abs(place[0] - j)) * max(0, 1 - abs(place[1] - k))
+    return y
+
+
 def inverse_of_erf(x):
     """By bisection."""
     low, high = -4.0, 4.0
@@ -771,6 +782,12 @@ FAMILIES = [
         lambda x, groups: x.reshape(2, groups, 4, 3).swapaxes(1, 2).reshape(2, 8, 3)),
     Row("interpolate", of(lambda: Sample(away(2, 4, 5), size=7, mode="nearest"),
                           lambda: Sample(away(2, 4, 5), scale_factor=2.0, mode="linear", brief=True)), resized),
+    Row("grid_sample", of(*[
+        lambda align=align: Sample(away(2, 3, 4, 5), away(2, 3, 2, 2, low=0.3, high=1.1, seed=1), align_corners=align)
+        for align in (False, True)]), sampled, second=False, dtypes=FLOATS[:2]),
+    Row("affine_grid", of(lambda: Sample(away(2, 2, 3), (2, 1, 3, 4), True)),
+        lambda theta, size, align: np.einsum("nij,yxj->nyxi", theta, np.stack(
+            [*np.meshgrid(np.linspace(-1, 1, 4), np.linspace(-1, 1, 3)), np.ones((3, 4))], -1)), dtypes=FLOATS[:2]),
     Row("float_power", of(lambda: Sample(positive(3, 4), positive(4, seed=1)), lambda: Sample(positive(3, 4), 2)),
         np.float_power, result="float64"),
     Row("prelu", of(lambda: Sample(away(2, 3, 4), positive(3)), lambda: Sample(away(2, 3), positive(1)),

@@ -84,7 +84,7 @@ from miniflow.nn.modules.resize import (
     UpsamplingNearest2d,
 )
 from miniflow.nn.modules.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from miniflow.nn.modules.shape import ConstantPad2d, Flatten, Unflatten, ZeroPad2d
+from miniflow.nn.modules.shape import PADDINGS, Flatten, Unflatten
 from miniflow.nn.modules.transformer import (
     Transformer,
     TransformerDecoder,
@@ -94,5 +94,5 @@ from miniflow.nn.modules.transformer import (
 )
 from miniflow.nn.parameter import Parameter
 
-globals().update(POINTWISE)
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("POINTWISE", "miniflow")]
+globals().update(POINTWISE | PADDINGS)
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("POINTWISE", "PADDINGS", "miniflow")]

@@ -10,6 +10,7 @@ from miniflow.ops.distance import bilinear, cosine_similarity, normalize, pairwi
 from miniflow.ops.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from miniflow.ops.embedding import embedding
 from miniflow.ops.fold import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unfold
+from miniflow.ops.grid_sample import affine_grid, grid_sample
 from miniflow.ops.group_norm import group_norm, instance_norm, local_response_norm, rms_norm
 from miniflow.ops.interpolate import interpolate, upsample
 from miniflow.ops.loss import (

@@ -96,19 +96,23 @@ def _weights(n: int, m: int, scale: float, cubic: bool, align_corners: bool) -> 
     old = old if cubic else np.maximum(old, 0)
     first = np.floor(old).astype(int)
     t = old - first
-    parts = {0: 1 - t, 1: t}
-    if cubic:
-        parts = {k: _cubic(np.abs(t - k)) for k in (-1, 0, 1, 2)}
+    parts = cubic_weights(t) if cubic else {0: 1 - t, 1: t}
     weights = np.zeros((m, n))
     for k, part in parts.items():
         np.add.at(weights, (new, np.clip(first + k, 0, n - 1)), part)
     return weights
 
 
-def _cubic(x: np.ndarray) -> np.ndarray:
-    """The weight of a position at this distance."""
-    near = (CUBIC + 2) * x**3 - (CUBIC + 3) * x**2 + 1
-    return np.where(x <= 1, near, CUBIC * (x**3 - 5 * x**2 + 8 * x - 4))
+def cubic_weights(t: np.ndarray | Tensor) -> dict[int, np.ndarray | Tensor]:
+    """The weights of the elements -1, 0, 1 and 2 for a place t between the elements 0 and 1."""
+
+    def near(x: np.ndarray | Tensor) -> np.ndarray | Tensor:
+        return ((CUBIC + 2) * x - (CUBIC + 3)) * x * x + 1
+
+    def far(x: np.ndarray | Tensor) -> np.ndarray | Tensor:
+        return CUBIC * (((x - 5) * x + 8) * x - 4)
+
+    return {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}
 
 
 def _along(x: Tensor, dim: int, weights: Tensor) -> Tensor:

@@ -204,8 +204,13 @@ MODULES: dict[str, list] = {
         for name, o in POOLS.items()
     },
     **{f"MaxUnpool{d}": [(lambda d=d: Unpooled(d), [x])] for d, x in SIGNALS.items()},
-    "ConstantPad2d": [(lambda: after_conv(nn.ConstantPad2d((1, 2, 0, 1), 0.5)), [IMAGES])],
-    "ZeroPad2d": [(lambda: after_conv(nn.ZeroPad2d(1)), [IMAGES])],
+    **{
+        name: [
+            (lambda name=name, o=o: before_pool(name[-2:], getattr(nn, name)(1, *o)), [SIGNALS[name[-2:]]])
+            for o in [(0.5,) if name.startswith("Constant") else ()]
+        ]
+        for name in nn.modules.shape.PADDINGS
+    },
     "Flatten": [(lambda: after_conv(nn.Flatten()), [IMAGES])],
     "Unflatten": [(lambda: after_linear(nn.Unflatten(1, (2, 3))), [ROWS])],
     "BCELoss": [(lambda: WithLoss(nn.BCELoss(), nn.Sigmoid()), [ROWS, PROBABILITIES])],

@@ -68,8 +68,15 @@ LAYERS = {
     "Tanh": (lambda nn: nn.Tanh(), (3, 4)),
     "Softmax": (lambda nn: nn.Softmax(dim=1), (3, 4)),
     "LogSoftmax": (lambda nn: nn.LogSoftmax(dim=0), (3, 4)),
-    "ZeroPad2d": (lambda nn: nn.ZeroPad2d((1, 2, 0, 3)), (2, 3, 4, 5)),
-    "ConstantPad2d": (lambda nn: nn.ConstantPad2d(1, 3.5), (2, 3, 4)),
+    **{
+        f"{kind}Pad{d}d {padding}": (
+            lambda nn, kind=kind, d=d, padding=padding, o=o: getattr(nn, f"{kind}Pad{d}d")(padding, *o),
+            (2, 3, 4, 5, 4)[: d + 2],
+        )
+        for kind, o in {"Zero": (), "Constant": (3.5,), "Reflection": (), "Replication": (), "Circular": ()}.items()
+        for d in (1, 2, 3)
+        for padding in (1, (1, 2, 0, 3, 2, 1)[: 2 * d])
+    },
     "Sequential": (
         lambda nn: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2)),
         (3, 1, 5, 6),

@@ -41,6 +41,35 @@ def test_sizes_of_each_dim():
     compare(DRAW.standard_normal((1, 2, 5, 6)), mode="bicubic", scale_factor=(2, 0.5))
 
 
+@pytest.mark.parametrize("align", [True, False])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize(("mode", "dims"), [("bilinear", 2), ("bilinear", 3), ("bicubic", 2), ("nearest", 3)])
+def test_grid_sample(mode, dims, padding, align):
+    x, grid = DRAW.standard_normal((2, 3, 4, 5, 3)[: dims + 2]), DRAW.uniform(-1.7, 1.7, (2, 3, 4, 2, 3)[: dims + 1])
+    grid = np.stack([grid] * dims, -1) * DRAW.uniform(0.8, 1.2, (*grid.shape, dims))
+    ours, theirs = (lambda x, g, f=f: f.grid_sample(x, g, mode, padding, align) for f in (F, TF))
+    if mode == "nearest":
+        ours, theirs = (lambda x, f=f, g=g: f.grid_sample(x, g, mode, padding, align)
+                        for f, g in ((F, flow.tensor(grid)), (TF, torch.tensor(grid))))  # fmt: skip
+    check_against_torch(ours, theirs, [x] if mode == "nearest" else [x, grid], dtype="float64")
+
+
+@pytest.mark.parametrize("align", [True, False])
+@pytest.mark.parametrize("size", [(2, 1, 3, 4), (2, 3, 2, 4, 3)])
+def test_affine_grid(size, align):
+    ours, theirs = (lambda x, f=f: f.affine_grid(x, size, align) for f in (F, TF))
+    check_against_torch(ours, theirs, [DRAW.standard_normal((2, len(size) - 2, len(size) - 1))])
+
+
+def test_grids_that_do_not_fit():
+    with pytest.raises(ShapeError, match=r"grid_sample: got an input of \(1, 1, 4, 4\) and a grid of \(2, 3, 3, 2\)"):
+        F.grid_sample(flow.zeros(1, 1, 4, 4), flow.zeros(2, 3, 3, 2))
+    with pytest.raises(ArgumentError, match="got mode='bicubic' and padding_mode='zeros' for 3 dims"):
+        F.grid_sample(flow.zeros(1, 1, 4, 4, 4), flow.zeros(1, 3, 3, 3, 3), "bicubic")
+    with pytest.raises(ShapeError, match=r"affine_grid: got theta of \(2, 3, 4\) for size \(2, 1, 5, 5\)"):
+        F.affine_grid(flow.zeros(2, 3, 4), (2, 1, 5, 5))
+
+
 @pytest.mark.parametrize("options", [(2,), ((2, 3), 1, 1, 2), ((3, 2), (2, 1), (1, 0), (1, 2))])
 def test_unfold_and_fold(options):
     x = DRAW.standard_normal((2, 3, 6, 7))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from miniflow.errors import ArgumentError
 from miniflow.nn.modules.function_module import FunctionModule
@@ -36,40 +36,47 @@ class Unflatten(FunctionModule, dim=..., unflattened_size=...):
         return unflatten(input, self.dim, self.unflattened_size)
 
 
-class ConstantPad2d(FunctionModule, padding=..., value=...):
-    """A border of one value around the last two dims.
+class Padding(FunctionModule, padding=...):
+    """Base of the layers that put a border around the last dims.
 
-    Args:
-        padding: the widths (left, right, top, bottom), or one for all; negative ones cut off.
-        value: what the border holds.
-
-    >>> import miniflow as flow
-    >>> flow.nn.ConstantPad2d((1, 0, 0, 0), 7.0)(flow.zeros(1, 1, 1)).tolist()
-    [[[7.0, 0.0]]]
-
-    Source: `torch.nn.ConstantPad2d`.
+    Attributes:
+        dims: how many.
+        mode: what the border holds, as in `pad`.
+        padding: the widths (before, after) of the last dim, then of the dim before it; negative ones cut off.
     """
+
+    dims: ClassVar[int]
+    mode: ClassVar[str]
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        widths = (self.padding,) * 4 if isinstance(self.padding, int) else tuple(self.padding)
-        if len(widths) != 4:
-            name = type(self).__name__
-            raise ArgumentError(f"{name}: got padding={self.padding!r}; expected one int or (left, right, top, bottom)")
-        self.padding = widths
+        self.padding = (self.padding,) * 2 * self.dims if isinstance(self.padding, int) else tuple(self.padding)
+        if len(self.padding) != 2 * self.dims:
+            name = self._get_name()
+            raise ArgumentError(f"{name}: got padding={self.padding}; expected one int or {2 * self.dims} of them")
 
     def forward(self, input: Tensor) -> Tensor:
-        return pad(input, self.padding, value=self.value)
-
-
-class ZeroPad2d(ConstantPad2d, padding=..., value=0.0):
-    """A border of zeros around the last two dims.
-
-    Args:
-        padding: the widths (left, right, top, bottom), or one for all; negative ones cut off.
-
-    Source: `torch.nn.ZeroPad2d`.
-    """
+        return pad(input, self.padding, self.mode, getattr(self, "value", None))
 
     def extra_repr(self) -> str:
-        return f"{self.padding}"
+        return super().extra_repr() if "value" in self.options else f"{self.padding}"
+
+
+BORDERS = {
+    "ConstantPad": ("constant", "A border of one value", {"value": ...}),
+    "ZeroPad": ("constant", "A border of zeros", {}),
+    "ReflectionPad": ("reflect", "A border mirrored at the outermost elements", {}),
+    "ReplicationPad": ("replicate", "A border of copies of the outermost elements", {}),
+    "CircularPad": ("circular", "A border of the elements from the other end", {}),
+}
+PADDINGS = {
+    f"{name}{dims}d": type(
+        f"{name}{dims}d", (Padding,), {
+            "__doc__": f"{what}, around the last {dims} dims: `padding` is one int, or (before, after) of the last "
+            f"dim, then of the dim before it. `torch.nn.{name}{dims}d`.",
+            "__module__": __name__, "mode": mode, "dims": dims,
+        }, **options,
+    )
+    for name, (mode, what, options) in BORDERS.items() for dims in (1, 2, 3)
+}  # fmt: skip
+globals().update(PADDINGS)
