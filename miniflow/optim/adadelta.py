@@ -1,23 +1,17 @@
 """Adadelta."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from miniflow.dispatch import Op
-from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class AdadeltaUpdate(Op):
+class AdadeltaUpdate(Update, square_avg=None, acc_delta=None):
     """One step of `Adadelta`."""
 
-    outputs = ("params", "square_avgs", "acc_deltas")
-    groups = 4  # params, grads, square_avgs, acc_deltas
-    mutates = (0, 2, 3)
+    per_parameter = ()
 
 
-class Adadelta(Optimizer):
+class Adadelta(
+    RuleOptimizer, rule=AdadeltaUpdate, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0.0
+):  # fmt: skip
     """Steps scaled by the ratio of the root mean squares of earlier steps and of the gradient.
 
         v <- rho * v + (1 - rho) * g^2
@@ -39,25 +33,4 @@ class Adadelta(Optimizer):
     Source: `torch.optim.Adadelta`; Zeiler 2012, "ADADELTA: An Adaptive Learning Rate Method".
     """
 
-    rule = AdadeltaUpdate
-    counts_steps = True
-
-    def __init__(
-        self,
-        params: ParameterGroups,
-        lr: float = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-    ):
-        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
-
-    def check_options(self, options: dict[str, Any]) -> None:
-        check_at_least_zero(self, options, "lr", "rho", "eps", "weight_decay")
-        if options["rho"] > 1:
-            raise ArgumentError(f"Adadelta: got rho={options['rho']}; expected a number from 0 to 1")
-
-    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return ("square_avg", "acc_delta")
+    limits = {"rho": (0, 1)}

@@ -1,23 +1,17 @@
 """Adagrad."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from miniflow.dispatch import Op
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class AdagradUpdate(Op):
-    """One step of `Adagrad`; `steps`: how many updates each parameter will then have seen."""
-
-    outputs = ("params", "square_sums")
-    groups = 3  # params, grads, square_sums
-    mutates = (0, 2)
-    per_parameter = ("steps",)
+class AdagradUpdate(Update, sum=None):
+    """One step of `Adagrad`."""
 
 
-class Adagrad(Optimizer):
+class Adagrad(
+    RuleOptimizer, rule=AdagradUpdate, lr=1e-3, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10
+):  # fmt: skip
     """Steps divided by the root of the sum of all squared gradients so far.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -46,32 +40,6 @@ class Adagrad(Optimizer):
 
     Source: `torch.optim.Adagrad`; Duchi et al. 2011, "Adaptive Subgradient Methods for Online Learning".
     """
-
-    rule = AdagradUpdate
-    counts_steps = True
-
-    def __init__(
-        self,
-        params: ParameterGroups,
-        lr: float = 1e-3,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        *,
-        maximize: bool = False,
-    ):
-        defaults = {
-            "lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value, "eps": eps, "maximize": maximize,
-        }  # fmt: skip
-        super().__init__(params, defaults)
-
-    def check_options(self, options: dict[str, Any]) -> None:
-        check_at_least_zero(self, options, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
-
-    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return ("sum",)
 
     def first_value(self, group: dict[str, Any]) -> float:
         return group["initial_accumulator_value"]

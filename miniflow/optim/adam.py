@@ -1,23 +1,18 @@
 """Adam, and AdamW with decoupled weight decay."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from miniflow.dispatch import Op
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero, check_pair
+from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class AdamUpdate(Op):
-    """One step of `Adam`; `steps`: how many updates each parameter will then have seen."""
-
-    outputs = ("params", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs")
-    groups = 5  # params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs
-    mutates = (0, 2, 3, 4)
-    per_parameter = ("steps",)
+class AdamUpdate(Update, exp_avg=None, exp_avg_sq=None, max_exp_avg_sq="amsgrad"):
+    """One step of `Adam`."""
 
 
-class Adam(Optimizer):
+class Adam(
+    RuleOptimizer, rule=AdamUpdate, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False,
+    maximize=False, do_bias_correction=True,
+):  # fmt: skip
     """Adam: steps scaled by running estimates of the gradient's mean and square.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -50,34 +45,7 @@ class Adam(Optimizer):
     Reddi et al. 2018, "On the Convergence of Adam and Beyond" (amsgrad).
     """
 
-    rule = AdamUpdate
-    counts_steps = True
     decoupled = False  # whether weight decay acts on the parameter, not on the gradient
-
-    def __init__(
-        self,
-        params: ParameterGroups,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        do_bias_correction: bool = True,
-    ):
-        defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-            "maximize": maximize, "do_bias_correction": do_bias_correction,
-        }  # fmt: skip
-        super().__init__(params, defaults)
-
-    def check_options(self, options: dict[str, Any]) -> None:
-        check_at_least_zero(self, options, "lr", "eps", "weight_decay")
-        check_pair(self, options, "betas", 0, 1)
-
-    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq" if group["amsgrad"] else None)
 
     def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
         return {"decoupled": self.decoupled, **super().attributes(group)}

@@ -1,23 +1,18 @@
 """Follow the regularized leader."""
 
-from __future__ import annotations
+import math
 
-from typing import Any
-
-from miniflow.dispatch import Op
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class FtrlUpdate(Op):
-    """One step of `FTRL`; `steps`: how many updates each parameter will then have seen."""
-
-    outputs = ("params", "accumulates", "zs")
-    groups = 4  # params, grads, accumulates, zs
-    mutates = (0, 2, 3)
-    per_parameter = ("steps",)
+class FtrlUpdate(Update, accumulate=None, z=None):
+    """One step of `FTRL`."""
 
 
-class FTRL(Optimizer):
+class FTRL(
+    RuleOptimizer, rule=FtrlUpdate, lr=1e-3, weight_decay=0.0, lr_power=-0.5, initial_accumulator_value=0.1,
+    lambda1=0.0, lambda2=0.0, beta=0.0,
+):  # fmt: skip
     """Follow the regularized leader, for sparse linear models: parameters that matter little become exactly 0.
 
         a' <- a + g^2
@@ -40,33 +35,4 @@ class FTRL(Optimizer):
     Source: `oneflow.optim.FTRL`; McMahan et al. 2013, "Ad Click Prediction: a View from the Trenches".
     """
 
-    rule = FtrlUpdate
-    counts_steps = True
-
-    def __init__(
-        self,
-        params: ParameterGroups,
-        lr: float = 1e-3,
-        weight_decay: float = 0.0,
-        lr_power: float = -0.5,
-        initial_accumulator_value: float = 0.1,
-        lambda1: float = 0.0,
-        lambda2: float = 0.0,
-        beta: float = 0.0,
-        *,
-        maximize: bool = False,
-    ):
-        defaults = {
-            "lr": lr, "weight_decay": weight_decay, "lr_power": lr_power,
-            "initial_accumulator_value": initial_accumulator_value, "lambda1": lambda1, "lambda2": lambda2,
-            "beta": beta, "maximize": maximize,
-        }  # fmt: skip
-        super().__init__(params, defaults)
-
-    def check_options(self, options: dict[str, Any]) -> None:
-        names = ("lr", "weight_decay", "initial_accumulator_value", "lambda1", "lambda2", "beta")
-        check_at_least_zero(self, options, *names)
-        check_at_least_zero(self, {"-lr_power": -options["lr_power"]}, "-lr_power")
-
-    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return ("accumulate", "z")
+    limits = {"lr_power": (-math.inf, 0)}

@@ -367,20 +367,3 @@ def _state_dtype(p: Tensor) -> Any:
 def new_state(p: Tensor, value: float = 0.0) -> Tensor:
     """A state tensor of the shape of `p`, in float32 for half precision, whose range squares would leave."""
     return full(p.shape, value, dtype=_state_dtype(p), device=p._place_and_sbp)
-
-
-def check_at_least_zero(optimizer: Optimizer, options: dict[str, Any], *names: str) -> None:
-    """Raise ArgumentError unless the named options are numbers that are not negative (nor nan)."""
-    for name in names:
-        value = options[name]
-        if not isinstance(value, int | float) or not value >= 0:
-            raise ArgumentError(f"{type(optimizer).__name__}: got {name}={value!r}; expected a number of at least 0")
-
-
-def check_pair(optimizer: Optimizer, options: dict[str, Any], name: str, low: float, high: float) -> None:
-    """Raise ArgumentError unless the named option is two numbers of at least `low` and below `high`."""
-    pair = options[name]
-    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(low <= x < high for x in pair)):
-        raise ArgumentError(
-            f"{type(optimizer).__name__}: got {name}={pair!r}; expected two numbers of at least {low} and below {high}"
-        )

@@ -1,23 +1,16 @@
 """RAdam."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from miniflow.dispatch import Op
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero, check_pair
+from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class RadamUpdate(Op):
-    """One step of `RAdam`; `steps`: how many updates each parameter will then have seen."""
-
-    outputs = ("params", "exp_avgs", "exp_avg_sqs")
-    groups = 4  # params, grads, exp_avgs, exp_avg_sqs
-    mutates = (0, 2, 3)
-    per_parameter = ("steps",)
+class RadamUpdate(Update, exp_avg=None, exp_avg_sq=None):
+    """One step of `RAdam`."""
 
 
-class RAdam(Optimizer):
+class RAdam(
+    RuleOptimizer, rule=RadamUpdate, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0,
+    decoupled_weight_decay=False,
+):  # fmt: skip
     """Adam whose step is rectified for the variance of v, and plain momentum while that is infinite.
 
         rho <- rho_max - 2 t beta2^t / (1 - beta2^t), rho_max being 2 / (1 - beta2) - 1
@@ -33,30 +26,3 @@ class RAdam(Optimizer):
 
     Source: `torch.optim.RAdam`; Liu et al. 2020, "On the Variance of the Adaptive Learning Rate and Beyond".
     """
-
-    rule = RadamUpdate
-    counts_steps = True
-
-    def __init__(
-        self,
-        params: ParameterGroups,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled_weight_decay: bool = False,
-        *,
-        maximize: bool = False,
-    ):
-        defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize,
-        }  # fmt: skip
-        super().__init__(params, defaults)
-
-    def check_options(self, options: dict[str, Any]) -> None:
-        check_at_least_zero(self, options, "lr", "eps", "weight_decay")
-        check_pair(self, options, "betas", 0, 1)
-
-    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return ("exp_avg", "exp_avg_sq")

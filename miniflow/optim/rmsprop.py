@@ -1,23 +1,17 @@
 """RMSprop."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from miniflow.dispatch import Op
-from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class RmspropUpdate(Op):
+class RmspropUpdate(Update, square_avg=None, grad_avg="centered", momentum_buffer="momentum"):
     """One step of `RMSprop`."""
 
-    outputs = ("params", "square_avgs", "grad_avgs", "momentum_buffers")
-    groups = 5  # params, grads, square_avgs, grad_avgs, momentum_buffers
-    mutates = (0, 2, 3, 4)
+    per_parameter = ()
 
 
-class RMSprop(Optimizer):
+class RMSprop(
+    RuleOptimizer, rule=RmspropUpdate, lr=1e-3, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False
+):  # fmt: skip
     """Steps divided by the running root mean square of the gradient.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -49,35 +43,4 @@ class RMSprop(Optimizer):
     Source: `torch.optim.RMSprop`; Hinton, "Neural Networks for Machine Learning", lecture 6; Graves 2013 (centered).
     """
 
-    rule = RmspropUpdate
-    counts_steps = True
-
-    def __init__(
-        self,
-        params: ParameterGroups,
-        lr: float = 1e-3,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        *,
-        maximize: bool = False,
-    ):
-        defaults = {
-            "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
-            "centered": centered, "maximize": maximize,
-        }  # fmt: skip
-        super().__init__(params, defaults)
-
-    def check_options(self, options: dict[str, Any]) -> None:
-        check_at_least_zero(self, options, "lr", "alpha", "eps", "weight_decay", "momentum")
-        if options["alpha"] > 1:
-            raise ArgumentError(f"RMSprop: got alpha={options['alpha']}; expected a number from 0 to 1")
-
-    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return (
-            "square_avg",
-            "grad_avg" if group["centered"] else None,
-            "momentum_buffer" if group["momentum"] != 0 else None,
-        )
+    limits = {"alpha": (0, 1)}

@@ -1,24 +1,19 @@
 """Resilient backpropagation."""
 
-from __future__ import annotations
-
+import math
 from typing import Any
 
-from miniflow.dispatch import Op
 from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero, check_pair
+from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class RpropUpdate(Op):
-    """One step of `Rprop`; `steps`: how many updates each parameter will then have seen."""
-
-    outputs = ("params", "prevs", "step_sizes")
-    groups = 4  # params, grads, prevs, step_sizes
-    mutates = (0, 2, 3)
-    per_parameter = ("steps",)
+class RpropUpdate(Update, prev=None, step_size=None):
+    """One step of `Rprop`."""
 
 
-class Rprop(Optimizer):
+class Rprop(
+    RuleOptimizer, rule=RpropUpdate, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50.0)
+):  # fmt: skip
     """Steps of the gradient's sign, longer while it stays the same, shorter when it changes.
 
     Where the sign has changed, the parameter stays and the gradient is taken for 0. For whole batches.
@@ -36,26 +31,9 @@ class Rprop(Optimizer):
     Source: `torch.optim.Rprop`; Riedmiller and Braun 1993, "A direct adaptive method for faster backpropagation".
     """
 
-    rule = RpropUpdate
-    counts_steps = True
-
-    def __init__(
-        self,
-        params: ParameterGroups,
-        lr: float = 1e-2,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50.0),
-        *,
-        maximize: bool = False,
-    ):
-        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+    limits = {"etas": (0, math.inf), "step_sizes": (0, math.inf)}
 
     def check_options(self, options: dict[str, Any]) -> None:
-        check_at_least_zero(self, options, "lr")
-        check_pair(self, options, "step_sizes", 0, float("inf"))
-        check_pair(self, options, "etas", 0, float("inf"))
+        super().check_options(options)
         if not options["etas"][0] < 1 < options["etas"][1]:
             raise ArgumentError(f"Rprop: got etas={options['etas']}; expected one below 1 and one above")
-
-    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return ("prev", "step_size")

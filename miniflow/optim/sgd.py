@@ -1,24 +1,21 @@
 """Stochastic gradient descent."""
 
-from __future__ import annotations
-
+import math
 from typing import Any
 
-from miniflow.dispatch import Op
 from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import Optimizer, ParameterGroups, check_at_least_zero
+from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class SgdUpdate(Op):
-    """One step of `SGD`; `fresh`: the first gradient of a parameter is not dampened."""
+class SgdUpdate(Update, momentum_buffer="momentum"):
+    """One step of `SGD`."""
 
-    outputs = ("params", "momentum_buffers")
-    groups = 3  # params, grads, momentum_buffers
-    mutates = (0, 2)
     per_parameter = ("fresh",)
 
 
-class SGD(Optimizer):
+class SGD(
+    RuleOptimizer, rule=SgdUpdate, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False
+):  # fmt: skip
     """Stochastic gradient descent, optionally with momentum.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -48,35 +45,16 @@ class SGD(Optimizer):
     Source: `torch.optim.SGD`; Sutskever et al. 2013, "On the importance of initialization and momentum".
     """
 
-    rule = SgdUpdate
-
-    def __init__(
-        self,
-        params: ParameterGroups,
-        lr: float = 1e-3,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        *,
-        maximize: bool = False,
-    ):
-        defaults = {
-            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
-            "maximize": maximize,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+    limits = {"dampening": (-math.inf, math.inf)}
+    counts_steps = False
 
     def check_options(self, options: dict[str, Any]) -> None:
-        check_at_least_zero(self, options, "lr", "momentum", "weight_decay")
+        super().check_options(options)
         if options["nesterov"] and (options["momentum"] == 0 or options["dampening"] != 0):
             raise ArgumentError(
                 f"SGD: got nesterov=True with momentum={options['momentum']} and dampening={options['dampening']}; "
                 "expected momentum above 0 and dampening=0"
             )
-
-    def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return ("momentum_buffer" if group["momentum"] != 0 else None,)
 
     def changing(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("fresh",) if group["momentum"] != 0 and group["dampening"] != 0 else ()

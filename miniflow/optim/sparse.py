@@ -21,7 +21,6 @@ from miniflow.dispatch import Op
 from miniflow.ops.slice import check_in_range
 from miniflow.optim.adagrad import AdagradUpdate
 from miniflow.optim.adam import AdamUpdate
-from miniflow.optim.fused import with_another_group
 from miniflow.optim.sgd import SgdUpdate
 
 
@@ -45,7 +44,6 @@ class GroupRows(Op):
 
 
 SPARSE_RULES: dict[type[Op], type[Op]] = {
-    rule: with_another_group(rule, "Sparse", f"`{rule.__name__}` of the rows that the last group names.")
-    for rule in (SgdUpdate, AdamUpdate, AdagradUpdate)
+    rule: rule.with_another_group("Sparse") for rule in (SgdUpdate, AdamUpdate, AdagradUpdate)
 }
 """The op of a rule -> its sparse form, which takes the rows as one group more, and the gradients of these rows."""

@@ -36,7 +36,6 @@ from miniflow.ops.creation import zeros
 from miniflow.ops.elementwise import Div, Mul
 from miniflow.ops.loss_scale import UnscaleGradient
 from miniflow.ops.promotion import Cast
-from miniflow.optim.fused import FUSED_RULES
 
 SMALLEST, LARGEST = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
@@ -48,7 +47,7 @@ def run(program: Program) -> Program:
     fused: dict[int, Instruction] = {}
     folded: set[int] = set()
     for update in program.instructions:
-        if update.op in FUSED_RULES and len(update.inputs) == update.op.groups:
+        if update.op.fused is not None and len(update.inputs) == update.op.groups:
             result, chain = fuse(update, readers)
             if chain:
                 fused[id(update)] = result
@@ -105,7 +104,7 @@ def fuse(update: Instruction, readers: Readers) -> tuple[Instruction, list[Instr
         source = None if varies else readers.source(gradient, source)
     inputs = [update.inputs[0], gradient, *update.inputs[2:], norm]
     factors = {"multiply": tuple(multiply), "divide": tuple(divide), "max_norm": max_norm}
-    return update.with_(op=FUSED_RULES[update.op], inputs=inputs, attrs={**update.attrs, **factors}), chain
+    return update.with_(op=update.op.fused, inputs=inputs, attrs={**update.attrs, **factors}), chain
 
 
 def is_clip_of(instruction: Instruction, update: Instruction) -> bool:
@@ -181,7 +180,7 @@ def is_of_unscaled(norm: Instruction, readers: Readers) -> bool:
         if clips[0].op is not ClipGradNorm or len(clips[0].inputs) != ClipGradNorm.groups:
             return False
         updates = readers.consumers.get(clips[0].output, [])
-        if len(updates) != 1 or updates[0].op not in FUSED_RULES or not is_clip_of(clips[0], updates[0]):
+        if len(updates) != 1 or updates[0].op.fused is None or not is_clip_of(clips[0], updates[0]):
             return False
         if readers.source(clips[0].output, updates[0]) is None or len(updates[0].inputs) != updates[0].op.groups:
             return False

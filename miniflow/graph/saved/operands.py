@@ -32,12 +32,6 @@ from miniflow.ops.slice import Diagonal, Unfold, sliced_shape
 from miniflow.scalar import expression
 
 REFUSED = (ValueError, TypeError, IndexError, AttributeError, KeyError, ArithmeticError, MemoryError, RecursionError)
-OPTIONAL = {  # groups of an update that may be absent, and the attribute that says so
-    ("SgdUpdate", 2): "momentum",
-    ("AdamUpdate", 4): "amsgrad",
-    ("RmspropUpdate", 3): "centered",
-    ("RmspropUpdate", 4): "momentum",
-}
 ABSENT = (("ScatterAdd", "x"), ("SetItem", "index"))  # beside weights and biases
 
 
@@ -122,7 +116,7 @@ def check_groups(instruction: Instruction) -> None:
             require(isinstance(column[1], Slot) and column[1].shape == (), "a norm that is not 0-dim")
             column = column[:1]
         for group, x in enumerate(column):
-            needed = OPTIONAL.get((instruction.op.__name__, group))
+            needed = instruction.op.optional.get(group)
             absent = needed is not None and not instruction.attrs[needed]
             require(isinstance(x, Slot) or x is None and absent, f"nothing for group {group}")
         shapes = {x.shape for x in column if x is not None}
