@@ -6,7 +6,7 @@ A rule is a function of one element, all in the dtype of the parameter:
 
     p, g       the parameter and its gradient, times -1 to maximize and times what a graph fused into the update
     states     three numbers; where a rule or its options have no such state, it is 0 and the result is not used
-    own        two numbers of each parameter alone
+    own        three numbers of each parameter alone, 0 where a rule needs fewer
     numbers    those that all parameters of an update share
 
 A second function makes `own`, a list with an entry for each parameter, and `numbers` of the options of
@@ -15,6 +15,7 @@ the optimizer: what does not depend on the element is computed once, in float64.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from numba import carray, types
 from numba.extending import intrinsic, register_jitable
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
-Own = list[tuple[float, float]]
+Own = list[tuple[float, float, float]]
 
 
 class Rule(NamedTuple):
@@ -51,7 +52,7 @@ compiled = numba.njit(error_model="numpy", fastmath={"contract"})
 @rule
 def sgd(p, g, states, own, numbers):
     """v = momentum v + undamped g;  p -= lr v, or lr (g + momentum v) with Nesterov; p -= lr g without momentum."""
-    lr, undamped = own
+    lr, undamped, _ = own
     momentum, nesterov, weight_decay = numbers
     velocity, second, third = states
     if weight_decay != 0:  # 0 * inf is nan
@@ -66,14 +67,14 @@ def sgd_numbers(
     count: int, lr: float, momentum: float, dampening: float, nesterov: bool, weight_decay: float, fresh: Sequence[bool]
 ) -> tuple[Own, tuple]:
     """`fresh[k]`: the buffer of parameter k is new, and its first gradient is not dampened."""
-    own = (lr, 1.0 - dampening), (lr, 1.0)
+    own = (lr, 1.0 - dampening, 0.0), (lr, 1.0, 0.0)
     return [own[is_fresh] for is_fresh in fresh], (momentum, nesterov, weight_decay)
 
 
 @rule
 def adam(p, g, states, own, numbers):
     """m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  p = decay p - step_size m / (root sqrt(v) + eps)."""
-    step_size, root = own
+    step_size, root, _ = own
     fresh1, beta2, fresh2, eps, l2, decay, amsgrad = numbers
     mean, square, largest = states
     if l2 != 0:  # 0 * inf is nan
@@ -91,14 +92,14 @@ def adam_numbers(
     """`steps[k]`: how many updates parameter k has seen, this one included."""
     beta1, beta2 = betas
     l2, decay = (0.0, 1 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
-    own = {t: (lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)) if do_bias_correction else (lr, 1.0) for t in {*steps}}
-    return [own[t] for t in steps], (1 - beta1, beta2, 1 - beta2, eps, l2, decay, amsgrad)
+    own = {t: (lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t), 0.0) for t in {*steps}} if do_bias_correction else {}
+    return [own.get(t, (lr, 1.0, 0.0)) for t in steps], (1 - beta1, beta2, 1 - beta2, eps, l2, decay, amsgrad)
 
 
 @rule
 def rmsprop(p, g, states, own, numbers):
     """v = alpha v + (1 - alpha) g^2;  b = momentum b + g / (sqrt(v) + eps), or sqrt(v - mean(g)^2);  p -= lr b."""
-    lr, _ = own
+    lr, _, _ = own
     alpha, fresh, eps, weight_decay, momentum, centered = numbers
     square, mean, buffer = states
     if weight_decay != 0:  # 0 * inf is nan
@@ -115,13 +116,13 @@ def rmsprop(p, g, states, own, numbers):
 def rmsprop_numbers(
     count: int, lr: float, alpha: float, eps: float, weight_decay: float, momentum: float, centered: bool
 ) -> tuple[Own, tuple]:
-    return [(lr, 0.0)] * count, (alpha, 1 - alpha, eps, weight_decay, momentum, centered)
+    return [(lr, 0.0, 0.0)] * count, (alpha, 1 - alpha, eps, weight_decay, momentum, centered)
 
 
 @rule
 def adagrad(p, g, states, own, numbers):
     """s += g^2;  p -= lr g / (sqrt(s) + eps), with a learning rate that has already decayed."""
-    lr, _ = own
+    lr, _, _ = own
     eps, weight_decay = numbers
     square_sum, second, third = states
     if weight_decay != 0:  # 0 * inf is nan
@@ -133,13 +134,13 @@ def adagrad(p, g, states, own, numbers):
 def adagrad_numbers(
     count: int, lr: float, lr_decay: float, eps: float, weight_decay: float, steps: Sequence[int]
 ) -> tuple[Own, tuple]:
-    return [(lr / (1 + (t - 1) * lr_decay), 0.0) for t in steps], (eps, weight_decay)
+    return [(lr / (1 + (t - 1) * lr_decay), 0.0, 0.0) for t in steps], (eps, weight_decay)
 
 
 @rule
 def adamax(p, g, states, own, numbers):
     """m += (1 - beta1) (g - m);  u = max(beta2 u, |g| + eps);  p -= step_size m / u."""
-    step_size, _ = own
+    step_size, _, _ = own
     fresh1, beta2, eps, weight_decay = numbers
     mean, largest, third = states
     if weight_decay != 0:  # 0 * inf is nan
@@ -152,13 +153,13 @@ def adamax(p, g, states, own, numbers):
 def adamax_numbers(
     count: int, lr: float, betas: Sequence[float], eps: float, weight_decay: float, steps: Sequence[int]
 ) -> tuple[Own, tuple]:
-    return [(lr / (1 - betas[0] ** t), 0.0) for t in steps], (1 - betas[0], betas[1], eps, weight_decay)
+    return [(lr / (1 - betas[0] ** t), 0.0, 0.0) for t in steps], (1 - betas[0], betas[1], eps, weight_decay)
 
 
 @rule
 def radam(p, g, states, own, numbers):
     """As `adam`, but p -= step_size m while the variance of v is infinite."""
-    step_size, rectified = own
+    step_size, rectified, _ = own
     fresh1, beta2, fresh2, eps, l2, decay = numbers
     mean, square, third = states
     if l2 != 0:  # 0 * inf is nan
@@ -176,13 +177,52 @@ def radam_numbers(
     beta1, beta2 = betas
     most = 2 / (1 - beta2) - 1
 
-    def own(t: int) -> tuple[float, float]:
+    def own(t: int) -> tuple[float, float, float]:
         step_size = lr / (1 - beta1**t)
         rho = most - 2 * t * beta2**t / (1 - beta2**t)
         if rho <= 5:
-            return step_size, 0.0
+            return step_size, 0.0, 0.0
         rectification = math.sqrt((rho - 4) * (rho - 2) * most / ((most - 4) * (most - 2) * rho))
-        return step_size * rectification * math.sqrt(1 - beta2**t), 1.0
+        return step_size * rectification * math.sqrt(1 - beta2**t), 1.0, 0.0
+
+    l2, decay = (0.0, 1 - lr * weight_decay) if decoupled_weight_decay else (weight_decay, 1.0)
+    return [own(t) for t in steps], (1 - beta1, beta2, 1 - beta2, eps, l2, decay)
+
+
+@rule
+def nadam(p, g, states, own, numbers):
+    """As `adam`, but p -= (now g + ahead m) / (root sqrt(v) + eps)."""
+    now, ahead, root = own
+    fresh1, beta2, fresh2, eps, l2, decay = numbers
+    mean, square, third = states
+    if l2 != 0:  # 0 * inf is nan
+        g += l2 * p
+    mean += fresh1 * (g - mean)
+    square = beta2 * square + fresh2 * g * g
+    return decay * p - (now * g + ahead * mean) / (math.sqrt(square) * root + eps), (mean, square, third)
+
+
+@functools.cache
+def products_of_momenta(beta1: float, momentum_decay: float) -> list[float]:
+    """The product of the first t momenta at place t, as far as they were needed."""
+    return [1.0]
+
+
+def nadam_numbers(
+    count: int, lr: float, betas: Sequence[float], eps: float, weight_decay: float, momentum_decay: float,
+    decoupled_weight_decay: bool, steps: Sequence[int],
+) -> tuple[Own, tuple]:  # fmt: skip
+    beta1, beta2 = betas
+    products = products_of_momenta(beta1, momentum_decay)
+
+    def momentum(t: int) -> float:
+        return beta1 * (1 - 0.5 * 0.96 ** (t * momentum_decay))
+
+    def own(t: int) -> tuple[float, float, float]:
+        while len(products) <= t + 1:
+            products.append(products[-1] * momentum(len(products)))
+        now, ahead = lr * (1 - momentum(t)) / (1 - products[t]), lr * momentum(t + 1) / (1 - products[t + 1])
+        return now, ahead, 1 / math.sqrt(1 - beta2**t)
 
     l2, decay = (0.0, 1 - lr * weight_decay) if decoupled_weight_decay else (weight_decay, 1.0)
     return [own(t) for t in steps], (1 - beta1, beta2, 1 - beta2, eps, l2, decay)
@@ -191,7 +231,7 @@ def radam_numbers(
 @rule
 def adadelta(p, g, states, own, numbers):
     """v = rho v + (1 - rho) g^2;  d = sqrt(a + eps) / sqrt(v + eps) g;  a = rho a + (1 - rho) d^2;  p -= lr d."""
-    lr, _ = own
+    lr, _, _ = own
     rho, fresh, eps, weight_decay = numbers
     square, steps, third = states
     if weight_decay != 0:  # 0 * inf is nan
@@ -202,13 +242,13 @@ def adadelta(p, g, states, own, numbers):
 
 
 def adadelta_numbers(count: int, lr: float, rho: float, eps: float, weight_decay: float) -> tuple[Own, tuple]:
-    return [(lr, 0.0)] * count, (rho, 1 - rho, eps, weight_decay)
+    return [(lr, 0.0, 0.0)] * count, (rho, 1 - rho, eps, weight_decay)
 
 
 @rule
 def asgd(p, g, states, own, numbers):
     """p = (1 - lambd eta) p - eta g;  ax += mu (p - ax)."""
-    eta, mu = own
+    eta, mu, _ = own
     lambd, weight_decay = numbers
     average, second, third = states
     if weight_decay != 0:  # 0 * inf is nan
@@ -220,14 +260,14 @@ def asgd(p, g, states, own, numbers):
 def asgd_numbers(
     count: int, lr: float, lambd: float, alpha: float, t0: float, weight_decay: float, steps: Sequence[int]
 ) -> tuple[Own, tuple]:
-    own = [(lr / (1 + lambd * lr * (t - 1)) ** alpha, 1 / max(1, t - 1 - t0)) for t in steps]
+    own = [(lr / (1 + lambd * lr * (t - 1)) ** alpha, 1 / max(1, t - 1 - t0), 0.0) for t in steps]
     return own, (lambd, weight_decay)
 
 
 @rule
 def rprop(p, g, states, own, numbers):
     """s = clamp(eta s), eta by whether the signs of g and prev agree;  p -= sign(g) s, g being 0 where they do not."""
-    first, _ = own
+    first, _, _ = own
     shrink, grow, smallest, largest = numbers
     previous, size, third = states
     if first != 0:
@@ -247,13 +287,13 @@ def rprop(p, g, states, own, numbers):
 def rprop_numbers(
     count: int, lr: float, etas: Sequence[float], step_sizes: Sequence[float], steps: Sequence[int]
 ) -> tuple[Own, tuple]:
-    return [(lr if t == 1 else 0.0, 0.0) for t in steps], (*etas, *step_sizes)
+    return [(lr if t == 1 else 0.0, 0.0, 0.0) for t in steps], (*etas, *step_sizes)
 
 
 @rule
 def ftrl(p, g, states, own, numbers):
     """b = a + g^2;  z += g - (b^r - a^r) / lr p;  p = (sign(z) l1 - z) / ((beta + b^r) / lr + l2), 0 if |z| <= l1."""
-    lr, initial = own
+    lr, initial, _ = own
     power, l1, l2, beta, weight_decay = numbers
     square_sum, z, third = states
     if weight_decay != 0:  # 0 * inf is nan
@@ -271,7 +311,7 @@ def ftrl_numbers(
     count: int, lr: float, weight_decay: float, lr_power: float, initial_accumulator_value: float, lambda1: float,
     lambda2: float, beta: float, steps: Sequence[int],
 ) -> tuple[Own, tuple]:  # fmt: skip
-    own = [(lr, initial_accumulator_value if t == 1 else 0.0) for t in steps]
+    own = [(lr, initial_accumulator_value if t == 1 else 0.0, 0.0) for t in steps]
     return own, (-lr_power, lambda1, lambda2, beta, weight_decay)
 
 
@@ -282,6 +322,7 @@ RULES = {
     "adagrad_update": Rule(adagrad, 1, adagrad_numbers, 2),
     "adamax_update": Rule(adamax, 2, adamax_numbers, 4),
     "radam_update": Rule(radam, 2, radam_numbers, 6),
+    "nadam_update": Rule(nadam, 2, nadam_numbers, 6),
     "adadelta_update": Rule(adadelta, 2, adadelta_numbers, 4),
     "asgd_update": Rule(asgd, 1, asgd_numbers, 2),
     "rprop_update": Rule(rprop, 2, rprop_numbers, 4),
@@ -348,7 +389,7 @@ def loop_over(one: Rule) -> Callable:
                 second = None if seconds is None else vector(seconds[k], begin, end, numbers)
                 third = None if thirds is None else vector(thirds[k], begin, end, numbers)
                 row = numbers[k % len(numbers)]
-                own, shared = (row[2], row[3]), to_fixed_tuple(row[4:], count)
+                own, shared = (row[2], row[3], row[4]), to_fixed_tuple(row[5:], count)
                 update(param, grad, first, second, third, row[0], row[1], own, shared)
 
     return loop

@@ -34,7 +34,7 @@ def make_update(element):
         params, grads, first, second, third: tuples of 1-D arrays of one dtype, float32 or float64.
         present: tuple of three bools: which states there are; a tuple of any array stands in for one that there is not.
         norms: tuple of arrays (1,), or of any array if there is no bound.
-        own: two tuples of numbers of that dtype.
+        own: three tuples of numbers of that dtype.
         numbers: tuple of numbers of that dtype, for all parameters.
         factor: float64, what gradients are multiplied by.
         max_norm: float64, the bound on the norms, see `bound`.
@@ -52,7 +52,7 @@ def make_update(element):
             g = real(factor) * grad[i] * real(bound(norms[min(k, len(norms) - 1)], max_norm))
             zero = real(0)
             states = (a[i] if present[0] else zero, b[i] if present[1] else zero, c[i] if present[2] else zero)
-            param[i], states = element(param[i], g, states, (own[0][k], own[1][k]), numbers)
+            param[i], states = element(param[i], g, states, (own[0][k], own[1][k], own[2][k]), numbers)
             if present[0]:
                 a[i] = states[0]
             if present[1]:

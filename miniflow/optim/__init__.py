@@ -7,14 +7,17 @@ from miniflow.optim.adam import Adam, AdamW
 from miniflow.optim.adamax import Adamax
 from miniflow.optim.asgd import ASGD
 from miniflow.optim.ftrl import FTRL
+from miniflow.optim.lamb import LAMB
 from miniflow.optim.lbfgs import LBFGS
+from miniflow.optim.nadam import NAdam
 from miniflow.optim.optimizer import Optimizer
 from miniflow.optim.radam import RAdam
 from miniflow.optim.rmsprop import RMSprop
 from miniflow.optim.rprop import Rprop
 from miniflow.optim.sgd import SGD
+from miniflow.optim.sparse import SparseAdam
 
 __all__ = [
-    "ASGD", "FTRL", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Optimizer", "RAdam", "RMSprop",
-    "Rprop", "lr_scheduler", "swa_utils",
+    "ASGD", "FTRL", "LAMB", "LBFGS", "NAdam", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Optimizer",
+    "RAdam", "RMSprop", "Rprop", "SparseAdam", "lr_scheduler", "swa_utils",
 ]  # fmt: skip

@@ -65,12 +65,11 @@ class RuleOptimizer(Optimizer):
 
     options: ClassVar[dict[str, Any]] = {}
     limits: ClassVar[dict[str, tuple[float, float]]] = {"betas": (0, 1)}
-    rule: type[Update]
     counts_steps = True
 
     def __init_subclass__(cls, rule: type[Update] | None = None, **options: Any) -> None:
         super().__init_subclass__()
-        if rule is None:
+        if not options:
             return
         cls.rule, cls.options = rule, {**options, "maximize": options.get("maximize", False)}
         kind, parameters = inspect.Parameter.POSITIONAL_OR_KEYWORD, [inspect.Parameter("params", 1)]

@@ -15,13 +15,18 @@ Source: OneFlow's indexed_slices_sgd_update, _momentum_update, _adam_update; `to
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
-from miniflow.dispatch import Op
+from miniflow.dispatch import Op, update
 from miniflow.ops.slice import check_in_range
 from miniflow.optim.adagrad import AdagradUpdate
 from miniflow.optim.adam import AdamUpdate
+from miniflow.optim.rule_optimizer import RuleOptimizer
 from miniflow.optim.sgd import SgdUpdate
+from miniflow.tensor import Tensor
 
 
 class GroupRows(Op):
@@ -47,3 +52,34 @@ SPARSE_RULES: dict[type[Op], type[Op]] = {
     rule: rule.with_another_group("Sparse") for rule in (SgdUpdate, AdamUpdate, AdagradUpdate)
 }
 """The op of a rule -> its sparse form, which takes the rows as one group more, and the gradients of these rows."""
+
+
+class SparseAdam(RuleOptimizer, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
+    """Adam of those rows of a table whose gradient is not zero; the others, and their states, stay as they are.
+
+    Gradients are dense here. In nn.Graph, which takes no SparseAdam, `add_optimizer(Adam(...), is_sparse=True)` avoids
+    them.
+
+    Args:
+        params: tensors (rows, columns), or groups of them.
+        lr, betas, eps, maximize: as for `Adam`, but eps is added before the bias correction of v.
+
+    Raises:
+        ArgumentError: for a negative number, or betas outside of [0, 1).
+
+    Source: `torch.optim.SparseAdam`.
+    """
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, str]:
+        return "exp_avg", "exp_avg_sq"
+
+    def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        plain = {"weight_decay": 0.0, "decoupled": False, "amsgrad": False, "do_bias_correction": True}
+        states = [self._states(group, params, name) for name in self.state_names(group)]
+        for p, *of_p in zip(params, *states, strict=True):
+            rows = p._grad.ne(0).any(1).nonzero().flatten()
+            steps = self.next_values("steps", [p])
+            eps = group["eps"] / math.sqrt(1 - group["betas"][1] ** steps[0])
+            lists = [p], [p._grad[rows]], *([state] for state in of_p), [None], [rows]
+            update(SPARSE_RULES[AdamUpdate], *lists, **plain, **self.attributes(group) | {"eps": eps, "steps": steps})
+        self.count_step(params)

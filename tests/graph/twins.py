@@ -306,6 +306,8 @@ OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
     "Adadelta": [{}, {"rho": 0.5, "eps": 1e-3, "weight_decay": 0.1}],
     "Adamax": [{}, {"weight_decay": 0.1, "maximize": True}],
     "RAdam": [{}, {"betas": (0.5, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True}],
+    "NAdam": [{}, {"betas": (0.5, 0.9), "weight_decay": 0.1, "momentum_decay": 0.5}],
+    "LAMB": [{}, {"weight_decay": 0.1, "amsgrad": True}, {"weight_decay": 0.1, "adam_w_mode": False}],
     "ASGD": [{}, {"t0": 2, "lambd": 0.1, "weight_decay": 0.1}],
     "Rprop": [{}],
     "FTRL": [{}, {"lambda1": 0.01, "lambda2": 0.1, "beta": 1.0, "weight_decay": 0.1}],

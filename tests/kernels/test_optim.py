@@ -28,7 +28,7 @@ def launched(rule, arrays, own, *numbers, factor=1.0, norm=2.0, max_norm=-1.0):
     blocks = -(-arrays[0].size // 64)
     present = tuple(k < len(arrays) for k in (2, 3, 4))
     columns = [(x,) for x in arrays] + [(np.float32([np.nan]),)] * (5 - len(arrays))
-    own = tuple((n,) for n in own)
+    own = tuple((n,) for n in (*own, np.float32(0)))
     UPDATES[rule][blocks, 64](
         (0, blocks), *columns, present, (np.float32([norm]),), own, tuple(numbers), factor, max_norm
     )
@@ -127,6 +127,10 @@ OPTIONS = {
     "RadamUpdate": {
         "lr": LR, "betas": (0.9, 0.99), "eps": EPS, "weight_decay": DECAY, "decoupled_weight_decay": True,
     },
+    "NadamUpdate": {
+        "lr": LR, "betas": (0.9, 0.99), "eps": EPS, "weight_decay": DECAY, "momentum_decay": 0.1,
+        "decoupled_weight_decay": True,
+    },
     "AsgdUpdate": {"lr": LR, "lambd": 0.1, "alpha": 0.75, "t0": 3, "weight_decay": DECAY},
     "RpropUpdate": {"lr": LR, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50)},
     "FtrlUpdate": {
@@ -136,13 +140,13 @@ OPTIONS = {
 }  # fmt: skip
 STATES = {
     "SgdUpdate": 1, "AdamUpdate": 3, "RmspropUpdate": 3, "AdagradUpdate": 1, "AdadeltaUpdate": 2, "AdamaxUpdate": 2,
-    "RadamUpdate": 2, "AsgdUpdate": 1, "RpropUpdate": 2, "FtrlUpdate": 2,
+    "RadamUpdate": 2, "NadamUpdate": 2, "AsgdUpdate": 1, "RpropUpdate": 2, "FtrlUpdate": 2,
 }  # fmt: skip
 PER_PARAMETER = {
     "SgdUpdate": {"fresh": [False, True, False, True, *[False, True] * 3, True]},
     **{
         f"{name}Update": {"steps": [3, 1, 2, 9, 4, 1, 5, 2, 6, 7, 8]}
-        for name in ("Adam", "Adagrad", "Adamax", "Radam", "Asgd", "Rprop", "Ftrl")
+        for name in ("Adam", "Adagrad", "Adamax", "Radam", "Nadam", "Asgd", "Rprop", "Ftrl")
     },
 }
 
@@ -204,7 +208,7 @@ def arguments(present, own, *shared, max_norm=1.5):
         columns = [tuple(values(n, 10 * c + k) for k, n in enumerate(SIZES)) for c in range(2 + sum(present))]
         columns += [(np.float32([np.nan]),)] * (5 - len(columns))
         norms = tuple(np.float32([n]) for n in (0.5, 2, 9))
-        own_numbers = tuple(tuple(np.float32(n + k / 8) for k in range(len(SIZES))) for n in own)
+        own_numbers = tuple(tuple(np.float32(n + k / 8) for k in range(len(SIZES))) for n in (*own, 0))
         return [STARTS, *columns, present, norms, own_numbers, tuple(numbers(*shared)), 1.0, max_norm]
 
     return made

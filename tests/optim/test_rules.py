@@ -84,6 +84,23 @@ def ftrl(
     return p
 
 
+def lamb(
+    p, grads, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, adam_w_mode=True, do_bias_correction=True,
+    amsgrad=False, maximize=False,
+):  # fmt: skip
+    m, v, largest = np.zeros_like(p), np.zeros_like(p), np.zeros_like(p)
+    for t, g in enumerate(grads, 1):
+        g = (-g if maximize else g) + (0 if adam_w_mode else weight_decay * p)
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g**2
+        largest = np.maximum(largest, v)
+        first, second = ((1 - betas[0] ** t), (1 - betas[1] ** t)) if do_bias_correction else (1, 1)
+        r = (m / first) / (np.sqrt((largest if amsgrad else v) / second) + eps) + adam_w_mode * weight_decay * p
+        norms = np.sqrt((p**2).sum()), np.sqrt((r**2).sum())
+        p = p - lr * r * (norms[0] / norms[1] if min(norms) > 0 else 1)
+    return p
+
+
 CASES = [
     (optim.FTRL, ftrl, {"lr": 0.1}),
     (
@@ -116,6 +133,10 @@ CASES = [
     (optim.Adagrad, adagrad, {}),
     (optim.Adagrad, adagrad, {"lr": 0.1, "lr_decay": 0.3, "weight_decay": 0.1, "eps": 1e-3, "maximize": True}),
     (optim.Adagrad, adagrad, {"lr": 0.1, "initial_accumulator_value": 0.7}),
+    (optim.LAMB, lamb, {}),
+    (optim.LAMB, lamb, {"lr": 0.1, "betas": (0.5, 0.8), "eps": 1e-3, "weight_decay": 0.1, "amsgrad": True}),
+    (optim.LAMB, lamb, {"lr": 0.1, "weight_decay": 0.1, "adam_w_mode": False, "do_bias_correction": False}),
+    (optim.LAMB, lamb, {"lr": 0.1, "weight_decay": 0.1, "adam_w_mode": False, "maximize": True}),
 ]
 IDS = [f"{c[0].__name__}-{'-'.join(f'{k}={v}' for k, v in c[2].items())}" for c in CASES]
 

@@ -32,6 +32,9 @@ CASES = [
     ("RAdam", {"lr": 0.01}),
     ("RAdam", {"lr": 0.01, "betas": (0.5, 0.8), "eps": 1e-3, "weight_decay": 0.1}),
     ("RAdam", {"lr": 0.01, "weight_decay": 0.3, "decoupled_weight_decay": True, "maximize": True}),
+    ("NAdam", {"lr": 0.01}),
+    ("NAdam", {"lr": 0.01, "betas": (0.5, 0.8), "eps": 1e-3, "weight_decay": 0.1, "momentum_decay": 3.0}),
+    ("NAdam", {"lr": 0.01, "weight_decay": 0.3, "decoupled_weight_decay": True, "maximize": True}),
     ("ASGD", {"lr": 0.05}),
     ("ASGD", {"lr": 0.1, "lambd": 0.1, "alpha": 0.5, "t0": 5, "weight_decay": 0.1, "maximize": True}),
     ("Rprop", {"lr": 0.01}),
@@ -41,7 +44,7 @@ CASES = [
     ("Adagrad", {"lr": 0.05, "initial_accumulator_value": 0.5, "eps": 1e-4, "maximize": True}),
 ]
 IDS = [f"{name}-{'-'.join(f'{k}={v}' for k, v in options.items())}" for name, options in CASES]
-OF_THE_STEP = ("eta", "mu")  # functions of "step", which ASGD of torch keeps
+OF_THE_STEP = ("eta", "mu", "mu_product")  # functions of "step", which ASGD and NAdam of torch keep
 SHAPES = [(4, 6), (6,), (), (2, 3, 3, 2)]
 
 
@@ -119,3 +122,22 @@ def test_clip_grad(norm_type, max_norm):
     torch.nn.utils.clip_grad_value_(theirs, 0.1)
     for p, q in zip(ours, theirs, strict=True):
         assert_close(p.grad, q.grad, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"lr": 0.1, "betas": (0.5, 0.8), "eps": 0.1}, {"maximize": True}], ids=str)
+def test_sparse_adam(options):
+    start, draw = np.random.default_rng(0).normal(size=(7, 3)), np.random.default_rng(1)
+    p, q = flow.tensor(start, requires_grad=True), torch.tensor(start, requires_grad=True)
+    a, b = flow.optim.SparseAdam([p], **options), torch.optim.SparseAdam([q], **options)
+    for _ in range(6):
+        rows, g = draw.choice(7, size=3, replace=False), draw.normal(size=(3, 3))
+        dense = np.zeros((7, 3))
+        dense[rows] = g
+        p.grad, q.grad = flow.tensor(dense), torch.sparse_coo_tensor(rows[None], g, (7, 3), check_invariants=True)
+        a.step()
+        b.step()
+    assert_close(p.detach(), q, rtol=1e-10, atol=1e-12)
+    mine, yours = a.state_dict()["state"][0], b.state_dict()["state"][0]
+    assert mine.keys() == yours.keys() and mine["step"] == yours["step"] == 6
+    for name in ("exp_avg", "exp_avg_sq"):
+        assert_close(mine[name], yours[name], rtol=1e-10, atol=1e-12)

@@ -27,7 +27,7 @@ def update(
         flat = [absent if arrays is None else arrays for arrays in (*flat, *[None] * (5 - len(groups)))]
         present = tuple(arrays is not absent for arrays in flat[2:])
         bounds = absent if norms is None else padded([norms[i].reshape((1,)) for i in some])
-        own_numbers = tuple(padded([real(own[i][j]) for i in some]) for j in (0, 1))
+        own_numbers = tuple(padded([real(own[i][j]) for i in some]) for j in range(3))
         numbers = own_numbers, tuple(map(real, shared))
         launch(on_device, starts[-1], THREADS, starts, *flat, present, bounds, *numbers, factor, float(max_norm))
         for group, column in zip([params, *groups[2:]], [columns[0], *columns[2:]], strict=True):

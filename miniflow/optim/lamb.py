@@ -1,0 +1,56 @@
+"""LAMB."""
+
+from typing import Any
+
+from miniflow.dispatch import update
+from miniflow.ops.piecewise import where
+from miniflow.optim.adam import AdamUpdate
+from miniflow.optim.optimizer import new_state
+from miniflow.optim.rule_optimizer import RuleOptimizer
+from miniflow.optim.sgd import SgdUpdate
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+
+class LAMB(
+    RuleOptimizer, rule=AdamUpdate, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, adam_w_mode=True,
+    do_bias_correction=True, amsgrad=False,
+):  # fmt: skip
+    """Adam's direction, for each parameter as long as the parameter: for large batches.
+
+        r <- (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * p
+        p <- p - lr * |p| / |r| * r        (p - lr * r where p or r is 0)
+
+    Args:
+        params: tensors, or groups of them.
+        lr, betas, eps, weight_decay, amsgrad, do_bias_correction, maximize: as for `Adam`.
+        adam_w_mode: if False the decay is an L2 penalty, which the gradient gets.
+
+    Raises:
+        ArgumentError: for a negative number, or betas outside of [0, 1).
+
+    Source: `oneflow.optim.LAMB`; You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76
+    minutes".
+    """
+
+    @no_grad()
+    def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        decay, l2 = (group["weight_decay"], 0.0) if group["adam_w_mode"] else (0.0, group["weight_decay"])
+        steps = [new_state(p) for p in params]  # of Adam with rate 1, from 0 on: -r, without the decay
+        grads = [p._grad + (-l2 if group["maximize"] else l2) * p if l2 else p._grad for p in params]
+        states = [self._states(group, params, name) for name in self.state_names(group)]
+        options = {name: group[name] for name in ("betas", "eps", "amsgrad", "do_bias_correction", "maximize")}
+        options |= {"lr": 1.0, "weight_decay": 0.0, "decoupled": False, "steps": self.next_values("steps", params)}
+        update(AdamUpdate, steps, grads, *states, live=lambda: self._live(group, params, "steps"), **options)
+        directions = []
+        for p, step in zip(params, steps, strict=True):
+            r = decay * p - step
+            length, size = p.to(r.dtype).norm(), r.norm()
+            directions.append(r * where((length > 0) & (size > 0), length / size, 1.0))
+        options = {"momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}
+        options |= {"lr": group["lr"], "fresh": [False] * len(params)}
+        none = [None] * len(params)
+        update(SgdUpdate, params, directions, none, live=lambda: self._live(group, params, "lr"), **options)
+
+    def _live(self, group: dict[str, Any], params: list[Tensor], name: str) -> dict[str, Any]:
+        return {name: self.live(group, params)[name]}

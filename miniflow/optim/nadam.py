@@ -1,0 +1,30 @@
+"""NAdam."""
+
+from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+
+
+class NadamUpdate(Update, exp_avg=None, exp_avg_sq=None):
+    """One step of `NAdam`."""
+
+
+class NAdam(
+    RuleOptimizer, rule=NadamUpdate, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, momentum_decay=4e-3,
+    decoupled_weight_decay=False,
+):  # fmt: skip
+    """Adam with Nesterov's momentum, which rises from beta1 / 2 to beta1.
+
+        mu_t <- beta1 * (1 - 0.96^(t * momentum_decay) / 2)
+        m <- mu_(t+1) * m / (1 - mu_1 ... mu_(t+1)) + (1 - mu_t) * g / (1 - mu_1 ... mu_t)
+        p <- p - lr * m / (sqrt(v / (1 - beta2^t)) + eps)        (m and v on the right as those of Adam)
+
+    Args:
+        params: tensors, or groups of them.
+        lr, betas, eps, weight_decay, maximize: as for `Adam`.
+        momentum_decay: how fast the momentum rises.
+        decoupled_weight_decay: let the decay act on the parameter, as in `AdamW`.
+
+    Raises:
+        ArgumentError: for a negative number, or betas outside of [0, 1).
+
+    Source: `torch.optim.NAdam`; Dozat 2016, "Incorporating Nesterov Momentum into Adam".
+    """
