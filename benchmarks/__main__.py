@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import gpu, graph, harness, hostcuda, ops, parallel, sparse, startup, training
+from benchmarks import gpu, graph, harness, hostcuda, layers, ops, parallel, sparse, startup, training
 from benchmarks.gpu_cases import FAMILIES
 
-TABLES = ("ops", "training", "graph", "sparse", "startup", "parallel", "hostcuda", "gpu")
-BESIDE_TORCH = ("ops", "training", "graph", "sparse", "startup")
+TABLES = ("ops", "layers", "training", "graph", "sparse", "startup", "parallel", "hostcuda", "gpu")
+BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,6 +58,9 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
     yield harness.machine()
     if "ops" in options.tables:
         yield ops.report()
+    if "layers" in options.tables:
+        for threads in options.threads:
+            yield layers.report(threads)
     if "training" in options.tables:
         for threads in options.threads:
             yield training.report(threads, ["torch", "torch.compile"] if options.compile else ["torch"])

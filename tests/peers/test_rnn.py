@@ -5,6 +5,8 @@ import pytest
 from checks import assert_close
 
 import miniflow as flow
+from miniflow.nn.modules.rnn import FusedLSTM
+from miniflow.ops.recurrent import lstm_cell, scan
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 
@@ -125,6 +127,21 @@ def test_second_derivatives(name):
     assert flow.autograd.gradgradcheck(
         lambda x, *s: flat(cell(x, s if len(s) == 2 else s[0]))[-1], (x, *[s.detach().requires_grad_() for s in state])
     )
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_lstm_of_one_operator(reverse):
+    """Its gradient, and that of the gradient, by finite differences: sequences of 3, 3 and 1 time steps."""
+    x, h, c, weight = (flow.tensor(draw(*s), requires_grad=True) for s in ((7, 8), (3, 2), (3, 2), (8, 2)))
+
+    def run(*inputs):
+        return FusedLSTM.apply(*inputs, (3, 2, 2), reverse)
+
+    assert flow.autograd.gradcheck(run, (x, h, c, weight))
+    assert flow.autograd.gradgradcheck(run, (x, h, c, weight))
+    composed = scan(lstm_cell, x, (h, c), weight, None, (3, 2, 2), reverse)
+    for ours, expected in zip(run(x, h, c, weight), flat(composed), strict=True):
+        assert_close(ours, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

@@ -19,6 +19,7 @@ from miniflow.backends.cpu import (  # noqa: F401
     pointwise,
     pool,
     random,
+    recurrent,
     reduce,
     scan,
     shape,

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.autograd import Function, grad
+from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
 from miniflow.nn.modules.module import Module
@@ -14,12 +16,14 @@ from miniflow.nn.parameter import Parameter
 from miniflow.nn.utils.rnn import PackedSequence, check_state
 from miniflow.ops.creation import empty, zeros
 from miniflow.ops.dropout import dropout
+from miniflow.ops.elementwise import add
 from miniflow.ops.gather import index_select
 from miniflow.ops.join import cat, stack
 from miniflow.ops.matmul import linear
 from miniflow.ops.permute import transpose
-from miniflow.ops.recurrent import Cell, State, gru_cell, lstm_cell, relu_cell, scan, tanh_cell
+from miniflow.ops.recurrent import Cell, Lstm, LstmGrad, State, gru_cell, lstm_cell, relu_cell, scan, tanh_cell
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
+from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
 
 
@@ -142,23 +146,36 @@ class RNNBase(RecurrentBase):
     def _layers(self, x: Tensor, sizes: list[int], hx: Any) -> tuple[Tensor, State]:
         """The results of the last layer, (sum of sizes, D * H), and the last states of all."""
         shape = (len(self.directions) * self.num_layers, sizes[0], self.hidden_size)
-        given, cell, last = self._given(hx, x, shape), self._cell(), []
+        given, last = self._given(hx, x, shape), []
         check_state(self._get_name(), given, shape)
         for k in range(self.num_layers):
             results = []
             for direction in self.directions:
                 end = f"_l{k}{direction}"
                 bias_ih, bias_hh = (getattr(self, f"bias_{n}{end}") if self.bias else None for n in ("ih", "hh"))
-                projected = linear(x, getattr(self, f"weight_ih{end}"), bias_ih)
                 state = tuple([s[len(last)] for s in given])
-                weight_hh = getattr(self, f"weight_hh{end}")
-                y, state = scan(cell, projected, state, weight_hh, bias_hh, sizes, bool(direction))
+                weights = (getattr(self, f"weight_{n}{end}") for n in ("ih", "hh"))
+                y, state = self._scan(x, state, *weights, bias_ih, bias_hh, sizes, bool(direction))
                 results.append(y)
                 last.append(state)
             x = results[0] if len(results) == 1 else cat(results, 1)
             if k + 1 < self.num_layers:
                 x = dropout(x, self.dropout, self.training)
         return x, tuple([stack(parts) for parts in zip(*last, strict=True)])
+
+    def _scan(
+        self,
+        x: Tensor,
+        state: State,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias_ih: Tensor | None,
+        bias_hh: Tensor | None,
+        sizes: list[int],
+        reverse: bool,
+    ) -> tuple[Tensor, State]:
+        """The results of a layer in one direction, and its last state."""
+        return scan(self._cell(), linear(x, weight_ih, bias_ih), state, weight_hh, bias_hh, sizes, reverse)
 
     def flatten_parameters(self) -> None:
         """Does nothing: there is no cuDNN that would want one block of memory."""
@@ -226,6 +243,34 @@ class LSTM(RNNBase):
 
     def _cell(self) -> Cell:
         return lstm_cell
+
+    def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
+        if not x.is_local or x.device.type != "cpu":
+            return super()._scan(x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse)
+        projected = linear(x, weight_ih, bias_ih if bias_hh is None else add(bias_ih, bias_hh))
+        y, h, c = FusedLSTM.apply(projected, *state, weight_hh, tuple(sizes), reverse)
+        return y, (h, c)
+
+
+class FusedLSTM(Function):
+    """The time steps of an LSTM as one operator; a gradient that is recorded is that of the single ones."""
+
+    @staticmethod
+    def forward(ctx, x, h, c, weight, sizes, reverse):
+        *results, gates, memory = call(Lstm, x, h, c, weight, sizes=sizes, reverse=reverse)
+        ctx.attrs = {"sizes": sizes, "reverse": reverse}
+        ctx.save_for_backward(x, h, c, weight, results[0], gates, memory)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx, *cotangents):
+        x, h, c, weight, *computed = ctx.saved_tensors
+        if not is_grad_enabled():
+            return *call(LstmGrad, *cotangents, h, c, weight, *computed, **ctx.attrs), None, None
+        y, state = scan(lstm_cell, x, (h, c), weight, None, **ctx.attrs)
+        inputs = [t if need else None for t, need in zip((x, h, c, weight), ctx.needs_input_grad, strict=False)]
+        found = iter(grad((y, *state), [t for t in inputs if t is not None], cotangents, create_graph=True))
+        return *[None if t is None else next(found) for t in inputs], None, None
 
 
 class GRU(RNNBase):
