@@ -158,7 +158,7 @@ JOBS = [
     "truncated_normal_initializer", "zeros_initializer",
 ]  # fmt: skip
 layers_above = {"Graph": "miniflow.graph:Graph", "graph": "miniflow.graph", "parallel": "miniflow.nn.parallel"}
-defer(nn, layers_above)
+defer(nn, layers_above | {"SyncBatchNorm": "miniflow.nn.parallel.sync_batch_norm:SyncBatchNorm"})
 defer(parallel.boxing, {"explain": "miniflow.parallel.explain:explain_boxing"})
 defer(sbp, {"explain": "miniflow.parallel.explain:explain_signatures"})
 defer(utils, {"global_view": "miniflow.utils.global_view"})

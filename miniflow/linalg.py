@@ -7,6 +7,7 @@ from miniflow.ops.linalg import (
     eigh,
     eigvalsh,
     inv,
+    matrix_exp,
     matrix_power,
     matrix_rank,
     multi_dot,
@@ -23,8 +24,9 @@ from miniflow.ops.slice import diagonal as _diagonal
 from miniflow.tensor import Tensor
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
-    "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "vector_norm",
+    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_exp", "matrix_norm",
+    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
+    "vector_norm",
 ]  # fmt: skip
 
 

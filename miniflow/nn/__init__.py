@@ -73,6 +73,12 @@ from miniflow.nn.modules.pool import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from miniflow.nn.modules.quantization import (
+    FakeQuantization,
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    Quantization,
+)
 from miniflow.nn.modules.resize import (
     ChannelShuffle,
     Fold,

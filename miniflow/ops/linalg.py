@@ -9,6 +9,7 @@ Gradients: Giles, "An extended collection of matrix derivative results", 2008; o
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -456,6 +457,24 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     half = matrix_power(A, n // 2) if n > 1 else None
     square = A if half is None else matmul(half, half)
     return matmul(square, A) if n > 1 and n % 2 else square
+
+
+@takes_tensors
+def matrix_exp(A: Tensor) -> Tensor:
+    """exp(A) = I + A + A^2 / 2 + ... of square matrices (..., n, n), by scaling and squaring; not in nn.Graph.
+
+    Source: `torch.linalg.matrix_exp`; Moler and Van Loan 2003, "Nineteen Dubious Ways to Compute the Exponential".
+    """
+    matrices("matrix_exp", A._array)
+    size = A.detach().abs().sum(-1).max().item() if A.numel() else 0.0
+    squarings = max(0, math.frexp(size)[1] + 1) if math.isfinite(size) else 0  # the rows sum to 1/2 at most
+    A, identity = mul(A, 0.5**squarings), identity_like(A)
+    y = identity
+    for k in range(14, 0, -1):  # 2^-15 / 15! < 2^-55
+        y = add(identity, matmul(A, y) / k)
+    for _ in range(squarings):
+        y = matmul(y, y)
+    return y
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:

@@ -90,6 +90,22 @@ class WithItself(nn.Module):
         return self.attention(x, x, x, need_weights=False, attn_mask=mask, is_causal=True)[0]
 
 
+class Quantized(nn.Module):
+    """A layer whose results are quantized, by what an observer sees."""
+
+    def __init__(self, layer: nn.Module, observer: nn.Module, step: list[int] | None = None):
+        super().__init__()
+        self.linear, self.layer, self.observer, self.step = nn.Linear(6, 6), layer, observer, step
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        step = () if self.step is None else (flow.tensor(self.step, device=x.device),)
+        return self.linear(self.layer(y, *self.observer(y, *step)))
+
+
+AFFINE = ("google", 3, "affine")
+
+
 def after_linear(layer: nn.Module) -> nn.Module:
     """A layer without parameters behind one that has some."""
     return nn.Sequential(nn.Linear(6, 6), layer)
@@ -287,6 +303,12 @@ MODULES: dict[str, list] = {
         name: [(lambda name=name: WithLoss(getattr(nn, name)()), [ROWS, normal(4, 6, seed=3)])]
         for name in ("CosineSimilarity", "PairwiseDistance")
     },
+    "MinMaxObserver": [(lambda: Quantized(nn.FakeQuantization(), nn.MinMaxObserver()), [ROWS])],
+    "MovingAverageMinMaxObserver": [
+        (lambda: Quantized(nn.FakeQuantization(), nn.MovingAverageMinMaxObserver(True, momentum=0.9), [0]), [ROWS])
+    ],
+    "Quantization": [(lambda: Quantized(nn.Quantization(), nn.MinMaxObserver(per_layer_quantization=False)), [ROWS])],
+    "FakeQuantization": [(lambda: Quantized(nn.FakeQuantization(*AFFINE), nn.MinMaxObserver(*AFFINE)), [ROWS])],
     "LeNet": [(lambda: models.LeNet(), [normal(4, 1, 28, 28)])],
     "MLP": [(lambda: models.MLP(), [normal(4, 1, 28, 28)])],
 }

@@ -347,3 +347,41 @@ def test_a_process_that_was_not_started_as_a_rank_says_so():
     command = [sys.executable, "-c", "import miniflow as flow; print(flow.env.get_rank(), flow.env.get_world_size())"]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
     assert done.stdout == "0 1\n" and "WORLD_SIZE is 2, but this process is alone" in done.stderr
+
+
+SYNC = """
+import numpy as np
+import miniflow as flow
+rank, size, nn = flow.env.get_rank(), flow.env.get_world_size(), flow.nn
+draw = np.random.default_rng(0)
+layers = [nn.BatchNorm2d(3, momentum=m, affine=a).double() for m, a in ((0.1, True), (None, True), (0.3, False))]
+for plain in layers:
+    x, g = draw.normal(size=(2, 7, 3, 2, 2))
+    synchronized = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(plain))
+    assert type(synchronized[0]) is nn.SyncBatchNorm and synchronized.state_dict().keys() == {
+        f"0.{name}" for name in plain.state_dict()
+    }
+    plain = nn.BatchNorm2d(3, momentum=plain.momentum, affine=plain.affine).double()
+    for step in range(2):
+        ours, whole = (flow.tensor(v, requires_grad=True) for v in (x[rank::size], x))
+        y, want = synchronized(ours * (step + 1)), plain(whole * (step + 1))
+        np.testing.assert_allclose(y.detach().numpy(), want.detach().numpy()[rank::size], rtol=1e-9, atol=1e-11)
+        (y * flow.tensor(g[rank::size])).sum().backward()
+        (want * flow.tensor(g)).sum().backward()
+        np.testing.assert_allclose(ours.grad.numpy(), whole.grad.numpy()[rank::size], rtol=1e-9, atol=1e-11)
+    for p, q in zip(synchronized.parameters(), plain.parameters(), strict=True):
+        total = p.grad.clone()
+        flow.comm.all_reduce(total)
+        np.testing.assert_allclose(total.numpy(), q.grad.numpy(), rtol=1e-9)
+    for name, value in plain.state_dict().items():
+        np.testing.assert_allclose(synchronized.state_dict()["0." + name].numpy(), value.numpy(), rtol=1e-9)
+    synchronized.eval(), plain.eval()
+    np.testing.assert_allclose(synchronized(ours).detach().numpy(), plain(ours).detach().numpy(), rtol=1e-9)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_batch_norm_of_all_ranks(ranks, tmp_path):
+    (tmp_path / "sync.py").write_text(SYNC)
+    done = launch(ranks, tmp_path / "sync.py")
+    assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ from checks import assert_close
 import miniflow as flow
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
+pytest.importorskip("torch.nn.utils.prune")
 
 pytestmark = pytest.mark.cpu_only("compositions of operators that are compared on every device")
 
@@ -113,3 +114,138 @@ def test_vectors():
 def test_errors(call, words):
     with pytest.raises(ValueError, match=words):
         call(flow.nn.utils)
+
+
+SHAPES = [(4, 4), (5, 3), (3, 5), (2, 4, 3)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("orthogonal_map", [None, "matrix_exp", "cayley", "householder"])
+def test_orthogonal(shape, orthogonal_map):
+    start, layers = draw(*shape), []
+    for framework in (flow, torch):
+        module = framework.nn.Module()
+        module.weight = framework.nn.Parameter(framework.tensor(start))
+        layers.append(framework.nn.utils.parametrizations.orthogonal(module, "weight", orthogonal_map))
+    ours, theirs = layers
+    k = min(shape[-2:])
+    assert_close(ours.weight.detach(), theirs.weight.detach(), rtol=1e-9, atol=1e-12)  # Q of the weight
+    ours.load_state_dict({name: flow.tensor(x.numpy()) for name, x in theirs.state_dict().items()})
+    for step in range(4):
+        for framework, layer in ((flow, ours), (torch, theirs)):
+            optimizer = framework.optim.SGD(layer.parameters(), lr=0.2)
+            optimizer.zero_grad()
+            (layer.weight * framework.tensor(draw(*shape, seed=step))).sum().backward()
+            optimizer.step()
+    weight = ours.weight.detach()
+    assert_close(weight, theirs.weight.detach(), rtol=1e-9, atol=1e-12)
+    tall = weight if shape[-2] >= shape[-1] else weight.transpose(-1, -2)
+    assert_close(tall.transpose(-1, -2) @ tall, np.broadcast_to(np.eye(k), (*shape[:-2], k, k)), rtol=1e-9, atol=1e-12)
+
+
+def test_orthogonal_refuses():
+    layer = flow.nn.Linear(2, 2)
+    for options in ({"orthogonal_map": "qr"}, {"use_trivialization": False}):
+        with pytest.raises(flow.errors.ArgumentError, match="orthogonal: got orthogonal_map="):
+            flow.nn.utils.parametrizations.orthogonal(layer, **options)
+    with pytest.raises(flow.errors.ShapeError, match=r"got bias of shape \(2,\)"):
+        flow.nn.utils.parametrizations.orthogonal(layer, "bias")
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3, 0.5, 1.0, 30.0])
+def test_matrix_exp(size):
+    x = size * draw(2, 4, 4)
+    ours, theirs = flow.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    for framework, given in ((flow, ours), (torch, theirs)):
+        y = framework.linalg.matrix_exp(given - given.transpose(-1, -2))
+        (y * framework.tensor(draw(2, 4, 4, seed=1))).sum().backward()
+    assert_close(flow.linalg.matrix_exp(ours).detach(), torch.linalg.matrix_exp(theirs).detach(), rtol=1e-9)
+    assert_close(ours.grad, theirs.grad, rtol=1e-8, atol=1e-10)
+
+
+PRUNING = {
+    "l1": lambda prune, layer: prune.l1_unstructured(layer, "weight", 0.3),
+    "l1 twice": lambda prune, layer: prune.l1_unstructured(prune.l1_unstructured(layer, "weight", 5), "weight", 0.5),
+    "ln": lambda prune, layer: prune.ln_structured(layer, "weight", 0.4, n=2, dim=0),
+    "ln twice": lambda prune, layer: prune.ln_structured(
+        prune.ln_structured(layer, "weight", 1, n=1, dim=1), "weight", 2, n=float("inf"), dim=1
+    ),
+    "l1 after ln": lambda prune, layer: prune.l1_unstructured(
+        prune.ln_structured(layer, "weight", 1, n=2, dim=0), "weight", 0.5
+    ),
+    "identity": lambda prune, layer: prune.identity(layer, "bias"),
+}
+
+
+@pytest.mark.parametrize("name", PRUNING)
+def test_pruning(name):
+    layers = pair(lambda nn: nn.Linear(4, 5))
+    for framework, layer in zip((flow, torch), layers, strict=True):
+        assert PRUNING[name](framework.nn.utils.prune, layer) is layer
+        assert framework.nn.utils.prune.is_pruned(layer)
+    trained(layers, (3, 4))  # compares the masks, too
+    pruned = "bias" if name == "identity" else "weight"
+    weight = getattr(layers[0], pruned).detach()
+    assert_close(weight, getattr(layers[0], f"{pruned}_orig").numpy() * getattr(layers[0], f"{pruned}_mask").numpy())
+    for framework, layer in zip((flow, torch), layers, strict=True):
+        framework.nn.utils.prune.remove(layer, pruned)
+    assert_close(layers[0].state_dict()[pruned], weight.numpy())
+    trained(layers, (3, 4))
+    assert type(layers[0]) is flow.nn.Linear and not flow.nn.utils.prune.is_pruned(layers[0])
+
+
+def test_pruning_by_scores_and_masks():
+    def prune(nn, tensor):
+        layer = nn.Linear(4, 5)
+        scores, mask = tensor(draw(5, 4)), tensor((draw(5) > 0).astype(float))
+        nn.utils.prune.l1_unstructured(layer, "weight", 0.5, importance_scores=scores)
+        return nn.utils.prune.custom_from_mask(layer, "bias", mask)
+
+    ours, theirs = prune(flow.nn, flow.tensor), prune(torch.nn, torch.tensor)
+    for name in ("weight_mask", "bias_mask"):
+        assert_close(getattr(ours, name), getattr(theirs, name))
+    assert sorted(ours.state_dict()) == sorted(theirs.state_dict())
+    assert set(dict(ours.named_parameters())) == {"weight_orig", "bias_orig"}
+
+
+@pytest.mark.parametrize("amount", [0.4, 7])
+def test_global_pruning(amount):
+    layers = pair(lambda nn: nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)))
+    for framework, net in zip((flow, torch), layers, strict=True):
+        prune = framework.nn.utils.prune
+        prune.l1_unstructured(net[0], "weight", 2)
+        pairs = [(net[0], "weight"), (net[1], "weight"), (net[1], "bias")]
+        prune.global_unstructured(pairs, prune.L1Unstructured, amount=amount)
+    trained(layers, (3, 4))
+
+
+def test_random_pruning():
+    layer, prune = flow.nn.Linear(6, 10), flow.nn.utils.prune
+    prune.random_unstructured(layer, "weight", 0.25)
+    assert (layer.weight_mask == 0).sum().item() == 15 and (layer.weight == 0).sum().item() == 15
+    layer = prune.random_structured(flow.nn.Linear(6, 10), "weight", 2, dim=1)
+    assert sorted((layer.weight_mask == 0).sum(0).tolist()) == [0] * 4 + [10] * 2
+
+
+def test_a_pruning_method_of_ones_own():
+    class EveryOther(flow.nn.utils.prune.BasePruningMethod):
+        def compute_mask(self, t, default_mask):
+            mask = default_mask.clone()
+            mask.view(-1)[::2] = 0
+            return mask
+
+    layer = flow.nn.Linear(2, 3)
+    EveryOther.apply(layer, "weight")
+    assert layer.weight_mask.tolist() == [[0, 1]] * 3
+    EveryOther.apply(layer, "weight")
+    assert layer.weight_mask.tolist() == [[0, 0], [0, 1], [0, 0]]
+
+
+def test_pruning_refuses():
+    layer, prune = flow.nn.Linear(2, 3), flow.nn.utils.prune
+    for amount, words in ((1.5, "got amount=1.5; expected a count, or a fraction"), (7, "expected at most 6")):
+        with pytest.raises(flow.errors.ArgumentError, match=words):
+            prune.l1_unstructured(layer, "weight", amount)
+    for call in (prune.identity, prune.remove):
+        with pytest.raises(flow.errors.ArgumentError, match="got the name 'wait'"):
+            call(layer, "wait")

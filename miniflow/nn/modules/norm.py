@@ -93,7 +93,12 @@ class BatchNorm(Module):
         mean, var = self.running_mean, self.running_var
         if self.training and not self.track_running_stats:
             mean = var = None
-        training = self.training or mean is None
+        return self.normalize(input, mean, var, self.training or mean is None, momentum)
+
+    def normalize(
+        self, input: Tensor, mean: Tensor | None, var: Tensor | None, training: bool, momentum: Any
+    ) -> Tensor:
+        """The result with the running statistics, or with those of the batch in training."""
         return batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
 
     def extra_repr(self) -> str:

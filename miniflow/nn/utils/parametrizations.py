@@ -1,16 +1,23 @@
-"""Weight norm and spectral norm, as parametrizations."""
+"""Weight norm, spectral norm and orthogonal matrices, as parametrizations."""
 
 from __future__ import annotations
 
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.utils.parametrize import is_parametrized, register_parametrization, remove_parametrizations
-from miniflow.ops.elementwise import div, mul
+from miniflow.ops.elementwise import add, div, mul, neg, sub
+from miniflow.ops.join import cat
+from miniflow.ops.linalg import matrix_exp, qr, solve
 from miniflow.ops.matmul import matmul
-from miniflow.ops.permute import movedim
+from miniflow.ops.pad import pad
+from miniflow.ops.permute import movedim, transpose
 from miniflow.ops.random import randn
-from miniflow.ops.shape import reshape
+from miniflow.ops.reduce import sum
+from miniflow.ops.sequence import eye
+from miniflow.ops.shape import reshape, unsqueeze
+from miniflow.ops.slice import diagonal
 from miniflow.ops.statistics import norm
+from miniflow.ops.triangle import tril
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
@@ -105,6 +112,75 @@ def spectral_norm(
     return register_parametrization(
         module, name, SpectralNorm(getattr(module, name), n_power_iterations, eps, dim).train(module.training)
     )
+
+
+class Orthogonal(Module):
+    """base @ a rotation that X describes; base is square, and X = -I describes none."""
+
+    def __init__(self, orthogonal_map: str):
+        super().__init__()
+        self.orthogonal_map = orthogonal_map
+        self.register_buffer("base", None)
+
+    def forward(self, X: Tensor) -> Tensor:
+        if X.shape[-2] < X.shape[-1]:
+            return transpose(self.forward(transpose(X, -2, -1)), -2, -1)
+        n, k = X.shape[-2:]
+        identity = eye(n, dtype=X.dtype, device=X._place)
+        if self.orthogonal_map == "householder":
+            V, Q = add(tril(X, -1), identity[:, :k]), identity[:, :k]
+            for i in reversed(range(k)):  # Q = H_i Q, where H_i = I - 2 v v^T / |v|^2
+                v = V[..., i : i + 1]
+                Q = sub(Q, matmul(v, matmul(transpose(v, -2, -1), Q)) * (2 / sum(v * v, (-2, -1), True)))
+            Q = mul(Q, unsqueeze(diagonal(X.detach(), 0, -2, -1).trunc(), -2))
+        else:
+            A = pad(tril(X), (0, n - k))
+            A = sub(A, transpose(A, -2, -1))
+            Q = matrix_exp(A) if self.orthogonal_map == "matrix_exp" else solve(identity - A / 2, identity + A / 2)
+            Q = Q[..., :k]
+        return matmul(self.base, Q)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """-I; base becomes an orthogonal matrix whose first columns span those of the weight."""
+        tall = weight if weight.shape[-2] >= weight.shape[-1] else transpose(weight, -2, -1)
+        n, k = tall.shape[-2:]
+        Q, R = qr(cat([tall, randn(*tall.shape[:-1], n - k, dtype=tall.dtype, device=tall._place)], -1))
+        self.base = mul(Q, unsqueeze(diagonal(R, 0, -2, -1).sign(), -2))
+        return neg(eye(*weight.shape[-2:], dtype=weight.dtype, device=weight._place)).expand(weight.shape).clone()
+
+
+def orthogonal(
+    module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
+) -> Module:
+    """Keep a weight orthogonal: its columns are orthonormal, or its rows if it has more columns than rows.
+
+    At first it is the Q of the QR decomposition of the weight.
+
+    Args:
+        module: the layer.
+        name: of the parameter, (..., rows, columns).
+        orthogonal_map: from free numbers to rotations: "matrix_exp", which is the default of square matrices and
+            is not for nn.Graph; "cayley"; or "householder".
+        use_trivialization: must be True: rotations of the first value are learned, which is the buffer `base`.
+
+    Raises:
+        ArgumentError: for another map, or use_trivialization=False.
+        ShapeError: for fewer than two dims.
+
+    Source: `torch.nn.utils.parametrizations.orthogonal`; Lezcano-Casado 2019, "Trivializations for Gradient-Based
+    Optimization on Manifolds".
+    """
+    shape = tuple(getattr(module, name).shape)
+    if len(shape) < 2:
+        raise ShapeError(f"orthogonal: got {name} of shape {shape}; expected two dims or more")
+    if orthogonal_map is None:
+        orthogonal_map = "matrix_exp" if shape[-2] == shape[-1] else "householder"
+    if orthogonal_map not in ("matrix_exp", "cayley", "householder") or not use_trivialization:
+        raise ArgumentError(
+            f"orthogonal: got orthogonal_map={orthogonal_map!r}, use_trivialization={use_trivialization}; "
+            "expected 'matrix_exp', 'cayley' or 'householder', and True"
+        )
+    return register_parametrization(module, name, Orthogonal(orthogonal_map), unsafe=True)
 
 
 def _remove(function: str, kind: type[Module], module: Module, name: str) -> Module:

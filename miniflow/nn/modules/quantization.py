@@ -1,0 +1,133 @@
+"""Quantization to a few bits as training sees it: observers of ranges, and values rounded as integers would be.
+
+Numbers are those of OneFlow's kernels with quantization_formula="google", the only one that is supported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.errors import ArgumentError
+from miniflow.nn.modules.function_module import FunctionModule
+from miniflow.ops.creation import zeros, zeros_like
+from miniflow.ops.extremum import amax, amin
+from miniflow.ops.piecewise import maximum, where
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+
+class Quantizing(FunctionModule, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric"):
+    """Base of the layers of this file.
+
+    Args:
+        quantization_formula: "google".
+        quantization_bit: from 2 to 8.
+        quantization_scheme: "symmetric" for signed integers, "affine" for unsigned ones with a zero point.
+
+    Raises:
+        ArgumentError: for other values.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        bits, scheme = self.quantization_bit, self.quantization_scheme
+        if self.quantization_formula != "google" or bits not in range(2, 9) or scheme not in ("symmetric", "affine"):
+            raise ArgumentError(
+                f"{self._get_name()}: got {self.extra_repr()}; expected quantization_formula='google', 2 to 8 bits, "
+                "and the scheme 'symmetric' or 'affine'"
+            )
+        self.symmetric = scheme == "symmetric"
+        self.upper = 2 ** (bits - self.symmetric) - 1
+        self.lower = -self.upper - 1 if self.symmetric else 0
+
+    def parameters_of(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """The scale and zero point of a range; `high` is the largest magnitude if symmetric."""
+        if self.symmetric:
+            return high / self.upper, zeros_like(high)
+        scale = (high - low) / self.upper
+        return scale, -(low / scale).round()
+
+
+class MinMaxObserver(Quantizing, per_layer_quantization=True):
+    """The scale and zero point with which the integers span the values of a tensor.
+
+        symmetric:  scale = max |x| / (2^(bits - 1) - 1),   zero_point = 0
+        affine:     scale = (max x - min x) / (2^bits - 1), zero_point = -round(min x / scale)
+
+    Args:
+        quantization_formula, quantization_bit, quantization_scheme: see `Quantizing`.
+        per_layer_quantization: one pair for all of the tensor, (1,); if False, one for each index of dim 0.
+
+    Source: `oneflow.nn.MinMaxObserver`.
+    """
+
+    @no_grad()
+    def forward(self, input: Tensor) -> tuple[Tensor, Tensor]:
+        rows = input.reshape(1 if self.per_layer_quantization else input.shape[0], -1)
+        low, high = amin(rows, 1), amax(rows, 1)
+        return self.parameters_of(low, maximum(high.abs(), low.abs()) if self.symmetric else high)
+
+
+class MovingAverageMinMaxObserver(
+    Quantizing, training=False, quantization_formula="google", stop_update_after_iters=0, quantization_bit=8,
+    quantization_scheme="symmetric", momentum=0.0,
+):  # fmt: skip
+    """As `MinMaxObserver`, of moving averages of the least and the largest value: m <- momentum m + (1 - momentum) x.
+
+    Args:
+        training: whether it is made in training mode, in which the averages move.
+        quantization_formula, quantization_bit, quantization_scheme: see `Quantizing`.
+        stop_update_after_iters: the last step, 0, 1 ... in which they do.
+        momentum: the weight of the average.
+
+    Attributes:
+        moving_max, moving_min: (1,) buffers, 0 until the first step sets them.
+
+    Source: `oneflow.nn.MovingAverageMinMaxObserver`.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.register_buffer("moving_max", zeros(1))
+        self.register_buffer("moving_min", zeros(1))
+
+    @no_grad()
+    def forward(self, input: Tensor, current_train_step: Tensor) -> tuple[Tensor, Tensor]:
+        if self.training:
+            low, high = amin(input).reshape(1), amax(input).reshape(1)
+            if self.symmetric:
+                low = high = maximum(high.abs(), low.abs())
+            moves = current_train_step.reshape(1) <= self.stop_update_after_iters
+            for moving, x in ((self.moving_max, high), (self.moving_min, low)):
+                average = where(moving == 0, x, moving * self.momentum + x * (1 - self.momentum))
+                moving.copy_(where(moves, average, moving))
+        return self.parameters_of(self.moving_min, self.moving_max)
+
+
+class Quantization(Quantizing):
+    """round(x / scale), for "affine" round(x / scale + zero_point) - zero_point, within what the bits can say.
+
+    Args: see `Quantizing`. The inputs are a tensor, its scale and its zero point: (1,), or one for each index of dim 0.
+
+    Source: `oneflow.nn.Quantization`.
+    """
+
+    def forward(self, input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+        shape = (-1, *[1] * (input.ndim - 1))
+        scale, zero_point = scale.reshape(shape), zero_point.reshape(shape).round()
+        return (input / scale + zero_point).round().clamp(self.lower, self.upper) - zero_point
+
+
+class FakeQuantization(Quantization):
+    """What `Quantization` makes of a tensor, times the scale: floating numbers that integers can express.
+
+    The gradient passes as if it were the identity, a straight-through estimator.
+
+    Source: `oneflow.nn.FakeQuantization`; Jacob et al. 2018, "Quantization and Training of Neural Networks".
+    """
+
+    def forward(self, input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+        with no_grad():
+            rounded = super().forward(input, scale, zero_point) * scale.reshape(-1, *[1] * (input.ndim - 1))
+            change = rounded - input
+        return input + change

@@ -1,0 +1,71 @@
+"""Batch normalization over the batches of all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miniflow.autograd.function import Function
+from miniflow.nn.modules.module import Module
+from miniflow.nn.modules.norm import BatchNorm, InstanceNorm
+from miniflow.ops.creation import tensor
+from miniflow.parallel import world
+from miniflow.parallel.collectives import all_reduce
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+
+class AllReduceSum(Function):
+    """The sum of the tensors of all ranks; each rank's loss depends on it, so backward sums the gradients too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.clone()
+        all_reduce(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        return AllReduceSum.apply(dy)
+
+
+class SyncBatchNorm(BatchNorm):
+    """Batch normalization whose mean and variance are those of the batches of all ranks, in training.
+
+    Args and attributes are those of `BatchNorm`. For local tensors, as with DistributedDataParallel: the batch of a
+    global tensor is that of all ranks in every layer.
+
+    Source: `torch.nn.SyncBatchNorm`.
+    """
+
+    dims = (2, 3, 4, 5)
+    expected = "(N, C) or (N, C, ...)"
+
+    def normalize(
+        self, input: Tensor, mean: Tensor | None, var: Tensor | None, training: bool, momentum: Any
+    ) -> Tensor:
+        if not training or input.is_global or world.size() == 1:
+            return super().normalize(input, mean, var, training, momentum)
+        dims, shape = [0, *range(2, input.ndim)], (1, -1, *[1] * (input.ndim - 2))
+        count = tensor(float(input.numel() // self.num_features), dtype=input.dtype, device=input._place)
+        all_reduce(count)
+        average = AllReduceSum.apply(input.sum(dims)) / count
+        deviation = input - average.reshape(shape)
+        variance = AllReduceSum.apply((deviation * deviation).sum(dims)) / count
+        if mean is not None:
+            with no_grad():
+                mean.copy_(mean * (1 - momentum) + average * momentum)
+                var.copy_(var * (1 - momentum) + variance * (momentum * count / (count - 1)))
+        y = deviation * (variance + self.eps).rsqrt().reshape(shape)
+        return y if self.weight is None else y * self.weight.reshape(shape) + self.bias.reshape(shape)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module) -> Module:
+        """A module with its BatchNorm layers replaced by SyncBatchNorm ones of the same parameters and buffers."""
+        for name, child in list(module.named_children()):
+            setattr(module, name, cls.convert_sync_batchnorm(child))
+        if not isinstance(module, BatchNorm) or isinstance(module, InstanceNorm | cls):
+            return module
+        new = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats)
+        new._parameters.update(module._parameters)
+        new._buffers.update(module._buffers)
+        return new.train(module.training)
