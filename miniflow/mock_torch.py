@@ -117,6 +117,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     },
     "torch.jit": {
         **dict.fromkeys(("script", "ignore", "unused", "export", "interface"), same),
+        "annotate": lambda kind, value: value,
         **dict.fromkeys(("script_if_tracing", "_script_if_tracing", "_overload_method"), same),
         **dict.fromkeys(("is_scripting", "is_tracing"), never),
         "Final": Final,

@@ -229,14 +229,14 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     return tensor.copy_(weight)
 
 
-def fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """How many inputs an output sees, and how many outputs an input reaches, of a weight (fan_out, fan_in, ...).
 
     Raises:
         ShapeError: for fewer than 2 dims.
 
     >>> import miniflow as flow
-    >>> fan_in_and_fan_out(flow.empty(8, 3, 5, 5))
+    >>> _calculate_fan_in_and_fan_out(flow.empty(8, 3, 5, 5))
     (75, 200)
     """
     shape = tuple(tensor.shape)
@@ -258,7 +258,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
 
     Source: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
     """
-    bound = gain * math.sqrt(6.0 / sum(fan_in_and_fan_out(tensor)))
+    bound = gain * math.sqrt(6.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
@@ -275,14 +275,14 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
     Source: Glorot and Bengio, 2010.
     """
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_fan_out(tensor))), generator)
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
 
 def kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     """gain / sqrt(fan), the deviation that keeps the variance through a layer."""
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f"kaiming: got mode={mode!r}; expected 'fan_in' or 'fan_out'")
-    fan = fan_in_and_fan_out(tensor)[mode == "fan_out"]
+    fan = _calculate_fan_in_and_fan_out(tensor)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 

@@ -96,8 +96,8 @@ def test_dirac(shape, groups):
 
 
 def test_fans():
-    assert init.fan_in_and_fan_out(flow.empty(7, 11)) == (11, 7)
-    assert init.fan_in_and_fan_out(flow.empty(7, 11, 3, 5)) == (165, 105)
+    assert init._calculate_fan_in_and_fan_out(flow.empty(7, 11)) == (11, 7)
+    assert init._calculate_fan_in_and_fan_out(flow.empty(7, 11, 3, 5)) == (165, 105)
 
 
 def test_xavier(seed):

@@ -1,0 +1,36 @@
+"""Models of timm compute on miniflow what they compute on torch: one of each family, the smallest, on small images."""
+
+import pytest
+from models import compare
+
+# of images of 64 x 64
+ANY_SIZE = (
+    "pvt_v2_b0 convnext_atto convnextv2_atto efficientnet_b0 resnet18 resnetv2_50 regnetx_002 regnety_002 densenet121 "
+    "mobilenetv2_100 mobilenetv3_small_100 mobilenetv4_conv_small poolformer_s12 ghostnet_100 hrnet_w18_small "
+    "nfnet_f0 repvgg_a0 rexnet_100 edgenext_xx_small mobilevit_xxs mobilevitv2_050 mambaout_femto gernet_s dla46_c"
+)
+TOLD_THE_SIZE = (
+    "vit_tiny_patch16_224 deit_tiny_distilled_patch16_224 mixer_s32_224 resmlp_12_224 gmlp_ti16_224 cait_xxs24_224 "
+    "coat_tiny xcit_nano_12_p16_224 twins_pcpvt_small twins_svt_small volo_d1_224 "
+    "tnt_s_patch16_224 visformer_tiny maxvit_rmlp_pico_rw_256 coatnet_nano_rw_224"
+)
+# name -> the size of the images, options
+MODELS = {
+    **{name: (64, {}) for name in ANY_SIZE.split()},
+    **{name: (64, {"img_size": 64}) for name in TOLD_THE_SIZE.split()},
+    "swin_tiny_patch4_window7_224": (64, {"img_size": 64, "window_size": 4}),
+    "swinv2_tiny_window8_256": (64, {"img_size": 64, "window_size": 4}),
+    "beit_base_patch16_224": (64, {"img_size": 64, "depth": 2, "embed_dim": 192, "num_heads": 3}),
+    "vgg11": (64, {"num_features": 64}),
+    "crossvit_tiny_240": (240, {}),
+    "convmixer_768_32": (32, {}),
+    "levit_128s": (224, {}),
+    "efficientformer_l1": (224, {}),
+    "efficientformerv2_s0": (224, {}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model(name):
+    size, options = MODELS[name]
+    compare("timm", lambda timm: timm.create_model(name, **options), size)
