@@ -21,7 +21,7 @@ MODELS = {
     "swin_tiny_patch4_window7_224": (64, {"img_size": 64, "window_size": 4}),
     "swinv2_tiny_window8_256": (64, {"img_size": 64, "window_size": 4}),
     "beit_base_patch16_224": (64, {"img_size": 64, "depth": 2, "embed_dim": 192, "num_heads": 3}),
-    "vgg11": (64, {"num_features": 64}),
+    "vgg11": (32, {}),
     "crossvit_tiny_240": (240, {}),
     "convmixer_768_32": (32, {}),
     "levit_128s": (224, {}),
