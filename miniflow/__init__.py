@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
-from miniflow import amp, autograd, cuda, data, linalg, nn, optim, parallel, sbp, show, typing, utils, vision
+from miniflow import amp, autograd, cuda, data, linalg, nn, optim, parallel, sbp, show, special, typing, utils, vision
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.deferred import defer
@@ -66,6 +66,17 @@ from miniflow.ops.einsum import einsum, kron, tensordot
 from miniflow.ops.elementwise import float_power
 from miniflow.ops.extremum import amax, amin, aminmax, argmax, argmin, max, min
 from miniflow.ops.gather import gather, index_add, index_select, scatter_add, take_along_dim
+from miniflow.ops.gather_nd import (
+    as_strided,
+    batch_gather,
+    broadcast_like,
+    gather_nd,
+    in_top_k,
+    scatter_nd,
+    slice,
+    slice_update,
+    tensor_scatter_nd_update,
+)
 from miniflow.ops.generator import (
     Generator,
     default_generator,
@@ -102,7 +113,7 @@ from miniflow.ops.mask import argwhere, masked_fill, masked_select, nonzero
 from miniflow.ops.matmul import addbmm, addmm, addmv, addr, baddbmm, bmm, dot, inner, linear, matmul, mm, mv, outer
 from miniflow.ops.matmul import dot as vdot
 from miniflow.ops.matmul import outer as ger
-from miniflow.ops.matrix_methods import cross, det, inverse, matrix_power, pinverse, slogdet
+from miniflow.ops.matrix_methods import chain_matmul, cross, det, inverse, matrix_exp, matrix_power, pinverse, slogdet
 from miniflow.ops.pad import one_hot, pad, repeat, tile
 from miniflow.ops.permute import flip, moveaxis, movedim, permute, swapaxes, swapdims, t, transpose
 from miniflow.ops.pointwise import OPERATORS

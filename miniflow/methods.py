@@ -17,6 +17,7 @@ import numpy as np
 from miniflow import ops
 from miniflow.autograd import engine
 from miniflow.dtype import dtype, fitting
+from miniflow.errors import AutogradError
 from miniflow.inplace import set_item, write
 from miniflow.ops import index, matmul, permute, shape
 from miniflow.ops.creation import full
@@ -37,6 +38,26 @@ def _in_place(function: Callable) -> Callable:
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"`{function.__name__}`, written into the tensor itself, which is returned."
+    return method
+
+
+def _reshaped_in_place(function: Callable) -> Callable:
+    name = function.__name__ + "_"
+
+    @functools.wraps(function)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if self.requires_grad:
+            raise AutogradError(f"{name}: got a tensor that requires grad; use x = x.{function.__name__}(...)")
+        view = function(self, *args, **kwargs)
+        if self._view is not None:
+            before = Tensor._wrap(self._array)
+            before._view, before._version = self._view, self._version
+            self._view = (before, *view._view[1:])
+        self._array = view._array
+        return self
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"`{function.__name__}` of the tensor itself; not for those that require grad, or have views."
     return method
 
 
@@ -155,6 +176,8 @@ def _attach() -> None:
         importlib.import_module(f"{ops.__name__}.{module.name}")
     for name, function in METHODS.items():
         setattr(Tensor, name, function)
+    for name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
+        setattr(Tensor, name + "_", _reshaped_in_place(METHODS[name]))
     for name in IN_PLACE:
         setattr(Tensor, name + "_", _in_place(METHODS[name]))
     for name, function in OPERATORS.items():

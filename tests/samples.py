@@ -932,4 +932,38 @@ FAMILIES = [
     Row("tile", of(lambda: Sample(away(3, 2), (2, 1, 2))), np.tile),
 ]  # fmt: skip
 
-ROWS = POINTWISE + REDUCTIONS + SCANS + INDEXED + FAMILIES
+PAIRS = np.array([[2, 0], [0, 3], [1, 1]])
+SLICES = [(0, 3, 2), (1, None, None)]
+
+
+def every(index):
+    return tuple(np.moveaxis(index, -1, 0))
+
+
+def batch_gathered(x, index):
+    places = index.reshape(*index.shape, *[1] * (x.ndim - index.ndim))
+    return np.take_along_axis(x, np.broadcast_to(places, (*index.shape, *x.shape[index.ndim :])), index.ndim - 1)
+
+
+ONEFLOW = [
+    Row("gather_nd", of(lambda: Sample(away(3, 4, 2), PAIRS), lambda: Sample(away(3, 4), PAIRS[None])),
+        lambda x, index: x[every(index)], gradient="sparse", torch=None),
+    Row("scatter_nd", of(lambda: Sample(np.array([[1], [4], [1]]), away(3, 2), (5, 2))),
+        lambda index, update, shape: assigned(np.zeros(shape), every(index), update, True), torch=None),
+    Row("tensor_scatter_nd_update", of(lambda: Sample(away(3, 4), PAIRS, away(3))),
+        lambda x, index, update: assigned(x, every(index), update), torch=None),
+    Row("batch_gather", of(lambda: Sample(away(2, 4, 3), REPEATED[:2]), lambda: Sample(away(4, 2), REPEATED[0])),
+        batch_gathered, gradient="sparse", torch=None),
+    Row("broadcast_like",
+        of(lambda: Sample(away(3, 1), whole(2, 3, 4)), lambda: Sample(away(2, 4), whole(2, 3, 4), (1,))),
+        lambda x, like, axes=(): np.broadcast_to(np.expand_dims(x, axes), like.shape), grad=(0,), torch=None),
+    Row("in_top_k", of(lambda: Sample(np.array([2, 0, 1, 2, 0]), away(5, 3), 2)),
+        lambda targets, x, k: (x > x[np.arange(5), targets][:, None]).sum(1) < k, gradient=None, torch=None),
+    Row("slice", of(lambda: Sample(away(4, 3), SLICES)), lambda x, slices: x[0:3:2, 1:], gradient="sparse", torch=None),
+    Row("slice_update", of(lambda: Sample(away(4, 3), away(2, 2), SLICES)),
+        lambda x, update, slices: assigned(x, (slice(0, 3, 2), slice(1, None)), update), torch=None),
+    Row("sparse_softmax_cross_entropy", of(lambda: Sample(np.array([[1, 0], [2, 2]]), away(2, 2, 3))),
+        lambda labels, x: np.log(np.exp(x).sum(-1)) - np.take_along_axis(x, labels[..., None], -1)[..., 0], torch=None),
+]  # fmt: skip
+
+ROWS = POINTWISE + REDUCTIONS + SCANS + INDEXED + FAMILIES + ONEFLOW

@@ -24,7 +24,7 @@ LAYERS = [  # from the ground up; a package stands for all of its modules
     ["ops", "inplace"],
     ["parallel"],
     ["autograd", "cuda", "amp"],
-    ["methods", "linalg"],
+    ["methods", "linalg", "special"],
     ["nn"],
     ["optim", "serialization", "distributed"],
     ["utils", "distributions"],

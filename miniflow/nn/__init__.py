@@ -21,6 +21,7 @@ from miniflow.nn.modules.linear import Identity, Linear
 from miniflow.nn.modules.loss import (
     BCELoss,
     BCEWithLogitsLoss,
+    CombinedMarginLoss,
     CosineEmbeddingLoss,
     CrossEntropyLoss,
     CTCLoss,
@@ -45,6 +46,9 @@ from miniflow.nn.modules.norm import (
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
+    FusedBatchNorm1d,
+    FusedBatchNorm2d,
+    FusedBatchNorm3d,
     GroupNorm,
     InstanceNorm1d,
     InstanceNorm2d,

@@ -5,7 +5,7 @@ from miniflow.ops.attention import scaled_dot_product_attention
 from miniflow.ops.conv import conv2d
 from miniflow.ops.conv_1d_3d import conv1d, conv3d
 from miniflow.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
-from miniflow.ops.ctc_loss import ctc_loss
+from miniflow.ops.ctc_loss import ctc_greedy_decoder, ctc_loss
 from miniflow.ops.distance import bilinear, cosine_similarity, normalize, pairwise_distance, pdist
 from miniflow.ops.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from miniflow.ops.embedding import embedding
@@ -20,6 +20,7 @@ from miniflow.ops.loss import (
     l1_loss,
     mse_loss,
     nll_loss,
+    sparse_softmax_cross_entropy,
 )
 from miniflow.ops.margin_loss import (
     cosine_embedding_loss,
@@ -54,6 +55,7 @@ from miniflow.ops.pool_1d_3d import (
     max_unpool3d,
 )
 from miniflow.ops.regression_loss import gaussian_nll_loss, huber_loss, kl_div, poisson_nll_loss, smooth_l1_loss
+from miniflow.ops.sampling import gumbel_softmax
 from miniflow.ops.softmax import log_softmax, softmax, softmin
 from miniflow.tensor import Tensor
 

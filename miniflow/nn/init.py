@@ -397,3 +397,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     return normal_(tensor, 0.0, std, generator).masked_fill_(
         as_tensor(ranks < zeros_per_column, device=tensor._place), 0
     )
+
+
+for _function in (trunc_normal_, xavier_normal_, xavier_uniform_, kaiming_normal_, kaiming_uniform_):
+    setattr(Tensor, _function.__name__, _function)  # methods too, as OneFlow has them

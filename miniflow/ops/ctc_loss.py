@@ -14,12 +14,17 @@ from miniflow.ops.amp_identity import in_float32
 from miniflow.ops.comparison import eq, gt, lt, ne
 from miniflow.ops.creation import full_like
 from miniflow.ops.elementwise import add, div, logaddexp, mul, neg
+from miniflow.ops.extremum import max
 from miniflow.ops.gather import gather
 from miniflow.ops.join import stack
 from miniflow.ops.loss import check_reduction, reduced
 from miniflow.ops.pad import pad
+from miniflow.ops.permute import transpose
 from miniflow.ops.piecewise import clamp, where
 from miniflow.ops.promotion import cast, to_device
+from miniflow.ops.reduce import sum
+from miniflow.ops.scan import cumsum
+from miniflow.ops.scatter import scatter
 from miniflow.ops.shape import expand, reshape, unsqueeze
 from miniflow.ops.slice import narrow
 from miniflow.tensor import Tensor, constant_like
@@ -151,3 +156,29 @@ def _log_likelihood(
     last = mul(unsqueeze(target_lengths, 1), 2)
     ends = gather(alpha, 1, stack([last, clamp(add(last, -1), 0)], 1)[:, :, 0])
     return logaddexp(ends[:, 0], where(eq(target_lengths, 0), IMPOSSIBLE, ends[:, 1]))
+
+
+@takes_tensors
+def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated: bool = True) -> tuple[Tensor, Tensor]:
+    """The most likely label of every frame, blanks (label 0) left out, and equal neighbours merged.
+
+    Args:
+        log_probs: (T, N, C).
+        input_lengths: (N,).
+        merge_repeated: whether a label counts once where frames repeat it.
+
+    Returns:
+        the labels (N, T), int64, filled up with zeros, and minus the sums of the largest log-probabilities (N, 1).
+
+    Source: `oneflow.nn.functional.ctc_greedy_decoder`; TensorFlow's function of that name.
+    """
+    frames = log_probs.shape[0]
+    best, labels = max(log_probs, 2)
+    best, labels = transpose(best, 0, 1), transpose(labels, 0, 1)
+    valid = lt(constant_like(labels, np.arange(frames)), unsqueeze(input_lengths, 1))
+    kept = valid & ne(labels, 0)
+    if merge_repeated:
+        kept = kept & ne(labels, pad(narrow(labels, 1, 0, frames - 1), (1, 0), value=-1))
+    places = where(kept, cumsum(cast(kept, "int64"), 1) - 1, frames)
+    decoded = scatter(full_like(pad(labels, (0, 1)), 0), 1, places, labels)
+    return narrow(decoded, 1, 0, frames), neg(sum(where(valid, best, 0.0), 1, True))

@@ -437,3 +437,9 @@ def _weighted(op: str, loss: Tensor, weight: Tensor | None) -> Tensor:
         return loss
     check_broadcast(f"{op}: weight", weight.shape, loss.shape)
     return mul(loss, weight)
+
+
+def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
+    """The cross-entropy of each sample: logits (..., C), labels (...). `oneflow.nn.functional`."""
+    losses = cross_entropy(reshape(logits, (-1, logits.shape[-1])), reshape(labels, -1), reduction="none")
+    return reshape(losses, labels.shape)

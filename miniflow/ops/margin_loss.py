@@ -18,7 +18,9 @@ from miniflow.ops.pad import one_hot
 from miniflow.ops.piecewise import clamp, minimum, where
 from miniflow.ops.promotion import cast
 from miniflow.ops.reduce import mean, sum
+from miniflow.ops.scatter import scatter
 from miniflow.ops.shape import check_broadcast, reshape, unsqueeze
+from miniflow.ops.trigonometry import acos, cos
 from miniflow.tensor import Tensor
 
 
@@ -235,3 +237,12 @@ def multi_margin_loss(
     if weight is not None:
         loss = mul(loss, index_select(weight, 0, reshape(at, -1)))
     return reduced("multi_margin_loss", reshape(loss, ()) if single else loss, reduction)
+
+
+@takes_tensors
+def combined_margin(x: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> Tensor:
+    """What `nn.CombinedMarginLoss` computes."""
+    at = unsqueeze(label, 1)
+    own = gather(x, 1, at)
+    own = own if m1 == 1 and m2 == 0 else cos(add(mul(acos(own), m1), m2))
+    return scatter(x, 1, at, sub(own, m3))

@@ -171,7 +171,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     return matmul(input, tensor)
 
 
-@method
+@method(in_place=True)
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2), `input` broadcast to the product (m, n). `torch.addmm`."""
     return _added("addmm", input, mm(mat1, mat2), beta, alpha)
@@ -211,25 +211,25 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return mul(unsqueeze(input, 1), vec2)
 
 
-@method
+@method(in_place=True)
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec). `torch.addmv`."""
     return _added("addmv", input, mv(mat, vec), beta, alpha)
 
 
-@method
+@method(in_place=True)
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2). `torch.addr`."""
     return _added("addr", input, outer(vec1, vec2), beta, alpha)
 
 
-@method
+@method(in_place=True)
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (batch1 @ batch2), for batches of matrices. `torch.baddbmm`."""
     return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
-@method
+@method(in_place=True)
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * the sum of the products of two batches of matrices. `torch.addbmm`."""
     return _added("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)

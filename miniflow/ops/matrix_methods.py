@@ -39,6 +39,17 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
 
 
 @method
+def matrix_exp(input: Tensor) -> Tensor:
+    """`flow.linalg.matrix_exp`. `torch.matrix_exp`."""
+    return linalg.matrix_exp(input)
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """`flow.linalg.multi_dot` of several arguments. `torch.chain_matmul`."""
+    return linalg.multi_dot(matrices)
+
+
+@method
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """`flow.linalg.cross` along `dim`, by default the first dim of 3 elements. `torch.cross`."""
     if dim is None:

@@ -9,10 +9,17 @@ from miniflow.dispatch import Op
 from miniflow.dtype import int64
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.inplace import write
+from miniflow.operands import takes_tensors
+from miniflow.ops.comparison import eq
+from miniflow.ops.creation import ones_like
+from miniflow.ops.elementwise import log
+from miniflow.ops.extremum import argmax
 from miniflow.ops.generator import Generator
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.random import Uniform, draw
+from miniflow.ops.random import Uniform, draw, rand_like
+from miniflow.ops.scan import cumsum
+from miniflow.ops.softmax import softmax
 from miniflow.tensor import Tensor
 
 
@@ -128,3 +135,23 @@ def multinomial(
     Source: `torch.multinomial`.
     """
     return draw(Multinomial, input, generator, num_samples=operator.index(num_samples), replacement=bool(replacement))
+
+
+@takes_tensors
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """softmax((logits + g) / tau), g of Gumbel's distribution: a draw of a category that has a gradient.
+
+    Args:
+        logits: any shape, floating.
+        tau: the temperature: results come nearer to one-hot as it falls.
+        hard: give one-hot results, with the gradient of soft ones.
+        eps: without effect, as in PyTorch.
+        dim: that of the categories.
+
+    Source: `torch.nn.functional.gumbel_softmax`; Jang et al. 2017, "Categorical Reparameterization".
+    """
+    y = softmax((logits - log(-log(rand_like(logits)))) / tau, dim)
+    if not hard:
+        return y
+    one_hot = eq(argmax(y, dim, True), cast(cumsum(ones_like(y.detach()), dim) - 1, "int64"))
+    return cast(one_hot, y.dtype) - y.detach() + y

@@ -33,7 +33,7 @@ class Triangle(Op):
         return call(Triangle, dy, **ctx.attrs)
 
 
-@method
+@method(in_place=True)
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of each matrix, zeros above.
 
@@ -57,7 +57,7 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     return call(Triangle, input, diagonal=operator.index(diagonal), upper=False)
 
 
-@method
+@method(in_place=True)
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of each matrix, zeros below.
 

@@ -303,6 +303,12 @@ MODULES: dict[str, list] = {
         name: [(lambda name=name: WithLoss(getattr(nn, name)()), [ROWS, normal(4, 6, seed=3)])]
         for name in ("CosineSimilarity", "PairwiseDistance")
     },
+    "CombinedMarginLoss": [
+        (lambda: WithLoss(nn.CombinedMarginLoss(1.1, 0.3, 0.2), nn.Tanh()), [0.1 * ROWS, classes(4, count=6)])
+    ],
+    "FusedBatchNorm1d": [(lambda: nn.FusedBatchNorm1d(6), [ROWS, normal(4, 6, seed=3)])],
+    "FusedBatchNorm2d": [(lambda: nn.FusedBatchNorm2d(2), [normal(2, 2, 3, 3)])],
+    "FusedBatchNorm3d": [(lambda: nn.FusedBatchNorm3d(2), [normal(2, 2, 3, 2, 2)])],
     "MinMaxObserver": [(lambda: Quantized(nn.FakeQuantization(), nn.MinMaxObserver()), [ROWS])],
     "MovingAverageMinMaxObserver": [
         (lambda: Quantized(nn.FakeQuantization(), nn.MovingAverageMinMaxObserver(True, momentum=0.9), [0]), [ROWS])
@@ -339,6 +345,7 @@ OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
 # class name -> a list of functions that make one for an optimizer
 SCHEDULERS: dict[str, list] = {
     "CosineAnnealingLR": [lambda o: flow.optim.lr_scheduler.CosineAnnealingLR(o, 4, 0.001)],
+    "CosineDecayLR": [lambda o: flow.optim.lr_scheduler.CosineDecayLR(o, 3, 0.1)],
     "ExponentialLR": [lambda o: flow.optim.lr_scheduler.ExponentialLR(o, 0.5)],
     "LambdaLR": [lambda o: flow.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step))],
     "LinearLR": [lambda o: flow.optim.lr_scheduler.LinearLR(o, 0.25, 1.0, 3)],

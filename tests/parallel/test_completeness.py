@@ -44,7 +44,7 @@ REASONS = {
 # of single rows: what is added there, or shifted in, is 0 on the rank in question
 ZERO_IN = {
     **dict.fromkeys(("cumprod", "logcumsumexp"), "Pad"),
-    **dict.fromkeys(("quantile", "nanquantile", "scatter_reduce"), "Add"),
+    **dict.fromkeys(("quantile", "nanquantile", "scatter_nd", "scatter_reduce"), "Add"),
     "diagonal_scatter": "ViewScatter",
 }
 

@@ -176,3 +176,10 @@ class CTCLoss(Loss, function=ctc_loss.ctc_loss, blank=0, reduction="mean", zero_
 
     Source: `torch.nn.CTCLoss`; Graves et al. 2006.
     """
+
+
+class CombinedMarginLoss(FunctionModule, function=margin_loss.combined_margin, m1=1.0, m2=0.0, m3=0.0):
+    """Cosines (N, C), the one of each label replaced by cos(m1 arccos(x) + m2) - m3: before a cross-entropy.
+
+    Source: `oneflow.nn.CombinedMarginLoss`; Deng et al. 2019, "ArcFace".
+    """

@@ -10,7 +10,9 @@ from miniflow.nn import init
 from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
+from miniflow.ops.activation import relu
 from miniflow.ops.creation import empty, ones, tensor, zeros
+from miniflow.ops.elementwise import add
 from miniflow.ops.group_norm import group_norm, instance_norm, local_response_norm, rms_norm
 from miniflow.ops.norm import batch_norm, layer_norm
 from miniflow.ops.shape import squeeze, unsqueeze
@@ -138,6 +140,26 @@ class BatchNorm3d(BatchNorm):
 
     dims = (5,)
     expected = "(N, C, D, H, W)"
+
+
+class FusedBatchNorm:
+    """relu(batch_norm(x) + addend), of an addend or without: with the classes of batch normalization."""
+
+    def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
+        y = super().forward(x)
+        return relu(y if addend is None else add(y, addend))
+
+
+class FusedBatchNorm1d(FusedBatchNorm, BatchNorm1d):
+    """relu(batch_norm(x) + addend). `oneflow.nn.FusedBatchNorm1d`."""
+
+
+class FusedBatchNorm2d(FusedBatchNorm, BatchNorm2d):
+    """relu(batch_norm(x) + addend). `oneflow.nn.FusedBatchNorm2d`."""
+
+
+class FusedBatchNorm3d(FusedBatchNorm, BatchNorm3d):
+    """relu(batch_norm(x) + addend). `oneflow.nn.FusedBatchNorm3d`."""
 
 
 class InstanceNorm(BatchNorm):

@@ -8,6 +8,7 @@ from miniflow.optim.lr_scheduler.schedules import (
     ConstantLR,
     CosineAnnealingLR,
     CosineAnnealingWarmRestarts,
+    CosineDecayLR,
     ExponentialLR,
     LambdaLR,
     LinearLR,

@@ -112,6 +112,20 @@ class CosineAnnealingLR(LRScheduler):
         return self.eta_min + (base_lr - self.eta_min) * (1 + math.cos(math.pi * step / self.T_max)) / 2
 
 
+class CosineDecayLR(LRScheduler):
+    """lr = base_lr * ((1 - alpha) * (1 + cos(pi * min(step / decay_steps, 1))) / 2 + alpha). `oneflow.optim`."""
+
+    def __init__(self, optimizer: Optimizer, decay_steps: int, alpha: float = 0.0, last_step: int = -1):
+        if not decay_steps > 0:
+            raise ArgumentError(f"CosineDecayLR: got decay_steps={decay_steps}; expected a number of steps above 0")
+        self.decay_steps, self.alpha = decay_steps, alpha
+        super().__init__(optimizer, last_step)
+
+    def get_lr(self, base_lr: float, step: int) -> float:
+        cosine = (1 + math.cos(math.pi * min(step / self.decay_steps, 1))) / 2
+        return base_lr * ((1 - self.alpha) * cosine + self.alpha)
+
+
 class LinearLR(LRScheduler):
     """lr = base_lr * (start_factor + (end_factor - start_factor) * min(step, total_iters) / total_iters)"""
 

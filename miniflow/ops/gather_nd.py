@@ -1,0 +1,120 @@
+"""OneFlow's forms of indexing: by rows of coordinates, by batch, by lists of slices; and `as_strided`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+
+import numpy as np
+
+from miniflow.errors import ArgumentError, IndexRangeError, ShapeError
+from miniflow.operands import takes_tensors
+from miniflow.ops.creation import zeros
+from miniflow.ops.gather import gather
+from miniflow.ops.method import method
+from miniflow.ops.reduce import sum
+from miniflow.ops.scatter import index_put, take
+from miniflow.ops.shape import clone, expand, reshape, unsqueeze
+from miniflow.tensor import Tensor, constant_like
+
+
+def _columns(index: Tensor) -> tuple[Tensor, ...]:
+    return tuple(index[..., i] for i in range(index.shape[-1]))
+
+
+@takes_tensors
+def gather_nd(input: Tensor, index: Tensor) -> Tensor:
+    """input[index[..., 0], index[..., 1], ...]. `oneflow.gather_nd`.
+
+    >>> import miniflow as flow
+    >>> flow.gather_nd(flow.arange(6).reshape(2, 3), flow.tensor([[0, 2], [1, 0]])).tolist()
+    [2, 3]
+    """
+    return input[_columns(index)]
+
+
+@takes_tensors
+def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
+    """Zeros of a shape with updates added at the coordinates of `gather_nd`. `oneflow.scatter_nd`."""
+    return index_put(zeros(shape, dtype=update.dtype, device=update._place), _columns(index), update, True)
+
+
+@takes_tensors
+def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """A copy with updates at the coordinates of `gather_nd`. `oneflow.tensor_scatter_nd_update`."""
+    return index_put(tensor, _columns(indices), updates)
+
+
+@takes_tensors
+def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
+    """out[b, ..., i] = input[b, ..., indices[b, ..., i]], the rest of the dims as they are. `oneflow.batch_gather`.
+
+    Args:
+        input: (B, ..., N, ...).
+        indices: (B, ..., M).
+    """
+    rest = input.shape[indices.ndim :]
+    index = reshape(indices, (*indices.shape, *[1] * len(rest)))
+    return gather(input, indices.ndim - 1, expand(index, *indices.shape, *rest))
+
+
+@takes_tensors
+def broadcast_like(x: Tensor, like_tensor: Tensor, broadcast_axes: Sequence[int] = ()) -> Tensor:
+    """A tensor, with new dims at `broadcast_axes`, expanded to another's shape. `oneflow.broadcast_like`."""
+    for axis in sorted(d % like_tensor.ndim for d in broadcast_axes):
+        x = unsqueeze(x, axis) if x.ndim < like_tensor.ndim else x
+    return expand(x, *like_tensor.shape)
+
+
+@takes_tensors
+def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
+    """Whether fewer than k predictions are above that of the target, which is finite. `oneflow.in_top_k`.
+
+    Args:
+        targets: (N,), classes.
+        predictions: (N, C).
+    """
+    own = gather(predictions, 1, reshape(targets, (-1, 1)))
+    return (sum((predictions > own).int(), 1) < k) & reshape(own, -1).isfinite()
+
+
+def _slices(slice_tup_list: Sequence[Sequence[int | None]]) -> tuple[builtins.slice, ...]:
+    return tuple(builtins.slice(*one) for one in slice_tup_list)
+
+
+@takes_tensors
+def slice(x: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
+    """x[start:stop:step, ...] of tuples (start, stop, step), one for each dim. `oneflow.slice`."""
+    return x[_slices(slice_tup_list)]
+
+
+@takes_tensors
+def slice_update(x: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
+    """A copy of x with `update` in place of `slice(x, slice_tup_list)`. `oneflow.slice_update`."""
+    y = clone(x)
+    y[_slices(slice_tup_list)] = update
+    return y
+
+
+@method
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """out[i, j, ...] = the element storage_offset + i stride[0] + j stride[1] + ... of a contiguous tensor, as a copy.
+
+    Raises:
+        ArgumentError: for a tensor that is not contiguous.
+        ShapeError: for sizes and strides of different lengths.
+        IndexRangeError: if that leaves the elements of the tensor.
+
+    Source: `torch.as_strided`, which gives a view, and of all the memory.
+    """
+    if not input.is_contiguous():
+        raise ArgumentError("as_strided: got a tensor that is not contiguous; use x.contiguous() first")
+    if len(size) != len(stride):
+        raise ShapeError(f"as_strided: got size={tuple(size)} and stride={tuple(stride)}; expected as many of both")
+    offset = storage_offset or 0
+    last = offset + builtins.sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if 0 not in size and not 0 <= last < input.numel():
+        raise IndexRangeError(f"as_strided: got element {last}; expected at most {input.numel() - 1}")
+    places = np.arange(input.numel())[offset:]
+    places = np.lib.stride_tricks.as_strided(places, size, [places.itemsize * step for step in stride])
+    return take(input, constant_like(input, places.copy()))

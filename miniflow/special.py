@@ -1,0 +1,37 @@
+"""Special functions under PyTorch's names: `flow.special.expit(x)`.
+
+Left out are those whose formulas are not there: of the gamma, Bessel and zeta families, and the scaled `erfcx`.
+"""
+
+import math
+
+from miniflow.ops.pointwise import OPERATORS
+from miniflow.ops.softmax import log_softmax, softmax
+from miniflow.ops.statistics import logsumexp
+from miniflow.tensor import Tensor
+
+_SAME = "erf erfc erfinv exp2 expm1 log1p logit round sinc xlogy".split()
+__all__ = [*_SAME, "entr", "expit", "log_softmax", "logsumexp", "ndtr", "ndtri", "softmax", "xlog1py"]
+globals().update({name: OPERATORS[name] for name in _SAME})
+expit = OPERATORS["sigmoid"]
+
+
+def entr(input: Tensor) -> Tensor:
+    """-x log x, 0 at 0, and -inf below. `torch.special.entr`."""
+    return OPERATORS["where"](input < 0, -math.inf, -OPERATORS["xlogy"](input, input))
+
+
+def xlog1py(input: Tensor, other: Tensor) -> Tensor:
+    """x log(1 + y), 0 where x is 0 and y is a number. `torch.special.xlog1py`."""
+    product = input * OPERATORS["log1p"](other)
+    return OPERATORS["where"]((input == 0) & ~other.isnan(), 0.0, product)
+
+
+def ndtr(input: Tensor) -> Tensor:
+    """The distribution function of the standard normal: erfc(-x / sqrt(2)) / 2. `torch.special.ndtr`."""
+    return OPERATORS["erfc"](input * -math.sqrt(0.5)) / 2
+
+
+def ndtri(input: Tensor) -> Tensor:
+    """The inverse of `ndtr`. `torch.special.ndtri`."""
+    return OPERATORS["erfinv"](2 * input - 1) * math.sqrt(2)
