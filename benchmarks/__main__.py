@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import gpu, graph, harness, hostcuda, layers, ops, parallel, sparse, startup, training
+from benchmarks import gpu, graph, harness, hostcuda, layers, models, ops, parallel, sparse, startup, training
 from benchmarks.gpu_cases import FAMILIES
 
-TABLES = ("ops", "layers", "training", "graph", "sparse", "startup", "parallel", "hostcuda", "gpu")
-BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup")
+TABLES = ("ops", "layers", "training", "graph", "sparse", "startup", "parallel", "hostcuda", "models", "gpu")
+BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup", "models")
+ON_DEMAND = ("models", "gpu")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = sorted(set(options.tables) - set(TABLES))
     if unknown:
         parser.error(f"there is no table {', '.join(unknown)}; expected some of {', '.join(TABLES)}")
-    options.tables = options.tables or [name for name in TABLES if name != "gpu"]
+    options.tables = options.tables or [name for name in TABLES if name not in ON_DEMAND]
     if not set(options.tables).isdisjoint(BESIDE_TORCH) and importlib.util.find_spec("torch") is None:
         parser.error("there is nothing to compare with: pip install torch==2.13.0")
     refusal = gpu.refusal() if "gpu" in options.tables and not options.dry_run else ""
@@ -41,12 +42,14 @@ def main(arguments: list[str] | None = None) -> int:
 def command() -> argparse.ArgumentParser:
     """What the command line may say."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="How fast miniflow is, on this machine.")
-    names = ", ".join(TABLES)
-    parser.add_argument("tables", nargs="*", metavar="table", help=f"some of {names}; by default all but gpu")
+    names = f"some of {', '.join(TABLES)}; by default all but {' and '.join(ON_DEMAND)}"
+    parser.add_argument("tables", nargs="*", metavar="table", help=names)
     parser.add_argument(
         "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="for all but ops, startup, gpu"
     )
-    parser.add_argument("--compile", action="store_true", help="training: torch.compile too; needs a C++ compiler")
+    needs = "training, models: torch.compile too; needs a C++ compiler"
+    parser.add_argument("--compile", action="store_true", help=needs)
+    parser.add_argument("--models", nargs="+", default=models.MODELS, metavar="LIBRARY/NAME", help="for models: these")
     parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES, help="for gpu: only these")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the tables to a file too")
     parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # gpu without one, for the tests
@@ -56,6 +59,7 @@ def command() -> argparse.ArgumentParser:
 def tables(options: argparse.Namespace) -> Iterator[str]:
     """The machine, and table after table."""
     yield harness.machine()
+    peers = ["torch", "torch.compile"] if options.compile else ["torch"]
     if "ops" in options.tables:
         yield ops.report()
     if "layers" in options.tables:
@@ -63,7 +67,7 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
             yield layers.report(threads)
     if "training" in options.tables:
         for threads in options.threads:
-            yield training.report(threads, ["torch", "torch.compile"] if options.compile else ["torch"])
+            yield training.report(threads, peers)
     if "graph" in options.tables:
         yield from graph.reports(options.threads)
     if "sparse" in options.tables:
@@ -75,6 +79,9 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
         yield from parallel.reports()
     if "hostcuda" in options.tables:
         yield from hostcuda.reports(options.threads)
+    if "models" in options.tables:
+        for threads in options.threads:
+            yield models.report(threads, peers, options.models)
     if "gpu" in options.tables:
         yield from gpu.reports(options.families, options.dry_run)
 

@@ -15,10 +15,12 @@ from miniflow.device import device, get_default_device, set_default_device
 from miniflow.dtype import (
     bfloat16,
     dtype,
+    finfo,
     float16,
     float32,
     float64,
     get_default_dtype,
+    iinfo,
     int8,
     int16,
     int32,

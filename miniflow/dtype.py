@@ -8,6 +8,7 @@ part when its category is higher than that of all operands with dimensions ("wea
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -128,6 +129,24 @@ def fitting(op: str, value: bool | int | float, kind: dtype) -> bool | int | flo
             "use a wider dtype, or clamp it"
         )
     return int(value) % (limits.max + 1) if limits.min == 0 else int(value)
+
+
+def finfo(type: dtype | None = None) -> SimpleNamespace:
+    """The limits of a floating dtype, the default one if None: bits, eps, max, min, tiny, resolution. `torch.finfo`."""
+    type = type or get_default_dtype()
+    if not type.is_floating_point:
+        raise DTypeError(f"finfo: got {type}; expected a floating dtype: use iinfo")
+    found = ml_dtypes.finfo(type.numpy)
+    numbers = {name: float(getattr(found, name)) for name in ("eps", "max", "min", "tiny", "smallest_normal")}
+    return SimpleNamespace(bits=found.bits, dtype=type.name, resolution=10.0**-found.precision, **numbers)
+
+
+def iinfo(type: dtype) -> SimpleNamespace:
+    """The limits of an integer dtype: bits, max, min. `torch.iinfo`."""
+    if type.category != 1:
+        raise DTypeError(f"iinfo: got {type}; expected a dtype of integers: use finfo")
+    found = np.iinfo(type.numpy)
+    return SimpleNamespace(bits=found.bits, dtype=type.name, max=int(found.max), min=int(found.min))
 
 
 def promote_types(a: dtype, b: dtype) -> dtype:

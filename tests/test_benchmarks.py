@@ -114,8 +114,8 @@ def test_unknown_table_is_an_error():
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2
     assert (
-        "there is no table speed; expected some of ops, training, graph, sparse, startup, parallel, hostcuda, gpu"
-        in result.stderr
+        "there is no table speed; expected some of ops, layers, training, graph, sparse, startup, parallel, hostcuda, "
+        "models, gpu" in result.stderr
     )
 
 

@@ -23,7 +23,7 @@ from miniflow.ops.shape import flatten, reshape
 from miniflow.tensor import Tensor, constant_like
 
 MODES = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}  # mode -> the dims of its input
-CUBIC = -0.75
+CUBIC, CUBIC_ANTIALIAS = -0.75, -0.5
 
 
 @takes_tensors
@@ -46,7 +46,7 @@ def interpolate(
         align_corners: the first and the last positions stay where they are; by default pixels are areas, whose borders
             do.
         recompute_scale_factor: take the scale from the sizes, in place of `scale_factor`.
-        antialias: not there.
+        antialias: for "bilinear" and "bicubic", let smaller images hold all of the larger one.
 
     Raises:
         ArgumentError: for another mode, an option that the mode does not have, or not one of size and scale_factor.
@@ -58,8 +58,8 @@ def interpolate(
 
     Source: `torch.nn.functional.interpolate`.
     """
-    if antialias:
-        raise ArgumentError("interpolate: got antialias=True; expected False: reduce images by mode='area'")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ArgumentError(f"interpolate: got antialias=True for mode={mode!r}; expected 'bilinear' or 'bicubic'")
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: expected size or scale_factor, and only one of them")
     if mode not in (*MODES, "nearest", "nearest-exact", "area"):
@@ -84,35 +84,47 @@ def interpolate(
             places = np.floor((np.arange(m) + (0.5 if mode == "nearest-exact" else 0)) * scale)
             input = index_select(input, dim, constant_like(input, np.minimum(places, n - 1).astype(int)))
         else:
-            weights = _weights(n, m, scale, mode == "bicubic", bool(align_corners))
+            weights = _weights(n, m, scale, mode == "bicubic", bool(align_corners), antialias)
             input = _along(input, dim, constant_like(input, weights.astype(input._array.dtype)))
     return input
 
 
-def _weights(n: int, m: int, scale: float, cubic: bool, align_corners: bool) -> np.ndarray:
+def _weights(n: int, m: int, scale: float, cubic: bool, align_corners: bool, antialias: bool) -> np.ndarray:
     """(m, n): how much of each old position is in a new one."""
     new = np.arange(m)
-    old = new * ((n - 1) / max(m - 1, 1)) if align_corners else (new + 0.5) * scale - 0.5
+    if align_corners:
+        scale = (n - 1) / (m - 1) if m > 1 else 0.0
+    old = (new + 0.5) * scale - 0.5
+    if antialias:  # the old positions around a new one, as far as it reaches where there are fewer new ones
+        distance = np.abs(np.arange(n) - old[:, None]) / max(scale, 1)
+        weights = np.maximum(1 - distance, 0)
+        if cubic:
+            weights = np.where(distance < 2, _far(distance, CUBIC_ANTIALIAS), 0)
+            weights = np.where(distance <= 1, _near(distance, CUBIC_ANTIALIAS), weights)
+        return weights / weights.sum(1, keepdims=True)
+    old = new * scale if align_corners else old
     old = old if cubic else np.maximum(old, 0)
     first = np.floor(old).astype(int)
     t = old - first
-    parts = cubic_weights(t) if cubic else {0: 1 - t, 1: t}
     weights = np.zeros((m, n))
-    for k, part in parts.items():
+    for k, part in (cubic_weights(t) if cubic else {0: 1 - t, 1: t}).items():
         np.add.at(weights, (new, np.clip(first + k, 0, n - 1)), part)
     return weights
 
 
 def cubic_weights(t: np.ndarray | Tensor) -> dict[int, np.ndarray | Tensor]:
     """The weights of the elements -1, 0, 1 and 2 for a place t between the elements 0 and 1."""
+    return {-1: _far(t + 1), 0: _near(t), 1: _near(1 - t), 2: _far(2 - t)}
 
-    def near(x: np.ndarray | Tensor) -> np.ndarray | Tensor:
-        return ((CUBIC + 2) * x - (CUBIC + 3)) * x * x + 1
 
-    def far(x: np.ndarray | Tensor) -> np.ndarray | Tensor:
-        return CUBIC * (((x - 5) * x + 8) * x - 4)
+def _near(x: np.ndarray | Tensor, a: float = CUBIC) -> np.ndarray | Tensor:
+    """The weight of an element at a distance of at most 1."""
+    return ((a + 2) * x - (a + 3)) * x * x + 1
 
-    return {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}
+
+def _far(x: np.ndarray | Tensor, a: float = CUBIC) -> np.ndarray | Tensor:
+    """The weight of an element at a distance between 1 and 2."""
+    return a * (((x - 5) * x + 8) * x - 4)
 
 
 def _along(x: Tensor, dim: int, weights: Tensor) -> Tensor:

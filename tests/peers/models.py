@@ -6,6 +6,7 @@ Each library is imported twice: as it is, and while `import torch` gives miniflo
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,19 +18,14 @@ import pytest
 from compare import count_comparison
 
 import miniflow as flow
+from benchmarks.models import declare_operators
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 LIBRARIES = ("torchvision", "timm")
-# of torchvision's compiled part, which is loaded by the release of torch that it was built for only
-OPERATORS = (
-    "nms qnms roi_align qroi_align ps_roi_align roi_pool ps_roi_pool deform_conv2d _roi_align_backward "
-    "_ps_roi_align_backward _roi_pool_backward _ps_roi_pool_backward _deform_conv2d_backward"
-)
 BATCH = 2  # of one image torch takes the gradient of batch_norm wrongly if it comes with the channels last
 OUTPUT, GRADIENT = 1e-4, 1e-2  # tolerances
 SMALLEST = 1e-5  # gradients this much smaller than the largest may be zero but for rounding
 ours: dict[str, ModuleType] = {}
-registered = []
 
 
 def needed(name: str) -> ModuleType:
@@ -43,20 +39,8 @@ def taken() -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in LIBRARIES}
 
 
-def declare_operators() -> None:
-    """Let torchvision be imported where its compiled part cannot be loaded: its operators get a name, and no body."""
-    try:
-        importlib.import_module("torchvision")
-    except ImportError:  # it is absent, which `needed` says
-        pass
-    except RuntimeError:
-        taken()
-        registered.append(torch.library.Library("torchvision", "DEF"))
-        for name in OPERATORS.split():
-            registered[0].define(f"{name}(Tensor x) -> Tensor")
-
-
-declare_operators()
+if importlib.util.find_spec("torchvision"):
+    declare_operators(torch)
 
 
 @contextmanager

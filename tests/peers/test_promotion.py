@@ -205,3 +205,15 @@ def test_numpy_scalars_are_weak():
     assert (flow.ones(2, dtype=flow.int32) + np.int64(1)).dtype is flow.int32
     with pytest.raises(DTypeError):
         x + np.complex128(1)
+
+
+def test_limits():
+    for name in ("float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64"):
+        limits = flow.finfo if getattr(flow, name).is_floating_point else flow.iinfo
+        ours, theirs = limits(getattr(flow, name)), getattr(torch, limits.__name__)(getattr(torch, name))
+        assert vars(ours) == {key: getattr(theirs, key) for key in vars(ours)} and "bits" in vars(ours)
+    assert flow.finfo() == flow.finfo(flow.float32)
+    with pytest.raises(flow.errors.DTypeError, match="finfo: got miniflow.int64; expected a floating dtype: use iinfo"):
+        flow.finfo(flow.int64)
+    with pytest.raises(flow.errors.DTypeError, match="iinfo: got miniflow.float32; expected a dtype of integers"):
+        flow.iinfo(flow.float32)
