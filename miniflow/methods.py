@@ -173,7 +173,8 @@ def _attach_operator(operator: str, function: Callable) -> None:
 
 def _attach() -> None:
     for module in pkgutil.iter_modules(ops.__path__):  # they name their methods when they are imported
-        importlib.import_module(f"{ops.__name__}.{module.name}")
+        if module.name != "__main__":
+            importlib.import_module(f"{ops.__name__}.{module.name}")
     for name, function in METHODS.items():
         setattr(Tensor, name, function)
     for name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):

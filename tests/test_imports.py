@@ -50,7 +50,7 @@ MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 def layer_of(module: str) -> int:
     """The position of a module's layer in LAYERS."""
-    top = module.split(".")[0]
+    top = "__main__" if module.endswith("__main__") else module.split(".")[0]
     found = [level for level, names in enumerate(LAYERS) if top in names]
     assert found, f"miniflow/{module.replace('.', '/')} is in no layer: add it to LAYERS where it belongs"
     return found[0]

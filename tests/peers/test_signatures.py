@@ -30,6 +30,7 @@ NOWHERE = {
 MISPRINTED = {
     "addbmm", "baddbmm", "broadcast_to", "diag_embed", "dot", "vdot", "dropout", "isfinite", "isinf", "permute", "tile",
     "max_pool3d", "where", "expand", "repeat", "uniform_", "isin", "xlogy", "xlogy_", "msort", "topk", "put_",
+    "addbmm_", "baddbmm_",
 }  # fmt: skip
 INTENDED = {
     "embedding": "no max_norm and scale_grad_by_freq; gradients are dense",
@@ -40,6 +41,7 @@ INTENDED = {
     "to": "dtype and device come in any order",
     "type": "no non_blocking",
     "swapdims": "the parameters are dim0 and dim1, as those of transpose",
+    "swapdims_": "as swapdims",
 }
 
 
