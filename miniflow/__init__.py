@@ -62,6 +62,7 @@ from miniflow.ops.creation import (
     zeros_like,
 )
 from miniflow.ops.creation import tensor_of_class as _tensor_of_class
+from miniflow.ops.detection import nms, roi_align
 from miniflow.ops.distance import cdist, cosine_similarity, pairwise_distance, pdist
 from miniflow.ops.dropout import dropout
 from miniflow.ops.einsum import einsum, kron, tensordot

@@ -26,7 +26,7 @@ import importlib.machinery
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
@@ -44,6 +44,16 @@ def same(function: Any = None, *args: Any, **kwargs: Any) -> Any:
 def never(*args: Any, **kwargs: Any) -> bool:
     """False: nothing is scripted or traced here."""
     return False
+
+
+def require(condition: Any, message: str) -> None:
+    """`torch._assert`."""
+    assert condition, message
+
+
+def ntuple(n: int) -> Callable[[Any], tuple]:
+    """What makes a number n equal numbers, and leaves several as they are."""
+    return lambda x: tuple(x) if isinstance(x, Iterable) else (x,) * n
 
 
 class Missing(ModuleType):
@@ -110,9 +120,10 @@ def missing(module: str, *names: str) -> dict[str, Any]:
 # names that have no meaning here, but without which much source cannot be imported: the same place in torch -> names
 STAND_INS: dict[str, dict[str, Any]] = {
     "torch": {
-        **{"__version__": VERSION, "compile": same, "_assert": lambda condition, message: None},
+        **{"__version__": VERSION, "compile": same, "_assert": require},
         **{"_C": Inert("torch._C"), "library": Inert("torch.library"), "_custom_ops": Inert("torch._custom_ops")},
         **missing("torch", "complex64", "complex128"),
+        **{name: name for name in ("strided", "preserve_format", "contiguous_format")},
         "are_deterministic_algorithms_enabled": never,
     },
     "torch.jit": {
@@ -126,6 +137,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.compiler": {"disable": same, "is_compiling": never, "is_exporting": never},
     "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "node", "proxy")},
     "torch.nn": missing("torch.nn", "SyncBatchNorm"),
+    "torch.nn.modules.utils": {"_ntuple": ntuple, "_single": ntuple(1), "_pair": ntuple(2), "_triple": ntuple(3)},
     "torch.hub": {"_get_torch_home": cache_folder, "get_dir": lambda: os.path.join(cache_folder(), "hub")},
     "torch.ops": {"load_library": never, "torchvision": Operators("torch.ops.torchvision", _cuda_version=lambda: -1)},
     "torch.onnx": {"register_custom_op_symbolic": same},

@@ -61,6 +61,7 @@ class Tensor:
     __slots__ = ("_array", "_edge", "_version", "_view", "_grad", "__weakref__", "__dict__")
 
     __array_priority__ = 1000  # ndarray + Tensor asks Tensor.__radd__ first
+    is_quantized = is_sparse = False  # there are no such tensors
 
     _of_data: Callable[..., Tensor]  # what `Tensor(...)` makes: see `miniflow.__init__`
 

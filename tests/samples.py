@@ -223,6 +223,43 @@ def sampled(x, grid, align_corners):
     return y
 
 
+def boxes_of_images() -> np.ndarray:
+    """(9, 5): an image of two, and the corners of a box in it, of which some lie outside, or have no area."""
+    draw = np.random.default_rng(0)
+    first = draw.integers(-12, 40, (9, 2)) / 4
+    last = first + draw.integers(2, 30, (9, 2)) / 4
+    last[7] = first[7]
+    return np.concatenate([draw.integers(0, 2, (9, 1)), first, last], 1)
+
+
+BOXES = boxes_of_images()
+
+
+def roi_align(x, rois, scale, pooled_h, pooled_w, sampling_ratio=-1, aligned=False):
+    """Point by point."""
+    out = np.zeros((len(rois), x.shape[1], pooled_h, pooled_w))
+    for k, (image, *corners) in enumerate(rois):
+        left, top, right, bottom = np.array(corners) * scale - (0.5 if aligned else 0)
+        width, height = (max(side, 0 if aligned else 1) for side in (right - left, bottom - top))
+        rows, columns = (sampling_ratio if sampling_ratio > 0 else int(np.ceil(side))
+                         for side in (height / pooled_h, width / pooled_w))  # fmt: skip
+        for p, q, i, j in np.ndindex(pooled_h, pooled_w, rows, columns):
+            y, z = top + (p + (i + 0.5) / rows) * height / pooled_h, left + (q + (j + 0.5) / columns) * width / pooled_w
+            out[k, :, p, q] += interpolated(x[int(image)], y, z) / (rows * columns)
+    return out
+
+
+def interpolated(image, y, x):
+    """Between the four pixels around a point; 0 more than a pixel outside."""
+    height, width = image.shape[1:]
+    if not (-1 <= y <= height and -1 <= x <= width):
+        return 0
+    y, x = np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)
+    i, j = min(int(y), height - 2), min(int(x), width - 2)
+    square = image[:, i : i + 2, j : j + 2]
+    return np.einsum("cij,i,j->c", square, [i + 1 - y, y - i], [j + 1 - x, x - j])
+
+
 def inverse_of_erf(x):
     """By bisection."""
     low, high = -4.0, 4.0
@@ -759,6 +796,10 @@ INDEXED = [
     *[Row("unique", of(lambda kwargs=kwargs: Sample(whole(3, 4), **kwargs)),
           lambda x, dim=None, **kwargs: np.unique(x, axis=dim, **kwargs), gradient=None,
           graph=False) for kwargs in ({}, {"return_inverse": True, "return_counts": True}, {"dim": 1})],
+    Row("roi_align", of(lambda: Sample(away(2, 3, 5, 6), BOXES, 0.5, 2, 3, 2),
+                        lambda: Sample(away(2, 3, 5, 6), BOXES, 0.5, 2, 1, aligned=True),
+                        lambda: Sample(away(2, 3, 5, 6), BOXES[:0], 0.5, 2, 1, brief=True)),
+        roi_align, gradient="any", grad=(0,), torch=None, graph=False, dtypes=FLOATS[:2]),
     Row("unique_consecutive", of(lambda: Sample(np.array([1.0, 1, 2, 2, 1, 3]), return_counts=True)),
         lambda x, return_counts: (np.array([1.0, 2, 1, 3]), np.array([2, 2, 1, 1])), gradient=None, graph=False),
 ]  # fmt: skip

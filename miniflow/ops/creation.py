@@ -228,8 +228,11 @@ def _filled(
     return _leaf(np.zeros(shape, kind) if zeros else memory.full(shape, value, kind, place), requires_grad)
 
 
-def _as(x: Tensor, dtype: dtype | None = None, device: Any = None, **options: Any) -> dict:
-    """Options of a tensor like `x`."""
+def _as(
+    x: Tensor, dtype: dtype | None = None, device: Any = None, layout: Any = None, memory_format: Any = None,
+    **options: Any
+) -> dict:  # fmt: skip
+    """Options of a tensor like `x`; there is one layout, strided, and its memory is row-major."""
     return {
         "dtype": x.dtype if dtype is None else dtype,
         "device": x._place_and_sbp if device is None else device,

@@ -264,8 +264,10 @@ where.gradient("y")(lambda dy, condition: select(condition, 0, dy))
 
 
 @called_as(where)
-def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
-    """input where `condition` holds, else other; all three are broadcast.
+def where(
+    condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None = None
+) -> Tensor | tuple:
+    """input where `condition` holds, else other; all three are broadcast. Alone, `condition.nonzero(as_tuple=True)`.
 
     >>> import miniflow as flow
     >>> x = flow.tensor([-1.0, 2.0])
@@ -277,6 +279,8 @@ def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> 
 
     Source: `torch.where`.
     """
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
     if isinstance(condition, bool):
         return input if condition else other
     if not isinstance(condition, Tensor):

@@ -322,6 +322,7 @@ def test_masked_select():
 def test_nonzero():
     check_op(lambda x: x.nonzero(), [MASK], lambda x: np.argwhere(x), graph=False)
     check_op(lambda x: x.nonzero(as_tuple=True), [MASK], lambda x: np.nonzero(x), graph=False)
+    check_op(flow.where, [MASK], lambda x: np.nonzero(x), graph=False)
     assert flow.tensor(3).nonzero().shape == (1, 0) and flow.tensor(0).nonzero().shape == (0, 0)
     assert [i.tolist() for i in flow.tensor(3).nonzero(as_tuple=True)] == [[0]]
     assert flow.argwhere(flow.tensor([0.0, 2.0])).tolist() == [[1]]
