@@ -20,9 +20,7 @@ DIRECT_UP_TO = 16  # input and output channels of a group
 
 @kernel("cpu")
 def conv2d(y, x, weight, bias, **geometry):
-    convolve("forward", y, x, weight, x, weight, **geometry)
-    if bias is not None:
-        y += bias.reshape(-1, 1, 1)
+    convolve("forward", y, x, weight, x, weight, bias, **geometry)
 
 
 @kernel("cpu")
@@ -35,17 +33,17 @@ def conv2d_weight_grad(dweight, dy, x, *, size: Pair, **geometry):
     convolve("weight_grad", dweight, dy, x, x, dweight, **geometry)
 
 
-def convolve(what: str, out, first, second, x, weight, *, stride, padding, dilation, groups) -> None:
+def convolve(what: str, out, first, second, x, weight, bias=None, *, stride, padding, dilation, groups) -> None:
     """Compute `out` from the operands `first` and `second` by the function `what` of the fastest method.
 
     `x` and `weight` are those of the three that are images (N, C, H, W) and a weight, or their gradients.
     """
     if 0 in first.shape or 0 in second.shape:
-        out[...] = 0
+        out[...] = 0 if bias is None else bias.reshape(-1, 1, 1)
         return
     windows = Windows(weight.shape[2:], stride, padding, dilation)
     if few_channels(weight.shape, groups):
-        getattr(conv_direct, what)(first, second, windows, groups, out)
+        getattr(conv_direct, what)(first, second, windows, groups, out, *(() if bias is None else (bias,)))
         return
     grouped = [_grouped(array, groups, array is weight) for array in (first, second, x, weight, out)]
     for a, b, image, kernels, target in zip(*grouped, strict=True):
@@ -54,6 +52,8 @@ def convolve(what: str, out, first, second, x, weight, *, stride, padding, dilat
         getattr(method, what)(a, b, windows, whole)
         if whole is not target:
             np.copyto(target, whole)
+    if bias is not None:
+        out += bias.reshape(-1, 1, 1)
 
 
 def few_channels(weight: tuple[int, ...], groups: int) -> bool:

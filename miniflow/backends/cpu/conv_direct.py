@@ -1,11 +1,11 @@
 """Convolution in groups of few channels, by long loops over whole planes.
 
-With one channel a group (depthwise) a matrix product would have a single row, and the BLAS nothing to gain. An image is
-laid out with its border and cut into phases, for strides (s, t) the s t images of every s-th row and t-th column, so
-that what a tap sees lies in one phase, without gaps:
-    y[i * width + j] = sum over taps of weight[tap] * phase(tap)[offset(tap) + i * width + j],
-where `width` is that of a phase: a loop over rows of `width` instead of OW elements, with few useless ones at their
-ends. Gradients go the same way. The loops take CHUNK elements at a time, which stay in the L1 cache.
+With one channel a group (depthwise) a matrix product would have a single row, and the BLAS nothing to gain. For each
+column b of the kernel the image is laid out as that column sees it, the border filled with zeros: view r, b holds in
+row i and column j the pixel (i * stride + r, j * stride + b * dilation). What a tap (a, b) sees lies then in one view
+without gaps, as long as the result:
+    y[k] = sum over taps of weight[a, b] * view(a % stride, b)[a // stride * OW + k]      (for a dilation of 1)
+The loops take so many elements at a time that what they read stays in the L1 cache, and up to nine taps.
 """
 
 from __future__ import annotations
@@ -18,18 +18,28 @@ from miniflow.backends.cpu.loops import SUMS
 from miniflow.backends.cpu.threads import compiled, share, unlocked
 from miniflow.backends.windows import Windows
 
-LANES = 32  # the loops' lengths are multiples of it, so that vector instructions do all of their work
-CHUNK = 2048
+IN_L2 = 65_536  # elements of the views that are laid out at a time
+IN_L1 = 12_288  # elements of the views that a loop reads before it reads them for the next output
 
 
-def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, groups: int, y: np.ndarray) -> None:
-    """x (N, C, H, W), weight (O, C / groups, KH, KW) -> y (N, O, OH, OW)"""
-    _share(_forward, len(x) * groups, x, weight, y, windows, groups)
+def forward(
+    x: np.ndarray, weight: np.ndarray, windows: Windows, groups: int, y: np.ndarray, bias: np.ndarray | None = None
+) -> None:
+    """x (N, C, H, W), weight (O, C / groups, KH, KW), bias (O,) -> y (N, O, OH, OW)"""
+    bias = np.zeros(len(weight), x.dtype) if bias is None else np.ascontiguousarray(bias)
+    _share(_forward, len(x) * groups, x, weight, y, windows, groups, bias.reshape(groups, -1))
 
 
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, groups: int, dx: np.ndarray) -> None:
     """dy (N, O, OH, OW), weight (O, C / groups, KH, KW) -> dx (N, C, H, W)"""
-    _share(_data_grad, len(dx) * groups, dx, weight, dy, windows, groups)
+    if windows.stride != (1, 1):
+        _share(_data_grad, len(dx) * groups, dx, weight, dy, windows, groups)
+        return
+    # at stride 1 it is the convolution with the kernel turned by half, and input and output channels exchanged
+    turned = weight.reshape(groups, -1, *weight.shape[1:])[..., ::-1, ::-1].swapaxes(1, 2)
+    reach = [(k - 1) * d for k, d in zip(windows.kernel, windows.dilation, strict=True)]
+    padding = tuple((r - first, r - last) for r, (first, last) in zip(reach, windows.padding, strict=True))
+    forward(dy, turned.reshape(-1, *turned.shape[2:]), windows._replace(padding=padding), groups, dx)
 
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int, dweight: np.ndarray) -> None:
@@ -37,134 +47,180 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int, dw
     _share(_weight_grad, groups, x, dweight, dy, windows, groups)
 
 
-def _share(work: Callable, items: int, x: np.ndarray, weight: np.ndarray, y: np.ndarray, windows: Windows, groups: int):
-    """Run `work` in threads, on arrays (N, G, C / G, H, W), (G, O / G, C / G, taps) and (N, G, O / G, OH, OW)."""
+def _share(
+    work: Callable,
+    items: int,
+    x: np.ndarray,
+    weight: np.ndarray,
+    y: np.ndarray,
+    windows: Windows,
+    groups: int,
+    *rest: np.ndarray,
+) -> None:
+    """Run `work` in threads, on arrays (N G, C / G, H, W), (G, O / G, C / G, taps) and (N G, O / G, OH OW)."""
     (_, _, oh, ow), ((top, _), (left, _)) = y.shape, windows.padding
     (kh, kw), (sh, sw), (dh, dw) = windows.kernel, windows.stride, windows.dilation
-    width, height = ow + (kw - 1) * dw // sw, oh + (kh - 1) * dh // sh
-    rows, columns = np.arange(0, kh * dh, dh)[:, None], np.arange(0, kw * dw, dw)
-    seen = (rows % sh * sw + columns % sw) * (height * width) + rows // sh * width + columns // sw
-    x, y = (np.ascontiguousarray(a).reshape(len(a), groups, a.shape[1] // groups, *a.shape[2:]) for a in (x, y))
+    height = oh + (kh - 1) * dh // sh
+    rows, columns = np.arange(0, kh * dh, dh)[:, None], np.arange(kw)
+    seen = (rows % sh * kw + columns) * (height * ow) + rows // sh * ow
+    x = np.ascontiguousarray(x).reshape(len(x) * groups, -1, *x.shape[2:])
     weight = np.ascontiguousarray(weight).reshape(groups, -1, weight.shape[1], kh * kw)
-    phases = (x.shape[2], sh * sw, height, width)
-    runs = _runs(x.shape[3], height, sh, top), _runs(x.shape[4], width, sw, left)
-    share(work, items, y.size * weight[0, 0].size // 4, x, weight, y, seen.ravel(), phases, runs)
-
-
-def _runs(size: int, length: int, stride: int, border: int) -> np.ndarray:
-    """Along one dim of an image: for each phase the first place in it and in the image, and how many follow."""
-    phase = np.arange(stride)
-    place = np.maximum(0, -((phase - border) // stride))
-    first = place * stride + phase - border
-    return np.stack([place, first, np.minimum(length - place, -((first - size) // stride))], 1)
-
-
-@compiled
-def _buffers(shape, rows, dtype):
-    """Zeros for the phases of a group's channels and for a plane of results, each with its view; see LANES."""
-    size, results = shape[0] * shape[1] * shape[2] * shape[3], rows * shape[3]
-    memory, plane = np.zeros(size + LANES, dtype), np.zeros(-(-results // LANES) * LANES, dtype)
-    return memory, memory[:size].reshape(shape), plane[:results].reshape(rows, shape[3]), plane
+    y = np.ascontiguousarray(y).reshape(len(x), -1, oh * ow)
+    share(
+        work,
+        items,
+        y.size * weight[0, 0].size // 4,
+        x,
+        weight,
+        y,
+        seen.ravel(),
+        (sh, kw, height, ow),
+        (top, left, sw, dw),
+        *rest,
+    )
 
 
 @compiled
-def _move(image, phases, rows, columns, back):
-    """Copy an image (C, H, W) into its phases (C, s * t, height, width), or `back`; see `_runs`."""
-    for c in range(len(image)):
-        for p in range(len(rows)):
-            for q in range(len(columns)):
-                (i, h, height), (j, w, width) = rows[p], columns[q]
-                for n in range(height):
-                    row, source = phases[c, p * len(columns) + q, i + n, j:], image[c, h + n * len(rows), w:]
-                    if back:
-                        for k in range(width):
-                            source[k * len(columns)] = row[k]
-                    else:
-                        for k in range(width):
-                            row[k] = source[k * len(columns)]
+def _lay_out(images, memory, shape, place):
+    """Copy images (N, C, H, W) into their views, each of `shape` (stride, KW, height, OW); borders are zero already."""
+    (phases, columns, height, ow), (top, left, stride, dilation) = shape, place
+    count, channels, h, w = images.shape
+    if phases == stride == dilation == 1 and ow == w > columns > left >= 0 <= top <= height - h:
+        _shift(images, memory, columns, height, place)
+    else:
+        for n in range(count):
+            for c in range(channels):
+                for b in range(columns):
+                    _move_rows(images[n, c], memory[n, c], b, shape, place, False)
 
 
 @compiled
-def _copy_rows(source, target):
-    """Copy what both have of each row."""
-    for i in range(len(source)):
-        row, out = source[i], target[i]
-        for j in range(min(row.size, out.size)):
-            out[j] = row[j]
+def _shift(images, memory, columns, height, place):
+    """`_lay_out` where all rows of a view are those of the image, shifted: one copy, and zeros in its last columns."""
+    count, channels, h, w = images.shape
+    top, left, _, _ = place
+    for p in range(count * channels):
+        n, c = p // channels, p % channels
+        pixels = images[n, c].reshape(h * w)
+        for b in range(columns):
+            shift = b - left
+            view = memory[n, c, (b * height + top) * w : (b * height + top + h) * w]
+            target, source = view[max(-shift, 0) :], pixels[max(shift, 0) :]
+            for k in range(min(target.size, source.size)):
+                target[k] = source[k]
+            for j in range(abs(shift)):
+                edge = view[j if shift < 0 else w - 1 - j :]
+                for i in range(h):
+                    edge[i * w] = 0
+
+
+@compiled
+def _move_rows(image, memory, column, shape, place, back):
+    """Copy the rows of an image into the views of a column of the kernel; or `back`, adding them up."""
+    (phases, columns, height, ow), (top, left, stride, dilation) = shape, place
+    h, w = image.shape
+    shift = column * dilation - left
+    first, last = max(0, -(shift // stride)), min(ow, (w - 1 - shift) // stride + 1)
+    for r in range(phases):
+        for i in range(max(0, -((r - top) // phases)), min(height, (h - 1 - r + top) // phases + 1)):
+            start = ((r * columns + column) * height + i) * ow
+            view, pixels = memory[start + first : start + last], image[i * phases + r - top, first * stride + shift :]
+            if back:
+                for j in range(view.size):
+                    pixels[j * stride] += view[j]
+            else:
+                for j in range(view.size):
+                    view[j] = pixels[j * stride]
+
+
+@compiled
+def _add_taps(part, seen, at, w):
+    """part[k] += sum over taps t of w[t] seen[at[t] + k]"""
+    t = 0
+    while t + 9 <= at.size:
+        s0, s1, s2, s3, s4 = seen[at[t] :], seen[at[t + 1] :], seen[at[t + 2] :], seen[at[t + 3] :], seen[at[t + 4] :]
+        s5, s6, s7, s8 = seen[at[t + 5] :], seen[at[t + 6] :], seen[at[t + 7] :], seen[at[t + 8] :]
+        w0, w1, w2, w3, w4, w5, w6, w7, w8 = (
+            w[t],
+            w[t + 1],
+            w[t + 2],
+            w[t + 3],
+            w[t + 4],
+            w[t + 5],
+            w[t + 6],
+            w[t + 7],
+            w[t + 8],
+        )
+        for k in range(part.size):
+            part[k] += (
+                w0 * s0[k] + w1 * s1[k] + w2 * s2[k] + w3 * s3[k] + w4 * s4[k]
+                + w5 * s5[k] + w6 * s6[k] + w7 * s7[k] + w8 * s8[k]
+            )  # fmt: skip
+        t += 9
+    while t < at.size:
+        s, weight = seen[at[t] :], w[t]
+        for k in range(part.size):
+            part[k] += weight * s[k]
+        t += 1
 
 
 @unlocked()
-def _forward(start, stop, x, weight, y, offsets, shape, runs):
-    """Images and groups from start to stop."""
-    groups, outputs, inputs, taps = weight.shape
-    oh = y.shape[3]
-    memory, phases, rows, sums = _buffers(shape, oh, x.dtype)
-    size = phases[0].size
-    for item in range(start, stop):
-        n, g = item // groups, item % groups
-        _move(x[n, g], phases, *runs, False)
-        for o in range(outputs):
-            for first in range(0, sums.size, CHUNK):
-                part = sums[first : first + CHUNK]
-                part[:] = 0
-                for c in range(inputs):
-                    for t in range(0, taps - 2, 3):
-                        w0, w1, w2 = weight[g, o, c, t], weight[g, o, c, t + 1], weight[g, o, c, t + 2]
-                        seen_0, seen_1 = (
-                            memory[c * size + offsets[t] + first :],
-                            memory[c * size + offsets[t + 1] + first :],
-                        )
-                        seen_2 = memory[c * size + offsets[t + 2] + first :]
-                        for k in range(part.size):
-                            part[k] += w0 * seen_0[k] + w1 * seen_1[k] + w2 * seen_2[k]
-                    for t in range(taps - taps % 3, taps):
-                        w0, seen = weight[g, o, c, t], memory[c * size + offsets[t] + first :]
-                        for k in range(part.size):
-                            part[k] += w0 * seen[k]
-            _copy_rows(rows, y[n, g, o])
+def _forward(start, stop, x, weight, y, at, shape, place, bias):
+    """Images and groups from start to stop, so many at a time that their views stay in the L2 cache."""
+    groups, outputs, inputs, _ = weight.shape
+    size = shape[0] * shape[1] * shape[2] * shape[3]
+    together, chunk = max(1, IN_L2 // (inputs * size)), max(256, IN_L1 // (inputs * shape[1]))
+    memory = np.zeros((together, inputs, size), x.dtype)
+    for block in range(start, stop, together):
+        _lay_out(x[block : min(block + together, stop)], memory, shape, place)
+        for item in range(block, min(block + together, stop)):
+            g, views = item % groups, memory[item - block]
+            for first in range(0, y.shape[2], chunk):
+                for o in range(outputs):
+                    part = y[item, o, first : first + chunk]
+                    part[:] = bias[g, o]
+                    for c in range(inputs):
+                        _add_taps(part, views[c, first:], at, weight[g, o, c])
 
 
 @unlocked()
-def _data_grad(start, stop, dx, weight, dy, offsets, shape, runs):
+def _data_grad(start, stop, dx, weight, dy, at, shape, place):
     """Images and groups from start to stop."""
     groups, outputs, inputs, taps = weight.shape
-    oh = dy.shape[3]
-    memory, phases, rows, cotangents = _buffers(shape, oh, dx.dtype)
-    size = phases[0].size
+    memory = np.zeros((inputs, shape[0] * shape[1] * shape[2] * shape[3]), dx.dtype)
+    chunk = max(256, IN_L1 // (inputs * shape[1]))
     for item in range(start, stop):
-        n, g = item // groups, item % groups
         memory[:] = 0
-        for o in range(outputs):
-            _copy_rows(dy[n, g, o], rows)
-            for first in range(0, cotangents.size, CHUNK):
-                part = cotangents[first : first + CHUNK]
+        for first in range(0, dy.shape[2], chunk):
+            for o in range(outputs):
+                part = dy[item, o, first : first + chunk]
                 for c in range(inputs):
                     for t in range(taps):
-                        w0, seen = weight[g, o, c, t], memory[c * size + offsets[t] + first :]
+                        w, seen = weight[item % groups, o, c, t], memory[c, first + at[t] :]
                         for k in range(part.size):
-                            seen[k] += w0 * part[k]
-        dx[n, g] = 0
-        _move(dx[n, g], phases, *runs, True)
+                            seen[k] += w * part[k]
+        dx[item] = 0
+        for c in range(inputs):
+            for b in range(shape[1]):
+                _move_rows(dx[item, c], memory[c], b, shape, place, True)
 
 
 @unlocked(SUMS)
-def _weight_grad(start, stop, x, dweight, dy, offsets, shape, runs):
+def _weight_grad(start, stop, x, dweight, dy, at, shape, place):
     """Groups from start to stop."""
     groups, outputs, inputs, taps = dweight.shape
-    oh = dy.shape[3]
-    memory, phases, rows, cotangents = _buffers(shape, oh, x.dtype)
-    size = phases[0].size
+    memory = np.zeros((1, inputs, shape[0] * shape[1] * shape[2] * shape[3]), x.dtype)
+    chunk = max(256, IN_L1 // (inputs * shape[1]))
     dweight[start:stop] = 0
     for g in range(start, stop):
-        for n in range(len(x)):
-            _move(x[n, g], phases, *runs, False)
-            for o in range(outputs):
-                _copy_rows(dy[n, g, o], rows)
-                for first in range(0, cotangents.size, CHUNK):
-                    part = cotangents[first : first + CHUNK]
+        for item in range(g, len(x), groups):
+            _lay_out(x[item : item + 1], memory, shape, place)
+            for first in range(0, dy.shape[2], chunk):
+                for o in range(outputs):
+                    part = dy[item, o, first : first + chunk]
                     for c in range(inputs):
                         for t in range(taps):
-                            seen, total = memory[c * size + offsets[t] + first :], x.dtype.type(0)
+                            seen, total = memory[0, c, first + at[t] :], x.dtype.type(0)
                             for k in range(part.size):
                                 total += part[k] * seen[k]
                             dweight[g, o, c, t] += total
