@@ -15,8 +15,8 @@ from miniflow.dtype import float64
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops import random
 from miniflow.ops.creation import as_tensor, empty, zeros
+from miniflow.ops.elementwise import erfinv
 from miniflow.ops.generator import Generator
-from miniflow.ops.piecewise import where
 from miniflow.ops.sequence import eye
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
@@ -124,23 +124,6 @@ def trunc_normal_(
         empty(tensor.shape, dtype=float64, device=tensor._place_and_sbp), low, high, generator=generator
     )
     return tensor.copy_((erfinv(u) * (std * math.sqrt(2.0)) + mean).clamp(a, b))
-
-
-# Giles, "Approximating the erfinv function", GPU Computing Gems, 2010: single precision, highest power first.
-CENTRAL = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
-           -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
-TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
-        0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
-
-
-def erfinv(x: Tensor) -> Tensor:
-    """The inverse of erf on (-1, 1), to a relative error of 1e-6 up to 1 - 1e-7. Giles, 2010."""
-    w = -((1 - x) * (1 + x)).log()
-    central, tail = w - 2.5, w.sqrt() - 3
-    p, q = central * CENTRAL[0], tail * TAIL[0]
-    for c, d in zip(CENTRAL[1:-1], TAIL[1:-1], strict=True):
-        p, q = (p + c) * central, (q + d) * tail
-    return x * where(w < 5, p + CENTRAL[-1], q + TAIL[-1])
 
 
 @no_grad()

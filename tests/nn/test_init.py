@@ -71,9 +71,11 @@ def test_trunc_normal(seed, kind, mean, std, a, b):
 
 
 def test_erfinv_inverts_erf():
-    x = np.concatenate([np.linspace(-0.999, 0.999, 999), [1 - 1e-7, -1 + 1e-6, 0.0, 1e-8]])
+    x = np.concatenate([np.linspace(-0.999, 0.999, 999), [1 - 1e-7, -1 + 1e-12, 0.0, 2.0**-30]])
     expected = [NormalDist().inv_cdf((v + 1) / 2) / math.sqrt(2) for v in x]
-    assert_close(init.erfinv(flow.tensor(x)), expected, rtol=1e-6, atol=1e-12)
+    assert_close(flow.erfinv(flow.tensor(x)), expected, rtol=1e-9, atol=1e-16)
+    assert flow.erfinv(flow.tensor([1.0, -1.0])).tolist() == [math.inf, -math.inf]
+    assert flow.erfinv(flow.tensor(1.5)).isnan()
 
 
 def test_constants():
