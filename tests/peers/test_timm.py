@@ -7,12 +7,13 @@ from models import compare
 ANY_SIZE = (
     "pvt_v2_b0 convnext_atto convnextv2_atto efficientnet_b0 resnet18 resnetv2_50 regnetx_002 regnety_002 densenet121 "
     "mobilenetv2_100 mobilenetv3_small_100 mobilenetv4_conv_small poolformer_s12 ghostnet_100 hrnet_w18_small "
-    "nfnet_f0 repvgg_a0 rexnet_100 edgenext_xx_small mobilevit_xxs mobilevitv2_050 mambaout_femto gernet_s dla46_c"
+    "nfnet_f0 repvgg_a0 rexnet_100 edgenext_xx_small mobilevit_xxs mobilevitv2_050 mambaout_femto gernet_s dla46_c "
+    "lambda_resnet26t resnest14d skresnet18 efficientvit_b0 fastvit_t8 inception_next_atto repvit_m0_9 starnet_s050"
 )
 TOLD_THE_SIZE = (
     "vit_tiny_patch16_224 deit_tiny_distilled_patch16_224 mixer_s32_224 resmlp_12_224 gmlp_ti16_224 cait_xxs24_224 "
-    "coat_tiny xcit_nano_12_p16_224 twins_pcpvt_small twins_svt_small volo_d1_224 "
-    "tnt_s_patch16_224 visformer_tiny maxvit_rmlp_pico_rw_256 coatnet_nano_rw_224"
+    "coat_tiny xcit_nano_12_p16_224 twins_pcpvt_small twins_svt_small volo_d1_224 tnt_s_patch16_224 visformer_tiny "
+    "maxvit_rmlp_pico_rw_256 coatnet_nano_rw_224 sequencer2d_s"
 )
 # name -> the size of the images, options
 MODELS = {
@@ -24,7 +25,10 @@ MODELS = {
     "vgg11": (32, {}),
     "crossvit_tiny_240": (240, {}),
     "convmixer_768_32": (32, {}),
+    "eva02_tiny_patch14_224": (56, {"img_size": 56}),
+    "naflexvit_base_patch16_gap": (64, {"depth": 2, "embed_dim": 192, "num_heads": 3}),
     "levit_128s": (224, {}),
+    "efficientvim_m1": (224, {}),
     "efficientformer_l1": (224, {}),
     "efficientformerv2_s0": (224, {}),
 }
