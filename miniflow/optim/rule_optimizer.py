@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any, ClassVar
 
 from miniflow.dispatch import Op
-from miniflow.errors import ArgumentError, ArgumentTypeError
-from miniflow.optim.optimizer import Optimizer, ParameterGroups
+from miniflow.optim.optimizer import Optimizer
+from miniflow.options import WithOptions
 
 
 class Update(Op):
@@ -49,55 +48,29 @@ class Update(Op):
         return type(prefix + cls.__name__, (cls,), members)
 
 
-class RuleOptimizer(Optimizer):
+class RuleOptimizer(WithOptions, Optimizer):
     """Base of the optimizers whose rule takes their options.
 
         class Adamax(RuleOptimizer, rule=AdamaxUpdate, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
             "Adam with a decaying maximum ..."
 
-    The keywords of the class are the arguments of its constructor and their defaults. `maximize` is one of all; it and
+    The keywords of the class are the arguments of its constructor, see `WithOptions`. `maximize` is one of all; it and
     those after it are given by keyword. Numbers are at least 0, if `limits` does not say otherwise.
-
-    Attributes:
-        options: the names and defaults.
-        limits: the least and the largest value; for two numbers, what they are below.
     """
 
-    options: ClassVar[dict[str, Any]] = {}
-    limits: ClassVar[dict[str, tuple[float, float]]] = {"betas": (0, 1)}
+    before = ("params",)
+    by_keyword = "maximize"
+    limits: ClassVar[dict[str, Any]] = {"betas": (0, 1)}
+    usual_limits = (0, math.inf)
     counts_steps = True
 
     def __init_subclass__(cls, rule: type[Update] | None = None, **options: Any) -> None:
-        super().__init_subclass__()
-        if not options:
-            return
-        cls.rule, cls.options = rule, {**options, "maximize": options.get("maximize", False)}
-        kind, parameters = inspect.Parameter.POSITIONAL_OR_KEYWORD, [inspect.Parameter("params", 1)]
-        for name, default in cls.options.items():
-            kind = inspect.Parameter.KEYWORD_ONLY if name == "maximize" else kind
-            parameters.append(inspect.Parameter(name, kind, default=default))
-        cls.__signature__ = inspect.Signature(parameters)
+        super().__init_subclass__(**options, **({} if "maximize" in (options or cls.options) else {"maximize": False}))
+        cls.rule = rule or cls.rule
 
-    def __init__(self, params: ParameterGroups, *args: Any, **options: Any):
-        try:
-            values = self.__signature__.bind(params, *args, **options)
-        except TypeError as error:
-            raise ArgumentTypeError(f"{self._name}: {error}; expected {self.__signature__}") from None
-        values.apply_defaults()
-        defaults = dict(values.arguments)
-        super().__init__(defaults.pop("params"), defaults)
-
-    def check_options(self, options: dict[str, Any]) -> None:
-        for name, default in self.options.items():
-            value, (low, high) = options[name], self.limits.get(name, (0, math.inf))
-            if isinstance(default, tuple):
-                right = isinstance(value, tuple | list) and len(value) == 2 and all(low <= x < high for x in value)
-                expected = f"two numbers of at least {low} and below {high}"
-            else:
-                right = isinstance(default, bool) or isinstance(value, int | float) and low <= value <= high
-                expected = f"a number of at least {low}" if high == math.inf else f"a number from {low} to {high}"
-            if not right:
-                raise ArgumentError(f"{self._name}: got {name}={value!r}; expected {expected}")
+    def __init__(self, *args: Any, **options: Any):
+        defaults = self.given(args, options)
+        Optimizer.__init__(self, defaults.pop("params"), defaults)
 
     def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return tuple(name if option is None or group[option] else None for name, option in self.rule.states.items())

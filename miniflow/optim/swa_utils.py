@@ -10,8 +10,7 @@ from typing import Any
 from miniflow.errors import ArgumentError
 from miniflow.nn.modules.module import Module
 from miniflow.ops.creation import tensor
-from miniflow.optim.lr_scheduler.base import LRScheduler
-from miniflow.optim.lr_scheduler.cycles import per_group
+from miniflow.optim.lr_scheduler.base import Schedule, per_group
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
@@ -113,7 +112,7 @@ class AveragedModel(Module):
         return [x.detach() for x in (*model.parameters(), *buffers) if x.is_floating_point()]
 
 
-class SWALR(LRScheduler):
+class SWALR(Schedule, swa_lr=..., anneal_epochs=10, anneal_strategy="cos"):
     """From the learning rate when it is made to `swa_lr` within `anneal_epochs` steps, and then constant.
 
     Args:
@@ -127,22 +126,10 @@ class SWALR(LRScheduler):
     Source: `torch.optim.swa_utils.SWALR`.
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        swa_lr: float | list[float],
-        anneal_epochs: int = 10,
-        anneal_strategy: str = "cos",
-        last_step: int = -1,
-    ):
-        if anneal_strategy not in ("cos", "linear") or not anneal_epochs >= 0:
-            raise ArgumentError(
-                f"SWALR: got anneal_strategy={anneal_strategy!r}, anneal_epochs={anneal_epochs}; "
-                "expected 'cos' or 'linear', and at least 0"
-            )
-        self.swa_lrs = per_group("SWALR", optimizer, swa_lr)
-        self.anneal_epochs, self.anneal_strategy = anneal_epochs, anneal_strategy
-        super().__init__(optimizer, last_step)
+    limits = {"anneal_strategy": ["cos", "linear"], "anneal_epochs": (0, math.inf)}
+
+    def prepare(self, optimizer: Optimizer) -> None:
+        self.swa_lrs = per_group("SWALR", optimizer, self.swa_lr)
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         part = min(1.0, step / max(1, self.anneal_epochs))

@@ -14,6 +14,7 @@ from typing import Any
 
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.optim.optimizer import Optimizer
+from miniflow.options import WithOptions
 from miniflow.tape import modes
 
 
@@ -155,6 +156,36 @@ class LRScheduler:
                 getattr(self, name).load_state_dict(value)
             else:
                 setattr(self, name, copy.deepcopy(value))
+
+
+class Schedule(WithOptions, LRScheduler):
+    """Base of the schedules that options describe, see `WithOptions`, which are their attributes."""
+
+    before = ("optimizer",)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options, last_step=-1)  # the last argument
+
+    def __init__(self, *args: Any, **options: Any):
+        values = self.given(args, options)
+        optimizer, last_step = values.pop("optimizer"), values["last_step"]
+        check_optimizer(type(self).__name__, optimizer)
+        self.check_options(values)
+        vars(self).update(values)
+        self.prepare(optimizer)
+        LRScheduler.__init__(self, optimizer, last_step)
+
+    def prepare(self, optimizer: Optimizer) -> None:
+        """What else a schedule does before its first step."""
+
+
+def per_group(name: str, optimizer: Optimizer, value: Any, what: str = "values") -> list[Any]:
+    """A number or function for each parameter group, of one or a list of them."""
+    count = len(optimizer.param_groups)
+    values = list(value) if isinstance(value, list | tuple) else [value] * count
+    if len(values) != count:
+        raise ArgumentError(f"{name}: got {len(values)} {what}; expected {count}, one for each parameter group")
+    return values
 
 
 def _names(state: Any, prefix: str = "") -> list[str]:

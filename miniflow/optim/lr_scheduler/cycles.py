@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from miniflow.errors import ArgumentError
-from miniflow.optim.lr_scheduler.base import LRScheduler, check_optimizer
+from miniflow.optim.lr_scheduler.base import Schedule, per_group
 from miniflow.optim.optimizer import Optimizer
-
-
-def per_group(name: str, optimizer: Optimizer, value: float | Sequence[float]) -> list[float]:
-    """A number for each parameter group."""
-    check_optimizer(name, optimizer)
-    count = len(optimizer.param_groups)
-    values = list(value) if isinstance(value, list | tuple) else [value] * count
-    if len(values) != count:
-        raise ArgumentError(f"{name}: got {len(values)} values; expected {count}, one for each parameter group")
-    return values
 
 
 def set_momentum(group: dict[str, Any], value: float) -> None:
@@ -29,15 +19,20 @@ def set_momentum(group: dict[str, Any], value: float) -> None:
         group["momentum"] = value
 
 
-def check_momentum(name: str, optimizer: Optimizer) -> None:
-    if not any(key in optimizer.defaults for key in ("momentum", "betas")):
-        raise ArgumentError(f"{name}: got {type(optimizer).__name__}, without momentum; use cycle_momentum=False")
-
-
-class CyclicRates(LRScheduler):
+class CyclicRates(Schedule):
     """Base of schedules whose rates follow from the step alone, with a momentum that moves the other way."""
 
     cycle_momentum: bool
+
+    def begin(self, optimizer: Optimizer, rates: Sequence[float]) -> None:
+        """Let the groups begin with these learning rates; check that there is a momentum to move."""
+        if self.cycle_momentum and not any(key in optimizer.defaults for key in ("momentum", "betas")):
+            raise ArgumentError(
+                f"{type(self).__name__}: got {type(optimizer).__name__}, without momentum; use cycle_momentum=False"
+            )
+        if self.last_step == -1:
+            for group, lr in zip(optimizer.param_groups, rates, strict=True):
+                group["initial_lr"] = group["lr"] = lr
 
     def _set(self, off: Sequence[int] = ()) -> None:
         super()._set(off)
@@ -50,7 +45,11 @@ class CyclicRates(LRScheduler):
         raise NotImplementedError(f"{type(self).__name__}: a schedule with momentum must override momentum(i, step)")
 
 
-class OneCycleLR(CyclicRates):
+class OneCycleLR(
+    CyclicRates, max_lr=..., total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
+    cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4,
+    three_phase=False,
+):  # fmt: skip
     """One rise of the learning rate to `max_lr`, then a fall to far below the start.
 
     Args:
@@ -70,44 +69,22 @@ class OneCycleLR(CyclicRates):
     Source: `torch.optim.lr_scheduler.OneCycleLR`; Smith and Topin 2019, "Super-Convergence".
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        max_lr: float | Sequence[float],
-        total_steps: int | None = None,
-        epochs: int | None = None,
-        steps_per_epoch: int | None = None,
-        pct_start: float = 0.3,
-        anneal_strategy: str = "cos",
-        cycle_momentum: bool = True,
-        base_momentum: float = 0.85,
-        max_momentum: float = 0.95,
-        div_factor: float = 25.0,
-        final_div_factor: float = 1e4,
-        three_phase: bool = False,
-        last_step: int = -1,
-    ):
-        total = total_steps if total_steps is not None else (epochs or 0) * (steps_per_epoch or 0)
-        if not total > 0 or not 0 <= pct_start <= 1 or anneal_strategy not in ("cos", "linear"):
-            raise ArgumentError(
-                f"OneCycleLR: got {total} steps, pct_start={pct_start}, anneal_strategy={anneal_strategy!r}; expected "
-                "total_steps, or epochs and steps_per_epoch, a fraction, and 'cos' or 'linear'"
-            )
-        self.max_lrs = per_group("OneCycleLR", optimizer, max_lr)
-        if cycle_momentum:
-            check_momentum("OneCycleLR", optimizer)
-        self.total_steps, self.anneal_strategy, self.cycle_momentum = total, anneal_strategy, cycle_momentum
-        self.base_momentum, self.max_momentum = base_momentum, max_momentum
-        rise = pct_start * total - 1  # the step at which the rate is highest
-        high, low = (1.0, base_momentum), (1 / div_factor, max_momentum)
-        last = (1 / div_factor / final_div_factor, max_momentum)
-        self.corners = [[0.0, *low], [rise, *high], [total - 1.0, *last]]
-        if three_phase:
-            self.corners.insert(2, [2 * rise, *low])
-        if last_step == -1:
-            for group, lr in zip(optimizer.param_groups, self.max_lrs, strict=True):
-                group["initial_lr"] = group["lr"] = lr
-        super().__init__(optimizer, last_step)
+    limits = {"anneal_strategy": ["cos", "linear"], "pct_start": (0, 1)}
+
+    def prepare(self, optimizer: Optimizer) -> None:
+        total = self.total_steps if self.total_steps is not None else (self.epochs or 0) * (self.steps_per_epoch or 0)
+        if not total > 0:
+            raise ArgumentError(f"OneCycleLR: got {total} steps; expected total_steps, or epochs and steps_per_epoch")
+        max_lrs = per_group("OneCycleLR", optimizer, self.max_lr)
+        self.total_steps = total
+        rise = self.pct_start * total - 1  # the step at which the rate is highest
+        low, last = 1 / self.div_factor, 1 / self.div_factor / self.final_div_factor
+        self.corners = [
+            [0.0, low, self.max_momentum], [rise, 1.0, self.base_momentum], [total - 1.0, last, self.max_momentum]
+        ]  # fmt: skip
+        if self.three_phase:
+            self.corners.insert(2, [2 * rise, low, self.max_momentum])
+        self.begin(optimizer, max_lrs)
 
     def _between(self, step: int, which: int) -> float:
         """The fraction of the highest rate (1), or the momentum (2), at a step."""
@@ -127,7 +104,10 @@ class OneCycleLR(CyclicRates):
         return self._between(step, 2)
 
 
-class CyclicLR(CyclicRates):
+class CyclicLR(
+    CyclicRates, base_lr=..., max_lr=..., step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0,
+    scale_fn=None, scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9,
+):  # fmt: skip
     """Learning rates that rise from `base_lr` to `max_lr` and fall again, in cycles.
 
     Args:
@@ -147,40 +127,13 @@ class CyclicLR(CyclicRates):
     """
 
     not_saved = ("optimizer", "scale_fn")
+    limits = {"mode": ["triangular", "triangular2", "exp_range"], "scale_mode": ["cycle", "iterations"]}
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        base_lr: float | Sequence[float],
-        max_lr: float | Sequence[float],
-        step_size_up: int = 2000,
-        step_size_down: int | None = None,
-        mode: str = "triangular",
-        gamma: float = 1.0,
-        scale_fn: Callable[[float], float] | None = None,
-        scale_mode: str = "cycle",
-        cycle_momentum: bool = True,
-        base_momentum: float = 0.8,
-        max_momentum: float = 0.9,
-        last_step: int = -1,
-    ):
-        if mode not in ("triangular", "triangular2", "exp_range") or scale_mode not in ("cycle", "iterations"):
-            raise ArgumentError(
-                f"CyclicLR: got mode={mode!r}, scale_mode={scale_mode!r}; expected 'triangular', 'triangular2' or "
-                "'exp_range', and 'cycle' or 'iterations'"
-            )
-        lows = per_group("CyclicLR", optimizer, base_lr)
-        self.ratios = [high / low for high, low in zip(per_group("CyclicLR", optimizer, max_lr), lows, strict=True)]
-        if cycle_momentum:
-            check_momentum("CyclicLR", optimizer)
-        self.step_size_up = step_size_up
-        self.step_size_down = step_size_up if step_size_down is None else step_size_down
-        self.mode, self.gamma, self.scale_fn, self.scale_mode = mode, gamma, scale_fn, scale_mode
-        self.cycle_momentum, self.base_momentum, self.max_momentum = cycle_momentum, base_momentum, max_momentum
-        if last_step == -1:
-            for group, lr in zip(optimizer.param_groups, lows, strict=True):
-                group["initial_lr"] = group["lr"] = lr
-        super().__init__(optimizer, last_step)
+    def prepare(self, optimizer: Optimizer) -> None:
+        lows, highs = (per_group("CyclicLR", optimizer, value) for value in (self.base_lr, self.max_lr))
+        self.ratios = [high / low for high, low in zip(highs, lows, strict=True)]
+        self.step_size_down = self.step_size_up if self.step_size_down is None else self.step_size_down
+        self.begin(optimizer, lows)
 
     def _height(self, step: int) -> float:
         """How far up between the lowest and the highest value a step is."""

@@ -6,12 +6,15 @@ import math
 from typing import Any
 
 from miniflow.errors import ArgumentError
-from miniflow.optim.lr_scheduler.base import LRScheduler, check_optimizer
-from miniflow.optim.optimizer import Optimizer
+from miniflow.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group
+from miniflow.options import WithOptions
 from miniflow.tape import modes
 
 
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(
+    WithOptions, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0, min_lr=0.0,
+    eps=1e-8,
+):  # fmt: skip
     """Multiplies the learning rates by `factor` when a metric has stopped improving.
 
     Args:
@@ -42,44 +45,20 @@ class ReduceLROnPlateau:
 
     not_saved = ("optimizer",)
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        mode: str = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: str = "rel",
-        cooldown: int = 0,
-        min_lr: float | list[float] = 0.0,
-        eps: float = 1e-8,
-    ):
+    before = ("optimizer",)
+    limits = {"mode": ["min", "max"], "threshold_mode": ["rel", "abs"]}
+
+    def __init__(self, *args: Any, **options: Any):
+        values = self.given(args, options)
+        optimizer, min_lr = values["optimizer"], values["min_lr"]
         check_optimizer("ReduceLROnPlateau", optimizer)
-        if not 0 <= factor < 1:
-            raise ArgumentError(f"ReduceLROnPlateau: got factor={factor}; expected a number of at least 0 and below 1")
-        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise ArgumentError(
-                f"ReduceLROnPlateau: got mode={mode!r} and threshold_mode={threshold_mode!r}; "
-                "expected 'min' or 'max', and 'rel' or 'abs'"
-            )
-        count = len(optimizer.param_groups)
-        self.min_lrs = list(min_lr) if isinstance(min_lr, list | tuple) else [min_lr] * count
-        if len(self.min_lrs) != count:
-            raise ArgumentError(
-                f"ReduceLROnPlateau: got {len(self.min_lrs)} values for min_lr; expected {count}, one a group"
-            )
-        self.optimizer = optimizer
-        self.mode = mode
-        self.factor = factor
-        self.patience = patience
-        self.threshold = threshold
-        self.threshold_mode = threshold_mode
-        self.cooldown = cooldown
-        self.eps = eps
-        self.best = math.inf if mode == "min" else -math.inf
-        self.num_bad_steps = 0
-        self.cooldown_counter = 0
-        self.last_step = 0
+        self.check_options(values)
+        vars(self).update(values)
+        if not 0 <= self.factor < 1:
+            raise ArgumentError(f"ReduceLROnPlateau: got factor={self.factor}; expected a number from 0 to below 1")
+        self.min_lrs = per_group("ReduceLROnPlateau", optimizer, min_lr, "values for min_lr")
+        self.best = math.inf if self.mode == "min" else -math.inf
+        self.num_bad_steps = self.cooldown_counter = self.last_step = 0
         self._last_lr = [group["lr"] for group in optimizer.param_groups]
 
     def step(self, metrics: Any) -> None:

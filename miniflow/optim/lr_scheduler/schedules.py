@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
 
-from miniflow.errors import ArgumentError
-from miniflow.optim.lr_scheduler.base import LRScheduler, check_optimizer
+from miniflow.optim.lr_scheduler.base import Schedule, per_group
 from miniflow.optim.optimizer import Optimizer
+from miniflow.options import ABOVE_0
 
 
-class StepLR(LRScheduler):
+class StepLR(Schedule, step_size=..., gamma=0.1):
     """lr = base_lr * gamma^(step // step_size)
 
     >>> import miniflow as flow
@@ -24,45 +23,34 @@ class StepLR(LRScheduler):
     [0.5]
     """
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_step: int = -1):
-        if not step_size > 0:
-            raise ArgumentError(f"StepLR: got step_size={step_size}; expected a number of steps above 0")
-        self.step_size = step_size
-        self.gamma = gamma
-        super().__init__(optimizer, last_step)
+    limits = {"step_size": ABOVE_0}
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self.gamma ** (step // self.step_size)
 
 
-class MultiStepLR(LRScheduler):
+class MultiStepLR(Schedule, milestones=..., gamma=0.1):
     """lr = base_lr * gamma^(number of milestones reached)
 
     Args:
         milestones: numbers of steps; one that is listed twice counts twice.
     """
 
-    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_step: int = -1):
-        self.milestones = sorted(milestones)
-        self.gamma = gamma
-        super().__init__(optimizer, last_step)
+    def prepare(self, optimizer: Optimizer) -> None:
+        self.milestones = sorted(self.milestones)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self.gamma ** bisect_right(self.milestones, step)
 
 
-class ExponentialLR(LRScheduler):
+class ExponentialLR(Schedule, gamma=...):
     """lr = base_lr * gamma^step"""
-
-    def __init__(self, optimizer: Optimizer, gamma: float, last_step: int = -1):
-        self.gamma = gamma
-        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self.gamma**step
 
 
-class LambdaLR(LRScheduler):
+class LambdaLR(Schedule, lr_lambda=...):
     """lr = base_lr * lr_lambda(step)
 
     Args:
@@ -73,110 +61,61 @@ class LambdaLR(LRScheduler):
         ArgumentError: for a list of the wrong length.
     """
 
-    not_saved = ("optimizer", "lr_lambdas")
+    not_saved = ("optimizer", "lr_lambda", "lr_lambdas")
     begins_by_itself = True
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
-        last_step: int = -1,
-    ):
-        check_optimizer("LambdaLR", optimizer)
-        count = len(optimizer.param_groups)
-        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * count
-        if len(self.lr_lambdas) != count:
-            raise ArgumentError(
-                f"LambdaLR: got {len(self.lr_lambdas)} functions; expected {count}, one for each parameter group"
-            )
-        super().__init__(optimizer, last_step)
+    def prepare(self, optimizer: Optimizer) -> None:
+        self.lr_lambdas = per_group(type(self).__name__, optimizer, self.lr_lambda, "functions")
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         return [base_lr * factor(step) for base_lr, factor in zip(base_lrs, self.lr_lambdas, strict=True)]
 
 
-class CosineAnnealingLR(LRScheduler):
+class CosineAnnealingLR(Schedule, T_max=..., eta_min=0.0):
     """lr = eta_min + (base_lr - eta_min) * (1 + cos(pi * step / T_max)) / 2
 
     After T_max steps the cosine rises again. Source: Loshchilov and Hutter 2017, "SGDR", without the restarts.
     """
 
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_step: int = -1):
-        if not T_max > 0:
-            raise ArgumentError(f"CosineAnnealingLR: got T_max={T_max}; expected a number of steps above 0")
-        self.T_max = T_max
-        self.eta_min = eta_min
-        super().__init__(optimizer, last_step)
+    limits = {"T_max": ABOVE_0}
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return self.eta_min + (base_lr - self.eta_min) * (1 + math.cos(math.pi * step / self.T_max)) / 2
 
 
-class CosineDecayLR(LRScheduler):
+class CosineDecayLR(Schedule, decay_steps=..., alpha=0.0):
     """lr = base_lr * ((1 - alpha) * (1 + cos(pi * min(step / decay_steps, 1))) / 2 + alpha). `oneflow.optim`."""
 
-    def __init__(self, optimizer: Optimizer, decay_steps: int, alpha: float = 0.0, last_step: int = -1):
-        if not decay_steps > 0:
-            raise ArgumentError(f"CosineDecayLR: got decay_steps={decay_steps}; expected a number of steps above 0")
-        self.decay_steps, self.alpha = decay_steps, alpha
-        super().__init__(optimizer, last_step)
+    limits = {"decay_steps": ABOVE_0}
 
     def get_lr(self, base_lr: float, step: int) -> float:
         cosine = (1 + math.cos(math.pi * min(step / self.decay_steps, 1))) / 2
         return base_lr * ((1 - self.alpha) * cosine + self.alpha)
 
 
-class LinearLR(LRScheduler):
+class LinearLR(Schedule, start_factor=1 / 3, end_factor=1.0, total_iters=5):
     """lr = base_lr * (start_factor + (end_factor - start_factor) * min(step, total_iters) / total_iters)"""
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-        last_step: int = -1,
-    ):
-        if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
-            raise ArgumentError(
-                f"LinearLR: got start_factor={start_factor} and end_factor={end_factor}; "
-                "expected factors from 0 to 1, and the first above 0"
-            )
-        if not total_iters > 0:
-            raise ArgumentError(f"LinearLR: got total_iters={total_iters}; expected a number of steps above 0")
-        self.start_factor = start_factor
-        self.end_factor = end_factor
-        self.total_iters = total_iters
-        super().__init__(optimizer, last_step)
+    limits = {"start_factor": (math.ulp(0.0), 1), "end_factor": (0, 1), "total_iters": ABOVE_0}
 
     def get_lr(self, base_lr: float, step: int) -> float:
         part = min(step, self.total_iters) / self.total_iters
         return base_lr * (self.start_factor + (self.end_factor - self.start_factor) * part)
 
 
-class ConstantLR(LRScheduler):
+class ConstantLR(Schedule, factor=1 / 3, total_iters=5):
     """lr = base_lr * factor for the first `total_iters` steps, then base_lr. `torch.optim.lr_scheduler.ConstantLR`."""
 
-    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_step: int = -1):
-        if not 0 <= factor <= 1:
-            raise ArgumentError(f"ConstantLR: got factor={factor}; expected a number from 0 to 1")
-        self.factor = factor
-        self.total_iters = total_iters
-        super().__init__(optimizer, last_step)
+    limits = {"factor": (0, 1)}
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self.factor if step < self.total_iters else base_lr
 
 
-class PolynomialLR(LRScheduler):
+class PolynomialLR(Schedule, total_iters=5, power=1.0):
     """lr = base_lr * (1 - min(step, total_iters) / total_iters)^power. `torch.optim.lr_scheduler.PolynomialLR`."""
 
-    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_step: int = -1):
-        if not total_iters > 0:
-            raise ArgumentError(f"PolynomialLR: got total_iters={total_iters}; expected a number of steps above 0")
-        self.total_iters = total_iters
-        self.power = power
-        super().__init__(optimizer, last_step)
+    limits = {"total_iters": ABOVE_0}
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * (1 - min(step, self.total_iters) / self.total_iters) ** self.power
@@ -193,7 +132,7 @@ class MultiplicativeLR(LambdaLR):
         return [base_lr * math.prod(factor(t) for t in range(1, step + 1)) for base_lr, factor in pairs]
 
 
-class CosineAnnealingWarmRestarts(LRScheduler):
+class CosineAnnealingWarmRestarts(Schedule, T_0=..., T_mult=1, eta_min=0.0):
     """lr = eta_min + (base_lr - eta_min) * (1 + cos(pi * t / T)) / 2, t and T being position and length of a cycle.
 
     Args:
@@ -204,13 +143,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     Source: `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`; Loshchilov and Hutter 2017, "SGDR".
     """
 
-    def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_step: int = -1):
-        if not (isinstance(T_0, int) and T_0 > 0 and isinstance(T_mult, int) and T_mult >= 1):
-            raise ArgumentError(
-                f"CosineAnnealingWarmRestarts: got T_0={T_0}, T_mult={T_mult}; expected integers above 0"
-            )
-        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
-        super().__init__(optimizer, last_step)
+    limits = {"T_0": (1, math.inf), "T_mult": (1, math.inf)}
 
     def get_lr(self, base_lr: float, step: int) -> float:
         length = self.T_0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from miniflow.errors import ArgumentError, ArgumentTypeError
-from miniflow.optim.lr_scheduler.base import LRScheduler
+import math
+from typing import Any
+
+from miniflow.errors import ArgumentTypeError
+from miniflow.optim.lr_scheduler.base import LRScheduler, Schedule
 from miniflow.optim.optimizer import Optimizer
 
 
-class WarmupLR(LRScheduler):
+class WarmupLR(Schedule, warmup_factor=1 / 3, warmup_iters=5, warmup_method="linear", warmup_prefix=False):
     """Begins with smaller learning rates, then follows another schedule, or stays at the base learning rate.
 
     "constant": lr = base_lr * warmup_factor during `warmup_iters` steps. "linear": from there along a straight line to
@@ -34,30 +37,17 @@ class WarmupLR(LRScheduler):
     Source: `oneflow.optim.lr_scheduler.WarmupLR`; Goyal et al. 2017, "Accurate, Large Minibatch SGD".
     """
 
+    before = ("scheduler_or_optimizer",)
     begins_by_itself = True
+    limits = {"warmup_method": ["linear", "constant"], "warmup_factor": (0, math.inf), "warmup_iters": (0, math.inf)}
 
-    def __init__(
-        self,
-        scheduler_or_optimizer: LRScheduler | Optimizer,
-        warmup_factor: float = 1 / 3,
-        warmup_iters: int = 5,
-        warmup_method: str = "linear",
-        warmup_prefix: bool = False,
-        last_step: int = -1,
-    ):
-        if warmup_method not in ("linear", "constant"):
-            raise ArgumentError(f"WarmupLR: got warmup_method={warmup_method!r}; expected 'linear' or 'constant'")
-        if not warmup_factor >= 0 or not warmup_iters >= 0:
-            raise ArgumentError(
-                f"WarmupLR: got warmup_factor={warmup_factor} and warmup_iters={warmup_iters}; "
-                "expected numbers of at least 0"
-            )
-        self.warmup_factor = warmup_factor
-        self.warmup_iters = warmup_iters
-        self.warmup_method = warmup_method
-        self.warmup_prefix = warmup_prefix
-        self.scheduler = scheduler_or_optimizer if isinstance(scheduler_or_optimizer, LRScheduler) else None
-        optimizer = self.scheduler.optimizer if self.scheduler else scheduler_or_optimizer
+    def __init__(self, *args: Any, **options: Any):
+        values = self.given(args, options)
+        self.check_options(values)
+        other, last_step = values.pop("scheduler_or_optimizer"), values["last_step"]
+        vars(self).update(values)
+        self.scheduler = other if isinstance(other, LRScheduler) else None
+        optimizer = self.scheduler.optimizer if self.scheduler else other
         if not isinstance(optimizer, Optimizer):
             raise ArgumentTypeError(
                 f"WarmupLR: got a {type(optimizer).__name__}; expected an Optimizer or an LRScheduler"
@@ -65,7 +55,7 @@ class WarmupLR(LRScheduler):
         if self.scheduler and last_step == -1:  # take back what the other scheduler set when it was made
             for group, lr in zip(optimizer.param_groups, self.scheduler.base_lrs, strict=True):
                 group["lr"] = lr
-        super().__init__(optimizer, last_step)
+        LRScheduler.__init__(self, optimizer, last_step)
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         if step >= self.warmup_iters:
