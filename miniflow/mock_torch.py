@@ -143,6 +143,10 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.onnx": {"register_custom_op_symbolic": same},
     "torch.onnx.symbolic_helper": {"parse_args": same},
     "torch.version": {"cuda": None, "hip": None, "__version__": VERSION},
+    "safetensors.torch": {
+        "load_file": lambda filename, device="cpu": miniflow.load(filename, map_location=device),
+        "save_file": lambda tensors, filename, metadata=None: miniflow.save(tensors, filename),
+    },
     "torch.overrides": {"has_torch_function": never, "is_tensor_like": lambda x: isinstance(x, miniflow.Tensor)},
 }
 MODULES = {  # the module of miniflow that stands for one of torch, where the name is another
@@ -150,6 +154,7 @@ MODULES = {  # the module of miniflow that stands for one of torch, where the na
     "torch.nn.parameter": "miniflow.nn.parameter",
     "torch.nn.modules.batchnorm": "miniflow.nn.modules.norm",
     "torch.utils.checkpoint": "miniflow.utils.checkpoint",
+    "safetensors.torch": "miniflow.serialization",
 }
 
 
@@ -178,10 +183,10 @@ class Mock(ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `torch` and everything in it."""
+    """Finds `torch` and everything in it, and `safetensors.torch`, which is compiled for PyTorch's tensors."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] != "torch":
+        if not _is_torch(fullname):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -220,6 +225,7 @@ class enable:
         if not self.was_enabled:
             enable.aside = _take_torch()
             sys.meta_path.insert(0, self.finder)
+            importlib.import_module("safetensors.torch")  # source reads it off `safetensors`, whoever imported that
 
     def __enter__(self) -> enable:
         return self
@@ -235,6 +241,8 @@ def disable() -> None:
         sys.meta_path.remove(enable.finder)
         _take_torch()
         sys.modules.update(enable.aside)
+        if "safetensors.torch" in enable.aside:
+            sys.modules["safetensors"].torch = enable.aside["safetensors.torch"]
 
 
 def is_enabled() -> bool:
@@ -242,9 +250,13 @@ def is_enabled() -> bool:
     return enable.finder in sys.meta_path
 
 
+def _is_torch(name: str) -> bool:
+    return name.partition(".")[0] == "torch" or name == "safetensors.torch"
+
+
 def _take_torch() -> dict[str, ModuleType]:
     """Remove torch from the modules that were imported; returns them."""
-    names = [name for name in sys.modules if name.partition(".")[0] == "torch"]
+    names = [name for name in sys.modules if _is_torch(name)]
     return {name: sys.modules.pop(name) for name in names}
 
 

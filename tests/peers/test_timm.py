@@ -1,7 +1,12 @@
 """Models of timm compute on miniflow what they compute on torch: one of each family, the smallest, on small images."""
 
+import numpy as np
 import pytest
-from models import compare
+from checks import assert_close
+from models import compare, needed, on_miniflow, torch
+from safetensors.torch import save_file
+
+import miniflow as flow
 
 # of images of 64 x 64
 ANY_SIZE = (
@@ -38,3 +43,19 @@ MODELS = {
 def test_model(name):
     size, options = MODELS[name]
     compare("timm", lambda timm: timm.create_model(name, **options), size)
+
+
+def test_pretrained_weights(tmp_path):
+    """A file that torch wrote is loaded by timm's own code."""
+    path, images = (
+        tmp_path / "weights.safetensors",
+        np.random.default_rng(0).standard_normal((1, 3, 64, 64), np.float32),
+    )
+    theirs = needed("timm").create_model("resnet10t").eval()
+    save_file(theirs.state_dict(), path)
+    with on_miniflow():
+        import timm
+
+        ours = timm.create_model("resnet10t", checkpoint_path=str(path)).eval()
+    assert_close(ours(flow.tensor(images)), theirs(torch.tensor(images)).detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert torch.equal(needed("safetensors.torch").load_file(path)["fc.weight"], theirs.fc.weight)
