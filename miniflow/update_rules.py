@@ -9,8 +9,9 @@ A rule is a function of one element, all in the dtype of the parameter:
     own        three numbers of each parameter alone, 0 where a rule needs fewer
     numbers    those that all parameters of an update share
 
-A second function makes `own`, a list with an entry for each parameter, and `numbers` of the options of
-the optimizer: what does not depend on the element is computed once, in float64.
+A second function makes `own`, a list with an entry for each of `count` parameters, and `numbers` of the options of the
+optimizer: what does not depend on the element is computed once, in float64. `steps[k]` is how many updates parameter k
+has seen, this one included.
 """
 
 from __future__ import annotations
@@ -63,9 +64,7 @@ def sgd(p, g, states, own, numbers):
     return p - lr * g, (velocity, second, third)
 
 
-def sgd_numbers(
-    count: int, lr: float, momentum: float, dampening: float, nesterov: bool, weight_decay: float, fresh: Sequence[bool]
-) -> tuple[Own, tuple]:
+def sgd_numbers(count, lr, momentum, dampening, nesterov, weight_decay, fresh):
     """`fresh[k]`: the buffer of parameter k is new, and its first gradient is not dampened."""
     own = (lr, 1.0 - dampening, 0.0), (lr, 1.0, 0.0)
     return [own[is_fresh] for is_fresh in fresh], (momentum, nesterov, weight_decay)
@@ -85,11 +84,7 @@ def adam(p, g, states, own, numbers):
     return decay * p - step_size * (mean / (math.sqrt(largest) * root + eps)), (mean, square, largest)
 
 
-def adam_numbers(
-    count: int, lr: float, betas: Sequence[float], eps: float, weight_decay: float, decoupled: bool, amsgrad: bool,
-    do_bias_correction: bool, steps: Sequence[int],
-) -> tuple[Own, tuple]:  # fmt: skip
-    """`steps[k]`: how many updates parameter k has seen, this one included."""
+def adam_numbers(count, lr, betas, eps, weight_decay, decoupled, amsgrad, do_bias_correction, steps):
     beta1, beta2 = betas
     l2, decay = (0.0, 1 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
     own = {t: (lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t), 0.0) for t in {*steps}} if do_bias_correction else {}
@@ -113,9 +108,7 @@ def rmsprop(p, g, states, own, numbers):
     return p - lr * buffer, (square, mean, buffer)
 
 
-def rmsprop_numbers(
-    count: int, lr: float, alpha: float, eps: float, weight_decay: float, momentum: float, centered: bool
-) -> tuple[Own, tuple]:
+def rmsprop_numbers(count, lr, alpha, eps, weight_decay, momentum, centered):
     return [(lr, 0.0, 0.0)] * count, (alpha, 1 - alpha, eps, weight_decay, momentum, centered)
 
 
@@ -131,9 +124,7 @@ def adagrad(p, g, states, own, numbers):
     return p - lr * g / (math.sqrt(square_sum) + eps), (square_sum, second, third)
 
 
-def adagrad_numbers(
-    count: int, lr: float, lr_decay: float, eps: float, weight_decay: float, steps: Sequence[int]
-) -> tuple[Own, tuple]:
+def adagrad_numbers(count, lr, lr_decay, eps, weight_decay, steps):
     return [(lr / (1 + (t - 1) * lr_decay), 0.0, 0.0) for t in steps], (eps, weight_decay)
 
 
@@ -150,9 +141,7 @@ def adamax(p, g, states, own, numbers):
     return p - step_size * (mean / largest), (mean, largest, third)
 
 
-def adamax_numbers(
-    count: int, lr: float, betas: Sequence[float], eps: float, weight_decay: float, steps: Sequence[int]
-) -> tuple[Own, tuple]:
+def adamax_numbers(count, lr, betas, eps, weight_decay, steps):
     return [(lr / (1 - betas[0] ** t), 0.0, 0.0) for t in steps], (1 - betas[0], betas[1], eps, weight_decay)
 
 
@@ -170,10 +159,7 @@ def radam(p, g, states, own, numbers):
     return decay * p - step_size * ratio, (mean, square, third)
 
 
-def radam_numbers(
-    count: int, lr: float, betas: Sequence[float], eps: float, weight_decay: float, decoupled_weight_decay: bool,
-    steps: Sequence[int],
-) -> tuple[Own, tuple]:  # fmt: skip
+def radam_numbers(count, lr, betas, eps, weight_decay, decoupled_weight_decay, steps):
     beta1, beta2 = betas
     most = 2 / (1 - beta2) - 1
 
@@ -208,10 +194,7 @@ def products_of_momenta(beta1: float, momentum_decay: float) -> list[float]:
     return [1.0]
 
 
-def nadam_numbers(
-    count: int, lr: float, betas: Sequence[float], eps: float, weight_decay: float, momentum_decay: float,
-    decoupled_weight_decay: bool, steps: Sequence[int],
-) -> tuple[Own, tuple]:  # fmt: skip
+def nadam_numbers(count, lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, steps):
     beta1, beta2 = betas
     products = products_of_momenta(beta1, momentum_decay)
 
@@ -241,7 +224,7 @@ def adadelta(p, g, states, own, numbers):
     return p - lr * delta, (square, rho * steps + fresh * delta * delta, third)
 
 
-def adadelta_numbers(count: int, lr: float, rho: float, eps: float, weight_decay: float) -> tuple[Own, tuple]:
+def adadelta_numbers(count, lr, rho, eps, weight_decay):
     return [(lr, 0.0, 0.0)] * count, (rho, 1 - rho, eps, weight_decay)
 
 
@@ -257,9 +240,7 @@ def asgd(p, g, states, own, numbers):
     return p, (p if mu == 1 else average + mu * (p - average), second, third)
 
 
-def asgd_numbers(
-    count: int, lr: float, lambd: float, alpha: float, t0: float, weight_decay: float, steps: Sequence[int]
-) -> tuple[Own, tuple]:
+def asgd_numbers(count, lr, lambd, alpha, t0, weight_decay, steps):
     own = [(lr / (1 + lambd * lr * (t - 1)) ** alpha, 1 / max(1, t - 1 - t0), 0.0) for t in steps]
     return own, (lambd, weight_decay)
 
@@ -284,9 +265,7 @@ def rprop(p, g, states, own, numbers):
     return p, (g, size, third)
 
 
-def rprop_numbers(
-    count: int, lr: float, etas: Sequence[float], step_sizes: Sequence[float], steps: Sequence[int]
-) -> tuple[Own, tuple]:
+def rprop_numbers(count, lr, etas, step_sizes, steps):
     return [(lr if t == 1 else 0.0, 0.0, 0.0) for t in steps], (*etas, *step_sizes)
 
 
@@ -307,10 +286,7 @@ def ftrl(p, g, states, own, numbers):
     return (signed - z) / ((beta + root) / lr + l2) if abs(z) > l1 else p * 0, (square_sum, z, third)
 
 
-def ftrl_numbers(
-    count: int, lr: float, weight_decay: float, lr_power: float, initial_accumulator_value: float, lambda1: float,
-    lambda2: float, beta: float, steps: Sequence[int],
-) -> tuple[Own, tuple]:  # fmt: skip
+def ftrl_numbers(count, lr, weight_decay, lr_power, initial_accumulator_value, lambda1, lambda2, beta, steps):
     own = [(lr, initial_accumulator_value if t == 1 else 0.0, 0.0) for t in steps]
     return own, (-lr_power, lambda1, lambda2, beta, weight_decay)
 

@@ -201,7 +201,7 @@ def test_dropout_follows_the_mode():
     assert_same(layer.eval()(x), x.cpu().numpy())
     z = flow.ones(1000)
     assert nn.Dropout(0.5, inplace=True)(z) is z and (z == 0).any().item()
-    with pytest.raises(ArgumentError, match="p=1.5; expected a probability"):
+    with pytest.raises(ArgumentError, match="p=1.5; expected a number from 0 to 1"):
         nn.Dropout(1.5)
 
 

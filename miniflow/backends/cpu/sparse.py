@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.cpu.threads import unlocked
-from miniflow.backends.registry import KERNELS, kernel
+from miniflow.backends.registry import KERNELS, camel_case, kernel
+from miniflow.update_rules import RULES
 
 NO_ROW = -1  # marks places without a row of their own
 SPREAD = 2_654_435_769  # 2^32 / golden ratio: sends neighbours and multiples of powers of two to different places
@@ -91,16 +92,15 @@ def put_rows(part: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
         x[rows] = part
 
 
-@kernel("cpu", returns=True)
-def sparse_sgd_update(*groups: Any, **attrs: Any) -> None:
-    update_rows("SgdUpdate", (0, 2), groups, attrs)
+def sparse_form(rule: str, mutates: Sequence[int]) -> None:
+    """Register the sparse form of the kernel of a rule."""
+
+    def run(*groups: Any, **attrs: Any) -> None:
+        update_rows(camel_case(rule), mutates, groups, attrs)
+
+    run.__name__ = f"sparse_{rule}"
+    kernel("cpu", returns=True)(run)
 
 
-@kernel("cpu", returns=True)
-def sparse_adam_update(*groups: Any, **attrs: Any) -> None:
-    update_rows("AdamUpdate", (0, 2, 3, 4), groups, attrs)
-
-
-@kernel("cpu", returns=True)
-def sparse_adagrad_update(*groups: Any, **attrs: Any) -> None:
-    update_rows("AdagradUpdate", (0, 2), groups, attrs)
+for name in ("sgd_update", "adam_update", "adagrad_update"):
+    sparse_form(name, (0, *range(2, 2 + RULES[name].states)))

@@ -13,8 +13,9 @@ from miniflow.backends.cuda.copy import fill_into
 from miniflow.backends.cuda.index import integers, take_rows, through_contiguous
 from miniflow.backends.cuda.launch import each
 from miniflow.backends.cuda.rows import as_bits, over_cells
-from miniflow.backends.registry import KERNELS, kernel
+from miniflow.backends.registry import KERNELS, camel_case, kernel
 from miniflow.kernels import sparse as kernels
+from miniflow.update_rules import RULES
 
 
 @kernel("cuda")
@@ -56,16 +57,15 @@ def put(part: DeviceArray, rows: DeviceArray, x: DeviceArray) -> None:
     through_contiguous(x, lambda out: over_cells(kernels.put_rows, (1, *part.shape), bits(part), rows, bits(out)))
 
 
-@kernel("cuda", returns=True)
-def sparse_sgd_update(*groups: Any, **attrs: Any) -> None:
-    update_rows("SgdUpdate", (0, 2), groups, attrs)
+def sparse_form(rule: str, mutates: Sequence[int]) -> None:
+    """Register the sparse form of the kernel of a rule."""
+
+    def run(*groups: Any, **attrs: Any) -> None:
+        update_rows(camel_case(rule), mutates, groups, attrs)
+
+    run.__name__ = f"sparse_{rule}"
+    kernel("cuda", returns=True)(run)
 
 
-@kernel("cuda", returns=True)
-def sparse_adam_update(*groups: Any, **attrs: Any) -> None:
-    update_rows("AdamUpdate", (0, 2, 3, 4), groups, attrs)
-
-
-@kernel("cuda", returns=True)
-def sparse_adagrad_update(*groups: Any, **attrs: Any) -> None:
-    update_rows("AdagradUpdate", (0, 2), groups, attrs)
+for name in ("sgd_update", "adam_update", "adagrad_update"):
+    sparse_form(name, (0, *range(2, 2 + RULES[name].states)))

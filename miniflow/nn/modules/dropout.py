@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from miniflow.errors import ArgumentError
-from miniflow.nn.modules.module import Module
+from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from miniflow.tensor import Tensor
 
 
-class Dropout(Module):
+class Dropout(FunctionModule, function=dropout, p=0.5, inplace=False):
     """In training, every element becomes 0 with probability p, and the others are divided by 1 - p.
 
     Args:
@@ -25,14 +24,7 @@ class Dropout(Module):
     Source: `torch.nn.Dropout`; Hinton et al. 2012.
     """
 
-    function = staticmethod(dropout)
-
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        super().__init__()
-        if not 0 <= p <= 1:
-            raise ArgumentError(f"{self._get_name()}: got p={p}; expected a probability from 0 to 1")
-        self.p = p
-        self.inplace = inplace
+    limits = {"p": (0, 1)}
 
     def forward(self, input: Tensor) -> Tensor:
         return self.function(input, self.p, self.training, self.inplace)
@@ -41,31 +33,21 @@ class Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout1d(Dropout):
+class Dropout1d(Dropout, function=dropout1d):
     """`Dropout` of whole channels of inputs (N, C, L) or (C, L). `torch.nn.Dropout1d`."""
 
-    function = staticmethod(dropout1d)
 
-
-class Dropout2d(Dropout):
+class Dropout2d(Dropout, function=dropout2d):
     """`Dropout` of whole channels of inputs (N, C, H, W) or (N, C, L). `torch.nn.Dropout2d`."""
 
-    function = staticmethod(dropout2d)
 
-
-class Dropout3d(Dropout):
+class Dropout3d(Dropout, function=dropout3d):
     """`Dropout` of whole channels of inputs (N, C, D, H, W) or (C, D, H, W). `torch.nn.Dropout3d`."""
 
-    function = staticmethod(dropout3d)
 
-
-class AlphaDropout(Dropout):
+class AlphaDropout(Dropout, function=alpha_dropout):
     """Dropout that keeps mean 0 and variance 1, for networks of `SELU`. `torch.nn.AlphaDropout`."""
 
-    function = staticmethod(alpha_dropout)
 
-
-class FeatureAlphaDropout(Dropout):
+class FeatureAlphaDropout(Dropout, function=feature_alpha_dropout):
     """`AlphaDropout` of whole channels of inputs (N, C, ...). `torch.nn.FeatureAlphaDropout`."""
-
-    function = staticmethod(feature_alpha_dropout)

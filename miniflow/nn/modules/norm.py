@@ -16,10 +16,40 @@ from miniflow.ops.elementwise import add
 from miniflow.ops.group_norm import group_norm, instance_norm, local_response_norm, rms_norm
 from miniflow.ops.norm import batch_norm, layer_norm
 from miniflow.ops.shape import squeeze, unsqueeze
+from miniflow.options import WithOptions
 from miniflow.tensor import Tensor
 
 
-class BatchNorm(Module):
+class Norm(WithOptions, Module):
+    """Base of the normalisation layers: their options are attributes; the parameters are a weight and a bias."""
+
+    def __init__(self, *args: Any, **options: Any):
+        values = self.given(args, options)
+        Module.__init__(self)
+        device, dtype = values.pop("device"), values.pop("dtype")
+        bias = values.pop("bias", True)
+        for name, value in values.items():
+            setattr(self, name, value)
+        self.build(bias, device, dtype)
+        self.reset_parameters()
+
+    def add_parameters(self, shape: Sequence[int], device: Any, dtype: Any, **present: bool) -> None:
+        """Register those of the named parameters that are present, and None for the others."""
+        for name, is_present in present.items():
+            value = Parameter(empty(*shape, device=device, dtype=dtype)) if is_present else None
+            self.register_parameter(name, value)
+
+    def reset_parameters(self) -> None:
+        """Set weight to ones and bias to zeros."""
+        if self._parameters.get("weight") is not None:
+            init.ones_(self.weight)
+        if self._parameters.get("bias") is not None:
+            init.zeros_(self.bias)
+
+
+class BatchNorm(
+    Norm, num_features=..., eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None
+):
     """y = (x - mean) / sqrt(var + eps) * weight + bias for each channel, the statistics taken over all other dims.
 
     In training mean and variance are those of the batch, and running averages of them are kept; in evaluation the
@@ -44,31 +74,12 @@ class BatchNorm(Module):
     dims: tuple[int, ...]  # how many dims an input may have
     expected: str
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        self.num_features = num_features
-        self.eps = eps
-        self.momentum = momentum
-        self.affine = affine
-        self.track_running_stats = track_running_stats
-        for name in ("weight", "bias"):
-            self.register_parameter(
-                name, Parameter(empty(num_features, device=device, dtype=dtype)) if affine else None
-            )
-        running = track_running_stats
-        self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if running else None)
-        self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype) if running else None)
+    def build(self, bias: bool, device: Any, dtype: Any) -> None:
+        shape, running = (self.num_features,), self.track_running_stats
+        self.add_parameters(shape, device, dtype, weight=self.affine, bias=self.affine and bias)
+        self.register_buffer("running_mean", zeros(*shape, device=device, dtype=dtype) if running else None)
+        self.register_buffer("running_var", ones(*shape, device=device, dtype=dtype) if running else None)
         self.register_buffer("num_batches_tracked", tensor(0, device=device) if running else None)
-        self.reset_parameters()
 
     def reset_running_stats(self) -> None:
         """Reset the running statistics."""
@@ -80,9 +91,7 @@ class BatchNorm(Module):
     def reset_parameters(self) -> None:
         """Set weight to ones, bias to zeros, and reset the running statistics."""
         self.reset_running_stats()
-        if self.affine:
-            init.ones_(self.weight)
-            init.zeros_(self.bias)
+        super().reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.dims:
@@ -162,7 +171,7 @@ class FusedBatchNorm3d(FusedBatchNorm, BatchNorm3d):
     """relu(batch_norm(x) + addend). `oneflow.nn.FusedBatchNorm3d`."""
 
 
-class InstanceNorm(BatchNorm):
+class InstanceNorm(BatchNorm, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None):
     """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over each channel of each sample.
 
     Args and attributes are those of `BatchNorm`, but by default there are neither parameters nor running statistics.
@@ -170,18 +179,6 @@ class InstanceNorm(BatchNorm):
 
     Source: `torch.nn.InstanceNorm2d`; Ulyanov et al. 2016, "Instance Normalization".
     """
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = False,
-        track_running_stats: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.dims or input.shape[input.ndim - self.dims[1] + 1] != self.num_features:
@@ -220,7 +217,7 @@ class InstanceNorm3d(InstanceNorm):
 _BatchNorm, _InstanceNorm = BatchNorm, InstanceNorm  # as source that asks for any of them calls them in PyTorch
 
 
-class GroupNorm(Module):
+class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, device=None, dtype=None):
     """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over each group of channels of a sample.
 
     Args:
@@ -238,29 +235,11 @@ class GroupNorm(Module):
     Source: `torch.nn.GroupNorm`; Wu and He 2018, "Group Normalization".
     """
 
-    def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        if num_channels % num_groups:
-            raise ArgumentError(f"GroupNorm: got {num_channels} channels in {num_groups} groups; expected a multiple")
-        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        for name in ("weight", "bias"):
-            value = Parameter(empty(num_channels, device=device, dtype=dtype)) if affine else None
-            self.register_parameter(name, value)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set weight to ones and bias to zeros."""
-        if self.affine:
-            init.ones_(self.weight)
-            init.zeros_(self.bias)
+    def build(self, bias: bool, device: Any, dtype: Any) -> None:
+        groups, channels = self.num_groups, self.num_channels
+        if channels % groups:
+            raise ArgumentError(f"GroupNorm: got {channels} channels in {groups} groups; expected a multiple")
+        self.add_parameters((channels,), device, dtype, weight=self.affine, bias=self.affine)
 
     def forward(self, input: Tensor) -> Tensor:
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
@@ -269,7 +248,7 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
-class RMSNorm(Module):
+class RMSNorm(Norm, normalized_shape=..., eps=None, elementwise_affine=True, device=None, dtype=None):
     """y = x / sqrt(mean(x^2) + eps) * weight, the mean taken over the last dims of each sample.
 
     Args:
@@ -284,25 +263,10 @@ class RMSNorm(Module):
     Source: `torch.nn.RMSNorm`; Zhang and Sennrich 2019.
     """
 
-    def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float | None = None,
-        elementwise_affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        value = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
-        self.register_parameter("weight", value)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set weight to ones."""
-        if self.weight is not None:
-            init.ones_(self.weight)
+    def build(self, bias: bool, device: Any, dtype: Any) -> None:
+        shape = self.normalized_shape
+        self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.add_parameters(self.normalized_shape, device, dtype, weight=self.elementwise_affine)
 
     def forward(self, input: Tensor) -> Tensor:
         return rms_norm(input, self.normalized_shape, self.weight, self.eps)
@@ -315,7 +279,7 @@ class LocalResponseNorm(FunctionModule, function=local_response_norm, size=..., 
     """x / (k + alpha mean(x^2))^beta, the mean over `size` neighbouring channels. `torch.nn.LocalResponseNorm`."""
 
 
-class LayerNorm(Module):
+class LayerNorm(Norm, normalized_shape=..., eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
     """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over the last dims of each sample.
 
     Args:
@@ -337,30 +301,10 @@ class LayerNorm(Module):
     Source: `torch.nn.LayerNorm`; Ba et al. 2016, "Layer Normalization".
     """
 
-    def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
-        for name, present in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
-            value = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if present else None
-            self.register_parameter(name, value)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set weight to ones and bias to zeros."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+    def build(self, bias: bool, device: Any, dtype: Any) -> None:
+        shape, affine = self.normalized_shape, self.elementwise_affine
+        self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.add_parameters(self.normalized_shape, device, dtype, weight=affine, bias=affine and bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)

@@ -18,12 +18,16 @@ from miniflow.nn.modules.norm import LayerNorm
 from miniflow.ops.activation import gelu, relu
 from miniflow.ops.creation import full
 from miniflow.ops.triangle import triu
+from miniflow.options import WithOptions
 from miniflow.tensor import Tensor
 
 ACTIVATIONS = {"relu": relu, "gelu": gelu}
 
 
-class TransformerLayer(Module):
+class TransformerLayer(
+    WithOptions, Module, d_model=..., nhead=..., dim_feedforward=2048, dropout=0.1, activation=relu,
+    layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None,
+):  # fmt: skip
     """What the layers of encoders and decoders share: parts, each added to its input and normalized.
 
         x <- norm(x + part(x)), or x <- x + part(norm(x)) with `norm_first`
@@ -46,31 +50,23 @@ class TransformerLayer(Module):
 
     attentions: tuple[str, ...]
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable[[Tensor], Tensor] = relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        options = {"bias": bias, "device": device, "dtype": dtype}
+    def __init__(self, *args: Any, **options: Any):
+        values = self.given(args, options)
+        Module.__init__(self)
+        d_model, hidden, dropout, activation = (
+            values[name] for name in ("d_model", "dim_feedforward", "dropout", "activation")
+        )
+        own = {name: values[name] for name in ("bias", "device", "dtype")}
         for name in self.attentions:
-            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **options))
-        self.linear1 = Linear(d_model, dim_feedforward, **options)
+            heads = {"num_heads": values["nhead"], "dropout": dropout, "batch_first": values["batch_first"]}
+            setattr(self, name, MultiheadAttention(d_model, **heads, **own))
+        self.linear1 = Linear(d_model, hidden, **own)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, **options)
-        self.norm_first = norm_first
+        self.linear2 = Linear(hidden, d_model, **own)
+        self.norm_first = values["norm_first"]
         numbers = range(1, len(self.attentions) + 2)
         for i in numbers:
-            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, **options))
+            setattr(self, f"norm{i}", LayerNorm(d_model, values["layer_norm_eps"], **own))
         for i in numbers:
             setattr(self, f"dropout{i}", Dropout(dropout))
         if isinstance(activation, str) and activation not in ACTIVATIONS:
@@ -209,7 +205,11 @@ class TransformerDecoder(_Stack):
         return self._through(tgt, memory, tgt_mask, memory_mask, *padding, bool(tgt_is_causal), memory_is_causal)
 
 
-class Transformer(Module):
+class Transformer(
+    WithOptions, Module, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048,
+    dropout=0.1, activation=relu, custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False,
+    norm_first=False, bias=True, device=None, dtype=None,
+):  # fmt: skip
     """An encoder, and a decoder that attends to its results; the other arguments are those of their layers.
 
     Args:
@@ -228,34 +228,21 @@ class Transformer(Module):
     Source: `torch.nn.Transformer`; Vaswani et al. 2017, "Attention Is All You Need".
     """
 
-    def __init__(
-        self,
-        d_model: int = 512,
-        nhead: int = 8,
-        num_encoder_layers: int = 6,
-        num_decoder_layers: int = 6,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable[[Tensor], Tensor] = relu,
-        custom_encoder: Module | None = None,
-        custom_decoder: Module | None = None,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        own = {"bias": bias, "device": device, "dtype": dtype}
-        layer = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
-
-        def stack(kind: type[Module], of: type[Module], count: int) -> Module:
-            return kind(of(*layer, **own), count, LayerNorm(d_model, layer_norm_eps, **own))
-
-        self.encoder = custom_encoder or stack(TransformerEncoder, TransformerEncoderLayer, num_encoder_layers)
-        self.decoder = custom_decoder or stack(TransformerDecoder, TransformerDecoderLayer, num_decoder_layers)
-        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+    def __init__(self, *args: Any, **options: Any):
+        values = self.given(args, options)
+        Module.__init__(self)
+        of_layers = {name: values[name] for name in TransformerLayer.options}
+        for name, stack, layer in (
+            ("encoder", TransformerEncoder, TransformerEncoderLayer),
+            ("decoder", TransformerDecoder, TransformerDecoderLayer),
+        ):
+            made = values[f"custom_{name}"]
+            if made is None:
+                own = {key: values[key] for key in ("bias", "device", "dtype")}
+                norm = LayerNorm(values["d_model"], values["layer_norm_eps"], **own)
+                made = stack(layer(**of_layers), values[f"num_{name}_layers"], norm)
+            setattr(self, name, made)
+        self.d_model, self.nhead, self.batch_first = values["d_model"], values["nhead"], values["batch_first"]
         for p in self.parameters():
             if p.ndim > 1:
                 init.xavier_uniform_(p)

@@ -52,19 +52,25 @@ class BasePruningMethod:
     ) -> BasePruningMethod:
         """Prune the parameter `name` of a module by a method made of the other arguments."""
         method = cls(*args, **options)
-        with no_grad():
-            value, mask = value_and_mask(module, name)
-            scores = value if importance_scores is None else importance_scores
-            if scores.shape != value.shape:
-                raise ArgumentError(f"prune: got scores of shape {tuple(scores.shape)}; expected {tuple(value.shape)}")
-            mask = method.of_what_is_left(scores, mask)
-        if f"{name}_orig" not in module._parameters:
-            module.register_parameter(f"{name}_orig", module._parameters.pop(name))
-            if not hasattr(type(module), "pruned"):
-                module.__class__ = type(f"Pruned{type(module).__name__}", (type(module),), {"pruned": True})
-            setattr(type(module), name, property(lambda m: getattr(m, f"{name}_orig") * getattr(m, f"{name}_mask")))
-        module.register_buffer(f"{name}_mask", mask)
+        prune(method, module, name, importance_scores)
         return method
+
+
+@no_grad()
+def prune(method: BasePruningMethod, module: Module, name: str, scores: Tensor | None = None) -> Module:
+    """Prune the parameter `name` of a module by a method."""
+    value, mask = value_and_mask(module, name)
+    scores = value if scores is None else scores
+    if scores.shape != value.shape:
+        raise ArgumentError(f"prune: got scores of shape {tuple(scores.shape)}; expected {tuple(value.shape)}")
+    mask = method.of_what_is_left(scores, mask)
+    if f"{name}_orig" not in module._parameters:
+        module.register_parameter(f"{name}_orig", module._parameters.pop(name))
+        if not hasattr(type(module), "pruned"):
+            module.__class__ = type(f"Pruned{type(module).__name__}", (type(module),), {"pruned": True})
+        setattr(type(module), name, property(lambda m: getattr(m, f"{name}_orig") * getattr(m, f"{name}_mask")))
+    module.register_buffer(f"{name}_mask", mask)
+    return module
 
 
 def value_and_mask(module: Module, name: str) -> tuple[Tensor, Tensor]:
@@ -154,14 +160,12 @@ class RandomStructured(LnStructured):
 
 def identity(module: Module, name: str) -> Module:
     """A mask of ones. `torch.nn.utils.prune.identity`."""
-    Identity.apply(module, name)
-    return module
+    return prune(Identity(), module, name)
 
 
 def random_unstructured(module: Module, name: str, amount: int | float) -> Module:
     """Prune random elements. `torch.nn.utils.prune.random_unstructured`."""
-    RandomUnstructured.apply(module, name, amount)
-    return module
+    return prune(RandomUnstructured(amount), module, name)
 
 
 def l1_unstructured(module: Module, name: str, amount: int | float, importance_scores: Tensor | None = None) -> Module:
@@ -182,28 +186,24 @@ def l1_unstructured(module: Module, name: str, amount: int | float, importance_s
 
     Source: `torch.nn.utils.prune.l1_unstructured`.
     """
-    L1Unstructured.apply(module, name, amount, importance_scores=importance_scores)
-    return module
+    return prune(L1Unstructured(amount), module, name, importance_scores)
 
 
 def random_structured(module: Module, name: str, amount: int | float, dim: int) -> Module:
     """Prune random indices of a dim. `torch.nn.utils.prune.random_structured`."""
-    RandomStructured.apply(module, name, amount, dim)
-    return module
+    return prune(RandomStructured(amount, dim), module, name)
 
 
 def ln_structured(
     module: Module, name: str, amount: int | float, n: float, dim: int, importance_scores: Tensor | None = None
 ) -> Module:
     """Prune the indices of a dim with the least norm of order n. `torch.nn.utils.prune.ln_structured`."""
-    LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
-    return module
+    return prune(LnStructured(amount, n, dim), module, name, importance_scores)
 
 
 def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
     """Prune where a mask is 0. `torch.nn.utils.prune.custom_from_mask`."""
-    CustomFromMask.apply(module, name, mask)
-    return module
+    return prune(CustomFromMask(mask), module, name)
 
 
 def global_unstructured(
