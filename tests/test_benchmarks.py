@@ -1,5 +1,6 @@
 """The benchmarks measure what they say: fresh processes, equal computations, medians."""
 
+import importlib.util
 import subprocess
 import sys
 import time
@@ -117,6 +118,17 @@ def test_unknown_table_is_an_error():
         "there is no table speed; expected some of ops, layers, training, graph, sparse, startup, parallel, hostcuda, "
         "models, gpu" in result.stderr
     )
+
+
+def test_models_compute_the_same():
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("timm is not installed: pip install --no-deps timm")
+    outputs = [
+        harness.in_process("models.time_model", framework, 1, model="timm/test_vit")["outputs"]
+        for framework in ("torch", "miniflow", "miniflow.graph")
+    ]
+    for ours in outputs[1:]:
+        harness.require_equal("test_vit", ours, outputs[0], 1e-4)
 
 
 # hostcuda
