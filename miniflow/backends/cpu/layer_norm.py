@@ -87,9 +87,9 @@ def differentiate_parts(start, stop, dy, x, weight, mean, rstd, dx, partial):
             summed, product = weighted_cotangent_totals(cotangent, weight, row, mean[i])
             g_mean, slope = x.dtype.type(summed / width), x.dtype.type(product * rstd[i] * rstd[i] / width)
             for j in range(width):
-                out[j] = scale * (cotangent[j] * weight[j] - g_mean - (row[j] - center) * slope)
-            for j in range(width):
-                dw[j] += cotangent[j] * (row[j] - center) * scale
+                xhat = (row[j] - center) * scale
+                out[j] = scale * (cotangent[j] * weight[j] - g_mean) - xhat * slope
+                dw[j] += cotangent[j] * xhat
                 db[j] += cotangent[j]
 
 
