@@ -11,6 +11,18 @@ from miniflow.errors import ArgumentError, ArgumentTypeError
 ABOVE_0 = (math.ulp(0.0), math.inf)
 
 
+class OfTheClass:
+    """What `inspect.signature` finds at a class, but not at its objects, which may be called in another way."""
+
+    def __init__(self, signature: inspect.Signature):
+        self.signature = signature
+
+    def __get__(self, found: Any, owner: type) -> inspect.Signature:
+        if found is not None:
+            raise AttributeError("__signature__")
+        return self.signature
+
+
 class WithOptions:
     """Base of the classes that are declared by their options.
 
@@ -43,14 +55,15 @@ class WithOptions:
             kind = inspect.Parameter.KEYWORD_ONLY if name == cls.by_keyword else kind
             default = inspect.Parameter.empty if default is ... else default
             parameters.append(inspect.Parameter(name, kind, default=default))
-        cls.__signature__ = inspect.Signature(parameters)
+        cls.__signature__ = OfTheClass(inspect.Signature(parameters))
 
     def given(self, args: tuple, options: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a constructor by name, those that are left out by their defaults."""
+        signature = type(self).__signature__
         try:
-            bound = self.__signature__.bind(*args, **options)
+            bound = signature.bind(*args, **options)
         except TypeError as error:
-            raise ArgumentTypeError(f"{type(self).__name__}: {error}; expected {self.__signature__}") from None
+            raise ArgumentTypeError(f"{type(self).__name__}: {error}; expected {signature}") from None
         bound.apply_defaults()
         return dict(bound.arguments)
 

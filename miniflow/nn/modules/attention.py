@@ -6,11 +6,9 @@ from typing import Any
 
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
+from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.linear import Linear
-from miniflow.nn.modules.module import Module
-from miniflow.nn.parameter import Parameter
 from miniflow.ops.attention import additive, attend
-from miniflow.ops.creation import empty
 from miniflow.ops.elementwise import add
 from miniflow.ops.join import chunk, unbind
 from miniflow.ops.matmul import linear
@@ -20,7 +18,10 @@ from miniflow.ops.shape import reshape, squeeze, unsqueeze
 from miniflow.tensor import Tensor
 
 
-class MultiheadAttention(Module):
+class MultiheadAttention(
+    Layer, embed_dim=..., num_heads=..., dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None,
+    vdim=None, batch_first=False, device=None, dtype=None,
+):  # fmt: skip
     """Attention of several heads, each on projections of its own; the results are put together and projected.
 
     Args:
@@ -50,42 +51,19 @@ class MultiheadAttention(Module):
     Source: `torch.nn.MultiheadAttention`; Vaswani et al. 2017, "Attention Is All You Need".
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        add_bias_kv: bool = False,
-        add_zero_attn: bool = False,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        if add_bias_kv or add_zero_attn:
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        size, heads = self.embed_dim, self.num_heads
+        if self.add_bias_kv or self.add_zero_attn:
             raise ArgumentError("MultiheadAttention: add_bias_kv and add_zero_attn are not supported; expected False")
-        if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
-            raise ArgumentError(
-                f"MultiheadAttention: got embed_dim={embed_dim}, num_heads={num_heads}; expected a multiple"
-            )
-        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout, self.batch_first = dropout, batch_first
-        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
-        one = self.kdim == self.vdim == embed_dim
-        sizes = {"in": (3 * embed_dim, embed_dim)} if one else {
-            "q": (embed_dim, embed_dim), "k": (embed_dim, self.kdim), "v": (embed_dim, self.vdim)
+        if size <= 0 or heads <= 0 or size % heads:
+            raise ArgumentError(f"MultiheadAttention: got embed_dim={size}, num_heads={heads}; expected a multiple")
+        self.head_dim, self.kdim, self.vdim = size // heads, self.kdim or size, self.vdim or size
+        shapes = {"in": (3 * size, size)} if self.kdim == self.vdim == size else {
+            "q": (size, size), "k": (size, self.kdim), "v": (size, self.vdim)
         }  # fmt: skip
-        for name in ("in", "q", "k", "v"):
-            weight = Parameter(empty(sizes[name], device=device, dtype=dtype)) if name in sizes else None
-            self.register_parameter(f"{name}_proj_weight", weight)
-        self.register_parameter(
-            "in_proj_bias", Parameter(empty(3 * embed_dim, device=device, dtype=dtype)) if bias else None
-        )
-        self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype)
-        self.reset_parameters()
+        self.add_parameters(place, **{f"{name}_proj_weight": shapes.get(name) for name in ("in", "q", "k", "v")})
+        self.add_parameters(place, in_proj_bias=(3 * size,) if bias else None)
+        self.out_proj = Linear(size, size, bias, **place)
 
     def reset_parameters(self) -> None:
         """Initialize the weights of the first projections by Xavier's rule, and the biases to zeros."""

@@ -7,13 +7,11 @@ from math import prod
 from typing import Any, ClassVar
 
 from miniflow.errors import ArgumentError, ShapeError
+from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.linear import init_weight_and_bias
-from miniflow.nn.modules.module import Module
-from miniflow.nn.parameter import Parameter
-from miniflow.ops.conv import Sizes, borders, conv2d
+from miniflow.ops.conv import borders, conv2d
 from miniflow.ops.conv_1d_3d import conv1d, conv3d
 from miniflow.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
-from miniflow.ops.creation import empty
 from miniflow.ops.pad import pad
 from miniflow.ops.windows import per_dim
 from miniflow.tensor import Tensor
@@ -21,51 +19,33 @@ from miniflow.tensor import Tensor
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class Convolution(Module):
+class Convolution(
+    Layer, in_channels=..., out_channels=..., kernel_size=..., stride=1, padding=0, dilation=1, groups=1, bias=True,
+    padding_mode="zeros", device=None, dtype=None,
+):  # fmt: skip
     """Base of the convolutions and transposed convolutions, over `dims` dims by `function`."""
 
     dims: ClassVar[int]
     function: ClassVar[Callable[..., Tensor]]
     transposed: ClassVar[bool] = False
 
-    def __init_subclass__(cls, function: Callable | None = None, dims: int = 2) -> None:
-        super().__init_subclass__()
+    def __init_subclass__(cls, function: Callable | None = None, dims: int = 2, **options: Any) -> None:
+        super().__init_subclass__(**options)
         if function is not None:
             cls.function, cls.dims = staticmethod(function), dims
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: str | Sizes = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        name, dims = self._get_name(), self.dims
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = per_dim(name, "kernel_size", kernel_size, dims)
-        self.stride = per_dim(name, "stride", stride, dims)
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        name, dims, padding = self._get_name(), self.dims, self.padding
+        for option in ("kernel_size", "stride", "dilation"):
+            setattr(self, option, per_dim(name, option, getattr(self, option), dims))
         self.padding = padding if isinstance(padding, str) else per_dim(name, "padding", padding, dims, least=0)
-        self.dilation = per_dim(name, "dilation", dilation, dims)
-        self.output_padding = (0,) * dims
-        self.groups = groups
-        self.padding_mode = padding_mode
+        self.output_padding = per_dim(name, "output_padding", getattr(self, "output_padding", 0), dims, least=0)
         self._check()
         around = borders(name, padding, self.kernel_size, self.stride, self.dilation)
         self._border = tuple([width for border in around[::-1] for width in border])
-        channels = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
-        shape = (channels[0], channels[1] // groups, *self.kernel_size)
-        self.weight = Parameter(empty(*shape, device=device, dtype=dtype))
-        self.register_parameter("bias", Parameter(empty(out_channels, device=device, dtype=dtype)) if bias else None)
-        self.reset_parameters()
+        ins, outs = (self.out_channels, self.in_channels) if self.transposed else (self.in_channels, self.out_channels)
+        weight = (outs, ins // self.groups, *self.kernel_size)
+        self.add_parameters(place, weight=weight, bias=(self.out_channels,) if bias else None)
 
     def _check(self) -> None:
         name = self._get_name()
@@ -142,7 +122,10 @@ class Conv3d(Convolution, function=conv3d, dims=3):
     """`Conv2d` over volumes: (N, in_channels, D, H, W) -> (N, out_channels, D', H', W'). `torch.nn.Conv3d`."""
 
 
-class ConvTranspose2d(Convolution, function=conv_transpose2d):
+class ConvTranspose2d(
+    Convolution, function=conv_transpose2d, in_channels=..., out_channels=..., kernel_size=..., stride=1, padding=0,
+    output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None,
+):  # fmt: skip
     """The gradient of a convolution with respect to its input, as a layer that enlarges images.
 
     Args:
@@ -173,25 +156,6 @@ class ConvTranspose2d(Convolution, function=conv_transpose2d):
     """
 
     transposed = True
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Sizes = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        options = (stride, padding, dilation, groups, bias, padding_mode, device, dtype)
-        super().__init__(in_channels, out_channels, kernel_size, *options)
-        self.output_padding = per_dim(self._get_name(), "output_padding", output_padding, self.dims, least=0)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """`output_size`, the last dims of the result, takes the place of `output_padding`."""

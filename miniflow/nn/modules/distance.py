@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from miniflow.nn.modules.function_module import FunctionModule
+from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.linear import init_weight_and_bias
-from miniflow.nn.modules.module import Module
-from miniflow.nn.parameter import Parameter
-from miniflow.ops.creation import empty
 from miniflow.ops.distance import bilinear, cosine_similarity, pairwise_distance
 from miniflow.tensor import Tensor
 
@@ -21,7 +19,7 @@ class PairwiseDistance(FunctionModule, function=pairwise_distance, p=2.0, eps=1e
     """The p-norm of x1 - x2 + eps over the last dim. `torch.nn.PairwiseDistance`."""
 
 
-class Bilinear(Module):
+class Bilinear(Layer, in1_features=..., in2_features=..., out_features=..., bias=True, device=None, dtype=None):
     """y = x1 W x2 + b
 
     Args:
@@ -36,20 +34,9 @@ class Bilinear(Module):
     Source: `torch.nn.Bilinear`.
     """
 
-    def __init__(
-        self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
-        self.weight = Parameter(empty(out_features, in1_features, in2_features, device=device, dtype=dtype))
-        self.register_parameter("bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None)
-        self.reset_parameters()
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        shape = (self.out_features, self.in1_features, self.in2_features)
+        self.add_parameters(place, weight=shape, bias=shape[:1] if bias else None)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again, at random."""

@@ -6,15 +6,14 @@ from typing import Any
 
 from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.nn import init
-from miniflow.nn.modules.module import Module
+from miniflow.nn.modules.layer import Layer
 from miniflow.nn.parameter import Parameter
-from miniflow.ops.creation import empty
 from miniflow.ops.embedding import embedding
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 
-class Embedding(Module):
+class Embedding(Layer, num_embeddings=..., embedding_dim=..., padding_idx=None, sparse=False, device=None, dtype=None):
     """A learnable lookup table: row i for every index i.
 
     Args:
@@ -39,27 +38,13 @@ class Embedding(Module):
     Source: `torch.nn.Embedding`, without `max_norm` and `scale_grad_by_freq`.
     """
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        sparse: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
-                raise IndexRangeError(
-                    f"Embedding: got padding_idx={padding_idx}; expected {-num_embeddings} to {num_embeddings - 1}"
-                )
-            padding_idx %= num_embeddings
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.padding_idx = padding_idx
-        self.weight = Parameter(empty(num_embeddings, embedding_dim, device=device, dtype=dtype))
-        self.reset_parameters()
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        rows = self.num_embeddings
+        if self.padding_idx is not None:
+            if not -rows <= self.padding_idx < rows:
+                raise IndexRangeError(f"Embedding: got padding_idx={self.padding_idx}; expected {-rows} to {rows - 1}")
+            self.padding_idx %= rows
+        self.add_parameters(place, weight=(rows, self.embedding_dim))
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:

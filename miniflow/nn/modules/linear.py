@@ -7,14 +7,13 @@ from typing import Any
 
 from miniflow.errors import ShapeError
 from miniflow.nn import init
+from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.module import Module
-from miniflow.nn.parameter import Parameter
-from miniflow.ops.creation import empty
 from miniflow.ops.matmul import linear
 from miniflow.tensor import Tensor
 
 
-class Linear(Module):
+class Linear(Layer, in_features=..., out_features=..., bias=True, device=None, dtype=None):
     """y = x W^T + b
 
     Args:
@@ -39,15 +38,11 @@ class Linear(Module):
     Source: `torch.nn.Linear`.
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
-        super().__init__()
-        if in_features < 0 or out_features < 0:
-            raise ShapeError(f"Linear: got in_features={in_features}, out_features={out_features}; expected at least 0")
-        self.in_features = in_features
-        self.out_features = out_features
-        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
-        self.register_parameter("bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None)
-        self.reset_parameters()
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        inputs, outputs = self.in_features, self.out_features
+        if inputs < 0 or outputs < 0:
+            raise ShapeError(f"Linear: got in_features={inputs}, out_features={outputs}; expected at least 0")
+        self.add_parameters(place, weight=(outputs, inputs), bias=(outputs,) if bias else None)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again, at random."""

@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
 from miniflow.nn.modules.function_module import FunctionModule
-from miniflow.nn.modules.module import Module
-from miniflow.nn.parameter import Parameter
+from miniflow.nn.modules.layer import Layer
 from miniflow.ops.activation import relu
-from miniflow.ops.creation import empty, ones, tensor, zeros
+from miniflow.ops.creation import ones, tensor, zeros
 from miniflow.ops.elementwise import add
 from miniflow.ops.group_norm import group_norm, instance_norm, local_response_norm, rms_norm
 from miniflow.ops.norm import batch_norm, layer_norm
 from miniflow.ops.shape import squeeze, unsqueeze
-from miniflow.options import WithOptions
 from miniflow.tensor import Tensor
 
 
-class Norm(WithOptions, Module):
-    """Base of the normalisation layers: their options are attributes; the parameters are a weight and a bias."""
-
-    def __init__(self, *args: Any, **options: Any):
-        values = self.given(args, options)
-        Module.__init__(self)
-        device, dtype = values.pop("device"), values.pop("dtype")
-        bias = values.pop("bias", True)
-        for name, value in values.items():
-            setattr(self, name, value)
-        self.build(bias, device, dtype)
-        self.reset_parameters()
-
-    def add_parameters(self, shape: Sequence[int], device: Any, dtype: Any, **present: bool) -> None:
-        """Register those of the named parameters that are present, and None for the others."""
-        for name, is_present in present.items():
-            value = Parameter(empty(*shape, device=device, dtype=dtype)) if is_present else None
-            self.register_parameter(name, value)
+class Norm(Layer):
+    """Base of the normalisation layers, whose parameters are a weight and a bias."""
 
     def reset_parameters(self) -> None:
         """Set weight to ones and bias to zeros."""
@@ -74,12 +55,12 @@ class BatchNorm(
     dims: tuple[int, ...]  # how many dims an input may have
     expected: str
 
-    def build(self, bias: bool, device: Any, dtype: Any) -> None:
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape, running = (self.num_features,), self.track_running_stats
-        self.add_parameters(shape, device, dtype, weight=self.affine, bias=self.affine and bias)
-        self.register_buffer("running_mean", zeros(*shape, device=device, dtype=dtype) if running else None)
-        self.register_buffer("running_var", ones(*shape, device=device, dtype=dtype) if running else None)
-        self.register_buffer("num_batches_tracked", tensor(0, device=device) if running else None)
+        self.add_parameters(place, **dict.fromkeys(("weight", "bias"), shape if self.affine else None))
+        self.register_buffer("running_mean", zeros(*shape, **place) if running else None)
+        self.register_buffer("running_var", ones(*shape, **place) if running else None)
+        self.register_buffer("num_batches_tracked", tensor(0, device=place["device"]) if running else None)
 
     def reset_running_stats(self) -> None:
         """Reset the running statistics."""
@@ -235,11 +216,11 @@ class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, d
     Source: `torch.nn.GroupNorm`; Wu and He 2018, "Group Normalization".
     """
 
-    def build(self, bias: bool, device: Any, dtype: Any) -> None:
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         groups, channels = self.num_groups, self.num_channels
         if channels % groups:
             raise ArgumentError(f"GroupNorm: got {channels} channels in {groups} groups; expected a multiple")
-        self.add_parameters((channels,), device, dtype, weight=self.affine, bias=self.affine)
+        self.add_parameters(place, **dict.fromkeys(("weight", "bias"), (channels,) if self.affine else None))
 
     def forward(self, input: Tensor) -> Tensor:
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
@@ -263,10 +244,10 @@ class RMSNorm(Norm, normalized_shape=..., eps=None, elementwise_affine=True, dev
     Source: `torch.nn.RMSNorm`; Zhang and Sennrich 2019.
     """
 
-    def build(self, bias: bool, device: Any, dtype: Any) -> None:
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape = self.normalized_shape
         self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.add_parameters(self.normalized_shape, device, dtype, weight=self.elementwise_affine)
+        self.add_parameters(place, weight=self.normalized_shape if self.elementwise_affine else None)
 
     def forward(self, input: Tensor) -> Tensor:
         return rms_norm(input, self.normalized_shape, self.weight, self.eps)
@@ -301,10 +282,11 @@ class LayerNorm(Norm, normalized_shape=..., eps=1e-5, elementwise_affine=True, b
     Source: `torch.nn.LayerNorm`; Ba et al. 2016, "Layer Normalization".
     """
 
-    def build(self, bias: bool, device: Any, dtype: Any) -> None:
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape, affine = self.normalized_shape, self.elementwise_affine
         self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.add_parameters(self.normalized_shape, device, dtype, weight=affine, bias=affine and bias)
+        shape = self.normalized_shape if affine else None
+        self.add_parameters(place, weight=shape, bias=shape if bias else None)
 
     def forward(self, input: Tensor) -> Tensor:
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
