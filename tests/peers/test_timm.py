@@ -59,3 +59,49 @@ def test_pretrained_weights(tmp_path):
         ours = timm.create_model("resnet10t", checkpoint_path=str(path)).eval()
     assert_close(ours(flow.tensor(images)), theirs(torch.tensor(images)).detach().numpy(), rtol=1e-4, atol=1e-5)
     assert torch.equal(needed("safetensors.torch").load_file(path)["fc.weight"], theirs.fc.weight)
+
+
+def losses(framework, model, images, targets, graph=False):
+    """Of three training steps."""
+    optimizer = framework.optim.SGD(model.train().parameters(), lr=0.01, momentum=0.9)
+    inputs = framework.tensor(images), framework.tensor(targets)
+
+    def backward(x, y):
+        loss = framework.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = backward(x, y)
+        optimizer.step()
+        return loss
+
+    if graph:
+
+        class Step(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+
+            def build(self, x, y):
+                return backward(x, y)
+
+        step = Step()
+    return [step(*inputs).item() for _ in range(3)]
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("name", ["resnet18", "convnext_atto"])
+def test_training(name, graph):
+    draw = np.random.default_rng(0)
+    images, targets = draw.standard_normal((4, 3, 64, 64), np.float32), draw.integers(0, 1000, 4)
+    torch.manual_seed(0)
+    theirs = needed("timm").create_model(name)
+    state = {name: value.numpy().copy() for name, value in theirs.state_dict().items()}
+    with on_miniflow():
+        ours = needed("timm").create_model(name)
+        ours.load_state_dict({name: flow.tensor(value) for name, value in state.items()})
+        found = losses(flow, ours, images, targets, graph)
+    assert found == pytest.approx(losses(torch, theirs, images, targets), rel=1e-4)
