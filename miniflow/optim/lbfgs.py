@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from miniflow.errors import ArgumentError
 from miniflow.nn.utils.parameters import parameters_to_vector, vector_to_parameters
 from miniflow.ops.creation import zeros_like
-from miniflow.optim.optimizer import Optimizer, ParameterGroups
+from miniflow.optim.optimizer import Optimizer
+from miniflow.options import WithOptions
 from miniflow.tape import enable_grad, no_grad
 from miniflow.tensor import Tensor
 
@@ -25,7 +26,10 @@ class Point(NamedTuple):
     slope: float
 
 
-class LBFGS(Optimizer):
+class LBFGS(
+    WithOptions, Optimizer, lr=1.0, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9,
+    history_size=100, line_search_fn=None,
+):  # fmt: skip
     """Newton's method with an approximation of the inverse Hessian from the last changes of the gradient.
 
     These changes are not part of its state dict: one that was loaded begins anew. nn.Graph does not take it.
@@ -47,25 +51,14 @@ class LBFGS(Optimizer):
     2006, algorithms 3.5, 3.6 and 7.4; `torch.optim.LBFGS`.
     """
 
-    def __init__(
-        self,
-        params: ParameterGroups,
-        lr: float = 1.0,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
-        line_search_fn: str | None = None,
-    ):
-        if line_search_fn not in (None, "strong_wolfe"):
-            raise ArgumentError(f"LBFGS: got line_search_fn={line_search_fn!r}; expected None or 'strong_wolfe'")
-        defaults = {
-            "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
-            "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change, "history_size": history_size,
-            "line_search_fn": line_search_fn,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+    before = ("params",)
+    limits = {"line_search_fn": [None, "strong_wolfe"]}
+
+    def __init__(self, *args: Any, **options: Any):
+        defaults = self.given(args, options)
+        if defaults["max_eval"] is None:
+            defaults["max_eval"] = defaults["max_iter"] * 5 // 4
+        Optimizer.__init__(self, defaults.pop("params"), defaults)
         if len(self.param_groups) > 1:
             raise ArgumentError(f"LBFGS: got {len(self.param_groups)} groups; expected one")
         self.changes: list[tuple[Tensor, Tensor]] = []  # of the parameters and of the gradient
