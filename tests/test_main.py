@@ -137,7 +137,7 @@ def test_a_bad_option_ends_with_code_2_and_says_why(arguments, message, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epochs", "0"], "got T_max=0; expected a number of steps above 0"),
+        (["--epochs", "0"], "got T_max=0; expected a number above 0"),
         (["--batch-size", "0"], "got batch_size=0; expected an integer above zero"),
         (["--lr", "-1"], "lr=-1.0"),
         (["--lr", "nan"], "lr=nan"),

@@ -87,9 +87,7 @@ class BatchNorm(
             mean = var = None
         return self.normalize(input, mean, var, self.training or mean is None, momentum)
 
-    def normalize(
-        self, input: Tensor, mean: Tensor | None, var: Tensor | None, training: bool, momentum: Any
-    ) -> Tensor:
+    def normalize(self, input: Tensor, mean: Any, var: Any, training: bool, momentum: Any) -> Tensor:
         """The result with the running statistics, or with those of the batch in training."""
         return batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
 

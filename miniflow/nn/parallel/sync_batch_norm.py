@@ -40,9 +40,7 @@ class SyncBatchNorm(BatchNorm):
     dims = (2, 3, 4, 5)
     expected = "(N, C) or (N, C, ...)"
 
-    def normalize(
-        self, input: Tensor, mean: Tensor | None, var: Tensor | None, training: bool, momentum: Any
-    ) -> Tensor:
+    def normalize(self, input: Tensor, mean: Any, var: Any, training: bool, momentum: Any) -> Tensor:
         if not training or input.is_global or world.size() == 1:
             return super().normalize(input, mean, var, training, momentum)
         dims, shape = [0, *range(2, input.ndim)], (1, -1, *[1] * (input.ndim - 2))
