@@ -136,7 +136,6 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.jit.annotations": {"BroadcastingList2": list, "List": list},
     "torch.compiler": {"disable": same, "is_compiling": never, "is_exporting": never},
     "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "node", "proxy")},
-    "torch.nn": missing("torch.nn", "SyncBatchNorm"),
     "torch.nn.modules.utils": {"_ntuple": ntuple, "_single": ntuple(1), "_pair": ntuple(2), "_triple": ntuple(3)},
     "torch.hub": {"_get_torch_home": cache_folder, "get_dir": lambda: os.path.join(cache_folder(), "hub")},
     "torch.ops": {"load_library": never, "torchvision": Operators("torch.ops.torchvision", _cuda_version=lambda: -1)},

@@ -63,6 +63,11 @@ def vary(model: Any) -> None:
             value += 0.4 * torch.rand_like(value) - 0.2
 
 
+def state_of(theirs: Any) -> dict[str, flow.Tensor]:
+    """The parameters and buffers of a model on torch."""
+    return {name: flow.tensor(value.numpy()) for name, value in theirs.state_dict().items()}
+
+
 def compare(library: str, make: Callable[[ModuleType], Any], size: int) -> None:
     """Outputs of a model in evaluation, and the gradients of all its parameters, are those under torch.
 
@@ -81,11 +86,24 @@ def compare(library: str, make: Callable[[ModuleType], Any], size: int) -> None:
     want.backward(torch.tensor(cotangent))
     with on_miniflow():
         model = make(importlib.import_module(library)).eval()
-        model.load_state_dict({name: flow.tensor(value.numpy()) for name, value in theirs.state_dict().items()})
+        model.load_state_dict(state_of(theirs))
         got = model(flow.tensor(images))
         got.backward(flow.tensor(cotangent))
-    want = want.detach().numpy()
-    assert np.abs(got.detach().numpy() - want).max() <= OUTPUT * np.abs(want).max()
+    compare_values(got, want)
+    compare_gradients(model, theirs)
+
+
+def compare_values(got: Any, want: Any, what: str = "output") -> None:
+    """Within the tolerance of the largest."""
+    got, want = got.detach().numpy(), want.detach().numpy()
+    assert got.shape == want.shape and got.dtype == want.dtype
+    error, largest = (np.abs(x).max(initial=0) for x in (got - want, want))
+    assert error <= OUTPUT * largest, f"{what} is off by {error:.1e}, of values up to {largest:.1e}"
+    count_comparison()
+
+
+def compare_gradients(model: Any, theirs: Any) -> None:
+    """Of all parameters, each within the tolerance of its norm."""
     gradients = {name: p.grad for name, p in theirs.named_parameters()}
     largest = max(float(g.norm()) for g in gradients.values() if g is not None)
     for name, p in model.named_parameters():
