@@ -322,3 +322,21 @@ def test_nan_and_infinity_stay_where_they_are(optimizer):
     p.grad = flow.tensor([math.nan, 1.0, 1.0, 0.0])
     optimizer([p], lr=1.0).step()
     assert_same(p.detach(), np.array([math.nan, math.inf, -math.inf, 1.0], np.float32))
+
+
+@pytest.mark.cpu_only("ranks are simulated on the CPU")
+def test_the_lengths_of_lamb_are_those_of_the_whole_of_a_split_parameter():
+    draw = np.random.default_rng(0)
+    start, grads = draw.normal(size=(4, 3)), draw.normal(size=(3, 4, 3))
+    flow.parallel.simulate(2)
+    try:
+        everyone, split = flow.placement.all("cpu"), flow.sbp.split(0)
+        p = flow.tensor(start, placement=everyone, sbp=split, requires_grad=True)
+        optimizer = optim.LAMB([p], lr=0.1, weight_decay=0.1)
+        for g in grads:
+            p.grad = flow.tensor(g, placement=everyone, sbp=split)
+            optimizer.step()
+        assert p.sbp == (split,)
+        assert_close(flow.tensor(p.detach().numpy()), lamb(start, grads, lr=0.1, weight_decay=0.1), rtol=1e-10)
+    finally:
+        flow.parallel.simulate(1)

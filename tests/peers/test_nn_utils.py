@@ -249,3 +249,29 @@ def test_pruning_refuses():
     for call in (prune.identity, prune.remove):
         with pytest.raises(flow.errors.ArgumentError, match="got the name 'wait'"):
             call(layer, "wait")
+
+
+def test_a_pruned_layer_trains_in_a_graph():
+    class Train(flow.nn.Graph):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+            self.add_optimizer(flow.optim.SGD(layer.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.layer(x).square().sum()
+            loss.backward()
+            return loss
+
+    ours, theirs = pair(lambda nn: nn.Linear(4, 5))
+    flow.nn.utils.prune.l1_unstructured(ours, "weight", 0.5)
+    torch.nn.utils.prune.l1_unstructured(theirs, "weight", 0.5)
+    step, optimizer = Train(ours), torch.optim.SGD(theirs.parameters(), lr=0.1)
+    for seed in range(3):
+        x = draw(3, 4, seed=seed)
+        optimizer.zero_grad()
+        loss = theirs(torch.tensor(x)).square().sum()
+        loss.backward()
+        optimizer.step()
+        assert_close(step(flow.tensor(x)), loss, rtol=1e-9)
+    assert_close(ours.weight.detach(), (theirs.weight_orig * theirs.weight_mask).detach(), rtol=1e-9)
