@@ -16,6 +16,8 @@ from miniflow.ops.norm import batch_norm, layer_norm
 from miniflow.ops.shape import squeeze, unsqueeze
 from miniflow.tensor import Tensor
 
+SHAPES = {2: "(N, C)", 3: "(N, C, L)", 4: "(N, C, H, W)", 5: "(N, C, D, H, W)"}
+
 
 class Norm(Layer):
     """Base of the normalisation layers, whose parameters are a weight and a bias."""
@@ -53,7 +55,6 @@ class BatchNorm(
     """
 
     dims: tuple[int, ...]  # how many dims an input may have
-    expected: str
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape, running = (self.num_features,), self.track_running_stats
@@ -76,7 +77,8 @@ class BatchNorm(
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.dims:
-            raise ShapeError(f"{type(self).__name__}: got shape {tuple(input.shape)}; expected {self.expected}")
+            expected = " or ".join(SHAPES[d] for d in self.dims)
+            raise ShapeError(f"{type(self).__name__}: got shape {tuple(input.shape)}; expected {expected}")
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats:
             self.num_batches_tracked.add_(1)
@@ -108,7 +110,6 @@ class BatchNorm1d(BatchNorm):
     """
 
     dims = (2, 3)
-    expected = "(N, C) or (N, C, L)"
 
 
 class BatchNorm2d(BatchNorm):
@@ -120,14 +121,12 @@ class BatchNorm2d(BatchNorm):
     """
 
     dims = (4,)
-    expected = "(N, C, H, W)"
 
 
 class BatchNorm3d(BatchNorm):
     """Batch normalisation of inputs (N, C, D, H, W); arguments, attributes and formula are those of `BatchNorm`."""
 
     dims = (5,)
-    expected = "(N, C, D, H, W)"
 
 
 class FusedBatchNorm:
@@ -162,8 +161,8 @@ class InstanceNorm(BatchNorm, eps=1e-5, momentum=0.1, affine=False, track_runnin
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.dims or input.shape[input.ndim - self.dims[1] + 1] != self.num_features:
             raise ShapeError(
-                f"{type(self).__name__}: got shape {tuple(input.shape)}; expected {self.expected} with "
-                f"C = {self.num_features}"
+                f"{type(self).__name__}: got shape {tuple(input.shape)}; expected {SHAPES[self.dims[1]]} with "
+                f"C = {self.num_features}, with or without N"
             )
         use_input_stats = self.training or not self.track_running_stats
         batch = input if input.ndim == self.dims[1] else unsqueeze(input, 0)
@@ -176,21 +175,18 @@ class InstanceNorm1d(InstanceNorm):
     """Instance normalisation of inputs (N, C, L) or (C, L); see `InstanceNorm`."""
 
     dims = (2, 3)
-    expected = "(N, C, L) or (C, L)"
 
 
 class InstanceNorm2d(InstanceNorm):
     """Instance normalisation of inputs (N, C, H, W) or (C, H, W); see `InstanceNorm`."""
 
     dims = (3, 4)
-    expected = "(N, C, H, W) or (C, H, W)"
 
 
 class InstanceNorm3d(InstanceNorm):
     """Instance normalisation of inputs (N, C, D, H, W) or (C, D, H, W); see `InstanceNorm`."""
 
     dims = (4, 5)
-    expected = "(N, C, D, H, W) or (C, D, H, W)"
 
 
 _BatchNorm, _InstanceNorm = BatchNorm, InstanceNorm  # as source that asks for any of them calls them in PyTorch

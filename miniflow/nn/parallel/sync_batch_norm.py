@@ -38,7 +38,6 @@ class SyncBatchNorm(BatchNorm):
     """
 
     dims = (2, 3, 4, 5)
-    expected = "(N, C) or (N, C, ...)"
 
     def normalize(self, input: Tensor, mean: Any, var: Any, training: bool, momentum: Any) -> Tensor:
         if not training or input.is_global or world.size() == 1:
