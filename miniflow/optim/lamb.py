@@ -41,7 +41,7 @@ class LAMB(
         states = [self._states(group, params, name) for name in self.state_names(group)]
         options = {name: group[name] for name in ("betas", "eps", "amsgrad", "do_bias_correction", "maximize")}
         options |= {"lr": 1.0, "weight_decay": 0.0, "decoupled": False, "steps": self.next_values("steps", params)}
-        update(AdamUpdate, steps, grads, *states, live=lambda: self._live(group, params, "steps"), **options)
+        update(AdamUpdate, steps, grads, *states, live=lambda: {"steps": self.live(group, params)["steps"]}, **options)
         directions = []
         for p, step in zip(params, steps, strict=True):
             r = decay * p - step
@@ -50,7 +50,4 @@ class LAMB(
         options = {"momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}
         options |= {"lr": group["lr"], "fresh": [False] * len(params)}
         none = [None] * len(params)
-        update(SgdUpdate, params, directions, none, live=lambda: self._live(group, params, "lr"), **options)
-
-    def _live(self, group: dict[str, Any], params: list[Tensor], name: str) -> dict[str, Any]:
-        return {name: self.live(group, params)[name]}
+        update(SgdUpdate, params, directions, none, live=lambda: {"lr": self.live(group, params)["lr"]}, **options)
