@@ -7,6 +7,7 @@ from checks import assert_same, on_device
 import miniflow as flow
 from miniflow.errors import GraphTraceError, IndexRangeError, ShapeError
 
+ON_EVERY_DEVICE = True
 BOXES = flow.tensor([[0.0, 0.0, 2.0, 2.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
 
 
