@@ -208,6 +208,37 @@ def test_hostile_documents(name, saved, tmp_path):
         flow.load(folder)
 
 
+@pytest.mark.cpu_only("elsewhere an LSTM is composed of other operators")
+def test_an_lstm_of_other_sizes(tmp_path):
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(3, 4)
+            self.add_optimizer(flow.optim.SGD(self.lstm.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.lstm(x)[0].sum()
+            loss.backward()
+            return loss
+
+    graph, x = Train(), flow.ones(5, 2, 3)
+    graph(x)
+    flow.save(graph, tmp_path / "g")
+    document = json.loads((tmp_path / "g" / GRAPH).read_text())
+    assert flow.load(tmp_path / "g")(x).item() == graph(x).item()
+    for op in ("Lstm", "LstmGrad"):
+        for sizes, reason in (
+            ([2, 2, 2, 2, 9], "sizes"),
+            ([3, 3, 2, 1, 1], "another layer"),
+            ([2, 2], "another layer"),
+        ):
+            changed = copy.deepcopy(document)
+            attribute(op, "sizes", {"tuple": sizes})(changed)
+            sign(changed, tmp_path / "g")
+            with pytest.raises(CheckpointError, match=f"{op} does not accept its operands.*{reason}"):
+                flow.load(tmp_path / "g")
+
+
 def test_other_parts_of_the_document(saved, tmp_path):
     folder = copied(saved, tmp_path / "g")
     for key, value, message in (

@@ -164,7 +164,7 @@ UPDATES: dict[str, Callable[[Any], bool]] = {  # of optimizers
     **dict.fromkeys(
         (
             "alpha", "beta", "clip_value", "dampening", "initial_accumulator_value", "lambd", "lambda1", "lambda2",
-            "lr_decay", "lr_power", "max_norm", "momentum", "rho", "t0", "weight_decay",
+            "lr_decay", "lr_power", "max_norm", "momentum", "momentum_decay", "rho", "t0", "weight_decay",
         ),
         number,
     ),

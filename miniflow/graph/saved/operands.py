@@ -261,6 +261,14 @@ def scattered(index: Slot, src: Slot, shape: tuple[int, ...], dim: int) -> None:
     require(fits, f"an index of shape {index.shape} for {shape}")
 
 
+def lstm(x, h, c, weight, *others, sizes, reverse, makers) -> None:
+    state, rows = (sizes[0], weight.shape[-1]), (sum(sizes), weight.shape[-1])
+    wanted = [(rows[0], 4 * rows[1]), state, state, (4 * rows[1], rows[1]), state, state, rows, rows, rows]
+    got = [(slot.shape, slot.dtype) for slot in (x, h, c, weight, *others)]
+    require(list(sizes) == sorted(sizes, reverse=True), f"sizes {sizes}")
+    require(got == [(shape, x.dtype) for shape in wanted[: len(got)]], "operands of another layer")
+
+
 def view_scatter(x, values, *, steps, makers) -> None:
     place = x
     for op, attrs in steps:
@@ -294,6 +302,10 @@ RULES: dict[str, Callable[..., None]] = {
     "IndexIntoZeros": index_into_zeros,
     "LayerNorm": lambda x, *_, dims, makers, eps: require(dims <= len(x.shape), f"dims {dims}"),
     "LayerNormGrad": layer_norm_grad,
+    "Lstm": lstm,
+    "LstmGrad": lambda dy, dh, dc, h, c, weight, y, gates, memory, **attrs: lstm(
+        gates, h, c, weight, dh, dc, dy, y, memory, **attrs
+    ),
     "MaxPool2dGrad": max_pool_grad,
     "Scatter": lambda x, index, src, *, dim, makers: scattered(index, src, x.shape, dim),
     "ScatterAdd": scatter_add,
