@@ -63,9 +63,12 @@ def _multiply(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
 
 
 def by_columns(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """x (..., M, K) times y (..., K, N), by columns so few that OpenBLAS leaves them to this thread"""
+    """x (..., M, K) times y (..., K, N), by columns so few that OpenBLAS leaves them to this thread
+
+    Where even STEP columns are too many for that, the product goes to OpenBLAS whole: its threads meet once.
+    """
     columns = n = y.shape[-1]
-    if numba.get_num_threads() > 1:
+    if numba.get_num_threads() > 1 and x.shape[-2] * x.shape[-1] * STEP <= SERIAL_PRODUCT:
         columns = max(STEP, SERIAL_PRODUCT // (x.shape[-2] * x.shape[-1]) // STEP * STEP)
     for first in range(0, n, columns):
         np.matmul(x, y[..., first : first + columns], out=out[..., first : first + columns])
