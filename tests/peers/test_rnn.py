@@ -167,6 +167,7 @@ def test_padding(batch_first):
         (lambda nn: nn.GRU(3, 0), "hidden_size=0"),
         (lambda nn: nn.GRU(3, 4)(flow.zeros(5, 2, 4)), "the last of 3"),
         (lambda nn: nn.GRU(3, 4)(flow.zeros(5, 2, 3), flow.zeros(1, 3, 4)), r"\(1, 3, 4\); expected \(1, 2, 4\)"),
+        (lambda nn: nn.LSTM(3, 4)(flow.zeros(0, 2, 3)), r"\(0, 2, 3\); expected at least one time step"),
         (lambda nn: nn.GRUCell(3, 4)(flow.zeros(5, 2, 3)), "1 or 2 dims"),
         (lambda nn: nn.utils.rnn.pack_padded_sequence(flow.zeros(3, 2), [1, 2]), "which increase"),
         (lambda nn: nn.utils.rnn.pack_padded_sequence(flow.zeros(3, 2), [4, 2]), "2 from 1 to 3"),

@@ -126,6 +126,8 @@ class RNNBase(RecurrentBase):
         alone, swapped = input.ndim == 2, self.batch_first and input.ndim == 3
         x = unsqueeze(input, 1) if alone else transpose(input, 0, 1) if swapped else input
         time, batch, features = x.shape
+        if time == 0:
+            raise ShapeError(f"{self._get_name()}: got {tuple(input.shape)}; expected at least one time step")
         if alone and hx is not None:
             hx = self._returned(tuple([unsqueeze(s, 1) for s in self._given(hx, x, ())]))
         y, state = self._layers(reshape(x, (time * batch, features)), [batch] * time, hx)
