@@ -10,11 +10,11 @@ from miniflow.backends.memory import peek
 from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops import extremum
 from miniflow.ops.amp_identity import in_float32
 from miniflow.ops.comparison import eq, gt, lt, ne
 from miniflow.ops.creation import full_like
 from miniflow.ops.elementwise import add, div, logaddexp, mul, neg
-from miniflow.ops.extremum import max
 from miniflow.ops.gather import gather
 from miniflow.ops.join import stack
 from miniflow.ops.loss import check_reduction, reduced
@@ -173,7 +173,7 @@ def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated:
     Source: `oneflow.nn.functional.ctc_greedy_decoder`; TensorFlow's function of that name.
     """
     frames = log_probs.shape[0]
-    best, labels = max(log_probs, 2)
+    best, labels = extremum.max(log_probs, 2)
     best, labels = transpose(best, 0, 1), transpose(labels, 0, 1)
     valid = lt(constant_like(labels, np.arange(frames)), unsqueeze(input_lengths, 1))
     kept = valid & ne(labels, 0)
