@@ -38,7 +38,9 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     Source: `oneflow.nms`, `torchvision.ops.nms`.
     """
     if boxes.shape != (scores.numel(), 4) or scores.ndim != 1:
-        raise ShapeError(f"nms: got boxes {boxes.shape} and scores {scores.shape}; expected (K, 4) and (K,)")
+        raise ShapeError(
+            f"nms: got boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)}; expected (K, 4) and (K,)"
+        )
     corners, best = (x.detach().cpu().numpy() for x in (boxes, scores))
     first, last = corners[:, :2], corners[:, 2:]
     area = (last - first).prod(1)
@@ -87,7 +89,9 @@ def roi_align(
     Source: He et al., "Mask R-CNN", 2017; `oneflow.roi_align`, `torchvision.ops.roi_align`.
     """
     if input.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
-        raise ShapeError(f"roi_align: got input {input.shape}, rois {rois.shape}; expected (N, C, H, W), (K, 5)")
+        raise ShapeError(
+            f"roi_align: got input {tuple(input.shape)}, rois {tuple(rois.shape)}; expected (N, C, H, W), (K, 5)"
+        )
     regions = rois.detach().cpu().numpy()
     image, corners = regions[:, 0].astype(int), regions[:, 1:] * regions.dtype.type(spatial_scale)
     if ((image < 0) | (image >= input.shape[0])).any():

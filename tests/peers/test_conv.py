@@ -57,6 +57,7 @@ LAYERS = {
     "stem": (2, 3, 40, 16, 7, 2, 3, 1),
     "bottleneck": (3, 64, 14, 32, 1, 1, 0, 1),
     "depthwise": (3, 32, 17, 32, 3, 1, 1, 32),
+    "depthwise, a border wider than the kernel reaches": (2, 8, 9, 8, 3, 1, (3, 1), 8),
     "grouped": (2, 64, 14, 64, 3, 1, 1, 16),
     "wide groups": (2, 64, 14, 96, 3, 1, 1, 2),
 }
