@@ -2,7 +2,7 @@
 
 OpenBLAS shares products out among its own threads, all but the smallest. For those with a short inner dimension its
 threads wait for each other longer than they compute, and threads that call it at the same time wait for each other too:
-`by_columns` keeps a product in the calling thread.
+`by_columns` keeps a product in the calling thread, unless it is large.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def matmul(out, x, y, *, transpose_x, transpose_y):
 
 @unlocked()
 def outer(x, y, out):
-    """NumPy's broadcast product takes three times as long."""
+    """out[i, j] = x[i] y[j]; NumPy's broadcast product takes three times as long."""
     for i in range(x.size):
         row, factor = out[i], x[i]
         for j in range(y.size):
@@ -63,7 +63,7 @@ def _multiply(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
 
 
 def by_columns(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """x (..., M, K) times y (..., K, N), by columns so few that OpenBLAS leaves them to this thread
+    """x (..., M, K) times y (..., K, N), by columns so few that OpenBLAS leaves them to this thread.
 
     Where even STEP columns are too many for that, the product goes to OpenBLAS whole: its threads meet once.
     """
