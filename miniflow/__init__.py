@@ -186,6 +186,7 @@ defer(
         "distributions": "miniflow.distributions",
         "graph": "miniflow.graph",
         "mock_torch": "miniflow.mock_torch",
+        "onnx": "miniflow.onnx",
         "optimizer": "miniflow.optimizer",
     },
 )

@@ -82,3 +82,16 @@ class WorkerError(RuntimeError):
 
 class PickleError(TypeError):
     """Tensors and modules are never pickled: `flow.save` writes them instead."""
+
+
+class OnnxError(ValueError):
+    """An ONNX model is broken or hostile, or holds what is not supported; or a model cannot be exported.
+
+    Attributes:
+        message: what is wrong.
+        node: the node where, such as `Conv "conv1"`; "" if none is to blame.
+    """
+
+    def __init__(self, message: str, node: str = ""):
+        super().__init__(f"{node}: {message}" if node else message)
+        self.message, self.node = message, node

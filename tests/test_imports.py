@@ -33,6 +33,7 @@ LAYERS = [  # from the ground up; a package stands for all of its modules
     ["show"],
     ["graph"],
     ["optimizer"],
+    ["onnx"],
     [""],  # miniflow/__init__.py, the public names
     ["mock_torch", "__main__"],
 ]

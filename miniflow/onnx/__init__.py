@@ -1,0 +1,5 @@
+"""ONNX out and in: `flow.onnx.export(model, args, path)`, `flow.onnx.load(path)`."""
+
+import miniflow.onnx.load.operators  # noqa: F401  (registers them)
+from miniflow.errors import OnnxError
+from miniflow.onnx.load.module import OnnxModule, load

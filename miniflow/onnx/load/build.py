@@ -1,0 +1,112 @@
+"""From the protobuf messages of a graph to a `Body`: operators looked up, attributes as Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
+
+from miniflow.errors import OnnxError
+from miniflow.onnx.load.body import Body, Node
+from miniflow.onnx.load.registry import find
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+@dataclass
+class Builder:
+    """Builds the bodies of one model.
+
+    Attributes:
+        opsets: the version of each domain that the model imports.
+        functions: of the model, by domain and name.
+        read: gives the values of a tensor message.
+        types: what is known of the types of values, by name; some functions depend on them.
+    """
+
+    opsets: Mapping[str, int]
+    functions: Mapping[tuple[str, str], FunctionProto]
+    read: Callable[[TensorProto], np.ndarray]
+    types: Mapping[str, onnx.TypeProto]
+
+    def body(self, graph: GraphProto) -> Body:
+        """The body of a graph; its initializers are constants on the host."""
+        constants = {tensor.name: self.read(tensor) for tensor in graph.initializer}
+        nodes = [self.node(node) for node in graph.node]
+        return Body(nodes, [x.name for x in graph.input], [x.name for x in graph.output], constants)
+
+    def node(self, proto: NodeProto, outer: Mapping[str, AttributeProto] | None = None) -> Node:
+        """One node; in the body of a function its attributes may refer to those of the call, `outer`."""
+        opset = self.opsets.get("" if proto.domain in DEFAULT_DOMAINS else proto.domain, 0)
+        messages = {a.name: a for a in resolved(proto.attribute, outer or {})}
+        operator = find(proto.op_type, opset) if proto.domain in DEFAULT_DOMAINS else None
+        if operator is None:
+            operator = self.function_body(proto, messages)
+        if operator is None:
+            domain = f" of the domain {proto.domain!r}" if proto.domain else ""
+            raise OnnxError(f"this operator{domain} is not supported, opset {opset}", name_of(proto))
+        attributes = {name: self.attribute(a) for name, a in messages.items()}
+        return Node(name_of(proto), operator, list(proto.input), list(proto.output), attributes, opset)
+
+    def attribute(self, a: AttributeProto) -> Any:
+        """The value of an attribute in Python; of a tensor an array, of a graph a `Body`."""
+        if a.type == AttributeProto.GRAPH:
+            return self.body(a.g)
+        if a.type == AttributeProto.TENSOR:
+            return self.read(a.t)
+        value = onnx.helper.get_attribute_value(a)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            return [x.decode("utf-8", "replace") if isinstance(x, bytes) else x for x in value]
+        return value
+
+    def function_body(self, proto: NodeProto, attributes: Mapping[str, AttributeProto]) -> Body | None:
+        """The body of a function of the model, or of an operator that ONNX defines as a function; None for others."""
+        function = self.functions.get((proto.domain, proto.op_type))
+        if function is None:
+            function = self._of_schema(proto)
+        if function is None:
+            return None
+        opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in function.opset_import}
+        defaults = {a.name: a for a in function.attribute_proto}
+        inner = Builder({**self.opsets, **opsets}, self.functions, self.read, {})
+        nodes = [inner.node(node, {**defaults, **attributes}) for node in function.node]
+        return Body(nodes, list(function.input), list(function.output), {})
+
+    def _of_schema(self, proto: NodeProto) -> FunctionProto | None:
+        version = self.opsets.get("", 0)
+        if proto.domain not in DEFAULT_DOMAINS or not onnx.defs.has(proto.op_type):
+            return None
+        schema = onnx.defs.get_schema(proto.op_type, version, "")
+        if schema.has_function:
+            return schema.function_body
+        if not schema.has_context_dependent_function:
+            return None
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        kinds = [self.types.get(name, onnx.TypeProto()).SerializeToString() for name in proto.input]
+        found = schema.get_context_dependent_function_with_opset_version(
+            max(versions), proto.SerializeToString(), kinds
+        )
+        return onnx.FunctionProto.FromString(found) if found else None
+
+
+def resolved(messages: Iterable[AttributeProto], outer: Mapping[str, AttributeProto]) -> Iterable[AttributeProto]:
+    """Attributes with the values that references to attributes of the call stand for; absent ones are left out."""
+    for a in messages:
+        if not a.ref_attr_name:
+            yield a
+        elif a.ref_attr_name in outer:
+            copy = AttributeProto()
+            copy.CopyFrom(outer[a.ref_attr_name])
+            copy.name = a.name
+            yield copy
+
+
+def name_of(node: NodeProto) -> str:
+    """`Conv "conv1"`; a node without a name goes by its first output."""
+    return f'{node.op_type} "{node.name or next(iter(node.output), "")}"'
