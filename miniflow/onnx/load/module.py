@@ -96,7 +96,7 @@ def load(source: Any, device: Any = None) -> OnnxModule:
         device: of the parameters; by default the CPU.
 
     Raises:
-        OnnxError: for a broken or hostile file, and for operators that are not supported, naming the node and the cause.
+        OnnxError: naming node and cause, for a broken or hostile file, and for operators that are not supported.
 
     Source: `oneflow_onnx.x2oneflow.onnx2flow.from_onnx`.
     """
