@@ -116,7 +116,7 @@ class Symbol(LaidOut):
 
     def copy(self) -> Symbol:
         """The value as it is now, under a symbol that later writes do not reach."""
-        return self.recorder.whole(self.recorder.slot_of(self))
+        return self.recorder.new_memory(self.recorder.slot_of(self))
 
     def is_alone(self) -> bool:
         """Whether nothing else refers to its memory; nobody can tell values apart by that in a program of slots."""

@@ -9,11 +9,13 @@ optimizers appear as states of the program, and what the step wrote to them as i
 from __future__ import annotations
 
 import bisect
+import inspect
 import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,6 +41,7 @@ from miniflow.graph.ir import (
     Slot,
 )
 from miniflow.graph.kept import Kept
+from miniflow.graph.nested import flatten, unflatten
 from miniflow.graph.overlap import sharing
 from miniflow.graph.symbol import Cell, GlobalSymbol, Symbol
 from miniflow.inplace import ViewScatter
@@ -52,6 +55,8 @@ from miniflow.tape import Leaf, Node, modes, sequence
 from miniflow.tensor import Tensor
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
+# the names of composite functions whose calls recordings keep whole
+kept_whole: ContextVar[frozenset[str]] = ContextVar("kept_whole", default=frozenset())
 
 
 def record(
@@ -103,6 +108,7 @@ class Tracer:
         self.program = Program(name=name)
         self.draws = Draws([])
         self.modules = modules
+        self.whole = kept_whole.get()
         self.phase = FORWARD
         self.kept = Kept(self, modules)
         self.entered: set[Any] = set()  # modules that were called
@@ -168,7 +174,7 @@ class Tracer:
         """A new input of the program."""
         slot = Slot(shape, dtype, device, INPUT, name)
         self.program.inputs.append(slot)
-        return self.whole(slot)
+        return self.new_memory(slot)
 
     def add_state(self, name: str, kind: str, tensor: Tensor) -> Symbol:
         """Let `tensor` be a state of the program."""
@@ -238,7 +244,7 @@ class Tracer:
         cells = {slot: id(cell) for slot, cell in self._state_of.items() if slot.kind != CONSTANT}
         return {slot: self._written[cell] for slot, cell in cells.items() if cell in self._written}
 
-    def whole(self, slot: Slot) -> Symbol:
+    def new_memory(self, slot: Slot) -> Symbol:
         """A symbol for new memory that holds `slot`, in row-major order."""
         return self._symbol(Cell(slot))
 
@@ -283,7 +289,7 @@ class Tracer:
             if op.view:
                 op.infer(*arrays, **attrs)  # as eager mode lays out its operand
                 return self._view(op, self.symbol_of(arrays[0]), attrs)
-            results = [self.whole(slot) for slot in self.emit(op, inputs, attrs)]
+            results = [self.new_memory(slot) for slot in self.emit(op, inputs, attrs)]
             return results[0] if op.single else tuple(results)
 
         return run
@@ -353,6 +359,21 @@ class Tracer:
         instruction.scope, instruction.phase = scope, self.phase
         instruction.location, *instruction.callers = lines or [""]
         self.program.instructions.append(instruction)
+
+    def keep_whole(self, op: type[Op], function: Callable, bound: inspect.BoundArguments) -> Any:
+        """Append one instruction for a call of a composite function, with its arguments as the attribute `arguments`.
+
+        The function runs, which checks its arguments and says what the results are; its instructions are dropped.
+        """
+        tensors, tree = flatten(dict(bound.arguments), tell=False)
+        inputs = [self.slot_of(tensor._array, tensor) for tensor in tensors]
+        start = len(self.program.instructions)
+        results, shape_of_results = flatten(function(*bound.args, **bound.kwargs), tell=False)
+        del self.program.instructions[start:]
+        outputs = [self.slot_of(tensor._array).like() for tensor in results]
+        del self.program.instructions[start:]
+        self.append(Instruction(op, inputs, outputs, {"arguments": unflatten(tree, inputs)}))
+        return unflatten(shape_of_results, [Tensor._wrap(self.new_memory(slot)) for slot in outputs])
 
     def draw(self, generator: Any) -> tuple[Scalar, Scalar]:
         """Seed and offset of a random draw, which every call makes again."""

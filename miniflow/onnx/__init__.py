@@ -2,4 +2,5 @@
 
 import miniflow.onnx.load.operators  # noqa: F401  (registers them)
 from miniflow.errors import OnnxError
+from miniflow.onnx.export.api import export
 from miniflow.onnx.load.module import OnnxModule, load
