@@ -20,7 +20,7 @@ LAYERS = [  # from the ground up; a package stands for all of its modules
     ["tape"],
     ["tensor"],
     ["operands"],
-    ["dispatch", "printing"],
+    ["dispatch", "printing", "composite"],
     ["ops", "inplace"],
     ["parallel"],
     ["autograd", "cuda", "amp"],
