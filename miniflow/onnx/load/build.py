@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from miniflow.errors import OnnxError
 from miniflow.onnx.load.body import Body, Node
+from miniflow.onnx.load.reader import DEFAULT_DOMAINS, array_of
 from miniflow.onnx.load.registry import find
-
-DEFAULT_DOMAINS = ("", "ai.onnx")
+from miniflow.onnx.load.unsupported import UNSUPPORTED
 
 
 @dataclass
@@ -24,18 +24,32 @@ class Builder:
     Attributes:
         opsets: the version of each domain that the model imports.
         functions: of the model, by domain and name.
-        read: gives the values of a tensor message.
         types: what is known of the types of values, by name; some functions depend on them.
+        unsupported: the nodes for which there is no operator, by operator.
     """
 
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str], FunctionProto]
-    read: Callable[[TensorProto], np.ndarray]
     types: Mapping[str, onnx.TypeProto]
+    unsupported: dict[str, list[str]] = field(default_factory=dict)
 
-    def body(self, graph: GraphProto) -> Body:
+    def model(self, graph: GraphProto, weights: dict[str, np.ndarray]) -> Body:
+        """The body of the main graph.
+
+        Raises:
+            OnnxError: naming all operators that are not supported, with their nodes.
+        """
+        body = self.body(graph, weights)
+        if self.unsupported:
+            each = [f"{operator} ({shortened(nodes)})" for operator, nodes in sorted(self.unsupported.items())]
+            raise OnnxError("these operators are not supported: " + "; ".join(each))
+        return body
+
+    def body(self, graph: GraphProto, weights: dict[str, np.ndarray] | None = None) -> Body:
         """The body of a graph; its initializers are constants on the host."""
-        constants = {tensor.name: self.read(tensor) for tensor in graph.initializer}
+        if graph.sparse_initializer:
+            raise OnnxError(f"the graph {graph.name!r} has sparse initializers, which are not supported")
+        constants = {x.name: array_of(x, None) for x in graph.initializer} if weights is None else dict(weights)
         nodes = [self.node(node) for node in graph.node]
         return Body(nodes, [x.name for x in graph.input], [x.name for x in graph.output], constants)
 
@@ -47,8 +61,10 @@ class Builder:
         if operator is None:
             operator = self.function_body(proto, messages)
         if operator is None:
-            domain = f" of the domain {proto.domain!r}" if proto.domain else ""
-            raise OnnxError(f"this operator{domain} is not supported, opset {opset}", name_of(proto))
+            domain = f" of the domain {proto.domain!r}" if proto.domain not in DEFAULT_DOMAINS else ""
+            why = UNSUPPORTED.get(proto.op_type, f"opset {opset}") if not domain else f"opset {opset}"
+            self.unsupported.setdefault(f"{proto.op_type}{domain}, {why}", []).append(name_of(proto))
+            operator = Body([], [], [], {})
         attributes = {name: self.attribute(a) for name, a in messages.items()}
         return Node(name_of(proto), operator, list(proto.input), list(proto.output), attributes, opset)
 
@@ -57,7 +73,7 @@ class Builder:
         if a.type == AttributeProto.GRAPH:
             return self.body(a.g)
         if a.type == AttributeProto.TENSOR:
-            return self.read(a.t)
+            return array_of(a.t, None)
         value = onnx.helper.get_attribute_value(a)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
@@ -74,7 +90,7 @@ class Builder:
             return None
         opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in function.opset_import}
         defaults = {a.name: a for a in function.attribute_proto}
-        inner = Builder({**self.opsets, **opsets}, self.functions, self.read, {})
+        inner = Builder({**self.opsets, **opsets}, self.functions, {}, self.unsupported)
         nodes = [inner.node(node, {**defaults, **attributes}) for node in function.node]
         return Body(nodes, list(function.input), list(function.output), {})
 
@@ -105,6 +121,12 @@ def resolved(messages: Iterable[AttributeProto], outer: Mapping[str, AttributePr
             copy.CopyFrom(outer[a.ref_attr_name])
             copy.name = a.name
             yield copy
+
+
+def shortened(names: list[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def name_of(node: NodeProto) -> str:

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import onnx
 
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentTypeError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.onnx.load.body import Body, Node
-from miniflow.onnx.load.build import DEFAULT_DOMAINS, Builder
-from miniflow.onnx.load.reader import read_model
+from miniflow.onnx.load.build import Builder
+from miniflow.onnx.load.reader import DEFAULT_DOMAINS, read_model
 from miniflow.onnx.load.registry import Value
 from miniflow.ops.creation import from_numpy
 from miniflow.tensor import Tensor
@@ -29,7 +28,7 @@ class OnnxModule(Module):
     Attributes:
         inputs: the names of the inputs, in the order of the arguments.
         outputs: the names of the outputs.
-        model: the `onnx.ModelProto`, without the values of its initializers.
+        model: the `onnx.ModelProto`, without the values of large initializers, which are inputs in it.
 
     Shapes: as the model says. A call takes tensors or NumPy arrays, by position or by the names of inputs; an input
         that has an initializer may be left out. Returns a tensor, or a tuple of them.
@@ -41,12 +40,11 @@ class OnnxModule(Module):
 
     def __init__(self, source: Any, device: Any = None):
         super().__init__()
-        model, read = read_model(source)
-        graph = model.graph
-        opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in model.opset_import}
-        functions = {(f.domain, f.name): f for f in model.functions}
-        self._body = Builder(opsets, functions, read, types_of(model)).body(graph)
-        self.model = model
+        read = read_model(source)
+        opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in read.model.opset_import}
+        functions = {(f.domain, f.name): f for f in read.model.functions}
+        self._body = Builder(opsets, functions, read.types).model(read.model.graph, read.weights)
+        self.model = read.model
         self.outputs = self._body.outputs
         self._places: dict[str, tuple[Module, str]] = {}  # the container and the name of each parameter and buffer
         buffers = set(names_of_buffers(self._body.nodes))
@@ -54,8 +52,7 @@ class OnnxModule(Module):
         for name, array in list(self._body.constants.items()):
             if np.dtype(array.dtype) in BY_NUMPY and BY_NUMPY[array.dtype].is_floating_point and name not in hosts:
                 self._keep(name, from_numpy(self._body.constants.pop(name)), name not in buffers)
-        self._given = {x.name for x in graph.initializer}
-        self.inputs = [name for name in self._body.inputs if name not in self._given]
+        self.inputs = [name for name in self._body.inputs if name not in read.weights]
         self._known = set(self._body.inputs)
         if device is not None:
             self.to(device)
@@ -101,12 +98,6 @@ def load(source: Any, device: Any = None) -> OnnxModule:
     Source: `oneflow_onnx.x2oneflow.onnx2flow.from_onnx`.
     """
     return OnnxModule(source, device)
-
-
-def types_of(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-    """The types of values by name, as far as ONNX infers them."""
-    graph = onnx.shape_inference.infer_shapes(model).graph
-    return {x.name: x.type for x in (*graph.input, *graph.value_info, *graph.output)}
 
 
 def uses(nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:

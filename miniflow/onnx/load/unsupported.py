@@ -1,0 +1,19 @@
+"""Operators of the default domain that are not supported, and why."""
+
+SEQUENCES = "sequences are not supported"
+OPTIONALS = "optional values are not supported"
+
+UNSUPPORTED = {
+    "ConcatFromSequence": SEQUENCES,
+    "Optional": OPTIONALS,
+    "OptionalGetElement": OPTIONALS,
+    "OptionalHasElement": OPTIONALS,
+    "SequenceAt": SEQUENCES,
+    "SequenceConstruct": SEQUENCES,
+    "SequenceEmpty": SEQUENCES,
+    "SequenceErase": SEQUENCES,
+    "SequenceInsert": SEQUENCES,
+    "SequenceLength": SEQUENCES,
+    "SequenceMap": SEQUENCES,
+    "SplitToSequence": SEQUENCES,
+}
