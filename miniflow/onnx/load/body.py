@@ -52,7 +52,8 @@ class Node:
         inputs = [values.get(name) for name in self.inputs]
         if isinstance(self.operator, Body):
             return self.operator.run(dict(zip(self.operator.inputs, inputs, strict=False)), device)
-        known = bool(inputs) and not any(isinstance(x, Tensor) for x in inputs)
+        graphs = any(isinstance(x, Body) for x in self.attributes.values())  # they may read tensors around them
+        known = bool(inputs) and not graphs and not any(isinstance(x, Tensor) for x in inputs)
         try:
             if not known:
                 return self._call(inputs, values, device)

@@ -1,3 +1,3 @@
 """The operators of ONNX, one family a file. Importing it registers them; see `registry`."""
 
-from miniflow.onnx.load.operators import elementwise, shape
+from miniflow.onnx.load.operators import control, elementwise, shape
