@@ -52,7 +52,9 @@ class Node:
         inputs = [values.get(name) for name in self.inputs]
         if isinstance(self.operator, Body):
             return self.operator.run(dict(zip(self.operator.inputs, inputs, strict=False)), device)
-        graphs = any(isinstance(x, Body) for x in self.attributes.values())  # they may read tensors around them
+        graphs = any(
+            isinstance(x, Body) or callable(x) for x in self.attributes.values()
+        )  # they may read tensors around them
         known = bool(inputs) and not graphs and not any(isinstance(x, Tensor) for x in inputs)
         try:
             if not known:

@@ -13,6 +13,7 @@ from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.onnx.load.body import Body, Node
 from miniflow.onnx.load.build import Builder
+from miniflow.onnx.load.calls import as_result, as_value
 from miniflow.onnx.load.reader import DEFAULT_DOMAINS, read_model
 from miniflow.onnx.load.registry import Value
 from miniflow.ops.creation import from_numpy
@@ -67,8 +68,7 @@ class OnnxModule(Module):
         values: dict[str, Value] = {name: getattr(*place) for name, place in self._places.items()}
         values.update({name: as_value(x) for name, x in given.items()})
         device = next((x.device for x in values.values() if isinstance(x, Tensor)), "cpu")
-        results = tuple([as_result(x, device) for x in self._body.run(values, device)])
-        return results[0] if len(results) == 1 else results
+        return as_result(*self._body.run(values, device), device=device)
 
     def _keep(self, name: str, values: Tensor, trainable: bool) -> None:
         """Make an initializer a parameter or a buffer; dots in its name lead through submodules."""
@@ -122,16 +122,3 @@ def names_of_buffers(nodes: Iterable[Node]) -> list[str]:
 def names_on_host(nodes: Iterable[Node]) -> list[str]:
     """The values that some operator asks for on the host."""
     return [name for name, kind in uses(nodes) if kind in ("Ints", "Array")]
-
-
-def as_value(x: Any) -> Value:
-    """An argument as a value: a tensor, or an array of a type that tensors do not have."""
-    if isinstance(x, Tensor):
-        return x
-    array = np.asarray(x)
-    return from_numpy(array) if array.dtype in BY_NUMPY else array
-
-
-def as_result(x: Value, device: Any) -> Any:
-    """A value as `forward` returns it: a tensor, but for types that tensors do not have."""
-    return from_numpy(np.array(x)).to(device) if isinstance(x, np.ndarray) and x.dtype in BY_NUMPY else x
