@@ -33,8 +33,8 @@ LAYERS = [  # from the ground up; a package stands for all of its modules
     ["show"],
     ["graph"],
     ["optimizer"],
-    ["onnx"],
     [""],  # miniflow/__init__.py, the public names
+    ["onnx"],  # is imported when it is first used
     ["mock_torch", "__main__"],
 ]
 HEAVY = ["matplotlib", "onnx", "torch", "IPython", "pytest", "hypothesis", "mpi4py", "pandas"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx
 
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import GraphTraceError, OnnxError
@@ -58,10 +59,10 @@ class Node:
         known = bool(inputs) and not graphs and not any(isinstance(x, Tensor) for x in inputs)
         try:
             if not known:
-                return self._call(inputs, values, device)
+                return self._narrowed(self._call(inputs, values, device), inputs)
             with on_host():
                 results = self._call(inputs, values, "cpu")
-                return [x.numpy() if isinstance(x, Tensor) else x for x in results]
+                return self._narrowed([x.numpy() if isinstance(x, Tensor) else x for x in results], inputs)
         except GraphTraceError:
             raise
         except OnnxError as error:
@@ -89,6 +90,17 @@ class Node:
                     keywords[name] = as_argument(np.array(self.attributes[name]), operator.inputs[name], device)
             results = operator.function(**keywords)
         return results if isinstance(results, tuple | list) else (results,)
+
+    def _narrowed(self, results: Sequence[Value | None], inputs: Sequence[Value | None]) -> Sequence[Value | None]:
+        """Results that have the type of an input by the schema, in that type where it was widened; see `widened`."""
+        narrow = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and is_narrow(x.dtype)]
+        if not narrow:
+            return results
+        schema = onnx.defs.get_schema(self.operator.name, self.opset)
+        dtypes = {schema.inputs[min(i, len(schema.inputs) - 1)].type_str: inputs[i].dtype for i in narrow}
+        outputs = [schema.outputs[min(i, len(schema.outputs) - 1)].type_str for i in range(len(results))]
+        arrays = [x.numpy() if isinstance(x, Tensor) else x for x in results]
+        return [x.astype(dtypes[kind]) if kind in dtypes else x for x, kind in zip(arrays, outputs, strict=True)]
 
 
 @dataclass(eq=False)
@@ -160,9 +172,24 @@ def as_argument(value: Value, kind: str, device: Any) -> Any:
         return array if kind == "Array" else [int(x) for x in np.ravel(array)]
     if isinstance(value, Tensor):
         return value
-    if np.asarray(value).dtype not in BY_NUMPY:
-        raise OnnxError(f"got values of type {np.asarray(value).dtype}; expected one of the dtypes of miniflow")
-    return from_numpy(np.array(value)).to(device)
+    return from_numpy(widened(np.array(value))).to(device)
+
+
+def is_narrow(dtype: np.dtype) -> bool:
+    """Whether it is a number type that tensors do not have: unsigned integers, float8, 4 and 2 bits."""
+    return dtype not in BY_NUMPY and dtype.kind in "ufV"
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """Values of a type that tensors do not have, in one that holds them exactly; others as they are."""
+    if not is_narrow(array.dtype):
+        if array.dtype not in BY_NUMPY:
+            raise OnnxError(f"got values of type {array.dtype}; expected one of the dtypes of miniflow")
+        return array
+    wide = array.astype(np.int64 if array.dtype.kind == "u" else np.float32)
+    if array.dtype == np.uint64 and (wide < 0).any():
+        raise OnnxError(f"got {array.max()} in uint64; expected at most {np.iinfo(np.int64).max}")
+    return wide
 
 
 @contextmanager

@@ -90,6 +90,9 @@ class Builder:
             return None
         opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in function.opset_import}
         defaults = {a.name: a for a in function.attribute_proto}
+        if (proto.domain, proto.op_type) not in self.functions:
+            schema = onnx.defs.get_schema(proto.op_type, self.opsets[""], "")
+            defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
         inner = Builder({**self.opsets, **opsets}, self.functions, {}, self.unsupported)
         nodes = [inner.node(node, {**defaults, **attributes}) for node in function.node]
         return Body(nodes, list(function.input), list(function.output), {})

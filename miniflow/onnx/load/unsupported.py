@@ -8,6 +8,7 @@ UNSUPPORTED = {
     "Optional": OPTIONALS,
     "OptionalGetElement": OPTIONALS,
     "OptionalHasElement": OPTIONALS,
+    "RegexFullMatch": "the patterns of RE2 are not supported",
     "SequenceAt": SEQUENCES,
     "SequenceConstruct": SEQUENCES,
     "SequenceEmpty": SEQUENCES,
