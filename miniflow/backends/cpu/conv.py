@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.backends.cpu import conv_columns, conv_direct, conv_winograd
+from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.registry import kernel
 from miniflow.backends.windows import Pair, Windows
 
@@ -53,7 +54,17 @@ def convolve(what: str, out, first, second, x, weight, bias=None, *, stride, pad
         if whole is not target:
             np.copyto(target, whole)
     if bias is not None:
-        out += bias.reshape(-1, 1, 1)
+        planes = out.reshape(-1, out.shape[2] * out.shape[3])
+        share(_add_bias, len(planes), planes.size, planes, np.ascontiguousarray(bias))
+
+
+@unlocked()
+def _add_bias(start, stop, planes, bias):
+    """planes[p] += bias[p % C], for the planes (N*C, OH*OW) from start to stop; NumPy is slow at short rows."""
+    for p in range(start, stop):
+        plane, number = planes[p], bias[p % len(bias)]
+        for k in range(plane.size):
+            plane[k] += number
 
 
 def few_channels(weight: tuple[int, ...], groups: int) -> bool:
