@@ -23,7 +23,7 @@ class Operators:
     >>> import miniflow as flow
     >>> op = Operators(17)
     >>> op.Add(flow.tensor([1.0, 2.0]), flow.tensor(1.0))
-    tensor([2., 3.])
+    tensor([2., 3.], dtype=miniflow.float32)
 
     Raises:
         AttributeError: if the opset has no such operator.
