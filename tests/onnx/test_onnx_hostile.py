@@ -138,7 +138,10 @@ def test_broken_models_are_refused(name, tmp_path):
 
 def test_all_unsupported_operators_are_listed_with_their_nodes():
     nodes = [h.make_node("Foo", ["x"], [f"a{i}"], f"foo{i}", domain="me") for i in range(5)]
-    nodes += [h.make_node("SequenceConstruct", ["x"], ["s"], "make"), h.make_node("Bar", ["x"], ["y"], "bar", domain="me")]
+    nodes += [
+        h.make_node("SequenceConstruct", ["x"], ["s"], "make"),
+        h.make_node("Bar", ["x"], ["y"], "bar", domain="me"),
+    ]
     with pytest.raises(flow.onnx.OnnxError) as caught:
         flow.onnx.load(model_of(nodes, opsets=[*OPSETS, h.make_opsetid("me", 1)]))
     for words in (
@@ -355,7 +358,11 @@ def seeds(folder: Path) -> list[bytes]:
         with_weight().SerializeToString(),
     ]
     data = Path(onnx.__file__).parent / "backend" / "test" / "data"
-    for name in ("simple/test_expand_shape_model1", "pytorch-operator/test_operator_add_broadcast", "simple/test_shrink"):
+    for name in (
+        "simple/test_expand_shape_model1",
+        "pytorch-operator/test_operator_add_broadcast",
+        "simple/test_shrink",
+    ):
         model = onnx.load(data / name / "model.onnx")
         model.opset_import[0].version = max(model.opset_import[0].version, 9)
         found.append(model.SerializeToString())

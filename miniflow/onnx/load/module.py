@@ -14,7 +14,7 @@ from miniflow.nn.parameter import Parameter
 from miniflow.onnx.load.body import Body, Node
 from miniflow.onnx.load.build import Builder
 from miniflow.onnx.load.calls import as_result, as_value
-from miniflow.onnx.load.reader import DEFAULT_DOMAINS, read_model
+from miniflow.onnx.load.reader import DEFAULT_DOMAINS, naming, read_model
 from miniflow.onnx.load.registry import Value
 from miniflow.ops.creation import from_numpy
 from miniflow.tensor import Tensor
@@ -41,10 +41,11 @@ class OnnxModule(Module):
 
     def __init__(self, source: Any, device: Any = None):
         super().__init__()
-        read = read_model(source)
-        opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in read.model.opset_import}
-        functions = {(f.domain, f.name): f for f in read.model.functions}
-        self._body = Builder(opsets, functions, read.types).model(read.model.graph, read.weights)
+        with naming():
+            read = read_model(source)
+            opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in read.model.opset_import}
+            functions = {(f.domain, f.name): f for f in read.model.functions}
+            self._body = Builder(opsets, functions, read.types).model(read.model.graph, read.weights)
         self.model = read.model
         self.outputs = self._body.outputs
         self._places: dict[str, tuple[Module, str]] = {}  # the container and the name of each parameter and buffer

@@ -13,6 +13,7 @@ import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,21 @@ def read_model(source: Any) -> Source:
                 tensor.CopyFrom(inlined(tensor, array_of(tensor, folder)))
     found.types = checked_types(found.model)
     return found
+
+
+@contextmanager
+def naming(node: str = "") -> Iterator[None]:
+    """Turn what is raised while a broken message is read into an OnnxError.
+
+    Args:
+        node: what is read.
+    """
+    try:
+        yield
+    except OnnxError:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
+        raise OnnxError(f"the model is broken: {error}", node) from error
 
 
 def parsed(data: Any) -> ModelProto:
