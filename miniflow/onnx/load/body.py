@@ -53,13 +53,13 @@ class Node:
         inputs = [values.get(name) for name in self.inputs]
         if isinstance(self.operator, Body):
             return self.operator.run(dict(zip(self.operator.inputs, inputs, strict=False)), device)
-        graphs = any(
-            isinstance(x, Body) or callable(x) for x in self.attributes.values()
-        )  # they may read tensors around them
+        # graphs may read tensors around them
+        graphs = any(isinstance(x, Body) or callable(x) for x in self.attributes.values())
         known = bool(inputs) and not graphs and not any(isinstance(x, Tensor) for x in inputs)
         try:
             if not known:
-                return self._narrowed(self._call(inputs, values, device), inputs)
+                results = self._narrowed(self._call(inputs, values, device), inputs)
+                return results if inputs else [x.to(device) if isinstance(x, Tensor) else x for x in results]
             with on_host():
                 results = self._call(inputs, values, "cpu")
                 return self._narrowed([x.numpy() if isinstance(x, Tensor) else x for x in results], inputs)
@@ -67,7 +67,7 @@ class Node:
             raise
         except OnnxError as error:
             raise OnnxError(error.message, error.node or self.name) from error
-        except (ValueError, TypeError, IndexError, RuntimeError, ArithmeticError) as error:
+        except (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError, MemoryError) as error:
             raise OnnxError(str(error), self.name) from error
 
     def _call(self, inputs: Sequence[Value | None], values: Mapping[str, Value], device: Any) -> Sequence[Value | None]:

@@ -21,12 +21,13 @@ A function returns a tensor or a NumPy array, or a tuple of these for several ou
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from miniflow.errors import OnnxError
 from miniflow.tensor import Tensor
 
 Ints: TypeAlias = list[int] | None
@@ -82,3 +83,14 @@ def find(name: str, opset: int) -> Operator | None:
     """The newest version of an operator that is not above the opset."""
     versions = [entry for entry in OPERATORS.get(name, ()) if entry.since <= opset]
     return max(versions, key=lambda entry: entry.since, default=None)
+
+
+def choice(name: str, value: str, table: Mapping[str, Any]) -> Any:
+    """What the value of an attribute stands for.
+
+    Raises:
+        OnnxError: for a value that is not in the table.
+    """
+    if value not in table:
+        raise OnnxError(f"got {name}={value!r}; expected one of {', '.join(table)}")
+    return table[value]

@@ -8,9 +8,10 @@ from math import prod
 
 import miniflow as flow
 import miniflow.nn.functional as F
-from miniflow.onnx.load.registry import Array, Buffer, operator
+from miniflow.onnx.load.registry import Array, Buffer, choice, operator
 from miniflow.tensor import Tensor
 
+SHIFTS = {"LEFT": flow.bitwise_left_shift, "RIGHT": flow.bitwise_right_shift}
 FUNCTIONS = {
     "Add": flow.add, "Sub": flow.sub, "Mul": flow.mul, "Neg": flow.neg, "Abs": flow.abs, "Sign": flow.sign,
     "Reciprocal": flow.reciprocal, "Exp": flow.exp, "Log": flow.log, "Sqrt": flow.sqrt, "Erf": flow.erf,
@@ -27,7 +28,7 @@ FUNCTIONS = {
     "Min": lambda *inputs: reduce(flow.minimum, inputs),
     "Div": lambda x, y: flow.div(x, y, rounding_mode=None if x.is_floating_point() else "trunc"),
     "Mod": lambda x, y, *, fmod=0: flow.fmod(x, y) if fmod else flow.remainder(x, y),
-    "BitShift": lambda x, y, *, direction: x << y if direction == "LEFT" else x >> y,
+    "BitShift": lambda x, y, *, direction: choice("direction", direction, SHIFTS)(x, y),
     "Relu": F.relu, "Sigmoid": F.sigmoid, "Tanh": F.tanh, "Softsign": F.softsign, "Mish": F.mish,
     "HardSwish": F.hardswish,
     "Softplus": lambda x: F.softplus(x),

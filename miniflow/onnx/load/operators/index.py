@@ -7,10 +7,10 @@ from math import prod
 import numpy as np
 
 import miniflow as flow
-from miniflow.onnx.load.registry import Array, Buffer, Ints, Value, operator
+from miniflow.onnx.load.registry import Array, Buffer, Ints, Value, choice, operator
 from miniflow.tensor import Tensor
 
-REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+REDUCTIONS = {"none": "", "add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
 def from_front(indices: Tensor, size: int) -> Tensor:
@@ -40,9 +40,10 @@ def gather_nd(data, indices, *, batch_dims: int = 0) -> Tensor:
 @operator("ScatterElements", "Scatter")
 def scatter_elements(data, indices, updates, *, axis: int = 0, reduction: str = "none") -> Tensor:
     indices = from_front(indices, data.shape[axis])
-    if reduction == "none":
+    reduce = choice("reduction", reduction, REDUCTIONS)
+    if not reduce:
         return flow.scatter(data, axis, indices, updates)
-    return flow.scatter_reduce(data, axis, indices, updates, REDUCTIONS[reduction])
+    return flow.scatter_reduce(data, axis, indices, updates, reduce)
 
 
 @operator("ScatterND")
@@ -63,7 +64,7 @@ def tensor_scatter(past_cache, update, write_indices=None, *, mode: str = "linea
     index = flow.arange(update.shape[axis], device=update.device).reshape(shape)
     if write_indices is not None:
         index = index + write_indices.reshape(-1, *[1] * (update.ndim - 1))
-    index = index % size if mode == "circular" else index
+    index = index % size if choice("mode", mode, {"circular": True, "linear": False}) else index
     return flow.scatter(past_cache, axis, index.expand(update.shape), update)
 
 

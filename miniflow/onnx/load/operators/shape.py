@@ -13,7 +13,7 @@ import miniflow.nn.functional as F
 from miniflow.errors import OnnxError
 from miniflow.onnx.load.body import Node
 from miniflow.onnx.load.operators.types import np_dtype
-from miniflow.onnx.load.registry import Array, Ints, Value, operator
+from miniflow.onnx.load.registry import Array, Ints, Value, choice, operator
 from miniflow.tensor import Tensor
 
 BORDERS = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
@@ -80,7 +80,10 @@ def concat(*inputs, axis: int) -> Tensor:
 
 @operator("Split")
 def split(input, split: Ints = None, *, axis: int = 0, num_outputs: int = 0, node: Node) -> tuple[Tensor, ...]:
-    return flow.split(input, split or -(-input.shape[axis] // len(node.outputs)), axis)
+    """Equal parts but for the last ones, if no sizes are given."""
+    total, count = input.shape[axis], len(node.outputs)
+    size = -(-total // count)
+    return flow.split(input, split or [min(size, max(total - i * size, 0)) for i in range(count)], axis)
 
 
 @operator("Slice")
@@ -102,21 +105,22 @@ def pad(data, pads: Ints, constant_value: Array = None, axes: Ints = None, *, mo
     for axis, *pair in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         widths[axis] = pair
     value = None if mode != "constant" else value if constant_value is None else constant_value.item()
-    return F.pad(data, [n for pair in widths[::-1] for n in pair], BORDERS[mode], value)
+    return F.pad(data, [n for pair in widths[::-1] for n in pair], choice("mode", mode, BORDERS), value)
 
 
 @operator("DepthToSpace")
 def depth_to_space(input, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    n, channels, h, w = input.shape
-    if mode == "CRD":
+    """The channels are (block row, block column, depth) in mode DCR, (depth, block row, block column) in mode CRD."""
+    if choice("mode", mode, {"CRD": True, "DCR": False}):
         return F.pixel_shuffle(input, blocksize)
+    n, channels, h, w = input.shape
     parts = input.reshape(n, blocksize, blocksize, channels // blocksize**2, h, w)
     return parts.permute(0, 3, 4, 1, 5, 2).reshape(n, -1, h * blocksize, w * blocksize)
 
 
 @operator("SpaceToDepth")
 def space_to_depth(input, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    if mode == "CRD":
+    if choice("mode", mode, {"CRD": True, "DCR": False}):
         return F.pixel_unshuffle(input, blocksize)
     n, channels, h, w = input.shape
     parts = input.reshape(n, channels, h // blocksize, blocksize, w // blocksize, blocksize)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miniflow.onnx.load.registry import Array, operator
+from miniflow.onnx.load.registry import Array, choice, operator
 
 CASES = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
 
@@ -22,8 +22,9 @@ def string_normalizer(
 ) -> np.ndarray:
     """Strings but for the stop words, in another case; one empty string if none is left."""
     key = str if is_case_sensitive else str.lower
+    change = choice("case_change_action", case_change_action, CASES)
     stop = {key(word) for word in stopwords}
-    kept = [CASES[case_change_action](text) for text in x.ravel() if key(text) not in stop] or [""]
+    kept = [change(text) for text in x.ravel() if key(text) not in stop] or [""]
     return np.array(kept, object).reshape(*x.shape[:-1], -1)
 
 
