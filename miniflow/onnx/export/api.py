@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import ModelProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 import miniflow.onnx.export.handlers  # noqa: F401  (registers them)
-from miniflow.errors import ArgumentError, OnnxError
+from miniflow.atomic import replacing
+from miniflow.errors import ArgumentError, ArgumentTypeError, OnnxError
 from miniflow.graph.graph import Graph
-from miniflow.graph.nested import flatten
+from miniflow.graph.nested import check_arguments, constants, flatten
 from miniflow.nn.modules.module import Module
-from miniflow.onnx.export.optimizer import optimized
+from miniflow.onnx.export.optimizer import SMALL_WEIGHT, optimized, type_of, without_weights
 from miniflow.onnx.export.recording import Recorded, Size, Value, Wrapped, record
 from miniflow.onnx.export.writer import Writer, onnx_type, tensor_message
+from miniflow.tensor import Tensor
 
 OLDEST = 9
+LARGEST = 2**31 - 2**24  # bytes of weights in one file: protobuf ends at 2 GB, nodes and names included
+ALIGNMENT = 64  # of weights in a file beside the model
 
 
 def export(
@@ -44,19 +52,20 @@ def export(
             inputs of the model, everything else is fixed.
         path: of the file; None to write none.
         opset: the version of ONNX's operators, from 9 on.
-        input_names, output_names: by default those of the graph, and output.0 ...
+        input_names: by default the names of the parameters of `forward` or `build`: x, or x.0 ... for a list.
+        output_names: by default output.0 ...
         dynamic_axes: name of an input -> {axis: name} or [axes]; their sizes may differ from call to call. The model is
-            recorded with three sizes of these axes.
+            recorded with three sizes of these axes. Those of outputs follow from them.
         external_data: whether the weights are written to a file beside it, path + ".data"; so they are if they are
             larger than 2 GB, which is the most that one file holds.
-        check: whether `onnx.checker` is asked.
+        check: whether `onnx.checker` is asked, before anything is written.
 
     Returns:
-        the model.
+        the model; where weights are written beside it, without them.
 
     Raises:
         OnnxError: for operators that ONNX does not have, all of them with the lines that use them; nothing is written.
-        ArgumentError: for an unknown opset or name.
+        ArgumentError: for an unknown opset or name, or a path into a folder that is not there.
 
     >>> import miniflow as flow
     >>> model = flow.onnx.export(flow.nn.Linear(3, 2), flow.ones(1, 3))
@@ -65,30 +74,30 @@ def export(
 
     Source: `torch.onnx.export`, `oneflow_onnx.oneflow2onnx.util.export_onnx_model`.
     """
-    if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
-        raise ArgumentError(f"export: got opset={opset}; expected {OLDEST} to {onnx.defs.onnx_opset_version()}")
-    args = tuple(args) if isinstance(args, tuple | list) else (args,)
-    args, kwargs = (args[:-1], args[-1]) if args and isinstance(args[-1], dict) else (args, {})
-    count = len(flatten((args, kwargs), tell=False)[0])
-    names = list(input_names or ()) or None
-    if names and len(names) != count:
-        raise ArgumentError(f"export: got {len(names)} input_names for {count} tensors")
+    newest = onnx.defs.onnx_opset_version()
+    if not isinstance(opset, int) or not OLDEST <= opset <= newest:
+        raise ArgumentError(f"export: got opset={opset!r}; expected {OLDEST} to {newest}")
+    if path is not None and not Path(path).parent.is_dir():
+        raise ArgumentError(f"export: got path {str(path)!r}; expected a file in a folder that exists")
     with evaluated(model) as graph:
+        args, kwargs = arguments_of(model, args)
+        names = list(input_names or default_names(model, args, kwargs))
         prefix = "model." if isinstance(graph, Wrapped) else ""
-        recorded = record(graph, args, kwargs, axes_by_input(dynamic_axes or {}, names, count), prefix)
-    for i, value in enumerate(recorded.inputs):
-        value.name = names[i] if names else f"input.{i}"
-    proto = to_model(recorded, opset, output_names, model)
+        axes = axes_by_input(dynamic_axes or {}, names, output_names or (), flatten((args, kwargs), tell=False)[0])
+        recorded = record(graph, args, kwargs, axes, prefix)
+    for name, value in zip(names, recorded.inputs, strict=True):
+        value.name = name
+    parts = Parts.of(recorded, opset, output_names)
     if check:
-        onnx.checker.check_model(proto, full_check=True)
-    if path is not None:
-        save(proto, Path(path), external_data)
-    return proto
+        parts.check()
+    return parts.written(type(model).__name__, None if path is None else Path(path), external_data)
 
 
 @contextmanager
 def evaluated(model: Module | Graph) -> Any:
     """The model as a graph in eval mode; afterwards each of its modules is in the mode in which it was."""
+    if not isinstance(model, Module | Graph):
+        raise ArgumentTypeError(f"export: got a {type(model).__name__}; expected an nn.Module or an nn.Graph")
     if isinstance(model, Graph):
         if model._optimizers:
             raise OnnxError(f"export: {model.name} is a training step; expected a graph without an optimizer")
@@ -107,58 +116,148 @@ def evaluated(model: Module | Graph) -> Any:
             m.__dict__["training"] = True
 
 
-def axes_by_input(
-    dynamic_axes: Mapping[str, Any], names: Sequence[str] | None, count: int
-) -> dict[int, dict[int, str]]:
-    """Number of an input -> axis -> name; axes without a name are called after the input.
+def forward_of(model: Module | Graph) -> Callable:
+    return model.build if isinstance(model, Graph) else model.forward
+
+
+def arguments_of(model: Module | Graph, args: Any) -> tuple[tuple, dict[str, Any]]:
+    """Arguments by position, and by name in the order of the parameters.
 
     Raises:
-        ArgumentError: for the name of no input.
+        ArgumentTypeError: if the model does not take them, or for NumPy arrays.
     """
-    names = names or [f"input.{i}" for i in range(count)]
+    args = tuple(args) if isinstance(args, tuple | list) else (args,)
+    args, kwargs = (args[:-1], args[-1]) if args and isinstance(args[-1], dict) else (args, {})
+    for _, value in constants(flatten((args, kwargs), tell=False)[1], "args"):
+        if isinstance(value, np.ndarray):
+            raise ArgumentTypeError("export: got a NumPy array among args; expected tensors: flow.from_numpy(x)")
+    places = list(inspect.signature(forward_of(model)).parameters)
+    return args, {name: kwargs[name] for name in sorted(kwargs, key=lambda n: (places + [n]).index(n))}
+
+
+def default_names(model: Module | Graph, args: tuple, kwargs: dict[str, Any]) -> list[str]:
+    """The inputs by the names of the parameters; numbered where a parameter takes several tensors."""
+    function, names = forward_of(model), []
+    for name, value in check_arguments("export", function, args, kwargs).items():
+        kind = inspect.signature(function).parameters[name].kind
+        for key, item in value.items() if kind is inspect.Parameter.VAR_KEYWORD else [(name, value)]:
+            count = len(flatten(item, tell=False)[0])
+            names += [key] if isinstance(item, Tensor) else [f"{key}.{i}" for i in range(count)]
+    return names
+
+
+def axes_by_input(
+    dynamic_axes: Mapping[str, Any], names: Sequence[str], output_names: Sequence[str], tensors: Sequence[Tensor]
+) -> dict[int, dict[int, str]]:
+    """Number of an input -> axis -> name; axes without a name are called after the input. Those of outputs follow.
+
+    Raises:
+        ArgumentError: for the name of no input, or if there are not as many names as tensors.
+    """
+    if len(names) != len(tensors):
+        raise ArgumentError(f"export: got {len(names)} input_names for {len(tensors)} tensors")
     found = {}
     for name, axes in dynamic_axes.items():
-        if name not in names:
+        if name not in (*names, *output_names):
             raise ArgumentError(f"export: dynamic_axes names {name!r}; expected inputs, of {list(names)}")
-        named = axes if isinstance(axes, Mapping) else {axis: f"{name}_dim{axis}" for axis in axes}
-        found[names.index(name)] = dict(named)
+        if name in names:
+            named = axes if isinstance(axes, Mapping) else {axis: f"{name}_dim{axis}" for axis in axes}
+            ndim = tensors[names.index(name)].ndim
+            found[names.index(name)] = {d + ndim if -ndim <= d < 0 else d: axis for d, axis in named.items()}
     return found
 
 
-def to_model(recorded: Recorded, opset: int, output_names: Sequence[str] | None, model: Any) -> ModelProto:
-    """The model of a recording."""
-    g = Writer(recorded, opset)
-    g.write()
-    names = list(output_names or [f"output.{i}" for i in range(len(recorded.outputs))])
-    if len(names) != len(recorded.outputs):
-        raise ArgumentError(f"export: got {len(names)} output_names for {len(recorded.outputs)} outputs")
-    g.call = None
-    for name, value in zip(names, recorded.outputs, strict=True):
-        g.nodes.append(helper.make_node("Identity", [g.name(value)], [name], name=f"{name}.Identity"))
-    nodes, initializers = optimized(g.nodes, g.initializers, names, opset)
-    graph = helper.make_graph(
-        nodes,
-        type(model).__name__,
-        [described(value.name, value, recorded.axes) for value in recorded.inputs],
-        [described(name, value, recorded.axes) for name, value in zip(names, recorded.outputs, strict=True)],
-        [tensor_message(name, array) for name, array in initializers.items()],
-    )
-    return helper.make_model(
-        graph,
-        opset_imports=[helper.make_opsetid("", opset)],
-        producer_name="miniflow",
-        producer_version=version("miniflow-edu"),
-        ir_version=helper.find_min_ir_version_for([helper.make_opsetid("", opset)]),
-    )
+@dataclass
+class Parts:
+    """What a model file is made of."""
+
+    opset: int
+    nodes: list[NodeProto]
+    initializers: dict[str, np.ndarray]
+    inputs: list[ValueInfoProto]
+    outputs: list[ValueInfoProto]
+
+    @classmethod
+    def of(cls, recorded: Recorded, opset: int, output_names: Sequence[str] | None) -> Parts:
+        """The parts of the model that was recorded.
+
+        Raises:
+            OnnxError: for operators that ONNX does not have.
+            ArgumentError: for names that do not fit.
+        """
+        g = Writer(recorded, opset)
+        g.write()
+        names = list(output_names or [f"output.{i}" for i in range(len(recorded.outputs))])
+        if len(names) != len(recorded.outputs) or not names:
+            raise ArgumentError(f"export: got {len(names)} output_names for {len(recorded.outputs)} outputs")
+        g.call = None
+        for name, value in zip(names, recorded.outputs, strict=True):
+            g.nodes.append(helper.make_node("Identity", [g.name(value)], [name], name=f"{name}.Identity"))
+        taken = Counter([*(x.name for x in recorded.inputs), *names, *g.initializers])
+        if twice := [name for name, count in taken.items() if count > 1]:
+            raise ArgumentError(f"export: several inputs, outputs or parameters are called {twice}; choose other names")
+        inputs = [described(value.name, value, recorded.axes) for value in recorded.inputs]
+        outputs = [described(name, value, recorded.axes) for name, value in zip(names, recorded.outputs, strict=True)]
+        return cls(opset, *optimized(g.nodes, g.initializers, inputs, outputs, opset), inputs, outputs)
+
+    def check(self) -> None:
+        """Ask `onnx.checker`, which infers and compares all types and shapes.
+
+        Raises:
+            OnnxError: with its words; a handler is wrong then.
+        """
+        try:
+            model = without_weights(self.nodes, self.initializers, self.inputs, self.outputs, self.opset)
+            onnx.checker.check_model(model, full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+            raise OnnxError(f"onnx.checker: {error}") from error
+
+    def written(self, name: str, path: Path | None, external_data: bool) -> ModelProto:
+        """The model, which is also written to a file; weights go beside it if wanted, or if there are too many."""
+        beside = external_data or sum(x.nbytes for x in self.initializers.values()) > LARGEST
+        if path is None or not beside:
+            model = self.assembled(name, [tensor_message(key, x) for key, x in self.initializers.items()])
+            if path is not None:
+                with replacing(path) as file:
+                    file.write_bytes(model.SerializeToString())
+            return model
+        data = path.with_name(path.name + ".data")
+        with replacing(path) as file, replacing(data) as weights:
+            model = self.assembled(name, write_beside(self.initializers, weights, data.name))
+            file.write_bytes(model.SerializeToString())
+        return model
+
+    def assembled(self, name: str, initializers: Sequence[TensorProto]) -> ModelProto:
+        ids = [helper.make_opsetid("", self.opset)]
+        return helper.make_model(
+            helper.make_graph(self.nodes, name, self.inputs, self.outputs, initializers),
+            opset_imports=ids,
+            ir_version=helper.find_min_ir_version_for(ids),
+            producer_name="miniflow",
+            producer_version=version("miniflow-edu"),
+        )
+
+
+def write_beside(initializers: Mapping[str, np.ndarray], file: Path, location: str) -> list[TensorProto]:
+    """The messages of initializers whose values, but for small ones, are written to a file."""
+    messages = []
+    with file.open("wb") as stream:
+        for name, array in initializers.items():
+            if array.size <= SMALL_WEIGHT:
+                messages.append(tensor_message(name, array))
+                continue
+            stream.seek(-(-stream.tell() // ALIGNMENT) * ALIGNMENT)
+            message = TensorProto(
+                name=name, data_type=type_of(array), dims=array.shape, data_location=TensorProto.EXTERNAL
+            )
+            for key, value in (("location", location), ("offset", stream.tell()), ("length", array.nbytes)):
+                message.external_data.add(key=key, value=str(value))
+            stream.write(array.tobytes())
+            messages.append(message)
+    return messages
 
 
 def described(name: str, value: Value, axes: Mapping[Size, str]) -> onnx.ValueInfoProto:
     """Name, element type and shape of an input or an output; dynamic axes by their names."""
     shape = [axes.get(n) if isinstance(n, Size) else n for n in value.shape]
     return helper.make_tensor_value_info(name, onnx_type(value.dtype), shape)
-
-
-def save(model: ModelProto, path: Path, external_data: bool) -> None:
-    """Write a model to a file, with its weights beside it if wanted or if they are too large for one file."""
-    beside = {"save_as_external_data": True, "location": path.name + ".data"} if external_data else {}
-    onnx.save(model, path, **beside)
