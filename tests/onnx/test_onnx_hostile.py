@@ -20,6 +20,8 @@ from onnx import helper as h
 import miniflow as flow
 
 OPSETS = [h.make_opsetid("", 17)]
+WITH_MINE = [*OPSETS, h.make_opsetid("mine", 1)]
+WITH_ML = [*OPSETS, h.make_opsetid("ai.onnx.ml", 1)]
 
 
 def info(name: str, *shape: int, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
@@ -51,7 +53,7 @@ def with_weight(**fields) -> ModelProto:
 
 def with_function(calls: dict[str, list[str]]) -> ModelProto:
     """Calls the function f; each function calls others in a row, or computes Relu."""
-    domain, opsets = "mine", [*OPSETS, h.make_opsetid("mine", 1)]
+    domain, opsets = "mine", WITH_MINE
     functions = []
     for name, called in calls.items():
         names = ["x", *[f"t{i}" for i in range(len(called) - 1)], "y"]
@@ -93,11 +95,10 @@ BROKEN = {  # name -> (model, what the message says)
     "too_few_inputs": (model_of([h.make_node("Add", ["x"], ["y"], "add")]), "add.*input size 1"),
     "unknown_operator": (model_of([h.make_node("Rleu", ["x"], ["y"], "r")]), "Rleu"),
     "unknown_domain": (
-        model_of([h.make_node("F", ["x"], ["y"], "r", domain="ai.onnx.ml")], opsets=[*OPSETS, h.make_opsetid("ai.onnx.ml", 1)]),
-        "F"),
+        model_of([h.make_node("F", ["x"], ["y"], "r", domain="ai.onnx.ml")], opsets=WITH_ML), "No Op registered for F"),
     "own_domain": (
-        model_of([h.make_node("F", ["x"], ["y"], "r", domain="me")], opsets=[*OPSETS, h.make_opsetid("me", 1)]),
-        "not supported: F of the domain 'me'.*F \"r\""),
+        model_of([h.make_node("F", ["x"], ["y"], "r", domain="mine")], opsets=WITH_MINE),
+        "not supported: F of the domain 'mine'.*F \"r\""),
     "wrong_types": (
         model_of([h.make_node("Cast", ["x"], ["i"], to=7), h.make_node("Add", ["x", "i"], ["y"], "add")]),
         "node name: add.*inconsistent type"),
@@ -137,16 +138,16 @@ def test_broken_models_are_refused(name, tmp_path):
 
 
 def test_all_unsupported_operators_are_listed_with_their_nodes():
-    nodes = [h.make_node("Foo", ["x"], [f"a{i}"], f"foo{i}", domain="me") for i in range(5)]
+    nodes = [h.make_node("Foo", ["x"], [f"a{i}"], f"foo{i}", domain="mine") for i in range(5)]
     nodes += [
         h.make_node("SequenceConstruct", ["x"], ["s"], "make"),
-        h.make_node("Bar", ["x"], ["y"], "bar", domain="me"),
+        h.make_node("Bar", ["x"], ["y"], "bar", domain="mine"),
     ]
     with pytest.raises(flow.onnx.OnnxError) as caught:
-        flow.onnx.load(model_of(nodes, opsets=[*OPSETS, h.make_opsetid("me", 1)]))
+        flow.onnx.load(model_of(nodes, opsets=WITH_MINE))
     for words in (
-        """Foo of the domain 'me', opset 1 (Foo "foo0", Foo "foo1", Foo "foo2" and 2 more)""",
-        """Bar of the domain 'me', opset 1 (Bar "bar")""",
+        """Foo of the domain 'mine', opset 1 (Foo "foo0", Foo "foo1", Foo "foo2" and 2 more)""",
+        """Bar of the domain 'mine', opset 1 (Bar "bar")""",
         """SequenceConstruct, sequences are not supported (SequenceConstruct "make")""",
     ):
         assert words in str(caught.value)
