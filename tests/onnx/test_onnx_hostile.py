@@ -105,7 +105,10 @@ BROKEN = {  # name -> (model, what the message says)
     "wrong_attribute_type": (model_of([h.make_node("Softmax", ["x"], ["y"], "s", axis="first")]), "type in 's : axis'"),
     "unknown_attribute": (model_of([h.make_node("Relu", ["x"], ["y"], "r", slope=0.1)]), "slope.*r"),
     "no_opset": (model_of([relu()], opsets=[]), "opset"),
-    "old_opset": (model_of([relu()], opsets=[h.make_opsetid("", 6)]), "opset 6; expected 7 to .*version_converter"),
+    "old_opset": (
+        model_of([h.make_node("Add", ["x", "x"], ["y"], axis=1), relu()], opsets=[h.make_opsetid("", 6)]),
+        "opset 6, in which Add is not as in opset 7: .*version_converter"),
+    "opset_0": (model_of([relu()], opsets=[h.make_opsetid("", 0)]), "opset 0; expected 7 to"),
     "new_opset": (model_of([relu()], opsets=[h.make_opsetid("", 999)]), "opset 999; expected 7 to"),
     "new_ir": (changed(model_of([relu()]), ir_version=1000), "ir_version"),
     "function_calls_itself": (with_function({"f": ["f"]}), "calls itself"),

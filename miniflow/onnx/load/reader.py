@@ -125,12 +125,19 @@ def parts(message: Message, left_out: str) -> Message:
 def check_versions(model: ModelProto) -> None:
     """Refuse opsets that miniflow or the `onnx` package does not know, and calls that would take too long to follow."""
     newest = onnx.defs.onnx_opset_version()
-    for imported in (*model.opset_import, *(o for f in model.functions for o in f.opset_import)):
-        if imported.domain in DEFAULT_DOMAINS and not OLDEST_OPSET <= imported.version <= newest:
-            raise OnnxError(
-                f"got opset {imported.version}; expected {OLDEST_OPSET} to {newest}: convert the model with "
-                "onnx.version_converter, or install a newer onnx package"
-            )
+    for part, nodes in ((model, model.graph.node), *((f, f.node) for f in model.functions)):
+        for version in [o.version for o in part.opset_import if o.domain in DEFAULT_DOMAINS]:
+            if not 1 <= version <= newest:
+                raise OnnxError(
+                    f"got opset {version}; expected {OLDEST_OPSET} to {newest}: install a newer onnx package"
+                )
+            names = {node.op_type for node in nodes_of(nodes) if node.domain in DEFAULT_DOMAINS}
+            names = {x for x in names if introduced(x, version) != introduced(x, max(version, OLDEST_OPSET))}
+            if names:
+                raise OnnxError(
+                    f"got opset {version}, in which {', '.join(sorted(names))} is not as in opset {OLDEST_OPSET}: "
+                    "convert the model with onnx.version_converter"
+                )
     bodies = {(f.domain, f.name): f.node for f in model.functions}
     sizes: dict[tuple[str, str], int] = {}
 
@@ -151,6 +158,11 @@ def check_versions(model: ModelProto) -> None:
         total = math.inf
     if total > MOST_NODES:
         raise OnnxError(f"got {total} nodes; expected at most {MOST_NODES}, those of called functions included")
+
+
+def introduced(name: str, version: int) -> int:
+    """The opset that brought an operator as it is in this version."""
+    return onnx.defs.get_schema(name, version).since_version if onnx.defs.has(name, version, "") else 0
 
 
 def checked_types(model: ModelProto) -> dict[str, TypeProto]:
