@@ -172,6 +172,8 @@ def as_argument(value: Value, kind: str, device: Any) -> Any:
         return array if kind == "Array" else [int(x) for x in np.ravel(array)]
     if isinstance(value, Tensor):
         return value
+    if kind == "Number" and value.ndim == 0:
+        return value.item()
     return from_numpy(widened(np.array(value))).to(device)
 
 

@@ -122,4 +122,4 @@ def names_of_buffers(nodes: Iterable[Node]) -> list[str]:
 
 def names_on_host(nodes: Iterable[Node]) -> list[str]:
     """The values that some operator asks for on the host."""
-    return [name for name, kind in uses(nodes) if kind in ("Ints", "Array")]
+    return [name for name, kind in uses(nodes) if kind in ("Ints", "Array", "Number")]

@@ -10,6 +10,7 @@ nothing: an attribute with the name of a positional parameter fills it. Annotati
     Tensor              a tensor on the module's device; also for parameters without an annotation
     Ints                a list of Python integers, for shapes and axes; None if absent
     Array               the values as a NumPy array on the host
+    Number              a Python number if it is one and known on the host, as initializers are; else a tensor
     Value               a tensor, or a NumPy array if it is known on the host; also of types that tensors do not have
     Buffer              a tensor that is no parameter to be trained: running statistics, scales
     Node                (keyword) the node: its opset, the number of its outputs
@@ -32,6 +33,7 @@ from miniflow.tensor import Tensor
 
 Ints: TypeAlias = list[int] | None
 Array: TypeAlias = np.ndarray
+Number: TypeAlias = int | float | Tensor
 Buffer: TypeAlias = Tensor
 Value: TypeAlias = Tensor | np.ndarray
 

@@ -8,7 +8,7 @@ from math import prod
 
 import miniflow as flow
 import miniflow.nn.functional as F
-from miniflow.onnx.load.registry import Array, Buffer, choice, operator
+from miniflow.onnx.load.registry import Array, Number, choice, operator
 from miniflow.tensor import Tensor
 
 SHIFTS = {"LEFT": flow.bitwise_left_shift, "RIGHT": flow.bitwise_right_shift}
@@ -50,14 +50,13 @@ for name, function in FUNCTIONS.items():
 
 
 @operator("Pow")
-def power(x, exponent: Buffer) -> Tensor:
-    """The exponent is not trained: it is nearly always a constant, and its gradient is NaN at negative bases."""
+def power(x, exponent: Number) -> Tensor:
     return flow.pow(x, exponent).to(x.dtype)
 
 
 @operator("Clip")
-def clip(input, min: Array = None, max: Array = None) -> Tensor:
-    return input if min is max is None else flow.clamp(input, *[x if x is None else x.item() for x in (min, max)])
+def clip(input, min: Number = None, max: Number = None) -> Tensor:
+    return input if min is max is None else flow.clamp(input, min, max)
 
 
 @operator("IsInf")
