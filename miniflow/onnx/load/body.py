@@ -137,7 +137,7 @@ class Body:
             values.update(zip(node.outputs, node.compute(values, device), strict=False))
             for name in node.last:
                 values.pop(name, None)
-        return [values[name] for name in self.outputs]
+        return [values.get(name) for name in self.outputs]  # functions need not compute optional ones
 
 
 @dataclass

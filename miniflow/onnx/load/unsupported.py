@@ -5,6 +5,9 @@ OPTIONALS = "optional values are not supported"
 
 UNSUPPORTED = {
     "ConcatFromSequence": SEQUENCES,
+    "DeformConv": "deformable convolutions are not supported",
+    "ImageDecoder": "decoding of images is not supported",
+    "MaxRoiPool": "use RoiAlign",
     "Optional": OPTIONALS,
     "OptionalGetElement": OPTIONALS,
     "OptionalHasElement": OPTIONALS,
@@ -17,4 +20,5 @@ UNSUPPORTED = {
     "SequenceLength": SEQUENCES,
     "SequenceMap": SEQUENCES,
     "SplitToSequence": SEQUENCES,
+    "TfIdfVectorizer": "counting of n-grams is not supported",
 }

@@ -2,8 +2,13 @@
 
 from miniflow.onnx.load.operators import (
     control,
+    conv,
     elementwise,
     index,
+    matmul,
+    norm,
+    pool,
+    quantize,
     random,
     reduce,
     shape,
