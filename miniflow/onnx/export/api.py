@@ -157,6 +157,10 @@ def axes_by_input(
     if len(names) != len(tensors):
         raise ArgumentError(f"export: got {len(names)} input_names for {len(tensors)} tensors")
     found = {}
+    if not isinstance(dynamic_axes, Mapping):
+        raise ArgumentTypeError(
+            f"export: got dynamic_axes={dynamic_axes!r}; expected {{name: {{axis: name}} or [axes]}}"
+        )
     for name, axes in dynamic_axes.items():
         if name not in (*names, *output_names):
             raise ArgumentError(f"export: dynamic_axes names {name!r}; expected inputs, of {list(names)}")

@@ -15,6 +15,7 @@ import numpy as np
 
 from miniflow.dispatch import is_array
 from miniflow.errors import OnnxError
+from miniflow.graph.describe import meta
 from miniflow.graph.graph import Graph
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.nested import flatten
@@ -104,20 +105,21 @@ def record(
         prefix: left out at the beginning of names of parameters and scopes.
 
     Raises:
-        OnnxError: if the model cannot be recorded with other sizes of the dynamic axes, or does something else then.
+        OnnxError: if the model cannot be recorded with other sizes of the dynamic axes, or does something else then;
+            if a call changes buffers.
     """
     tensors, tree = flatten((args, kwargs))
-    metas = [(tuple(x.shape), x.dtype.numpy, x._place_and_sbp) for x in tensors]
-    sizes = sizes_of(axes, [meta[0] for meta in metas])
+    metas = [meta(x._array) for x in tensors]
+    sizes = sizes_of(axes, [shape for shape, *_ in metas])
     token = kept_whole.set(frozenset(HANDLERS))
     try:
         programs = []
         for k in range(RECORDINGS if sizes else 1):
             shapes = [
-                tuple(sizes[axes[i][d]].values[k] if d in axes.get(i, ()) else n for d, n in enumerate(meta[0]))
-                for i, meta in enumerate(metas)
+                tuple(sizes[axes[i][d]].values[k] if d in axes.get(i, ()) else n for d, n in enumerate(shape))
+                for i, (shape, *_) in enumerate(metas)
             ]
-            given = [(shape, *meta[1:]) for shape, meta in zip(shapes, metas, strict=True)]
+            given = [(shape, *rest) for shape, (_, *rest) in zip(shapes, metas, strict=True)]
             try:
                 programs.append(Recording(graph, tree, given, ()).program)
             except (ValueError, TypeError, IndexError, RuntimeError) as error:
@@ -126,6 +128,8 @@ def record(
                 raise OnnxError(f"the model cannot be recorded with inputs of shapes {shapes}: {error}") from error
     finally:
         kept_whole.reset(token)
+    if written := [slot.name.removeprefix(prefix) for slot in programs[0].writes]:
+        raise OnnxError(f"a call of the model changes {', '.join(written)}, which a model of ONNX cannot do")
     return Merger(programs, prefix).recorded({size: name for name, size in sizes.items()})
 
 
