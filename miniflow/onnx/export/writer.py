@@ -13,6 +13,7 @@ from miniflow.errors import OnnxError
 from miniflow.onnx.export.recording import Call, Recorded, Size, Value
 from miniflow.onnx.export.registry import find
 from miniflow.parallel.global_array import GlobalArray
+from miniflow.sbp import B
 from miniflow.tensor import Tensor
 
 
@@ -208,7 +209,7 @@ def to_numpy(x: Any) -> np.ndarray:
     """The values of a tensor or an array on any device; of a global one the logical tensor."""
     tensor = x if isinstance(x, Tensor) else Tensor._wrap(x)
     if isinstance(tensor._array, GlobalArray):
-        tensor = tensor.detach().to_global(sbp="broadcast").to_local()
+        tensor = tensor.detach().to_global(sbp=[B] * len(tensor.sbp)).to_local()
     return tensor.detach().cpu().numpy()
 
 
