@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from miniflow.composite import composite
 from miniflow.errors import ArgumentError
 from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops.creation import zeros, zeros_like
@@ -113,9 +114,7 @@ class Quantization(Quantizing):
     """
 
     def forward(self, input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-        shape = (-1, *[1] * (input.ndim - 1))
-        scale, zero_point = scale.reshape(shape), zero_point.reshape(shape).round()
-        return (input / scale + zero_point).round().clamp(self.lower, self.upper) - zero_point
+        return quantize(input, scale, zero_point, self.lower, self.upper)
 
 
 class FakeQuantization(Quantization):
@@ -127,7 +126,19 @@ class FakeQuantization(Quantization):
     """
 
     def forward(self, input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-        with no_grad():
-            rounded = super().forward(input, scale, zero_point) * scale.reshape(-1, *[1] * (input.ndim - 1))
-            change = rounded - input
-        return input + change
+        return fake_quantize(input, scale, zero_point, self.lower, self.upper)
+
+
+@composite
+def quantize(input: Tensor, scale: Tensor, zero_point: Tensor, lower: int, upper: int) -> Tensor:
+    shape = (-1, *[1] * (input.ndim - 1))
+    scale, zero_point = scale.reshape(shape), zero_point.reshape(shape).round()
+    return (input / scale + zero_point).round().clamp(lower, upper) - zero_point
+
+
+@composite
+def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, lower: int, upper: int) -> Tensor:
+    with no_grad():
+        rounded = quantize(input, scale, zero_point, lower, upper) * scale.reshape(-1, *[1] * (input.ndim - 1))
+        change = rounded - input
+    return input + change

@@ -1,3 +1,3 @@
 """What operators of miniflow become in ONNX, one family a file. Importing it registers them; see `registry`."""
 
-from miniflow.onnx.export.handlers import elementwise, placement, shape
+from miniflow.onnx.export.handlers import elementwise, placement, quantization, shape
