@@ -6,6 +6,7 @@ channels, so that one convolution of images sums over the depth of the kernel to
 
 from __future__ import annotations
 
+from miniflow.composite import composite
 from miniflow.errors import ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.conv import Sizes, borders, conv2d
@@ -30,6 +31,7 @@ def check_weight(op: str, weight: Tensor, dims: int) -> None:
 
 
 @takes_tensors
+@composite
 def conv1d(
     input: Tensor,
     weight: Tensor,
@@ -70,6 +72,7 @@ def conv1d(
 
 
 @takes_tensors
+@composite
 def conv3d(
     input: Tensor,
     weight: Tensor,

@@ -6,6 +6,7 @@ is enlarged for all taps along the depth at once, and what lands on one plane of
 
 from __future__ import annotations
 
+from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.dtype import float32
 from miniflow.errors import ArgumentError, ShapeError
@@ -92,6 +93,7 @@ def _check_operands(op: str, input: Tensor, weight: Tensor, bias: Tensor | None,
 
 
 @takes_tensors
+@composite
 def conv_transpose1d(
     input: Tensor,
     weight: Tensor,
@@ -114,6 +116,7 @@ def conv_transpose1d(
 
 
 @takes_tensors
+@composite
 def conv_transpose2d(
     input: Tensor,
     weight: Tensor,
@@ -154,6 +157,7 @@ def conv_transpose2d(
 
 
 @takes_tensors
+@composite
 def conv_transpose3d(
     input: Tensor,
     weight: Tensor,

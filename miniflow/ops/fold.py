@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.errors import ShapeError
 from miniflow.operands import takes_tensors
@@ -63,6 +64,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
 
 
 @takes_tensors
+@composite
 def fold(
     input: Tensor,
     output_size: Sizes,
@@ -109,6 +111,7 @@ def fold(
 
 
 @takes_tensors
+@composite
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Channels become pixels: (*, C r^2, H, W) -> (*, C, H r, W r) with r = upscale_factor.
 

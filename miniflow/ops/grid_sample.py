@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import remainder
@@ -24,6 +25,7 @@ PADDING_MODES = ("zeros", "border", "reflection")
 
 
 @takes_tensors
+@composite
 def grid_sample(
     input: Tensor,
     grid: Tensor,
@@ -112,6 +114,7 @@ def _inside(place: Tensor, size: int, padding_mode: str, align_corners: bool) ->
 
 
 @takes_tensors
+@composite
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """For `grid_sample`: the places theta (x, y, 1) of the elements (x, y) of an output.
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, ShapeError
@@ -25,6 +26,7 @@ from miniflow.tensor import Tensor
 
 
 @takes_tensors
+@composite
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -61,6 +63,7 @@ def group_norm(
 
 
 @takes_tensors
+@composite
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -104,6 +107,7 @@ def instance_norm(
 
 
 @takes_tensors
+@composite
 def rms_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -135,6 +139,7 @@ def rms_norm(
 
 
 @takes_tensors
+@composite
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x / (k + alpha mean(x^2))^beta, the mean over `size` neighbouring channels, beyond the first and last ones zeros.
 

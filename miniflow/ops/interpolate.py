@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.gather import index_select
@@ -78,13 +79,27 @@ def interpolate(
         new, factors = [size] * count if isinstance(size, int) else list(size), [None] * count
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[count - 1](input, new)
-    for dim, (n, m, factor) in enumerate(zip(old, new, factors, strict=True), 2):
-        scale = n / m if factor is None or recompute_scale_factor else 1 / factor
+    factors = [None if recompute_scale_factor else factor for factor in factors]
+    return resize(input, new, factors, mode, bool(align_corners), antialias)
+
+
+@composite
+def resize(
+    input: Tensor,
+    new: Sequence[int],
+    factors: Sequence[float | None],
+    mode: str,
+    align_corners: bool,
+    antialias: bool,
+) -> Tensor:
+    """`interpolate` with all arguments given: the new sizes, and the scale factors that decide over positions."""
+    for dim, (n, m, factor) in enumerate(zip(input.shape[2:], new, factors, strict=True), 2):
+        scale = n / m if factor is None else 1 / factor
         if mode.startswith("nearest"):
             places = np.floor((np.arange(m) + (0.5 if mode == "nearest-exact" else 0)) * scale)
             input = index_select(input, dim, constant_like(input, np.minimum(places, n - 1).astype(int)))
         else:
-            weights = _weights(n, m, scale, mode == "bicubic", bool(align_corners), antialias)
+            weights = _weights(n, m, scale, mode == "bicubic", align_corners, antialias)
             input = _along(input, dim, constant_like(input, weights.astype(input._array.dtype)))
     return input
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.dtype import fitting
 from miniflow.errors import DTypeError, ShapeError
@@ -79,9 +80,16 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
         raise DTypeError(f"pad: got mode={mode!r}; expected 'constant', 'reflect', 'replicate' or 'circular'")
     if value:
         raise DTypeError(f"pad: got value={value} with mode={mode!r}; expected none: only mode='constant' has a value")
+    return pad_border(input, widths, mode)
+
+
+@composite
+def pad_border(input: Tensor, widths: Sequence[tuple[int, int]], mode: str) -> Tensor:
+    """`pad` with elements of the input itself."""
     for dim, (before, after) in enumerate(widths):
         if before or after:
-            input = call(Index, input, constant_like(input, _border(mode, dim, shape, before, after)), dims=(dim,))
+            source = _border(mode, dim, input._array.shape, before, after)
+            input = call(Index, input, constant_like(input, source), dims=(dim,))
     return input
 
 

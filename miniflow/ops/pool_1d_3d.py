@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
@@ -31,6 +32,7 @@ Pooled = Tensor | tuple[Tensor, Tensor]
 
 
 @takes_tensors
+@composite
 def max_pool1d(
     input: Tensor,
     kernel_size: Sizes,
@@ -57,6 +59,7 @@ def max_pool1d(
 
 
 @takes_tensors
+@composite
 def max_pool3d(
     input: Tensor,
     kernel_size: Sizes,
@@ -89,6 +92,7 @@ def max_pool3d(
 
 
 @takes_tensors
+@composite
 def avg_pool1d(
     input: Tensor,
     kernel_size: Sizes,
@@ -113,6 +117,7 @@ def avg_pool1d(
 
 
 @takes_tensors
+@composite
 def avg_pool3d(
     input: Tensor,
     kernel_size: Sizes,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.comparison import eq, ne
@@ -52,6 +53,12 @@ def _order(
     count = size if count is None else count
     if not 0 <= count <= size:
         raise ShapeError(f"{op}: got k={count} for dim {dim} of shape {x._array.shape}; expected from 0 to {size}")
+    return ordered(x, dim, descending, count, stable)
+
+
+@composite
+def ordered(x: Tensor, dim: int, descending: bool, count: int, stable: bool) -> tuple[Tensor, Tensor]:
+    """The first `count` elements in order along `dim`, and where they stood."""
     indices = call(Argsort, x.detach(), dim=dim, descending=descending, count=count, stable=stable)
     return gather(x, dim, indices), indices
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from miniflow.autograd import Function, grad
+from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
@@ -130,7 +132,7 @@ class RNNBase(RecurrentBase):
             raise ShapeError(f"{self._get_name()}: got {tuple(input.shape)}; expected at least one time step")
         if alone and hx is not None:
             hx = self._returned(tuple([unsqueeze(s, 1) for s in self._given(hx, x, ())]))
-        y, state = self._layers(reshape(x, (time * batch, features)), [batch] * time, hx)
+        y, state = self._layers(reshape(x, (time * batch, features)), [batch] * time, hx, time)
         y = reshape(y, (time, batch, y.shape[1]))
         if alone:
             return squeeze(y, 1), self._returned(tuple([squeeze(s, 1) for s in state]))
@@ -145,8 +147,11 @@ class RNNBase(RecurrentBase):
             state = tuple([index_select(s, 1, back) for s in state])
         return sequence._replace(data=y), self._returned(state)
 
-    def _layers(self, x: Tensor, sizes: list[int], hx: Any) -> tuple[Tensor, State]:
-        """The results of the last layer, (sum of sizes, D * H), and the last states of all."""
+    def _layers(self, x: Tensor, sizes: list[int], hx: Any, time: int = 0) -> tuple[Tensor, State]:
+        """The results of the last layer, (sum of sizes, D * H), and the last states of all.
+
+        `time` is how many time steps there are if all sequences have as many.
+        """
         shape = (len(self.directions) * self.num_layers, sizes[0], self.hidden_size)
         given, last = self._given(hx, x, shape), []
         check_state(self._get_name(), given, shape)
@@ -156,8 +161,11 @@ class RNNBase(RecurrentBase):
                 end = f"_l{k}{direction}"
                 bias_ih, bias_hh = (getattr(self, f"bias_{n}{end}") if self.bias else None for n in ("ih", "hh"))
                 state = tuple([s[len(last)] for s in given])
-                weights = (getattr(self, f"weight_{n}{end}") for n in ("ih", "hh"))
-                y, state = self._scan(x, state, *weights, bias_ih, bias_hh, sizes, bool(direction))
+                parameters = (*(getattr(self, f"weight_{n}{end}") for n in ("ih", "hh")), bias_ih, bias_hh)
+                if time:
+                    y, state = recurrent_layer(self._scan, x, state, *parameters, time, bool(direction))
+                else:
+                    y, state = self._scan(x, state, *parameters, sizes, bool(direction))
                 results.append(y)
                 last.append(state)
             x = results[0] if len(results) == 1 else cat(results, 1)
@@ -187,6 +195,23 @@ class RNNBase(RecurrentBase):
         defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
         shown += [f"{n}={getattr(self, n)}" for n, default in defaults.items() if getattr(self, n) != default]
         return ", ".join(shown)
+
+
+@composite
+def recurrent_layer(
+    run: Callable,
+    x: Tensor,
+    state: State,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor | None,
+    bias_hh: Tensor | None,
+    time: int,
+    reverse: bool,
+) -> tuple[Tensor, State]:
+    """`run`, the `_scan` of a layer, for sequences of `time` steps each."""
+    sizes = [state[0].shape[0]] * time
+    return run(x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse)
 
 
 def _cell_of_nonlinearity(module: Module) -> Cell:

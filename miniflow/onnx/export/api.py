@@ -84,7 +84,7 @@ def export(
         names = list(input_names or default_names(model, args, kwargs))
         prefix = "model." if isinstance(graph, Wrapped) else ""
         axes = axes_by_input(dynamic_axes or {}, names, output_names or (), flatten((args, kwargs), tell=False)[0])
-        recorded = record(graph, args, kwargs, axes, prefix)
+        recorded = record(graph, args, kwargs, axes, prefix, opset)
     for name, value in zip(names, recorded.inputs, strict=True):
         value.name = name
     parts = Parts.of(recorded, opset, output_names)

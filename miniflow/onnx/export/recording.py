@@ -22,7 +22,7 @@ from miniflow.graph.nested import flatten
 from miniflow.graph.recording import Recording
 from miniflow.graph.trace import kept_whole
 from miniflow.nn.modules.module import Module
-from miniflow.onnx.export.registry import HANDLERS
+from miniflow.onnx.export.registry import HANDLERS, find
 from miniflow.tape import no_grad
 
 RECORDINGS = 3
@@ -94,7 +94,7 @@ class Wrapped(Graph):
 
 
 def record(
-    graph: Graph, args: tuple, kwargs: dict[str, Any], axes: Mapping[int, Mapping[int, str]], prefix: str = ""
+    graph: Graph, args: tuple, kwargs: dict[str, Any], axes: Mapping[int, Mapping[int, str]], prefix: str, opset: int
 ) -> Recorded:
     """The calls of a graph for arguments like these.
 
@@ -102,6 +102,7 @@ def record(
         graph: without an optimizer.
         args, kwargs: their tensors are the inputs of the model, the rest is fixed.
         axes: number of an input -> axis -> name of its size; axes of one name are of one size.
+        opset: composite functions for which it has an operator are kept whole.
         prefix: left out at the beginning of names of parameters and scopes.
 
     Raises:
@@ -111,7 +112,7 @@ def record(
     tensors, tree = flatten((args, kwargs))
     metas = [meta(x._array) for x in tensors]
     sizes = sizes_of(axes, [shape for shape, *_ in metas])
-    token = kept_whole.set(frozenset(HANDLERS))
+    token = kept_whole.set(frozenset(name for name in HANDLERS if find(name, opset)))
     try:
         programs = []
         for k in range(RECORDINGS if sizes else 1):

@@ -122,6 +122,7 @@ class Writer:
     def _number(self, x: float) -> Value:
         """A Python number among the operands of an operator: the dtype is that of the others."""
         kinds = [v.dtype for v in self.call.inputs if isinstance(v, Value)]
+        kinds = [kind for kind in kinds if kind != np.bool_] or kinds  # not that of a condition
         whole = self.call.outputs[0].dtype
         dtype = kinds[0] if isinstance(x, int) or kinds[0].kind in "fV" else whole if whole.kind in "fV" else np.float32
         return Value((), np.dtype(dtype), arrays=(np.array(x, dtype),))

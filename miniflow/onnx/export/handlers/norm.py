@@ -1,0 +1,83 @@
+"""Normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from miniflow.errors import OnnxError
+from miniflow.onnx.export.handlers.reduce import centered, reduced
+from miniflow.onnx.export.handlers.shape import unsqueeze
+from miniflow.onnx.export.registry import handler
+from miniflow.onnx.export.writer import Value, Writer
+
+
+def normalized(g: Writer, x: Value, dims: tuple[int, ...], eps: float, weight: Any, bias: Any) -> str:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with the statistics over some dims."""
+    _, deviation = centered(g, x, dims)
+    var = reduced(g, "ReduceMean", g("Mul", deviation, deviation), dims, True)
+    y = g("Div", deviation, g("Sqrt", g("Add", var, g.scalar(eps, x))))
+    y = y if weight is None else g("Mul", y, weight)
+    return y if bias is None else g("Add", y, bias)
+
+
+def ones(g: Writer, x: Value, shape: Sequence[int], value: float = 1.0) -> str:
+    return g.constant(np.full(shape, value, x.dtype))
+
+
+@handler("layer_norm", since=17)
+def layer_norm(g: Writer, x: Value, weight: Value | None, bias: Value | None, *, dims: int, eps: float) -> Any:
+    weight = ones(g, x, x.shape[len(x.shape) - dims :]) if weight is None else weight
+    return (g("LayerNormalization", x, weight, bias, axis=-dims, epsilon=eps),)
+
+
+@handler("layer_norm")
+def layer_norm_formula(g: Writer, x: Value, weight: Value | None, bias: Value | None, *, dims: int, eps: float) -> Any:
+    return (normalized(g, x, tuple(range(len(x.shape) - dims, len(x.shape))), eps, weight, bias),)
+
+
+@handler("batch_norm_inference")
+def batch_norm(g: Writer, x: Value, mean: Value, var: Value, weight: Value, bias: Value, *, eps: float) -> str:
+    shape = mean.shape
+    weight, bias = (ones(g, x, shape, n) if p is None else p for p, n in ((weight, 1.0), (bias, 0.0)))
+    return g("BatchNormalization", x, weight, bias, mean, var, epsilon=eps)
+
+
+@handler("batch_norm")
+def batch_norm_of_batch(g: Writer, x: Value, weight: Value | None, bias: Value | None, *, eps: float) -> Any:
+    behind = range(1, len(x.shape) - 1)
+    weight, bias = (p if p is None or not behind else unsqueeze(g, p, *behind) for p in (weight, bias))
+    return (normalized(g, x, (0, *range(2, len(x.shape))), eps, weight, bias),)
+
+
+@handler("instance_norm")
+def instance_norm(
+    g: Writer, input: Value, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+) -> str:
+    if not use_input_stats:
+        return batch_norm(g, input, running_mean, running_var, weight, bias, eps=eps)
+    weight, bias = (ones(g, input, input.shape[1:2], n) if p is None else p for p, n in ((weight, 1), (bias, 0)))
+    return g("InstanceNormalization", input, weight, bias, epsilon=eps)
+
+
+@handler("group_norm", since=21)
+def group_norm(g: Writer, input: Value, num_groups: int, weight: Any, bias: Any, eps: float) -> str:
+    weight, bias = (ones(g, input, input.shape[1:2], n) if p is None else p for p, n in ((weight, 1), (bias, 0)))
+    return g("GroupNormalization", input, weight, bias, num_groups=num_groups, epsilon=eps)
+
+
+@handler("rms_norm", since=23)
+def rms_norm(g: Writer, input: Value, normalized_shape: Any, weight: Value | None, eps: float | None) -> str:
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    weight = ones(g, input, shape) if weight is None else weight
+    eps = float(np.finfo(np.float32).eps) if eps is None else eps
+    return g("RMSNormalization", input, weight, axis=-len(shape), epsilon=eps)
+
+
+@handler("local_response_norm")
+def local_response_norm(g: Writer, input: Value, size: int, alpha: float, beta: float, k: float) -> str:
+    if size % 2 == 0:  # ONNX's window then begins one channel later
+        raise OnnxError(f"local_response_norm over {size} channels; expected an odd number")
+    return g("LRN", input, size=size, alpha=alpha, beta=beta, bias=k)
