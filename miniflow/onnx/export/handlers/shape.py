@@ -13,7 +13,7 @@ from miniflow.onnx.export.registry import handler
 from miniflow.onnx.export.writer import Value, Writer
 
 END = np.iinfo(np.int64).max  # behind the last element
-handler("clone", "to_device", "amp_white_identity", "amp_black_identity")(lambda g, x, **attributes: g("Identity", x))
+handler("clone", "amp_white_identity", "amp_black_identity")(lambda g, x: g.name(x))
 handler("expand")(lambda g, x, *, shape: g("Expand", x, g.sizes(g.call.outputs[0].shape)))
 handler("permute")(lambda g, x, *, dims: g("Transpose", x, perm=[d % len(x.shape) for d in dims]))
 handler("cat")(lambda g, *xs, dim, sizes: g("Concat", *xs, axis=dim))
