@@ -310,3 +310,18 @@ def test_random_numbers_have_their_distribution_and_follow_the_seed(case: Case, 
     assert abs(first.double().std().item() - std) < 0.04
     np.testing.assert_array_equal(first.numpy(), again.numpy())
     assert (first != second).any().item()
+
+
+def test_single_numbers_are_no_parameters() -> None:
+    nodes = [helper.make_node("Mul", ["x", "w"], ["m"]), helper.make_node("Pow", ["m", "two"], ["p"])]
+    nodes += [helper.make_node("Where", ["c", "p", "half"], ["y"])]
+    values = {"w": floats(3), "two": np.array(2, np.float32), "half": np.array(0.5, np.float32)}
+    kept = [numpy_helper.from_array(array, name) for name, array in values.items()]
+    described = {"x": onnx.TensorProto.FLOAT, "c": onnx.TensorProto.BOOL, "y": onnx.TensorProto.FLOAT}
+    x, c, y = [helper.make_tensor_value_info(name, kind, [3]) for name, kind in described.items()]
+    graph = helper.make_graph(nodes, "numbers", [x, c], [y], kept)
+    module = flow.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert [name for name, _ in module.named_parameters()] == ["w"]
+    given = floats(3)
+    got = module(given, np.array([True, False, True]))
+    np.testing.assert_allclose(got.detach().numpy(), np.where([1, 0, 1], (given * values["w"]) ** 2, 0.5), rtol=1e-6)

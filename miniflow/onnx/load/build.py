@@ -95,7 +95,7 @@ class Builder:
             defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
         inner = Builder({**self.opsets, **opsets}, self.functions, {}, self.unsupported)
         nodes = [inner.node(node, {**defaults, **attributes}) for node in function.node]
-        return Body(nodes, list(function.input), list(function.output), {})
+        return Body(nodes, list(function.input), list(function.output)[: len(proto.output)], {})
 
     def _of_schema(self, proto: NodeProto) -> FunctionProto | None:
         version = self.opsets.get("", 0)

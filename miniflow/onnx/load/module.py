@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentTypeError
 from miniflow.nn.modules.module import Module
@@ -24,7 +22,7 @@ class OnnxModule(Module):
     """Computes what a model of ONNX does; `flow.onnx.load` makes it.
 
     Floating-point initializers are parameters under their own names, `fc.weight`, but for running statistics, which
-    are buffers. Integers, and what is computed of these and of shapes alone, stay on the host.
+    are buffers. Integers, single numbers (0-dim), and what is computed of these and of shapes alone, stay on the host.
 
     Attributes:
         inputs: the names of the inputs, in the order of the arguments.
@@ -52,7 +50,8 @@ class OnnxModule(Module):
         buffers = set(names_of_buffers(self._body.nodes))
         hosts = set(names_on_host(self._body.nodes))
         for name, array in list(self._body.constants.items()):
-            if np.dtype(array.dtype) in BY_NUMPY and BY_NUMPY[array.dtype].is_floating_point and name not in hosts:
+            floating = array.dtype in BY_NUMPY and BY_NUMPY[array.dtype].is_floating_point
+            if floating and array.ndim and name not in hosts:
                 self._keep(name, from_numpy(self._body.constants.pop(name)), name not in buffers)
         self.inputs = [name for name in self._body.inputs if name not in read.weights]
         self._known = set(self._body.inputs)
