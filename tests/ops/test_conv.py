@@ -228,6 +228,19 @@ def test_one_image():
     )
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_images_that_cannot_be_written(groups):
+    images = np.random.default_rng(0).standard_normal((2, 4, 5, 6), np.float32)
+    weight = flow.tensor(np.random.default_rng(1).standard_normal((4, 4 // groups, 3, 3), np.float32))
+    expected = conv2d(flow.tensor(images), weight, groups=groups).numpy()
+    images.setflags(write=False)
+    weight.requires_grad = True
+    result = conv2d(flow.from_numpy(images), weight, groups=groups)
+    np.testing.assert_array_equal(result.detach().numpy(), expected)
+    result.sum().backward()
+    assert weight.grad.abs().min().item() > 0
+
+
 def test_no_bias():
     x, weight, _ = operands((2, 3, 5, 6), (2, 3, 3, 3))
     check_op(conv2d, [x, weight], numpy_conv2d, third=True, layouts=("strided",))

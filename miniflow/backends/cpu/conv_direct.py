@@ -76,7 +76,7 @@ def _share(
     height = oh + (kh - 1) * dh // sh
     rows, columns = np.arange(0, kh * dh, dh)[:, None], np.arange(kw)
     seen = (rows % sh * kw + columns) * (height * ow) + rows // sh * ow
-    x = np.ascontiguousarray(x).reshape(len(x) * groups, -1, *x.shape[2:])
+    x = np.require(x, requirements="CW").reshape(len(x) * groups, -1, *x.shape[2:])  # a loop also adds to its images
     weight = np.ascontiguousarray(weight).reshape(groups, -1, weight.shape[1], kh * kw)
     y = np.ascontiguousarray(y).reshape(len(x), -1, oh * ow)
     share(
