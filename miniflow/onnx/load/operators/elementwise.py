@@ -65,7 +65,7 @@ def is_inf(x, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
 
 
 @operator("Dropout")
-def dropout(data, ratio: Array = 0.5, training_mode: Array = False, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+def dropout(data, ratio: Array = 0.5, training_mode: Array = False) -> tuple[Tensor, Tensor]:
     """The random numbers are those of `flow.manual_seed`."""
     if not training_mode or not ratio:
         return data, flow.ones_like(data, dtype=flow.bool)
