@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 OFFLINE = {
     name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 }
-TUTORIALS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
+FOLDER = ROOT / "tutorials"
+TUTORIALS = sorted([*FOLDER.glob("[0-9][0-9]_*.py"), *FOLDER.glob("[0-9][0-9]_*/lesson.py")])
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -30,11 +31,11 @@ def cells(notebook):
 
 
 def named(path):
-    return path.stem
+    return path.parent.name if path.stem == "lesson" else path.stem
 
 
 def test_there_is_something_to_run():
-    assert TUTORIALS and [path.stem for path in TUTORIALS] == [path.stem for path in NOTEBOOKS]
+    assert TUTORIALS and [named(path) for path in TUTORIALS] == [path.stem for path in NOTEBOOKS]
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=named)
@@ -42,7 +43,7 @@ def test_notebook_is_what_the_tutorial_makes(tutorial, build):
     import nbformat
 
     notebook = nbformat.read(build.target(tutorial), as_version=4)
-    assert cells(notebook) == cells(build.convert(tutorial)), f"run: python tutorials/build.py {tutorial.stem}"
+    assert cells(notebook) == cells(build.convert(tutorial)), f"run: python tutorials/build.py {named(tutorial)}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)

@@ -1,6 +1,7 @@
 """Make the notebooks from the tutorials and run them: `python tutorials/build.py`, or with names to build only some.
 
-Each `tutorials/NN_name.py`, in jupytext's percent format, becomes `notebooks/NN_name.ipynb` with all outputs. A
+Each `tutorials/NN_name.py` or `tutorials/NN_name/lesson.py`, in jupytext's percent format, becomes
+`notebooks/NN_name.ipynb` with all outputs; lessons run with their solutions. A
 notebook is only written when every cell ran. The pictures of the notebooks that README.md shows become `docs/images`;
 `python tutorials/build.py --pictures` writes only these, from the notebooks as they are.
 """
@@ -23,19 +24,25 @@ LIMIT = 300  # seconds for one cell
 INLINE = "module://matplotlib_inline.backend_inline"  # pictures go into the notebook, whatever MPLBACKEND says
 # name of a picture -> the notebook, and the cell that draws it
 PICTURES = {
-    "training_step": ("03_graph", "figure = step.show()"),
-    "memory_access": ("02_kernels_without_a_gpu", "figure = show(along_columns)"),
+    "training_step": ("12_graph", "figure = step.show()"),
+    "memory_access": ("06_kernels_without_a_gpu", "figure = show(along_columns)"),
 }
 
 
 def sources() -> list[Path]:
     """The tutorials, in the order of their numbers."""
-    return sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
+    folder = ROOT / "tutorials"
+    return sorted([*folder.glob("[0-9][0-9]_*.py"), *folder.glob("[0-9][0-9]_*/lesson.py")])
+
+
+def name_of(source: Path) -> str:
+    """`01_storage`, of a file or of the lesson in a folder of this name."""
+    return source.parent.name if source.stem == "lesson" else source.stem
 
 
 def target(source: Path) -> Path:
     """The notebook made from a tutorial."""
-    return ROOT / "notebooks" / f"{source.stem}.ipynb"
+    return ROOT / "notebooks" / f"{name_of(source)}.ipynb"
 
 
 def convert(source: Path) -> nbformat.NotebookNode:
@@ -60,7 +67,8 @@ def execute(notebook: nbformat.NotebookNode, folder: str | os.PathLike) -> nbfor
         resources={"metadata": {"path": str(folder)}},
         extra_arguments=["--IPKernelApp.log_level=40"],  # errors: the kernel is local and short-lived
     )
-    return client.execute(env={**os.environ, "MPLBACKEND": INLINE})
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return client.execute(env={**os.environ, "MPLBACKEND": INLINE, "LESSON_IMPL": "solution", "PYTHONPATH": path})
 
 
 def build(source: Path) -> Path:
@@ -88,11 +96,11 @@ def picture(name: str) -> bytes:
 def main() -> int:
     """Build all tutorials, or those named on the command line, and write the pictures."""
     parser = argparse.ArgumentParser(description="Make the notebooks from the tutorials and run them.")
-    parser.add_argument("names", nargs="*", help="tutorials to build, such as 01_quickstart; by default all")
+    parser.add_argument("names", nargs="*", help="tutorials to build, such as 00_quickstart; by default all")
     parser.add_argument("--pictures", action="store_true", help="build none, write only the pictures for README.md")
     options = parser.parse_args()
     names = options.names
-    known = {source.stem: source for source in sources()}
+    known = {name_of(source): source for source in sources()}
     unknown = [name for name in names if name not in known]
     if unknown:
         parser.error(f"there is no tutorial {', '.join(unknown)}; expected some of {', '.join(known)}")

@@ -1,0 +1,89 @@
+"""`pytest tutorials/01_storage --impl=solution`: the checks of a lesson, on the implementation that is asked for.
+
+A check is a test with the fixture `impl`, the module that is checked, and the marker `task("1.2")`. The fixture `rng`
+draws other numbers in each run; `--seed` repeats those of another.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from tutorials.implementation import STUDENT, Todo, implementation
+from tutorials.lessons import Lesson
+
+collect_ignore_glob = ["*/lesson.py", "*/solution.py", "*/student.py", "*/wrong/*", "[0-9][0-9]_*.py"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--impl", default=STUDENT, help="student, solution, stub, wrong:NAME, or the path of a file")
+    parser.addoption("--seed", type=int, default=None, help="of the random inputs; by default another one in each run")
+    parser.addoption("--limits", default=None, help="SECONDS,BYTES: of CPU time and memory; the process ends beyond")
+    parser.addoption("--report", default=None, help="write the outcome of each check to this file, as JSON lines")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "task(number): of a lesson, that this test checks")
+    if config.getoption("--seed") is None:
+        config.option.seed = secrets.randbits(32)
+    if config.getoption("--limits"):
+        import resource  # which Windows does not have
+
+        seconds, size = map(int, config.getoption("--limits").split(","))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"implementation: {config.getoption('--impl')}, seed: {config.getoption('--seed')}"
+
+
+@pytest.fixture(scope="module")
+def impl(request: pytest.FixtureRequest) -> ModuleType:
+    return implementation(Lesson(request.path.parent), request.config.getoption("--impl"))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    return np.random.default_rng(request.config.getoption("--seed"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    report = yield
+    path = item.config.getoption("--report")
+    if path and (report.when == "call" or report.failed):
+        marker, error = item.get_closest_marker("task"), call.excinfo
+        found = {
+            "test": item.name,
+            "task": marker.args[0] if marker else "",
+            "outcome": outcome_of(error),
+            "message": "" if error is None else f"{error.value}".partition("\nassert ")[0],
+            "kind": "" if error is None else error.typename,
+            "place": place_of(error, item.path),
+        }
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found) + "\n")
+    return report
+
+
+def outcome_of(error: pytest.ExceptionInfo | None) -> str:
+    """What a check says: "passed", "wrong", "not started" or "error"."""
+    if error is None:
+        return "passed"
+    if error.typename == Todo.__name__:
+        return "not started"
+    return "wrong" if error.errisinstance(AssertionError) else "error"
+
+
+def place_of(error: pytest.ExceptionInfo | None, tests: Path) -> str:
+    """The last line of the implementation that an error came through: `student.py:12`."""
+    lines = [] if error is None else [entry for entry in error.traceback if Path(entry.path).parent != tests.parent]
+    own = [entry for entry in ([] if error is None else error.traceback) if Path(entry.path).name == "student.py"]
+    entry = (own or lines or [None])[-1]
+    return f"{Path(entry.path).name}:{entry.lineno + 1}" if entry else ""

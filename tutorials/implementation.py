@@ -1,0 +1,73 @@
+"""Load what is checked: a student's file, the solution, the stub, or a wrong solution."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+from tutorials.lessons import Lesson, lesson
+
+STUDENT, SOLUTION, STUB, WRONG = "student", "solution", "stub", "wrong:"
+
+
+class Todo(NotImplementedError):
+    """Raised by what a student has not written yet."""
+
+
+def default() -> str:
+    """What is checked if nothing else is asked for: the student's file, or what the variable LESSON_IMPL names."""
+    return os.environ.get("LESSON_IMPL", STUDENT)
+
+
+def implementation(of: Lesson | int | str, which: str | None = None) -> ModuleType:
+    """A module with the functions of a lesson.
+
+    Args:
+        of: the lesson.
+        which: "student", "solution", "stub", "wrong:NAME", or the path of a file; see `default`. Without a student's
+            file, "student" is the stub.
+
+    Raises:
+        LookupError: for an unknown lesson or wrong solution.
+        FileNotFoundError: if there is no such file.
+        Exception: what the file raises when it is imported.
+    """
+    found = of if isinstance(of, Lesson) else lesson(of)
+    return load(path_of(found, which or default()))
+
+
+def path_of(found: Lesson, which: str) -> Path:
+    """The file of an implementation; the stub and wrong solutions are written to a temporary folder."""
+    if which == SOLUTION:
+        return found.solution
+    if which == STUDENT and found.student.exists():
+        return found.student
+    if which in (STUDENT, STUB):
+        return written(found, found.stub)
+    if which.startswith(WRONG):
+        name = which.removeprefix(WRONG)
+        if name not in found.wrong:
+            raise LookupError(f"{found.name} has no wrong solution {name!r}; expected one of {list(found.wrong)}")
+        return written(
+            found, found.solution.read_text(encoding="utf-8") + found.wrong[name].read_text(encoding="utf-8")
+        )
+    return Path(which)
+
+
+def written(found: Lesson, source: str) -> Path:
+    """A temporary file with this source: numba reads the source of kernels from files."""
+    folder = Path(tempfile.mkdtemp(prefix="lesson-"))
+    path = folder / f"{found.name}.py"
+    path.write_text(source, encoding="utf-8")
+    return path
+
+
+def load(path: Path) -> ModuleType:
+    """A fresh module of a file."""
+    spec = importlib.util.spec_from_file_location(f"implementation_{path.stem.lstrip('0123456789_')}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

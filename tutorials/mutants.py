@@ -1,0 +1,128 @@
+"""Wrong versions of a solution, made by small changes of its code: what a grader has to reject.
+
+Each mutant differs in one place within the regions that students write: an operator or a comparison is another one, a
+condition always holds, an index or a number is one more, a returned value is zero, a call whose result is not used (a
+barrier) or an assignment to an element is missing.
+
+Source: DeMillo, Lipton, Sayward, "Hints on Test Data Selection", 1978.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tutorials.implementation import written
+from tutorials.lessons import ROOT, Lesson, lesson, regions_of
+
+OPERATORS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.And: ast.Or, ast.Or: ast.And, ast.Pow: ast.Mult, ast.MatMult: ast.Mult,
+}  # fmt: skip
+
+
+def mutants(source: str) -> Iterator[tuple[str, str]]:
+    """What each mutant changes, `line 12: i < n -> i <= n`, and its source."""
+    tree = ast.parse(source)
+    inside = {line for region in regions_of(source) for line in range(region.first, region.last + 1)}
+    nodes = [node for node in ast.walk(tree) if getattr(node, "lineno", 0) in inside]
+    for number, node in enumerate(nodes):
+        for choice in range(len(list(changed(node)))):
+            fresh = copy.deepcopy(tree)
+            twin = [n for n in ast.walk(fresh) if getattr(n, "lineno", 0) in inside][number]
+            new = list(changed(twin))[choice]
+            Replace(twin, new).visit(fresh)
+            yield (
+                f"line {node.lineno}: {ast.unparse(node)} -> {ast.unparse(new)}",
+                ast.unparse(ast.fix_missing_locations(fresh)),
+            )
+
+
+def changed(node: ast.AST) -> Iterator[ast.AST]:
+    """What may stand in place of a node."""
+    if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
+        yield with_(node, op=OPERATORS[type(node.op)]())
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in OPERATORS:
+        yield with_(node, ops=[OPERATORS[type(node.ops[0])](), *node.ops[1:]])
+    if isinstance(node, ast.BoolOp):
+        yield with_(node, op=OPERATORS[type(node.op)]())
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not):
+        yield node.operand
+    if isinstance(node, ast.If | ast.IfExp):
+        yield with_(node, test=ast.Constant(True))
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        yield ast.Constant(node.value + 1)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.BinOp):
+        yield with_(node, slice=ast.BinOp(node.slice, ast.Add(), ast.Constant(1)))
+    if isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant):
+        yield ast.Return(ast.BinOp(node.value, ast.Mult(), ast.Constant(0)))
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        yield ast.Pass()
+    if isinstance(node, ast.AugAssign) or (
+        isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript | ast.Attribute)
+    ):
+        yield ast.Pass()
+
+
+def with_(node: ast.AST, **changes: object) -> ast.AST:
+    """A copy of a node with some fields changed."""
+    fresh = copy.copy(node)
+    for name, value in changes.items():
+        setattr(fresh, name, value)
+    return fresh
+
+
+class Replace(ast.NodeTransformer):
+    """Puts a node in the place of another."""
+
+    def __init__(self, old: ast.AST, new: ast.AST):
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """The node, or the new one."""
+        return ast.copy_location(self.new, node) if node is self.old else self.generic_visit(node)
+
+
+def survivors(of: Lesson, limit: int = 20) -> dict[str, bool]:
+    """What each mutant of a lesson's solution changes, and whether it passes all checks.
+
+    Args:
+        of: the lesson.
+        limit: in seconds; a mutant that runs longer is rejected.
+    """
+    sources = mutants(of.solution.read_text(encoding="utf-8"))
+    return {what: passes(of, written(of, source), limit) for what, source in sources}
+
+
+def passes(of: Lesson, path: Path, limit: int) -> bool:
+    """Whether an implementation passes all checks, which run in a copy of this process: it must have no threads."""
+    process = os.fork()
+    if process == 0:
+        signal.alarm(limit)
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+            options = ["-x", "-q", f"--impl={path}", "--seed=0", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            code = pytest.main([str(of.tests), f"--rootdir={ROOT.parent}", *options])
+        os._exit(int(code))
+    return os.waitpid(process, 0)[1] == 0
+
+
+def equivalent(of: Lesson) -> dict[str, str]:
+    """Mutants that are no worse than the solution, with the reason: lines `change | reason` of `equivalent.txt`."""
+    path = of.folder / "equivalent.txt"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return dict(line.split(" | ", 1) for line in lines if line)
+
+
+if __name__ == "__main__":
+    print(json.dumps(survivors(lesson(sys.argv[1]))))

@@ -1,0 +1,93 @@
+"""Run the checks of a lesson, and tell a student how it went."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tutorials.implementation import default, implementation, load
+from tutorials.lessons import ROOT, Lesson, lesson
+
+LIMIT = 120  # seconds for all checks of a lesson
+ORDER = ("error", "wrong", "not started", "passed")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one check, or all of one task, went.
+
+    Attributes:
+        task: "1.2".
+        outcome: "passed", "wrong", "not started" or "error".
+        message: why.
+        test: the name of the check.
+    """
+
+    task: str
+    outcome: str
+    message: str
+    test: str
+
+    def __str__(self) -> str:
+        return f"{self.task:6} {self.outcome:12}" + (f" {self.message}" if self.message else "")
+
+
+def run(of: Lesson, which: str, *, options: Iterable[str] = (), limit: float = LIMIT) -> list[Outcome]:
+    """The outcomes of all checks of a lesson, which run in a process of their own.
+
+    Args:
+        of: the lesson.
+        which: the implementation, see `implementation`.
+        options: for pytest.
+        limit: in seconds; what has not ended then is an error.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report"
+        command = [sys.executable, "-m", "pytest", str(of.tests), f"--impl={which}", f"--report={path}", "-q"]
+        command += ["-p", "no:cacheprovider", f"--rootdir={ROOT.parent}", *options]
+        try:
+            done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, timeout=limit)
+            after = "" if path.exists() else (done.stdout + done.stderr)[-2000:]
+        except subprocess.TimeoutExpired:
+            after = f"not done after {limit:.0f} seconds: is there a loop without an end?"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = [outcome_of(json.loads(line)) for line in lines]
+    return [*found, Outcome("", "error", after, "")] if after else found
+
+
+def outcome_of(entry: dict) -> Outcome:
+    """The outcome that `conftest` wrote."""
+    message = entry["message"] if entry["outcome"] != "passed" else ""
+    if entry["outcome"] == "error":
+        message = f"{entry['kind']}: {message} ({entry['place']})"
+    return Outcome(entry["task"], entry["outcome"], message, entry["test"])
+
+
+def by_task(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """One outcome for each task: that of the first check that did not pass."""
+    tasks: dict[str, Outcome] = {}
+    for found in outcomes:
+        known = tasks.setdefault(found.task, found)
+        if ORDER.index(found.outcome) < ORDER.index(known.outcome):
+            tasks[found.task] = found
+    return list(tasks.values())
+
+
+def check(which: int | str, implementation_of: str | None = None) -> bool:
+    """Check a lesson, and print one line for each task. In a notebook, draw its picture if all of it is right.
+
+    Returns:
+        whether every task passed.
+    """
+    found, implementation_of = lesson(which), implementation_of or default()
+    tasks = by_task(run(found, implementation_of))
+    print("\n".join(map(str, tasks)))
+    passed = bool(tasks) and all(task.outcome == "passed" for task in tasks)
+    if passed and "ipykernel" in sys.modules:
+        load(found.folder / "picture.py").draw(implementation(found, implementation_of))
+    return passed
