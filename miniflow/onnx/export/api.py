@@ -7,14 +7,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
 import miniflow.onnx.export.handlers  # noqa: F401  (registers them)
 from miniflow.atomic import replacing
@@ -22,7 +21,7 @@ from miniflow.errors import ArgumentError, ArgumentTypeError, OnnxError
 from miniflow.graph.graph import Graph
 from miniflow.graph.nested import check_arguments, constants, flatten
 from miniflow.nn.modules.module import Module
-from miniflow.onnx.export.optimizer import SMALL_WEIGHT, optimized, type_of, without_weights
+from miniflow.onnx.export.optimizer import SMALL, OnnxGraph, type_of
 from miniflow.onnx.export.recording import Recorded, Size, Value, Wrapped, record
 from miniflow.onnx.export.writer import Writer, onnx_type, tensor_message
 from miniflow.tensor import Tensor
@@ -87,10 +86,10 @@ def export(
         recorded = record(graph, args, kwargs, axes, prefix, opset)
     for name, value in zip(names, recorded.inputs, strict=True):
         value.name = name
-    parts = Parts.of(recorded, opset, output_names)
+    found = graph_of(recorded, opset, output_names)
     if check:
-        parts.check()
-    return parts.written(type(model).__name__, None if path is None else Path(path), external_data)
+        check_graph(found)
+    return written(found, type(model).__name__, None if path is None else Path(path), external_data)
 
 
 @contextmanager
@@ -171,75 +170,60 @@ def axes_by_input(
     return found
 
 
-@dataclass
-class Parts:
-    """What a model file is made of."""
+def graph_of(recorded: Recorded, opset: int, output_names: Sequence[str] | None) -> OnnxGraph:
+    """The graph of a recording.
 
-    opset: int
-    nodes: list[NodeProto]
-    initializers: dict[str, np.ndarray]
-    inputs: list[ValueInfoProto]
-    outputs: list[ValueInfoProto]
+    Raises:
+        OnnxError: for operators that ONNX does not have.
+        ArgumentError: for names that do not fit.
+    """
+    g = Writer(recorded, opset)
+    g.write()
+    names = list(output_names or [f"output.{i}" for i in range(len(recorded.outputs))])
+    if len(names) != len(recorded.outputs) or not names:
+        raise ArgumentError(f"export: got {len(names)} output_names for {len(recorded.outputs)} outputs")
+    g.call = None
+    for name, value in zip(names, recorded.outputs, strict=True):
+        g.nodes.append(helper.make_node("Identity", [g.name(value)], [name], name=f"{name}.Identity"))
+    taken = Counter([*(x.name for x in recorded.inputs), *names, *g.initializers])
+    if twice := [name for name, count in taken.items() if count > 1]:
+        raise ArgumentError(f"export: several inputs, outputs or parameters are called {twice}; choose other names")
+    inputs = [described(value.name, value, recorded.axes) for value in recorded.inputs]
+    outputs = [described(name, value, recorded.axes) for name, value in zip(names, recorded.outputs, strict=True)]
+    graph = OnnxGraph(opset, g.nodes, g.initializers, inputs, outputs)
+    graph.optimize()
+    return graph
 
-    @classmethod
-    def of(cls, recorded: Recorded, opset: int, output_names: Sequence[str] | None) -> Parts:
-        """The parts of the model that was recorded.
 
-        Raises:
-            OnnxError: for operators that ONNX does not have.
-            ArgumentError: for names that do not fit.
-        """
-        g = Writer(recorded, opset)
-        g.write()
-        names = list(output_names or [f"output.{i}" for i in range(len(recorded.outputs))])
-        if len(names) != len(recorded.outputs) or not names:
-            raise ArgumentError(f"export: got {len(names)} output_names for {len(recorded.outputs)} outputs")
-        g.call = None
-        for name, value in zip(names, recorded.outputs, strict=True):
-            g.nodes.append(helper.make_node("Identity", [g.name(value)], [name], name=f"{name}.Identity"))
-        taken = Counter([*(x.name for x in recorded.inputs), *names, *g.initializers])
-        if twice := [name for name, count in taken.items() if count > 1]:
-            raise ArgumentError(f"export: several inputs, outputs or parameters are called {twice}; choose other names")
-        inputs = [described(value.name, value, recorded.axes) for value in recorded.inputs]
-        outputs = [described(name, value, recorded.axes) for name, value in zip(names, recorded.outputs, strict=True)]
-        return cls(opset, *optimized(g.nodes, g.initializers, inputs, outputs, opset), inputs, outputs)
+def check_graph(graph: OnnxGraph) -> None:
+    """Ask `onnx.checker`, which infers and compares all types and shapes.
 
-    def check(self) -> None:
-        """Ask `onnx.checker`, which infers and compares all types and shapes.
+    Raises:
+        OnnxError: with its words; a handler is wrong then.
+    """
+    try:
+        onnx.checker.check_model(graph.without_weights(), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise OnnxError(f"onnx.checker: {error}") from error
 
-        Raises:
-            OnnxError: with its words; a handler is wrong then.
-        """
-        try:
-            model = without_weights(self.nodes, self.initializers, self.inputs, self.outputs, self.opset)
-            onnx.checker.check_model(model, full_check=True)
-        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            raise OnnxError(f"onnx.checker: {error}") from error
 
-    def written(self, name: str, path: Path | None, external_data: bool) -> ModelProto:
-        """The model, which is also written to a file; weights go beside it if wanted, or if there are too many."""
-        beside = external_data or sum(x.nbytes for x in self.initializers.values()) > LARGEST
-        if path is None or not beside:
-            model = self.assembled(name, [tensor_message(key, x) for key, x in self.initializers.items()])
-            if path is not None:
-                with replacing(path) as file:
-                    file.write_bytes(model.SerializeToString())
-            return model
-        data = path.with_name(path.name + ".data")
-        with replacing(path) as file, replacing(data) as weights:
-            model = self.assembled(name, write_beside(self.initializers, weights, data.name))
-            file.write_bytes(model.SerializeToString())
+def written(graph: OnnxGraph, name: str, path: Path | None, external_data: bool) -> ModelProto:
+    """The model, which is also written to a file; weights go beside it if wanted, or if there are too many."""
+    model = graph.without_weights()
+    model.producer_name, model.producer_version, model.graph.name = "miniflow", version("miniflow-edu"), name
+    del model.graph.input[len(graph.inputs) :], model.graph.initializer[:]
+    arrays = graph.initializers
+    if path is None or not (external_data or sum(x.nbytes for x in arrays.values()) > LARGEST):
+        model.graph.initializer.extend(tensor_message(key, x) for key, x in arrays.items())
+        if path is not None:
+            with replacing(path) as file:
+                file.write_bytes(model.SerializeToString())
         return model
-
-    def assembled(self, name: str, initializers: Sequence[TensorProto]) -> ModelProto:
-        ids = [helper.make_opsetid("", self.opset)]
-        return helper.make_model(
-            helper.make_graph(self.nodes, name, self.inputs, self.outputs, initializers),
-            opset_imports=ids,
-            ir_version=helper.find_min_ir_version_for(ids),
-            producer_name="miniflow",
-            producer_version=version("miniflow-edu"),
-        )
+    data = path.with_name(path.name + ".data")
+    with replacing(path) as file, replacing(data) as weights:
+        model.graph.initializer.extend(write_beside(arrays, weights, data.name))
+        file.write_bytes(model.SerializeToString())
+    return model
 
 
 def write_beside(initializers: Mapping[str, np.ndarray], file: Path, location: str) -> list[TensorProto]:
@@ -247,7 +231,7 @@ def write_beside(initializers: Mapping[str, np.ndarray], file: Path, location: s
     messages = []
     with file.open("wb") as stream:
         for name, array in initializers.items():
-            if array.size <= SMALL_WEIGHT:
+            if array.size <= SMALL:
                 messages.append(tensor_message(name, array))
                 continue
             stream.seek(-(-stream.tell() // ALIGNMENT) * ALIGNMENT)
@@ -261,7 +245,7 @@ def write_beside(initializers: Mapping[str, np.ndarray], file: Path, location: s
     return messages
 
 
-def described(name: str, value: Value, axes: Mapping[Size, str]) -> onnx.ValueInfoProto:
+def described(name: str, value: Value, axes: Mapping[Size, str]) -> ValueInfoProto:
     """Name, element type and shape of an input or an output; dynamic axes by their names."""
     shape = [axes.get(n) if isinstance(n, Size) else n for n in value.shape]
     return helper.make_tensor_value_info(name, onnx_type(value.dtype), shape)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -13,43 +13,57 @@ import onnx
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-SMALL = 1 << 16  # bytes by which a folded constant may make the model larger
-SMALL_WEIGHT = 1024  # elements that shape inference and the checker are shown, and that stay inside the model
+GROWTH = 1 << 16  # bytes by which a folded constant may make the model larger
+SMALL = 1024  # elements that shape inference and the checker are shown, and that stay inside the model
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 UNKNOWN = 0, (None,)
 KEPT = ("QuantizeLinear", "DequantizeLinear")  # of constants too: they say how a weight is stored
 
 
 @dataclass
-class Rewriter:
+class OnnxGraph:
     """A graph that is rewritten.
 
     Attributes:
+        opset: of the nodes.
         nodes: in the order in which they run; rewrites change them in place and put None for those that go.
         initializers: values by name.
-        outputs: names that stay.
-        opset: of the nodes.
+        inputs, outputs: their names stay.
         kinds: element type and shape of each value that is known; sizes are numbers, names, or None.
-        renamed: values that have got another name, or for which another one stands in.
+        renamed: values that have got another name, or for which another one stands in, during a rewrite.
     """
 
+    opset: int
     nodes: list[NodeProto | None]
     initializers: dict[str, np.ndarray]
-    outputs: Sequence[str]
-    opset: int
-    kinds: dict[str, tuple[int, tuple]]
-    renamed: dict[str, str]
+    inputs: Sequence[ValueInfoProto]
+    outputs: Sequence[ValueInfoProto]
+    kinds: dict[str, tuple[int, tuple]] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
 
-    def run(self, rewrite: Callable[[Rewriter], None]) -> None:
-        """Do one rewrite, and give the remaining nodes the new names."""
-        rewrite(self)
-        self.nodes = [node for node in self.nodes if node is not None]
-        for node in self.nodes if self.renamed else ():
-            for names in (node.input, node.output):
-                names[:] = [self.current(name) for name in names]
-        for old in self.renamed:
-            self.kinds.setdefault(self.current(old), self.kinds.get(old, UNKNOWN))
-        self.renamed = {}
+    def optimize(self) -> None:
+        """Do all rewrites until nothing changes."""
+        graph = onnx.shape_inference.infer_shapes(self.without_weights(), data_prop=True).graph
+        self.kinds = {x.name: kind_of(x) for x in (*graph.input, *graph.value_info, *graph.output)}
+        self.kinds.update({x.name: (x.data_type, tuple(x.dims)) for x in graph.initializer})
+        before = None
+        while before != (before := [node.SerializeToString() for node in self.nodes]):
+            for rewrite in REWRITES:
+                rewrite(self)
+                self.nodes = [node for node in self.nodes if node is not None]
+                for node in self.nodes if self.renamed else ():
+                    for names in (node.input, node.output):
+                        names[:] = map(self.current, names)
+                self.renamed = {}
+
+    def without_weights(self) -> ModelProto:
+        """The model, large initializers as inputs: for shape inference and the checker, which copy what they get."""
+        arrays = self.initializers.items()
+        weights = [helper.make_tensor_value_info(name, type_of(x), x.shape) for name, x in arrays if x.size > SMALL]
+        small = [numpy_helper.from_array(x, name) for name, x in arrays if x.size <= SMALL]
+        graph = helper.make_graph(self.nodes, "graph", [*self.inputs, *weights], self.outputs, small)
+        ids = [helper.make_opsetid("", self.opset)]
+        return helper.make_model(graph, opset_imports=ids, ir_version=helper.find_min_ir_version_for(ids))
 
     def current(self, name: str) -> str:
         """The name that stands for a value now."""
@@ -57,64 +71,21 @@ class Rewriter:
             name = self.renamed[name]
         return name
 
+    def kept(self) -> set[str]:
+        """The names of the outputs."""
+        return {x.name for x in self.outputs}
+
     def producers(self) -> dict[str, NodeProto]:
         """The node that computes each value."""
         return {name: node for node in self.nodes for name in node.output}
 
     def uses(self) -> Counter[str]:
         """How often each value is read."""
-        return Counter([*self.outputs, *(name for node in self.nodes for name in node.input)])
+        return Counter([*self.kept(), *(name for node in self.nodes for name in node.input)])
 
     def constant(self, name: str) -> np.ndarray | None:
         """The values of an initializer."""
         return self.initializers.get(self.current(name))
-
-    def bypass(self, i: int, old: str, new: str, producers: dict[str, NodeProto]) -> bool:
-        """Let `new` stand for `old`, the only result of node `i`; False if an output of the graph needs the node."""
-        old, new = self.current(old), self.current(new)
-        if old in self.outputs:
-            if new not in producers or new in self.outputs:
-                return False
-            old, new = new, old
-        self.renamed[old] = new
-        self.nodes[i] = None
-        return True
-
-
-def optimized(
-    nodes: Iterable[NodeProto],
-    initializers: dict[str, np.ndarray],
-    inputs: Sequence[ValueInfoProto],
-    outputs: Sequence[ValueInfoProto],
-    opset: int,
-) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
-    """The nodes and initializers after all rewrites, which are repeated until nothing changes."""
-    model = without_weights(nodes, initializers, inputs, outputs, opset)
-    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    kinds = {x.name: kind_of(x) for x in (*graph.input, *graph.value_info, *graph.output)}
-    kinds.update({x.name: (x.data_type, tuple(x.dims)) for x in graph.initializer})
-    r = Rewriter(list(model.graph.node), dict(initializers), [x.name for x in outputs], opset, kinds, {})
-    before = None
-    while before != (before := [node.SerializeToString() for node in r.nodes]):
-        for rewrite in REWRITES:
-            r.run(rewrite)
-    return r.nodes, r.initializers
-
-
-def without_weights(
-    nodes: Iterable[NodeProto],
-    initializers: dict[str, np.ndarray],
-    inputs: Sequence[ValueInfoProto],
-    outputs: Sequence[ValueInfoProto],
-    opset: int,
-) -> ModelProto:
-    """A model in which large initializers are inputs: for shape inference and the checker, which copy what they get."""
-    arrays = initializers.items()
-    weights = [helper.make_tensor_value_info(name, type_of(x), x.shape) for name, x in arrays if x.size > SMALL_WEIGHT]
-    small = [numpy_helper.from_array(x, name) for name, x in arrays if x.size <= SMALL_WEIGHT]
-    graph = helper.make_graph(nodes, "graph", [*inputs, *weights], outputs, small)
-    ids = [helper.make_opsetid("", opset)]
-    return helper.make_model(graph, opset_imports=ids, ir_version=helper.find_min_ir_version_for(ids))
 
 
 def type_of(array: np.ndarray) -> int:
@@ -137,22 +108,26 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 # rewrites
 
 
-def remove_identities(r: Rewriter) -> None:
+def remove_identities(g: OnnxGraph) -> None:
     """Nodes that return what they get, such as a Cast to the same type."""
-    producers = r.producers()
-    for i, node in enumerate(r.nodes):
-        if does_nothing(node, r) and not r.bypass(i, node.output[0], node.input[0], producers):
-            name, value, result = node.name, node.input[0], node.output[0]
-            node.CopyFrom(helper.make_node("Identity", [value], [result], name=name))
+    producers, kept = g.producers(), g.kept()
+    for i, node in enumerate(g.nodes):
+        if does_nothing(node, g):
+            old, new = node.output[0], g.current(node.input[0])
+            if old in kept:  # the value that goes in gets its name
+                old, new = new, old
+            if old in producers and old not in kept:
+                g.renamed[old] = new
+                g.nodes[i] = None
 
 
-def does_nothing(node: NodeProto, r: Rewriter) -> bool:
+def does_nothing(node: NodeProto, g: OnnxGraph) -> bool:
     """Whether the first input of a node is its result."""
     if node.op_type == "Identity":
         return True
     if node.op_type not in ("Cast", "Transpose", "Expand", "Concat", *RESHAPES):
         return False
-    (kind, shape), (_, result) = (r.kinds.get(name, UNKNOWN) for name in (node.input[0], node.output[0]))
+    (kind, shape), (_, result) = (g.kinds.get(name, UNKNOWN) for name in (node.input[0], node.output[0]))
     if node.op_type == "Cast":
         return attributes(node)["to"] == kind
     if node.op_type == "Transpose":
@@ -166,10 +141,10 @@ def does_nothing(node: NodeProto, r: Rewriter) -> bool:
     return len(shape) == len(result) and (unequal == 0 or unequal == 1 and one_may_differ and len(shape) > 1)
 
 
-def merge_pairs(r: Rewriter) -> None:
+def merge_pairs(g: OnnxGraph) -> None:
     """Two Transposes, reshapes or Casts in a row become one; the first goes if nothing else reads it."""
-    producers = r.producers()
-    for node in r.nodes:
+    producers = g.producers()
+    for node in g.nodes:
         first = producers.get(node.input[0]) if node.input else None
         if first is None:
             continue
@@ -177,48 +152,48 @@ def merge_pairs(r: Rewriter) -> None:
             inner, outer = attributes(first)["perm"], attributes(node)["perm"]
             node.attribute[0].ints[:] = [inner[d] for d in outer]
         elif node.op_type == "Reshape" and first.op_type in RESHAPES:
-            shape = r.constant(node.input[1])
+            shape = g.constant(node.input[1])
             if shape is None or 0 in shape:
                 continue
-        elif not (node.op_type == first.op_type == "Cast" and loses_nothing(first, r)):
+        elif not (node.op_type == first.op_type == "Cast" and loses_nothing(first, g)):
             continue
         node.input[0] = first.input[0]
 
 
-def loses_nothing(node: NodeProto, r: Rewriter) -> bool:
+def loses_nothing(node: NodeProto, g: OnnxGraph) -> bool:
     """Whether a Cast leaves each value as it is."""
-    kind = r.kinds.get(node.input[0], (0,))[0]
+    kind = g.kinds.get(node.input[0], (0,))[0]
     if not kind:
         return False
     before, after = (helper.tensor_dtype_to_np_dtype(x) for x in (kind, attributes(node)["to"]))
     return np.can_cast(before, after) and not (before.kind in "iu" and before.itemsize == 8 and after.kind not in "iu")
 
 
-def fold_constants(r: Rewriter) -> None:
+def fold_constants(g: OnnxGraph) -> None:
     """Nodes of initializers alone become initializers, unless the model grows much by it."""
-    uses = r.uses()
-    for i, node in enumerate(r.nodes):
-        arrays = {name: r.constant(name) for name in node.input if name}
-        kind, shape = r.kinds.get(node.output[0], UNKNOWN)
+    uses, kept = g.uses(), g.kept()
+    for i, node in enumerate(g.nodes):
+        arrays = {name: g.constant(name) for name in node.input if name}
+        kind, shape = g.kinds.get(node.output[0], UNKNOWN)
         if (
             node.op_type in KEPT
             or len(node.output) > 1
-            or node.output[0] in r.outputs
+            or node.output[0] in kept
             or not (arrays and kind and all(x is not None for x in arrays.values()))
             or not all(isinstance(n, int) for n in shape)
         ):
             continue
         dtype = helper.tensor_dtype_to_np_dtype(kind)
         freed = sum(x.nbytes for name, x in arrays.items() if uses[name] == 1)
-        if prod(shape) * dtype.itemsize > freed + SMALL:
+        if prod(shape) * dtype.itemsize > freed + GROWTH:
             continue
-        result = np.asarray(computed([node], arrays, node.output[0], r.opset), dtype)
-        first, name = r.current(node.input[0]), node.output[0]
-        if uses[node.input[0]] == 1 and first in r.initializers:  # a weight keeps its name
-            r.renamed[name] = name = first
-            r.kinds[name] = kind, shape
-        r.initializers[name] = result
-        r.nodes[i] = None
+        result = np.asarray(computed([node], arrays, node.output[0], g.opset), dtype)
+        first, name = g.current(node.input[0]), node.output[0]
+        if uses[node.input[0]] == 1 and first in g.initializers:  # a weight keeps its name
+            g.renamed[name] = name = first
+            g.kinds[name] = kind, shape
+        g.initializers[name] = result
+        g.nodes[i] = None
 
 
 def computed(nodes: Sequence[NodeProto], arrays: dict[str, np.ndarray], name: str, opset: int) -> np.ndarray:
@@ -228,30 +203,31 @@ def computed(nodes: Sequence[NodeProto], arrays: dict[str, np.ndarray], name: st
     return np.asarray(ReferenceEvaluator(graph, {"": opset}).run(None, arrays)[0])
 
 
-def merge_duplicates(r: Rewriter) -> None:
+def merge_duplicates(g: OnnxGraph) -> None:
     """Nodes that compute the same of the same become one."""
     known: dict[tuple, NodeProto] = {}
-    for i, node in enumerate(r.nodes):
+    kept = g.kept()
+    for i, node in enumerate(g.nodes):
         given = sorted(a.SerializeToString() for a in node.attribute)
-        key = node.op_type, *map(r.current, node.input), *given, len(node.output)
+        key = node.op_type, *map(g.current, node.input), *given, len(node.output)
         first = known.setdefault(key, node)
-        if first is not node and not any(name in r.outputs for name in node.output):
-            r.renamed.update(zip(node.output, first.output, strict=True))
-            r.nodes[i] = None
+        if first is not node and kept.isdisjoint(node.output):
+            g.renamed.update(zip(node.output, first.output, strict=True))
+            g.nodes[i] = None
 
 
-def fold_batch_norms(r: Rewriter) -> None:
+def fold_batch_norms(g: OnnxGraph) -> None:
     """A Conv, ConvTranspose or Gemm that only a BatchNormalization reads gets weights that include it."""
-    uses, producers = r.uses(), r.producers()
-    for i, norm in enumerate(r.nodes):
+    uses, producers = g.uses(), g.producers()
+    for i, norm in enumerate(g.nodes):
         node = producers.get(norm.input[0]) if norm.op_type == "BatchNormalization" else None
         if node is None or node.op_type not in ("Conv", "ConvTranspose", "Gemm") or uses[norm.input[0]] > 1:
             continue
         given = attributes(node)
         bias = node.input[2] if len(node.input) > 2 else norm.input[2]
         read = [node.input[1], bias, *norm.input[1:5]]
-        arrays = [r.constant(name) for name in read]
-        if any(x is None for x in arrays) or uses[node.input[1]] > 1 or uses[bias] > 1 or not plain_gemm(given):
+        arrays = [g.constant(name) for name in read]
+        if any(x is None for x in arrays) or uses[node.input[1]] > 1 or uses[bias] > 1 or given.get("alpha", 1) != 1:
             continue
         weight, shift, scale, offset, mean, variance = [x.astype(np.float64) for x in arrays]
         factor = scale / np.sqrt(variance + attributes(norm).get("epsilon", 1e-5))
@@ -262,27 +238,22 @@ def fold_batch_norms(r: Rewriter) -> None:
             factor = factor.reshape(groups, 1, -1, *[1] * (weight.ndim - 3))
         elif node.op_type == "Conv" or given.get("transB"):
             factor = factor.reshape(-1, *[1] * (weight.ndim - 1))
-        r.initializers[read[0]] = (weight * factor).reshape(arrays[0].shape).astype(arrays[0].dtype)
-        r.initializers[bias] = shift.astype(arrays[0].dtype)
+        g.initializers[read[0]] = (weight * factor).reshape(arrays[0].shape).astype(arrays[0].dtype)
+        g.initializers[bias] = shift.astype(arrays[0].dtype)
         node.input[2:] = [bias]
         node.output[0] = norm.output[0]
-        r.nodes[i] = None
+        g.nodes[i] = None
 
 
-def plain_gemm(given: dict[str, Any]) -> bool:
-    """Whether no factors are among the attributes."""
-    return given.get("alpha", 1) == given.get("beta", 1) == 1
-
-
-def remove_dead_code(r: Rewriter) -> None:
+def remove_dead_code(g: OnnxGraph) -> None:
     """Nodes and initializers that nothing reads."""
-    needed = set(r.outputs)
-    for i, node in reversed(list(enumerate(r.nodes))):
+    needed = g.kept()
+    for i, node in reversed(list(enumerate(g.nodes))):
         if needed.isdisjoint(node.output):
-            r.nodes[i] = None
+            g.nodes[i] = None
         else:
             needed.update(name for name in node.input if name)
-    r.initializers = {name: x for name, x in r.initializers.items() if name in needed}
+    g.initializers = {name: x for name, x in g.initializers.items() if name in needed}
 
 
 REWRITES = (merge_duplicates, remove_identities, merge_pairs, fold_constants, fold_batch_norms, remove_dead_code)

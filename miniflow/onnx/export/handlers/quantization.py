@@ -10,41 +10,31 @@ from miniflow.onnx.export.registry import handler
 from miniflow.onnx.export.writer import Value, Writer
 
 
-@handler("fake_quantize", since=10)
-def fake_quantize(g: Writer, input: Value, scale: Value, zero_point: Value, lower: int, upper: int) -> str:
-    return quantized(g, input, scale, zero_point, (lower, upper), fake=True)
-
-
-@handler("quantize", since=10)
+@handler("quantize", "fake_quantize", since=10)
 def quantize(g: Writer, input: Value, scale: Value, zero_point: Value, lower: int, upper: int) -> str:
-    return quantized(g, input, scale, zero_point, (lower, upper), fake=False)
-
-
-def quantized(g: Writer, x: Value, scale: Value, zero_point: Value, bounds: tuple[int, int], fake: bool) -> str:
     """8 bits with a constant scale and zero point as ONNX's operators, everything else by the formula."""
     number, offset = known(g, scale), known(g, zero_point)
     one = number is not None and number.size == 1
     if number is None or offset is None or not (one or g.opset >= 13):
-        return formula(g, x, scale, zero_point, bounds, fake)
-    dtype, offset = np.dtype(np.uint8 if bounds[0] == 0 else np.int8), offset.round()
+        return formula(g, input, scale, zero_point, lower, upper)
+    dtype, offset = np.dtype(np.int8 if lower else np.uint8), offset.round()
     limits = np.iinfo(dtype)
-    if bounds != (limits.min, limits.max) or offset.min() < limits.min or offset.max() > limits.max:
-        return formula(g, x, scale, zero_point, bounds, fake)
+    if (lower, upper) != (limits.min, limits.max) or offset.min() < limits.min or offset.max() > limits.max:
+        return formula(g, input, scale, zero_point, lower, upper)
     factors, zero = (v.reshape(() if one else -1) for v in (number, offset.astype(dtype)))
     axis = None if one else 0
-    integers = g("QuantizeLinear", x, factors, zero, axis=axis)
-    return g("DequantizeLinear", integers, factors if fake else np.ones_like(factors), zero, axis=axis)
+    integers = g("QuantizeLinear", input, factors, zero, axis=axis)
+    return g("DequantizeLinear", integers, factors if g.call.name == "fake_quantize" else factors**0, zero, axis=axis)
 
 
-def formula(g: Writer, x: Value, scale: Value, zero_point: Value, bounds: tuple[int, int], fake: bool) -> str:
+def formula(g: Writer, x: Value, scale: Value, zero_point: Value, lower: int, upper: int) -> str:
     if g.opset < 11:
         raise OnnxError("this quantization has no operator of ONNX, and its formula needs opset 11")
     shape = g.ints(-1, *[1] * (len(x.shape) - 1))
     scale, zero = g("Reshape", scale, shape), g("Round", g("Reshape", zero_point, shape))
-    lower, upper = (g.scalar(bound, x) for bound in bounds)
     rounded = g("Round", g("Add", g("Div", x, scale), zero))
-    whole = g("Sub", g("Min", g("Max", rounded, lower), upper), zero)
-    return g("Mul", whole, scale) if fake else whole
+    whole = g("Sub", g("Min", g("Max", rounded, g.scalar(lower, x)), g.scalar(upper, x)), zero)
+    return g("Mul", whole, scale) if g.call.name == "fake_quantize" else whole
 
 
 def known(g: Writer, x: Value) -> np.ndarray | None:
