@@ -8,8 +8,9 @@ Source: `torch.nn.functional.interpolate`; Keys, "Cubic Convolution Interpolatio
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -100,31 +101,57 @@ def resize(
             input = index_select(input, dim, constant_like(input, np.minimum(places, n - 1).astype(int)))
         else:
             weights = _weights(n, m, scale, mode == "bicubic", align_corners, antialias)
-            input = _along(input, dim, constant_like(input, weights.astype(input._array.dtype)))
+            input = along_dim(input, dim, constant_like(input, weights.astype(input._array.dtype)))
     return input
 
 
 def _weights(n: int, m: int, scale: float, cubic: bool, align_corners: bool, antialias: bool) -> np.ndarray:
     """(m, n): how much of each old position is in a new one."""
-    new = np.arange(m)
+    places = (np.arange(m) + 0.5) * scale - 0.5
     if align_corners:
-        scale = (n - 1) / (m - 1) if m > 1 else 0.0
-    old = (new + 0.5) * scale - 0.5
-    if antialias:  # the old positions around a new one, as far as it reaches where there are fewer new ones
-        distance = np.abs(np.arange(n) - old[:, None]) / max(scale, 1)
-        weights = np.maximum(1 - distance, 0)
-        if cubic:
-            weights = np.where(distance < 2, _far(distance, CUBIC_ANTIALIAS), 0)
-            weights = np.where(distance <= 1, _near(distance, CUBIC_ANTIALIAS), weights)
-        return weights / weights.sum(1, keepdims=True)
-    old = new * scale if align_corners else old
-    old = old if cubic else np.maximum(old, 0)
-    first = np.floor(old).astype(int)
-    t = old - first
-    weights = np.zeros((m, n))
-    for k, part in (cubic_weights(t) if cubic else {0: 1 - t, 1: t}).items():
-        np.add.at(weights, (new, np.clip(first + k, 0, n - 1)), part)
+        places = np.arange(m) * ((n - 1) / (m - 1) if m > 1 else 0.0)
+    if not antialias:
+        return resampling(n, places, *((cubic_kernel, 2) if cubic else (linear_kernel, 1)))
+    kernel = functools.partial(cubic_kernel, a=CUBIC_ANTIALIAS) if cubic else linear_kernel
+    return resampling(n, places, kernel, 2 if cubic else 1, max(scale, 1), False)
+
+
+def resampling(
+    n: int,
+    places: np.ndarray,
+    kernel: Callable[[np.ndarray], np.ndarray],
+    reach: int,
+    stretch: float = 1.0,
+    edge: bool = True,
+) -> np.ndarray:
+    """(m, n): how much of each of n elements is in the values at m places between them.
+
+    Args:
+        n: how many elements there are; the first is at place 0, the second at 1.
+        places: (m,)
+        kernel: from a distance to a weight.
+        reach: the distance from which on it is 0.
+        stretch: how many times wider the kernel is.
+        edge: beyond the ends are copies of the outermost elements; else only elements inside count.
+    """
+    width = math.ceil(reach * stretch)
+    taps = np.floor(places).astype(int)[:, None] + np.arange(1 - width, width + 1)
+    parts = kernel(np.abs(places[:, None] - taps) / stretch)
+    if not edge:
+        parts = np.where((taps >= 0) & (taps < n), parts, 0)
+    weights = np.zeros((len(places), n))
+    np.add.at(weights, (np.arange(len(places))[:, None], taps.clip(0, n - 1)), parts / parts.sum(1, keepdims=True))
     return weights
+
+
+def linear_kernel(x: np.ndarray) -> np.ndarray:
+    """The weight at a distance in linear interpolation."""
+    return np.maximum(1 - x, 0)
+
+
+def cubic_kernel(x: np.ndarray, a: float = CUBIC) -> np.ndarray:
+    """The weight at a distance in cubic interpolation."""
+    return np.where(x <= 1, _near(x, a), np.where(x < 2, _far(x, a), 0))
 
 
 def cubic_weights(t: np.ndarray | Tensor) -> dict[int, np.ndarray | Tensor]:
@@ -142,7 +169,7 @@ def _far(x: np.ndarray | Tensor, a: float = CUBIC) -> np.ndarray | Tensor:
     return a * (((x - 5) * x + 8) * x - 4)
 
 
-def _along(x: Tensor, dim: int, weights: Tensor) -> Tensor:
+def along_dim(x: Tensor, dim: int, weights: Tensor) -> Tensor:
     """The product with a matrix along one dim."""
     if dim == x.ndim - 1:
         return matmul(x, weights.t())

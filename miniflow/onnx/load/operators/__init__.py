@@ -10,8 +10,12 @@ from miniflow.onnx.load.operators import (
     pool,
     quantize,
     random,
+    recurrent,
     reduce,
+    resize,
     shape,
+    signal,
     strings,
     types,
+    vision,
 )

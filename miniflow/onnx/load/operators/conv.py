@@ -36,10 +36,6 @@ class Windows:
         """How far a window reaches."""
         return [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
-    @property
-    def symmetric(self) -> bool:
-        return self.before == self.after
-
     def padded(self, x: Tensor, value: float = 0.0) -> Tensor:
         """The input with the border around it."""
         widths = [n for pair in zip(self.before[::-1], self.after[::-1], strict=True) for n in pair]
@@ -79,7 +75,7 @@ def conv(
     pads: Ints = None, strides: Ints = None,
 ) -> Tensor:  # fmt: skip
     v = windows(x, w.shape[2:], strides, dilations, pads, auto_pad)
-    x, border = (x, v.before) if v.symmetric else (v.padded(x), 0)
+    x, border = (x, v.before) if v.before == v.after else (v.padded(x), 0)
     return CONVOLUTIONS[x.ndim](x, w, b, v.strides, border, v.dilations, group)
 
 
@@ -126,7 +122,7 @@ def conv_transpose(
         # spec: an odd border goes to the beginning unless auto_pad is SAME_UPPER
         total = [(n - 1) * s + extent + m - wanted for n, s, extent, m, wanted in along]
         v.before, v.after = halves(total, "SAME_UPPER" if auto_pad == "SAME_UPPER" else "SAME_LOWER")
-    if v.symmetric and min(v.before) >= 0:
+    if v.before == v.after and min(v.before) >= 0:
         return TRANSPOSED[x.ndim](x, w, b, v.strides, v.before, more, group, v.dilations)
     y = TRANSPOSED[x.ndim](x, w, None, v.strides, 0, 0, group, v.dilations)
     v.before, v.after = [-n for n in v.before], [m - n for n, m in zip(v.after, more, strict=True)]

@@ -9,6 +9,14 @@ from miniflow.onnx.load.body import Node
 from miniflow.onnx.load.registry import Buffer, operator
 from miniflow.tensor import Tensor
 
+operator("InstanceNormalization")(
+    lambda input, scale, b, *, epsilon=1e-5: F.instance_norm(input, weight=scale, bias=b, eps=epsilon)
+)
+operator("GroupNormalization", since=21)(
+    lambda x, scale, bias, *, num_groups, epsilon=1e-5: F.group_norm(x, num_groups, scale, bias, epsilon)
+)
+operator("LpNormalization")(lambda input, *, axis=-1, p=2: F.normalize(input, p, axis))
+
 
 @operator("BatchNormalization")
 def batch_normalization(
@@ -24,11 +32,6 @@ def batch_normalization(
     dims = [d for d in range(x.ndim) if d != 1]
     batch = flow.mean(x, dims), flow.var(x, dims, unbiased=False)
     return (y, *[old * momentum + new * (1 - momentum) for old, new in zip((mean, var), batch, strict=True)])
-
-
-@operator("InstanceNormalization")
-def instance_normalization(input, scale, b, *, epsilon: float = 1e-5) -> Tensor:
-    return F.instance_norm(input, weight=scale, bias=b, eps=epsilon)
 
 
 @operator("LayerNormalization")
@@ -61,16 +64,6 @@ def group_normalization_of_groups(x, scale, bias, *, num_groups: int, epsilon: f
     """With one scale and bias for each group."""
     scale, bias = (flow.repeat_interleave(p, x.shape[1] // num_groups) for p in (scale, bias))
     return F.group_norm(x, num_groups, scale, bias, epsilon)
-
-
-@operator("GroupNormalization", since=21)
-def group_normalization(x, scale, bias, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:
-    return F.group_norm(x, num_groups, scale, bias, epsilon)
-
-
-@operator("LpNormalization")
-def lp_normalization(input, *, axis: int = -1, p: int = 2) -> Tensor:
-    return F.normalize(input, p, axis)
 
 
 @operator("LRN")

@@ -35,23 +35,18 @@ def max_pool(
 
 def is_plain(v: Windows) -> bool:
     """Whether the functions of miniflow have such a border."""
-    return v.symmetric and all(2 * p <= extent for p, extent in zip(v.before, v.extent, strict=True))
-
-
-def counts(v: Windows, ceil_mode: int) -> list[int]:
-    """How many windows there are along each dim; none begins in the border at the end."""
-    found = []
-    for n, s, extent, before, after in zip(v.size, v.strides, v.extent, v.before, v.after, strict=True):
-        rest = n + before + after - extent
-        count = (-(-rest // s) if ceil_mode else rest // s) + 1
-        found.append(count - (ceil_mode and (count - 1) * s >= n + before))
-    return found
+    return v.before == v.after and all(2 * p <= extent for p, extent in zip(v.before, v.extent, strict=True))
 
 
 def reached(v: Windows, ceil_mode: int) -> list[int]:
-    """The border at the end so that it ends with the last window."""
-    along = zip(counts(v, ceil_mode), v.size, v.strides, v.extent, v.before, strict=True)
-    return [(count - 1) * s + extent - n - before for count, n, s, extent, before in along]
+    """The border at the end so that it ends with the last window, which does not begin in it."""
+    found = []
+    for n, s, extent, before, after in zip(v.size, v.strides, v.extent, v.before, v.after, strict=True):
+        rest = n + before + after - extent
+        last = -(-rest // s) if ceil_mode else rest // s
+        last -= ceil_mode and last * s >= n + before
+        found.append(last * s + extent - n - before)
+    return found
 
 
 def flat_index(index: Tensor, v: Windows, storage_order: int) -> Tensor:
@@ -76,13 +71,13 @@ def average_pool(
     v = windows(x, kernel_shape, strides, dilations, pads, auto_pad)
     if is_plain(v) and set(v.dilations) == {1}:
         return AVERAGE[x.ndim](x, v.kernel, v.strides, v.before, bool(ceil_mode), bool(count_include_pad))
+    given, v.after = v.after, reached(v, ceil_mode)
     divisor = np.ones(())
-    for i, count in enumerate(counts(v, ceil_mode)):  # how many elements of each window are counted, dim by dim
-        at = np.arange(count)[:, None] * v.strides[i] + np.arange(v.kernel[i]) * v.dilations[i]
-        first, last = (0, v.after[i]) if count_include_pad else (v.before[i], 0)
-        counted = (at >= first) & (at < v.before[i] + v.size[i] + last)
-        divisor = divisor[..., None] * counted.sum(1)
-    v.after = reached(v, ceil_mode)
+    for i, n in enumerate(v.size):  # how many elements of each window are counted, dim by dim
+        starts = np.arange(0, v.before[i] + n + v.after[i] - v.extent[i] + 1, v.strides[i])
+        at = starts[:, None] + np.arange(v.kernel[i]) * v.dilations[i] - v.before[i]
+        first, last = (-v.before[i], n + given[i]) if count_include_pad else (0, n)
+        divisor = divisor[..., None] * ((at >= first) & (at < last)).sum(1)
     return window_sums(x, v) / constant_like(x, divisor.astype(x._array.dtype))
 
 
@@ -108,19 +103,9 @@ def lp_pool(
     return window_sums(flow.pow(flow.abs(x), p), v) ** (1 / p)
 
 
-@operator("GlobalAveragePool")
-def global_average_pool(x) -> Tensor:
-    return flow.mean(x, list(range(2, x.ndim)), keepdim=True)
-
-
-@operator("GlobalMaxPool")
-def global_max_pool(x) -> Tensor:
-    return flow.amax(x, list(range(2, x.ndim)), keepdim=True)
-
-
-@operator("GlobalLpPool")
-def global_lp_pool(x, *, p: int = 2) -> Tensor:
-    return flow.linalg.vector_norm(x, p, list(range(2, x.ndim)), keepdim=True)
+operator("GlobalAveragePool")(lambda x: flow.mean(x, list(range(2, x.ndim)), keepdim=True))
+operator("GlobalMaxPool")(lambda x: flow.amax(x, list(range(2, x.ndim)), keepdim=True))
+operator("GlobalLpPool")(lambda x, *, p=2: flow.linalg.vector_norm(x, p, list(range(2, x.ndim)), keepdim=True))
 
 
 @operator("MaxUnpool")
