@@ -107,9 +107,9 @@ def resize(
 
 def _weights(n: int, m: int, scale: float, cubic: bool, align_corners: bool, antialias: bool) -> np.ndarray:
     """(m, n): how much of each old position is in a new one."""
-    places = (np.arange(m) + 0.5) * scale - 0.5
     if align_corners:
-        places = np.arange(m) * ((n - 1) / (m - 1) if m > 1 else 0.0)
+        scale = (n - 1) / (m - 1) if m > 1 else 0.0
+    places = np.arange(m) * scale if align_corners and not antialias else (np.arange(m) + 0.5) * scale - 0.5
     if not antialias:
         return resampling(n, places, *((cubic_kernel, 2) if cubic else (linear_kernel, 1)))
     kernel = functools.partial(cubic_kernel, a=CUBIC_ANTIALIAS) if cubic else linear_kernel
