@@ -29,6 +29,6 @@ def handler(*names: str, since: int = 1) -> Callable:
 
 
 def find(name: str, opset: int) -> Callable[..., Any] | None:
-    """The newest handler of an operator that is not above the opset."""
-    versions = [(since, function) for since, function in HANDLERS.get(name, ()) if since <= opset]
+    """The newest handler of an operator that is not above the opset; of equally new ones the last."""
+    versions = [(since, function) for since, function in reversed(HANDLERS.get(name, ())) if since <= opset]
     return max(versions, key=lambda pair: pair[0], default=(0, None))[1]
