@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import gpu, graph, harness, hostcuda, layers, models, ops, parallel, sparse, startup, training
+from benchmarks import gpu, graph, harness, hostcuda, layers, models, onnx, ops, parallel, sparse, startup, training
 from benchmarks.gpu_cases import FAMILIES
 
-TABLES = ("ops", "layers", "training", "graph", "sparse", "startup", "parallel", "hostcuda", "models", "gpu")
+TABLES = ("ops", "layers", "training", "graph", "sparse", "startup", "parallel", "hostcuda", "models", "onnx", "gpu")
 BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup", "models")
-ON_DEMAND = ("models", "gpu")
+ON_DEMAND = ("models", "onnx", "gpu")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 def command() -> argparse.ArgumentParser:
     """What the command line may say."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="How fast miniflow is, on this machine.")
-    names = f"some of {', '.join(TABLES)}; by default all but {' and '.join(ON_DEMAND)}"
+    names = f"some of {', '.join(TABLES)}; by default all but {', '.join(ON_DEMAND)}"
     parser.add_argument("tables", nargs="*", metavar="table", help=names)
     parser.add_argument(
         "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="for all but ops, startup, gpu"
@@ -82,6 +82,9 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
     if "models" in options.tables:
         for threads in options.threads:
             yield models.report(threads, peers, options.models)
+    if "onnx" in options.tables:
+        for threads in options.threads:
+            yield onnx.report(threads)
     if "gpu" in options.tables:
         yield from gpu.reports(options.families, options.dry_run)
 

@@ -116,7 +116,7 @@ def test_unknown_table_is_an_error():
     assert result.returncode == 2
     assert (
         "there is no table speed; expected some of ops, layers, training, graph, sparse, startup, parallel, hostcuda, "
-        "models, gpu" in result.stderr
+        "models, onnx, gpu" in result.stderr
     )
 
 

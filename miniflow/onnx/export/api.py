@@ -24,6 +24,7 @@ from miniflow.nn.modules.module import Module
 from miniflow.onnx.export.optimizer import SMALL, OnnxGraph, type_of
 from miniflow.onnx.export.recording import Recorded, Size, Value, Wrapped, record
 from miniflow.onnx.export.writer import Writer, onnx_type, tensor_message
+from miniflow.onnx.load.module import OnnxModule
 from miniflow.tensor import Tensor
 
 OLDEST = 9
@@ -52,7 +53,7 @@ def export(
         path: of the file; None to write none.
         opset: the version of ONNX's operators, from 9 on.
         input_names: by default the names of the parameters of `forward` or `build`: x, or x.0 ... for a list.
-        output_names: by default output.0 ...
+        output_names: by default output.0 ... A model that was loaded from ONNX keeps the names that it had.
         dynamic_axes: name of an input -> {axis: name} or [axes]; their sizes may differ from call to call. The model is
             recorded with three sizes of these axes. Those of outputs follow from them.
         external_data: whether the weights are written to a file beside it, path + ".data"; so they are if they are
@@ -81,6 +82,7 @@ def export(
     with evaluated(model) as graph:
         args, kwargs = arguments_of(model, args)
         names = list(input_names or default_names(model, args, kwargs))
+        output_names = output_names or (model.outputs if isinstance(model, OnnxModule) else None)
         prefix = "model." if isinstance(graph, Wrapped) else ""
         axes = axes_by_input(dynamic_axes or {}, names, output_names or (), flatten((args, kwargs), tell=False)[0])
         recorded = record(graph, args, kwargs, axes, prefix, opset)
@@ -136,6 +138,8 @@ def arguments_of(model: Module | Graph, args: Any) -> tuple[tuple, dict[str, Any
 
 def default_names(model: Module | Graph, args: tuple, kwargs: dict[str, Any]) -> list[str]:
     """The inputs by the names of the parameters; numbered where a parameter takes several tensors."""
+    if isinstance(model, OnnxModule):
+        return [*model.inputs[: len(args)], *kwargs]
     function, names = forward_of(model), []
     for name, value in check_arguments("export", function, args, kwargs).items():
         kind = inspect.signature(function).parameters[name].kind
