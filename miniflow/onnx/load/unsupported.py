@@ -8,6 +8,7 @@ UNSUPPORTED = {
     "DeformConv": "deformable convolutions are not supported",
     "ImageDecoder": "decoding of images is not supported",
     "MaxRoiPool": "use RoiAlign",
+    "MelWeightMatrix": "no exporter is known to write it",
     "Optional": OPTIONALS,
     "OptionalGetElement": OPTIONALS,
     "OptionalHasElement": OPTIONALS,
