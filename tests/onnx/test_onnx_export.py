@@ -157,8 +157,9 @@ def test_training_mode_is_exported_as_eval_and_comes_back() -> None:
     net = nn.Sequential(nn.Linear(5, 4), nn.Sequential(nn.Linear(4, 3)))
     net[1].eval()
     modes = [m.training for m in net.modules()]
-    with pytest.warns(UserWarning, match="training mode"):
+    with pytest.warns(UserWarning, match="training mode") as caught:
         flow.onnx.export(net, flow.ones(2, 5))
+    assert caught[0].filename == __file__
     assert [m.training for m in net.modules()] == modes == [True, True, False, False]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

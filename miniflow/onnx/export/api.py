@@ -107,7 +107,7 @@ def evaluated(model: Module | Graph) -> Any:
         graph, modules = Wrapped(model), [model]
     training = [m for module in modules for m in module.modules() if m.training]
     if training:
-        warnings.warn("export: the model is in training mode; it is exported as in eval()", stacklevel=3)
+        warnings.warn("export: the model is in training mode; it is exported as in eval()", stacklevel=4)
     try:
         for m in training:
             m.__dict__["training"] = False
