@@ -118,10 +118,11 @@ def conv_transpose(
     if auto_pad in ("SAME_UPPER", "SAME_LOWER") and not output_shape:
         output_shape = [n * s for n, s in zip(v.size, v.strides, strict=True)]
     if output_shape:
-        along = zip(v.size, v.strides, v.extent, more, output_shape[-len(v.size) :], strict=True)
-        # spec: an odd border goes to the beginning unless auto_pad is SAME_UPPER
-        total = [(n - 1) * s + extent + m - wanted for n, s, extent, m, wanted in along]
-        v.before, v.after = halves(total, "SAME_UPPER" if auto_pad == "SAME_UPPER" else "SAME_LOWER")
+        along = zip(v.size, v.strides, v.extent, more, strict=True)
+        reached = [(n - 1) * s + extent + m for n, s, extent, m in along]
+        total = [n - wanted for n, wanted in zip(reached, output_shape[-len(reached) :], strict=True)]
+        v.before, _ = halves([max(n, 0) for n in total], auto_pad if auto_pad == "SAME_UPPER" else "SAME_LOWER")
+        v.after = [n - before for n, before in zip(total, v.before, strict=True)]
     if v.before == v.after and min(v.before) >= 0:
         return TRANSPOSED[x.ndim](x, w, b, v.strides, v.before, more, group, v.dilations)
     y = TRANSPOSED[x.ndim](x, w, None, v.strides, 0, 0, group, v.dilations)

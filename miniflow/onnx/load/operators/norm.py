@@ -12,7 +12,7 @@ from miniflow.tensor import Tensor
 operator("InstanceNormalization")(
     lambda input, scale, b, *, epsilon=1e-5: F.instance_norm(input, weight=scale, bias=b, eps=epsilon)
 )
-operator("GroupNormalization", since=21)(
+operator("GroupNormalization")(
     lambda x, scale, bias, *, num_groups, epsilon=1e-5: F.group_norm(x, num_groups, scale, bias, epsilon)
 )
 operator("LpNormalization")(lambda input, *, axis=-1, p=2: F.normalize(input, p, axis))
@@ -57,13 +57,6 @@ def layer_normalization(
 def rms_normalization(x, scale, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:
     shape = tuple(x.shape[axis:])
     return F.rms_norm(x, shape, scale, epsilon) if scale.shape == shape else F.rms_norm(x, shape, None, epsilon) * scale
-
-
-@operator("GroupNormalization")
-def group_normalization_of_groups(x, scale, bias, *, num_groups: int, epsilon: float = 1e-5) -> Tensor:
-    """With one scale and bias for each group."""
-    scale, bias = (flow.repeat_interleave(p, x.shape[1] // num_groups) for p in (scale, bias))
-    return F.group_norm(x, num_groups, scale, bias, epsilon)
 
 
 @operator("LRN")
