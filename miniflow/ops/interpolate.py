@@ -81,19 +81,20 @@ def interpolate(
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[count - 1](input, new)
     factors = [None if recompute_scale_factor else factor for factor in factors]
-    return resize(input, new, factors, mode, bool(align_corners), antialias)
+    if antialias:
+        return _resized(input, new, factors, mode, bool(align_corners), True)
+    return resize(input, new, factors, mode, bool(align_corners))
 
 
 @composite
 def resize(
-    input: Tensor,
-    new: Sequence[int],
-    factors: Sequence[float | None],
-    mode: str,
-    align_corners: bool,
-    antialias: bool,
+    input: Tensor, new: Sequence[int], factors: Sequence[float | None], mode: str, align_corners: bool
 ) -> Tensor:
     """`interpolate` with all arguments given: the new sizes, and the scale factors that decide over positions."""
+    return _resized(input, new, factors, mode, align_corners, False)
+
+
+def _resized(input, new, factors, mode, align_corners, antialias) -> Tensor:
     for dim, (n, m, factor) in enumerate(zip(input.shape[2:], new, factors, strict=True), 2):
         scale = n / m if factor is None else 1 / factor
         if mode.startswith("nearest"):

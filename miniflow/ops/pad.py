@@ -80,17 +80,22 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
         raise DTypeError(f"pad: got mode={mode!r}; expected 'constant', 'reflect', 'replicate' or 'circular'")
     if value:
         raise DTypeError(f"pad: got value={value} with mode={mode!r}; expected none: only mode='constant' has a value")
-    return pad_border(input, widths, mode)
+    return (bordered if mode == "circular" else pad_border)(input, widths, mode)
 
 
-@composite
-def pad_border(input: Tensor, widths: Sequence[tuple[int, int]], mode: str) -> Tensor:
+def bordered(input: Tensor, widths: Sequence[tuple[int, int]], mode: str) -> Tensor:
     """`pad` with elements of the input itself."""
     for dim, (before, after) in enumerate(widths):
         if before or after:
             source = _border(mode, dim, input._array.shape, before, after)
             input = call(Index, input, constant_like(input, source), dims=(dim,))
     return input
+
+
+@composite
+def pad_border(input: Tensor, widths: Sequence[tuple[int, int]], mode: str) -> Tensor:
+    """`bordered` by reflection or replication."""
+    return bordered(input, widths, mode)
 
 
 def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int) -> np.ndarray:

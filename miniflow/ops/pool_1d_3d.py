@@ -12,7 +12,6 @@ from math import prod
 
 import numpy as np
 
-from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
@@ -32,7 +31,6 @@ Pooled = Tensor | tuple[Tensor, Tensor]
 
 
 @takes_tensors
-@composite
 def max_pool1d(
     input: Tensor,
     kernel_size: Sizes,
@@ -59,7 +57,6 @@ def max_pool1d(
 
 
 @takes_tensors
-@composite
 def max_pool3d(
     input: Tensor,
     kernel_size: Sizes,
@@ -92,7 +89,6 @@ def max_pool3d(
 
 
 @takes_tensors
-@composite
 def avg_pool1d(
     input: Tensor,
     kernel_size: Sizes,
@@ -117,7 +113,6 @@ def avg_pool1d(
 
 
 @takes_tensors
-@composite
 def avg_pool3d(
     input: Tensor,
     kernel_size: Sizes,

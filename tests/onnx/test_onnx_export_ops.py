@@ -7,17 +7,19 @@ import onnx
 import pytest
 from checks import assert_close
 from compare import count_comparison
+from running import run, tensors
 from samples import ROWS, Row, Sample
 
 import miniflow as flow
 from miniflow import nn
 from miniflow.errors import GraphError, OnnxError
 
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 NEWEST = onnx.defs.onnx_opset_version()
 # rows that no opset can express -> words of the error
 REFUSED = {
     "logcumsumexp": "logcumsumexp",
+    "diagonal_scatter": "a view by diagonal",
     **dict.fromkeys(("cummax", "cummin", "mode"), "cumulative_max"),
     "local_response_norm": "odd number",
     "cross_entropy": "label_smoothing",
@@ -27,8 +29,9 @@ REFUSED = {
 SINCE = {
     10: "slice flip remainder floor_divide fmod div floor_mod",
     11: "round gather sort argsort msort topk kthvalue median nanmedian quantile nanquantile index_fill index_copy "
-    "searchsorted bucketize isin scatter multi_margin_loss ctc_loss gather_nd tensor_scatter_nd_update batch_gather "
-    "in_top_k cumsum masked_scatter",
+    "searchsorted bucketize isin scatter select_scatter slice_scatter slice_update max_pool3d adaptive_max_pool3d "
+    "max_pool1d max_pool2d adaptive_max_pool1d adaptive_max_pool2d det multi_margin_loss ctc_loss gather_nd "
+    "tensor_scatter_nd_update batch_gather in_top_k cumsum masked_scatter",
     12: "cross_entropy sparse_softmax_cross_entropy",
     16: "scatter_reduce scatter put histc scatter_add index_add scatter_nd index_put",
     18: "bitwise_and bitwise_or bitwise_xor bitwise_not",
@@ -47,22 +50,6 @@ class Called(nn.Module):
     def forward(self, *inputs):
         given = iter(inputs)
         return self.function(*[next(given) if isinstance(x, np.ndarray) else x for x in self.args])
-
-
-def tensors(x) -> list:
-    return [t for part in x for t in tensors(part)] if isinstance(x, tuple | list) else [x]
-
-
-def run(model: onnx.ModelProto, arrays) -> list[np.ndarray]:
-    """What onnxruntime computes, or onnx's reference where that lacks an operator."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
-        session = onnx.reference.ReferenceEvaluator(model)
-    names = [value.name for value in model.graph.input]
-    return session.run(None, dict(zip(names, arrays, strict=True)))
 
 
 def check(model: nn.Module, arrays, opset: int) -> None:

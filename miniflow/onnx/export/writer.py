@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, defs, helper, numpy_helper
 
 from miniflow.errors import OnnxError
 from miniflow.onnx.export.recording import Call, Recorded, Size, Value
@@ -55,7 +55,7 @@ class Writer:
         for call in self.recorded.calls:
             self.call = call
             function = find(call.name, self.opset)
-            inputs = [self._number(x) if isinstance(x, bool | int | float) else x for x in call.inputs]
+            inputs = [self._number(x) if isinstance(x, bool | int | float | Size) else x for x in call.inputs]
             try:
                 if "arguments" in call.attributes:
                     results = function(self, **call.attributes["arguments"])
@@ -79,6 +79,8 @@ class Writer:
         Returns:
             the name of the output; a tuple of names for several.
         """
+        if not defs.has(op, self.opset):
+            raise OnnxError(f"opset {self.opset} has no {op}")
         scope = self.call.scope if self.call else ""
         base = f"{scope}.{op}".removeprefix(".")
         self._numbers[base] += 1
@@ -119,12 +121,16 @@ class Writer:
         """An initializer with one number in the dtype of a value."""
         return self.constant(np.array(number, like.dtype))
 
-    def _number(self, x: float) -> Value:
+    def _number(self, x: float | Size) -> Value:
         """A Python number among the operands of an operator: the dtype is that of the others."""
         kinds = [v.dtype for v in self.call.inputs if isinstance(v, Value)]
         kinds = [kind for kind in kinds if kind != np.bool_] or kinds  # not that of a condition
         whole = self.call.outputs[0].dtype
-        dtype = kinds[0] if isinstance(x, int) or kinds[0].kind in "fV" else whole if whole.kind in "fV" else np.float32
+        floating = whole if whole.kind in "fV" else np.float32
+        dtype = kinds[0] if isinstance(x, int | Size) or kinds[0].kind in "fV" else floating
+        if isinstance(x, Size):
+            alone = self("Squeeze", self.sizes([x]), *self.axes_input(0), **self.axes_attribute(0))
+            return Value((), np.dtype(dtype), self("Cast", alone, to=onnx_type(dtype)))
         return Value((), np.dtype(dtype), arrays=(np.array(x, dtype),))
 
     def _stored(self, value: Value) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from miniflow.onnx.export.handlers.shape import fixed, squeeze, unsqueeze
+from miniflow.onnx.export.handlers.shape import squeeze, unsqueeze
 from miniflow.onnx.export.registry import handler
 from miniflow.onnx.export.writer import Value, Writer
 from miniflow.ops.conv import borders
@@ -38,14 +38,6 @@ def conv(g: Writer, input: Value, weight: Value, bias: Value | None, stride, pad
     given = {"stride": each(stride, dims), "dilation": each(dilation, dims), "groups": groups}
     given["padding"] = borders("conv", padding, weight.shape[2:], given["stride"], given["dilation"])
     return batched(g, input, dims + 2, lambda x: conv2d(g, x, weight, bias, **given))
-
-
-@handler("conv2d_data_grad")
-def conv2d_data_grad(g: Writer, x: Value, weight: Value, *, size, stride, padding, dilation, groups) -> str:
-    along = zip(fixed(size), fixed(x.shape[2:]), weight.shape[2:], stride, padding, dilation, strict=True)
-    extra = [m - ((n - 1) * s - sum(p) + d * (k - 1) + 1) for m, n, k, s, p, d in along]
-    windows = {"strides": stride, "pads": around(padding), "dilations": dilation, "group": groups}
-    return g("ConvTranspose", x, weight, kernel_shape=weight.shape[2:], output_padding=extra, **windows)
 
 
 @handler("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from onnx import defs
 
 from miniflow import scalar
 from miniflow.errors import OnnxError
@@ -13,24 +14,19 @@ from miniflow.onnx.export.registry import handler
 from miniflow.onnx.export.writer import Value, Writer, onnx_type
 from miniflow.scalar import FORMULAS, Expr, expression, is_number, key_of, where
 
-# functions of formulas -> operators of ONNX
-FUNCTIONS = {
-    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "neg": "Neg", "eq": "Equal", "lt": "Less", "gt": "Greater",
-    "bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor", "bitwise_not": "Not", "logical_not": "Not",
-    "where": "Where", "abs": "Abs", "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "tanh": "Tanh", "erf": "Erf",
-    "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh",
-    "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "power": "Pow", "floor": "Floor",
-    "ceil": "Ceil", "round": "Round", "isnan": "IsNaN",
+BOOL = np.dtype(np.bool_)
+# functions of formulas whose operators have other names in ONNX
+NAMES = {
+    "eq": "Equal", "lt": "Less", "gt": "Greater", "power": "Pow", "remainder": "Mod", "isnan": "IsNaN",
+    "bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor", "bitwise_not": "BitwiseNot",
+    "logical_not": "Not",
 }  # fmt: skip
-SINCE = {"Round": 11}  # the opsets of those that opset 9 does not have
-BITWISE = {"And": "BitwiseAnd", "Or": "BitwiseOr", "Xor": "BitwiseXor", "Not": "BitwiseNot"}
-OF_BOOLS = {"Add": "Or", "Mul": "And"}
-NOT_OF_BOOLS = ("Sub", "Div")
-COMPARISONS = ("Less", "Greater")
+OF_BOOLS = {f"bitwise_{name}": name.capitalize() for name in ("and", "or", "xor", "not")}
 IS_NAN = scalar.Function("isnan", "", np.isnan, predicate=True)
-# functions that ONNX does not have, by others
+# functions that ONNX does not have, or not for the dtype, by others
 SPELLED = {
-    "ne": lambda x, y: x ^ y if scalar.is_predicate(x) else ~(x == y),
+    "eq": lambda x, y: ~((x < y) | (x > y) | IS_NAN(x + y)),
+    "ne": lambda x, y: ~(x == y),
     "le": lambda x, y: (x < y) | (x == y),
     "ge": lambda x, y: (x > y) | (x == y),
     "expm1": lambda x: scalar.tanh(x * 0.5) * (scalar.exp(x) + 1),
@@ -39,29 +35,39 @@ SPELLED = {
     "log10": lambda x: scalar.log(x) * (1 / math.log(10)),
     "erfc": lambda x: 1 - scalar.erf(x),
     "hypot": lambda x, y: scalar.sqrt(x * x + y * y),
-    "atan2": lambda y, x: where(
-        (x == 0) & (y == 0), where(1 / x < 0, math.pi, 0.0), where(x < 0, math.pi, 0.0) + scalar.atan(scalar.abs(y) / x)
-    ) * where(scalar.signbit(y), -1.0, 1.0),
+    "atan2": lambda y, x: scalar.copysign(
+        scalar.atan(scalar.abs(where((x == 0) & (y == 0), 0, y / x)) * where(x < 0, -1, 1))
+        + where(scalar.signbit(x), math.pi, 0),
+        y,
+    ),
     "copysign": lambda x, y: where(scalar.signbit(y), -scalar.abs(x), scalar.abs(x)),
     "signbit": lambda x: (x < 0) | (1 / x < 0),
+    "floor": lambda x: x,
+    "ceil": lambda x: x,
     "trunc": lambda x: where(x < 0, scalar.ceil(x), scalar.floor(x)),
     "trunc_divide": lambda x, y: scalar.trunc(x / y),
     "floor_divide": lambda x, y: scalar.floor(x / y),
     "remainder": lambda x, y: x - scalar.floor(x / y) * y,
     "fmod": lambda x, y: x - scalar.trunc(x / y) * y,
-}  # fmt: skip
-WITHOUT_EQUAL = {"eq": lambda x, y: ~((x < y) | (x > y) | IS_NAN(x + y))}  # of floats, before opset 11
-SPELLED_OF_BOOLS = {**SPELLED, "where": lambda condition, x, y: (condition & x) | (~condition & y)}
-SPELLED_OF_INTEGERS = {
-    **{name: formula for name, formula in SPELLED.items() if name != "remainder"},
-    "signbit": lambda x: x < 0,
-    "floor": lambda x: x,
-    "ceil": lambda x: x,
-    "trunc": lambda x: x,
-    "trunc_divide": lambda x, y: x / y,
-    "floor_divide": lambda x, y: (x - scalar.remainder(x, y)) / y,
-    "fmod": lambda x, y: x - x / y * y,
 }
+SPELLED_OF_INTEGERS = SPELLED | {
+    "signbit": lambda x: x < 0,
+    "trunc": lambda x: x,
+    "remainder": lambda x, y: scalar.fmod(scalar.fmod(x, y) + y, y),
+    "floor_divide": lambda x, y: (x - scalar.remainder(x, y)) / y,
+}
+SPELLED_OF_BOOLS = SPELLED | {
+    "add": lambda x, y: x | y,
+    "mul": lambda x, y: x & y,
+    "lt": lambda x, y: ~x & y,
+    "gt": lambda x, y: x & ~y,
+}
+
+
+def takes(g: Writer, op: str, dtype: np.dtype) -> bool:
+    """Whether the opset has an operator for a dtype."""
+    name = {"float32": "float", "float64": "double"}.get(dtype.name, dtype.name)
+    return defs.has(op, g.opset) and f"tensor({name})" in defs.get_schema(op, g.opset).inputs[-1].types
 
 
 def formula(g: Writer, name: str, *operands: Value | None, **attributes: Any) -> str:
@@ -71,110 +77,84 @@ def formula(g: Writer, name: str, *operands: Value | None, **attributes: Any) ->
     like = next(x for key, x in given.items() if isinstance(x, Value) and key not in FORMULAS[name].bools)
     found = expression(key_of(name, fixed))
     free = [x if isinstance(x, Value) else g.scalar(x, like) for key, x in given.items() if key not in fixed]
-    y = written(g, found.result, dict(zip(found.operands, free, strict=True)), like)
-    return y if isinstance(y, str) else g("Identity", y)
+    return g.name(written(g, found.result, dict(zip(found.operands, free, strict=True)), like))
 
 
 def written(g: Writer, x: Any, names: dict[Expr, Any], like: Value) -> Any:
     """The name of the value of an expression; those of its parts are put into `names`."""
     if not isinstance(x, Expr):
         return g.scalar(x, like)
-    if x not in names:
-        spelled = {"b": SPELLED_OF_BOOLS, "i": SPELLED_OF_INTEGERS, "u": SPELLED_OF_INTEGERS}.get(
-            like.dtype.kind, SPELLED if g.opset >= 11 else SPELLED | WITHOUT_EQUAL
-        )
-        if x.function.name in spelled:
-            names[x] = written(g, spelled[x.function.name](*x.operands), names, like)
-        else:
-            names[x] = node(g, x, [written(g, y, names, like) for y in x.operands], like)
+    if x in names:
+        return names[x]
+    function = x.function.name
+    dtype = BOOL if all(map(scalar.is_predicate, x.operands)) else like.dtype
+    op = OF_BOOLS.get(function) if dtype == BOOL else None
+    op = op or NAMES.get(function, function.capitalize())
+    spelled = {"f": SPELLED, "V": SPELLED, "b": SPELLED_OF_BOOLS}.get(dtype.kind, SPELLED_OF_INTEGERS).get(function)
+    if function == "where" and dtype == BOOL:  # which onnxruntime lacks
+        condition, x1, x2 = x.operands
+        names[x] = written(g, (condition & x1) | (~condition & x2), names, like)
+    elif takes(g, op, dtype) and not (op == "Mod" and dtype.kind not in "iu"):
+        names[x] = g(op, *[written(g, y, names, like) for y in x.operands])
+    elif spelled:
+        names[x] = written(g, spelled(*x.operands), names, like)
+    else:
+        raise OnnxError(f"opset {g.opset} has no {function} of {dtype}")
     return names[x]
-
-
-def node(g: Writer, x: Expr, operands: list[Any], like: Value) -> str:
-    """The node of one function."""
-    op = "Mod" if x.function.name == "remainder" else FUNCTIONS.get(x.function.name)
-    kind = "b" if all(scalar.is_predicate(y) for y in x.operands) else like.dtype.kind
-    if op in BITWISE and kind != "b":
-        op = BITWISE[op]
-    if kind == "b":
-        op = OF_BOOLS.get(op, op)
-        if op in COMPARISONS:
-            operands = [g("Cast", y, to=onnx_type(np.int32)) for y in operands]
-    needed = {**SINCE, "Mod": 10, **dict.fromkeys(BITWISE.values(), 18)}.get(op, 9)
-    op = None if kind == "b" and op in NOT_OF_BOOLS else op
-    if op is None or g.opset < needed:
-        raise OnnxError(f"{x.function.name} of {like.dtype} " + (f"needs opset {needed}" if op else "is not in ONNX"))
-    return g(op, *operands)
 
 
 for name in FORMULAS:
     handler(name)(lambda g, *operands, name=name, **attributes: formula(g, name, *operands, **attributes))
 
 
-def direct(name: str, op: str, since: int = 2, kinds: str = "fV", defaults: dict | None = None, **names: Any) -> None:
-    """An operator that is one of ONNX from an opset on.
-
-    Args:
-        kinds: of dtypes; others are written out.
-        defaults: of further attributes, which ONNX's operator does not have: with other values it is written out.
-        names: ONNX's names of the attributes: miniflow's, or numbers.
-    """
+def direct(name: str, op: str, **names: str | float) -> None:
+    """An operator that is one of ONNX, where the opset has that for the dtype; `names` are those of its attributes."""
 
     def write(g: Writer, *operands: Any, **attributes: Any) -> str:
-        kind = next(x.dtype.kind for x in operands if isinstance(x, Value))
-        if kind not in kinds or any(attributes[key] != value for key, value in (defaults or {}).items()):
+        if not takes(g, op, next(x.dtype for x in operands if isinstance(x, Value))):
             return formula(g, name, *operands, **attributes)
         given = {theirs: attributes[ours] if isinstance(ours, str) else ours for theirs, ours in names.items()}
-        return g(op, *operands, **{key: float(x) if key != "approximate" else x for key, x in given.items()})
+        return g(op, *operands, **{key: float(x) if is_number(x) else x for key, x in given.items()})
 
-    handler(name, since=since)(write)
+    handler(name)(write)
 
 
-for name in ("relu", "sigmoid", "softsign", "reciprocal", "selu", "abs", "neg"):
-    direct(name, name.capitalize())
-direct("abs", "Abs", 9, "iufV")
-direct("sign", "Sign", 9, "iufV")
-direct("isnan", "IsNaN", 9)
-direct("isinf", "IsInf", 10)
+for op in "Relu Sigmoid Softsign Reciprocal Selu Sign IsNaN IsInf HardSwish Mish".split():
+    direct(op.lower(), op)
+for name, op in {"le": "LessOrEqual", "ge": "GreaterOrEqual", "maximum": "Max", "minimum": "Min"}.items():
+    direct(name, op)
+for op in ("And", "Or", "Xor", "Not"):
+    direct(f"logical_{op.lower()}", op)
 direct("elu", "Elu", alpha="alpha")
-direct("celu", "Celu", 12, alpha="alpha")
+direct("celu", "Celu", alpha="alpha")
 direct("leaky_relu", "LeakyRelu", alpha="negative_slope")
-direct("prelu", "PRelu", 7)
-direct("hardshrink", "Shrink", 9, lambd="lambd", bias=0.0)
-direct("softshrink", "Shrink", 9, lambd="lambd", bias="lambd")
-direct("softplus", "Softplus", defaults={"beta": 1.0})
+direct("prelu", "PRelu")
+direct("hardshrink", "Shrink", lambd="lambd", bias=0.0)
+direct("softshrink", "Shrink", lambd="lambd", bias="lambd")
 direct("hardsigmoid", "HardSigmoid", alpha=1 / 6, beta=0.5)
-direct("hardswish", "HardSwish", 14)
-direct("mish", "Mish", 18)
+direct("gelu", "Gelu", approximate="approximate")
 handler("silu")(lambda g, x: g("Mul", x, g("Sigmoid", x)))
-direct("gelu", "Gelu", 20, approximate="approximate")
-direct("le", "LessOrEqual", 12, "iufV")
-direct("ge", "GreaterOrEqual", 12, "iufV")
-direct("maximum", "Max", 8)
-direct("minimum", "Min", 8)
-direct("maximum", "Max", 12, "iufV")
-direct("minimum", "Min", 12, "iufV")
-for name in ("logical_and", "logical_or", "logical_xor"):
-    direct(name, name.split("_")[1].capitalize(), 7, "b")
-direct("logical_not", "Not", 2, "b")
+
+
+@handler("softplus")
+def softplus(g: Writer, x: Value, *, beta: float, threshold: float) -> str:
+    return g("Softplus", x) if beta == 1 else formula(g, "softplus", x, beta=beta, threshold=threshold)
 
 
 @handler("clamp")
 def clamp(g: Writer, x: Value, low: Value | None, high: Value | None) -> str:
-    bounds = [b for b in (low, high) if b is not None]
-    if any(b.shape for b in bounds) or x.dtype.kind != "f" or g.opset < 11 and not all(b.arrays for b in bounds):
-        for op, bound in (("maximum", low), ("minimum", high)):
-            x = x if bound is None else formula(g, op, x, bound)
-        return x
+    """Clip, whose bounds are attributes before opset 11."""
+    bounds = {"min": low, "max": high}
+    if any(b is not None and b.shape for b in bounds.values()) or not takes(g, "Clip", x.dtype):
+        return formula(g, "clamp", x, low, high)
     if g.opset >= 11:
         return g("Clip", x, low, high)
-    low, high = (None if b is None else float(np.asarray(b.arrays[0])) for b in (low, high))
-    return g("Clip", x, min=low, max=high)
+    return g("Clip", x, **{key: float(np.asarray(b.arrays[0])) for key, b in bounds.items() if b is not None})
 
 
-def clip(g: Writer, x: Value, low: float, high: float) -> str:
+def clip(g: Writer, x: Value, *bounds: float) -> str:
     """`clamp` between numbers."""
-    return clamp(g, x, *[Value((), x.dtype, arrays=(np.array(b, x.dtype),)) for b in (low, high)])
+    return clamp(g, x, *[Value((), x.dtype, arrays=(np.array(b, x.dtype),)) for b in bounds])
 
 
 handler("relu6")(lambda g, x: clip(g, x, 0, 6))

@@ -20,13 +20,8 @@ RESIZE = {
 
 
 @handler("resize", since=11)
-def resize(
-    g: Writer, input: Value, new: Sequence[Any], factors: Sequence[Any], mode: str, align_corners: bool, antialias: bool
-) -> str:
-    if antialias and g.opset < 18:
-        raise OnnxError("antialias needs opset 18")
+def resize(g: Writer, input: Value, new: Sequence[Any], factors: Sequence[Any], mode: str, align_corners: bool) -> str:
     given = {"coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel"} | RESIZE[mode]
-    given |= {"antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5} if antialias else {}
     empty = None if g.opset >= 13 else np.zeros(0, np.float32)
     if None in factors:
         return g("Resize", input, empty, empty, g.sizes([*input.shape[:2], *new]), **given)

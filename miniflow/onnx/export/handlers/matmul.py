@@ -30,3 +30,6 @@ def swapped(g: Writer, x: Value) -> str:
 def einsum(g: Writer, equation: str, operands: Any) -> str:
     operands = operands[0] if isinstance(operands[0], list | tuple) else operands
     return g("Einsum", *operands, equation=equation.replace(" ", ""))
+
+
+handler("det")(lambda g, A: g("Det", A))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.errors import OnnxError
-from miniflow.onnx.export.handlers.reduce import centered, reduced
+from miniflow.onnx.export.handlers.reduce import moments
 from miniflow.onnx.export.handlers.shape import unsqueeze
 from miniflow.onnx.export.registry import handler
 from miniflow.onnx.export.writer import Value, Writer
@@ -16,20 +16,20 @@ from miniflow.onnx.export.writer import Value, Writer
 
 def normalized(g: Writer, x: Value, dims: tuple[int, ...], eps: float, weight: Any, bias: Any) -> str:
     """(x - mean) / sqrt(var + eps) * weight + bias, with the statistics over some dims."""
-    _, deviation = centered(g, x, dims)
-    var = reduced(g, "ReduceMean", g("Mul", deviation, deviation), dims, True)
+    deviation, var = moments(g, x, dims, True)
     y = g("Div", deviation, g("Sqrt", g("Add", var, g.scalar(eps, x))))
     y = y if weight is None else g("Mul", y, weight)
     return y if bias is None else g("Add", y, bias)
 
 
-def ones(g: Writer, x: Value, shape: Sequence[int], value: float = 1.0) -> str:
-    return g.constant(np.full(shape, value, x.dtype))
+def given(x: Value, shape: Sequence[int], weight: Any, bias: Any = None) -> tuple[Any, Any]:
+    """Weight and bias, ones and zeros where they are absent."""
+    return tuple(np.full(shape, n, x.dtype) if p is None else p for p, n in ((weight, 1), (bias, 0)))
 
 
 @handler("layer_norm", since=17)
 def layer_norm(g: Writer, x: Value, weight: Value | None, bias: Value | None, *, dims: int, eps: float) -> Any:
-    weight = ones(g, x, x.shape[len(x.shape) - dims :]) if weight is None else weight
+    weight, _ = given(x, x.shape[len(x.shape) - dims :], weight)
     return (g("LayerNormalization", x, weight, bias, axis=-dims, epsilon=eps),)
 
 
@@ -39,10 +39,8 @@ def layer_norm_formula(g: Writer, x: Value, weight: Value | None, bias: Value | 
 
 
 @handler("batch_norm_inference")
-def batch_norm(g: Writer, x: Value, mean: Value, var: Value, weight: Value, bias: Value, *, eps: float) -> str:
-    shape = mean.shape
-    weight, bias = (ones(g, x, shape, n) if p is None else p for p, n in ((weight, 1.0), (bias, 0.0)))
-    return g("BatchNormalization", x, weight, bias, mean, var, epsilon=eps)
+def batch_norm(g: Writer, x: Value, mean: Value, var: Value, weight: Any, bias: Any, *, eps: float) -> str:
+    return g("BatchNormalization", x, *given(x, mean.shape, weight, bias), mean, var, epsilon=eps)
 
 
 @handler("batch_norm")
@@ -53,27 +51,23 @@ def batch_norm_of_batch(g: Writer, x: Value, weight: Value | None, bias: Value |
 
 
 @handler("instance_norm")
-def instance_norm(
-    g: Writer, input: Value, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
-) -> str:
+def instance_norm(g: Writer, input: Value, running_mean, running_var, weight, bias, use_input_stats, momentum, eps):
     if not use_input_stats:
         return batch_norm(g, input, running_mean, running_var, weight, bias, eps=eps)
-    weight, bias = (ones(g, input, input.shape[1:2], n) if p is None else p for p, n in ((weight, 1), (bias, 0)))
-    return g("InstanceNormalization", input, weight, bias, epsilon=eps)
+    return g("InstanceNormalization", input, *given(input, input.shape[1:2], weight, bias), epsilon=eps)
 
 
 @handler("group_norm", since=21)
 def group_norm(g: Writer, input: Value, num_groups: int, weight: Any, bias: Any, eps: float) -> str:
-    weight, bias = (ones(g, input, input.shape[1:2], n) if p is None else p for p, n in ((weight, 1), (bias, 0)))
-    return g("GroupNormalization", input, weight, bias, num_groups=num_groups, epsilon=eps)
+    parameters = given(input, input.shape[1:2], weight, bias)
+    return g("GroupNormalization", input, *parameters, num_groups=num_groups, epsilon=eps)
 
 
 @handler("rms_norm", since=23)
 def rms_norm(g: Writer, input: Value, normalized_shape: Any, weight: Value | None, eps: float | None) -> str:
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    weight = ones(g, input, shape) if weight is None else weight
-    eps = float(np.finfo(np.float32).eps) if eps is None else eps
-    return g("RMSNormalization", input, weight, axis=-len(shape), epsilon=eps)
+    eps = float(np.finfo(np.result_type(input.dtype, np.float32)).eps) if eps is None else eps
+    return g("RMSNormalization", input, given(input, shape, weight)[0], axis=-len(shape), epsilon=eps)
 
 
 @handler("local_response_norm")

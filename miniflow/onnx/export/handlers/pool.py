@@ -8,71 +8,40 @@ from typing import Any
 import numpy as np
 
 from miniflow.errors import OnnxError
-from miniflow.onnx.export.handlers.conv import around, batched, each
+from miniflow.onnx.export.handlers.conv import around
 from miniflow.onnx.export.handlers.shape import fixed
 from miniflow.onnx.export.recording import Size
 from miniflow.onnx.export.registry import handler
 from miniflow.onnx.export.writer import Value, Writer, onnx_type
 
 
-def windows_of(g: Writer, kernel, stride, pads, ceil_mode, dilation=()) -> dict[str, Any]:
+def windows_of(g: Writer, kernel, stride, padding, ceil_mode, dilation=()) -> dict[str, Any]:
     """The attributes of a pool, as far as they are not ONNX's defaults."""
     if g.opset < 10 and (ceil_mode or set(dilation) - {1}):
         raise OnnxError("ceil_mode and dilation need opset 10")
-    windows = {"kernel_shape": kernel, "strides": stride, "pads": pads}
+    windows = {"kernel_shape": kernel, "strides": stride, "pads": around(padding)}
     windows |= {"dilations": dilation} if set(dilation) - {1} else {}
     return windows | ({"ceil_mode": 1} if ceil_mode else {})
 
 
-def largest(g: Writer, x: Value, ndim: int, windows: dict[str, Any], with_index: bool) -> Any:
-    if not with_index:
-        return batched(g, x, ndim, lambda x: g("MaxPool", x, **windows))
-    if g.opset < 10 or len(x.shape) < ndim:
-        raise OnnxError("the indices of max pooling need opset 10, and a batch")
-    y, places = g("MaxPool", x, **windows, outputs=2)  # counted from the first element of the batch
-    return y, g("Mod", places, np.array(prod(fixed(x.shape[2:])), np.int64))
-
-
 @handler("max_pool2d")
 def max_pool2d(g: Writer, x: Value, *, kernel, stride, padding, dilation, ceil_mode) -> Any:
-    windows = windows_of(g, kernel, stride, around(padding), ceil_mode, dilation)
+    windows = windows_of(g, kernel, stride, padding, ceil_mode, dilation)
     if not any(g.call.outputs[1] is value for call in g.recorded.calls for value in call.inputs):
-        return (largest(g, x, 4, windows, False),)
-    y, index = largest(g, x, 4, windows, True)
-    return y, g("Cast", index, to=onnx_type(np.int32))
-
-
-@handler("max_pool1d", "max_pool3d")
-def max_pool(g: Writer, input: Value, kernel_size, stride, padding, dilation, ceil_mode, return_indices) -> Any:
-    n = int(g.call.name[-2])
-    kernel, step, border, spread = (each(x, n) for x in (kernel_size, stride or kernel_size, padding, dilation))
-    return largest(g, input, n + 2, windows_of(g, kernel, step, border * 2, ceil_mode, spread), return_indices)
-
-
-def averaged(g: Writer, x: Any, windows: dict, count_include_pad: bool, divisor_override: int | None) -> str:
-    if windows.get("ceil_mode") and (divisor_override or count_include_pad and g.opset < 19):
-        raise OnnxError("means with ceil_mode that count the border need opset 19, and no other divisor")
-    y = g("AveragePool", x, **windows, count_include_pad=int(count_include_pad or divisor_override is not None))
-    if divisor_override is None:
-        return y
-    factor = prod(windows["kernel_shape"]) / divisor_override
-    return g("Mul", y, np.array(factor, g.call.outputs[0].dtype))
+        return (g("MaxPool", x, **windows),)
+    y, places = g("MaxPool", x, **windows, outputs=2)  # counted from the first element of the batch
+    size = np.array(prod(fixed(x.shape[2:])), np.int64)
+    return y, g("Cast", g("Mod", places, size), to=onnx_type(np.int32))
 
 
 @handler("avg_pool2d")
 def avg_pool2d(g: Writer, x: Value, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override) -> str:
-    windows = windows_of(g, kernel, stride, around(padding), ceil_mode)
-    return averaged(g, x, windows, count_include_pad, divisor_override)
-
-
-@handler("avg_pool1d", "avg_pool3d")
-def avg_pool(
-    g: Writer, input: Value, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override=None
-) -> str:
-    n = int(g.call.name[-2])
-    kernel, step, border = (each(x, n) for x in (kernel_size, stride or kernel_size, padding))
-    windows = windows_of(g, kernel, step, border * 2, ceil_mode)
-    return batched(g, input, n + 2, lambda x: averaged(g, x, windows, count_include_pad, divisor_override))
+    count_include_pad = count_include_pad and any(map(any, padding))
+    if ceil_mode and (divisor_override or count_include_pad and g.opset < 19):
+        raise OnnxError("means with ceil_mode that count the border need opset 19, and no other divisor")
+    windows = windows_of(g, kernel, stride, padding, ceil_mode)
+    y = g("AveragePool", x, **windows, count_include_pad=int(count_include_pad or divisor_override is not None))
+    return y if divisor_override is None else g("Mul", y, g.scalar(prod(kernel) / divisor_override, x))
 
 
 @handler("adaptive_avg_pool2d")

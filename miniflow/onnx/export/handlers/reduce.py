@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from miniflow.errors import OnnxError
 from miniflow.onnx.export.handlers.elementwise import cast
-from miniflow.onnx.export.recording import Size
+from miniflow.onnx.export.handlers.shape import fixed, permuted, squeeze, unsqueeze
 from miniflow.onnx.export.registry import handler
 from miniflow.onnx.export.writer import Value, Writer, onnx_type
 
-BOOL, INT32, INT64 = (np.dtype(t) for t in (np.bool_, np.int32, np.int64))
+BOOL, INT32 = np.dtype(np.bool_), np.dtype(np.int32)
 Dims = int | tuple[int, ...] | None
 
 
@@ -81,38 +82,32 @@ def norm(g: Writer, x: Value, *, p: float, dim: Dims, keepdim: bool) -> str:
 @handler("var")
 def var(g: Writer, x: Value, *, dim: Dims, correction: float, keepdim: bool) -> str:
     dims = positive(x, dim)
-    _, deviation = centered(g, x, dims)
-    y = reduced(g, "ReduceMean", g("Mul", deviation, deviation), dims, keepdim)
+    _, y = moments(g, x, dims, keepdim)
     if correction == 0:
         return y
-    sizes = [x.shape[d] for d in (range(len(x.shape)) if dims is None else dims)]
-    if any(isinstance(n, Size) for n in sizes):
-        count = g("Cast", reduced(g, "ReduceProd", g.sizes(sizes), None, False), to=onnx_type(x.dtype))
-        degrees = g("Max", g("Sub", count, g.scalar(correction, x)), g.scalar(0, x))
-        return g("Mul", y, g("Div", count, degrees))
-    count = float(np.prod(sizes))
+    count = prod(fixed([x.shape[d] for d in (range(len(x.shape)) if dims is None else dims)]))
     return g("Mul", y, g.scalar(np.divide(count, max(count - correction, 0.0)), x))
 
 
 handler("std")(lambda g, x, **attributes: g("Sqrt", var(g, x, **attributes)))
 
 
-def centered(g: Writer, x: Any, dims: Dims) -> tuple[str, str]:
-    """The mean over dims, which are kept, and how far x is from it."""
-    mean = reduced(g, "ReduceMean", x, dims, True)
-    return mean, g("Sub", x, mean)
+def moments(g: Writer, x: Value, dims: Dims, keepdim: bool) -> tuple[str, str]:
+    """How far x is from its mean over dims, and the mean of the squares of that."""
+    deviation = g("Sub", x, reduced(g, "ReduceMean", x, dims, True))
+    return deviation, reduced(g, "ReduceMean", g("Mul", deviation, deviation), dims, keepdim)
 
 
 def softmax(g: Writer, x: Value, *, dim: int, op: str) -> str:
     """Before opset 13 ONNX's softmax is one over all dims from the given one on, so that this must be the last."""
     ndim = len(x.shape)
     if ndim == 0:
-        return g("Reshape", g(op, g("Reshape", x, g.ints(1)), axis=0), g.ints())
+        return squeeze(g, g(op, unsqueeze(g, x, 0), axis=0), 0)
     dim %= ndim
-    if g.opset >= 13 or dim == ndim - 1:
-        return g(op, x, axis=dim)
-    order = [ndim - 1 if d == dim else dim if d == ndim - 1 else d for d in range(ndim)]
-    return g("Transpose", g(op, g("Transpose", x, perm=order), axis=ndim - 1), perm=order)
+    order = list(range(ndim))
+    if g.opset < 13:
+        order[dim], order[-1], dim = ndim - 1, dim, ndim - 1
+    return permuted(g, g(op, permuted(g, x, order), axis=dim), order)
 
 
 handler("softmax")(lambda g, x, *, dim: softmax(g, x, dim=dim, op="Softmax"))
@@ -120,10 +115,8 @@ handler("log_softmax")(lambda g, x, *, dim: softmax(g, x, dim=dim, op="LogSoftma
 
 
 def scan(g: Writer, x: Value, op: str, dim: int, reverse: bool) -> str:
-    result = g.call.outputs[0].dtype
-    if not x.shape:
-        return cast(g, x, result) if x.dtype != result else g("Identity", x)
-    return g(op, cast(g, x, result), g.scalar(dim, Value((), INT64)), reverse=int(reverse))
+    x = cast(g, x, g.call.outputs[0].dtype)
+    return g(op, x, np.array(dim), reverse=int(reverse)) if g.call.outputs[0].shape else g.name(x)
 
 
 handler("cumsum", since=11)(lambda g, x, *, dim, reverse: scan(g, x, "CumSum", dim, reverse))

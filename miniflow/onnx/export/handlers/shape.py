@@ -15,11 +15,10 @@ from miniflow.onnx.export.writer import Value, Writer
 END = np.iinfo(np.int64).max  # behind the last element
 handler("clone", "amp_white_identity", "amp_black_identity")(lambda g, x: g.name(x))
 handler("expand")(lambda g, x, *, shape: g("Expand", x, g.sizes(g.call.outputs[0].shape)))
-handler("permute")(lambda g, x, *, dims: g("Transpose", x, perm=[d % len(x.shape) for d in dims]))
+handler("permute")(lambda g, x, *, dims: permuted(g, x, [d % len(x.shape) for d in dims]))
 handler("cat")(lambda g, *xs, dim, sizes: g("Concat", *xs, axis=dim))
 handler("stack")(lambda g, *xs, dim: g("Concat", *[unsqueeze(g, x, dim) for x in xs], axis=dim))
-handler("triangle", since=14)(lambda g, x, *, diagonal, upper: g("Trilu", x, g.scalar(diagonal, INDEX), upper=upper))
-INDEX = Value((), np.dtype(np.int64))
+handler("triangle", since=14)(lambda g, x, *, diagonal, upper: g("Trilu", x, np.array(diagonal), upper=upper))
 
 
 @handler("view")
@@ -34,6 +33,11 @@ def reshape(g: Writer, x: Any, sizes: Sequence[int | Size]) -> str:
     return g("Reshape", x, g.sizes(sizes))
 
 
+def permuted(g: Writer, x: Any, order: Sequence[int]) -> str:
+    """`x` with its dims in another order."""
+    return g.name(x) if list(order) == sorted(order) else g("Transpose", x, perm=[int(d) for d in order])
+
+
 def unsqueeze(g: Writer, x: Any, *dims: int) -> str:
     return g("Unsqueeze", x, *g.axes_input(*dims), **g.axes_attribute(*dims))
 
@@ -46,7 +50,7 @@ def squeeze(g: Writer, x: Any, *dims: int) -> str:
 def transpose(g: Writer, x: Value, *, dim0: int, dim1: int) -> str:
     order = list(range(len(x.shape)))
     order[dim0], order[dim1] = order[dim1], order[dim0]
-    return g("Transpose", x, perm=order)
+    return permuted(g, x, order)
 
 
 def parts_by_dim(index: tuple, ndim: int) -> tuple[dict[int, slice], list[int], list[int]]:
@@ -79,7 +83,7 @@ def slice_(g: Writer, x: Value, *, index: tuple) -> Any:
     slices, ints, added = parts_by_dim(index, len(x.shape))
     y = sliced(g, x, slices)
     y = squeeze(g, y, *ints) if ints else y
-    return unsqueeze(g, y, *added) if added else g("Identity", y) if y is x else y
+    return unsqueeze(g, y, *added) if added else g.name(y)
 
 
 def sliced(g: Writer, x: Any, slices: dict[int, slice]) -> Any:

@@ -1,0 +1,146 @@
+"""Every layer, and whole models, exported with sizes that vary: onnxruntime computes what miniflow computes."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import onnx
+import pytest
+from checks import assert_close
+from compare import count_comparison
+from running import run, tensors
+from twins import MODULES
+
+import miniflow as flow
+from miniflow import nn
+from miniflow.errors import OnnxError
+
+REFUSED = {("CTCLoss", 0): "another path", ("CrossEntropyLoss", 1): "label_smoothing"}
+
+
+def compare_with_onnx(model, arrays, axes, others=(), opset=17, rtol=1e-4) -> onnx.ModelProto:
+    """Export with these inputs, and compare for them and for inputs of other sizes."""
+    names = [f"x{i}" for i in range(len(arrays))]
+    model.eval()
+    dynamic = {name: axes for name, x in zip(names, arrays, strict=True) if len(x) == len(arrays[0])}
+    inputs = tuple(map(flow.tensor, arrays))
+    found = flow.onnx.export(model, inputs, opset=opset, input_names=names, dynamic_axes=dynamic)
+    for given in (arrays, *others):
+        with flow.no_grad():
+            want = tensors(model(*map(flow.tensor, given)))
+        for got, y in zip(run(found, given), want, strict=True):
+            y = y.numpy()
+            assert_close(got, y, rtol=rtol, atol=rtol * float(np.abs(y).max(initial=1e-3)))
+    return found
+
+
+@pytest.mark.parametrize(("name", "i"), [(name, i) for name in MODULES for i in range(len(MODULES[name]))])
+def test_layers(name, i):
+    make, arrays = MODULES[name][i]
+    flow.manual_seed(3)
+    try:
+        compare_with_onnx(make(), arrays, {0: "batch"})
+    except OnnxError as error:
+        assert REFUSED[name, i] in str(error)
+        count_comparison()
+
+
+class Block(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.attention, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (y.reshape(b, t, 2, c // 2).transpose(1, 2) for y in self.attention(self.norms[0](x)).split(c, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.mlp(self.norms[1](x))
+
+
+class GPT(nn.Module):
+    def __init__(self, width: int = 24):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(50, width), nn.Embedding(32, width)
+        self.blocks, self.norm = nn.Sequential(Block(width), Block(width)), nn.LayerNorm(width)
+
+    def forward(self, x):
+        y = self.tokens(x) + self.places(flow.arange(x.shape[1]))
+        return self.norm(self.blocks(y)) @ self.tokens.weight.T
+
+
+@pytest.mark.parametrize("opset", [14, 17, 23])
+def test_gpt_of_any_batch_and_length(opset):
+    draw = np.random.default_rng(0)
+    given, *others = (draw.integers(0, 50, shape) for shape in ((2, 7), (1, 11), (5, 1)))
+    compare_with_onnx(GPT(), [given], {0: "batch", 1: "time"}, [[x] for x in others], opset)
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_are_nodes_of_onnx(kind, opset):
+    model = getattr(nn, kind)(5, 7, num_layers=2, bidirectional=True, batch_first=True)
+    draw = np.random.default_rng(0)
+    given, other = (draw.normal(size=shape).astype("float32") for shape in ((2, 6, 5), (3, 4, 5)))
+    found = compare_with_onnx(model, [given], {0: "batch", 1: "time"}, [[other]], opset)
+    assert [node.op_type for node in found.graph.node].count(kind) == 4
+
+
+def test_a_given_state():
+    draw = np.random.default_rng(0)
+    x, h, c = (draw.normal(size=shape).astype("float32") for shape in ((6, 2, 5), (1, 2, 7), (1, 2, 7)))
+
+    class WithState(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(5, 7, bias=False)
+
+        def forward(self, x, h, c):
+            y, (h, c) = self.lstm(x, (h, c))
+            return y, h, c
+
+    compare_with_onnx(WithState(), [x, h, c], {})
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.bottom = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, padding=1)
+        self.up, self.out = nn.ConvTranspose2d(16, 8, 2, 2), nn.Conv2d(16, 2, 3, padding=1)
+
+    def forward(self, x):
+        skip = self.down(x).relu()
+        y = self.up(self.bottom(nn.functional.max_pool2d(skip, 2)).relu())
+        y = nn.functional.interpolate(y, size=skip.shape[2:], mode="bilinear", align_corners=True)
+        return self.out(flow.cat([skip, y], 1))
+
+
+def test_u_net_of_any_size():
+    draw = np.random.default_rng(0)
+    given, *others = (draw.normal(size=shape).astype("float32") for shape in ((2, 3, 16, 24), (1, 3, 12, 20)))
+    compare_with_onnx(UNet(), [given], {0: "batch", 2: "height", 3: "width"}, [[x] for x in others])
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    ("library", "name", "size"),
+    [
+        ("torchvision", "resnet18", 32),
+        ("torchvision", "swin_v2_t", 32),
+        ("torchvision", "efficientnet_b0", 32),
+        ("timm", "convnextv2_atto", 64),
+        ("timm", "mobilevit_xxs", 64),
+    ],
+)
+def test_models_of_libraries(library, name, size):
+    models = pytest.importorskip("models")
+    models.needed(library)
+    draw = np.random.default_rng(0)
+    images = [draw.normal(size=(count, 3, size, size)).astype("float32") for count in (2, 3)]
+    with models.on_miniflow():
+        package = importlib.import_module(library)
+        make = package.models.get_model if library == "torchvision" else package.create_model
+        compare_with_onnx(make(name), images[:1], {0: "batch"}, [images[1:]])
