@@ -72,3 +72,20 @@ def test_round_trips_are_exact(make: Any, dynamic: bool, monkeypatch: pytest.Mon
         for proto in (first, second)
     ]
     assert {name: w.tobytes() for name, w in weights[0].items()} == {n: w.tobytes() for n, w in weights[1].items()}
+
+
+def test_names_that_a_loaded_model_has_are_not_given_again() -> None:
+    """Initializers called like constants and nodes of the export, and an output called like a node."""
+    graph = onnx.parser.parse_graph("""g (float[3] x) => (float[3, 1] Relu_1) {
+        a = Mul(x, constant_1) b = Add(a, Mul_1) c = Relu(b) d = Add(c, Add_1) Relu_1 = Reshape(d, shape)}""")
+    weights = {"constant_1": 2.0, "Mul_1": 4.0, "Add_1": 5.0}
+    graph.initializer.extend(onnx.numpy_helper.from_array(np.full(3, v, np.float32), k) for k, v in weights.items())
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array([3, 1]), "shape"))
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    x = flow.tensor([-5.0, 0.5, 2.0])
+    for _ in range(3):
+        loaded = flow.onnx.load(model).eval()
+        np.testing.assert_array_equal(results(loaded, x)[0], [[5.0], [10.0], [13.0]])
+        model = flow.onnx.export(loaded, x)
+        assert [t.name for t in model.graph.output] == ["Relu_1"]
+        assert {t.name for t in model.graph.initializer} == {*weights, "constant_2"}

@@ -181,11 +181,11 @@ def graph_of(recorded: Recorded, opset: int, output_names: Sequence[str] | None)
         OnnxError: for operators that ONNX does not have.
         ArgumentError: for names that do not fit.
     """
-    g = Writer(recorded, opset)
-    g.write()
     names = list(output_names or [f"output.{i}" for i in range(len(recorded.outputs))])
     if len(names) != len(recorded.outputs) or not names:
         raise ArgumentError(f"export: got {len(names)} output_names for {len(recorded.outputs)} outputs")
+    g = Writer(recorded, opset, names)
+    g.write()
     g.call = None
     for name, value in zip(names, recorded.outputs, strict=True):
         g.nodes.append(helper.make_node("Identity", [g.name(value)], [name], name=f"{name}.Identity"))

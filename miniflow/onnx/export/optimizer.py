@@ -125,7 +125,7 @@ def does_nothing(node: NodeProto, g: OnnxGraph) -> bool:
     """Whether the first input of a node is its result."""
     if node.op_type == "Identity":
         return True
-    if node.op_type not in ("Cast", "Transpose", "Expand", "Concat", *RESHAPES):
+    if node.op_type not in ("Cast", "Transpose", "Expand", *RESHAPES):
         return False
     (kind, shape), (_, result) = (g.kinds.get(name, UNKNOWN) for name in (node.input[0], node.output[0]))
     if node.op_type == "Cast":
@@ -133,8 +133,6 @@ def does_nothing(node: NodeProto, g: OnnxGraph) -> bool:
     if node.op_type == "Transpose":
         order = attributes(node).get("perm")
         return order is not None and list(order) == sorted(order)
-    if node.op_type == "Concat":
-        return len(node.input) == 1
     unequal = sum(a is None or a != b for a, b in zip(shape, result, strict=False))
     # of a reshape all sizes but one tell the last one, unless there are no elements
     one_may_differ = node.op_type != "Expand" and 0 not in shape
@@ -162,10 +160,8 @@ def merge_pairs(g: OnnxGraph) -> None:
 
 def loses_nothing(node: NodeProto, g: OnnxGraph) -> bool:
     """Whether a Cast leaves each value as it is."""
-    kind = g.kinds.get(node.input[0], (0,))[0]
-    if not kind:
-        return False
-    before, after = (helper.tensor_dtype_to_np_dtype(x) for x in (kind, attributes(node)["to"]))
+    kinds = g.kinds.get(node.input[0], UNKNOWN)[0], attributes(node)["to"]
+    before, after = (helper.tensor_dtype_to_np_dtype(kind or onnx.TensorProto.STRING) for kind in kinds)
     return np.can_cast(before, after) and not (before.kind in "iu" and before.itemsize == 8 and after.kind not in "iu")
 
 
@@ -175,13 +171,9 @@ def fold_constants(g: OnnxGraph) -> None:
     for i, node in enumerate(g.nodes):
         arrays = {name: g.constant(name) for name in node.input if name}
         kind, shape = g.kinds.get(node.output[0], UNKNOWN)
-        if (
-            node.op_type in KEPT
-            or len(node.output) > 1
-            or node.output[0] in kept
-            or not (arrays and kind and all(x is not None for x in arrays.values()))
-            or not all(isinstance(n, int) for n in shape)
-        ):
+        if node.op_type in KEPT or len(node.output) > 1 or node.output[0] in kept or not (arrays and kind):
+            continue
+        if any(x is None for x in arrays.values()) or not all(isinstance(n, int) for n in shape):
             continue
         dtype = helper.tensor_dtype_to_np_dtype(kind)
         freed = sum(x.nbytes for name, x in arrays.items() if uses[name] == 1)
@@ -227,7 +219,8 @@ def fold_batch_norms(g: OnnxGraph) -> None:
         bias = node.input[2] if len(node.input) > 2 else norm.input[2]
         read = [node.input[1], bias, *norm.input[1:5]]
         arrays = [g.constant(name) for name in read]
-        if any(x is None for x in arrays) or uses[node.input[1]] > 1 or uses[bias] > 1 or given.get("alpha", 1) != 1:
+        plain = given.get("alpha", 1) == given.get("beta", 1) == 1
+        if any(x is None for x in arrays) or uses[node.input[1]] > 1 or uses[bias] > 1 or not plain:
             continue
         weight, shift, scale, offset, mean, variance = [x.astype(np.float64) for x in arrays]
         factor = scale / np.sqrt(variance + attributes(norm).get("epsilon", 1e-5))

@@ -73,12 +73,13 @@ class Call:
 
 @dataclass
 class Recorded:
-    """A model: its calls in order, and its inputs and outputs with the names of their dynamic axes."""
+    """A model: its calls in order, its inputs and outputs, the names of dynamic axes, and those of parameters."""
 
     inputs: list[Value]
     outputs: list[Value]
     calls: list[Call] = field(default_factory=list)
     axes: dict[Size, str] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
 
 
 class Wrapped(Graph):
@@ -170,7 +171,7 @@ class Merger:
         for slots in zip(*(p.states for p in programs), strict=False):
             arrays = [p.tensors[slot] for p, slot in zip(programs, slots, strict=True)]
             self.value(slots, arrays).name = slots[0].name.removeprefix(self.prefix)
-        result = Recorded(inputs, [], axes=axes)
+        result = Recorded(inputs, [], axes=axes, names={value.name for value in self.values.values()})
         for together in zip(*(p.instructions for p in programs), strict=False):
             first, ops = together[0], {i.op.function_name for i in together}
             if len(ops) > 1 or len({len(p.instructions) for p in programs}) > 1:

@@ -27,8 +27,9 @@ class Writer:
         call: the call that is being written; its `outputs` tell the shapes and dtypes of its results.
     """
 
-    def __init__(self, recorded: Recorded, opset: int):
+    def __init__(self, recorded: Recorded, opset: int, output_names: Sequence[str]):
         self.recorded, self.opset = recorded, opset
+        self._taken = recorded.names.union(output_names, [x.name for x in recorded.inputs])
         self.nodes: list[NodeProto] = []
         self.initializers: dict[str, np.ndarray] = {}
         self.call: Call | None = None
@@ -82,9 +83,7 @@ class Writer:
         if not defs.has(op, self.opset):
             raise OnnxError(f"opset {self.opset} has no {op}")
         scope = self.call.scope if self.call else ""
-        base = f"{scope}.{op}".removeprefix(".")
-        self._numbers[base] += 1
-        name = f"{base}_{self._numbers[base]}"
+        name = self._unused(f"{scope}.{op}".removeprefix("."))
         results = [name if i == 0 else f"{name}.{i}" for i in range(outputs)]
         given = {key: value for key, value in attributes.items() if value is not None}
         names = [self.name(x) for x in inputs]
@@ -92,6 +91,12 @@ class Writer:
             names.pop()
         self.nodes.append(helper.make_node(op, names, results, name=name, **given))
         return results[0] if outputs == 1 else tuple(results)
+
+    def _unused(self, base: str) -> str:
+        """A name with a number that no input, output or parameter has, nor another node."""
+        self._numbers[base] += 1
+        name = f"{base}_{self._numbers[base]}"
+        return self._unused(base) if name in self._taken else name
 
     def name(self, x: Any) -> str:
         """The name of a value, a name or an array; arrays become initializers."""
@@ -109,7 +114,7 @@ class Writer:
         """The name of an initializer with these values; equal ones are shared."""
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
-            name = f"constant_{len(self._constants)}"
+            name = self._unused("constant")
             self.initializers[name], self._constants[key] = array, name
         return self._constants[key]
 
