@@ -114,7 +114,6 @@ def _inside(place: Tensor, size: int, padding_mode: str, align_corners: bool) ->
 
 
 @takes_tensors
-@composite
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """For `grid_sample`: the places theta (x, y, 1) of the elements (x, y) of an output.
 

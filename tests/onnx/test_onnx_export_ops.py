@@ -22,7 +22,7 @@ REFUSED = {
     "diagonal_scatter": "a view by diagonal",
     **dict.fromkeys(("cummax", "cummin", "mode"), "cumulative_max"),
     "local_response_norm": "odd number",
-    "cross_entropy": "label_smoothing",
+    **dict.fromkeys(("cross_entropy", "sparse_softmax_cross_entropy"), "cross_entropy"),
     **dict.fromkeys(("unique", "unique_consecutive", "roi_align"), ""),  # of values: graphs refuse them
 }
 # the opsets before which rows are refused
@@ -32,7 +32,6 @@ SINCE = {
     "searchsorted bucketize isin scatter select_scatter slice_scatter slice_update max_pool3d adaptive_max_pool3d "
     "max_pool1d max_pool2d adaptive_max_pool1d adaptive_max_pool2d det multi_margin_loss ctc_loss gather_nd "
     "tensor_scatter_nd_update batch_gather in_top_k cumsum masked_scatter",
-    12: "cross_entropy sparse_softmax_cross_entropy",
     16: "scatter_reduce scatter put histc scatter_add index_add scatter_nd index_put",
     18: "bitwise_and bitwise_or bitwise_xor bitwise_not",
     26: "cumprod",

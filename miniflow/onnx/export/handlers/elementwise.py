@@ -161,11 +161,9 @@ handler("relu6")(lambda g, x: clip(g, x, 0, 6))
 handler("hardtanh")(lambda g, x, *, min_val, max_val: clip(g, x, min_val, max_val))
 
 
-@handler("cast", "to_integer")
-def cast_to(g: Writer, x: Value, *, dtype: Any) -> str:
-    return g("Cast", x, to=onnx_type(dtype))
-
-
 def cast(g: Writer, x: Value, dtype: Any) -> Any:
     """`x`, or its cast to another dtype."""
     return x if x.dtype == dtype else g("Cast", x, to=onnx_type(dtype))
+
+
+handler("cast", "to_integer")(lambda g, x, *, dtype: cast(g, x, dtype))

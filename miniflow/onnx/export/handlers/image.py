@@ -37,11 +37,6 @@ def grid_sample(g: Writer, input: Value, grid: Value, mode: str, padding_mode: s
     return g("GridSample", input, grid, **given)
 
 
-@handler("affine_grid", since=20)
-def affine_grid(g: Writer, theta: Value, size: Sequence[Any], align_corners: bool | None) -> str:
-    return g("AffineGrid", theta, g.sizes(size), align_corners=int(bool(align_corners)))
-
-
 @handler("pixel_shuffle", since=11)
 def pixel_shuffle(g: Writer, input: Value, upscale_factor: int) -> str:
     return batched(g, input, 4, lambda x: g("DepthToSpace", x, blocksize=upscale_factor, mode="CRD"))

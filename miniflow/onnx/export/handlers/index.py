@@ -10,7 +10,7 @@ import numpy as np
 from miniflow.errors import OnnxError
 from miniflow.onnx.export.handlers.conv import around
 from miniflow.onnx.export.handlers.elementwise import cast
-from miniflow.onnx.export.handlers.shape import fixed, parts_by_dim, permuted, reshape, squeeze, unsqueeze
+from miniflow.onnx.export.handlers.shape import fixed, parts_by_dim, permuted, reshape, squeeze
 from miniflow.onnx.export.recording import Size
 from miniflow.onnx.export.registry import handler
 from miniflow.onnx.export.writer import Value, Writer
@@ -102,13 +102,11 @@ def placed(g: Writer, x: Value, basic: tuple, value: Any) -> str:
     ranges = [np.arange(*part.indices(*fixed([x.shape[d]]))) for d, part in slices.items()]
     if not slices:
         return g("Expand", squeeze(g, value, *added) if added else value, g.sizes(x.shape))
-    shape = [len(ranges[list(slices).index(d)]) if d in slices else n for d, n in enumerate(x.shape)]
-    whole = [n for d, n in enumerate(shape) if d not in ints]
+    sizes = {**dict(enumerate(x.shape)), **dict(zip(slices, map(len, ranges), strict=True))}
+    whole = [n for d, n in sizes.items() if d not in ints]
     for d in added:
         whole.insert(d, 1)
-    value = g("Expand", value, g.sizes(whole))
-    value = squeeze(g, value, *added) if added else value
-    value = unsqueeze(g, value, *ints) if ints else value
+    value = reshape(g, g("Expand", value, g.sizes(whole)), list(sizes.values()))
     order = in_front(len(x.shape), list(slices))
     places = np.stack(np.meshgrid(*ranges, indexing="ij"), -1)
     y = g("ScatterND", permuted(g, x, order), places, permuted(g, value, order))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.errors import OnnxError
 from miniflow.onnx.export.handlers.elementwise import cast
 from miniflow.onnx.export.handlers.shape import fixed, permuted, squeeze, unsqueeze
 from miniflow.onnx.export.registry import handler
@@ -121,12 +120,3 @@ def scan(g: Writer, x: Value, op: str, dim: int, reverse: bool) -> str:
 
 handler("cumsum", since=11)(lambda g, x, *, dim, reverse: scan(g, x, "CumSum", dim, reverse))
 handler("cumprod", since=26)(lambda g, x, *, dim, reverse: scan(g, x, "CumProd", dim, reverse))
-
-
-@handler("cross_entropy", since=12)
-def cross_entropy(
-    g: Writer, x: Value, target: Value, weight: Value | None, *, ignore_index, reduction, label_smoothing
-) -> Any:
-    if label_smoothing:
-        raise OnnxError("cross_entropy with label_smoothing")
-    return (g("SoftmaxCrossEntropyLoss", x, target, weight, ignore_index=ignore_index, reduction=reduction),)

@@ -15,15 +15,11 @@ from miniflow.onnx.export.writer import Value, Writer
 END = np.iinfo(np.int64).max  # behind the last element
 handler("clone", "amp_white_identity", "amp_black_identity")(lambda g, x: g.name(x))
 handler("expand")(lambda g, x, *, shape: g("Expand", x, g.sizes(g.call.outputs[0].shape)))
+handler("view")(lambda g, x, *, shape: reshape(g, x, g.call.outputs[0].shape))
 handler("permute")(lambda g, x, *, dims: permuted(g, x, [d % len(x.shape) for d in dims]))
 handler("cat")(lambda g, *xs, dim, sizes: g("Concat", *xs, axis=dim))
 handler("stack")(lambda g, *xs, dim: g("Concat", *[unsqueeze(g, x, dim) for x in xs], axis=dim))
 handler("triangle", since=14)(lambda g, x, *, diagonal, upper: g("Trilu", x, np.array(diagonal), upper=upper))
-
-
-@handler("view")
-def view(g: Writer, x: Any, *, shape: Any) -> str:
-    return reshape(g, x, g.call.outputs[0].shape)
 
 
 def reshape(g: Writer, x: Any, sizes: Sequence[int | Size]) -> str:
@@ -55,23 +51,14 @@ def transpose(g: Writer, x: Value, *, dim0: int, dim1: int) -> str:
 
 def parts_by_dim(index: tuple, ndim: int) -> tuple[dict[int, slice], list[int], list[int]]:
     """Of a basic index: the slices by dim, the dims with an int, and the dims of the result that None adds."""
-    taken = sum(part is not None and part is not Ellipsis for part in index)
-    slices, ints, added, dim, result = {}, [], [], 0, 0
-    for part in index:
-        if part is None:
-            added.append(result)
-            result += 1
-        elif part is Ellipsis:
-            dim, result = dim + ndim - taken, result + ndim - taken
-        elif isinstance(part, slice):
-            if part != slice(None):
-                slices[dim] = part
-            dim, result = dim + 1, result + 1
-        else:
-            slices[dim] = slice(part, END if part == -1 else plus_one(part))
-            ints.append(dim)
-            dim += 1
-    return slices, ints, added
+    before, after = (index[: index.index(...)], index[index.index(...) + 1 :])
+    taken = sum(part is not None for part in before + after)
+    parts = [*before, *[slice(None)] * (ndim - taken), *after]
+    kept = [part for part in parts if part is None or isinstance(part, slice)]
+    slices = {d: part for d, part in enumerate(p for p in parts if p is not None) if part != slice(None)}
+    ints = [d for d, part in slices.items() if not isinstance(part, slice)]
+    slices |= {d: slice(slices[d], END if slices[d] == -1 else plus_one(slices[d])) for d in ints}
+    return slices, ints, [i for i, part in enumerate(kept) if part is None]
 
 
 def plus_one(n: int | Size) -> int | Size:
