@@ -12,7 +12,10 @@ from miniflow.onnx.export.writer import Value, Writer
 
 @handler("quantize", "fake_quantize", since=10)
 def quantize(g: Writer, input: Value, scale: Value, zero_point: Value, lower: int, upper: int) -> str:
-    """8 bits with a constant scale and zero point as ONNX's operators, everything else by the formula."""
+    """8 bits with a constant scale and zero point as ONNX's operators, everything else by the formula.
+
+    ONNX rounds before it adds the zero point: with an odd one, x / scale just between two integers goes to the other.
+    """
     number, offset = known(g, scale), known(g, zero_point)
     one = number is not None and number.size == 1
     if number is None or offset is None or not (one or g.opset >= 13):
