@@ -115,7 +115,7 @@ CASES = [
     recurrent("GRU", 14, 3, 2, (LENGTHS, floats(2, 3, 2)), direction="bidirectional", linear_before_reset=1),
     recurrent("GRU", 14, 3, linear_before_reset=1, activations=["HardSigmoid", "Softsign"]),
     recurrent("RNN", 7, 1, 2, (LENGTHS,), direction="bidirectional"),
-    recurrent("RNN", 14, 1, activations=["Relu"]),
+    recurrent("RNN", 14, 1, 2, activations=["Relu", "Softsign"], direction="bidirectional"),
     Case("QuantizeLinear", 10, [floats(3, 4), scale(0.02), np.int8(3)], grad=False),
     Case("QuantizeLinear", 13, [floats(3, 4), scale(0.02, 0.01, 0.5), np.uint8([3, 200, 0])], {"axis": 0}, grad=False),
     Case("QuantizeLinear", 13, [floats(3, 4), scale(0.02)], grad=False),
@@ -141,8 +141,7 @@ def test_layers_agree_with_onnxruntime(case: Case) -> None:
         (Case("Conv", 11, [floats(1, 1, 2, 2, 2, 2), floats(1, 1, 1, 1, 1, 1)]), "expected .N, C, L."),
         (Case("LRN", 13, [floats(2, 7, 3, 3)], {"size": 4}), "got size=4; expected an odd number"),
         (Case("RoiAlign", 16, [IMAGE, floats(1, 4), ints(0)], {"mode": "max"}), "got mode='max'; expected 'avg'"),
-        (recurrent("LSTM", 14, 4, clip=1.0), "got clip=1.0; expected none"),
-        (recurrent("RNN", 14, 1, activations=["Softsign"]), "expected Tanh or Relu"),
+        (recurrent("LSTM", 14, 4, clip=1.0), "clip or input_forget; expected none"),
         (Case("Col2Im", 18, [floats(1, 2, 8), ints(2, 2, 2), ints(1, 1, 1)]), "expected two dims"),
     ],
 )

@@ -71,14 +71,12 @@ def average_pool(
     v = windows(x, kernel_shape, strides, dilations, pads, auto_pad)
     if is_plain(v) and set(v.dilations) == {1}:
         return AVERAGE[x.ndim](x, v.kernel, v.strides, v.before, bool(ceil_mode), bool(count_include_pad))
-    given, v.after = v.after, reached(v, ceil_mode)
-    divisor = np.ones(())
-    for i, n in enumerate(v.size):  # how many elements of each window are counted, dim by dim
-        starts = np.arange(0, v.before[i] + n + v.after[i] - v.extent[i] + 1, v.strides[i])
-        at = starts[:, None] + np.arange(v.kernel[i]) * v.dilations[i] - v.before[i]
-        first, last = (-v.before[i], n + given[i]) if count_include_pad else (0, n)
-        divisor = divisor[..., None] * ((at >= first) & (at < last)).sum(1)
-    return window_sums(x, v) / constant_like(x, divisor.astype(x._array.dtype))
+    after = reached(v, ceil_mode)
+    if count_include_pad:  # only what the last windows see beyond the border is not counted
+        x, over = v.padded(x), [last - given for last, given in zip(after, v.after, strict=True)]
+        v.size, v.before, after = list(x.shape[2:]), [0] * len(over), over
+    v.after = after
+    return window_sums(x, v) / window_sums(flow.ones(1, 1, *v.size, dtype=x.dtype, device=x.device), v)
 
 
 def window_sums(x: Tensor, v: Windows) -> Tensor:
@@ -118,6 +116,5 @@ def max_unpool(
     size = [(n - 1) * s + k - before - after for n, s, k, before, after in along]
     flat = flow.zeros(prod(x.shape[:2]) * prod(size), dtype=x.dtype, device=x.device)
     y = flow.scatter(flat, 0, i.flatten(), x.flatten()).reshape(*x.shape[:2], *size)
-    wanted = output_shape[2:] if output_shape else size
-    v.before, v.after = [0] * len(size), [w - n for w, n in zip(wanted, size, strict=True)]
-    return v.padded(y)
+    more = [wanted - n for wanted, n in zip(output_shape[2:], size, strict=True)] if output_shape else []
+    return F.pad(y, [width for n in more[::-1] for width in (0, n)]) if more else y

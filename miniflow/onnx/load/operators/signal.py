@@ -5,20 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 import miniflow as flow
+from miniflow.onnx.load.body import Node
 from miniflow.onnx.load.registry import Ints, operator
 from miniflow.tensor import Tensor, constant_like
 
 
-@operator("DFT", since=20)
-def dft(input, dft_length: Ints = None, axis: Ints = (-2,), *, inverse: int = 0, onesided: int = 0) -> Tensor:
-    return transformed(input, dft_length, axis[0], inverse, onesided)
-
-
 @operator("DFT")
-def dft_along_attribute(
-    input, dft_length: Ints = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
+def dft(
+    input, dft_length: Ints = None, axis: Ints = None, *, node: Node, inverse: int = 0, onesided: int = 0
 ) -> Tensor:
-    return transformed(input, dft_length, axis, inverse, onesided)
+    return transformed(input, dft_length, axis[0] if axis else 1 if node.opset < 20 else -2, inverse, onesided)
 
 
 def transformed(x: Tensor, length: Ints, axis: int, inverse: int, onesided: int) -> Tensor:
