@@ -9,7 +9,7 @@ from pathlib import Path
 from tutorials.lessons import ROOT, lessons
 from tutorials.report import by_task, run
 
-LEFT_OUT = ("solution.py", "student.py", "wrong", "mutants.txt", "__pycache__")
+LEFT_OUT = ("solution.py", "student.py", "wrong", "equivalent.txt", "__pycache__")
 LIMITS = (60, 4 << 30)  # of a submission: seconds of CPU time, and bytes of memory
 
 

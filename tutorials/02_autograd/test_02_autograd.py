@@ -20,13 +20,13 @@ def pulled(impl, what, build, inputs, rng, hint):
     parts = result.pull(g)
     for k, x in enumerate(inputs):
         wanted = np.zeros(x.shape)
-        for index in np.ndindex(x.shape):
+        for place in np.ndindex(*x.shape):
             values = []
             for sign in (1, -1):
-                moved = [v.copy() for v in inputs]
-                moved[k][index] += sign * STEP
-                values.append(build(*(impl.Variable(v) for v in moved)).value)
-            wanted[index] = ((values[0] - values[1]) * g).sum() / (2 * STEP)
+                shifted = [np.array(v) for v in inputs]
+                shifted[k][place] += sign * STEP
+                values.append(build(*(impl.Variable(v) for v in shifted)).value)
+            wanted[place] = ((values[0] - values[1]) * g).sum() / (2 * STEP)
         got = np.asarray(parts[k], np.float64)
         same(got, wanted, f"{what}: gradient of operand {k}", hint, rtol=1e-4, atol=1e-6)
 

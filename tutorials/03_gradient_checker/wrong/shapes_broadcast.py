@@ -1,0 +1,9 @@
+"""NumPy's allclose broadcasts.
+
+rejected by: test_close
+message: close([[1.0, 1.0]], [1.0, 1.0]): expected False
+"""
+
+
+def close(got, expected, rtol=1e-5, atol=1e-7):
+    return np.allclose(got, expected, rtol, atol)
