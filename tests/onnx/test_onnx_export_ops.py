@@ -27,12 +27,11 @@ REFUSED = {
 }
 # the opsets before which rows are refused
 SINCE = {
-    10: "slice flip remainder floor_divide fmod div floor_mod",
-    11: "round gather sort argsort msort topk kthvalue median nanmedian quantile nanquantile index_fill index_copy "
-    "searchsorted bucketize isin scatter select_scatter slice_scatter slice_update max_pool3d adaptive_max_pool3d "
-    "max_pool1d max_pool2d adaptive_max_pool1d adaptive_max_pool2d det multi_margin_loss ctc_loss gather_nd "
-    "tensor_scatter_nd_update batch_gather in_top_k cumsum masked_scatter",
-    16: "scatter_reduce scatter put histc scatter_add index_add scatter_nd index_put",
+    10: "slice flip max_pool3d adaptive_max_pool3d",
+    11: "round gather median nanmedian quantile nanquantile index_fill index_copy searchsorted bucketize isin "
+    "select_scatter slice_scatter slice_update multi_margin_loss ctc_loss gather_nd tensor_scatter_nd_update "
+    "batch_gather in_top_k cumsum masked_scatter",
+    16: "scatter_reduce scatter put histc scatter_add index_add scatter_nd",
     18: "bitwise_and bitwise_or bitwise_xor bitwise_not",
     26: "cumprod",
 }
