@@ -67,7 +67,7 @@ class Node:
             raise
         except OnnxError as error:
             raise OnnxError(error.message, error.node or self.name) from error
-        except (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError, MemoryError) as error:
+        except Exception as error:  # whatever an operator raises: the node is what the caller knows
             raise OnnxError(str(error), self.name) from error
 
     def _call(self, inputs: Sequence[Value | None], values: Mapping[str, Value], device: Any) -> Sequence[Value | None]:
