@@ -1,4 +1,4 @@
-"""Linear quantization: q = round(x / scale) + zero point, clamped to the range of the type."""
+"""Linear quantization: q = round(x / scale) + zero point, clamped to the range of the type; no gradient passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def quantize_linear(
     scale, zero = along(y_scale, x, axis, block_size), along(y_zero_point, x, axis, block_size)
     wanted = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else np.dtype(np.uint8)
     dtype = wanted if y_zero_point is None else np_dtype(y_zero_point)
-    return quantized(x / scale.to(x.dtype), zero, dtype, saturate)
+    return quantized(x / scale, zero, dtype, saturate)
 
 
 @operator("DequantizeLinear")
@@ -31,7 +31,8 @@ def dequantize_linear(
     x: Value, x_scale: Buffer, x_zero_point: Value = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Tensor:
     scale, zero = along(x_scale, x, axis, block_size), along(x_zero_point, x, axis, block_size)
-    values = centred(x, zero, scale) * scale
+    exact = flow.float64 if np_dtype(x) == np.int32 else flow.float32
+    values = centred(x, zero, exact, x_scale) * scale
     return values.to(np_to_flow(output_dtype) if output_dtype else x_scale.dtype)
 
 
@@ -45,16 +46,15 @@ def quantized(x: Tensor, zero: Value | None, dtype: np.dtype | None = None, satu
     return cast_to(x, dtype, saturate, "up")
 
 
-def centred(x: Value, zero: Value | None, like: Tensor | None = None) -> Tensor:
-    """x minus the zero point, in float64: exact for integers."""
-    like = x if like is None else like
-    x = as_float(x, like)
-    return x if zero is None else x - as_float(zero, like)
+def centred(x: Value, zero: Value | None, dtype: Any = flow.float64, like: Tensor | None = None) -> Tensor:
+    """x minus the zero point; float64 holds sums of products of integers exactly."""
+    x = as_float(x, x if like is None else like, dtype)
+    return x if zero is None else x - as_float(zero, x, dtype)
 
 
-def as_float(x: Value, like: Tensor) -> Tensor:
-    """Values of any type of ONNX in float64, on the device of `like`."""
-    return x.double() if isinstance(x, Tensor) else flow.from_numpy(x.astype(np.float64)).to(like.device)
+def as_float(x: Value, like: Tensor, dtype: Any = flow.float64) -> Tensor:
+    """Values of any type of ONNX, on the device of `like`."""
+    return x.to(dtype) if isinstance(x, Tensor) else flow.from_numpy(x.astype(dtype.numpy)).to(like.device)
 
 
 def np_to_flow(element_type: int) -> Any:
