@@ -50,6 +50,51 @@ def test_layers(name, i):
         count_comparison()
 
 
+def assigned(x):
+    y = x.clone()
+    y[:, 0], y[:, 1:3] = 5.0, x[:, 1:3] * 2
+    y[:, 2] += 1
+    return y
+
+
+# of x: (batch, time, 6), both varying
+OF_VARYING_SIZES = {
+    "slices": lambda x: (x[:, -1], x[:, 1:], x[:, :-1], x[:, -2], x[:, ::2], x[:, [0, 2]], x.flip(1), x.roll(1, 1)),
+    "picked": lambda x: (x[flow.arange(x.shape[0]), -1], x.gather(1, flow.zeros(x.shape[0], 1, 6).long())),
+    "ordered": lambda x: (*x.topk(2, 1), *x.sort(1), x.argmax(1), nn.functional.one_hot(x.argmax(2), 6)),
+    "reduced": lambda x: (x.mean(1), x.var(1, unbiased=False), x.cumsum(1), x.softmax(1), x * x.shape[1]),
+    "padded": lambda x: (nn.functional.pad(x, (0, 0, 1, 2)), nn.functional.pad(x, (1, 1), mode="reflect")),
+    "masked": lambda x: (x @ x.mT).masked_fill(flow.ones(x.shape[1], x.shape[1]).triu(1).bool(), -1e9).softmax(-1),
+    "reshaped": lambda x: x.reshape(*x.shape[:2], 2, 3).transpose(1, 2).reshape(2 * x.shape[0], x.shape[1], 3),
+    "joined": lambda x: flow.cat([flow.zeros(x.shape[0], 1, 6), flow.ones(1, 1, 6).expand(x.shape) + x], 1),
+    "resized": lambda x: nn.functional.interpolate(x.mT, scale_factor=1.5, mode="linear"),
+    "assigned": assigned,
+}
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize("name", OF_VARYING_SIZES)
+def test_varying_sizes(name):
+    draw = np.random.default_rng(0)
+    given, *others = (draw.normal(size=shape).astype("float32") for shape in ((2, 5, 6), (3, 8, 6), (1, 4, 6)))
+    axes = {0: "batch", 1: "time"}
+    compare_with_onnx(Function(OF_VARYING_SIZES[name]), [given], axes, [[x] for x in others])
+
+
+def test_a_size_that_must_not_vary():
+    x = np.ones((2, 5, 6), np.float32)
+    with pytest.raises(OnnxError, match="std .*varies with dynamic axes"):
+        compare_with_onnx(Function(lambda x: x.std(1)), [x], {1: "time"})
+
+
 class Block(nn.Module):
     def __init__(self, width: int):
         super().__init__()

@@ -96,10 +96,22 @@ def set_item(g: Writer, x: Value, value: Value, index: Value | None, *, basic: t
     return permuted(g, y, np.argsort(order))
 
 
+def span(part: slice, n: int | Size) -> np.ndarray:
+    """The positions of a slice, which must not follow a size that varies."""
+    if (
+        isinstance(n, Size)
+        and isinstance(part.stop, int)
+        and 0 <= part.stop <= min(n.values)
+        and (part.start or 0) >= 0
+    ):
+        n = min(n.values)
+    return np.arange(*part.indices(*fixed([n])))
+
+
 def placed(g: Writer, x: Value, basic: tuple, value: Any) -> str:
-    """`x` with `value` at a basic index, whose dims, and no others, must be of fixed sizes."""
+    """`x` with `value` at a basic index."""
     slices, ints, added = parts_by_dim(basic, len(x.shape))
-    ranges = [np.arange(*part.indices(*fixed([x.shape[d]]))) for d, part in slices.items()]
+    ranges = [span(part, x.shape[d]) for d, part in slices.items()]
     if not slices:
         return g("Expand", squeeze(g, value, *added) if added else value, g.sizes(x.shape))
     sizes = {**dict(enumerate(x.shape)), **dict(zip(slices, map(len, ranges), strict=True))}
