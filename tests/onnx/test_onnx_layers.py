@@ -150,3 +150,22 @@ def test_options_of_layers_that_are_not_supported_are_refused_by_name(case: Case
     with pytest.raises(flow.errors.OnnxError, match=message) as error:
         module(*case.given.values())
     assert f'{case.op} "y0"' in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        recurrent("LSTM", 14, 4, 2, direction="bidirectional"),
+        recurrent("LSTM", 14, 4, activations=["Sigmoid", "Relu", "Softsign"]),
+        recurrent("GRU", 14, 3, linear_before_reset=1),
+        recurrent("GRU", 14, 3, direction="reverse"),
+    ],
+    ids=["LSTM", "LSTM-activations", "GRU", "GRU-reset-first"],
+)
+def test_loaded_recurrent_layers_are_exported_again(case: Case, tmp_path) -> None:
+    module = flow.onnx.load(case.model()).eval()
+    x = flow.tensor(case.inputs[0])
+    flow.onnx.export(module, (x,), tmp_path / "again.onnx")
+    again = flow.onnx.load(tmp_path / "again.onnx")
+    for got, want in zip(again(x), module(x), strict=True):
+        np.testing.assert_array_equal(got.detach().numpy(), want.detach().numpy())

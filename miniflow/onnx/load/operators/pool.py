@@ -14,6 +14,7 @@ from miniflow.onnx.load.registry import Ints, operator
 from miniflow.tensor import Tensor, constant_like
 
 MAX = {3: F.max_pool1d, 4: F.max_pool2d, 5: F.max_pool3d}
+ADAPTIVE = {3: F.adaptive_avg_pool1d, 4: F.adaptive_avg_pool2d, 5: F.adaptive_avg_pool3d}
 AVERAGE = {3: F.avg_pool1d, 4: F.avg_pool2d, 5: F.avg_pool3d}
 
 
@@ -101,7 +102,7 @@ def lp_pool(
     return window_sums(flow.pow(flow.abs(x), p), v) ** (1 / p)
 
 
-operator("GlobalAveragePool")(lambda x: flow.mean(x, list(range(2, x.ndim)), keepdim=True))
+operator("GlobalAveragePool")(lambda x: ADAPTIVE[x.ndim](x, 1))
 operator("GlobalMaxPool")(lambda x: flow.amax(x, list(range(2, x.ndim)), keepdim=True))
 operator("GlobalLpPool")(lambda x, *, p=2: flow.linalg.vector_norm(x, p, list(range(2, x.ndim)), keepdim=True))
 

@@ -80,9 +80,9 @@ def recurrent(
         kind, order = AnyLayer, range(len(order))
     layer = kind.__new__(kind)
     Module.__init__(layer)
-    layer.input_size, layer.hidden_size, layer.directions, layer.num_layers = w.shape[-1], r.shape[-1], ends, 1
-    layer.bias, layer.batch_first, layer.dropout, layer.nonlinearity = b is not None, False, 0.0, "tanh"
-    layer.states, layer.cells = 2 if name == "LSTM" else 1, {}
+    options = {"num_layers": 1, "directions": ends, "bias": b is not None, "batch_first": False, "dropout": 0.0}
+    options |= {"input_size": w.shape[-1], "hidden_size": r.shape[-1], "nonlinearity": "tanh"}
+    vars(layer).update(options, states=2 if name == "LSTM" else 1, cells={})  # nn.Graph undoes setattr
     for d, end in enumerate(ends):
         biases = (None, None) if b is None else flow.chunk(b[d], 2)
         more = {"LSTM": [None if p is None else p[d]], "GRU": [r[d], biases[1], linear_before_reset], "RNN": []}[name]
