@@ -15,7 +15,9 @@ from onnx import ModelProto, TensorProto
 from onnx import helper as h
 
 import miniflow as flow
+from miniflow.onnx.load.calls import as_value
 from tests.onnx.test_onnx_models import DATA, assert_close, run, run_onnxruntime, with_random_weights
+from tools.onnx_table import REASONS, as_array, node_cases
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -355,6 +357,20 @@ def test_python_modules_compute_the_same(name, tmp_path):
     for result, value in pairs:
         np.testing.assert_array_equal(result.detach().numpy(), value.detach().numpy())
         assert result.dtype is value.dtype
+
+
+@pytest.mark.parametrize(
+    "operator", "Loop Resize LSTM Split Clip Pad TopK Attention AffineGrid Dropout Constant".split()
+)
+def test_python_modules_of_node_tests(operator, tmp_path):
+    cases = [case for case in node_cases()[operator] if case.name not in REASONS][:3]
+    for case in cases:
+        flow.onnx.to_python(case.model, tmp_path / "net.py")
+        inputs = [as_value(as_array(x)) for x in case.data_sets[0][0]]
+        expected = run(flow.onnx.load(case.model), *inputs)
+        for result, value in zip(run(imported(tmp_path / "net.py").Network(), *inputs), expected, strict=True):
+            np.testing.assert_array_equal(result, value)
+            assert result.dtype == value.dtype
 
 
 def test_python_modules_read_well(tmp_path):
