@@ -33,6 +33,7 @@ class Node:
         inputs, outputs: names of values, "" for absent ones.
         attributes: by name; graphs are `Subgraph`s.
         opset: of the operator's domain.
+        alike: positions of inputs that have to be of one element type.
         last: names of values that no later node reads.
     """
 
@@ -42,6 +43,7 @@ class Node:
     outputs: list[str]
     attributes: dict[str, Any]
     opset: int
+    alike: list[list[int]] = field(default_factory=list)
     last: list[str] = field(default_factory=list)
 
     def compute(self, values: Mapping[str, Value], device: Any) -> list[Value]:
@@ -56,6 +58,10 @@ class Node:
         # graphs may read tensors around them
         graphs = any(isinstance(x, Body) or callable(x) for x in self.attributes.values())
         known = bool(inputs) and not graphs and not any(isinstance(x, Tensor) for x in inputs)
+        for group in self.alike:
+            kinds = {dtype_of(inputs[i]): None for i in group if inputs[i] is not None}
+            if len(kinds) > 1:
+                raise OnnxError(f"got operands of the types {', '.join(map(str, kinds))}; expected one", self.name)
         try:
             if not known:
                 results = self._narrowed(self._call(inputs, values, device), inputs)
@@ -175,6 +181,11 @@ def as_argument(value: Value, kind: str, device: Any) -> Any:
     if kind == "Number" and value.ndim == 0:
         return value.item()
     return from_numpy(widened(np.array(value))).to(device)
+
+
+def dtype_of(x: Value) -> np.dtype:
+    """The NumPy dtype of a value."""
+    return x.dtype.numpy if isinstance(x, Tensor) else x.dtype
 
 
 def is_narrow(dtype: np.dtype) -> bool:

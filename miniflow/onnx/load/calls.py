@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import NodeProto
 
 from miniflow.dtype import BY_NUMPY
 from miniflow.onnx.load.body import Node
+from miniflow.onnx.load.build import Builder
 from miniflow.onnx.load.registry import Operator, Value, find
 from miniflow.ops.creation import from_numpy
 from miniflow.tensor import Tensor
@@ -34,10 +37,18 @@ class Operators:
         self.opset = opset
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        operator = find(name, self.opset)
-        if operator is None:
+        found = find(name, self.opset)
+
+        def call(*inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+            if found is not None:
+                return self._call(found, inputs, attributes, outputs)
+            names = ["" if x is None else str(i) for i, x in enumerate(inputs)]
+            node = onnx.helper.make_node(name, names, [str(i) for i in range(outputs)], **attributes)
+            return self._call(Builder({"": self.opset}, {}).typed_function(node, self.opset), inputs, {}, outputs)
+
+        if found is None and Builder({"": self.opset}, {}).typed_function(NodeProto(op_type=name), self.opset) is None:
             raise AttributeError(f"ONNX operator {name} is not supported in opset {self.opset}")
-        return lambda *inputs, outputs=1, **attributes: self._call(operator, inputs, attributes, outputs)
+        return call
 
     def _call(self, operator: Operator, inputs: tuple, attributes: dict[str, Any], outputs: int) -> Any:
         values = {str(i): x if isinstance(x, Tensor) else np.asarray(x) for i, x in enumerate(inputs) if x is not None}

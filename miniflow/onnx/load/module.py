@@ -43,7 +43,7 @@ class OnnxModule(Module):
             read = read_model(source)
             opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in read.model.opset_import}
             functions = {(f.domain, f.name): f for f in read.model.functions}
-            self._body = Builder(opsets, functions, read.types).model(read.model.graph, read.weights)
+            self._body = Builder(opsets, functions).model(read.model.graph, read.weights)
         self.model = read.model
         self.outputs = self._body.outputs
         self._places: dict[str, tuple[Module, str]] = {}  # the container and the name of each parameter and buffer

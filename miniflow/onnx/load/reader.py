@@ -1,9 +1,10 @@
 """Read the files of ONNX: nothing in them is trusted.
 
 What the `onnx` package checks is left to it: the graph is acyclic and in order, every value is made once, operators
-exist and have their inputs and attributes, element types fit, functions do not call themselves. It sees the model
-without the values of large initializers, so that this takes no memory, and without external data, because its checker
-would open the files that a model names. These are read here, after checks of the path, the size and the type.
+exist and have their inputs and attributes, functions do not call themselves. Element types and shapes that do not fit
+are found when the model runs. It sees the model without the values of large initializers, so that this takes no
+memory, and without external data, because its checker would open the files that a model names. These are read here,
+after checks of the path, the size and the type.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from miniflow.errors import OnnxError
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 OLDEST_OPSET = 7
-LARGE = 1024  # bytes; shape inference needs the values of smaller initializers
+LARGE = 1024  # bytes of an initializer that stays in the model
 MOST_NODES = 500_000  # with the bodies of functions in place of their calls
 BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2, "FLOAT6E2M3": 6, "FLOAT6E3M2": 6}
 
@@ -39,12 +40,10 @@ class Source:
     Attributes:
         model: without the values of large initializers, which are inputs in it.
         weights: the values of the initializers by name; nothing else refers to their memory.
-        types: of values by name, as far as ONNX infers them.
     """
 
     model: ModelProto
     weights: dict[str, np.ndarray] = field(default_factory=dict)
-    types: dict[str, TypeProto] = field(default_factory=dict)
 
 
 def read_model(source: Any) -> Source:
@@ -80,7 +79,7 @@ def read_model(source: Any) -> Source:
         for tensor in tensors_of(nodes):
             if not is_inside(tensor):
                 tensor.CopyFrom(inlined(tensor, array_of(tensor, folder)))
-    found.types = checked_types(found.model)
+    check_structure(found.model)
     return found
 
 
@@ -162,18 +161,16 @@ def introduced(name: str, version: int) -> int:
     return onnx.defs.get_schema(name, version).since_version if onnx.defs.has(name, version, "") else 0
 
 
-def checked_types(model: ModelProto) -> dict[str, TypeProto]:
-    """What the `onnx` package finds out about the types of values.
+def check_structure(model: ModelProto) -> None:
+    """Ask the `onnx` package, but not for the shapes of values: a small hostile file lets that take all memory.
 
     Raises:
         OnnxError: with its words, for what it finds wrong.
     """
     try:
         onnx.checker.check_model(model)
-        graph = onnx.shape_inference.infer_shapes(model, check_type=True).graph
     except Exception as error:  # the classes that its C++ code raises are not documented
         raise OnnxError(" ".join(str(error).split())) from error
-    return {x.name: x.type for x in (*graph.input, *graph.value_info, *graph.output)}
 
 
 # tensors
