@@ -22,6 +22,8 @@ from miniflow.ops.creation import from_numpy
 from miniflow.tape import modes, no_grad
 from miniflow.tensor import Tensor
 
+KINDS = {"V": "f", "u": "i"}  # a module in another precision keeps its constants: floats may differ, and integers
+
 
 @dataclass(eq=False)
 class Node:
@@ -59,9 +61,9 @@ class Node:
         graphs = any(isinstance(x, Body) or callable(x) for x in self.attributes.values())
         known = bool(inputs) and not graphs and not any(isinstance(x, Tensor) for x in inputs)
         for group in self.alike:
-            kinds = {dtype_of(inputs[i]): None for i in group if inputs[i] is not None}
-            if len(kinds) > 1:
-                raise OnnxError(f"got operands of the types {', '.join(map(str, kinds))}; expected one", self.name)
+            dtypes = [dtype_of(inputs[i]) for i in group if inputs[i] is not None]
+            if len({KINDS.get(dtype.kind, dtype.kind) for dtype in dtypes}) > 1:
+                raise OnnxError(f"got operands of the types {', '.join(map(str, dtypes))}; expected one", self.name)
         try:
             if not known:
                 results = self._narrowed(self._call(inputs, values, device), inputs)
