@@ -13,8 +13,14 @@ from miniflow.tape import modes
 F = TypeVar("F", bound=Callable)
 
 
-def composite(function: F) -> F:
-    """Let a recording that asks for it, see `graph.trace.kept_whole`, keep a call of a function as one instruction."""
+def composite(function: F, result: Callable | None = None) -> F:
+    """Let a recording that asks for it, see `graph.trace.kept_whole`, keep a call of a function as one instruction.
+
+    Args:
+        function: made of several operators.
+        result: makes tensors like the results, of the same arguments; by default the function, which then must not
+            look at values.
+    """
     name, signature = function.__name__, inspect.signature(function)
     op = type(name, (Op,), {"function_name": name, "__module__": "composite"})
 
@@ -24,6 +30,6 @@ def composite(function: F) -> F:
             return function(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return modes.tracer.keep_whole(op, function, bound)
+        return modes.tracer.keep_whole(op, result or function, bound)
 
     return call

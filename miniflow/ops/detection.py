@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.creation import zeros
 from miniflow.ops.einsum import einsum
 from miniflow.ops.gather import index_select
 from miniflow.ops.join import cat
@@ -54,6 +58,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     return constant_like(boxes, np.array(kept, np.int64))
 
 
+@partial(composite, result=lambda x, rois, scale, h, w, *rest: zeros((len(rois), x.shape[1], h, w), dtype=x.dtype))
 @takes_tensors
 def roi_align(
     input: Tensor,

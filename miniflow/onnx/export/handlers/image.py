@@ -10,7 +10,7 @@ import numpy as np
 from miniflow.errors import OnnxError
 from miniflow.onnx.export.handlers.conv import batched, each
 from miniflow.onnx.export.registry import handler
-from miniflow.onnx.export.writer import Value, Writer
+from miniflow.onnx.export.writer import Value, Writer, onnx_type
 
 RESIZE = {
     "nearest": {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
@@ -35,6 +35,18 @@ def grid_sample(g: Writer, input: Value, grid: Value, mode: str, padding_mode: s
     names = {"bilinear": "linear", "bicubic": "cubic"} if g.opset >= 20 else {}
     given = {"mode": names.get(mode, mode), "padding_mode": padding_mode, "align_corners": int(bool(align_corners))}
     return g("GridSample", input, grid, **given)
+
+
+@handler("roi_align", since=10)
+def roi_align(g: Writer, input, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned) -> str:
+    if g.opset < 16 and aligned:
+        raise OnnxError("roi_align with aligned=True needs opset 16")
+    mode = {"coordinate_transformation_mode": "half_pixel" if aligned else "output_half_pixel"}
+    given = {"output_height": pooled_h, "output_width": pooled_w, "sampling_ratio": max(sampling_ratio, 0)}
+    corners, image = g("Gather", rois, g.ints(1, 2, 3, 4), axis=1), g("Gather", rois, np.int64(0), axis=1)
+    image = g("Cast", image, to=onnx_type(np.int64))
+    given |= {"spatial_scale": float(spatial_scale), **(mode if g.opset >= 16 else {})}
+    return g("RoiAlign", input, corners, image, **given)
 
 
 @handler("pixel_shuffle", since=11)
