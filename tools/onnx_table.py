@@ -16,8 +16,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import miniflow as flow
-from miniflow.onnx.load.registry import find
-from miniflow.onnx.load.unsupported import UNSUPPORTED
+from miniflow.onnx.loader.registry import find
+from miniflow.onnx.loader.unsupported import UNSUPPORTED
 
 TEXT = """# ONNX operators
 

@@ -13,7 +13,7 @@ import pytest
 import miniflow as flow
 from miniflow import nn
 from miniflow.errors import ArgumentError, ArgumentTypeError, OnnxError
-from miniflow.onnx.export import api
+from miniflow.onnx.exporter import api
 
 ort = pytest.importorskip("onnxruntime")
 

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto
 from onnx import helper as h
 
 import miniflow as flow
-from miniflow.onnx.load.calls import as_value
+from miniflow.onnx.loader.calls import as_value
 from tests.onnx.test_onnx_models import DATA, assert_close, run, run_onnxruntime, with_random_weights
 from tools.onnx_table import REASONS, as_array, node_cases
 

@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from miniflow.onnx import OnnxError
-from miniflow.onnx.load.registry import OPERATORS
-from miniflow.onnx.load.unsupported import UNSUPPORTED
+from miniflow.onnx.loader.registry import OPERATORS
+from miniflow.onnx.loader.unsupported import UNSUPPORTED
 from tools import onnx_table as table
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")

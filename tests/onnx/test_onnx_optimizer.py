@@ -8,7 +8,7 @@ import pytest
 from onnx import NodeProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from miniflow.onnx.export.optimizer import OnnxGraph
+from miniflow.onnx.exporter.optimizer import OnnxGraph
 
 ort = pytest.importorskip("onnxruntime")
 OPSET = 17

@@ -10,7 +10,7 @@ import pytest
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.onnx.export import optimizer
+from miniflow.onnx.exporter import optimizer
 
 
 class Block(nn.Module):

@@ -1,0 +1,95 @@
+"""Control flow: If, Loop and Scan run the graphs among their attributes, step by step.
+
+A condition or a number of steps that is known on the host is a Python number, also while an nn.Graph is recorded, which
+then holds the branch or the steps that were taken. nn.Graph refuses conditions that are tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+import numpy as np
+
+from miniflow.errors import OnnxError
+from miniflow.onnx.loader.body import Node, Subgraph, as_argument
+from miniflow.onnx.loader.registry import Ints, Value, operator
+from miniflow.ops.join import stack, unbind
+from miniflow.tensor import Tensor
+
+
+@operator("If")
+def if_else(cond: Value, *, then_branch: Subgraph, else_branch: Subgraph) -> tuple[Value, ...]:
+    return tuple(then_branch() if cond.item() else else_branch())
+
+
+@operator("Loop")
+def loop(*inputs: Value, body: Subgraph, node: Node) -> tuple[Value, ...]:
+    """While the condition holds, at most M times: the state goes in and out, other outputs are stacked."""
+    trips, going, *states = inputs
+    steps = count() if trips is None else range(trips.item())
+    going, kept = np.array(True) if going is None else going, []
+    for step in steps:
+        if not going.item():
+            break
+        going, *results = body(np.array(step), going, *states)
+        states = results[: len(states)]
+        kept.append(results[len(states) :])
+    return (*states, *stacked(kept, len(node.outputs) > len(states)))
+
+
+@operator("Scan", since=9)
+def scan(
+    *inputs: Value, node: Node, body: Subgraph, num_scan_inputs: int,
+    scan_input_axes: Ints = None, scan_input_directions: Ints = None,
+    scan_output_axes: Ints = None, scan_output_directions: Ints = None,
+) -> tuple[Value, ...]:  # fmt: skip
+    """Over slices of inputs: the state goes in and out, other outputs are stacked."""
+    states, scanned = inputs[:-num_scan_inputs], inputs[-num_scan_inputs:]
+    zeros = [0] * len(scanned)
+    slices = [
+        slices_of(x, axis, backward)
+        for x, axis, backward in zip(scanned, scan_input_axes or zeros, scan_input_directions or zeros, strict=False)
+    ]
+    kept = []
+    for parts in zip(*slices, strict=True):
+        results = body(*states, *parts)
+        states = results[: len(states)]
+        kept.append(results[len(states) :])
+    return (*states, *stacked(kept, len(node.outputs) > len(states), scan_output_axes, scan_output_directions))
+
+
+@operator("Scan", since=8)
+def scan_of_batch(
+    *inputs: Value, node: Node, body: Subgraph, num_scan_inputs: int, directions: Ints = None
+) -> tuple[Value, ...]:
+    """As later versions, for each entry of a batch, which is dim 0; dim 1 is scanned."""
+    lengths, *batches = inputs
+    if lengths is not None:
+        raise OnnxError("got sequence_lens; expected sequences of one length")
+    keywords = {"node": node, "body": body, "num_scan_inputs": num_scan_inputs, "scan_input_directions": directions}
+    entries = [scan(*parts, **keywords) for parts in zip(*[slices_of(x, 0) for x in batches], strict=True)]
+    return tuple(stacked(entries, True))
+
+
+def slices_of(values: Value, axis: int, backward: int = 0) -> Sequence[Value]:
+    """The slices of a value along an axis."""
+    parts = unbind(values, axis) if isinstance(values, Tensor) else list(np.moveaxis(values, axis, 0))
+    return parts[::-1] if backward else parts
+
+
+def stacked(steps: list[Sequence[Value]], some: bool, axes: Ints = None, backward: Ints = None) -> Iterable[Value]:
+    """The outputs of all steps stacked.
+
+    Raises:
+        OnnxError: if there are some outputs, but no step, so that their shapes are unknown.
+    """
+    if some and not steps:
+        raise OnnxError("got no steps, so that the shapes of the outputs are unknown; expected at least one step")
+    for i, column in enumerate(zip(*steps, strict=True)):
+        axis, column = axes[i] if axes else 0, column[::-1] if backward and backward[i] else column
+        devices = [x.device for x in column if isinstance(x, Tensor)]
+        if devices:
+            yield stack([as_argument(x, "Tensor", devices[0]) for x in column], axis)
+        else:
+            yield np.stack(column, axis)
