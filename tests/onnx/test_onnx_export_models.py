@@ -173,6 +173,49 @@ def test_u_net_of_any_size():
     compare_with_onnx(UNet(), [given], {0: "batch", 2: "height", 3: "width"}, [[x] for x in others])
 
 
+class Context(nn.Module):
+    """The mean of an image beside each of its parts: sizes after strides are those of a resize and a reshape."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, stride=2, padding=1)
+        self.second = nn.Conv2d(6, 6, 3, stride=4, padding=1)
+
+    def forward(self, x):
+        y = self.second(self.first(x))
+        mean = nn.functional.adaptive_avg_pool2d(y, 1)
+        z = y + nn.functional.interpolate(mean, size=y.shape[-2:], mode="bilinear")
+        z = z.flatten(2).transpose(1, 2).softmax(-1).transpose(1, 2).reshape(y.shape)
+        return nn.functional.interpolate(z, size=x.shape[-2:], mode="nearest")
+
+
+class Halved(nn.Module):
+    """Halves an image three times, and doubles it again: the rest of a division by 8 has to be 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.ModuleList([nn.Conv2d(n, 4, 3, stride=2, padding=1) for n in (3, 4, 4)])
+        self.up = nn.ModuleList([nn.ConvTranspose2d(4, n, 2, 2) for n in (4, 4, 3)])
+
+    def forward(self, x):
+        left = [x]
+        for layer in self.down:
+            left.append(layer(left[-1]))
+        y = left.pop()
+        for layer in self.up:
+            y = layer(y) + left.pop()
+        return y
+
+
+@pytest.mark.parametrize("size", [16, 64, 224])
+def test_images_of_any_size(size):
+    axes = {0: "batch", 2: "height", 3: "width"}
+    image = flow.rand(1, 3, size, size).numpy()
+    others = [[flow.rand(2, 3, h, w).numpy()] for h, w in ((96, 128), (41, 27), (65, 63), (256, 32))]
+    compare_with_onnx(Context(), [image], axes, others)
+    compare_with_onnx(Halved(), [image], axes, [others[0], others[3]])
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize(
     ("library", "name", "size"),

@@ -55,7 +55,7 @@ def export(
         input_names: by default the names of the parameters of `forward` or `build`: x, or x.0 ... for a list.
         output_names: by default output.0 ... A model that was loaded from ONNX keeps the names that it had.
         dynamic_axes: name of an input -> {axis: name} or [axes]; their sizes may differ from call to call. The model is
-            recorded with three sizes of these axes. Those of outputs follow from them.
+            recorded with four sizes of these axes. Those of outputs follow from them.
         external_data: whether the weights are written to a file beside it, path + ".data"; so they are if they are
             larger than 2 GB, which is the most that one file holds.
         check: whether `onnx.checker` is asked, before anything is written.

@@ -1,6 +1,6 @@
 """What a model computes, as calls of operators, with sizes that may vary.
 
-A model with dynamic axes is recorded three times, with other sizes of these axes. A number that differs among the
+A model with dynamic axes is recorded four times, with other sizes of these axes. A number that differs among the
 recordings, in a shape or an attribute, is a `Size`: what it was in each of them. `writer` finds out how it follows from
 the sizes of the inputs.
 """
@@ -25,7 +25,7 @@ from miniflow.nn.modules.module import Module
 from miniflow.onnx.exporter.registry import HANDLERS, find
 from miniflow.tape import no_grad
 
-RECORDINGS = 3
+RECORDINGS = 4  # with other sizes of dynamic axes
 
 
 @dataclass(frozen=True)
@@ -112,22 +112,28 @@ def record(
     """
     tensors, tree = flatten((args, kwargs))
     metas = [meta(x._array) for x in tensors]
-    sizes = sizes_of(axes, [shape for shape, *_ in metas])
+    names = names_of(axes, [shape for shape, *_ in metas])
+    programs, failure = [], None
     token = kept_whole.set(frozenset(name for name in HANDLERS if find(name, opset)))
     try:
-        programs = []
-        for k in range(RECORDINGS if sizes else 1):
-            shapes = [
-                tuple(sizes[axes[i][d]].values[k] if d in axes.get(i, ()) else n for d, n in enumerate(shape))
-                for i, (shape, *_) in enumerate(metas)
-            ]
-            given = [(shape, *rest) for shape, (_, *rest) in zip(shapes, metas, strict=True)]
+        for choose in SIZES:
+            sizes = {name: Size(choose(size, k)) for k, (name, size) in enumerate(names.items(), start=1)}
             try:
-                programs.append(Recording(graph, tree, given, ()).program)
+                programs = []
+                for k in range(RECORDINGS if sizes else 1):
+                    given = [
+                        (tuple(sizes[own[d]].values[k] if d in own else n for d, n in enumerate(shape)), *rest)
+                        for own, (shape, *rest) in zip([axes.get(i, {}) for i in range(len(metas))], metas, strict=True)
+                    ]
+                    programs.append(Recording(graph, tree, given, ()).program)
+                break
             except (ValueError, TypeError, IndexError, RuntimeError) as error:
                 if not sizes:
                     raise
-                raise OnnxError(f"the model cannot be recorded with inputs of shapes {shapes}: {error}") from error
+                shapes = [shape for shape, *_ in given]
+                failure = failure or OnnxError(f"the model cannot be recorded with inputs of shapes {shapes}: {error}")
+        else:
+            raise failure
     finally:
         kept_whole.reset(token)
     if written := [slot.name.removeprefix(prefix) for slot in programs[0].writes]:
@@ -135,8 +141,8 @@ def record(
     return Merger(programs, prefix).recorded({size: name for name, size in sizes.items()})
 
 
-def sizes_of(axes: Mapping[int, Mapping[int, str]], shapes: Sequence[tuple[int, ...]]) -> dict[str, Size]:
-    """The sizes of dynamic axes, by name, with which a model is recorded: no two change in the same way.
+def names_of(axes: Mapping[int, Mapping[int, str]], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """The names of dynamic axes, with the sizes that these have in the given inputs.
 
     Raises:
         OnnxError: for an axis that an input does not have, or for axes of one name with different sizes.
@@ -148,11 +154,26 @@ def sizes_of(axes: Mapping[int, Mapping[int, str]], shapes: Sequence[tuple[int, 
                 raise OnnxError(f"dynamic_axes: got axis {d} of input {i}, whose shape is {shapes[i]}")
             if given.setdefault(name, shapes[i][d]) != shapes[i][d]:
                 raise OnnxError(f"dynamic_axes: {name!r} names axes of sizes {given[name]} and {shapes[i][d]}")
-    found = {}
-    for k, (name, size) in enumerate(given.items(), start=1):
-        first, sign = max(size, 2), 1 if size <= 8 else -1
-        found[name] = Size((first, first + sign * k, first + sign * (2 * k + 1)))
-    return found
+    return given
+
+
+def larger(n: int, k: int) -> tuple[int, ...]:
+    """Sizes of axis number k, so far apart that they, and those of other axes, also differ after many strides."""
+    n = max(n, 2)
+    return n, n + 64 * k + 1, n + 160 * k + 67, 3 * n + 256 * k + 30
+
+
+def smaller(n: int, k: int) -> tuple[int, ...]:
+    """Sizes for models that take no larger ones, because they have so many positions."""
+    return (n, n - k, n - 2 * k - 1, n // 2 - k) if n > 4 * k + 4 else (n + 2, n + k + 2, n + 2 * k + 3, n + 4 * k + 7)
+
+
+def multiples(n: int, k: int) -> tuple[int, ...]:
+    """Sizes for networks that halve images several times without a rest."""
+    return n, n + 64 * k, n + 32 * (5 * k + 1), n + 32 * (9 * k + 4)
+
+
+SIZES = (larger, smaller, multiples)
 
 
 class Merger:
