@@ -17,7 +17,8 @@ import pytest
 from tutorials.implementation import STUDENT, Todo, implementation
 from tutorials.lessons import Lesson
 
-collect_ignore_glob = ["*/lesson.py", "*/solution.py", "*/student.py", "*/wrong/*", "[0-9][0-9]_*.py"]
+collect_ignore_glob = ["*/lesson.py", "*/solution.py", "*/student.py", "*/picture.py", "*/wrong/*"]
+collect_ignore = [path.name for path in Path(__file__).parent.glob("*.py")]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

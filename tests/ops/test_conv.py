@@ -228,6 +228,7 @@ def test_one_image():
     )
 
 
+@pytest.mark.cpu_only("the images lie in memory of NumPy")
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_images_that_cannot_be_written(groups):
     images = np.random.default_rng(0).standard_normal((2, 4, 5, 6), np.float32)
