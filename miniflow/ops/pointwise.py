@@ -113,7 +113,9 @@ class Pointwise(Op):
         for name, kind in pairs:
             if name in cls.formula.bools and kind != np.bool_:
                 raise DTypeError(f"{cls.function_name}: got a {name} of {kind}; expected bool: compare first, as x > 0")
-        kind = next(kind for name, kind in pairs if name not in cls.formula.bools)
+        kind = next((kind for name, kind in pairs if name not in cls.formula.bools), None)
+        if kind is None:
+            raise DTypeError(f"{cls.function_name}: got numbers alone beside a mask; expected a tensor of them")
         letter = {"b": "b", "i": "i", "u": "i"}.get(kind.kind, "f")
         if letter not in cls.accepts:
             raise DTypeError(f"{cls.function_name}: got {BY_NUMPY[kind].name}; expected {EXPECTED[cls.accepts]}")

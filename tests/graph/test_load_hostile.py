@@ -6,6 +6,7 @@ import json
 import os
 import random
 
+import numpy as np
 import pytest
 from compare import count_comparison
 from folders import GRAPH, WEIGHTS, batch, trained
@@ -15,6 +16,7 @@ from miniflow import nn
 from miniflow.errors import ArgumentTypeError, CheckpointError, DTypeError, IndexRangeError, ShapeError
 from miniflow.graph.saved import attributes, operands
 from miniflow.graph.saved.folder import checksum
+from miniflow.ops.dropout import DropoutGrad
 from miniflow.ops.pointwise import Pointwise
 
 
@@ -423,6 +425,11 @@ def test_signed_nonsense(seed, saved, tmp_path):
             raise AssertionError(f"document {number} of seed {seed} was loaded, then: {error!r}") from error
     count_comparison()
     assert 60 < refused < 120
+
+
+def test_numbers_alone_beside_a_mask_are_refused():
+    with pytest.raises(DTypeError, match="dropout_grad: got numbers alone beside a mask; expected a tensor"):
+        DropoutGrad.infer(1.0, np.ones(3, np.bool_), scale=2.0)
 
 
 def test_indices_are_checked_where_nobody_reads_the_lookup():
