@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 
 import miniflow as flow
-from miniflow.onnx.loader.operators.types import cast_to, np_dtype
+from miniflow.onnx.loader.body import dtype_of
+from miniflow.onnx.loader.operators.types import cast_to
 from miniflow.onnx.loader.registry import Buffer, Value, operator
 from miniflow.tensor import Tensor
 
@@ -22,7 +23,7 @@ def quantize_linear(
     x = x.to(np_to_flow(precision)) if precision else x
     scale, zero = along(y_scale, x, axis, block_size), along(y_zero_point, x, axis, block_size)
     wanted = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else np.dtype(np.uint8)
-    dtype = wanted if y_zero_point is None else np_dtype(y_zero_point)
+    dtype = wanted if y_zero_point is None else dtype_of(y_zero_point)
     return quantized(x / scale, zero, dtype, saturate)
 
 
@@ -31,14 +32,14 @@ def dequantize_linear(
     x: Value, x_scale: Buffer, x_zero_point: Value = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Tensor:
     scale, zero = along(x_scale, x, axis, block_size), along(x_zero_point, x, axis, block_size)
-    exact = flow.float64 if np_dtype(x) == np.int32 else flow.float32
+    exact = flow.float64 if dtype_of(x) == np.int32 else flow.float32
     values = centred(x, zero, exact, x_scale) * scale
     return values.to(np_to_flow(output_dtype) if output_dtype else x_scale.dtype)
 
 
 def quantized(x: Tensor, zero: Value | None, dtype: np.dtype | None = None, saturate: int = 1) -> Value:
     """Values that were divided by the scale, plus the zero point, in a type: by default that of the zero point."""
-    dtype = np.dtype(dtype or np_dtype(zero))
+    dtype = np.dtype(dtype or dtype_of(zero))
     if "int" in dtype.name:
         limits = ml_dtypes.iinfo(dtype)
         x = flow.round(x) if zero is None else flow.round(x) + as_float(zero, x)

@@ -11,8 +11,7 @@ import onnx
 import miniflow as flow
 import miniflow.nn.functional as F
 from miniflow.errors import OnnxError
-from miniflow.onnx.loader.body import Node
-from miniflow.onnx.loader.operators.types import np_dtype
+from miniflow.onnx.loader.body import Node, dtype_of
 from miniflow.onnx.loader.registry import Array, Ints, Value, choice, operator
 from miniflow.tensor import Tensor
 
@@ -162,7 +161,7 @@ def constant_of_shape(shape: Ints, *, value: np.ndarray | None = None) -> np.nda
 
 @operator("EyeLike")
 def eye_like(input: Value, *, dtype: int = 0, k: int = 0) -> np.ndarray:
-    kind = onnx.helper.tensor_dtype_to_np_dtype(dtype) if dtype else np_dtype(input)
+    kind = onnx.helper.tensor_dtype_to_np_dtype(dtype) if dtype else dtype_of(input)
     return np.eye(*input.shape, k, dtype=kind)
 
 

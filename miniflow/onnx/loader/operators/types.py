@@ -6,12 +6,9 @@ import numpy as np
 import onnx
 
 from miniflow.dtype import BY_NUMPY
+from miniflow.onnx.loader.body import dtype_of
 from miniflow.onnx.loader.registry import Value, operator
 from miniflow.tensor import Tensor
-
-
-def np_dtype(x: Value) -> np.dtype:
-    return x.dtype.numpy if isinstance(x, Tensor) else x.dtype
 
 
 def cast_to(x: Value, dtype: np.dtype, saturate: int, round_mode: str) -> Value:
@@ -33,7 +30,7 @@ def cast(input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") ->
 
 @operator("CastLike")
 def cast_like(input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
-    return cast_to(input, np_dtype(target_type), saturate, round_mode)
+    return cast_to(input, dtype_of(target_type), saturate, round_mode)
 
 
 @operator("BitCast")
