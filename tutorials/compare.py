@@ -29,8 +29,9 @@ def same(got: Any, expected: Any, what: str, hint: str = "", *, rtol: float = 1e
     tail = f". Hint: {hint}" if hint else ""
     if isinstance(expected, np.ndarray):
         found = got.detach().numpy() if hasattr(got, "detach") else got
-        if not isinstance(found, np.ndarray):
+        if not isinstance(found, np.ndarray | np.generic):  # a reduction to shape () gives a NumPy scalar
             raise AssertionError(f"{what}: expected an array, got {got!r:.200}{tail}")
+        found = np.asarray(found)
         if (found.shape, found.dtype) != (expected.shape, expected.dtype):
             raise AssertionError(
                 f"{what}: expected shape {expected.shape} and {expected.dtype}, got {found.shape} and "

@@ -41,7 +41,7 @@ print(x.strides, "bytes, which are", tuple(step // x.itemsize for step in x.stri
 #
 # **Task 1.3.** `index_at(position, shape)` is the way back, for row-major order: which index has element number 7? A
 # GPU thread asks itself this question: it knows its number, and wants to know its element. Divide by the sizes, the
-# last first, and keep the rests.
+# last first, and keep the remainders.
 
 # %%
 print(impl.contiguous_strides((2, 3, 4)))

@@ -49,7 +49,7 @@ def close(got, expected, rtol=1e-5, atol=1e-7):
 
 
 def random_cotangent(rng, shape):
-    """Numbers of both signs between 0.5 and 1.5, each another one."""
+    """Numbers of random sign, with magnitudes between 0.5 and 1.5, no two of them equal."""
     # task 3.3: a cotangent that hides nothing
     return np.asarray(rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape))
     # end
