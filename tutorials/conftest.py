@@ -25,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--impl", default=STUDENT, help="student, solution, stub, wrong:NAME, or the path of a file")
     parser.addoption("--seed", type=int, default=None, help="of the random inputs; by default another one in each run")
     parser.addoption("--limits", default=None, help="SECONDS,BYTES: of CPU time and memory; the process ends beyond")
+    parser.addoption("--first", default=None, help="the task, such as 1.2, whose checks run before the others")
     parser.addoption("--report", default=None, help="write the outcome of each check to this file, as JSON lines")
 
 
@@ -38,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
         seconds, size = map(int, config.getoption("--limits").split(","))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    first = config.getoption("--first")
+    if first is not None:
+        items.sort(key=lambda item: item.get_closest_marker("task").args[0] != first)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

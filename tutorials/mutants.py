@@ -30,10 +30,10 @@ OPERATORS = {
 }  # fmt: skip
 
 
-def mutants(source: str) -> Iterator[tuple[str, str]]:
-    """What each mutant changes, `line 12: i < n -> i <= n`, and its source."""
+def mutants(source: str) -> Iterator[tuple[str, str, str]]:
+    """What each mutant changes, `line 12: i < n -> i <= n`, its task, and its source."""
     tree = ast.parse(source)
-    inside = {line for region in regions_of(source) for line in range(region.first, region.last + 1)}
+    inside = {line: region.task for region in regions_of(source) for line in range(region.first, region.last + 1)}
     nodes = [node for node in ast.walk(tree) if getattr(node, "lineno", 0) in inside]
     for number, node in enumerate(nodes):
         for choice in range(len(list(changed(node)))):
@@ -43,6 +43,7 @@ def mutants(source: str) -> Iterator[tuple[str, str]]:
             Replace(twin, new).visit(fresh)
             yield (
                 f"line {node.lineno}: {ast.unparse(node)} -> {ast.unparse(new)}",
+                inside[node.lineno],
                 ast.unparse(ast.fix_missing_locations(fresh)),
             )
 
@@ -100,18 +101,31 @@ def survivors(of: Lesson, limit: int = 20) -> dict[str, bool]:
         limit: in seconds; a mutant that runs longer is rejected.
     """
     sources = mutants(of.solution.read_text(encoding="utf-8"))
-    return {what: passes(of, written(of, source), limit) for what, source in sources}
+    return {what: passes(of, written(of, source), task, limit) for what, task, source in sources}
 
 
-def passes(of: Lesson, path: Path, limit: int) -> bool:
-    """Whether an implementation passes all checks, which run in a copy of this process: it must have no threads."""
+def passes(of: Lesson, path: Path, first: str, limit: int) -> bool:
+    """Whether an implementation passes all checks, those of task `first` before the others.
+
+    They run in a copy of this process: it must have no threads.
+    """
     process = os.fork()
     if process == 0:
         signal.alarm(limit)
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
-            options = ["-x", "-q", f"--impl={path}", "--seed=0", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            options = [
+                "-x",
+                "-q",
+                f"--impl={path}",
+                f"--first={first}",
+                "--seed=0",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:xdist",
+            ]
             code = pytest.main([str(of.tests), f"--rootdir={ROOT.parent}", *options])
         os._exit(int(code))
     return os.waitpid(process, 0)[1] == 0
