@@ -1,6 +1,7 @@
 """Each notebook is what its tutorial makes, and runs offline."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,14 @@ def test_notebook_was_run_and_holds_its_pictures(path, build):
     assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert str(ROOT) not in path.read_text(encoding="utf-8")  # no path of the machine it was run on
+
+
+def test_first_cell_says_what_to_do_without_miniflow(build, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "tutorials", None)  # its import fails
+    monkeypatch.setenv("MINIFLOW_REPOSITORY", "")
+    with pytest.raises(ImportError, match=r'run: pip install -e "\.\[notebooks\]".* set MINIFLOW_REPOSITORY'):
+        exec(build.SETUP, {})
 
 
 @pytest.mark.notebooks

@@ -1,9 +1,9 @@
 """Make the notebooks from the tutorials and run them: `python tutorials/build.py`, or with names to build only some.
 
 Each `tutorials/NN_name.py` or `tutorials/NN_name/lesson.py`, in jupytext's percent format, becomes
-`notebooks/NN_name.ipynb` with all outputs; lessons run with their solutions. A
-notebook is only written when every cell ran. The pictures of the notebooks that README.md shows become `docs/images`;
-`python tutorials/build.py --pictures` writes only these, from the notebooks as they are.
+`notebooks/NN_name.ipynb` with all outputs; lessons run with their solutions. The first code cell, `SETUP`, is added: on
+Colab it fetches miniflow. A notebook is only written when every cell ran. The pictures of the notebooks that README.md
+shows become `docs/images`; `python tutorials/build.py --pictures` writes only these, from the notebooks as they are.
 """
 
 from __future__ import annotations
@@ -21,12 +21,32 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 300  # seconds for one cell
+REPOSITORY = ""  # address of a public clone, for `SETUP`; the variable MINIFLOW_REPOSITORY goes before it
 INLINE = "module://matplotlib_inline.backend_inline"  # pictures go into the notebook, whatever MPLBACKEND says
 # name of a picture -> the notebook, and the cell that draws it
 PICTURES = {
     "training_step": ("12_graph", "figure = step.show()"),
     "memory_access": ("06_kernels_without_a_gpu", "figure = show(along_columns)"),
 }
+
+SETUP = f"""\
+# @title In a clone this cell does nothing. Elsewhere, as on Colab, it fetches miniflow and its lessons.
+import importlib, os, subprocess, sys
+
+sys.path.append(os.path.abspath(".."))  # from the folder `notebooks`, the lessons are there
+try:
+    import tutorials, miniflow
+except ImportError as error:
+    repository = os.environ.get("MINIFLOW_REPOSITORY") or "{REPOSITORY}"  # you can write its address here
+    if not repository:
+        raise ImportError(
+            f'{{error}}. In a clone of miniflow, run: pip install -e ".[notebooks]", then restart the kernel. Without '
+            "a clone, write the address of miniflow's repository in this cell, or set MINIFLOW_REPOSITORY to it."
+        ) from error
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--src", "."]
+    subprocess.run([*pip, "--editable", f"git+{{repository}}#egg=miniflow-edu", "pytest"], check=True)
+    sys.path.append(os.path.abspath("miniflow-edu"))
+    importlib.invalidate_caches()"""
 
 
 def sources() -> list[Path]:
@@ -51,6 +71,9 @@ def convert(source: Path) -> nbformat.NotebookNode:
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
+    hidden = {"cellView": "form", "jupyter": {"source_hidden": True}, "tags": ["remove-cell"]}  # Colab, Jupyter, docs
+    first = [cell.cell_type for cell in notebook.cells].index("code")
+    notebook.cells.insert(first, nbformat.v4.new_code_cell(SETUP, id="cell-setup", metadata=hidden))
     return notebook
 
 
