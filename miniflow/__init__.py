@@ -4,6 +4,7 @@ import miniflow.process  # noqa: F401  (sets how threads wait: before NumPy is l
 
 # isort: split
 import sys
+from math import e, inf, nan, pi
 from types import SimpleNamespace
 
 import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)

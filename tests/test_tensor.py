@@ -310,3 +310,7 @@ def test_in_looks_for_an_element():
     for value in (None, "3", [3.0]):
         with pytest.raises(TypeError, match=f"in: got a value of type {type(value).__name__}; expected a Tensor or a"):
             value in x  # noqa: B015
+
+
+def test_constants():
+    assert (flow.pi, flow.e, flow.inf) == (np.pi, np.e, np.inf) and np.isnan(flow.nan)
