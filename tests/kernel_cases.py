@@ -26,6 +26,8 @@ from miniflow.hostcuda import cuda
 
 CAPABILITIES = [(7, 5), (9, 0)]
 ON_HOST = cuda.__name__ == "miniflow.hostcuda.host"
+draw = np.random.default_rng(0)  # for the arguments of cases, which are the same in every run and order of tests
+START = draw.bit_generator.state
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
+    def made(self) -> list[Any]:
+        """Its arguments."""
+        draw.bit_generator.state = START
+        return list(self.arguments())
+
     def launch(self, arguments: Sequence[Any]) -> list[np.ndarray]:
         """Run as any user would; returns the arrays afterwards."""
         with warnings.catch_warnings():
@@ -79,7 +86,7 @@ def run_checked(case: Case) -> None:
         pytest.skip(f"the checks belong to the host executor; cuda is {cuda.__name__} here")
     from miniflow.hostcuda import check
 
-    arguments = list(case.arguments())
+    arguments = case.made()
     before = [array.copy() for array in arrays(arguments)]
     check.launch(case.kernel, arguments, case.grid, case.block, case.shared)  # raises with the findings
     checked = [array.copy() for array in arrays(arguments)]
@@ -113,6 +120,6 @@ def compile_case(case: Case, cc: tuple[int, int] = (7, 5)) -> str:
         numba_cuda()
     except ImportError as error:  # it says what is missing
         pytest.skip(str(error))
-    ptx = compile_to_ptx(case.kernel, case.arguments(), cc)
+    ptx = compile_to_ptx(case.kernel, case.made(), cc)
     assert f".target sm_{cc[0]}{cc[1]}" in ptx and ".visible .entry" in ptx
     return ptx

@@ -1,18 +1,15 @@
 """Positions of extrema against NumPy, with ties and NaNs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from both import on_device, run_kernel
 from checks import assert_same
-from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, draw, run_checked
 
 from miniflow.backends.cuda import arg_reduce as backend
 from miniflow.kernels.arg_reduce import ARGMAX, ARGMIN
 from miniflow.kernels.reduce import THREADS, WARP, WARPS
 
-draw = np.random.default_rng(0)
 both = pytest.mark.parametrize("kernels, reference", [(ARGMAX, np.argmax), (ARGMIN, np.argmin)], ids=["max", "min"])
 
 
@@ -86,17 +83,6 @@ def test_the_first_nan_wins(kernels, reference):
     assert_found(x[:, :, None], values, indices, reference)
 
 
-def repeatable(make):
-    """Arguments that are the same every time: they are made for each executor."""
-
-    def arguments():
-        global draw
-        draw = np.random.default_rng(0)
-        return make()
-
-    return arguments
-
-
 CASES = [
     case
     for name, kernels in (("max", ARGMAX), ("min", ARGMIN))
@@ -108,7 +94,6 @@ CASES = [
         Case(f"{name} columns", kernels.columns, lambda: [with_ties((2, 5, 40)), *results((2, 40))], 4, 32),
     )
 ]
-CASES = [replace(case, arguments=repeatable(case.arguments)) for case in CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

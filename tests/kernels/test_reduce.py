@@ -1,16 +1,13 @@
 """Reductions against NumPy in float64: every kernel around the sizes of warps, blocks and parts."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from checks import assert_close, assert_same
-from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, draw, run_checked
 
 from miniflow.kernels import reduce
 from miniflow.kernels.reduce import THREADS, WARP, WARPS
 
-draw = np.random.default_rng(0)
 LOWEST = np.float32(-np.inf)
 REFERENCES = {  # name: kernels, identity, what NumPy makes of (x, shift) over an axis
     "sum": (reduce.SUM, np.float32(0), lambda x, shift, axis: x.sum(axis)),
@@ -118,17 +115,6 @@ def test_what_is_not_finite_becomes_zero():
     assert_same(y, np.array([1, 0, 0, 0], np.float32))
 
 
-def repeatable(make):
-    """Arguments that are the same every time: they are made for each executor."""
-
-    def arguments():
-        global draw
-        draw = np.random.default_rng(0)
-        return make()
-
-    return arguments
-
-
 CASES = [
     Case(
         f"{name} {way}",
@@ -174,7 +160,6 @@ CASES = [
     ),
     Case("finite or zero", reduce.finite_or_zero, lambda: [numbers(33)], 1, 64),
 ]
-CASES = [replace(case, arguments=repeatable(case.arguments)) for case in CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

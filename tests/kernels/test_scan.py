@@ -1,11 +1,9 @@
 """Cumulative sums and products against NumPy in float64."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from checks import assert_close, assert_same
-from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, draw, run_checked
 
 from miniflow.kernels.reduce import THREADS
 from miniflow.kernels.scan import (
@@ -16,7 +14,6 @@ from miniflow.kernels.scan import (
     cumulative_sum,
 )
 
-draw = np.random.default_rng(0)
 SCANS = {
     "sum": (cumulative_sum, np.add, 0),
     "product": (cumulative_product, np.multiply, 1),
@@ -59,17 +56,6 @@ def test_integers():
     assert_same(y, x.cumsum(1))
 
 
-def repeatable(make):
-    """Arguments that are the same every time: they are made for each executor."""
-
-    def arguments():
-        global draw
-        draw = np.random.default_rng(0)
-        return make()
-
-    return arguments
-
-
 CASES = [
     Case(
         name,
@@ -80,7 +66,6 @@ CASES = [
     )
     for name, (scan, _, identity) in SCANS.items()
 ]
-CASES = [replace(case, arguments=repeatable(case.arguments)) for case in CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 from both import on_device, run_kernel
 from checks import assert_same
-from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, Case, compile_case, draw, run_checked
 
 from miniflow.kernels.sort import TILE, bitonic_step, bitonic_tile
-
-draw = np.random.default_rng(0)
 
 
 def with_ties(width):
@@ -41,8 +39,6 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_checks(case):
-    global draw
-    draw = np.random.default_rng(0)
     run_checked(case)
 
 
