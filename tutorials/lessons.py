@@ -134,7 +134,8 @@ def lesson(which: int | str) -> Lesson:
     Raises:
         LookupError: if there is none.
     """
+    short = str(which).lstrip("0") or "0"
     for found in lessons():
-        if str(which).lstrip("0") in (str(found.number), found.name.lstrip("0")):
+        if short in (str(found.number), found.name.lstrip("0")):
             return found
     raise LookupError(f"there is no lesson {which!r}; expected one of {[found.name for found in lessons()]}")
