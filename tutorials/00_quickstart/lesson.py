@@ -20,7 +20,7 @@
 #
 #     python -m tutorials start 0     # writes tutorials/00_quickstart/student.py
 #     python -m tutorials check 0     # one line for each task: passed, wrong and why, not started, error
-#     python -m tutorials show 0      # prints the solution: better try for ten minutes first
+#     python -m tutorials show 0      # prints the solution: try for ten minutes first
 #
 # Each gap in your file is a line `raise Todo(...)`. Put your code in its place; the docstring above it says what comes
 # in and what goes out. `check` draws other random inputs in each run.
