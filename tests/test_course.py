@@ -85,9 +85,9 @@ def test_student_writes_and_checks(tmp_path):
         done = subprocess.run(
             [sys.executable, "-m", "tutorials", *arguments], cwd=folder, env=env, capture_output=True, text=True
         )
-        return done.returncode, done.stdout
+        return done.returncode, done.stdout + done.stderr
 
-    assert command("check", name)[0] == 1
+    assert command("check", name)[0] == 1 and "comes without" in command("show", name)[1]
     student = folder / "tutorials" / name / "student.py"
     before = student.read_text()
     assert "raise Todo" in before and "stays as it is" in command("start", name)[1] and student.read_text() == before

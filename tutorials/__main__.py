@@ -66,7 +66,10 @@ def check_(options: argparse.Namespace) -> int:
 
 def show_(options: argparse.Namespace) -> int:
     """Print the solution of a lesson."""
-    print(lesson(options.lesson).solution.read_text(encoding="utf-8"))
+    found = lesson(options.lesson)
+    if not found.solution.exists():
+        raise FileNotFoundError(f"{found.name} has no solution here: the student edition comes without")
+    print(found.solution.read_text(encoding="utf-8"))
     return 0
 
 
