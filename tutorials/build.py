@@ -25,7 +25,7 @@ REPOSITORY = ""  # address of a public clone, for `SETUP`; the variable MINIFLOW
 INLINE = "module://matplotlib_inline.backend_inline"  # pictures go into the notebook, whatever MPLBACKEND says
 # name of a picture -> the notebook, and the cell that draws it
 PICTURES = {
-    "training_step": ("12_graph", "figure = step.show()"),
+    "training_step": ("13_fusion_memory", "figure = step.show()"),
     "memory_access": ("06_kernels_without_a_gpu", "figure = show(along_columns)"),
 }
 

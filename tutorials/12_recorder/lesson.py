@@ -11,6 +11,8 @@
 # %%
 import numpy as np
 
+import miniflow as flow
+from miniflow import nn
 from tutorials import check, implementation
 
 impl = implementation(12)
@@ -116,6 +118,59 @@ passed = check(12)
 # The number to beat is the bytes of the buffers, in the title; 21,504 are possible. Let `add`, `mul`, `exp` and `relu`
 # write into an operand of the same shape that they read for the last time: element by element that is safe. Do this in
 # a function of your own, since the check asks for a plan without it.
+#
+# ## The same in nn.Graph
+#
+# In miniflow a graph is a class: modules become attributes in `__init__`, and `build` says what a call computes. The
+# first call records `build`, and every call replays the record.
+
+
+# %%
+class Predict(nn.Graph):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def build(self, x):
+        print("build runs")
+        return self.model(x).softmax(1)
+
+
+_ = flow.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+predict, x = Predict(model), flow.rand(2, 4)
+for _ in range(3):
+    y = predict(x)
+print("as in eager mode:", bool((y == model(x).softmax(1)).all()))
+print(predict.recorded)
+
+# %% [markdown]
+# `build` ran once, and so did its `print`. The record has a value `%n` for each array, with its type: first inputs and
+# parameters, then an instruction for each op, with the module and the line of Python that it comes from. A branch on
+# the *value* of a tensor is an error that names the line. `flow.where` chooses between two values, and can be recorded.
+
+
+# %%
+class Branch(nn.Graph):
+    def build(self, x):
+        return x if x.sum() > 0 else -x
+
+
+class Where(nn.Graph):
+    def build(self, x):
+        return flow.where(x.sum() > 0, x, -x)
+
+
+try:
+    Branch()(x)
+except flow.errors.GraphTraceError as error:
+    print(error)
+print(bool((Where()(-x) == x).all()))
+
+# %% [markdown]
+# A graph records a program for each combination of shapes and dtypes of its inputs. With `add_optimizer`, a call is a
+# whole training step; lesson 13 shows one, with its passes and its memory. `flow.save(graph, folder)` writes a program
+# with its arrays, and `flow.load(folder)` runs it without the Python code above.
 #
 # ## In miniflow's source
 #

@@ -1,0 +1,274 @@
+"""Fusion and memory planning. Fill in what raises Todo, then run: python -m tutorials check 13"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tutorials import Todo  # noqa: F401
+
+OPS = {
+    "add": np.add,
+    "mul": np.multiply,
+    "exp": np.exp,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "matmul": np.matmul,
+    "transpose": np.transpose,
+}
+# what the pointwise ops compute for one element
+FORMULAS = {
+    "add": "{} + {}",
+    "mul": "{} * {}",
+    "exp": "math.exp({})",
+    "relu": "max({}, 0.0)",
+    "sigmoid": "1 / (1 + math.exp(-{}))",
+}
+
+
+class Instruction(NamedTuple):
+    """One step: the name of its result, the name of an op, and the names of the values that it reads."""
+
+    output: str
+    op: str
+    inputs: tuple
+
+
+class Program(NamedTuple):
+    """A recorded function of float32 arrays. There is no dead code in it.
+
+    Attributes:
+        inputs: the names of the values that are given.
+        instructions: in an order in which they can run; the first is number 0.
+        outputs: the names of the results.
+        shapes: name of each value -> its shape. The operands of a pointwise op have the shape of its result.
+    """
+
+    inputs: list
+    instructions: list
+    outputs: list
+    shapes: dict
+
+
+def program(text, outputs, **shapes):
+    """The program of lines such as "c = add(a, b)".
+
+    Args:
+        text: the lines.
+        outputs: the names of the outputs, with spaces between.
+        shapes: of the inputs.
+    """
+    inputs, instructions = list(shapes), []
+    for output, op, names in re.findall(r"(\w+) = (\w+)\(([^)]*)\)", text):
+        operands = tuple(names.split(", "))
+        instructions.append(Instruction(output, op, operands))
+        shapes[output] = OPS[op](*[np.zeros(shapes[name], np.float32) for name in operands]).shape
+    return Program(inputs, instructions, outputs.split(), shapes)
+
+
+def nbytes(program, name):
+    """How many bytes a value of float32 takes."""
+    return 4 * math.prod(program.shapes[name])
+
+
+def compiled(source):
+    """The function `loop` of a source text, compiled by numba, with checked indices."""
+    import numba
+
+    names = {"math": math}
+    exec(source, names)
+    return numba.njit(boundscheck=True)(names["loop"])
+
+
+def schedule(program, groups):
+    """The groups in an order in which they can run; None if there is no such order.
+
+    Args:
+        program: a Program.
+        groups: lists of numbers of instructions; each instruction is in one of them.
+
+    Returns:
+        a list of the same groups, each after those whose results it reads. A group runs as a whole.
+    """
+    # task 13.1: put groups in order
+    group_of = {number: g for g, group in enumerate(groups) for number in group}
+    maker = {step.output: group_of[number] for number, step in enumerate(program.instructions)}
+    needs = [set() for _ in groups]
+    for number, step in enumerate(program.instructions):
+        needs[group_of[number]] |= {maker[name] for name in step.inputs if name in maker} - {group_of[number]}
+    order = []
+    for _ in groups:
+        ready = [g for g in range(len(groups)) if g not in order and needs[g] <= set(order)]
+        if not ready:
+            return None
+        order.append(ready[0])
+    return [groups[g] for g in order]
+    # end
+
+
+def fuse(program):
+    """Groups of pointwise instructions, each to become one loop.
+
+    Returns:
+        a list of groups in an order in which they can run. A group is a list of numbers of instructions, the smallest
+        first. Each instruction is in one group; what is not pointwise is alone in its group.
+    """
+    # task 13.2: which instructions become one loop
+    maker = {step.output: number for number, step in enumerate(program.instructions)}
+    pairs = []
+    for number, step in enumerate(program.instructions):
+        for name in step.inputs:
+            if name in maker and step.op in FORMULAS and program.instructions[maker[name]].op in FORMULAS:
+                pairs.append((maker[name], number))
+    groups = [[number] for number in range(len(program.instructions))]
+    for pair in pairs * len(pairs):  # a merger may allow one that failed before
+        first, second = [next(group for group in groups if number in group) for number in pair]
+        merged = [group for group in groups if group not in (first, second)] + [sorted(first + second)]
+        if first != second and schedule(program, merged):
+            groups = merged
+    return schedule(program, groups)
+    # end
+
+
+def arrays(program, group):
+    """Which arrays a group reads from memory, and which it writes.
+
+    Returns:
+        two lists of names. Reads: values that are not made in the group, each once, in the order in which its
+        instructions name them. Writes: its results that another group reads or that are outputs of the program, in the
+        order of its instructions.
+    """
+    # task 13.3: count the bytes that move
+    steps = [program.instructions[number] for number in group]
+    made = [step.output for step in steps]
+    reads = dict.fromkeys(name for step in steps for name in step.inputs if name not in made)
+    needed = {name for step in program.instructions if step.output not in made for name in step.inputs}
+    return list(reads), [name for name in made if name in needed or name in program.outputs]
+    # end
+
+
+def moved(program, groups):
+    """How many bytes all groups together read and write; what is read by two groups counts twice."""
+    # task 13.3: count the bytes that move
+    return sum(nbytes(program, name) for group in groups for names in arrays(program, group) for name in names)
+    # end
+
+
+def source(program, group):
+    """The source of a function `loop` that computes a group of pointwise instructions.
+
+    Returns:
+        a text. The arguments of `loop` are the arrays that the group reads and then those that it writes, as `arrays`
+        orders them. All of them have one dimension and the same size, `x.size`.
+    """
+    # task 13.4: write a loop
+    reads, writes = arrays(program, group)
+    lines = [f"def loop({', '.join([f'in_{name}' for name in reads] + [f'out_{name}' for name in writes])}):"]
+    lines.append(f"    for i in range(out_{writes[0]}.size):")
+    lines += [f"        {name} = in_{name}[i]" for name in reads]
+    for output, op, inputs in [program.instructions[number] for number in group]:
+        lines.append(f"        {output} = {FORMULAS[op].format(*inputs)}")
+    lines += [f"        out_{name}[i] = {name}" for name in writes]
+    return "\n".join(lines)
+    # end
+
+
+@dataclass
+class Block:
+    """Memory that holds one value after the other.
+
+    Attributes:
+        nbytes: its size.
+        first: the position of the group that writes its first value.
+        last: the position of the group that reads its last value last; of an output, the number of groups.
+        names: its values, in the order in which they are written.
+    """
+
+    nbytes: int
+    first: int
+    last: int
+    names: list
+
+
+def blocks(program, groups):
+    """The blocks for all values that groups write, in the order in which these are written.
+
+    Args:
+        program: a Program.
+        groups: in the order in which they run; positions count from 0.
+    """
+    # task 13.5: lifetimes and blocks
+    last = {name: position for position, group in enumerate(groups) for name in arrays(program, group)[0]}
+    last.update(dict.fromkeys(program.outputs, len(groups)))
+    found, block_of = [], {}
+    for position, group in enumerate(groups):
+        reads, writes = arrays(program, group)
+        in_place = program.instructions[group[0]].op in FORMULAS
+        free = [block_of[name] for name in reads if name in block_of and last[name] == position and in_place]
+        for name in writes:
+            if free:
+                block = free.pop()
+            else:
+                block = Block(nbytes(program, name), position, position, [])
+                found.append(block)
+            block.names.append(name)
+            block.last = last[name]
+            block_of[name] = block
+    return found
+    # end
+
+
+def bound(found):
+    """The most bytes of blocks that are in use at one position: no arena is smaller."""
+    # task 13.5: lifetimes and blocks
+    positions = [block.first for block in found]
+    return max(sum(b.nbytes for b in found if b.first <= position <= b.last) for position in positions)
+    # end
+
+
+def place(found):
+    """The offset of each block in one arena, in bytes, as a list in the order of the blocks."""
+    # task 13.6: offsets in one arena
+    offsets = {}
+    for k in sorted(range(len(found)), key=lambda k: -found[k].nbytes):
+        block, offset = found[k], 0
+        beside = [j for j in offsets if found[j].first <= block.last and block.first <= found[j].last]
+        for j in sorted(beside, key=offsets.get):
+            if offset + block.nbytes <= offsets[j]:
+                break
+            offset = max(offset, offsets[j] + found[j].nbytes)
+        offsets[k] = offset
+    return [offsets[k] for k in range(len(found))]
+    # end
+
+
+def arena(found, offsets):
+    """The size of the arena in bytes."""
+    return max(block.nbytes + offset for block, offset in zip(found, offsets))
+
+
+def network():
+    """Two branches of a network and what follows them, as a recorder writes them down."""
+    return program(
+        """
+        u = matmul(x, w1)
+        v = matmul(x, w2)
+        s = sigmoid(u)
+        g = mul(u, s)
+        r = relu(v)
+        a = matmul(g, w3)
+        b = matmul(r, w4)
+        c = add(a, b)
+        y = add(x, c)
+        e = exp(y)
+        k = matmul(e, w5)
+        t = relu(k)
+        p = matmul(t, w6)
+        q = mul(e, p)
+        z = add(q, y)
+        """,
+        "z e",
+        **dict(x=(128, 64), w1=(64, 192), w2=(64, 192), w3=(192, 64), w4=(192, 64), w5=(64, 96), w6=(96, 64)),
+    )
