@@ -30,6 +30,7 @@ def test_solution_passes_and_stub_does_not(name):
     assert {outcome.outcome for outcome in run(found, "stub")} == {"not started"}
 
 
+@pytest.mark.few(2 * len(LESSONS))
 @pytest.mark.parametrize("name, wrong", WRONG)
 def test_wrong_solution_is_rejected(name, wrong):
     header = ast.get_docstring(ast.parse(LESSONS[name].wrong[wrong].read_text(encoding="utf-8")))
