@@ -1,0 +1,127 @@
+"""Ranks for lesson 16: threads of this process, or MPI processes; both count the bytes that they send.
+
+`run(function, 4)` calls function(comm) on four ranks, each in a thread of its own. As MPI ranks:
+
+    python -m miniflow.distributed.launch --nproc_per_node 2 -m tutorials.16_parallel_training.ranks
+"""
+
+import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+LIMIT = 5  # seconds that a rank waits for the others
+
+
+class Ranks:
+    """One rank's connection to the others. All ranks have to call the same methods in the same order.
+
+    Attributes:
+        rank: its number, from 0.
+        size: the number of ranks.
+        calls: the names of the collectives so far: "all_reduce", "reduce_scatter", "all_gather".
+        bytes: what this rank has sent to others.
+    """
+
+    def __init__(self, rank, size):
+        self.rank, self.size, self.calls, self.bytes = rank, size, [], 0
+
+    def all_reduce(self, array):
+        """The sum of the arrays of all ranks, which have one shape; 2 (n - 1) / n times its bytes are sent."""
+        self.calls.append("all_reduce")
+        mine = sum(self._all_to_all(np.array_split(array.reshape(-1), self.size)))
+        return np.concatenate(self._all_to_all([mine] * self.size)).reshape(array.shape)
+
+    def reduce_scatter(self, array):
+        """This rank's part of the sum of flat arrays: `np.array_split(the sum, size)[rank]`."""
+        self.calls.append("reduce_scatter")
+        return sum(self._all_to_all(np.array_split(array, self.size)))
+
+    def all_gather(self, array):
+        """The flat arrays of all ranks one after the other; they may have different sizes."""
+        self.calls.append("all_gather")
+        return np.concatenate(self._all_to_all([array] * self.size))
+
+    def _all_to_all(self, blocks):
+        self.bytes += sum(x.nbytes for receiver, x in enumerate(blocks) if receiver != self.rank)
+        return self._exchange(blocks)
+
+
+class Threads(Ranks):
+    """A rank in a thread; `board` is where each rank puts what it sends."""
+
+    def __init__(self, rank, size, barrier, board):
+        super().__init__(rank, size)
+        self.barrier, self.board = barrier, board
+
+    def _exchange(self, blocks):
+        self.board[self.rank] = [x.copy() for x in blocks]
+        self._wait()
+        arrived = [row[self.rank] for row in self.board]
+        self._wait()
+        return arrived
+
+    def _wait(self):
+        try:
+            self.barrier.wait(LIMIT)
+        except threading.BrokenBarrierError:
+            text = f"rank {self.rank} waited for other ranks in {self.calls[-1]}; expected the same calls on all ranks"
+            raise AssertionError(text) from None
+
+
+class Processes(Ranks):
+    """A rank that is an MPI process."""
+
+    def __init__(self):
+        from mpi4py import MPI
+
+        self.world = MPI.COMM_WORLD
+        super().__init__(self.world.Get_rank(), self.world.Get_size())
+
+    def _exchange(self, blocks):
+        return self.world.alltoall(blocks)
+
+
+def run(function, size):
+    """The results of function(comm) on all ranks, and the comms: two lists. An error of a rank ends all."""
+    barrier, board, errors = threading.Barrier(size), [None] * size, []
+    comms = [Threads(rank, size, barrier, board) for rank in range(size)]
+
+    def guarded(comm):
+        try:
+            return function(comm)
+        except BaseException as error:
+            errors.append(error)
+            barrier.abort()
+
+    with ThreadPoolExecutor(size) as pool:
+        results = list(pool.map(guarded, comms))
+    if errors:
+        raise errors[0]
+    return results, comms
+
+
+def problem(seed, rows=60, inputs=6, hidden=9, classes=3):
+    """Parameters of a network, and five batches of (inputs, labels); the last one has fewer rows."""
+    rng = np.random.default_rng(seed)
+    shapes = [(inputs, hidden), (hidden,), (hidden, classes), (classes,)]
+    params = [rng.uniform(-0.7, 0.7, shape) for shape in shapes]
+    x, center = rng.standard_normal((rows, inputs)), rng.standard_normal((inputs, classes))
+    labels, step = (x @ center).argmax(1), -(-rows // 5) + 1
+    return params, [(x[k : k + step], labels[k : k + step]) for k in range(0, rows, step)]
+
+
+def main(seed="0", path=None):
+    """Train on MPI ranks; rank 0 prints the losses and the bytes that it sent."""
+    from tutorials.implementation import implementation
+
+    comm, (params, batches) = Processes(), problem(int(seed))
+    losses, _ = implementation(16, path).train(comm, params, batches, lr=0.1, momentum=0.9)
+    if comm.rank == 0:
+        print(json.dumps({"ranks": comm.size, "losses": losses, "bytes": comm.bytes}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,276 @@
+"""The checks of lesson 16: the product on one device, in float64; collectives and bytes are counted."""
+
+import functools
+import importlib
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import miniflow as flow
+from tutorials import same
+
+ranks = importlib.import_module("tutorials.16_parallel_training.ranks")
+MPIEXEC = shutil.which("mpiexec") or Path(sys.executable).with_name("mpiexec").exists()
+MPI = MPIEXEC and importlib.util.find_spec("mpi4py")
+SPLITS = [(8, 4), (7, 3), (3, 4), (5, 1)]  # rows, ranks
+
+
+def drawn(rng, *shape):
+    return rng.uniform(-1, 1, shape)
+
+
+def network(params, x):
+    """The product's network; `params` are tensors."""
+    w1, b1, w2, b2 = params
+    return flow.relu(flow.tensor(x) @ w1 + b1) @ w2 + b2
+
+
+def tensors(arrays):
+    return [flow.tensor(x, requires_grad=True) for x in arrays]
+
+
+def trained(params, batches, lr, momentum):
+    """The losses of the product on one device, and the parameters."""
+    params, losses = tensors(params), []
+    optimizer = flow.optim.SGD(params, lr=lr, momentum=momentum)
+    for x, labels in batches:
+        loss = flow.nn.functional.cross_entropy(network(params, x), flow.tensor(labels))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [p.detach().numpy() for p in params]
+
+
+def compare(got, expected, what, hint):
+    """Compare lists of arrays."""
+    same(len(got), len(expected), f"the number of results of {what}")
+    for k, (x, y) in enumerate(zip(got, expected)):
+        same(x, y, f"result {k} of {what}", hint, rtol=1e-7, atol=1e-10)
+
+
+def sent(comms, calls, nbytes, what, hint):
+    """Each rank has called these collectives, and all together have sent so many bytes."""
+    for comm in comms:
+        same(sorted(comm.calls), sorted(calls), f"the collectives of rank {comm.rank} in {what}", hint)
+    same(sum(comm.bytes for comm in comms), nbytes, f"the bytes that all ranks send in {what}", hint)
+
+
+@functools.cache
+def expected(seed, rows):
+    """A batch, and the loss and gradients of the product."""
+    params, ((x, labels), *_) = ranks.problem(seed, 5 * rows)
+    x, labels = x[:rows], labels[:rows]
+    leaves = tensors(params)
+    loss = flow.nn.functional.cross_entropy(network(leaves, x), flow.tensor(labels))
+    loss.backward()
+    return params, x, labels, loss.item(), [p.grad.numpy() for p in leaves]
+
+
+@pytest.mark.task("16.1")
+@pytest.mark.parametrize("rows, size", SPLITS)
+def test_own_summands(impl, rng, monkeypatch, rows, size):
+    params, x, labels, loss, gradients = expected(int(rng.integers(1000)), rows)
+    right, seen = impl.loss_and_gradients, []
+    record = lambda p, x, y: (seen.append(len(x)), right(p, x, y))[1]  # noqa: E731
+    monkeypatch.setattr(impl, "loss_and_gradients", record)
+    got, comms = ranks.run(lambda comm: impl.own_summands(comm, params, x, labels), size)
+    what, hint = f"own_summands of {rows} rows, added up over {size} ranks", "how much does a mean of few rows count?"
+    same(sum(one for one, _ in got), loss, f"the loss of {what}", hint)
+    compare([sum(x) for x in zip(*(g for _, g in got))], gradients, what, hint)
+    same(sorted(seen), sorted(map(len, np.array_split(x, size))), "the rows that each rank uses", "only its own part")
+    sent(comms, [], 0, what, "nothing is to be sent yet")
+
+
+def of_rank_0(impl):
+    """For tasks that need `own_summands`: rank 0 has all of the sum."""
+
+    def summands(comm, params, x, labels):
+        loss, gradients = impl.loss_and_gradients(params, x, labels)
+        return (loss, gradients) if comm.rank == 0 else (0.0, [0 * g for g in gradients])
+
+    return summands
+
+
+@pytest.mark.task("16.1")
+@pytest.mark.parametrize("rows, size", SPLITS)
+def test_data_parallel(impl, rng, monkeypatch, rows, size):
+    monkeypatch.setattr(impl, "own_summands", of_rank_0(impl))
+    params, x, labels, loss, gradients = expected(int(rng.integers(1000)), rows)
+    results, comms = ranks.run(lambda comm: impl.data_parallel(comm, params, x, labels), size)
+    what = f"data_parallel of {rows} rows on {size} ranks"
+    for got, found in results:
+        same(got, loss, f"the loss of {what}", "add up over the ranks")
+        compare(found, gradients, what, "add up over the ranks")
+    total = 2 * (size - 1) * (8 + sum(g.nbytes for g in gradients))
+    sent(comms, ["all_reduce"] * 5, total, what, "one all-reduce for the loss and for each gradient")
+
+
+@pytest.mark.task("16.2")
+@pytest.mark.parametrize(
+    "sizes, limit, wanted",
+    [
+        ([4, 4, 4, 4, 4], 8, [[4, 3], [2, 1], [0]]),
+        ([3, 8, 3, 3, 2], 8, [[4, 3, 2], [1], [0]]),
+        ([1, 20, 2, 9, 7], 8, [[4], [3], [2], [1], [0]]),
+        ([5, 3, 20], 8, [[2], [1, 0]]),
+        ([6], 2, [[0]]),
+        ([8, 1], 8, [[1], [0]]),
+        ([1, 2, 3], 100, [[2, 1, 0]]),
+    ],
+)
+def test_buckets(impl, sizes, limit, wanted):
+    got = impl.buckets(sizes, limit)
+    same(got, wanted, f"buckets({sizes}, {limit})", "backward begins with the last layer; a group is full at the limit")
+
+
+@pytest.mark.task("16.2")
+@pytest.mark.parametrize("groups", [[[2, 1, 0]], [[2], [1, 0]], [[2], [1], [0]]])
+def test_reduce_buckets(impl, rng, groups):
+    shapes, size = [(3, 5), (5,), (2, 1, 2)], 3
+    summands = [[drawn(rng, *shape) for shape in shapes] for _ in range(size)]
+    results, comms = ranks.run(lambda comm: impl.reduce_buckets(comm, summands[comm.rank], groups), size)
+    what = f"reduce_buckets of shapes {shapes} in groups {groups}"
+    for got in results:
+        compare(got, [sum(x) for x in zip(*summands)], what, "in the order of the parameters")
+    sent(comms, ["all_reduce"] * len(groups), 2 * (size - 1) * 24 * 8, what, "one message for each group")
+
+
+@pytest.mark.task("16.2")
+def test_finish_time(impl, rng):
+    ready, sizes = [5.0, 4.0, 2.0, 0.5], [20, 40, 10, 30]
+    for groups, latency, rate, wanted in [
+        ([[3], [2], [1], [0]], 0.0, 10.0, 10.5),  # always busy from 0.5 on
+        ([[3], [2], [1], [0]], 0.0, 100.0, 5.2),  # waits for backward
+        ([[3], [2], [1], [0]], 2.0, 100.0, 9.5),
+        ([[3, 2], [1, 0]], 2.0, 100.0, 7.6),
+        ([[3, 2, 1, 0]], 2.0, 100.0, 8.0),
+        ([[2, 3], [0, 1]], 0.5, 20.0, 8.5),
+    ]:
+        what = f"finish_time({ready}, {sizes}, {groups}, {latency}, {rate})"
+        hint = "a group starts when its gradients are ready and the group before has ended"
+        same(impl.finish_time(ready, sizes, groups, latency, rate), wanted, what, hint)
+
+
+@pytest.mark.task("16.3")
+@pytest.mark.parametrize("hidden, size", [(8, 4), (7, 3), (2, 3), (5, 1)])
+def test_tensor_parallel(impl, rng, hidden, size):
+    x, w1, b1, w2, b2 = whole = [drawn(rng, *s) for s in [(6, 3), (3, hidden), (hidden,), (hidden, 4), (4,)]]
+    cotangent = drawn(rng, 6, 4)
+    leaves = tensors(whole)
+    y = flow.relu(leaves[0] @ leaves[1] + leaves[2]) @ leaves[3] + leaves[4]
+    y.backward(flow.tensor(cotangent))
+    gradients = [p.grad.numpy() for p in leaves]
+    units = np.array_split(np.maximum(x @ w1 + b1, 0), size, 1)
+    cut = {k: np.array_split(whole[k], size, axis) for k, axis in ((1, 1), (2, 0), (3, 0))}
+    own = [[cut[k][r] if k in cut else a for k, a in enumerate(whole)] for r in range(size)]
+    results, comms = ranks.run(lambda comm: impl.block_forward(comm, *own[comm.rank]), size)
+    what = f"block_forward with {hidden} hidden units on {size} ranks"
+    for rank, got in enumerate(results):
+        compare(got, [y.detach().numpy(), units[rank]], what, "where is b2 added, and how often?")
+    sent(comms, ["all_reduce"], 2 * (size - 1) * y.numel() * 8, what, "only the second product is partial")
+
+    def backward(comm):
+        x, w1, _, w2, _ = own[comm.rank]
+        return impl.block_backward(comm, x, units[comm.rank], w1, w2, cotangent)
+
+    results, comms = ranks.run(backward, size)
+    what = f"block_backward with {hidden} hidden units on {size} ranks (gradients of x, w1, b1, w2, b2)"
+    for rank, got in enumerate(results):
+        pieces = {1: (gradients[1], 1), 2: (gradients[2], 0), 3: (gradients[3], 0)}
+        wanted = [np.array_split(*[pieces[k][0], size, pieces[k][1]])[rank] if k in pieces else g
+                  for k, g in enumerate(gradients)]  # fmt: skip
+        compare(got, wanted, what, "which gradient is a sum over the hidden units of all ranks?")
+    sent(comms, ["all_reduce"], 2 * (size - 1) * x.nbytes, what, "only the gradient of x is partial")
+
+
+def state_bytes(optimizer):
+    """The bytes of all arrays that an optimizer keeps."""
+    values = [v for name, v in vars(optimizer).items() if name != "comm"]
+    flat = [y for v in values for y in (v.values() if isinstance(v, dict) else v if isinstance(v, list) else [v])]
+    return sum(x.nbytes for x in flat if isinstance(x, np.ndarray))
+
+
+@pytest.mark.task("16.4")
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_sharded_optimizer(impl, rng, size):
+    shapes, (lr, momentum) = [(3, 5), (2,), (1, 4)], rng.uniform(0.1, 0.9, 2)
+    params, *many = [[drawn(rng, *s) for s in shapes] for _ in range(1 + 3 * size)]
+    steps, leaves = [many[k::3] for k in range(3)], tensors(params)
+    optimizer, wanted = flow.optim.SGD(leaves, lr=lr, momentum=momentum), []
+    for summands in steps:
+        for p, *parts in zip(leaves, *summands):
+            p.grad = flow.tensor(sum(parts))
+        optimizer.step()
+        wanted.append([p.detach().numpy().copy() for p in leaves])
+
+    def follow(comm):
+        own, found = impl.ShardedSGD(comm, params, lr, momentum), [[x.copy() for x in params]]
+        for summands in steps:
+            found.append(own.step(found[-1], [x.copy() for x in summands[comm.rank]]))
+        return found[1:], state_bytes(own)
+
+    results, comms = ranks.run(follow, size)
+    hint = "reduce-scatter the gradients, update the own part, gather the parameters"
+    for rank, (found, nbytes) in enumerate(results):
+        for step, (got, right) in enumerate(zip(found, wanted)):
+            compare(got, right, f"step {step} of ShardedSGD on {size} ranks, at rank {rank}", hint)
+        part = 8 * len(np.array_split(np.arange(21), size)[rank])
+        same(nbytes, part, f"the bytes of state of rank {rank} of {size}", "keep the velocity of the own part only")
+    calls = ["all_gather", "reduce_scatter"] * len(steps)
+    sent(comms, calls, 2 * (size - 1) * 21 * 8 * len(steps), f"{len(steps)} steps of ShardedSGD", hint)
+
+
+class Replicated:
+    """For tasks that need `ShardedSGD`: an optimizer with all of the state on every rank."""
+
+    def __init__(self, comm, params, lr, momentum):
+        self.comm, self.lr, self.momentum, self.velocities = comm, lr, momentum, [0 * p for p in params]
+
+    def step(self, params, summands):
+        sums = [self.comm.all_reduce(g) for g in summands]
+        self.velocities = [self.momentum * v + g for v, g in zip(self.velocities, sums)]
+        return [p - self.lr * v for p, v in zip(params, self.velocities)]
+
+
+@pytest.mark.task("16.5")
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_training(impl, rng, monkeypatch, size):
+    monkeypatch.setattr(impl, "own_summands", of_rank_0(impl))
+    monkeypatch.setattr(impl, "ShardedSGD", Replicated)
+    params, batches = ranks.problem(int(rng.integers(1 << 30)), rows=17)
+    lr, momentum = 0.2, 0.8
+    losses, wanted = trained(params, batches, lr, momentum)
+    given = [p.copy() for p in params]
+    results, comms = ranks.run(lambda comm: impl.train(comm, given, batches, lr, momentum), size)
+    what = f"train on {size} ranks"
+    for found, after in results:
+        same(all(isinstance(x, float) for x in found), True, f"whether all losses of {what} are of type float")
+        same(np.array(found), np.array(losses), f"the losses of {what}", "those of the whole batches, before the step")
+        compare(after, wanted, what, "one step for each batch")
+    total = 2 * (size - 1) * 8 * (1 + sum(p.size for p in params)) * len(batches)
+    sent(comms, ["all_reduce"] * 5 * len(batches), total, what, "the loss, and what the optimizer sends for 4 arrays")
+
+
+@pytest.mark.task("16.5")
+@pytest.mark.skipif(not MPI, reason="needs mpi4py and mpiexec: the extra `mpi`")
+def test_training_on_processes(impl, rng):
+    seed = int(rng.integers(1000))
+    params, batches = ranks.problem(seed)
+    losses, _ = trained(params, batches, lr=0.1, momentum=0.9)
+    ranks.run(lambda comm: impl.train(comm, params, batches, lr=0.1, momentum=0.9), 2)
+    command = ["-m", "miniflow.distributed.launch", "--nproc_per_node", "2", "-m", ranks.__name__]
+    command += [str(seed), str(Path(impl.__file__).resolve())]
+    clone = Path(ranks.__file__).parents[2]
+    done = subprocess.run([sys.executable, *command], cwd=clone, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise AssertionError(f"train on 2 MPI ranks failed: {done.stderr[-600:]}")
+    found = json.loads(done.stdout)
+    same(found["ranks"], 2, "the number of MPI ranks")
+    same(np.array(found["losses"]), np.array(losses), "the losses of train on 2 MPI ranks", "as on threads")
