@@ -130,6 +130,8 @@ if importlib.util.find_spec("mpi4py"):
     clone = Path(ranks.__file__).parents[2]
     done = subprocess.run([sys.executable, "-m", *launch], cwd=clone, capture_output=True, text=True)
     print(done.stdout or done.stderr)
+else:
+    print("mpi4py is not installed")
 
 # %% [markdown]
 # When all tasks pass, the check draws the losses, the bytes, and the time of a step with buckets of each size.
