@@ -26,7 +26,7 @@ INLINE = "module://matplotlib_inline.backend_inline"  # pictures go into the not
 # name of a picture -> the notebook, and the cell that draws it
 PICTURES = {
     "training_step": ("13_fusion_memory", "figure = step.show()"),
-    "memory_access": ("06_kernels_without_a_gpu", "figure = show(along_columns)"),
+    "memory_access": ("06_kernel_puzzles", "figure = show(along_columns)"),
 }
 
 SETUP = f"""\
