@@ -23,17 +23,6 @@ def numbers_of(digits):
 @pytest.mark.task("10.1")
 def test_samples(impl, rng):
     images, labels = drawn_digits(rng, 6)
-    digits = impl.Digits(images, labels)
-    same(len(digits), 6, "len of 6 digits")
-    for index in (0, 5, -1):
-        image, label = digits[index]
-        same(image, images[index], f"the image of sample {index}", "without a transformation, as it is stored")
-        same(label, int(labels[index]), f"the label of sample {index}", "int() makes one of a NumPy number")
-
-
-@pytest.mark.task("10.1")
-def test_transformation(impl, rng):
-    images, labels = drawn_digits(rng, 4)
     stored, calls = images.copy(), []
 
     def add_in_place(image):
@@ -41,8 +30,12 @@ def test_transformation(impl, rng):
         image += len(calls)
         return image * 2
 
-    digits = impl.Digits(images, labels, add_in_place)
-    for number, index in enumerate([2, 2, 0, 3], start=1):
+    plain, digits = impl.Digits(stored, labels), impl.Digits(images, labels, add_in_place)
+    same((len(plain), len(digits)), (6, 6), "len of 6 digits")
+    for number, index in enumerate([2, 2, 5, 0, -1], start=1):
+        image, label = plain[index]
+        same(image, stored[index], f"the image of sample {index}", "without a transformation, as it is stored")
+        same(label, int(labels[index]), f"the label of sample {index}", "int() makes one of a NumPy number")
         what = f"image {index}, in access {number} with a transformation that adds {number} in place, and doubles"
         same(digits[index][0], (stored[index] + number) * 2, what, "it gets a copy of the stored image each time")
         same(len(calls), number, f"calls of the transformation in {number} accesses", "once for each, and not before")
@@ -102,47 +95,35 @@ def test_orders(impl, rng):
         raise AssertionError(f"2,400 epochs of 4 indices: expected each of 24 orders about 100 times, got {counts}")
 
 
-class Counted:
-    """A data set of drawn digits, and an order; both note what is read."""
-
-    def __init__(self, rng, count):
-        self.images, self.labels = drawn_digits(rng, count)
-        self.reads, self.epochs, self.rng = [], [], rng
+class Counted(list):
+    """Samples that note which of them are read."""
 
     def __getitem__(self, index):
         self.reads.append(index)
-        return self.images[index], int(self.labels[index])
-
-    def __len__(self):
-        return len(self.labels)
-
-    def __iter__(self):
-        self.epochs.append(self.rng.permutation(len(self)).tolist())
-        return iter(self.epochs[-1])
+        return super().__getitem__(index)
 
 
 @pytest.mark.task("10.3")
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("count, size", [(11, 4), (12, 4), (13, 4), (3, 4), (5, 1), (0, 4)])
 def test_loader(impl, rng, count, size, drop_last):
-    data = Counted(rng, count)
-    loader, what = impl.Loader(data, data, size, drop_last), f"Loader({count} samples, {size}, drop_last={drop_last})"
+    (images, labels), order = drawn_digits(rng, count), rng.permutation(count).tolist()
+    data = Counted(zip(images, labels.tolist()))
+    loader, what = impl.Loader(data, order, size, drop_last), f"Loader({count} samples, {size}, drop_last={drop_last})"
     sizes = [size] * (count // size) + [count % size] * (count % size > 0 and not drop_last)
     same(len(loader), len(sizes), f"len of {what}", "the number of batches, the last smaller one too")
-    for epoch in range(2):
-        data.reads.clear()
-        batches = iter(loader)
+    for _ in range(2):
+        data.reads, batches = [], iter(loader)
         for number, length in enumerate(sizes):
             batch = next(batches, None)
             if batch is None:
                 raise AssertionError(f"{what}: expected {len(sizes)} batches of {sizes} samples, got {number}")
-            same(len(data.epochs), epoch + 1, f"how often the order of {what} was looped over", "once an epoch")
-            read = data.epochs[-1][: number * size + length]
-            indices = read[-length:]
-            same(all(isinstance(x, flow.Tensor) for x in batch), True, f"whether batch {number} of {what} has tensors")
-            same(batch[0], data.images[indices], f"images of batch {number} of {what}", f"its samples are {indices}")
-            same(batch[1], data.labels[indices], f"labels of batch {number} of {what}", "int64")
-            same(data.reads, read, f"samples read after batch {number} of {what}", "once each, and not earlier")
+            read = order[: number * size + length]
+            at, name = read[-length:], f"batch {number} of {what}"
+            same(all(isinstance(x, flow.Tensor) for x in batch), True, f"whether {name} is made of tensors")
+            same(batch[0], images[at], f"images of {name}", f"its samples are {at}")
+            same(batch[1], labels[at], f"labels of {name}", f"int64, of the samples {at}")
+            same(data.reads, read, f"samples read after {name}", "in this order, once each, and not earlier")
         same(next(batches, None) is None, True, f"whether {what} ends after {len(sizes)} batches", "drop_last?")
 
 

@@ -1,6 +1,6 @@
 """The transformation gets the stored image itself: what it writes stays, and adds up from epoch to epoch.
 
-rejected by: test_transformation
+rejected by: test_samples
 message: it gets a copy of the stored image each time
 """
 
