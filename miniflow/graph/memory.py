@@ -73,7 +73,7 @@ class MemoryReport:
     def picture(self, *, axes: Axes | None = None) -> Axes:
         """Draw the arena: instructions from left to right, addresses upwards, one box for each block while it lives.
 
-        Results that took over the memory of an input have another colour. The line shows how many bytes are alive at
+        Results that took over the memory of an input have another color. The line shows how many bytes are alive at
         each instruction, the dashed one where they are most.
 
         Args:

@@ -185,9 +185,9 @@ def draw_arrow(axes: Any, source: Box, target: Box, boxes: list[Box], bus: float
     else:
         points, codes = along_column(source, target, boxes)
     style = {"linestyle": (0, (3, 2)), "linewidth": 0.6, "alpha": 0.8} if kept else {"linewidth": 0.9}
-    colour = EDGE[BACKWARD] if target.phase == UPDATE else EDGE[target.phase]
+    color = EDGE[BACKWARD] if target.phase == UPDATE else EDGE[target.phase]
     axes.add_patch(
-        FancyArrowPatch(path=Path(points, codes), arrowstyle="-|>", mutation_scale=6, color=colour, zorder=1.5, **style)
+        FancyArrowPatch(path=Path(points, codes), arrowstyle="-|>", mutation_scale=6, color=color, zorder=1.5, **style)
     )
 
 

@@ -25,10 +25,10 @@ def show(profile: Profile, *, figure: Figure | None = None) -> Figure:
     """Draw a profile.
 
     Upper panels: the small arrays, as a grid of elements. A number is the thread that touches the element first, the
-    colour its block (or, where there is one block, its warp). The title names the arrays that are too large.
+    color its block (or, where there is one block, its warp). The title names the arrays that are too large.
     Lower panels: for each place in the source its first request, and its worst if that costs more; how many there are
     is said. The 32 lanes of a warp go from top to bottom. To the right is, for global memory, the address, cut into
-    sectors of 32 bytes: the fewer are coloured the better. For shared memory it is the bank: two different words in one
+    sectors of 32 bytes: the fewer are colored the better. For shared memory it is the bank: two different words in one
     bank are a conflict.
 
     Args:
@@ -75,17 +75,17 @@ def draw_touches(axes: Axes, profile: Profile, touches: Touches, verb: str) -> N
     columns = touches.shape[-1] if len(touches.shape) > 1 else min(size, LABELLED * (1 + (size > LABELLED**2)))
     shape = (-(-size // columns), columns)  # a long vector is broken into rows, more dims become rows
     by_block = math.prod(profile.grid) > 1 and touches.space == "global"
-    colours, labelled = np.ma.masked_all(shape), max(shape) <= LABELLED
+    colors, labelled = np.ma.masked_all(shape), max(shape) <= LABELLED
     for index, (block, thread) in owners.items():
         row, column = divmod(int(np.ravel_multi_index(index, touches.shape)) if index else 0, columns)
-        colours[row, column] = (block if by_block else thread // 32) % len(BLOCKS)
+        colors[row, column] = (block if by_block else thread // 32) % len(BLOCKS)
         if labelled:
             coordinates = np.unravel_index(thread, profile.block, "F")
             label = ",".join(str(n) for k, n in enumerate(coordinates) if k == 0 or math.prod(profile.block[k:]) > 1)
             font = min(9, 110 / max(shape) / max(2, len(label)) * 2)
             axes.text(column, row, label, ha="center", va="center", fontsize=font, color=INK)
     aspect = "equal" if max(shape) <= 8 * min(shape) else "auto"
-    axes.imshow(colours, ListedColormap(BLOCKS), vmin=0, vmax=len(BLOCKS) - 1, aspect=aspect)
+    axes.imshow(colors, ListedColormap(BLOCKS), vmin=0, vmax=len(BLOCKS) - 1, aspect=aspect)
     for axis, count in ((axes.xaxis, columns), (axes.yaxis, shape[0])):
         axis.set_ticks(range(0, count, max(1, math.ceil(count / 8))))
     step = columns if len(touches.shape) < 2 else 1
@@ -100,8 +100,8 @@ def draw_touches(axes: Axes, profile: Profile, touches: Touches, verb: str) -> N
     axes.set_title(
         f"{touches.name} ({touches.space}) {verb}{f', each {often}' * (verb == 'read')}", fontsize=10, color=INK
     )
-    colour = f"colour: {'block' if by_block else 'warp'}"
-    axes.set_xlabel(f"number: thread, {colour}" if labelled else colour, fontsize=8, color=PALE)
+    color = f"color: {'block' if by_block else 'warp'}"
+    axes.set_xlabel(f"number: thread, {color}" if labelled else color, fontsize=8, color=PALE)
 
 
 def draw_request(axes: Axes, profile: Profile, request: Request) -> None:
@@ -125,9 +125,9 @@ def draw_request(axes: Axes, profile: Profile, request: Request) -> None:
         axes.set_xlabel(f"bank of {request.array}", fontsize=8, color=PALE)
         verdict = "no conflict" if good else f"{request.worst_conflict}-way conflict"
         verdict += f", {request.cost} {'pass' if request.cost == 1 else 'passes'}"
-    colour = GOOD if good else BAD
+    color = GOOD if good else BAD
     axes.vlines(edges, 0, 32, color=PALE, linewidth=0.3)
-    axes.barh(lanes + 0.5, width, 0.8, left, color=colour)
+    axes.barh(lanes + 0.5, width, 0.8, left, color=color)
     axes.set_ylim(32, 0)
     axes.set_yticks([0.5, 8.5, 16.5, 24.5, 31.5], ["0", "8", "16", "24", "31"])
     axes.set_ylabel("lane", fontsize=8, color=PALE)
@@ -140,7 +140,7 @@ def draw_request(axes: Axes, profile: Profile, request: Request) -> None:
     verb = {"load": "read", "store": "write", "atomic": "atomic"}[request.kind]
     line, place = f"{request.site.line}: {text}{which}", {"transform": axes.transAxes}
     axes.text(0, 1.13, line, **place, fontsize=8, color=INK, family="monospace")
-    axes.text(0, 1.04, f"{verb} {request.array}: {verdict}", **place, fontsize=9, color=colour)
+    axes.text(0, 1.04, f"{verb} {request.array}: {verdict}", **place, fontsize=9, color=color)
 
 
 def _dims(dims: tuple[int, int, int]) -> str:

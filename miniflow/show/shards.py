@@ -23,9 +23,9 @@ SIZE, GAP, TITLE, HEADING = 1.5, 0.15, 0.25, 0.4  # inches: of a drawn tensor, b
 
 
 def shards(x: Tensor, *, figure: Figure | None = None) -> Figure:
-    """Draw the placement of a global tensor: for each rank the whole tensor, with the part that it holds in its colour.
+    """Draw the placement of a global tensor: for each rank the whole tensor, with the part that it holds in its color.
 
-    Ranks that hold the same have the same colour; hatched parts are summands of a partial sum.
+    Ranks that hold the same have the same color; hatched parts are summands of a partial sum.
 
     Args:
         x: global; the last two dims are drawn, a vector as one row.
@@ -98,7 +98,7 @@ def draw(stages: list[tuple[str, placement, NdSbp]], shape: tuple[int, ...], fig
 
 
 def draw_part(axis: Any, rank: int, shape: tuple[int, ...], bounds: tuple, color: str, partial: bool) -> None:
-    """The whole in pale, and the part of a rank in colour."""
+    """The whole in pale, and the part of a rank in color."""
     from matplotlib.patches import Rectangle
 
     height, width = (1, 1, *shape)[-2:]

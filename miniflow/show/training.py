@@ -73,8 +73,8 @@ def confusion(predicted: Any, actual: Any, classes: Sequence[str] | int = 10, *,
     mistakes = counts * (1 - np.eye(len(names), dtype=counts.dtype))
     axes.imshow(mistakes, cmap="Reds", vmin=0, vmax=max(2.5 * mistakes.max(), 1))
     for row, column in np.argwhere(counts):
-        colour = RIGHT if row == column else WRONG
-        axes.text(column, row, str(counts[row, column]), ha="center", va="center", size=8, color=colour)
+        color = RIGHT if row == column else WRONG
+        axes.text(column, row, str(counts[row, column]), ha="center", va="center", size=8, color=color)
     right, total = int(np.trace(counts)), int(counts.sum())
     title = f"Predictions: {right:,} of {total:,} right ({100 * right / max(total, 1):.1f} %)"
     axes.set(xlabel="predicted", ylabel="actual", title=title)
