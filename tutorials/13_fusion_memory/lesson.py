@@ -142,7 +142,7 @@ print(*found, f"lower bound: {impl.bound(found):,} bytes", sep="\n")
 # **Task 13.6.** `place(blocks)` returns the offset in bytes of each block, in the order of the list that it was given.
 # Take the blocks by size, the largest first; of equal ones, the first in the list. Each gets the lowest offset from 0
 # at which it overlaps with no block that was placed before it and that is in use at one of the same positions. The
-# check runs programs in your arena, which is full of NaN at first. It accepts other rules if the arena is not larger.
+# check looks at every byte of the arena, at every position. It accepts other rules if the arena is not larger.
 
 # %%
 offsets = impl.place(found)

@@ -53,10 +53,10 @@ class Program(NamedTuple):
 
 
 def program(text, outputs, **shapes):
-    """The program of lines such as "c = add(a, b)".
+    """The program of steps such as "c = add(a, b)".
 
     Args:
-        text: the lines.
+        text: the steps, on lines or with ";" between.
         outputs: the names of the outputs, with spaces between.
         shapes: of the inputs.
     """
@@ -251,24 +251,10 @@ def arena(found, offsets):
 
 def network():
     """Two branches of a network and what follows them, as a recorder writes them down."""
-    return program(
-        """
-        u = matmul(x, w1)
-        v = matmul(x, w2)
-        s = sigmoid(u)
-        g = mul(u, s)
-        r = relu(v)
-        a = matmul(g, w3)
-        b = matmul(r, w4)
-        c = add(a, b)
-        y = add(x, c)
-        e = exp(y)
-        k = matmul(e, w5)
-        t = relu(k)
-        p = matmul(t, w6)
-        q = mul(e, p)
-        z = add(q, y)
-        """,
-        "z e",
-        **dict(x=(128, 64), w1=(64, 192), w2=(64, 192), w3=(192, 64), w4=(192, 64), w5=(64, 96), w6=(96, 64)),
-    )
+    lines = """
+        u = matmul(x, w1); v = matmul(x, w2); s = sigmoid(u); g = mul(u, s); r = relu(v)
+        a = matmul(g, w3); b = matmul(r, w4); c = add(a, b); y = add(x, c); e = exp(y)
+        k = matmul(e, w5); t = relu(k); p = matmul(t, w6); q = mul(e, p); z = add(q, y)
+    """
+    shapes = {"x": (128, 64), "w1": (64, 192), "w2": (64, 192), "w3": (192, 64), "w4": (192, 64), "w5": (64, 96)}
+    return program(lines, "z e", **shapes, w6=(96, 64))
