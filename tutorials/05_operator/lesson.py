@@ -2,8 +2,8 @@
 # # Write an operator
 #
 # After this lesson you can add an operator to miniflow: one that runs on the CPU, on CUDA devices and in graphs, and
-# that has gradients of any order. Time: 60 minutes. You need gradients (lesson 2) and a first look at CUDA kernels
-# (`06_kernel_puzzles`); no GPU.
+# that has gradients of any order. Time: 60 minutes. You need gradients (lesson 2), and for one task a first look at
+# CUDA kernels: puzzles 1 to 4 of lesson 6. You need no GPU.
 #
 # Write your code in `tutorials/05_operator/student.py`, which `python -m tutorials start 5` makes for you. After each
 # task run `python -m tutorials check 5`. You do not change the package: `register.py` in the same folder registers your
