@@ -36,7 +36,7 @@ def test_every_python_example_prints_what_it_says(tmp_path, monkeypatch):
 def test_every_file_it_names_exists(document, least):
     text = (ROOT / document).read_text(encoding="utf-8")
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    patterns = r"\]\(([^)#:]+)\)", r"`((?:miniflow|tests|tools|tutorials|docs)/[\w/.]*)`", r'src="([^"]+)"'
+    patterns = r"\]\(([^)#:]+)\)", r"`((?:miniflow|tests|tools|tutorials|docs)/(?!_build)[\w/.]*)`", r'src="([^"]+)"'
     named = {path for pattern in patterns for path in re.findall(pattern, prose)}
     assert len(named) >= least
     missing = sorted(path for path in named if not (ROOT / path).exists())

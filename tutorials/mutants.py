@@ -13,6 +13,7 @@ import ast
 import copy
 import json
 import os
+import random
 import signal
 import sys
 from collections.abc import Iterator
@@ -93,17 +94,18 @@ class Replace(ast.NodeTransformer):
         return ast.copy_location(self.new, node) if node is self.old else self.generic_visit(node)
 
 
-def survivors(of: Lesson, limit: int = 20) -> dict[str, bool]:
+def survivors(of: Lesson, most: int | None = None, limit: int = 20) -> dict[str, bool]:
     """What each mutant of a lesson's solution changes, and whether it passes all checks.
 
     Args:
         of: the lesson.
+        most: how many are tried, chosen at random; None for all.
         limit: in seconds; a mutant that runs longer is rejected.
     """
     load(of.solution)  # what it imports is there in each copy of this process
     path = written(of, "")  # one path, by which compiled kernels are found again
-    found = {}
-    for what, task, source in mutants(of.solution.read_text(encoding="utf-8")):
+    found, tried = {}, list(mutants(of.solution.read_text(encoding="utf-8")))
+    for what, task, source in random.sample(tried, min(most or len(tried), len(tried))):
         path.write_text(source, encoding="utf-8")
         found[what] = passes(of, path, task, limit)
     return found
@@ -137,11 +139,21 @@ def passes(of: Lesson, path: Path, first: str, limit: int) -> bool:
 
 
 def equivalent(of: Lesson) -> dict[str, str]:
-    """Mutants that are no worse than the solution, with the reason: lines `change | reason` of `equivalent.txt`."""
+    """Mutants that are no worse than the solution, with the reason: lines `line | change | reason` of equivalent.txt.
+
+    Returns:
+        "line | change" -> reason.
+    """
     path = of.folder / "equivalent.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return dict(line.split(" | ", 1) for line in lines if line)
+    return dict(line.rsplit(" | ", 1) for line in lines if line)
+
+
+def with_line(of: Lesson, what: str) -> str:
+    """What a mutant changes, as `equivalent` has it: of "line 12: i < n -> i <= n", "if i < n: | i < n -> i <= n"."""
+    number, _, change = what.removeprefix("line ").partition(": ")
+    return f"{of.solution.read_text(encoding='utf-8').splitlines()[int(number) - 1].strip()} | {change}"
 
 
 if __name__ == "__main__":
-    print(json.dumps(survivors(lesson(sys.argv[1]))))
+    print(json.dumps(survivors(lesson(sys.argv[1]), *map(int, sys.argv[2:]))))
