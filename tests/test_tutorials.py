@@ -1,4 +1,4 @@
-"""Each notebook is what its tutorial makes, and runs offline."""
+"""Each notebook is what its lesson makes, and runs offline."""
 
 import importlib.util
 import sys
@@ -10,8 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OFFLINE = {
     name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 }
-FOLDER = ROOT / "tutorials"
-TUTORIALS = sorted([*FOLDER.glob("[0-9][0-9]_*.py"), *FOLDER.glob("[0-9][0-9]_*/lesson.py")])
+LESSONS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*/lesson.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -32,19 +31,19 @@ def cells(notebook):
 
 
 def named(path):
-    return path.parent.name if path.stem == "lesson" else path.stem
+    return path.parent.name if path.suffix == ".py" else path.stem
 
 
 def test_there_is_something_to_run():
-    assert TUTORIALS and [named(path) for path in TUTORIALS] == [path.stem for path in NOTEBOOKS]
+    assert LESSONS and [named(path) for path in LESSONS] == [path.stem for path in NOTEBOOKS]
 
 
-@pytest.mark.parametrize("tutorial", TUTORIALS, ids=named)
-def test_notebook_is_what_the_tutorial_makes(tutorial, build):
+@pytest.mark.parametrize("lesson", LESSONS, ids=named)
+def test_notebook_is_what_the_lesson_makes(lesson, build):
     import nbformat
 
-    notebook = nbformat.read(build.target(tutorial), as_version=4)
-    assert cells(notebook) == cells(build.convert(tutorial)), f"run: python tutorials/build.py {named(tutorial)}"
+    notebook = nbformat.read(build.target(lesson), as_version=4)
+    assert cells(notebook) == cells(build.convert(lesson)), f"run: python tutorials/build.py {named(lesson)}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
@@ -89,20 +88,20 @@ def kinds(notebook):
     return found
 
 
-def test_a_changed_tutorial_is_noticed(build, tmp_path):
-    changed = tmp_path / TUTORIALS[0].name
-    changed.write_text(TUTORIALS[0].read_text(encoding="utf-8") + "\n# %%\nprint(1)\n", encoding="utf-8")
-    assert cells(build.convert(changed)) != cells(build.convert(TUTORIALS[0]))
+def test_a_changed_lesson_is_noticed(build, tmp_path):
+    changed = tmp_path / LESSONS[0].name
+    changed.write_text(LESSONS[0].read_text(encoding="utf-8") + "\n# %%\nprint(1)\n", encoding="utf-8")
+    assert cells(build.convert(changed)) != cells(build.convert(LESSONS[0]))
 
 
 @pytest.mark.notebooks
 def test_a_failing_cell_stops_the_build(build, tmp_path, monkeypatch):
     import nbclient
 
-    (tmp_path / "tutorials").mkdir()
-    tutorial = tmp_path / "tutorials" / "01_broken.py"
-    tutorial.write_text("# %%\n1 / 0\n")
+    lesson = tmp_path / "tutorials" / "01_broken" / "lesson.py"
+    lesson.parent.mkdir(parents=True)
+    lesson.write_text("# %%\n1 / 0\n")
     monkeypatch.setattr(build, "ROOT", tmp_path)
     with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
-        build.build(tutorial)
+        build.build(lesson)
     assert not (tmp_path / "notebooks").exists()

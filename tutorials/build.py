@@ -1,9 +1,9 @@
-"""Make the notebooks from the tutorials and run them: `python tutorials/build.py`, or with names to build only some.
+"""Make the notebooks from the lessons and run them: `python tutorials/build.py`, or with names to build only some.
 
-Each `tutorials/NN_name.py` or `tutorials/NN_name/lesson.py`, in jupytext's percent format, becomes
-`notebooks/NN_name.ipynb` with all outputs; lessons run with their solutions. The first code cell, `SETUP`, is added: on
-Colab it fetches miniflow. A notebook is only written when every cell ran. The pictures of the notebooks that README.md
-shows become `docs/images`; `python tutorials/build.py --pictures` writes only these, from the notebooks as they are.
+Each `tutorials/NN_name/lesson.py`, in jupytext's percent format, becomes `notebooks/NN_name.ipynb` with all outputs; it
+runs with the solution. The first code cell, `SETUP`, is added: on Colab it fetches miniflow. A notebook is only written
+when every cell ran. The pictures of the notebooks that README.md shows become `docs/images`; `python tutorials/build.py
+--pictures` writes only these, from the notebooks as they are.
 """
 
 from __future__ import annotations
@@ -50,23 +50,17 @@ except ImportError as error:
 
 
 def sources() -> list[Path]:
-    """The tutorials, in the order of their numbers."""
-    folder = ROOT / "tutorials"
-    return sorted([*folder.glob("[0-9][0-9]_*.py"), *folder.glob("[0-9][0-9]_*/lesson.py")])
-
-
-def name_of(source: Path) -> str:
-    """`01_storage`, of a file or of the lesson in a folder of this name."""
-    return source.parent.name if source.stem == "lesson" else source.stem
+    """The lessons, in the order of their numbers."""
+    return sorted((ROOT / "tutorials").glob("[0-9][0-9]_*/lesson.py"))
 
 
 def target(source: Path) -> Path:
-    """The notebook made from a tutorial."""
-    return ROOT / "notebooks" / f"{name_of(source)}.ipynb"
+    """The notebook made from a lesson."""
+    return ROOT / "notebooks" / f"{source.parent.name}.ipynb"
 
 
 def convert(source: Path) -> nbformat.NotebookNode:
-    """The notebook of a tutorial, not yet run; equal sources give equal notebooks."""
+    """The notebook of a lesson, not yet run; equal sources give equal notebooks."""
     notebook = jupytext.read(source, fmt="py:percent")
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     for number, cell in enumerate(notebook.cells):
@@ -95,7 +89,7 @@ def execute(notebook: nbformat.NotebookNode, folder: str | os.PathLike) -> nbfor
 
 
 def build(source: Path) -> Path:
-    """Make and run the notebook of one tutorial; returns its path."""
+    """Make and run the notebook of one lesson; returns its path."""
     with tempfile.TemporaryDirectory() as folder:
         notebook = execute(convert(source), folder)
     notebook.metadata.pop("language_info", None)  # names the Python version that happened to run it
@@ -117,16 +111,16 @@ def picture(name: str) -> bytes:
 
 
 def main() -> int:
-    """Build all tutorials, or those named on the command line, and write the pictures."""
-    parser = argparse.ArgumentParser(description="Make the notebooks from the tutorials and run them.")
-    parser.add_argument("names", nargs="*", help="tutorials to build, such as 00_quickstart; by default all")
+    """Build all lessons, or those named on the command line, and write the pictures."""
+    parser = argparse.ArgumentParser(description="Make the notebooks from the lessons and run them.")
+    parser.add_argument("names", nargs="*", help="lessons to build, such as 00_quickstart; by default all")
     parser.add_argument("--pictures", action="store_true", help="build none, write only the pictures for README.md")
     options = parser.parse_args()
     names = options.names
-    known = {name_of(source): source for source in sources()}
+    known = {source.parent.name: source for source in sources()}
     unknown = [name for name in names if name not in known]
     if unknown:
-        parser.error(f"there is no tutorial {', '.join(unknown)}; expected some of {', '.join(known)}")
+        parser.error(f"there is no lesson {', '.join(unknown)}; expected some of {', '.join(known)}")
     for name in () if options.pictures else names or known:
         print(build(known[name]).relative_to(ROOT))
     for name in PICTURES:

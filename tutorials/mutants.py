@@ -100,7 +100,7 @@ def survivors(of: Lesson, most: int | None = None, limit: int = 20) -> dict[str,
     Args:
         of: the lesson.
         most: how many are tried, chosen at random; None for all.
-        limit: in seconds; a mutant that runs longer is rejected.
+        limit: in seconds of CPU time, or ten times as many by the clock; a mutant that takes longer is rejected.
     """
     load(of.solution)  # what it imports is there in each copy of this process
     path = written(of, "")  # one path, by which compiled kernels are found again
@@ -118,7 +118,8 @@ def passes(of: Lesson, path: Path, first: str, limit: int) -> bool:
     """
     process = os.fork()
     if process == 0:
-        signal.alarm(limit)
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        signal.alarm(10 * limit)
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)

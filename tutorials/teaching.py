@@ -9,7 +9,7 @@ from pathlib import Path
 from tutorials.lessons import ROOT, lessons
 from tutorials.report import by_task, run
 
-LEFT_OUT = ("solution.py", "student.py", "wrong", "equivalent.txt", "__pycache__")
+LEFT_OUT = ("TEACHING.md", "solution.py", "student.py", "wrong", "equivalent.txt", "__pycache__")
 LIMITS = (60, 4 << 30)  # of a submission: seconds of CPU time, and bytes of memory
 
 
@@ -21,7 +21,7 @@ def release(folder: Path) -> Iterator[Path]:
     """
     if folder.exists():
         raise FileExistsError(f"{folder} is there already; expected the name of a new folder")
-    shutil.copytree(ROOT, folder / "tutorials", ignore=shutil.ignore_patterns(*LEFT_OUT, "[0-9][0-9]_*.py"))
+    shutil.copytree(ROOT, folder / "tutorials", ignore=shutil.ignore_patterns(*LEFT_OUT))
     for found in lessons():
         target = folder / "tutorials" / found.name / "student.py"
         target.write_text(found.stub, encoding="utf-8")
