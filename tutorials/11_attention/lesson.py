@@ -34,8 +34,8 @@ rng = np.random.default_rng(0)
 # **Task 11.1.** Write `scores(q, k, shift)` and `attention(q, k, v, causal)` in NumPy. `transposed` and `hidden`, which
 # are given, help. Dims in front of the last two are batch and heads; `@` leaves them alone. Subtract the largest score
 # of each query before you take exponentials: then none overflows. `attention` also returns the logarithm of the sum of
-# $e^{score}$, the *logsumexp*. Add what you subtracted. The dtype stays that of `q`: divide by `math.sqrt`, since a
-# NumPy number of float64, and `np.where` with one, would turn arrays of float32 into float64.
+# $e^{\text{score}}$, the *logsumexp*. Add what you subtracted. The dtype stays that of `q`: divide by `math.sqrt`,
+# since a NumPy number of float64, and `np.where` with one, would turn arrays of float32 into float64.
 
 # %%
 q = k = np.eye(3, dtype=np.float32) * 3
@@ -53,8 +53,8 @@ print("logsumexp:", lse.round(3))
 # This sum is equal to the sum of $dO \cdot O$ over the row, which is cheap. Then $dQ = dS\,K / \sqrt{E}$ and
 # $dK = dS^T Q / \sqrt{E}$.
 #
-# The weights do not have to be kept for this: $W = e^{S - lse}$, with the saved logsumexp. It also holds for a part of
-# the keys. So a kernel can go through the keys in blocks in the backward pass too.
+# The weights do not have to be kept for this: $W = e^{S - \text{lse}}$, with the saved logsumexp. It also holds for a
+# part of the keys. So a kernel can go through the keys in blocks in the backward pass too.
 #
 # **Task 11.2.** Write `attention_backward`. Use the `o` and `lse` that are given, and compute no softmax.
 
@@ -70,10 +70,11 @@ for got, x in zip(impl.attention_backward(q, k, v, *impl.attention(q, k, v), do)
 #
 # 10,000 queries and keys have 100 million scores: 400 MB for each head. FlashAttention never makes this matrix. It goes
 # through the keys in blocks. For each query it keeps three things: the largest score so far, the sum of
-# $e^{score - largest}$, and the sum of $e^{score - largest} \cdot value$.
+# $e^{\text{score} - \text{largest}}$, and the sum of $e^{\text{score} - \text{largest}} \cdot \text{value}$.
 #
 # If a new block has a larger score, the old sums were made with the wrong number subtracted. Multiply both by
-# $e^{old - new}$, where old and new are the largest scores before and after. This is the *online softmax*.
+# $e^{\text{old} - \text{new}}$, where old and new are the largest scores before and after. This is the *online
+# softmax*.
 #
 # One case needs care. A query may see no key of the first block. Then its largest score is $-\infty$, and
 # $-\infty - (-\infty)$ is NaN. Subtract any finite number in that case.
