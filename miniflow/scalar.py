@@ -189,7 +189,9 @@ for _name, _function in {
 }.items():  # fmt: skip
     setattr(Expr, f"__{_name}__", _operator(_function))
     setattr(Expr, f"__r{_name}__", _operator(_function, flipped=True))
-for _name, _function in {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge, "neg": neg}.items():
+for _name, _function in {
+    "eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge, "neg": neg, "abs": abs,
+}.items():  # fmt: skip
     setattr(Expr, f"__{_name}__", _operator(_function))
 Expr.__invert__ = lambda x: Expr(logical_not if is_predicate(x) else bitwise_not, (x,))
 Expr.__hash__ = object.__hash__

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import miniflow as flow
+from miniflow import scalar
 from miniflow.errors import DTypeError
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -226,3 +227,9 @@ def test_any_broadcast_shapes(shape, holes, cut):
     second = [1 if hole[1] else n for n, hole in zip(shape, holes, strict=False)][cut:]
     x, y = away(tuple(first), seed=1), away(tuple(second), seed=2)
     check_op(lambda x, y: x * y + x / y, [x, y], lambda x, y: x * y + x / y, second=False, gradient="sparse")
+
+
+def test_the_builtin_abs_makes_formulas():
+    x = scalar.Expr()
+    y = abs(x)
+    assert y.function is scalar.abs and y.operands[0] is x
