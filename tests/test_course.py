@@ -125,7 +125,16 @@ def test_grades(tmp_path):
     assert "without an end" in by_task(run(found, str(tmp_path / "endless.py"), limit=8))[-1].message
 
 
-def test_unknown_lesson(capsys):
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["check", "99"], "there is no lesson '99'"),
+        (["check", "1", "--impl", "wrong:nothing"], "01_storage has no wrong solution 'nothing'"),
+        (["check", "1", "--impl", "nowhere.py"], "there is no file 'nowhere.py'"),
+        (["grade", "nowhere"], "'nowhere'"),
+    ],
+)
+def test_what_does_not_exist_is_named(capsys, arguments, message):
     with pytest.raises(SystemExit):
-        main(["check", "99"])
-    assert "there is no lesson '99'" in capsys.readouterr().err
+        main(arguments)
+    assert message in capsys.readouterr().err

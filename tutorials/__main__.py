@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return globals()[f"{options.command}_"](options)
     except (LookupError, FileNotFoundError, FileExistsError) as error:
-        parser.error(str(error.args[-1]))
+        parser.error(str(error))
 
 
 def list_(options: argparse.Namespace) -> int:

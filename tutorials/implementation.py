@@ -54,6 +54,8 @@ def path_of(found: Lesson, which: str) -> Path:
         return written(
             found, found.solution.read_text(encoding="utf-8") + found.wrong[name].read_text(encoding="utf-8")
         )
+    if not Path(which).exists():
+        raise FileNotFoundError(f"there is no file {which!r}; expected one, or student, solution, stub or wrong:NAME")
     return Path(which)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tutorials.implementation import default, implementation, load
+from tutorials.implementation import default, implementation, load, path_of
 from tutorials.lessons import ROOT, Lesson, lesson
 
 LIMIT = 120  # seconds for all checks of a lesson
@@ -84,10 +84,11 @@ def check(which: int | str, implementation_of: str | None = None) -> bool:
     Returns:
         whether every task passed.
     """
-    found, implementation_of = lesson(which), implementation_of or default()
-    tasks = by_task(run(found, implementation_of))
+    found = lesson(which)
+    path = str(path_of(found, implementation_of or default()).resolve())
+    tasks = by_task(run(found, path))
     print("\n".join(map(str, tasks)))
     passed = bool(tasks) and all(task.outcome == "passed" for task in tasks)
     if passed and "ipykernel" in sys.modules:
-        load(found.folder / "picture.py").draw(implementation(found, implementation_of))
+        load(found.folder / "picture.py").draw(implementation(found, path))
     return passed
