@@ -53,13 +53,9 @@ CASES = {  # node tests that do not pass although the operator is supported, and
         *(f"test_bitwise_{name}_ui64_bcast_3v1d" for name in ("and", "or", "xor")), "test_bitwise_not_3d",
         "test_pow_types_float32_uint64", "test_pow_types_float32_uint32", "test_top_k_uint64",
     ),
-    "linear_before_reset=0 is not supported": (
-        "test_gru_defaults", "test_gru_with_initial_bias", "test_gru_seq_length", "test_gru_batchwise",
-        "test_gru_reverse", "test_gru_bidirectional",
-    ),
     "peepholes are not supported": ("test_lstm_with_peepholes",),
     "storage_order=1 is not supported": ("test_maxpool_with_argmax_2d_precomputed_strides",),
-    "layout=1 is not supported": ("test_lstm_batchwise", "test_simple_rnn_batchwise"),
+    "layout=1 is not supported": ("test_lstm_batchwise", "test_gru_batchwise", "test_simple_rnn_batchwise"),
     "these tests are of opset 1": ("test_not_2d", "test_not_3d", "test_not_4d"),
     "what has no elements has no extremes": (
         "test_reduce_max_empty_set", "test_reduce_max_empty_set_bool", "test_reduce_min_empty_set",

@@ -101,7 +101,7 @@ CASES = [
     recurrent("LSTM", 7, 4),
     recurrent("LSTM", 14, 4, 2, (None, floats(2, 3, 2), floats(2, 3, 2)), direction="bidirectional"),
     recurrent("LSTM", 14, 4, 1, (None, floats(1, 3, 2)), direction="reverse"),
-    recurrent("GRU", 7, 3, 1, (LENGTHS,), linear_before_reset=1),
+    recurrent("GRU", 7, 3, 1, (LENGTHS,)),
     recurrent("GRU", 14, 3, 2, (LENGTHS, floats(2, 3, 2)), direction="bidirectional", linear_before_reset=1),
     recurrent("GRU", 14, 3, linear_before_reset=1, activations=["Sigmoid", "Tanh"]),
     recurrent("RNN", 7, 1, 2, (LENGTHS,), direction="bidirectional"),
@@ -130,7 +130,7 @@ def test_layers_agree_with_onnxruntime(case: Case) -> None:
         (recurrent("LSTM", 14, 4, clip=1.0), "got clip; expected a layer as PyTorch exports it"),
         (recurrent("LSTM", 14, 4, 1, (None, None, None, floats(1, 6))), "got P; expected a layer"),
         (recurrent("LSTM", 14, 4, activations=["Sigmoid", "Relu", "Softsign"]), "got activations; expected a layer"),
-        (recurrent("GRU", 14, 3), "got linear_before_reset=0; expected a layer"),
+        (recurrent("GRU", 14, 3, activations=["HardSigmoid", "Softsign"]), "got activations; expected a layer"),
         (recurrent("RNN", 14, 1, layout=1), "got layout; expected a layer"),
         (Case("MaxPool", 12, [IMAGE], {"kernel_shape": [2, 2], "storage_order": 1}, outputs=2), "got storage_order=1"),
         (
@@ -156,10 +156,11 @@ def test_options_of_layers_that_are_not_supported_are_refused_by_name(case: Case
     "case",
     [
         recurrent("LSTM", 14, 4, 2, direction="bidirectional"),
-        recurrent("GRU", 14, 3, linear_before_reset=1, direction="reverse"),
+        recurrent("GRU", 14, 3, linear_before_reset=1),
+        recurrent("GRU", 14, 3, direction="reverse"),
         recurrent("RNN", 14, 1),
     ],
-    ids=["LSTM", "GRU", "RNN"],
+    ids=["LSTM", "GRU", "GRU-reset-first", "RNN"],
 )
 def test_loaded_recurrent_layers_are_exported_again(case: Case, tmp_path) -> None:
     module = flow.onnx.load(case.model()).eval()

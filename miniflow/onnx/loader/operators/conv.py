@@ -13,8 +13,6 @@ from miniflow.tensor import Tensor
 
 CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 TRANSPOSED = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}
-
-
 operator("MatMul")(flow.matmul)
 
 

@@ -6,23 +6,18 @@ import miniflow as flow
 import miniflow.nn.functional as F
 from miniflow.errors import OnnxError
 from miniflow.onnx.loader.body import Node
-from miniflow.onnx.loader.registry import Buffer, operator, operators
+from miniflow.onnx.loader.registry import Buffer, operator
 from miniflow.tensor import Tensor
 
-operators(
-    {
-        "InstanceNormalization": lambda x, w, b, *, epsilon: F.instance_norm(x, weight=w, bias=b, eps=epsilon),
-        "GroupNormalization": lambda x, w, b, *, num_groups, epsilon: F.group_norm(x, num_groups, w, b, epsilon),
-        "LpNormalization": lambda x, *, axis, p: F.normalize(x, p, axis),
-    }
-)
+operator("InstanceNormalization")(lambda x, w, b, *, epsilon: F.instance_norm(x, weight=w, bias=b, eps=epsilon))
+operator("GroupNormalization")(lambda x, w, b, *, num_groups, epsilon: F.group_norm(x, num_groups, w, b, epsilon))
+operator("LpNormalization")(lambda x, *, axis, p: F.normalize(x, p, axis))
 
 
 @operator("BatchNormalization")
 def batch_normalization(
-    x, scale, b, mean: Buffer, var: Buffer, *, node: Node,
-    epsilon: float, momentum: float, training_mode: int = 0,
-) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
+    x, scale, b, mean: Buffer, var: Buffer, *, node: Node, epsilon: float, momentum: float, training_mode: int = 0
+) -> Tensor | tuple[Tensor, ...]:
     """In training, which before opset 14 further outputs ask for, also the new mean and variance (biased)."""
     if not training_mode and (node.opset >= 14 or len(node.outputs) == 1):
         return F.batch_norm(x, mean, var, scale, b, False, 0.0, epsilon)

@@ -24,9 +24,9 @@ operator("GlobalMaxPool")(lambda x: flow.amax(x, list(range(2, x.ndim)), keepdim
 @operator("MaxPool")
 def max_pool(x, *, node: Node, ceil_mode: int = 0, storage_order: int = 0, **window: Any) -> Any:
     """With a second output also where the maxima are: the index among all elements of x."""
-    if storage_order:
+    if storage_order and len(node.outputs) > 1:
         raise OnnxError("got storage_order=1; expected 0")
-    v, dtype, numbers = windows(x, **window), x.dtype, np.arange(x.numel()).reshape(x.shape)
+    v, dtype = windows(x, **window), x.dtype
     x = x if x.is_floating_point() else x.float()
     if is_plain(v) and len(node.outputs) == 1:
         return MAX[x.ndim](x, v.kernel, v.strides, v.before, v.dilations, bool(ceil_mode)).to(dtype)
@@ -34,7 +34,7 @@ def max_pool(x, *, node: Node, ceil_mode: int = 0, storage_order: int = 0, **win
     y, places = MAX[x.ndim](v.padded(x, -np.inf), v.kernel, v.strides, 0, v.dilations, return_indices=True)
     if len(node.outputs) == 1:
         return y.to(dtype)
-    numbers = v.padded(constant_like(x, numbers), 0).flatten(2)
+    numbers = v.padded(constant_like(x, np.arange(x.numel()).reshape(x.shape)), 0).flatten(2)
     return y.to(dtype), flow.gather(numbers, 2, places.flatten(2)).reshape(places.shape)
 
 

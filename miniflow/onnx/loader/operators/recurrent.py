@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import miniflow as flow
+import miniflow.nn.functional as F
 from miniflow.errors import OnnxError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.rnn import GRU, LSTM, RNN
 from miniflow.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from miniflow.onnx.loader.body import Node
 from miniflow.onnx.loader.registry import Ints, operator
+from miniflow.ops.recurrent import State, scan
 from miniflow.tensor import Tensor
 
 DIRECTIONS = {"forward": ("",), "reverse": ("_reverse",), "bidirectional": ("", "_reverse")}
@@ -19,6 +21,23 @@ LAYERS = {  # the layer, its gates by their places in ONNX's weights, its activa
     "GRU": (GRU, [1, 0, 2], ["Sigmoid", "Tanh"]),
     "RNN": (RNN, [0], ["Tanh"]),
 }
+
+
+class ResetFirst(GRU):
+    """h <- (1 - z) n + z h with n = tanh(W_in x + b_in + W_hn (r h) + b_hn); recordings see its single operators."""
+
+    def _layers(self, x, sizes, hx, time=0):
+        return super()._layers(x, sizes, hx)
+
+    def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
+        size = 2 * self.hidden_size  # of the gates
+        weight, bias = weight_hh[size:], None if bias_hh is None else bias_hh[size:]
+
+        def cell(x: Tensor, projected: Tensor, state: State) -> State:
+            reset, update = flow.chunk(flow.sigmoid(x[:, :size] + projected[:, :size]), 2, 1)
+            return (flow.lerp(flow.tanh(x[:, size:] + F.linear(reset * state[0], weight, bias)), state[0], update),)
+
+        return scan(cell, F.linear(x, weight_ih, bias_ih), state, weight_hh, bias_hh, sizes, reverse)
 
 
 @operator("LSTM", "GRU", "RNN")
@@ -31,11 +50,12 @@ def recurrent(
     ends = DIRECTIONS[direction]
     usual, relu = usual * len(ends), kind is RNN and activations == ["Relu"] * len(ends)
     refused = {name: options.get(name) for name in ("activation_alpha", "activation_beta", "clip", "input_forget")}
-    refused |= {"layout": layout, "linear_before_reset=0": not linear_before_reset, "P": p is not None}
+    refused |= {"layout": layout, "P": p is not None}
     refused |= {"activations": not relu and activations and activations[: len(usual)] != usual}
     if any(refused.values()):
         names = ", ".join(name for name, given in refused.items() if given)
         raise OnnxError(f"got {names}; expected a layer as PyTorch exports it")
+    kind = kind if linear_before_reset else ResetFirst
     layer = kind.__new__(kind)
     Module.__init__(layer)
     sizes = {"input_size": w.shape[-1], "hidden_size": r.shape[-1], "num_layers": 1, "directions": ends}

@@ -49,21 +49,19 @@ def scan(function: Callable, first: int) -> Callable:
     return scanned
 
 
-operators(
-    {
-        "ReduceSum": reduction(flow.sum),
-        "ReduceMean": reduction(flow.mean),
-        "ReduceProd": reduction(product),
-        "ReduceMax": reduction(flow.amax),
-        "ReduceMin": reduction(flow.amin),
-        "ReduceL1": reduction(lambda x, dims, keepdim: flow.sum(x.abs(), dims, keepdim)),
-        "ReduceL2": reduction(lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim).sqrt()),
-        "ReduceSumSquare": reduction(lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim)),
-        "ReduceLogSum": reduction(lambda x, dims, keepdim: flow.sum(x, dims, keepdim).log()),
-        "ReduceLogSumExp": reduction(flow.logsumexp),
-        "ArgMax": position(flow.argmax),
-        "ArgMin": position(flow.argmin),
-        "CumSum": scan(flow.cumsum, 0),
-        "CumProd": scan(flow.cumprod, 1),
-    }
-)
+operators({
+    "ReduceSum": reduction(flow.sum),
+    "ReduceMean": reduction(flow.mean),
+    "ReduceProd": reduction(product),
+    "ReduceMax": reduction(flow.amax),
+    "ReduceMin": reduction(flow.amin),
+    "ReduceL1": reduction(lambda x, dims, keepdim: flow.sum(x.abs(), dims, keepdim)),
+    "ReduceL2": reduction(lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim).sqrt()),
+    "ReduceSumSquare": reduction(lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim)),
+    "ReduceLogSum": reduction(lambda x, dims, keepdim: flow.sum(x, dims, keepdim).log()),
+    "ReduceLogSumExp": reduction(flow.logsumexp),
+    "ArgMax": position(flow.argmax),
+    "ArgMin": position(flow.argmin),
+    "CumSum": scan(flow.cumsum, 0),
+    "CumProd": scan(flow.cumprod, 1),
+})  # fmt: skip

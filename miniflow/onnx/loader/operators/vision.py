@@ -43,9 +43,8 @@ def resize(
             sizes = np.floor(scales * old + 0.5)
     else:
         sizes = np.floor(np.float32(old) * scales)
-    kernel, reach = {"linear": (linear_kernel, 1), "cubic": (partial(cubic_kernel, a=cubic_coeff_a), 2)}.get(
-        mode, (None, 0)
-    )
+    kernels = {"linear": (linear_kernel, 1), "cubic": (partial(cubic_kernel, a=cubic_coeff_a), 2)}
+    kernel, reach = kernels.get(mode, (None, 0))
     for axis, n, m, scale in zip(axes, old.tolist(), map(int, sizes), scales.astype(float), strict=True):
         if n == m and scale == 1:
             continue
