@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto
 from onnx import helper as h
 
 import miniflow as flow
-from miniflow.onnx.loader.calls import as_value
+from miniflow.onnx.loader.module import as_value
 from tests.onnx.test_onnx_models import DATA, assert_close, run, run_onnxruntime, with_random_weights
 from tools.onnx_table import REASONS, as_array, node_cases
 
@@ -174,6 +174,39 @@ def test_inputs_by_name_and_initializers_as_inputs():
     with flow.no_grad():
         np.testing.assert_array_equal(module(w=w, x=x).numpy(), [-5, -13])
         np.testing.assert_array_equal(module(x, w=flow.tensor(w)).numpy(), [-5, -13])
+
+
+@pytest.mark.parametrize("name", ["forward", "inputs", "train.w", "w.", ".", "a.b", "_body"])
+def test_initializers_may_have_any_name(name):
+    graph = h.make_graph([h.make_node("Sub", ["x", name], ["y"])], "g", [info("x", 2)], [info("y", 2)],
+                         [array(np.array([1, 2], np.float32), name)])  # fmt: skip
+    module = flow.onnx.load(model_of(graph))
+    np.testing.assert_array_equal(run(module, np.array([5, 7], np.float32))[0], [4, 5])
+    assert len(list(module.parameters())) == 1
+
+
+def test_functions_of_the_model():
+    """Two calls, with a default attribute, an absent input and an output that is not asked for; one in the other."""
+    inner = [h.make_node("Elu", ["a"], ["e"]), h.make_node("Clip", ["e", "", "most"], ["b"])]
+    inner[0].attribute.add(name="alpha", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT)
+    inner.append(h.make_node("Neg", ["b"], ["other"]))
+    opsets = [h.make_opsetid("", 17), h.make_opsetid("mine", 1)]
+    default = [h.make_attribute("alpha", 0.5)]
+    f = h.make_function("mine", "f", ["a", "most"], ["b", "other"], inner, opsets, [], default)
+    nodes = [h.make_node("f", ["a"], ["t", "e"], domain="mine"), h.make_node("Add", ["t", "e"], ["b"])]
+    g = h.make_function("mine", "g", ["a"], ["b"], nodes, opsets)
+    calls = [
+        h.make_node("f", ["x", "e"], ["t"], domain="mine", alpha=2.0),
+        h.make_node("g", ["t"], ["zero"], domain="mine"),
+        h.make_node("f", ["t"], ["b"], domain="mine"),
+        h.make_node("Add", ["b", "zero"], ["y"]),
+    ]
+    graph = h.make_graph(calls, "main", [info("x", 3)], [info("y", 3)], [array(np.float32(1), "e")])
+    model = h.make_model(graph, ir_version=10, opset_imports=opsets, functions=[f, g])
+    x = np.array([-1, 0.5, 3], np.float32)
+    t = np.minimum(np.where(x < 0, 2 * np.expm1(x), x), 1)
+    expected = np.where(t < 0, 0.5 * np.expm1(t), t)
+    np.testing.assert_allclose(run(flow.onnx.load(model), x)[0], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -364,6 +397,7 @@ def test_python_modules_compute_the_same(name, tmp_path):
 )
 def test_python_modules_of_node_tests(operator, tmp_path):
     cases = [case for case in node_cases()[operator] if case.name not in REASONS][:3]
+    assert cases
     for case in cases:
         flow.onnx.to_python(case.model, tmp_path / "net.py")
         inputs = [as_value(as_array(x)) for x in case.data_sets[0][0]]

@@ -93,8 +93,6 @@ CASES = [
     Case("NonZero", 13, [np.float32([[0, 1, 2], [3, 0, 0]])], grad=False),
     Case("Unique", 11, [np.float32([2, 1, 1, 3, 2])], {"sorted": 0}, 4, grad=False),
     Case("Unique", 11, [np.float32([[2, 1, 2], [0, 1, 0]])], {"axis": 1}, 4, grad=False),
-    Case("ReverseSequence", 10, [floats(4, 3, 2), ints(1, 4, 2)]),
-    Case("ReverseSequence", 10, [floats(2, 4, 3), ints(3, 2)], {"batch_axis": 0, "time_axis": 1}, fed=(1,)),
     Case("Reshape", 13, [floats(2, 3, 4), ints(0, -1)]),
     Case("Reshape", 14, [floats(0, 3), ints(3, 0)], {"allowzero": 1}, grad=False),
     Case("Transpose", 13, [floats(2, 3, 4)]),
@@ -169,7 +167,7 @@ def test_operators_agree_with_onnxruntime(case: Case) -> None:
         (Case("BitShift", 11, [np.uint8([1]), np.uint8([1])], {"direction": "UP"}), "got direction='UP'"),
         (Case("Gather", 13, [floats(3), ints(3)]), "index 3"),
         (Case("ScatterND", 13, [floats(2, 2), ints([0, 2]), floats(1)]), "index 2"),
-        (Case("Add", 13, [np.uint64([2**63]), np.uint64([1])]), "got 9223372036854775808 in uint64; expected at most"),
+        (Case("Add", 13, [np.uint64([2**63]), np.uint64([1])]), "got values of type uint64; expected one of"),
         (Case("Reshape", 13, [floats(2, 3), ints(4, 2)]), "reshape"),
     ],
 )  # fmt: skip

@@ -7,16 +7,19 @@ also while an `nn.Graph` is being recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import AttributeProto
 
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import GraphTraceError, OnnxError
+from miniflow.onnx.loader.reader import array_of
 from miniflow.onnx.loader.registry import Operator, Value
 from miniflow.ops.creation import from_numpy
 from miniflow.tape import modes, no_grad
@@ -31,21 +34,19 @@ class Node:
 
     Attributes:
         name: in errors: `Conv "conv1"`.
-        operator: what computes it; or a `Body`, for a function.
+        operator: what computes it.
         inputs, outputs: names of values, "" for absent ones.
-        attributes: by name; graphs are `Subgraph`s.
+        attributes: by name; graphs are `Body`s.
         opset: of the operator's domain.
-        alike: positions of inputs that have to be of one element type.
         last: names of values that no later node reads.
     """
 
     name: str
-    operator: Operator | Body
+    operator: Operator
     inputs: list[str]
     outputs: list[str]
     attributes: dict[str, Any]
     opset: int
-    alike: list[list[int]] = field(default_factory=list)
     last: list[str] = field(default_factory=list)
 
     def compute(self, values: Mapping[str, Value], device: Any) -> list[Value]:
@@ -55,60 +56,47 @@ class Node:
             OnnxError: with the name of the node, for what the operator refuses.
         """
         inputs = [values.get(name) for name in self.inputs]
-        if isinstance(self.operator, Body):
-            return self.operator.run(dict(zip(self.operator.inputs, inputs, strict=False)), device)
         # graphs may read tensors around them
         graphs = any(isinstance(x, Body) or callable(x) for x in self.attributes.values())
         known = bool(inputs) and not graphs and not any(isinstance(x, Tensor) for x in inputs)
-        for group in self.alike:
-            dtypes = [dtype_of(inputs[i]) for i in group if inputs[i] is not None]
-            if len({KINDS.get(dtype.kind, dtype.kind) for dtype in dtypes}) > 1:
-                raise OnnxError(f"got operands of the types {', '.join(map(str, dtypes))}; expected one", self.name)
         try:
-            if not known:
-                results = self._narrowed(self._call(inputs, values, device), inputs)
-                return results if inputs else [x.to(device) if isinstance(x, Tensor) else x for x in results]
-            with on_host():
-                results = self._call(inputs, values, "cpu")
-                return self._narrowed([x.numpy() if isinstance(x, Tensor) else x for x in results], inputs)
+            self._check_types(inputs)
+            if known:
+                with on_host():
+                    return [x.numpy() if isinstance(x, Tensor) else x for x in self._call(inputs, values, "cpu")]
+            results = self._call(inputs, values, device)
+            return results if inputs else [x.to(device) if isinstance(x, Tensor) else x for x in results]
         except GraphTraceError:
             raise
-        except OnnxError as error:
-            raise OnnxError(error.message, error.node or self.name) from error
         except Exception as error:  # whatever an operator raises: the node is what the caller knows
-            raise OnnxError(str(error), self.name) from error
+            first = error if isinstance(error, OnnxError) else OnnxError(str(error))
+            raise OnnxError(first.message, first.node or self.name) from error
 
     def _call(self, inputs: Sequence[Value | None], values: Mapping[str, Value], device: Any) -> Sequence[Value | None]:
-        operator = self.operator
-        keywords = {
-            name: Subgraph(value, values, device) if isinstance(value, Body) else value
-            for name, value in self.attributes.items()
-            if name in operator.attributes
-        }
-        if operator.wants_node:
-            keywords["node"] = self
+        operator, keywords = self.operator, {}
+        for name, value in {**defaults(operator.name, self.opset), **self.attributes, "node": self}.items():
+            if name in operator.keywords or (operator.rest and name not in operator.inputs and name != "node"):
+                keywords[name] = value.function(values, device) if isinstance(value, Body) else value
+            elif name in operator.inputs:  # older versions had it as an attribute
+                keywords[name] = as_argument(np.array(value), operator.inputs[name], device)
         if operator.variadic:
             results = operator.function(*[as_argument(x, operator.variadic, device) for x in inputs], **keywords)
         else:
             for (name, kind), value in zip(operator.inputs.items(), inputs, strict=False):
                 if value is not None:
                     keywords[name] = as_argument(value, kind, device)
-            for name in operator.inputs:  # an input that older versions had as an attribute
-                if name in self.attributes:
-                    keywords[name] = as_argument(np.array(self.attributes[name]), operator.inputs[name], device)
             results = operator.function(**keywords)
         return results if isinstance(results, tuple | list) else (results,)
 
-    def _narrowed(self, results: Sequence[Value | None], inputs: Sequence[Value | None]) -> Sequence[Value | None]:
-        """Results that have the type of an input by the schema, in that type where it was widened; see `widened`."""
-        narrow = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and is_narrow(x.dtype)]
-        if not narrow:
-            return results
-        schema = onnx.defs.get_schema(self.operator.name, self.opset)
-        dtypes = {schema.inputs[min(i, len(schema.inputs) - 1)].type_str: inputs[i].dtype for i in narrow}
-        outputs = [schema.outputs[min(i, len(schema.outputs) - 1)].type_str for i in range(len(results))]
-        arrays = [x.numpy() if isinstance(x, Tensor) else x for x in results]
-        return [x.astype(dtypes[kind]) if kind in dtypes else x for x, kind in zip(arrays, outputs, strict=True)]
+    def _check_types(self, inputs: Sequence[Value | None]) -> None:
+        """Refuse inputs of different element types where the schema has one type variable for them."""
+        variables, found = type_variables(self.operator.name, self.opset), {}
+        for variable, x in zip([*variables, *variables[-1:] * len(inputs)], inputs, strict=False):
+            if x is not None and variable:
+                dtype = dtype_of(x)
+                first = found.setdefault(variable, dtype)
+                if KINDS.get(first.kind, first.kind) != KINDS.get(dtype.kind, dtype.kind):
+                    raise OnnxError(f"got operands of the types {first}, {dtype}; expected one")
 
 
 @dataclass(eq=False)
@@ -147,28 +135,39 @@ class Body:
                 values.pop(name, None)
         return [values.get(name) for name in self.outputs]  # functions need not compute optional ones
 
-
-@dataclass
-class Subgraph:
-    """A graph among the attributes of a node, with the values around it: call it with the values of its inputs."""
-
-    body: Body
-    around: Mapping[str, Value]
-    device: Any
-
-    def __call__(self, *inputs: Value) -> list[Value]:
-        return self.body.run({**self.around, **dict(zip(self.body.inputs, inputs, strict=True))}, self.device)
+    def function(self, around: Mapping[str, Value], device: Any) -> Callable[..., list[Value]]:
+        """The graph as a function of its inputs, with the values around it."""
+        return lambda *inputs: self.run({**around, **dict(zip(self.inputs, inputs, strict=True))}, device)
 
 
 def names_read_inside(node: Node) -> set[str]:
     """The values around a node that the graphs among its attributes may read."""
     found: set[str] = set()
-    for value in node.attributes.values():
-        if isinstance(value, Body):
-            for inner in value.nodes:
-                found |= {*inner.inputs, *names_read_inside(inner)}
-            found |= set(value.outputs)
+    for body in node.attributes.values():
+        if isinstance(body, Body):
+            found.update(body.outputs, *[{*inner.inputs, *names_read_inside(inner)} for inner in body.nodes])
     return found
+
+
+@functools.cache
+def type_variables(name: str, opset: int) -> list[str]:
+    """The type variables of the inputs of an operator; "" for those whose types may differ."""
+    return [x.type_str if x.is_homogeneous else "" for x in onnx.defs.get_schema(name, opset).inputs]
+
+
+@functools.cache
+def defaults(name: str, opset: int) -> dict[str, Any]:
+    """The attributes of an operator that have a default value."""
+    attributes = onnx.defs.get_schema(name, opset).attributes.values()
+    return {a.name: python_value(a.default_value) for a in attributes if a.default_value.name}
+
+
+def python_value(a: AttributeProto) -> Any:
+    """The value of an attribute in Python; of a tensor an array."""
+    value = array_of(a.t) if a.type == AttributeProto.TENSOR else onnx.helper.get_attribute_value(a)
+    if isinstance(value, list):
+        return [x.decode("utf-8", "replace") if isinstance(x, bytes) else x for x in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def as_argument(value: Value, kind: str, device: Any) -> Any:
@@ -182,29 +181,14 @@ def as_argument(value: Value, kind: str, device: Any) -> Any:
         return value
     if kind == "Number" and value.ndim == 0:
         return value.item()
-    return from_numpy(widened(np.array(value))).to(device)
+    if value.dtype not in BY_NUMPY:
+        raise OnnxError(f"got values of type {value.dtype}; expected one of the dtypes of miniflow")
+    return from_numpy(np.array(value)).to(device)
 
 
 def dtype_of(x: Value) -> np.dtype:
     """The NumPy dtype of a value."""
     return x.dtype.numpy if isinstance(x, Tensor) else x.dtype
-
-
-def is_narrow(dtype: np.dtype) -> bool:
-    """Whether it is a number type that tensors do not have: unsigned integers, float8, 4 and 2 bits."""
-    return dtype not in BY_NUMPY and dtype.kind in "ufV"
-
-
-def widened(array: np.ndarray) -> np.ndarray:
-    """Values of a type that tensors do not have, in one that holds them exactly; others as they are."""
-    if not is_narrow(array.dtype):
-        if array.dtype not in BY_NUMPY:
-            raise OnnxError(f"got values of type {array.dtype}; expected one of the dtypes of miniflow")
-        return array
-    wide = array.astype(np.int64 if array.dtype.kind == "u" else np.float32)
-    if array.dtype == np.uint64 and (wide < 0).any():
-        raise OnnxError(f"got {array.max()} in uint64; expected at most {np.iinfo(np.int64).max}")
-    return wide
 
 
 @contextmanager

@@ -1,147 +1,145 @@
-"""From the protobuf messages of a graph to a `Body`: operators looked up, attributes as Python values."""
+"""From the protobuf messages of a graph to a `Body`: operators looked up, functions of the model inlined."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, TypeAlias
 
-import numpy as np
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 from miniflow.errors import OnnxError
-from miniflow.onnx.loader.body import Body, Node, dtype_of
+from miniflow.onnx.loader.body import Body, Node, dtype_of, python_value
 from miniflow.onnx.loader.reader import DEFAULT_DOMAINS, array_of
-from miniflow.onnx.loader.registry import Operator, Value, find
+from miniflow.onnx.loader.registry import OPERATORS, Operator, Value
 from miniflow.onnx.loader.unsupported import UNSUPPORTED
 from miniflow.tensor import Tensor
+
+Attributes: TypeAlias = Mapping[str, AttributeProto]
 
 
 @dataclass
 class Builder:
-    """Builds the bodies of one model.
+    """Builds the nodes of a model, or of one call of a function.
 
     Attributes:
-        opsets: the version of each domain that the model imports.
+        opsets: the version of each domain that is imported.
         functions: of the model, by domain and name.
+        outer: the attributes of the call, to which those of nodes may refer.
+        renamed: the name in the model of a value of the function.
+        calls: the number of the next call of a function.
         unsupported: the nodes for which there is no operator, by operator.
     """
 
     opsets: Mapping[str, int]
-    functions: Mapping[tuple[str, str], FunctionProto]
+    functions: Mapping[tuple[str, str], FunctionProto] = field(default_factory=dict)
+    outer: Attributes = field(default_factory=dict)
+    renamed: Callable[[str], str] = str
+    calls: Iterator[int] = field(default_factory=count)
     unsupported: dict[str, list[str]] = field(default_factory=dict)
 
-    def model(self, graph: GraphProto, weights: dict[str, np.ndarray]) -> Body:
-        """The body of the main graph.
-
-        Raises:
-            OnnxError: naming all operators that are not supported, with their nodes.
-        """
-        body = self.body(graph, weights)
-        if self.unsupported:
-            each = [f"{operator} ({shortened(nodes)})" for operator, nodes in sorted(self.unsupported.items())]
-            raise OnnxError("these operators are not supported: " + "; ".join(each))
-        return body
-
-    def body(self, graph: GraphProto, weights: dict[str, np.ndarray] | None = None) -> Body:
+    def body(self, graph: GraphProto) -> Body:
         """The body of a graph; its initializers are constants on the host."""
         if graph.sparse_initializer:
             raise OnnxError(f"the graph {graph.name!r} has sparse initializers, which are not supported")
-        constants = {x.name: array_of(x, None) for x in graph.initializer} if weights is None else dict(weights)
-        nodes = [self.node(node) for node in graph.node]
-        return Body(nodes, [x.name for x in graph.input], [x.name for x in graph.output], constants)
+        inputs, outputs = ([self.renamed(x.name) for x in values] for values in (graph.input, graph.output))
+        constants = {self.renamed(x.name): array_of(x) for x in graph.initializer}
+        return Body(list(self.nodes(graph.node)), inputs, outputs, constants)
 
-    def node(self, proto: NodeProto, outer: Mapping[str, AttributeProto] | None = None) -> Node:
-        """One node; in the body of a function its attributes may refer to those of the call, `outer`."""
-        opset = self.opsets.get("" if proto.domain in DEFAULT_DOMAINS else proto.domain, 0)
-        messages = {a.name: a for a in resolved(proto.attribute, outer or {})}
-        operator = find(proto.op_type, opset) if proto.domain in DEFAULT_DOMAINS else None
-        if operator is None:
-            operator = self.function_body(proto, messages) or self.typed_function(proto, opset)
-        if operator is None:
-            domain = f" of the domain {proto.domain!r}" if proto.domain not in DEFAULT_DOMAINS else ""
-            why = UNSUPPORTED.get(proto.op_type, f"opset {opset}") if not domain else f"opset {opset}"
-            self.unsupported.setdefault(f"{proto.op_type}{domain}, {why}", []).append(name_of(proto))
-            operator = Body([], [], [], {})
-        attributes = {name: self.attribute(a) for name, a in messages.items()}
-        alike = inputs_of_one_type(schema_of(proto, opset), len(proto.input))
-        return Node(name_of(proto), operator, list(proto.input), list(proto.output), attributes, opset, alike)
+    def nodes(self, protos: Iterable[NodeProto]) -> Iterator[Node]:
+        """Nodes, those of functions in place of their calls."""
+        for proto in protos:
+            given = {a.name: self.outer.get(a.ref_attr_name) if a.ref_attr_name else a for a in proto.attribute}
+            attributes = {name: a for name, a in given.items() if a is not None}
+            inputs, outputs = (list(map(self.renamed, names)) for names in (proto.input, proto.output))
+            domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
+            opset = self.opsets.get(domain, 0)
+            operator = None if domain else operator_of(proto.op_type, opset)
+            function = self.functions.get((proto.domain, proto.op_type))
+            if operator is not None:
+                values = {key: self.value(a) for key, a in attributes.items()}
+                yield Node(name_of(proto), operator, inputs, outputs, values, opset)
+            elif function is not None:
+                names = dict(zip(function.input, inputs + [""] * len(function.input), strict=False))
+                names |= {inner: outer for inner, outer in zip(function.output, outputs, strict=False) if outer}
+                yield from self.inside(function, attributes, names, f" in {function.name} {next(self.calls)}")
+            else:
+                why = f"opset {opset}" if domain else UNSUPPORTED.get(proto.op_type, f"opset {opset}")
+                key = f"{proto.op_type}{domain and f' of the domain {domain!r}'}, {why}"
+                self.unsupported.setdefault(key, []).append(name_of(proto))
 
-    def attribute(self, a: AttributeProto) -> Any:
-        """The value of an attribute in Python; of a tensor an array, of a graph a `Body`."""
-        if a.type == AttributeProto.GRAPH:
-            return self.body(a.g)
-        if a.type == AttributeProto.TENSOR:
-            return array_of(a.t, None)
-        value = onnx.helper.get_attribute_value(a)
-        if isinstance(value, bytes):
-            return value.decode("utf-8", "replace")
-        if isinstance(value, Iterable) and not isinstance(value, str):
-            return [x.decode("utf-8", "replace") if isinstance(x, bytes) else x for x in value]
-        return value
+    def value(self, a: AttributeProto) -> Any:
+        """The value of an attribute in Python; of a graph a `Body`."""
+        return self.body(a.g) if a.type == AttributeProto.GRAPH else python_value(a)
 
-    def function_body(self, proto: NodeProto, attributes: Mapping[str, AttributeProto]) -> Body | None:
-        """The body of a function of the model, or of an operator that ONNX defines as a function; None for others."""
-        function = self.functions.get((proto.domain, proto.op_type))
-        schema = schema_of(proto, self.opsets.get("", 0))
-        if function is None and schema is not None:
-            function = schema.function_body if schema.has_function else None
-        return None if function is None else self.expanded(function, proto, attributes)
+    def inside(self, function: FunctionProto, attributes: Attributes, names: Mapping, end: str) -> list[Node]:
+        """The nodes of a function for one call of it; its values are renamed, or get another end."""
+        outer = {a.name: a for a in function.attribute_proto} | attributes
+        opsets = {**self.opsets, **opsets_of(function)}
+        inner = replace(self, opsets=opsets, outer=outer, renamed=lambda x: names.get(x, x and x + end))
+        return list(inner.nodes(function.node))
 
-    def expanded(self, function: FunctionProto, proto: NodeProto, attributes: Mapping[str, AttributeProto]) -> Body:
-        """The body of a function for one call of it."""
-        opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in function.opset_import}
-        defaults = {a.name: a for a in function.attribute_proto}
-        if (proto.domain, proto.op_type) not in self.functions:
-            schema = onnx.defs.get_schema(proto.op_type, self.opsets[""], "")
-            defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
-        inner = Builder({**self.opsets, **opsets}, self.functions, self.unsupported)
-        nodes = [inner.node(node, {**defaults, **attributes}) for node in function.node]
-        return Body(nodes, list(function.input), list(function.output)[: len(proto.output)], {})
+    def checked(self, made: Any) -> Any:
+        """What was made, if all operators are supported.
 
-    def typed_function(self, proto: NodeProto, opset: int) -> Operator | None:
-        """An operator that ONNX defines as a function whose body depends on the types of its inputs.
-
-        The body is made when they are known, at the first call with inputs of such types: shape inference of the whole
-        model would tell them before, but a small hostile file lets it take all memory.
+        Raises:
+            OnnxError: naming those that are not, with their nodes.
         """
-        schema = schema_of(proto, opset)
-        if schema is None or not schema.has_context_dependent_function or proto.op_type in UNSUPPORTED:
-            return None
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
-        bodies: dict[tuple, Body] = {}
-
-        def run(*inputs: Value | None, node: Node, **attributes: Any) -> list[Value]:
-            types = [type_of(x).SerializeToString() for x in inputs]
-            if tuple(types) not in bodies:
-                made = schema.get_context_dependent_function_with_opset_version(
-                    max(versions), proto.SerializeToString(), types
-                )
-                own = {a.name: a for a in proto.attribute}
-                bodies[tuple(types)] = self.expanded(FunctionProto.FromString(made), proto, own)
-            body = bodies[tuple(types)]
-            device = next((x.device for x in inputs if isinstance(x, Tensor)), "cpu")
-            return body.run(dict(zip(body.inputs, inputs, strict=False)), device)
-
-        return Operator(proto.op_type, max(versions), run, {}, "Value", tuple(schema.attributes), True)
+        if self.unsupported:
+            each = [f"{operator} ({shortened(nodes)})" for operator, nodes in sorted(self.unsupported.items())]
+            raise OnnxError(f"these operators are not supported: {'; '.join(each)}")
+        return made
 
 
-def schema_of(proto: NodeProto, opset: int) -> onnx.defs.OpSchema | None:
-    """What ONNX says about an operator of the default domain; None for others."""
-    if proto.domain not in DEFAULT_DOMAINS or not onnx.defs.has(proto.op_type, opset, ""):
+def body_of(model: ModelProto) -> Body:
+    """The body of a model."""
+    builder = Builder(opsets_of(model), {(f.domain, f.name): f for f in model.functions})
+    return builder.checked(builder.body(model.graph))
+
+
+def opsets_of(proto: ModelProto | FunctionProto) -> dict[str, int]:
+    """The version of each domain that a model or a function imports."""
+    return {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in proto.opset_import}
+
+
+@functools.cache
+def operator_of(name: str, opset: int) -> Operator | None:
+    """An operator of the default domain, also one that ONNX defines as a function of others.
+
+    The body of a function may depend on the types of the inputs. It is made when they are known, at the first call with
+    such: shape inference of the whole model would tell them before, but a small hostile file lets it take all memory.
+    """
+    if name in OPERATORS or name in UNSUPPORTED or not onnx.defs.has(name, opset, ""):
+        return OPERATORS.get(name)
+    schema = onnx.defs.get_schema(name, opset, "")
+    versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    if not versions and not schema.has_function:
         return None
-    return onnx.defs.get_schema(proto.op_type, opset, "")
+    bodies: dict[Any, Body] = {}
 
+    def run(*inputs: Value | None, node: Node, **_: Any) -> list[Value]:
+        names = ["" if x is None else str(i) for i, x in enumerate(inputs)]
+        proto = onnx.helper.make_node(name, names, node.outputs, **node.attributes)
+        types = [type_of(x).SerializeToString() for x in inputs]
+        key = proto.SerializeToString(deterministic=True), *types
+        if key not in bodies:
+            function = schema.function_body
+            if versions:
+                made = schema.get_context_dependent_function_with_opset_version(max(versions), key[0], types)
+                function = FunctionProto.FromString(made)
+            given = {a.name: a.default_value for a in schema.attributes.values() if a.default_value.name}
+            given |= {a.name: a for a in proto.attribute}
+            builder, outputs = Builder({"": opset}), list(function.output)[: len(node.outputs)]
+            nodes = builder.checked(builder.inside(function, given, {}, ""))
+            bodies[key] = Body(nodes, list(function.input), outputs, {})
+        body = bodies[key]
+        device = next((x.device for x in inputs if isinstance(x, Tensor)), "cpu")
+        return body.run(dict(zip(body.inputs, inputs, strict=False)), device)
 
-def inputs_of_one_type(schema: onnx.defs.OpSchema | None, count: int) -> list[list[int]]:
-    """The inputs whose element types have to be equal: those with the same type variable."""
-    groups: dict[str, list[int]] = {}
-    for i in range(count if schema is not None and schema.inputs else 0):
-        parameter = schema.inputs[min(i, len(schema.inputs) - 1)]
-        if parameter.is_homogeneous:
-            groups.setdefault(parameter.type_str, []).append(i)
-    return [group for group in groups.values() if len(group) > 1]
+    return Operator(name, run, {}, "Value", ("node", *schema.attributes))
 
 
 def type_of(x: Value | None) -> onnx.TypeProto:
@@ -149,18 +147,6 @@ def type_of(x: Value | None) -> onnx.TypeProto:
     if x is None:
         return onnx.TypeProto()
     return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(dtype_of(x)), tuple(x.shape))
-
-
-def resolved(messages: Iterable[AttributeProto], outer: Mapping[str, AttributeProto]) -> Iterable[AttributeProto]:
-    """Attributes with the values that references to attributes of the call stand for; absent ones are left out."""
-    for a in messages:
-        if not a.ref_attr_name:
-            yield a
-        elif a.ref_attr_name in outer:
-            copy = AttributeProto()
-            copy.CopyFrom(outer[a.ref_attr_name])
-            copy.name = a.name
-            yield copy
 
 
 def shortened(names: list[str]) -> str:

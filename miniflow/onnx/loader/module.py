@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentTypeError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.onnx.loader.body import Body, Node
-from miniflow.onnx.loader.build import Builder
-from miniflow.onnx.loader.calls import as_result, as_value
-from miniflow.onnx.loader.reader import DEFAULT_DOMAINS, naming, read_model
+from miniflow.onnx.loader.build import body_of
+from miniflow.onnx.loader.reader import naming, read_model
 from miniflow.onnx.loader.registry import Value
 from miniflow.ops.creation import from_numpy
 from miniflow.tensor import Tensor
@@ -27,7 +28,7 @@ class OnnxModule(Module):
     Attributes:
         inputs: the names of the inputs, in the order of the arguments.
         outputs: the names of the outputs.
-        model: the `onnx.ModelProto`, without the values of large initializers, which are inputs in it.
+        model: the `onnx.ModelProto`, without the values of initializers, which are inputs in it.
 
     Shapes: as the model says. A call takes tensors or NumPy arrays, by position or by the names of inputs; an input
         that has an initializer may be left out. Returns a tensor, or a tuple of them.
@@ -40,21 +41,21 @@ class OnnxModule(Module):
     def __init__(self, source: Any, device: Any = None):
         super().__init__()
         with naming():
-            read = read_model(source)
-            opsets = {"" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in read.model.opset_import}
-            functions = {(f.domain, f.name): f for f in read.model.functions}
-            self._body = Builder(opsets, functions).model(read.model.graph, read.weights)
-        self.model = read.model
+            self.model, weights = read_model(source)
+            self._body = body_of(self.model)
         self.outputs = self._body.outputs
+        self.inputs = [name for name in self._body.inputs if name not in weights]
         self._places: dict[str, tuple[Module, str]] = {}  # the container and the name of each parameter and buffer
-        buffers = set(names_of_buffers(self._body.nodes))
-        hosts = set(names_on_host(self._body.nodes))
-        for name, array in list(self._body.constants.items()):
+        kinds: dict[str, set[str]] = {}
+        for name, kind in uses(self._body.nodes):
+            kinds.setdefault(name, set()).add(kind)
+        for name in list(weights):
+            array, own = weights.pop(name), kinds.get(name, set())
             floating = array.dtype in BY_NUMPY and BY_NUMPY[array.dtype].is_floating_point
-            if floating and array.ndim and name not in hosts:
-                self._keep(name, from_numpy(self._body.constants.pop(name)), name not in buffers)
-        self.inputs = [name for name in self._body.inputs if name not in read.weights]
-        self._known = set(self._body.inputs)
+            if floating and array.ndim and not own & {"Ints", "Array", "Number"}:
+                self._keep(name, from_numpy(array), "Buffer" not in own)
+            else:
+                self._body.constants[name] = array
         if device is not None:
             self.to(device)
 
@@ -62,7 +63,7 @@ class OnnxModule(Module):
         if len(args) > len(self.inputs):
             raise ArgumentTypeError(f"OnnxModule: got {len(args)} inputs; expected at most {len(self.inputs)}")
         given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
-        missing, unknown = set(self.inputs) - set(given), set(given) - self._known
+        missing, unknown = set(self.inputs) - set(given), set(given) - set(self._body.inputs)
         if missing or unknown:
             raise ArgumentTypeError(f"OnnxModule: got the inputs {sorted(given)}; expected {self.inputs}")
         values: dict[str, Value] = {name: getattr(*place) for name, place in self._places.items()}
@@ -75,9 +76,9 @@ class OnnxModule(Module):
         *path, leaf = name.split(".")
         holder: Module = self
         for part in path:
-            if part not in holder._modules:
-                holder.add_module(part, Module())
-            holder = holder._modules[part]
+            holder = holder._modules.setdefault(part, Module())
+        while not leaf or hasattr(holder, leaf):
+            leaf += "_"
         if trainable:
             holder.register_parameter(leaf, Parameter(values))
         else:
@@ -100,25 +101,26 @@ def load(source: Any, device: Any = None) -> OnnxModule:
     return OnnxModule(source, device)
 
 
+def as_value(x: Any) -> Value:
+    """An argument as a value: a tensor, or an array of a type that tensors do not have."""
+    array = x if isinstance(x, Tensor) else np.asarray(x)
+    return from_numpy(array) if isinstance(array, np.ndarray) and array.dtype in BY_NUMPY else array
+
+
+def as_result(*values: Value, device: Any = "cpu") -> Any:
+    """Values as `forward` returns them: tensors, but for types that tensors do not have; a tuple, or the only one."""
+    results = tuple(
+        [from_numpy(np.array(x)).to(device) if isinstance(x, np.ndarray) and x.dtype in BY_NUMPY else x for x in values]
+    )
+    return results[0] if len(results) == 1 else results
+
+
 def uses(nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:
     """Every name that nodes read, with the annotation of the parameter that takes it, those inside graphs too."""
     for node in nodes:
-        if isinstance(node.operator, Body):
-            yield from ((name, "Tensor") for name in node.inputs)
-            continue
         kinds = list(node.operator.inputs.values())
         for i, name in enumerate(node.inputs):
             yield name, kinds[i] if i < len(kinds) else node.operator.variadic
         for value in node.attributes.values():
             if isinstance(value, Body):
                 yield from uses(value.nodes)
-
-
-def names_of_buffers(nodes: Iterable[Node]) -> list[str]:
-    """The values that are no parameters to be trained."""
-    return [name for name, kind in uses(nodes) if kind == "Buffer"]
-
-
-def names_on_host(nodes: Iterable[Node]) -> list[str]:
-    """The values that some operator asks for on the host."""
-    return [name for name, kind in uses(nodes) if kind in ("Ints", "Array", "Number")]

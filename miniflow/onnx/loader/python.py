@@ -15,11 +15,11 @@ nested functions. All names in the file that come from the model are identifiers
 from __future__ import annotations
 
 import keyword
-import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -29,25 +29,14 @@ from miniflow.atomic import replacing
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.onnx.loader.body import Body, Node
+from miniflow.onnx.loader.build import operator_of, opsets_of
 from miniflow.onnx.loader.module import OnnxModule
+from miniflow.onnx.loader.registry import Value
+from miniflow.tensor import Tensor
 
-RESERVED = {
-    *dir(Module),
-    "Path",
-    "as_result",
-    "flow",
-    "float",
-    "load_file",
-    "nn",
-    "np",
-    "op",
-    "self",
-    "super",
-    "values",
-    "weights",
-}
-HEAD = '''"""A network, written by miniflow.onnx.to_python."""
+FILE = '''"""A network, written by miniflow.onnx.to_python."""
 
+from math import inf, nan
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +46,22 @@ import miniflow as flow
 from miniflow import nn
 from miniflow.onnx import Operators, as_result
 
+op = Operators({opset})
+
+
+class Network(nn.Module):
+    def __init__(self, weights=Path(__file__).with_suffix(".safetensors")):
+        super().__init__()
+        values = load_file(weights)
+{attributes}
+
+    def forward({arguments}):
+{lines}
+        return as_result({outputs})
 '''
+RESERVED = {*dir(Module), *re.findall(r"\w+", FILE)}
 SHORT = 16  # elements of an array that is written into the code
-STORED = tuple("bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64".split())
+STORED = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64".split()
 
 
 def to_python(source: Any, out: str | os.PathLike) -> Path:
@@ -97,48 +99,31 @@ class Writer:
     Attributes:
         arrays: for the file with the weights.
         attributes: the lines that set the attributes of the class.
-        opsets: those that nodes use, the model's first.
+        opset: of the model; nodes of its functions may have others.
     """
 
     def __init__(self, module: OnnxModule):
-        self.module, self.taken = module, set(RESERVED)
+        self.module, self.taken, self.opset = module, set(RESERVED), opsets_of(module.model)[""]
         self.arrays: dict[str, np.ndarray] = {}
         self.attributes: list[str] = []
-        self.opsets: dict[int, str] = {}
 
     def text(self) -> str:
         """The whole file."""
-        body, scope = self.module._body, {}
-        for name, (holder, leaf) in self.module._places.items():
-            scope[name] = self.stored(name, getattr(holder, leaf))
-        for name in self.module.inputs:
-            scope[name] = self.identifier(name)
-        arguments = "".join(f", {scope[name]}" for name in self.module.inputs)
-        lines = list(self.block(body, scope))
-        returned = ", ".join(scope[name] for name in body.outputs)
-        opsets = [f"{name} = Operators({opset})" for opset, name in self.opsets.items()]
-        head = ["def __init__(self, weights=Path(__file__).with_suffix('.safetensors')):", "    super().__init__()"]
-        values = ["values = load_file(weights)", *self.attributes] if self.attributes else []
-        inside = [*head, *indented(values), "", f"def forward(self{arguments}):", *indented(lines)]
-        inside.append(f"    return as_result({returned})")
-        return "\n".join([HEAD, *opsets, "\n", "class Network(nn.Module):", *indented(inside), ""])
+        scope = {name: self.stored(name, getattr(*place)) for name, place in self.module._places.items()}
+        scope |= {name: self.identifier(name) for name in self.module.inputs}
+        lines = indent("\n".join(self.block(self.module._body, scope)), 8 * " ")
+        arguments = ", ".join(["self", *[scope[name] for name in self.module.inputs]])
+        outputs = ", ".join(scope[name] for name in self.module.outputs)
+        attributes = indent("\n".join(self.attributes), 8 * " ")
+        return FILE.format(opset=self.opset, attributes=attributes, arguments=arguments, lines=lines, outputs=outputs)
 
     def block(self, body: Body, scope: dict[str, str]) -> Iterator[str]:
         """The lines that compute a body; the expression of each of its values is put into the scope."""
         for name, values in body.constants.items():
-            scope[name] = self.array(name, values)
+            scope[name] = self.literal(name, values)
         for node in body.nodes:
-            if isinstance(node.operator, Body):
-                called = {
-                    name: scope.get(x, "None") for name, x in zip(node.operator.inputs, node.inputs, strict=False)
-                }
-                yield f"# {node.name!a}"
-                yield from self.block(node.operator, called)
-                scope.update(
-                    {name: called[x] for name, x in zip(node.outputs, node.operator.outputs, strict=False) if name}
-                )
-            elif node.operator.name == "Constant" and isinstance(node.attributes.get("value"), np.ndarray):
-                scope[node.outputs[0]] = self.array(node.outputs[0], node.attributes["value"])
+            if node.operator.name == "Constant" and "value" in node.attributes:
+                scope[node.outputs[0]] = self.literal(node.outputs[0], node.attributes["value"])
             else:
                 yield from self.call(node, scope)
 
@@ -147,65 +132,50 @@ class Writer:
         operands = [scope.get(name, "None") for name in node.inputs]
         operands = [x[9:-1] if x.startswith("np.array([") and x.endswith("])") else x for x in operands]
         for name, value in node.attributes.items():
-            if name not in node.operator.attributes and name not in node.operator.inputs:
-                continue
             if isinstance(value, Body):
                 function = self.identifier(name)
                 yield from self.function(function, value, scope)
                 operands.append(f"{name}={function}")
-            else:
+            elif node.operator.rest or name in (*node.operator.keywords, *node.operator.inputs):
                 operands.append(f"{name}={self.literal(name, value)}")
         names = [self.identifier(name) if name else "_" for name in node.outputs]
         scope.update({name: x for name, x in zip(node.outputs, names, strict=True) if name})
         if len(names) > 1:
             operands.append(f"outputs={len(names)}")
-        if node.opset not in self.opsets:
-            self.opsets[node.opset] = self.identifier(f"op_{node.opset}") if self.opsets else "op"
-        yield f"{', '.join(names)} = {self.opsets[node.opset]}.{node.operator.name}({', '.join(operands)})"
+        operators = "op" if node.opset == self.opset else f"Operators({node.opset})"
+        yield f"{', '.join(names)} = {operators}.{node.operator.name}({', '.join(operands)})"
 
     def function(self, name: str, body: Body, outer: Mapping[str, str]) -> Iterator[str]:
         """The lines of a nested function."""
         scope = {**outer, **{x: self.identifier(x) for x in body.inputs}}
         yield f"def {name}({', '.join(scope[x] for x in body.inputs)}):"
-        yield from indented(self.block(body, scope))
+        yield from (f"    {line}" for line in self.block(body, scope))
         yield f"    return [{', '.join(scope[x] for x in body.outputs)}]"
 
     def literal(self, name: str, value: Any) -> str:
-        """An attribute as an expression."""
-        if isinstance(value, np.ndarray):
-            return self.array(name, value)
-        if isinstance(value, list):
-            return f"[{', '.join(self.literal(name, x) for x in value)}]"
-        if isinstance(value, float) and not math.isfinite(value):
-            return f'float("{value}")'
-        return ascii(value)
+        """An attribute or an array as an expression."""
+        if not isinstance(value, np.ndarray):
+            return ascii(value)
+        if value.dtype != object and not (0 < value.size <= SHORT and value.dtype.name in STORED):
+            return self.stored(name, value)
+        dtype = "" if value.dtype == np.int64 and value.ndim < 2 else f', "{value.dtype.name}"'
+        return f"np.array({ascii(value.tolist())}{dtype})"
 
-    def array(self, name: str, values: np.ndarray) -> str:
-        """An array as an expression."""
-        if values.dtype == object or values.dtype.kind in "U":
-            return f'np.array({ascii(values.tolist())}, "object")'
-        if values.size > SHORT or values.dtype.name not in STORED or not np.isfinite(values).all():
-            return self.stored(name, values)
-        if values.dtype == np.int64 and values.size and values.ndim < 2:
-            return f"np.array({values.tolist()})"
-        shape = f".reshape{values.shape}" if values.size == 0 else ""
-        return f'np.array({ascii(values.tolist())}, "{values.dtype.name}"){shape}'
-
-    def stored(self, name: str, values: Any) -> str:
+    def stored(self, name: str, values: Value) -> str:
         """An array, a parameter or a buffer in the file with the weights, as an attribute of the class."""
         own = self.identifier(name)
         array = values if isinstance(values, np.ndarray) else values.detach().numpy()
-        read = f'values["{own}"]'
+        read, shape = f'values["{own}"]', f"  # {array.shape}"
         if array.dtype.name not in STORED:
             read = f'{read}.view("{array.dtype.name}").reshape{array.shape}'
             array = array.reshape(-1).view(np.uint8)
         self.arrays[own] = np.ascontiguousarray(array)
+        line = f"self.{own} = {read}{shape}, on the host"
+        if isinstance(values, Tensor):
+            line = f'self.register_buffer("{own}", flow.tensor({read})){shape}'
         if isinstance(values, Parameter):
-            self.attributes.append(f"self.{own} = nn.Parameter(flow.tensor({read}))  # {tuple(values.shape)}")
-        elif isinstance(values, np.ndarray):
-            self.attributes.append(f"self.{own} = {read}  # {values.shape}, on the host")
-        else:
-            self.attributes.append(f'self.register_buffer("{own}", flow.tensor({read}))  # {tuple(values.shape)}')
+            line = f"self.{own} = nn.Parameter(flow.tensor({read})){shape}"
+        self.attributes.append(line)
         return f"self.{own}"
 
     def identifier(self, name: str) -> str:
@@ -220,5 +190,36 @@ class Writer:
         return found
 
 
-def indented(lines: Any) -> list[str]:
-    return [f"    {line}" if line else line for line in lines]
+class Operators:
+    """The operators of the default domain in one version, by name.
+
+    An input is a tensor; or a NumPy array, a number or a list, which stay on the host if all inputs of a call are such.
+    Attributes are keyword arguments; of a graph a function. `outputs` is how many outputs are asked for.
+
+    >>> import miniflow as flow
+    >>> op = Operators(17)
+    >>> op.Add(flow.tensor([1.0, 2.0]), flow.tensor(1.0))
+    tensor([2., 3.], dtype=miniflow.float32)
+
+    Raises:
+        AttributeError: if there is no such operator.
+        OnnxError: for what an operator refuses.
+    """
+
+    def __init__(self, opset: int):
+        self.opset = opset
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operator = operator_of(name, self.opset)
+        if operator is None:
+            raise AttributeError(f"ONNX operator {name} is not supported in opset {self.opset}")
+
+        def call(*inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+            names = ["" if x is None else str(i) for i, x in enumerate(inputs)]
+            values = {str(i): x if isinstance(x, Tensor) else np.asarray(x) for i, x in enumerate(inputs)}
+            node = Node(name, operator, names, ["output"] * outputs, attributes, self.opset)
+            device = next((x.device for x in values.values() if isinstance(x, Tensor)), "cpu")
+            results = tuple(node.compute(values, device))[:outputs]
+            return results[0] if outputs == 1 else results
+
+        return call

@@ -2,52 +2,42 @@
 
 What the `onnx` package checks is left to it: the graph is acyclic and in order, every value is made once, operators
 exist and have their inputs and attributes, functions do not call themselves. Element types and shapes that do not fit
-are found when the model runs. It sees the model without the values of large initializers, so that this takes no
-memory, and without external data, because its checker would open the files that a model names. These are read here,
-after checks of the path, the size and the type.
+are found when the model runs. It sees the model without the values of initializers, so that this takes no memory, and
+without external data, because its checker would open the files that a model names. These are read here, after checks
+of the path, the size and the type.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from miniflow.errors import OnnxError
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 OLDEST_OPSET = 7
-LARGE = 1024  # bytes of an initializer that stays in the model
 MOST_NODES = 500_000  # with the bodies of functions in place of their calls
 BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2, "FLOAT6E2M3": 6, "FLOAT6E3M2": 6}
 
 
-@dataclass
-class Source:
-    """A model that has been checked.
-
-    Attributes:
-        model: without the values of large initializers, which are inputs in it.
-        weights: the values of the initializers by name; nothing else refers to their memory.
-    """
-
-    model: ModelProto
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-def read_model(source: Any) -> Source:
+def read_model(source: Any) -> tuple[ModelProto, dict[str, np.ndarray]]:
     """The model in a file, bytes or a message.
+
+    Returns:
+        the model without the values of initializers, which are inputs in it; and these values by name, to whose memory
+        nothing else refers.
 
     Raises:
         OnnxError: if it is broken, or not of a version that is supported.
@@ -55,32 +45,30 @@ def read_model(source: Any) -> Source:
     """
     folder = None
     if isinstance(source, ModelProto):
-        model = source
+        model = ModelProto()
+        model.CopyFrom(source)
     elif isinstance(source, bytes | bytearray | memoryview):
         model = parsed(source)
     else:
         folder = Path(source).parent
         model = parsed(mapped(Path(source)))
-    found = Source(parts(model, "graph"))
-    found.model.graph.CopyFrom(parts(model.graph, "initializer"))
     check_versions(model)
+    weights = {}
     inputs = {x.name for x in model.graph.input}
     for tensor in model.graph.initializer:
-        if tensor.name in found.weights:
+        if tensor.name in weights:
             raise OnnxError(f"the initializer {tensor.name!r} is there twice")
-        values = found.weights[tensor.name] = array_of(tensor, folder)
-        if values.nbytes <= LARGE:
-            found.model.graph.initializer.append(tensor if is_inside(tensor) else inlined(tensor, values))
-        elif tensor.name not in inputs:
+        weights[tensor.name] = array_of(tensor, folder)
+        if tensor.name not in inputs:
             kind = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            found.model.graph.input.append(kind)
-    del model
-    for nodes in (found.model.graph.node, *(f.node for f in found.model.functions)):
-        for tensor in tensors_of(nodes):
-            if not is_inside(tensor):
-                tensor.CopyFrom(inlined(tensor, array_of(tensor, folder)))
-    check_structure(found.model)
-    return found
+            model.graph.input.append(kind)
+    del model.graph.initializer[:]
+    for tensor in messages(model, TensorProto):
+        if not is_inside(tensor):
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array_of(tensor, folder), tensor.name))
+    model = parsed(model.SerializeToString())  # in memory of its own, without what was deleted
+    check_structure(model)
+    return model, weights
 
 
 @contextmanager
@@ -106,77 +94,49 @@ def parsed(data: Any) -> ModelProto:
         raise OnnxError(f"this is not a model of ONNX, or only a part of one: {error}") from error
 
 
-def parts(message: Message, left_out: str) -> Message:
-    """A copy of a message without one of its fields."""
-    copy = type(message)()
+def messages(message: Message, kind: type) -> Iterator[Any]:
+    """All messages of a kind inside of a message: the nodes of a graph and of its subgraphs, say."""
     for descriptor, value in message.ListFields():
-        if descriptor.name == left_out:
-            continue
-        if isinstance(value, Message):
-            getattr(copy, descriptor.name).CopyFrom(value)
-        elif hasattr(value, "__len__") and not isinstance(value, str | bytes):
-            getattr(copy, descriptor.name).extend(value)
-        else:
-            setattr(copy, descriptor.name, value)
-    return copy
+        if descriptor.message_type is not None:
+            for part in [value] if isinstance(value, Message) else value:
+                if isinstance(part, kind):
+                    yield part
+                yield from messages(part, kind)
 
 
 def check_versions(model: ModelProto) -> None:
-    """Refuse opsets that miniflow or the `onnx` package does not know, and calls that would take too long to follow."""
+    """Refuse opsets that miniflow or the `onnx` package does not know."""
     newest = onnx.defs.onnx_opset_version()
-    for part, nodes in ((model, model.graph.node), *((f, f.node) for f in model.functions)):
+    for part in (model, *model.functions):
         for version in [o.version for o in part.opset_import if o.domain in DEFAULT_DOMAINS]:
-            if not 1 <= version <= newest:
-                raise OnnxError(
-                    f"got opset {version}; expected {OLDEST_OPSET} to {newest}: install a newer onnx package"
-                )
-            names = {node.op_type for node in nodes_of(nodes) if node.domain in DEFAULT_DOMAINS}
-            names = {x for x in names if introduced(x, version) != introduced(x, max(version, OLDEST_OPSET))}
-            if names:
-                raise OnnxError(
-                    f"got opset {version}, in which {', '.join(sorted(names))} is not as in opset {OLDEST_OPSET}: "
-                    "convert the model with onnx.version_converter"
-                )
-    bodies = {(f.domain, f.name): f.node for f in model.functions}
-    sizes: dict[tuple[str, str], int] = {}
-
-    def size(nodes: Iterable[NodeProto], depth: int) -> int:
-        total = 0
-        for node in nodes_of(nodes):
-            key = node.domain, node.op_type
-            if key in bodies and key not in sizes:
-                if depth > len(bodies):
-                    raise OnnxError(f"the function {node.op_type!r} calls itself")
-                sizes[key] = size(bodies[key], depth + 1)
-            total += 1 + sizes.get(key, 0)
-        return total
-
-    total = size(model.graph.node, 0)
-    if total > MOST_NODES:
-        raise OnnxError(f"got {total} nodes; expected at most {MOST_NODES}, those of called functions included")
-
-
-def introduced(name: str, version: int) -> int:
-    """The opset that brought an operator as it is in this version."""
-    return onnx.defs.get_schema(name, version).since_version if onnx.defs.has(name, version, "") else 0
+            if not OLDEST_OPSET <= version <= newest:
+                remedy = "install a newer onnx package" if version > newest else "use onnx.version_converter"
+                raise OnnxError(f"got opset {version}; expected {OLDEST_OPSET} to {newest}: {remedy}")
 
 
 def check_structure(model: ModelProto) -> None:
     """Ask the `onnx` package, but not for the shapes of values: a small hostile file lets that take all memory.
 
     Raises:
-        OnnxError: with its words, for what it finds wrong.
+        OnnxError: with its words, for what it finds wrong; and for calls that would take too long to follow.
     """
     try:
         onnx.checker.check_model(model)
     except Exception as error:  # the classes that its C++ code raises are not documented
         raise OnnxError(" ".join(str(error).split())) from error
+    bodies = {(f.domain, f.name): f for f in model.functions}
+
+    @functools.cache
+    def size(function: tuple[str, str] | None = None) -> int:
+        body = model.graph if function is None else bodies[function]
+        called = [(node.domain, node.op_type) for node in messages(body, NodeProto)]
+        return sum(1 + (size(name) if name in bodies else 0) for name in called)
+
+    if size() > MOST_NODES:
+        raise OnnxError(f"got {size()} nodes; expected at most {MOST_NODES}, those of called functions included")
 
 
-# tensors
-
-
-def array_of(tensor: TensorProto, folder: Path | None) -> np.ndarray:
+def array_of(tensor: TensorProto, folder: Path | None = None) -> np.ndarray:
     """The values of a tensor message, in memory of their own.
 
     Args:
@@ -190,25 +150,17 @@ def array_of(tensor: TensorProto, folder: Path | None) -> np.ndarray:
         kind = TensorProto.DataType.Name(tensor.data_type)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
         size = -(-math.prod(shape) * BITS.get(kind, 8 * dtype.itemsize) // 8)
-        if is_inside(tensor) and not tensor.HasField("raw_data"):
-            return np.array(onnx.numpy_helper.to_array(tensor))
-        data = tensor.raw_data if is_inside(tensor) else external_data(tensor, size, folder)
-        if len(data) != size or kind == "STRING":
-            raise OnnxError(f"got {len(data)} bytes for {kind} {shape}; expected {size}", where)
-        if kind in BITS:
-            whole = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=bytes(data))
-            return np.array(onnx.numpy_helper.to_array(whole))
-        return np.array(np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape), dtype)
+        if not is_inside(tensor):
+            data = bytes(external_data(tensor, size, folder))
+            tensor = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=data)
+        if tensor.HasField("raw_data") and (len(tensor.raw_data) != size or kind == "STRING"):
+            raise OnnxError(f"got {len(tensor.raw_data)} bytes for {kind} {shape}; expected {size}", where)
+        return np.array(onnx.numpy_helper.to_array(tensor))
 
 
 def is_inside(tensor: TensorProto) -> bool:
     """Whether the values are in the message."""
     return tensor.data_location != TensorProto.EXTERNAL and not tensor.external_data
-
-
-def inlined(tensor: TensorProto, values: np.ndarray) -> TensorProto:
-    """The message of a tensor with these values in it."""
-    return onnx.numpy_helper.from_array(values, tensor.name)
 
 
 def external_data(tensor: TensorProto, size: int, folder: Path | None) -> memoryview:
@@ -245,33 +197,3 @@ def mapped(path: Path) -> memoryview:
         return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if status.st_size else b"")
     finally:
         os.close(descriptor)
-
-
-# walks
-
-
-def nodes_of(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Nodes, and those of the graphs among their attributes."""
-    for node in nodes:
-        yield node
-        for graph in graphs_of(node):
-            yield from nodes_of(graph.node)
-
-
-def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs among the attributes of a node."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def tensors_of(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    """The tensors among the attributes of nodes, and in their graphs."""
-    for node in nodes_of(nodes):
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (sparse.values, sparse.indices)
-        for graph in graphs_of(node):
-            yield from graph.initializer

@@ -1,11 +1,13 @@
-"""The operators of ONNX as functions of tensors, by name and version.
+"""The operators of ONNX as functions of tensors, by name.
 
     @operator("Squeeze")
     def squeeze(data: Tensor, axes: Ints = None) -> Tensor: ...
 
 Positional parameters are the node's inputs, in order; an absent optional input takes the default. Keyword parameters
-are its attributes under their names in ONNX. An input that older versions had as an attribute, as `axes` here, needs
-nothing: an attribute with the name of a positional parameter fills it. Annotations say what a function gets:
+are its attributes under their names in ONNX, `**rest` all others; one that is absent has the default of the node's
+opset. An input that older versions had as an attribute, as `axes` here, needs nothing: an attribute with the name of a
+positional parameter fills it. What else differs between opsets, the function finds in `node.opset`. Annotations say
+what it gets:
 
     Tensor              a tensor on the module's device; also for parameters without an annotation
     Ints                a list of Python integers, for shapes and axes; None if absent
@@ -14,7 +16,7 @@ nothing: an attribute with the name of a positional parameter fills it. Annotati
     Value               a tensor, or a NumPy array if it is known on the host; also of types that tensors do not have
     Buffer              a tensor that is no parameter to be trained: running statistics, scales
     Node                (keyword) the node: its opset, the number of its outputs
-    Subgraph            (keyword) an attribute that is a graph
+    Callable            (keyword) an attribute that is a graph
 
 A function returns a tensor or a NumPy array, or a tuple of these for several outputs.
 """
@@ -40,51 +42,51 @@ Value: TypeAlias = Tensor | np.ndarray
 
 @dataclass(frozen=True)
 class Operator:
-    """One version of an operator.
+    """An operator.
 
     Attributes:
         name: of the ONNX operator.
-        since: the first opset that it computes.
         function: computes it.
         inputs: the annotations of the positional parameters by name.
         variadic: the annotation of `*inputs`, "" if it takes none.
-        attributes: the names of its keyword parameters.
-        wants_node: whether it has the keyword parameter `node`.
+        keywords: the names of its keyword parameters.
+        rest: whether it takes all other attributes too.
     """
 
     name: str
-    since: int
     function: Callable[..., Any]
     inputs: dict[str, str]
-    variadic: str
-    attributes: tuple[str, ...]
-    wants_node: bool
+    variadic: str = ""
+    keywords: tuple[str, ...] = ()
+    rest: bool = False
 
 
-OPERATORS: dict[str, list[Operator]] = {}
+OPERATORS: dict[str, Operator] = {}
 
 
-def operator(*names: str, since: int = 1) -> Callable:
-    """Register a function as ONNX operators, from an opset on."""
+def operator(*names: str, **kinds: str) -> Callable:
+    """Register a function as ONNX operators; `kinds` are annotations of parameters that have none."""
 
     def register(function: Callable) -> Callable:
         parameters = inspect.signature(function).parameters.values()
-        kinds = {p.name: "Tensor" if p.annotation is p.empty else str(p.annotation) for p in parameters}
-        inputs = {p.name: kinds[p.name] for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
-        variadic = next((kinds[p.name] for p in parameters if p.kind is p.VAR_POSITIONAL), "")
-        keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "node"]
+        by_kind: dict[Any, dict[str, str]] = {}
+        for p in parameters:
+            by_kind.setdefault(p.kind, {})[p.name] = (
+                kinds.get(p.name, "Tensor") if p.annotation is p.empty else str(p.annotation)
+            )
+        inputs, keywords = by_kind.get(p.POSITIONAL_OR_KEYWORD, {}), tuple(by_kind.get(p.KEYWORD_ONLY, ()))
+        variadic = "".join(by_kind.get(p.VAR_POSITIONAL, {}).values())
         for name in names:
-            entry = Operator(name, since, function, inputs, variadic, tuple(keywords), "node" in kinds)
-            OPERATORS.setdefault(name, []).append(entry)
+            OPERATORS[name] = Operator(name, function, inputs, variadic, keywords, p.VAR_KEYWORD in by_kind)
         return function
 
     return register
 
 
-def find(name: str, opset: int) -> Operator | None:
-    """The newest version of an operator that is not above the opset."""
-    versions = [entry for entry in OPERATORS.get(name, ()) if entry.since <= opset]
-    return max(versions, key=lambda entry: entry.since, default=None)
+def operators(table: Mapping[str, Callable], **kinds: str) -> None:
+    """Register functions as the operators under whose names they are."""
+    for name, function in table.items():
+        operator(name, **kinds)(function)
 
 
 def choice(name: str, value: str, table: Mapping[str, Any]) -> Any:

@@ -1,25 +1,17 @@
 """Operators of the default domain that are not supported, and why."""
 
-SEQUENCES = "sequences are not supported"
-OPTIONALS = "optional values are not supported"
-
-UNSUPPORTED = {
-    "ConcatFromSequence": SEQUENCES,
-    "DeformConv": "deformable convolutions are not supported",
-    "ImageDecoder": "decoding of images is not supported",
-    "MaxRoiPool": "use RoiAlign",
-    "MelWeightMatrix": "no exporter is known to write it",
-    "Optional": OPTIONALS,
-    "OptionalGetElement": OPTIONALS,
-    "OptionalHasElement": OPTIONALS,
-    "RegexFullMatch": "the patterns of RE2 are not supported",
-    "SequenceAt": SEQUENCES,
-    "SequenceConstruct": SEQUENCES,
-    "SequenceEmpty": SEQUENCES,
-    "SequenceErase": SEQUENCES,
-    "SequenceInsert": SEQUENCES,
-    "SequenceLength": SEQUENCES,
-    "SequenceMap": SEQUENCES,
-    "SplitToSequence": SEQUENCES,
-    "TfIdfVectorizer": "counting of n-grams is not supported",
+REASONS = {
+    "counting of n-grams is not supported": "TfIdfVectorizer",
+    "decoding of images is not supported": "ImageDecoder",
+    "deformable convolutions are not supported": "DeformConv",
+    "Fourier transforms are not supported": "DFT STFT",
+    "integers are quantized with QuantizeLinear and DequantizeLinear instead": "QLinearConv QLinearMatMul",
+    "no exporter is known to write it": "GlobalLpPool LpPool MaxUnpool MelWeightMatrix TensorScatter",
+    "no exporter of PyTorch is known to write it": "ReverseSequence",
+    "optional values are not supported": "Optional OptionalGetElement OptionalHasElement",
+    "sequences are not supported": "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase "
+    "SequenceInsert SequenceLength SequenceMap SplitToSequence",
+    "strings are not supported": "RegexFullMatch StringConcat StringNormalizer StringSplit",
+    "use RoiAlign": "MaxRoiPool",
 }
+UNSUPPORTED = {name: reason for reason, names in REASONS.items() for name in names.split()}

@@ -1,21 +1,7 @@
 """The operators of ONNX, one family a file. Importing it registers them; see `registry`."""
 
-from miniflow.onnx.loader.operators import (
-    control,
-    conv,
-    elementwise,
-    index,
-    matmul,
-    norm,
-    pool,
-    quantize,
-    random,
-    recurrent,
-    reduce,
-    resize,
-    shape,
-    signal,
-    strings,
-    types,
-    vision,
-)
+import importlib
+import pkgutil
+
+for module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{module.name}")

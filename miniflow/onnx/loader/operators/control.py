@@ -6,25 +6,25 @@ then holds the branch or the steps that were taken. nn.Graph refuses conditions 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
 import numpy as np
 
 from miniflow.errors import OnnxError
-from miniflow.onnx.loader.body import Node, Subgraph, as_argument
+from miniflow.onnx.loader.body import Node, as_argument
 from miniflow.onnx.loader.registry import Ints, Value, operator
 from miniflow.ops.join import stack, unbind
 from miniflow.tensor import Tensor
 
 
 @operator("If")
-def if_else(cond: Value, *, then_branch: Subgraph, else_branch: Subgraph) -> tuple[Value, ...]:
+def if_else(cond: Value, *, then_branch: Callable, else_branch: Callable) -> tuple[Value, ...]:
     return tuple(then_branch() if cond.item() else else_branch())
 
 
 @operator("Loop")
-def loop(*inputs: Value, body: Subgraph, node: Node) -> tuple[Value, ...]:
+def loop(*inputs: Value, body: Callable, node: Node) -> tuple[Value, ...]:
     """While the condition holds, at most M times: the state goes in and out, other outputs are stacked."""
     trips, going, *states = inputs
     steps = count() if trips is None else range(trips.item())
@@ -38,13 +38,15 @@ def loop(*inputs: Value, body: Subgraph, node: Node) -> tuple[Value, ...]:
     return (*states, *stacked(kept, len(node.outputs) > len(states)))
 
 
-@operator("Scan", since=9)
+@operator("Scan")
 def scan(
-    *inputs: Value, node: Node, body: Subgraph, num_scan_inputs: int,
+    *inputs: Value, node: Node, body: Callable, num_scan_inputs: int,
     scan_input_axes: Ints = None, scan_input_directions: Ints = None,
     scan_output_axes: Ints = None, scan_output_directions: Ints = None,
 ) -> tuple[Value, ...]:  # fmt: skip
     """Over slices of inputs: the state goes in and out, other outputs are stacked."""
+    if node.opset < 9:
+        raise OnnxError("got opset 8, in which Scan has batches: convert the model with onnx.version_converter")
     states, scanned = inputs[:-num_scan_inputs], inputs[-num_scan_inputs:]
     zeros = [0] * len(scanned)
     slices = [
@@ -59,20 +61,7 @@ def scan(
     return (*states, *stacked(kept, len(node.outputs) > len(states), scan_output_axes, scan_output_directions))
 
 
-@operator("Scan", since=8)
-def scan_of_batch(
-    *inputs: Value, node: Node, body: Subgraph, num_scan_inputs: int, directions: Ints = None
-) -> tuple[Value, ...]:
-    """As later versions, for each entry of a batch, which is dim 0; dim 1 is scanned."""
-    lengths, *batches = inputs
-    if lengths is not None:
-        raise OnnxError("got sequence_lens; expected sequences of one length")
-    keywords = {"node": node, "body": body, "num_scan_inputs": num_scan_inputs, "scan_input_directions": directions}
-    entries = [scan(*parts, **keywords) for parts in zip(*[slices_of(x, 0) for x in batches], strict=True)]
-    return tuple(stacked(entries, True))
-
-
-def slices_of(values: Value, axis: int, backward: int = 0) -> Sequence[Value]:
+def slices_of(values: Value, axis: int, backward: int) -> Sequence[Value]:
     """The slices of a value along an axis."""
     parts = unbind(values, axis) if isinstance(values, Tensor) else list(np.moveaxis(values, axis, 0))
     return parts[::-1] if backward else parts

@@ -1,4 +1,4 @@
-"""Operators of each element: arithmetic, comparison, logic, activations."""
+"""Operators of each element: arithmetic, comparison, logic, activations; and softmax."""
 
 from __future__ import annotations
 
@@ -8,10 +8,34 @@ from math import prod
 
 import miniflow as flow
 import miniflow.nn.functional as F
-from miniflow.onnx.loader.registry import Array, Number, choice, operator
+from miniflow.onnx.loader.body import Node
+from miniflow.onnx.loader.registry import choice, operators
 from miniflow.tensor import Tensor
 
 SHIFTS = {"LEFT": flow.bitwise_left_shift, "RIGHT": flow.bitwise_right_shift}
+
+
+def along_axis(function: Callable[[Tensor, int], Tensor]) -> Callable:
+    """A function along a dim; before opset 13 it was along all dims from `axis` on, together."""
+
+    def computed(input, *, axis: int, node: Node) -> Tensor:
+        if node.opset >= 13:
+            return function(input, axis)
+        return function(flatten(input, axis), -1).reshape(input.shape)
+
+    return computed
+
+
+def flatten(x: Tensor, axis: int) -> Tensor:
+    """The dims before an axis as one, and the others as one."""
+    return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
+
+
+def hardmax(input: Tensor, dim: int) -> Tensor:
+    """1 at the first maximum along a dim, 0 elsewhere."""
+    return flow.zeros_like(input).scatter(dim, flow.argmax(input, dim, keepdim=True), 1.0)
+
+
 FUNCTIONS = {
     "Add": flow.add, "Sub": flow.sub, "Mul": flow.mul, "Neg": flow.neg, "Abs": flow.abs, "Sign": flow.sign,
     "Reciprocal": flow.reciprocal, "Exp": flow.exp, "Log": flow.log, "Sqrt": flow.sqrt, "Erf": flow.erf,
@@ -27,67 +51,26 @@ FUNCTIONS = {
     "Max": lambda *inputs: reduce(flow.maximum, inputs),
     "Min": lambda *inputs: reduce(flow.minimum, inputs),
     "Div": lambda x, y: flow.div(x, y, rounding_mode=None if x.is_floating_point() else "trunc"),
-    "Mod": lambda x, y, *, fmod=0: flow.fmod(x, y) if fmod else flow.remainder(x, y),
+    "Mod": lambda x, y, *, fmod: flow.fmod(x, y) if fmod else flow.remainder(x, y),
     "BitShift": lambda x, y, *, direction: choice("direction", direction, SHIFTS)(x, y),
     "Relu": F.relu, "Sigmoid": F.sigmoid, "Tanh": F.tanh, "Softsign": F.softsign, "Mish": F.mish,
     "HardSwish": F.hardswish,
     "Softplus": lambda x: F.softplus(x),
-    "Elu": lambda x, *, alpha=1.0: F.elu(x, alpha),
-    "Celu": lambda x, *, alpha=1.0: F.celu(x, alpha),
-    "Selu": lambda x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875: gamma * F.elu(x, alpha),
-    "Gelu": lambda x, *, approximate="none": F.gelu(x, approximate),
-    "Swish": lambda x, *, alpha=1.0: x * F.sigmoid(alpha * x),
-    "LeakyRelu": lambda x, *, alpha=0.01: F.leaky_relu(x, alpha),
+    "Elu": lambda x, *, alpha: F.elu(x, alpha),
+    "Celu": lambda x, *, alpha: F.celu(x, alpha),
+    "Selu": lambda x, *, alpha, gamma: gamma * F.elu(x, alpha),
+    "Gelu": lambda x, *, approximate: F.gelu(x, approximate),
+    "LeakyRelu": lambda x, *, alpha: F.leaky_relu(x, alpha),
     "PRelu": lambda x, slope: flow.where(x < 0, slope * x, x),
-    "HardSigmoid": lambda x, *, alpha=0.2, beta=0.5: flow.clamp(alpha * x + beta, 0, 1),
-    "ThresholdedRelu": lambda x, *, alpha=1.0: F.threshold(x, alpha, 0.0),
-    "Shrink": lambda x, *, bias=0.0, lambd=0.5: flow.where(x.abs() > lambd, x - bias * x.sign(), 0).to(x.dtype),
+    "HardSigmoid": lambda x, *, alpha, beta: flow.clamp(alpha * x + beta, 0, 1),
+    "ThresholdedRelu": lambda x, *, alpha: F.threshold(x, alpha, 0.0),
+    "Clip": lambda x, min=None, max=None: x if min is max is None else flow.clamp(x, min, max),
+    "Pow": lambda x, exponent: flow.pow(x, exponent).to(x.dtype),
+    "IsInf": lambda x, *, detect_negative, detect_positive: (
+        flow.isneginf(x) & bool(detect_negative) | flow.isposinf(x) & bool(detect_positive)
+    ),
+    "Softmax": along_axis(flow.softmax), "LogSoftmax": along_axis(flow.log_softmax), "Hardmax": along_axis(hardmax),
     "Det": flow.linalg.det,
     "Einsum": lambda *inputs, equation: flow.einsum(equation, *inputs),
 }  # fmt: skip
-for name, function in FUNCTIONS.items():
-    operator(name)(function)
-
-
-@operator("Pow")
-def power(x, exponent: Number) -> Tensor:
-    return flow.pow(x, exponent).to(x.dtype)
-
-
-@operator("Clip")
-def clip(input, min: Number = None, max: Number = None) -> Tensor:
-    return input if min is max is None else flow.clamp(input, min, max)
-
-
-@operator("IsInf")
-def is_inf(x, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    return flow.isneginf(x) & bool(detect_negative) | flow.isposinf(x) & bool(detect_positive)
-
-
-@operator("Dropout")
-def dropout(data, ratio: Array = 0.5, training_mode: Array = False) -> tuple[Tensor, Tensor]:
-    """The random numbers are those of `flow.manual_seed`."""
-    if not training_mode or not ratio:
-        return data, flow.ones_like(data, dtype=flow.bool)
-    kept = flow.rand_like(data) >= float(ratio)
-    return data * kept / (1 - float(ratio)), kept
-
-
-def hardmax(input: Tensor, dim: int) -> Tensor:
-    """1 at the first maximum along a dim, 0 elsewhere."""
-    return flow.zeros_like(input).scatter(dim, flow.argmax(input, dim, keepdim=True), 1.0)
-
-
-def register_along_axis(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
-    """Register a function along a dim; before opset 13 it was along all dims from `axis` on, together."""
-
-    @operator(name)
-    def along_rest(input, *, axis: int = 1) -> Tensor:
-        rows, columns = prod(input.shape[:axis]), prod(input.shape[axis:])
-        return function(input.reshape(rows, columns), -1).reshape(input.shape)
-
-    operator(name, since=13)(lambda input, *, axis=-1: function(input, axis))
-
-
-for name, function in {"Softmax": flow.softmax, "LogSoftmax": flow.log_softmax, "Hardmax": hardmax}.items():
-    register_along_axis(name, function)
+operators(FUNCTIONS, exponent="Number", min="Number", max="Number")

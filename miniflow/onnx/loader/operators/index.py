@@ -10,7 +10,7 @@ import miniflow as flow
 from miniflow.onnx.loader.registry import Array, Buffer, Ints, Value, choice, operator
 from miniflow.tensor import Tensor
 
-REDUCTIONS = {"none": "", "add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
 def from_front(indices: Tensor, size: int) -> Tensor:
@@ -18,15 +18,14 @@ def from_front(indices: Tensor, size: int) -> Tensor:
     return flow.where(indices < 0, indices + size, indices)
 
 
+operator("GatherElements")(lambda x, i, *, axis: flow.gather(x, axis, from_front(i, x.shape[axis])))
+operator("NonZero")(lambda x: flow.nonzero(x).permute(1, 0))
+
+
 @operator("Gather")
 def gather(data, indices: Value, *, axis: int = 0) -> Tensor:
     index = int(indices) if not isinstance(indices, Tensor) and indices.ndim == 0 else indices
     return data[(slice(None),) * (axis % data.ndim) + (index,)]
-
-
-@operator("GatherElements")
-def gather_elements(data, indices, *, axis: int = 0) -> Tensor:
-    return flow.gather(data, axis, from_front(indices, data.shape[axis]))
 
 
 @operator("GatherND")
@@ -40,10 +39,9 @@ def gather_nd(data, indices, *, batch_dims: int = 0) -> Tensor:
 @operator("ScatterElements", "Scatter")
 def scatter_elements(data, indices, updates, *, axis: int = 0, reduction: str = "none") -> Tensor:
     indices = from_front(indices, data.shape[axis])
-    reduce = choice("reduction", reduction, REDUCTIONS)
-    if not reduce:
+    if reduction == "none":
         return flow.scatter(data, axis, indices, updates)
-    return flow.scatter_reduce(data, axis, indices, updates, reduce)
+    return flow.scatter_reduce(data, axis, indices, updates, choice("reduction", reduction, REDUCTIONS))
 
 
 @operator("ScatterND")
@@ -53,19 +51,6 @@ def scatter_nd(data, indices, updates, *, reduction: str = "none") -> Tensor:
     rows = data.reshape(prod(sizes), -1)
     index = gather_nd(numbers, indices).reshape(-1, 1).expand(-1, rows.shape[1])
     return scatter_elements(rows, index, updates.reshape(index.shape), reduction=reduction).reshape(data.shape)
-
-
-@operator("TensorScatter")
-def tensor_scatter(past_cache, update, write_indices=None, *, mode: str = "linear", axis: int = -2) -> Tensor:
-    """Write `update` into a cache along an axis, from an index for each batch element on."""
-    axis %= update.ndim
-    size = past_cache.shape[axis]
-    shape = [-1 if dim == axis else 1 for dim in range(update.ndim)]
-    index = flow.arange(update.shape[axis], device=update.device).reshape(shape)
-    if write_indices is not None:
-        index = index + write_indices.reshape(-1, *[1] * (update.ndim - 1))
-    index = index % size if choice("mode", mode, {"circular": True, "linear": False}) else index
-    return flow.scatter(past_cache, axis, index.expand(update.shape), update)
 
 
 @operator("OneHot")
@@ -78,11 +63,6 @@ def one_hot(indices, depth: Ints, values: Buffer, *, axis: int = -1) -> Tensor:
     return flow.where((indices == classes) | (indices + depth == classes), values[1], values[0])
 
 
-@operator("NonZero")
-def nonzero(x) -> Tensor:
-    return flow.nonzero(x).permute(1, 0)
-
-
 @operator("Compress")
 def compress(input, condition, *, axis: int | None = None) -> Tensor:
     input, axis = (input.reshape(-1), 0) if axis is None else (input, axis)
@@ -90,7 +70,7 @@ def compress(input, condition, *, axis: int | None = None) -> Tensor:
 
 
 @operator("TopK")
-def top_k(x, K: Ints = None, *, k: int = 0, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
+def top_k(x, K: Ints = None, *, k: int = 0, axis: int = -1, largest: int = 1) -> tuple[Tensor, Tensor]:
     """Equal elements are in the order of their indices."""
     values, indices = flow.sort(x, axis, descending=bool(largest), stable=True)
     count = K[0] if K else k

@@ -9,23 +9,16 @@ from miniflow.onnx.loader.body import Node
 from miniflow.onnx.loader.registry import Buffer, operator
 from miniflow.tensor import Tensor
 
-operator("InstanceNormalization")(
-    lambda input, scale, b, *, epsilon=1e-5: F.instance_norm(input, weight=scale, bias=b, eps=epsilon)
-)
-operator("GroupNormalization")(
-    lambda x, scale, bias, *, num_groups, epsilon=1e-5: F.group_norm(x, num_groups, scale, bias, epsilon)
-)
-operator("LpNormalization")(lambda input, *, axis=-1, p=2: F.normalize(input, p, axis))
+operator("InstanceNormalization")(lambda x, w, b, *, epsilon: F.instance_norm(x, weight=w, bias=b, eps=epsilon))
+operator("GroupNormalization")(lambda x, w, b, *, num_groups, epsilon: F.group_norm(x, num_groups, w, b, epsilon))
+operator("LpNormalization")(lambda x, *, axis, p: F.normalize(x, p, axis))
 
 
 @operator("BatchNormalization")
 def batch_normalization(
-    x, scale, b, mean: Buffer, var: Buffer, *, node: Node,
-    epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1, training_mode: int = 0,
-) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
+    x, scale, b, mean: Buffer, var: Buffer, *, node: Node, epsilon: float, momentum: float, training_mode: int = 0
+) -> Tensor | tuple[Tensor, ...]:
     """In training, which before opset 14 further outputs ask for, also the new mean and variance (biased)."""
-    if not spatial:
-        raise OnnxError("got spatial=0; expected statistics for each channel")
     if not training_mode and (node.opset >= 14 or len(node.outputs) == 1):
         return F.batch_norm(x, mean, var, scale, b, False, 0.0, epsilon)
     y = F.batch_norm(x, None, None, scale, b, True, 0.0, epsilon)
@@ -36,15 +29,11 @@ def batch_normalization(
 
 @operator("LayerNormalization")
 def layer_normalization(
-    x, scale, b=None, *, node: Node, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    x, scale, b=None, *, node: Node, axis: int, epsilon: float, stash_type: int
 ) -> Tensor | tuple[Tensor, ...]:
     """With further outputs also the mean and 1 / standard deviation."""
     shape = tuple(x.shape[axis:])
-    if scale.shape == shape and (b is None or b.shape == shape):
-        y = F.layer_norm(x, shape, scale, b, epsilon)
-    else:
-        y = F.layer_norm(x, shape, eps=epsilon) * scale
-        y = y if b is None else y + b
+    y = F.layer_norm(x, shape, expanded(scale, shape), expanded(b, shape), epsilon)
     if len(node.outputs) == 1:
         return y
     dims = list(range(axis % x.ndim, x.ndim))
@@ -54,13 +43,18 @@ def layer_normalization(
 
 
 @operator("RMSNormalization")
-def rms_normalization(x, scale, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:
+def rms_normalization(x, scale, *, axis: int, epsilon: float) -> Tensor:
     shape = tuple(x.shape[axis:])
-    return F.rms_norm(x, shape, scale, epsilon) if scale.shape == shape else F.rms_norm(x, shape, None, epsilon) * scale
+    return F.rms_norm(x, shape, expanded(scale, shape), epsilon)
+
+
+def expanded(weight: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+    """A weight of this shape."""
+    return weight if weight is None or weight.shape == shape else weight.expand(*shape)
 
 
 @operator("LRN")
-def lrn(x, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:
+def lrn(x, *, size: int, alpha: float, beta: float, bias: float) -> Tensor:
     if size % 2 == 0:
         raise OnnxError(f"got size={size}; expected an odd number of channels")
     return F.local_response_norm(x, size, alpha, beta, bias)

@@ -1,4 +1,7 @@
-"""Linear quantization: q = round(x / scale) + zero point, clamped to the range of the type; no gradient passes."""
+"""Element types: casts, and linear quantization: q = round(x / scale) + zero point, clamped to the range of the type.
+
+No gradient passes quantization.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,41 @@ import numpy as np
 import onnx
 
 import miniflow as flow
+from miniflow.dtype import BY_NUMPY
 from miniflow.onnx.loader.body import dtype_of
-from miniflow.onnx.loader.operators.types import cast_to
+from miniflow.onnx.loader.operators.conv import channels, conv
 from miniflow.onnx.loader.registry import Buffer, Value, operator
 from miniflow.tensor import Tensor
+
+
+def numpy_dtype(number: int) -> np.dtype:
+    """The dtype with a number of ONNX."""
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number))
+
+
+def as_dtype(number: int, like: Tensor | None = None) -> Any:
+    """The dtype of tensors with a number of ONNX, 0 for that of another tensor."""
+    return BY_NUMPY[numpy_dtype(number)] if number else like.dtype
+
+
+def cast_to(x: Value, dtype: np.dtype, saturate: int = 1, round_mode: str = "up") -> Value:
+    """Values in another type; arrays on the host if tensors do not have it."""
+    if isinstance(x, Tensor) and dtype in BY_NUMPY:
+        return x.to(BY_NUMPY[dtype])
+    array = x.numpy() if isinstance(x, Tensor) else x
+    if dtype.name == "float8_e8m0fnu":
+        return onnx.numpy_helper.to_float8e8m0(array, bool(saturate), round_mode).astype(dtype)
+    if dtype.name.startswith("float8") and saturate:
+        return onnx.numpy_helper.saturate_cast(array, dtype)
+    return array.astype(dtype)
+
+
+@operator("Cast")
+def cast(input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
+    return cast_to(input, numpy_dtype(to), saturate, round_mode)
+
+
+operator("BitCast", array="Array")(lambda array, *, to: array.view(numpy_dtype(to)))
 
 
 @operator("QuantizeLinear")
@@ -20,11 +54,15 @@ def quantize_linear(
     x, y_scale: Buffer, y_zero_point: Value = None, *,
     axis: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0, saturate: int = 1,
 ) -> Value:  # fmt: skip
-    x = x.to(np_to_flow(precision)) if precision else x
+    x = x.to(as_dtype(precision, x))
     scale, zero = along(y_scale, x, axis, block_size), along(y_zero_point, x, axis, block_size)
-    wanted = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else np.dtype(np.uint8)
-    dtype = wanted if y_zero_point is None else dtype_of(y_zero_point)
-    return quantized(x / scale, zero, dtype, saturate)
+    dtype = numpy_dtype(output_dtype or onnx.TensorProto.UINT8) if y_zero_point is None else dtype_of(y_zero_point)
+    x = x / scale
+    if "int" in dtype.name:
+        limits = ml_dtypes.iinfo(dtype)
+        x = flow.round(x) if zero is None else flow.round(x) + as_float(zero, x)
+        x = flow.clamp(x, int(limits.min), int(limits.max))
+    return cast_to(x, dtype, saturate)
 
 
 @operator("DequantizeLinear")
@@ -33,18 +71,21 @@ def dequantize_linear(
 ) -> Tensor:
     scale, zero = along(x_scale, x, axis, block_size), along(x_zero_point, x, axis, block_size)
     exact = flow.float64 if dtype_of(x) == np.int32 else flow.float32
-    values = centred(x, zero, exact, x_scale) * scale
-    return values.to(np_to_flow(output_dtype) if output_dtype else x_scale.dtype)
+    return (centred(x, zero, exact, x_scale) * scale).to(as_dtype(output_dtype, x_scale))
 
 
-def quantized(x: Tensor, zero: Value | None, dtype: np.dtype | None = None, saturate: int = 1) -> Value:
-    """Values that were divided by the scale, plus the zero point, in a type: by default that of the zero point."""
-    dtype = np.dtype(dtype or dtype_of(zero))
-    if "int" in dtype.name:
-        limits = ml_dtypes.iinfo(dtype)
-        x = flow.round(x) if zero is None else flow.round(x) + as_float(zero, x)
-        x = flow.clamp(x, int(limits.min), int(limits.max))
-    return cast_to(x, dtype, saturate, "up")
+@operator("MatMulInteger")
+def matmul_integer(a, b, a_zero_point: Value = None, b_zero_point: Value = None) -> Tensor:
+    """Zero points are those of all, or of the rows of `a` and the columns of `b`."""
+    if a_zero_point is not None and a_zero_point.ndim == 1:
+        a_zero_point = a_zero_point[:, None]
+    return flow.matmul(centred(a, a_zero_point), centred(b, b_zero_point)).to(flow.int32)
+
+
+@operator("ConvInteger")
+def conv_integer(x, w, x_zero_point: Value = None, w_zero_point: Value = None, **options: Any) -> Tensor:
+    """The border is of zero points."""
+    return conv(centred(x, x_zero_point), centred(w, channels(w_zero_point, w.ndim)), **options).round().int()
 
 
 def centred(x: Value, zero: Value | None, dtype: Any = flow.float64, like: Tensor | None = None) -> Tensor:
@@ -56,11 +97,6 @@ def centred(x: Value, zero: Value | None, dtype: Any = flow.float64, like: Tenso
 def as_float(x: Value, like: Tensor, dtype: Any = flow.float64) -> Tensor:
     """Values of any type of ONNX, on the device of `like`."""
     return x.to(dtype) if isinstance(x, Tensor) else flow.from_numpy(x.astype(dtype.numpy)).to(like.device)
-
-
-def np_to_flow(element_type: int) -> Any:
-    """The dtype for an element type of ONNX."""
-    return flow.from_numpy(np.zeros(0, onnx.helper.tensor_dtype_to_np_dtype(element_type))).dtype
 
 
 def along(values: Value | None, x: Value, axis: int, block_size: int) -> Value | None:

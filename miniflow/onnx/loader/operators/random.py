@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import onnx
-
 import miniflow as flow
-from miniflow.dtype import BY_NUMPY, dtype
-from miniflow.onnx.loader.registry import operator
+from miniflow.onnx.loader.operators.quantize import as_dtype
+from miniflow.onnx.loader.registry import Array, operator, operators
 from miniflow.tensor import Tensor
 
-
-def tensor_dtype(number: int | None, default: dtype) -> dtype:
-    """The dtype of a tensor with a number of ONNX."""
-    return BY_NUMPY[onnx.helper.tensor_dtype_to_np_dtype(number)] if number else default
-
-
-@operator("RandomNormal")
-def random_normal(*, shape: list[int], dtype: int = 1, mean: float = 0.0, scale: float = 1.0) -> Tensor:
-    return mean + scale * flow.randn(shape, dtype=tensor_dtype(dtype, flow.float32))
-
-
-@operator("RandomUniform")
-def random_uniform(*, shape: list[int], dtype: int = 1, low: float = 0.0, high: float = 1.0) -> Tensor:
-    return low + (high - low) * flow.rand(shape, dtype=tensor_dtype(dtype, flow.float32))
-
-
-@operator("RandomNormalLike")
-def random_normal_like(input, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0) -> Tensor:
-    return mean + scale * flow.randn_like(input, dtype=tensor_dtype(dtype, input.dtype))
+operators({
+    "RandomNormal": lambda *, shape, dtype, mean, scale: mean + scale * flow.randn(shape, dtype=as_dtype(dtype)),
+    "RandomUniform": lambda *, shape, dtype, low, high: low + (high - low) * flow.rand(shape, dtype=as_dtype(dtype)),
+    "RandomNormalLike": lambda x, *, dtype=0, mean, scale: mean + scale * flow.randn_like(x, dtype=as_dtype(dtype, x)),
+    "RandomUniformLike": lambda x, *, dtype=0, low, high: (
+        low + (high - low) * flow.rand_like(x, dtype=as_dtype(dtype, x))
+    ),
+    # not as the function of ONNX: that is 1 with the probability 1 - x
+    "Bernoulli": lambda x, *, dtype=0: flow.bernoulli(x).to(as_dtype(dtype, x)),
+    "Multinomial": lambda x, *, sample_size, dtype: (
+        flow.multinomial(flow.softmax(x, -1), sample_size, True).to(as_dtype(dtype))
+    ),
+})  # fmt: skip
 
 
-@operator("RandomUniformLike")
-def random_uniform_like(input, *, dtype: int | None = None, low: float = 0.0, high: float = 1.0) -> Tensor:
-    return low + (high - low) * flow.rand_like(input, dtype=tensor_dtype(dtype, input.dtype))
-
-
-@operator("Bernoulli")
-def bernoulli(input, *, dtype: int | None = None) -> Tensor:
-    return flow.bernoulli(input).to(tensor_dtype(dtype, input.dtype))
-
-
-@operator("Multinomial")
-def multinomial(input, *, sample_size: int = 1, dtype: int = 6) -> Tensor:
-    """Classes drawn by their unnormalized log-probabilities."""
-    return flow.multinomial(flow.softmax(input, -1), sample_size, True).to(tensor_dtype(dtype, flow.int32))
+@operator("Dropout")
+def dropout(data, ratio: Array = 0.5, training_mode: Array = False) -> tuple[Tensor, Tensor]:
+    if not training_mode or not ratio:
+        return data, flow.ones_like(data, dtype=flow.bool)
+    kept = flow.rand_like(data) >= float(ratio)
+    return data * kept / (1 - float(ratio)), kept

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
 
 import miniflow as flow
-from miniflow.onnx.loader.registry import Ints, operator
+from miniflow.onnx.loader.registry import Ints, operators
 from miniflow.tensor import Tensor
 
 
@@ -16,63 +15,30 @@ def product(x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
     return x if keepdim else x.squeeze(dims)
 
 
-def extreme_or(least: float, function: Callable) -> Callable:
-    """A maximum or a minimum that is infinite, or False or True, where there are no elements."""
-
-    def reduced(x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
-        if x.numel() or not (x.is_floating_point() or x.dtype is flow.bool):
-            return function(x, dims, keepdim)
-        empty = flow.sum(x, dims, keepdim)
-        return flow.full_like(empty, least if x.is_floating_point() else least > 0)
-
-    return reduced
-
-
-REDUCTIONS = {
-    "ReduceSum": flow.sum,
-    "ReduceMean": flow.mean,
-    "ReduceProd": product,
-    "ReduceMax": extreme_or(-inf, flow.amax),
-    "ReduceMin": extreme_or(inf, flow.amin),
-    "ReduceL1": lambda x, dims, keepdim: flow.sum(x.abs(), dims, keepdim),
-    "ReduceL2": lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim).sqrt(),
-    "ReduceSumSquare": lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim),
-    "ReduceLogSum": lambda x, dims, keepdim: flow.sum(x, dims, keepdim).log(),
-    "ReduceLogSumExp": flow.logsumexp,
-}
-
-
-def register_reduction(name: str, function: Callable) -> None:
-    @operator(name)
-    def reduced(data, axes: Ints = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
+def reduction(function: Callable[[Tensor, Sequence[int], bool], Tensor]) -> Callable:
+    def reduced(data, axes: Ints = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> Tensor:
         if not axes and not noop_with_empty_axes:
             axes = range(data.ndim)
         if not axes:  # the reduction of single elements
             return function(data.unsqueeze(0), (0,), False).to(data.dtype)
         return function(data, tuple(axes), bool(keepdims)).to(data.dtype)
 
-
-for name, function in REDUCTIONS.items():
-    register_reduction(name, function)
+    return reduced
 
 
-def register_arg(name: str, function: Callable) -> None:
-    @operator(name)
-    def position(data, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+def position(function: Callable) -> Callable:
+    def found(data, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
         if select_last_index:
             return data.shape[axis] - 1 - function(data.flip(axis), axis, bool(keepdims))
         return function(data, axis, bool(keepdims))
 
-
-register_arg("ArgMax", flow.argmax)
-register_arg("ArgMin", flow.argmin)
+    return found
 
 
-def register_scan(name: str, function: Callable, first: int) -> None:
-    """Register a scan; `first` is the first result of an exclusive one."""
+def scan(function: Callable, first: int) -> Callable:
+    """A scan; `first` is the first result of an exclusive one."""
 
-    @operator(name)
-    def scan(x, axis: Ints, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    def scanned(x, axis: Ints, *, exclusive: int, reverse: int) -> Tensor:
         (dim,) = axis
         x = x.flip(dim) if reverse else x
         if exclusive and x.shape[dim]:
@@ -80,6 +46,22 @@ def register_scan(name: str, function: Callable, first: int) -> None:
         result = function(x, dim).to(x.dtype)
         return result.flip(dim) if reverse else result
 
+    return scanned
 
-register_scan("CumSum", flow.cumsum, 0)
-register_scan("CumProd", flow.cumprod, 1)
+
+operators({
+    "ReduceSum": reduction(flow.sum),
+    "ReduceMean": reduction(flow.mean),
+    "ReduceProd": reduction(product),
+    "ReduceMax": reduction(flow.amax),
+    "ReduceMin": reduction(flow.amin),
+    "ReduceL1": reduction(lambda x, dims, keepdim: flow.sum(x.abs(), dims, keepdim)),
+    "ReduceL2": reduction(lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim).sqrt()),
+    "ReduceSumSquare": reduction(lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim)),
+    "ReduceLogSum": reduction(lambda x, dims, keepdim: flow.sum(x, dims, keepdim).log()),
+    "ReduceLogSumExp": reduction(flow.logsumexp),
+    "ArgMax": position(flow.argmax),
+    "ArgMin": position(flow.argmin),
+    "CumSum": scan(flow.cumsum, 0),
+    "CumProd": scan(flow.cumprod, 1),
+})  # fmt: skip

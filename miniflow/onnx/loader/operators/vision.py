@@ -1,6 +1,11 @@
-"""Operators of computer vision, and losses."""
+"""Images: in other sizes, sampled at points, regions of them, and boxes.
+
+A resize goes dim by dim: each is a product with a matrix of interpolation weights.
+"""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -9,33 +14,76 @@ import miniflow.nn.functional as F
 from miniflow.errors import OnnxError
 from miniflow.onnx.loader.body import Node
 from miniflow.onnx.loader.registry import Array, Ints, operator
-from miniflow.tensor import Tensor
+from miniflow.ops.interpolate import along_dim, cubic_kernel, linear_kernel, resampling
+from miniflow.tensor import Tensor, constant_like
 
 MODES = {"linear": "bilinear", "cubic": "bicubic"}
+NEAREST = {
+    "round_prefer_floor": lambda at: np.ceil(at - 0.5), "round_prefer_ceil": lambda at: np.floor(at + 0.5),
+    "floor": np.floor, "ceil": np.ceil,
+}  # fmt: skip
 
 
-operator("GridSample")(
-    lambda x, grid, *, align_corners=0, mode="linear", padding_mode="zeros": F.grid_sample(
-        x, grid, MODES.get(mode, mode), padding_mode, bool(align_corners)
-    )
-)
-operator("NegativeLogLikelihoodLoss")(
-    lambda input, target, weight=None, *, ignore_index=-100, reduction="mean": F.nll_loss(
-        input, target.long(), weight, ignore_index=ignore_index, reduction=reduction
-    )
-)
+@operator("Upsample", "Resize")
+def resize(
+    x, roi: Array = None, scales: Array = None, sizes: Ints = None, *, node: Node, antialias: int = 0,
+    axes: Ints = None, coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Tensor:  # fmt: skip
+    if node.opset < 11:  # there were only scales, the second input or an attribute
+        scales = np.float32(roi if scales is None else scales)
+        coordinate_transformation_mode, nearest_mode = "asymmetric", "floor" if min(scales) >= 1 else "ceil"
+    axes = axes or list(range(x.ndim))
+    old = np.array([x.shape[axis] for axis in axes])
+    if sizes:
+        scales = np.array(sizes) / old
+        if keep_aspect_ratio_policy != "stretch":
+            scales[:] = scales.min() if keep_aspect_ratio_policy == "not_larger" else scales.max()
+            sizes = np.floor(scales * old + 0.5)
+    else:
+        sizes = np.floor(np.float32(old) * scales)
+    kernels = {"linear": (linear_kernel, 1), "cubic": (partial(cubic_kernel, a=cubic_coeff_a), 2)}
+    kernel, reach = kernels.get(mode, (None, 0))
+    for axis, n, m, scale in zip(axes, old.tolist(), map(int, sizes), scales.astype(float), strict=True):
+        if n == m and scale == 1:
+            continue
+        at = places(coordinate_transformation_mode, n, m, scale)
+        if mode == "nearest":
+            index = NEAREST[nearest_mode](np.float32(at)).clip(0, n - 1).astype(int)
+            x = x.index_select(axis, constant_like(x, index))
+        else:
+            weights = resampling(n, at, kernel, reach, max(1, 1 / scale) if antialias else 1, not exclude_outside)
+            x = along_dim(x, axis % x.ndim, constant_like(x, weights.astype(x._array.dtype)))
+    return x
+
+
+def places(mode: str, n: int, m: int, scale: float) -> np.ndarray:
+    """Where among n elements the m new ones are, by the coordinate transformation mode."""
+    new, span = np.arange(m), n * scale - 1
+    if mode == "align_corners":
+        return new * ((n - 1) / span if span else 0.0)
+    if mode == "tf_crop_and_resize":
+        raise OnnxError(f"got coordinate_transformation_mode={mode!r}, which is not supported: use RoiAlign")
+    if mode == "asymmetric" or (mode == "pytorch_half_pixel" and m == 1):
+        return new / scale
+    return (new + 0.5) / scale - 0.5 + ((n - m / scale) / 2 if mode == "half_pixel_symmetric" else 0)
+
+
+@operator("GridSample")
+def grid_sample(x, grid, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
+    return F.grid_sample(x, grid, MODES.get(mode, mode), padding_mode, bool(align_corners))
 
 
 @operator("RoiAlign")
 def roi_align(
-    x, rois, batch_indices, *, node: Node, coordinate_transformation_mode: str = "", mode: str = "avg",
-    output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
+    x, rois, batch_indices, *, coordinate_transformation_mode: str = "", mode: str, output_height: int,
+    output_width: int, sampling_ratio: int, spatial_scale: float,
 ) -> Tensor:  # fmt: skip
     if mode != "avg":
         raise OnnxError(f"got mode={mode!r}; expected 'avg'")
     rois = flow.cat([batch_indices[:, None].to(rois.dtype), rois], 1)
-    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
-    aligned = (coordinate_transformation_mode or default) == "half_pixel"
+    aligned = coordinate_transformation_mode == "half_pixel"
     return flow.roi_align(x, rois, spatial_scale, output_height, output_width, sampling_ratio, aligned)
 
 
