@@ -98,7 +98,6 @@ def wasteful(ops, a, b):
 
 W = np.linspace(-1, 1, 35, dtype=np.float32).reshape(5, 7)
 PROGRAMS = {  # name: (function, the number of its inputs, instructions, constants and outputs)
-    "a sum": (lambda ops, a, b: a + b, (2, 1, 0, 1)),
     "the last and the first": (lambda ops, a, b, c: c + a, (3, 1, 0, 1)),
     "one input": (lambda ops, a: (a, a * a), (1, 1, 0, 2)),
     "a loop": (lambda ops, a, b: [a := a * b + 1.0 for _ in range(4)][-1], (2, 8, 4, 1)),

@@ -21,9 +21,14 @@ EAGER["reshape"] = lambda x, shape: x.reshape(len(x), *shape[1:])
 WEIGHTS = {"conv": [(5, 3, 3, 2), (5,)], "batch_norm": [(3,)] * 4, "linear": [(2, 3), (2,)]}
 
 
+def nodes_of(text):
+    """Nodes as onnx writes them, such as "c = Conv<strides=[2, 2]>(x, w); y = Relu(c)"."""
+    return [onnx.parser.parse_node(line) for line in text.split("; ")]
+
+
 def model_of(nodes, inputs, outputs, arrays, opset=17):
-    """A model of nodes as onnx writes them, "c = Conv<strides=[2, 2]>(x, w); y = Relu(c)"; inputs: name -> shape."""
-    nodes = [onnx.parser.parse_node(line) for line in nodes.split("; ")] if isinstance(nodes, str) else nodes
+    """A model of nodes, or of a text for `nodes_of`; inputs: name -> shape."""
+    nodes = nodes_of(nodes) if isinstance(nodes, str) else nodes
     infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in inputs.items()]
     results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
     read = {name for node in nodes for name in node.input}
@@ -37,6 +42,15 @@ def shown(model):
     """The model without its initializers on one line, for messages."""
     graph = helper.make_graph(model.graph.node, "model", model.graph.input, model.graph.output)
     return " ".join(onnx.printer.to_text(graph).split())
+
+
+def judge_pass(function, model, feeds, hint):
+    """Run a pass: its model must be valid, with the same results. Returns that, and the call as text."""
+    before, what = model.SerializeToString(), f"{function.__name__} of {shown(model)}"
+    got = function(model)
+    same(model.SerializeToString(), before, f"{what}: the model that it was given", "change a copy")
+    same_results(got, model, feeds, what, hint)
+    return got, what
 
 
 def same_results(got, model, feeds, what, hint):
@@ -119,25 +133,19 @@ def test_translated_step(impl, rng, op):
         same(got, evaluated(program, feeds)[0], f"{what}: {shown(model)} for a batch of {batch}", hint, **CLOSE)
 
 
-RECORDED = [("f", "reshape", ("x",), {"shape": (4, 12)}), ("h", "linear", ("f", "w", "b"), {})]
-RECORDED += [("r", "relu", ("h",), {}), ("y", "add", ("r", "k"), {})]
-NODES = "f = Reshape(x, to); h = Gemm<transB=1>(f, w, b); r = Relu(h); y = Add(r, k)"
-
-
-def translated(step):
-    """Steps of `RECORDED` as nodes, so that a task does not need the one before."""
-    node = next(node for node in map(onnx.parser.parse_node, NODES.split("; ")) if node.output[0] == step.output)
-    return node, {"to": np.array([0, 12])} if step.op == "reshape" else {}
-
-
 @pytest.mark.task("17.3")
 def test_exported_model(impl, monkeypatch, rng):
-    monkeypatch.setattr(impl, "translate", translated)
+    nodes = nodes_of("f = Reshape(x, to); h = Gemm<transB=1>(f, w, b); r = Relu(h); y = Add(r, k)")
+    more = {"to": np.array([0, 12])}  # each step has its node, so that a task does not need the one before
+    steps = [
+        impl.Step(n.output[0], n.op_type, n.input, {"node": n, "more": more if n is nodes[0] else {}}) for n in nodes
+    ]
+    monkeypatch.setattr(impl, "translate", lambda step: (step.options["node"], step.options["more"]))
     arrays = {"w": drawn(rng, 3, 12), "b": drawn(rng, 3)}
     inputs, outputs = {"x": (4, 2, 6), "k": (4, 3)}, {"y": (4, 3), "h": (4, 3)}
-    program = impl.Program(inputs, outputs, arrays, [impl.Step(*row) for row in RECORDED])
+    program = impl.Program(inputs, outputs, arrays, steps)
     got = impl.export(program)
-    model = model_of(NODES, {n: (None, *s[1:]) for n, s in inputs.items()}, ["y", "h"], {**arrays, "to": [0, 12]})
+    model = model_of(nodes, {n: (None, *s[1:]) for n, s in inputs.items()}, ["y", "h"], {**arrays, **more})
     for batch in (4, 3, 1):
         feeds = {n: drawn(rng, batch, *shape[1:]) for n, shape in inputs.items()}
         same_results(got, model, feeds, f"export, for a batch of {batch}", "do all nodes and constants belong to it?")
@@ -227,10 +235,8 @@ def test_folding(impl, rng, name):
     feeds = {"x": drawn(rng, 2, 3, 5, 6)} | {n: x for n, x in arrays.items() if n == given}
     inputs = {n: (None, *x.shape[1:]) if n == "x" else x.shape for n, x in feeds.items()}
     model = model_of(nodes, inputs, outputs, {n: x for n, x in arrays.items() if n != given})
-    before, what = model.SerializeToString(), f"fold of {shown(model)}"
-    got = impl.fold(model)
-    same(model.SerializeToString(), before, f"{what}: the model that it was given", "change a copy")
-    same_results(got, model, feeds, what, "weight times s, and (bias - mean) s + shift, where s = scale / std")
+    hint = "weight times s, and (bias - mean) s + shift, where s = scale / std"
+    got, what = judge_pass(impl.fold, model, feeds, hint)
     hint = "fold if nobody else reads the result of the Conv, and all weights are initializers"
     same(len(got.graph.node), count, f"{what}: the number of nodes", hint)
 
@@ -247,11 +253,8 @@ def test_upgrade(impl, rng):
         "a = ReduceMean<axes=[2]>(x); b = Relu(a); y = Add(b, k)",
     ]:
         model = model_of(nodes, {"x": x.shape}, ["y"], {"k": drawn(rng, 3, 1)}, opset=12)
-        before, what = model.SerializeToString(), f"upgrade of {shown(model)}"
-        got = impl.upgrade(model)
-        same(model.SerializeToString(), before, f"{what}: the model that it was given", "change a copy")
         hint = "an initializer of int64 for each node that has axes; the other attributes stay"
-        same_results(got, model, {"x": x}, what, hint)
+        got, what = judge_pass(impl.upgrade, model, {"x": x}, hint)
         same(got.opset_import[0].version, 13, f"{what}: the opset")
         ops = [[n.op_type for n in some.graph.node] for some in (got, model)]
         same(*ops, f"{what}: the nodes", "they stay")
