@@ -79,13 +79,12 @@ def test_backward(impl, rng, dtype, monkeypatch):
         do, keys = drawn(rng, *q.shape[:-1], v.shape[-1], dtype=dtype), k.shape[-2]
         for shift, cut in itertools.product((None, keys - q.shape[-2]), (0, keys // 2)):
             o, lse, *wanted = expected(q, k, v, shift, do)
-            parts = [
-                (k[..., a:b, :], v[..., a:b, :], None if shift is None else shift - a)
-                for a, b in ((0, cut), (cut, keys))
-                if b
-            ]
-            parts = [impl.attention_backward(q, *part, o, lse, do, shift) for *part, shift in parts]
-            got = [sum(x[0] for x in parts), *(np.concatenate(x, -2) for x in list(zip(*parts, strict=True))[1:])]
+            parts = []
+            for a, b in [(0, cut), (cut, keys)] if cut else [(0, keys)]:
+                own = None if shift is None else shift - a
+                parts.append(impl.attention_backward(q, k[..., a:b, :], v[..., a:b, :], o, lse, do, own))
+            dq, dk, dv = zip(*parts, strict=True)
+            got = [sum(dq), np.concatenate(dk, axis=-2), np.concatenate(dv, axis=-2)]
             what = f"dq, dk and dv for q {q.shape}, k {k.shape}, v {v.shape}, shift {shift}"
             what += f", the sum of the calls for keys 0 to {cut - 1} and for the others" * (cut > 0)
             hint = "weights are exp(scores - lse); the gradient of a score is weight * (do v^T - D), D = sum(do * o)"

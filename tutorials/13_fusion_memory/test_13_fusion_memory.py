@@ -213,8 +213,8 @@ def test_loop(impl, given):
     for program, groups, values in given:
         for group in filter(lambda group: pointwise(program, group), groups):  # noqa: B023
             reads, writes = crossed(program, group)
-            arrays, loop = {n: Counted(values[n].ravel() if n in reads else np.full(values[n].size, np.nan, np.float32))
-                      for n in reads + writes}, loop_of(impl, program, group)  # fmt: skip
+            loop, arrays = loop_of(impl, program, group), {n: Counted(values[n].ravel().copy()) for n in reads}
+            arrays |= {n: Counted(np.full(values[n].size, np.nan, np.float32)) for n in writes}
             loop(*arrays.values())
             what = f"loop for {text(program, [group])} in {text(program, groups)}"
             for n, x in arrays.items():
