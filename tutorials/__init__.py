@@ -3,6 +3,6 @@
 The package `miniflow` never imports this one.
 """
 
-from tutorials.compare import same
+from tutorials.compare import at_most, drawn, refused, same, same_all
 from tutorials.implementation import Todo, implementation
 from tutorials.report import check

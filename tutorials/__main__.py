@@ -27,16 +27,15 @@ def main(arguments: list[str] | None = None) -> int:
     grade.add_argument("folder", type=Path, help="FOLDER/NAME_OF_STUDENT/01_storage.py ...")
     options = parser.parse_args(arguments)
     try:
-        return globals()[f"{options.command}_"](options)
+        return 1 if globals()[f"{options.command}_"](options) is False else 0
     except (LookupError, FileNotFoundError, FileExistsError) as error:
         parser.error(str(error))
 
 
-def list_(options: argparse.Namespace) -> int:
+def list_(options: argparse.Namespace) -> None:
     """Print all lessons."""
     for found in lessons():
         print(f"{found.number:2} {found.name:20} {state(found):14} {found.title}")
-    return 0
 
 
 def state(found: Lesson) -> str:
@@ -48,46 +47,42 @@ def state(found: Lesson) -> str:
     return "done" if passed == len(tasks) else f"{passed} of {len(tasks)} tasks"
 
 
-def start_(options: argparse.Namespace) -> int:
+def start_(options: argparse.Namespace) -> None:
     """Write the student's file; never over one that is there."""
     found = lesson(options.lesson)
     if found.student.exists():
         print(f"{found.student} is there already, and stays as it is")
-        return 0
+        return
     found.student.write_text(found.stub, encoding="utf-8")
     print(f"wrote {found.student}\nread {found.folder / 'lesson.py'}, then: python -m tutorials check {found.number}")
-    return 0
 
 
-def check_(options: argparse.Namespace) -> int:
+def check_(options: argparse.Namespace) -> bool:
     """Check a lesson."""
-    return 0 if check(options.lesson, options.impl) else 1
+    return check(options.lesson, options.impl)
 
 
-def show_(options: argparse.Namespace) -> int:
+def show_(options: argparse.Namespace) -> None:
     """Print the solution of a lesson."""
     found = lesson(options.lesson)
     if not found.solution.exists():
         raise FileNotFoundError(f"{found.name} has no solution here: the student edition comes without")
     print(found.solution.read_text(encoding="utf-8"))
-    return 0
 
 
-def release_(options: argparse.Namespace) -> int:
+def release_(options: argparse.Namespace) -> None:
     """Write the student edition."""
     from tutorials.teaching import release
 
     for path in release(options.folder):
         print(path)
-    return 0
 
 
-def grade_(options: argparse.Namespace) -> int:
+def grade_(options: argparse.Namespace) -> None:
     """Grade submissions."""
     from tutorials.teaching import grade
 
     print(grade(options.folder))
-    return 0
 
 
 if __name__ == "__main__":

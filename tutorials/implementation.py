@@ -51,9 +51,7 @@ def path_of(found: Lesson, which: str) -> Path:
         name = which.removeprefix(WRONG)
         if name not in found.wrong:
             raise LookupError(f"{found.name} has no wrong solution {name!r}; expected one of {list(found.wrong)}")
-        return written(
-            found, found.solution.read_text(encoding="utf-8") + found.wrong[name].read_text(encoding="utf-8")
-        )
+        return written(found, "".join(path.read_text(encoding="utf-8") for path in (found.solution, found.wrong[name])))
     if not Path(which).exists():
         raise FileNotFoundError(f"there is no file {which!r}; expected one, or student, solution, stub or wrong:NAME")
     return Path(which)

@@ -123,18 +123,8 @@ def passes(of: Lesson, path: Path, first: str, limit: int) -> bool:
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
-            options = [
-                "-x",
-                "-q",
-                f"--impl={path}",
-                f"--first={first}",
-                "--seed=0",
-                "-p",
-                "no:cacheprovider",
-                "-p",
-                "no:xdist",
-            ]
-            code = pytest.main([str(of.tests), f"--rootdir={ROOT.parent}", *options])
+            options = ["-x", "-q", f"--impl={path}", f"--first={first}", "--seed=0", f"--rootdir={ROOT.parent}"]
+            code = pytest.main([str(of.tests), *options, "-p", "no:cacheprovider", "-p", "no:xdist"])
         os._exit(int(code))
     return os.waitpid(process, 0)[1] == 0
 

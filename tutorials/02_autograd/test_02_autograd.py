@@ -88,17 +88,15 @@ def test_doublings_and_a_long_chain(impl):
     for _ in range(18):
         x = impl.Variable(2 * x.value, (x, x))
     count = len(impl.order(x))
-    same(
-        count, 19, "len(order(x)) after 18 doublings, x = x + x", "a variable that was seen before is not visited again"
-    )
+    hint = "a variable that was seen before is not visited again"
+    same(count, 19, "len(order(x)) after 18 doublings, x = x + x", hint)
     for _ in range(5000):
         x = impl.Variable(x.value, (x,))
     try:
         count = len(impl.order(x))
     except RecursionError:
-        raise AssertionError(
-            "order of a chain of 5,000: too deep for recursion. Hint: keep a stack in a list"
-        ) from None
+        what = "order of a chain of 5,000: too deep for recursion. Hint: keep a stack in a list"
+        raise AssertionError(what) from None
     same(count, 5019, "len(order(x)) of a chain of 5,000")
 
 

@@ -102,6 +102,5 @@ def test_operators_of_miniflow(impl, rng):
                     moved[k][index] += move
                     ends.append((operator.f(*moved) * g).sum())
                 wanted[index] = (ends[0] - ends[1]) / 2e-5
-            same(
-                found, wanted, f"pull of an operator of miniflow, input {k}", "backward takes the cotangent", rtol=1e-4
-            )
+            what = f"pull of an operator of miniflow, input {k}"
+            same(found, wanted, what, "backward takes the cotangent", rtol=1e-4)

@@ -25,9 +25,8 @@ def test_initial_values(impl, inputs, outputs):
         if not isinstance(tensor, flow.Tensor):
             raise AssertionError(f"{what}: expected a tensor, got {tensor!r}")
         same((tuple(tensor.shape), tensor.dtype), (shape, flow.float32), f"shape and dtype of {what}")
-        same(
-            (tensor.requires_grad, tensor.is_leaf), (True, True), f"(requires_grad, is_leaf) of {what}", "call it last"
-        )
+        found = tensor.requires_grad, tensor.is_leaf
+        same(found, (True, True), f"(requires_grad, is_leaf) of {what}", "call it last")
         values = tensor.detach().numpy().astype(np.float64)
         spread = f"expected numbers between -{k:.3f} and {k:.3f}, got {values.min():.3f} to {values.max():.3f}"
         # of 400 numbers, none above 0.9 k: once in 10^9; of 50, none above 0.2 k: once in 10^11
@@ -179,10 +178,8 @@ def test_first_step_of_adam(impl, rng):
     optimizer = impl.Adam([p], lr)
     p.grad = flow.tensor(g)
     optimizer.step()
-    wanted = start - lr * np.sign(g)
-    same(
-        p, wanted, f"{start} after one step of Adam, gradient {g}", "lr against the sign, whatever the size", rtol=1e-4
-    )
+    wanted, what = start - lr * np.sign(g), f"{start} after one step of Adam, gradient {g}"
+    same(p, wanted, what, "lr against the sign, whatever the size", rtol=1e-4)
 
 
 @pytest.mark.task("4.5")

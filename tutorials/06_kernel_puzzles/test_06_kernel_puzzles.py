@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from tutorials import same
+from tutorials import at_most, drawn, same
 
 os.environ["MINIFLOW_CUDA"] = "host"  # only the host executor can check and count, even where there is a GPU
 
@@ -15,10 +15,6 @@ BLOCK, TILE, TAPS, STEPS = 32, 8, 4, 5
 SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK - 5]
 SMALL = [(1, 1), (TILE, TILE), (3, TILE), (TILE - 1, 2)]
 LARGE = [(TILE + 1, TILE - 1), (3, 2 * TILE + 1), (2 * TILE, TILE + 3), (1, 1)]
-
-
-def drawn(rng, *shape):
-    return rng.uniform(-2, 2, shape).astype(np.float32)
 
 
 def blocks(*sizes):
@@ -41,11 +37,6 @@ def judged(kernel, grid, block, inputs, wanted, hint, reads):
     at_most(profile.total.global_loads, reads, f"{what}: reads of global memory", "what is read twice can be shared")
     at_most(profile.total.global_stores, out.size, f"{what}: writes to global memory", "write each result once")
     return what, profile
-
-
-def at_most(counted, limit, what, hint):
-    if counted > limit:
-        raise AssertionError(f"{what}: expected at most {limit}, counted {counted}. Hint: {hint}")
 
 
 def own_elements(what, profile, name="out", verb="written"):

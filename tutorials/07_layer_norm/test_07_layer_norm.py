@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from tutorials import same
+from tutorials import at_most, same
 
 os.environ["MINIFLOW_CUDA"] = "host"  # only the host executor can check and count, even where there is a GPU
 
@@ -55,11 +55,6 @@ def by_rows(kernel, inputs, outputs):
     return launched(kernel, -(-len(inputs[0]) // WARPS), (WARP, WARPS), inputs, outputs)
 
 
-def at_most(counted, limit, what, hint):
-    if counted > limit:
-        raise AssertionError(f"{what}: expected at most {limit}, counted {counted}. Hint: {hint}")
-
-
 def statistics(x, eps):
     """Mean and 1 / standard deviation of each row, in float64."""
     x = x.astype(np.float64)
@@ -98,20 +93,22 @@ def test_tree_sum(impl, rng, size):
 
 
 @pytest.mark.task("7.2")
-@pytest.mark.parametrize("name", ["warp_sum", "warp_max"])
-def test_butterfly(impl, rng, name):
-    of_warp, reference = started(getattr(impl, name)), {"warp_sum": np.sum, "warp_max": np.max}[name]
+def test_butterfly(impl, rng):
+    warp_sum, warp_max = started(impl.warp_sum), started(impl.warp_max)
 
     @cuda.jit
-    def across(x, out):
-        out[cuda.threadIdx.y, cuda.threadIdx.x] = of_warp(x[cuda.threadIdx.y, cuda.threadIdx.x])
+    def across(x, sums, maxima):
+        lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
+        sums[warp, lane] = warp_sum(x[warp, lane])
+        maxima[warp, lane] = warp_max(x[warp, lane])
 
     x = drawn(rng, WARPS, WARP)
     x[1] = rng.permutation(WARP)
-    _, (got,), _ = launched(across, 1, (WARP, WARPS), [x], [x.shape])
-    wanted = np.repeat(reference(x.astype(np.float64), axis=1, keepdims=True), WARP, axis=1).astype(np.float32)
-    hint = "after the step with 16, each lane has two values; after 8, 4, 2 and 1 it has all 32"
-    same(got, wanted, f"{name} of 4 warps, element [warp, lane]", hint, rtol=1e-4, atol=1e-4)
+    _, results, _ = launched(across, 1, (WARP, WARPS), [x], [x.shape, x.shape])
+    for name, got, reference in zip(("warp_sum", "warp_max"), results, (np.sum, np.max)):
+        wanted = np.repeat(reference(x.astype(np.float64), axis=1, keepdims=True), WARP, axis=1).astype(np.float32)
+        hint = "after the step with 16, each lane has two values; after 8, 4, 2 and 1 it has all 32"
+        same(got, wanted, f"{name} of 4 warps, element [warp, lane]", hint, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.task("7.3")
@@ -136,12 +133,8 @@ def test_softmax(given, rng, shape, kind):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("offset", [0, 3000])
 def test_layer_norm(given, rng, shape, offset):
-    x, weight, bias, eps = (
-        drawn(rng, *shape) + np.float32(offset),
-        drawn(rng, shape[1]),
-        drawn(rng, shape[1]),
-        drawn_eps(rng),
-    )
+    x, weight, bias = drawn(rng, *shape) + np.float32(offset), drawn(rng, shape[1]), drawn(rng, shape[1])
+    eps = drawn_eps(rng)
     what, (y, mean, rstd), profile = by_rows(given.layer_norm, [x, weight, bias, eps], [shape, shape[0], shape[0]])
     wanted_mean, wanted_rstd = (a.astype(np.float32) for a in statistics(x, eps))
     what += f", elements around {offset}, eps {eps:.1e}"
@@ -149,12 +142,8 @@ def test_layer_norm(given, rng, shape, offset):
     same(rstd, wanted_rstd, f"{what}: rstd", "1 / sqrt(mean of (x - mean)**2 + eps)", rtol=1e-2)
     wanted = (normalized(x, eps) * weight + bias).astype(np.float32)
     same(y, wanted, f"{what}: y", "weight and bias belong to columns", rtol=1e-2, atol=2e-2 if offset else 1e-4)
-    at_most(
-        profile.total.global_loads,
-        5 * x.size,
-        f"{what}: reads of global memory",
-        "three passes; keep what was read in a variable",
-    )
+    hint = "three passes; keep what was read in a variable"
+    at_most(profile.total.global_loads, 5 * x.size, f"{what}: reads of global memory", hint)
 
 
 @pytest.mark.task("7.5")
@@ -171,9 +160,8 @@ def test_layer_norm_grad(given, rng, shape):
     hint = "mean and rstd depend on x, too: that gives two sums over the row"
     same(got, wanted.astype(np.float32), f"{what}: dx", hint, rtol=1e-3, atol=1e-3)
     limit = 6 * x.size + 2 * WARP * shape[0]
-    at_most(
-        profile.total.global_loads, limit, f"{what}: reads of global memory", "two passes; use the saved mean and rstd"
-    )
+    hint = "two passes; use the saved mean and rstd"
+    at_most(profile.total.global_loads, limit, f"{what}: reads of global memory", hint)
 
 
 @pytest.mark.task("7.6")

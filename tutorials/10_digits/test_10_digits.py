@@ -72,9 +72,8 @@ def test_each_index_once(impl, rng, count):
         for _ in zip(range(epoch), order):  # an epoch that is left early
             pass
         got = list(order)
-        same(
-            sorted(got), list(range(count)), f"the sorted indices of an epoch of Shuffle({count}, {seed})", "once each"
-        )
+        what = f"the sorted indices of an epoch of Shuffle({count}, {seed})"
+        same(sorted(got), list(range(count)), what, "once each")
         same({type(index) for index in got} - {int}, set(), "types of indices besides int", "tolist() makes ints")
 
 
@@ -151,9 +150,8 @@ def test_random_shifts(impl, rng, most):
     image[0, 3, 4] = 1
     transform, again = impl.RandomShift(most, seed), impl.RandomShift(most, seed)
     got, what = [transform(image) for _ in range(80 * side**2)], f"RandomShift({most}, {seed})"
-    same(
-        np.stack([again(image) for _ in range(20)]), np.stack(got[:20]), f"20 shifts of another {what}", "use self.rng"
-    )
+    repeated = np.stack([again(image) for _ in range(20)])
+    same(repeated, np.stack(got[:20]), f"20 shifts of another {what}", "use self.rng")
     counts = np.sum(got, axis=0)[0, 3 - most : 4 + most, 4 - most : 5 + most].astype(int)
     # 80 expected for each shift, with a deviation below 9
     if counts.sum() != len(got) or counts.min() < 30 or counts.max() > 140:
@@ -229,15 +227,13 @@ def test_evaluation(impl, rng, mode):
     x = x @ state["0.weight"].T + state["0.bias"]
     x = (x - state["1.running_mean"]) / np.sqrt(state["1.running_var"] + model[1].eps)
     x = x @ state["3.weight"].T + state["3.bias"]
-    same(
-        seen, [(False, False)] * 3, f"(any module in training mode, gradients recorded) in {what}", "eval(), no_grad()"
-    )
+    found = f"(any module in training mode, gradients recorded) in {what}"
+    same(seen, [(False, False)] * 3, found, "eval(), no_grad()")
     wanted = (float(losses_of(x, labels)[0].mean()), float((x.argmax(1) == labels).mean()))
     same((type(got), len(got)), (tuple, 2), f"type and length of {what}", "the loss and the accuracy")
     for name, value, expected in zip(("loss", "accuracy"), got, wanted):
-        same(
-            value, expected, f"the {name} in {what}", "the mean over samples: weight each batch by its size", rtol=1e-9
-        )
+        hint = "the mean over samples: weight each batch by its size"
+        same(value, expected, f"the {name} in {what}", hint, rtol=1e-9)
     hint = "each module gets back the mode that it had"
     same([module.training for module in modules], before, f"training modes of all modules after {what}", hint)
     for name, tensor in model.state_dict().items():

@@ -1,5 +1,6 @@
 """The checks of lesson 11: the library's attention and its gradients, NumPy in float64, and counted reads."""
 
+import itertools
 import math
 import tracemalloc
 
@@ -8,7 +9,7 @@ import pytest
 
 import miniflow as flow
 from miniflow.hostcuda import check
-from tutorials import same
+from tutorials import at_most, same, same_all
 
 SHAPES = [((), 5, 5, 4, 3), ((2,), 3, 7, 8, 8), ((2, 3), 6, 6, 5, 2), ((), 1, 9, 4, 4)]  # batch, L, S, E, V
 BOTH = pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -43,11 +44,6 @@ def expected(q, k, v, shift=None, do=None):
     return [np.asarray(part, q.dtype) for part in found]
 
 
-def at_most(got, most, what, hint):
-    if got > most:
-        raise AssertionError(f"{what}: expected at most {most:,}, got {got:,}. Hint: {hint}")
-
-
 @pytest.mark.task("11.1")
 @BOTH
 def test_scores(impl, rng, dtype):
@@ -80,29 +76,20 @@ def test_backward(impl, rng, dtype, monkeypatch):
     monkeypatch.setattr(impl, "scores", exact_scores)
     for shape in SHAPES:
         q, k, v = inputs(rng, *shape, dtype)
-        do = drawn(rng, *q.shape[:-1], v.shape[-1], dtype=dtype)
-        for shift in (None, k.shape[-2] - q.shape[-2]):
+        do, keys = drawn(rng, *q.shape[:-1], v.shape[-1], dtype=dtype), k.shape[-2]
+        for shift, cut in itertools.product((None, keys - q.shape[-2]), (0, keys // 2)):
             o, lse, *wanted = expected(q, k, v, shift, do)
-            got = impl.attention_backward(q, k, v, o, lse, do, shift)
+            parts = []
+            for a, b in [(0, cut), (cut, keys)] if cut else [(0, keys)]:
+                own = None if shift is None else shift - a
+                parts.append(impl.attention_backward(q, k[..., a:b, :], v[..., a:b, :], o, lse, do, own))
+            dq, dk, dv = zip(*parts, strict=True)
+            got = [sum(dq), np.concatenate(dk, axis=-2), np.concatenate(dv, axis=-2)]
+            what = f"dq, dk and dv for q {q.shape}, k {k.shape}, v {v.shape}, shift {shift}"
+            what += f", the sum of the calls for keys 0 to {cut - 1} and for the others" * (cut > 0)
             hint = "weights are exp(scores - lse); the gradient of a score is weight * (do v^T - D), D = sum(do * o)"
-            for name, x, y in zip(("dq", "dk", "dv"), got, wanted, strict=True):
-                what = f"{name} for q {q.shape}, k {k.shape}, v {v.shape}, shift {shift}"
-                same(x, y, what, hint, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.task("11.2")
-def test_backward_of_some_keys(impl, rng, monkeypatch):
-    monkeypatch.setattr(impl, "scores", exact_scores)
-    q, k, v = inputs(rng, (2,), 9, 9, 4, 5)
-    do, sums = drawn(rng, 2, 9, 5), np.zeros_like(q)
-    o, lse, dq, *wanted = expected(q, k, v, 0, do)
-    for part in (slice(0, 5), slice(5, 9)):
-        first, *got = impl.attention_backward(q, k[:, part], v[:, part], o, lse, do, -part.start)
-        for name, x, y in zip(("dk", "dv"), got, wanted, strict=True):
-            what = f"{name} for the keys {part.start} to {part.stop - 1} of 9, with o and lse of all keys"
-            same(x, y[:, part], what, "o and lse are given: do not compute them from these keys")
-        sums += first
-    same(sums, dq, "the sum of dq over both parts of the keys", "each part adds its share")
+            hint += "; o and lse are given: do not compute them from these keys"
+            same_all(got, wanted, what, hint, rtol=1e-3, atol=1e-4)
 
 
 def state(x, v, dtype):
@@ -122,11 +109,9 @@ def test_update(impl, rng, dtype, height):
     for before, after in [(0, 4), (4, 8), (8, 12), (4, 5), (5, 12)]:
         new = x[:, before:after].astype(dtype), v[before:after].astype(dtype)
         got = impl.update(*state(x[:, :before], v[:before], dtype), *new)
-        wanted = state(x[:, :after], v[:after], dtype)
-        for name, a, b in zip(("largest", "total", "summed"), got, wanted, strict=True):
-            what = f"update, from {before} to {after} keys: {name}; some rows have seen no key"
-            hint = "what was added up before has to be multiplied by exp(old largest - new largest); -inf - -inf is NaN"
-            same(a, b, what, hint, rtol=1e-3, atol=1e-5)
+        what = f"update (largest, total, summed), from {before} to {after} keys; some rows have seen no key"
+        hint = "what was added up before has to be multiplied by exp(old largest - new largest); -inf - -inf is NaN"
+        same_all(got, state(x[:, :after], v[:after], dtype), what, hint, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.task("11.3")
@@ -137,11 +122,11 @@ def test_blockwise(impl, rng, monkeypatch, queries, keys, size, dtype, large):
     q, k, v = inputs(rng, (), queries, keys, 4, 3, dtype, large)
     for causal in (False, True):
         what = f"blockwise of q {q.shape}, k {k.shape}, {size} keys at a time, causal={causal}"
-        o, lse = expected(q, k, v, keys - queries if causal else None)
-        got = impl.blockwise(q, k, v, size, causal)
-        hint = "the result of attention is `summed` divided by `total`; key j of a block is key start + j"
-        same(got[0], o, f"{what}: o", hint, rtol=1e-3, atol=1e-4)
-        same(got[1], lse, f"{what}: lse", "the logarithm of `total`, and `largest`", rtol=1e-3, atol=1e-4)
+        hint = (
+            "the result of attention is `summed` divided by `total`, lse is log(total) + largest; key j of a block is "
+        )
+        got, wanted = impl.blockwise(q, k, v, size, causal), expected(q, k, v, keys - queries if causal else None)
+        same_all(got, wanted, f"{what}: o and lse", hint + "key start + j", rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.task("11.3")
@@ -169,8 +154,7 @@ def test_flash(impl, rng, length, causal):
     grid, what = (-(-length // impl.TILE), 2), f"flash with 2 heads of {length} queries, causal={causal}"
     counts = check.launch(impl.flash, [q, k, v, scale, causal, o, lse], grid, impl.TILE, profile=True).total
     hint = "threads without a query have to copy keys, and to wait at every barrier; keys beyond N do not count"
-    same(o, wanted[0], f"{what}: o, which was NaN", hint, rtol=1e-3, atol=1e-3)
-    same(lse, wanted[1], f"{what}: lse, which was NaN", "largest + log of the sum", rtol=1e-3, atol=1e-3)
+    same_all([o, lse], wanted, f"{what}: o and lse, which were NaN", hint, rtol=1e-3, atol=1e-3)
     tops = range(0, length, 32)  # 32 queries share what is read of keys and values
     most = 2 * 16 * (length + 2 * sum(min(length, top + 32) if causal else length for top in tops))
     hint = "a block reads a tile of keys once, into shared memory; causal: no tile that none of its queries sees"
@@ -194,40 +178,32 @@ def exact_rest(block, x, heads):
     return block.network(block.norm2(x)) + x
 
 
+def exact_block(block, x):
+    """A block for an array, in the library's operations but for attention."""
+    x = flow.tensor(x)
+    heads = zip(*(part.chunk(block.heads, dim=-1) for part in block.qkv(block.norm(x)).chunk(3, dim=-1)))
+    found = [expected(*(part.detach().numpy() for part in head), 0)[0] for head in heads]
+    return exact_rest(block, x, flow.tensor(np.stack(found, axis=1))).detach().numpy()
+
+
 def block_of(impl, rng, monkeypatch, width, heads):
-    """A block in float64 with random parameters, and these as arrays; `split` and `join` are made right."""
+    """A block in float64 with random parameters; `split` and `join` are made right."""
     monkeypatch.setattr(impl, "split", lambda x, heads: flow.stack(x.chunk(heads, dim=-1), dim=1))
     monkeypatch.setattr(impl, "join", lambda x: flow.cat(x.unbind(1), dim=-1))
     block = impl.Block(width, heads).double()
-    arrays = {name: drawn(rng, *p.shape, size=0.5) for name, p in block.state_dict().items()}
-    block.load_state_dict({name: flow.tensor(x) for name, x in arrays.items()})
-    return block, arrays
-
-
-def exact_block(arrays, x, heads):
-    """The formulas of a block in NumPy."""
-
-    def linear(name, x):
-        return x @ arrays[f"{name}.weight"].T + arrays[f"{name}.bias"]
-
-    def norm(name, x):
-        x = x - x.mean(-1, keepdims=True)
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * arrays[f"{name}.weight"] + arrays[f"{name}.bias"]
-
-    parts = zip(*(np.split(part, heads, axis=-1) for part in np.split(linear("qkv", norm("norm", x)), 3, axis=-1)))
-    x = x + linear("out", np.concatenate([expected(*part, 0)[0] for part in parts], axis=-1))
-    y = linear("network.0", norm("norm2", x))
-    return x + linear("network.2", y * (1 + np.vectorize(math.erf)(y / math.sqrt(2))) / 2)
+    state = {name: flow.tensor(drawn(rng, *p.shape, size=0.5)) for name, p in block.state_dict().items()}
+    block.load_state_dict(state)
+    return block
 
 
 @pytest.mark.task("11.5")
 @pytest.mark.parametrize("width, heads", [(6, 2), (6, 3), (4, 1)])
 def test_block(impl, rng, monkeypatch, width, heads):
-    block, arrays = block_of(impl, rng, monkeypatch, width, heads)
+    block = block_of(impl, rng, monkeypatch, width, heads)
     x, what = drawn(rng, 2, 5, width), f"a block of width {width} with {heads} heads"
     y = block(flow.tensor(x))
     hint = "x + out(attention(norm(x))), then x + network(norm2(x)); causal"
-    same(y, exact_block(arrays, x, heads), what, hint)
+    same(y, exact_block(block, x), what, hint)
     same(y.requires_grad, True, f"{what}: requires_grad of the result", "use tensor operations")
 
 
@@ -251,10 +227,10 @@ def test_loss(impl, rng, batch, length, letters):
 @pytest.mark.task("11.6")
 @pytest.mark.parametrize("batch, width, heads", [(1, 6, 2), (2, 6, 3)])
 def test_step(impl, rng, monkeypatch, batch, width, heads):
-    block, arrays = block_of(impl, rng, monkeypatch, width, heads)
+    block = block_of(impl, rng, monkeypatch, width, heads)
     monkeypatch.setattr(impl.Block, "rest", exact_rest)
     x, rows, cache, qkv = drawn(rng, batch, 5, width), [], None, block.qkv.forward
-    wanted = exact_block(arrays, x, heads)
+    wanted = exact_block(block, x)
     monkeypatch.setattr(block.qkv, "forward", lambda given: rows.append(given.shape[1]) or qkv(given))
     for place in range(5):
         y, cache = block.step(flow.tensor(x[:, place : place + 1]), cache)

@@ -25,8 +25,6 @@ def draw(impl):
     axis.set_yticks(range(length), labels, fontsize=8)
     axis.invert_yaxis()
     axis.set(xlabel="instruction", xlim=(0, length + 0.5), xticks=range(0, length + 1, 2))
-    axis.set_title(
-        f"{len(places)} values in {len(buffers)} buffers (number and color): "
-        f"{sum(buffers):,} bytes in place of {sum(nbytes.values()):,}"
-    )
+    used = f"{len(buffers)} buffers (number and color): {sum(buffers):,} bytes in place of {sum(nbytes.values()):,}"
+    axis.set_title(f"{len(places)} values in {used}")
     return figure

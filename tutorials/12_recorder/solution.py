@@ -6,13 +6,7 @@ import numpy as np
 
 from tutorials import Todo  # noqa: F401
 
-OPS = {
-    "add": np.add,
-    "mul": np.multiply,
-    "matmul": np.matmul,
-    "exp": np.exp,
-    "relu": lambda x: np.maximum(x, 0),
-}
+OPS = {"add": np.add, "mul": np.multiply, "matmul": np.matmul, "exp": np.exp, "relu": lambda x: np.maximum(x, 0)}
 
 
 class Instruction(NamedTuple):

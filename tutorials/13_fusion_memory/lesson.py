@@ -95,19 +95,16 @@ print(text := impl.source(chain, list(range(6))))
 
 
 # %%
-def one_by_one(x, y, f):
-    values = {"x": x, "y": y}
-    for output, op, inputs in chain.instructions:
-        values[output] = impl.OPS[op](*[values[name] for name in inputs])
-    f[:] = values["f"]
+def one_by_one():
+    c = np.maximum(x * y + x, 0)
+    return np.maximum(c * y + c, 0)
 
 
 x, y = np.random.default_rng(0).standard_normal((2, 4_000_000), np.float32)
-f, g = np.empty_like(x), np.empty_like(x)
-loop = impl.compiled(text)
-seconds = [min(timeit.repeat(run, number=1)) for run in (lambda: loop(x, y, f), lambda: one_by_one(x, y, g))]
+f, loop = np.empty_like(x), impl.compiled(text)
+seconds = [min(timeit.repeat(run, number=1)) for run in (lambda: loop(x, y, f), one_by_one)]
 print("fused {:.1f} ms, one by one {:.1f} ms".format(*(1e3 * s for s in seconds)))
-print("the same:", np.allclose(f, g, atol=1e-4))
+print("the same:", np.allclose(f, one_by_one(), atol=1e-4))
 
 # %% [markdown]
 # The loop moves 48 million bytes in place of 256 million, and is several times faster.

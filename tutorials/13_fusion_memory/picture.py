@@ -1,6 +1,7 @@
 """The picture of lesson 13: the bytes that a network moves, and its values in an arena, before and after fusion."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 KIB = 1024
 
@@ -19,17 +20,15 @@ def draw(impl):
 
 def draw_moved(axis, impl, program, both):
     """A stack for each program, of the bytes of matrix products and of pointwise groups."""
-    for x, groups in enumerate(both.values()):
-        product = [group for group in groups if program.instructions[group[0]].op not in impl.FORMULAS]
-        below = impl.moved(program, product) / KIB
-        above = impl.moved(program, groups) / KIB - below
-        for height, bottom, label, color in (
-            (below, 0, "matrix products", "tab:gray"),
-            (above, below, "pointwise", "tab:orange"),
-        ):
-            axis.bar(x, height, bottom=bottom, color=color, width=0.6, label=label if x == 0 else None)
-            axis.text(x, bottom + height / 2, f"{height:,.0f}", ha="center", va="center")
-    axis.set(title="KiB moved", xticks=range(len(both)), xticklabels=list(both))
+    ops = [step.op for step in program.instructions]
+    products = [[group for group in groups if ops[group[0]] not in impl.FORMULAS] for groups in both.values()]
+    bottom = [0, 0]
+    for label, color, parts in (("matrix products", "tab:gray", products), ("pointwise", "tab:orange", both.values())):
+        top = [impl.moved(program, groups) / KIB for groups in parts]
+        bars = axis.bar(list(both), np.subtract(top, bottom), 0.6, bottom, label=label, color=color)
+        axis.bar_label(bars, fmt="{:,.0f}", label_type="center")
+        bottom = top
+    axis.set_title("KiB moved")
     axis.legend(loc="lower center", fontsize=8)
 
 
@@ -45,8 +44,6 @@ def draw_arena(axis, impl, program, name, groups):
     axis.axhline(impl.bound(found) / KIB, color="red", linestyle="--")
     own = sum(impl.nbytes(program, n) for block in found for n in block.names)
     size = impl.arena(found, offsets)
-    axis.set_title(
-        f"{name}: arena of {size:,} bytes,\nlower bound (red) {impl.bound(found):,}; without sharing {own:,}"
-    )
-    axis.title.set_fontsize(10)
+    title = f"{name}: arena of {size:,} bytes,\nlower bound (red) {impl.bound(found):,}; without sharing {own:,}"
+    axis.set_title(title, fontsize=10)
     axis.set(xlabel="position of the group", ylabel="KiB", xlim=(0, len(groups) + 1))

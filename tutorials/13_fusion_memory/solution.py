@@ -9,23 +9,11 @@ import numpy as np
 
 from tutorials import Todo  # noqa: F401
 
-OPS = {
-    "add": np.add,
-    "mul": np.multiply,
-    "exp": np.exp,
-    "relu": lambda x: np.maximum(x, 0),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "matmul": np.matmul,
-    "transpose": np.transpose,
-}
+OPS = {"add": np.add, "mul": np.multiply, "exp": np.exp, "matmul": np.matmul, "transpose": np.transpose}
+OPS |= {"relu": lambda x: np.maximum(x, 0), "sigmoid": lambda x: 1 / (1 + np.exp(-x))}
 # what the pointwise ops compute for one element
-FORMULAS = {
-    "add": "{} + {}",
-    "mul": "{} * {}",
-    "exp": "math.exp({})",
-    "relu": "max({}, 0.0)",
-    "sigmoid": "1 / (1 + math.exp(-{}))",
-}
+FORMULAS = {"add": "{} + {}", "mul": "{} * {}", "exp": "math.exp({})", "relu": "max({}, 0.0)"}
+FORMULAS["sigmoid"] = "1 / (1 + math.exp(-{}))"
 
 
 class Instruction(NamedTuple):

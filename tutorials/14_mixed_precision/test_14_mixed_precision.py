@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from tutorials import same
+from tutorials import refused, same
 
 INF, NAN = float("inf"), float("nan")
 TINY, GOOD, HUGE = 2.0**-26, 2.0**-20, 2.0**15  # at 1; times 4 the first is in the range of float16, the last is not
@@ -44,12 +44,8 @@ def test_lost(impl, rng):
     count = [int(n) for n in rng.integers(1, 9, 4)]
     x = rng.permutation(np.repeat(np.float32([TINY, GOOD, HUGE, 0]), count)) * rng.choice(np.float32([-1, 1]))
     total = sum(count[:3])
-    for scale, zero, infinite in [
-        (1.0, count[0], 0),
-        (0.25, count[0], 0),
-        (4.0, 0, count[2]),
-        (2.0, count[0], count[2]),
-    ]:
+    tiny, _, huge, _ = count
+    for scale, zero, infinite in [(1.0, tiny, 0), (0.25, tiny, 0), (4.0, 0, huge), (2.0, tiny, huge)]:
         got = impl.lost(x, scale)
         what, hint = f"lost({x.tolist()}, {scale})", "gradients that are 0 before do not count; -inf does"
         same(float(got[0]), zero / total, f"the share that becomes 0 in {what}", hint)
@@ -186,12 +182,8 @@ def test_a_failure_leaves_the_old_file(impl, tmp_path):
         if len(seen) == 1:
             raise OSError("no space left")
 
-    try:
-        impl.save_run(path, {}, write)
-    except OSError:
-        same(path.read_text(), "old", "the file after save_run whose write failed")
-    else:
-        raise AssertionError("save_run whose write fails: expected that the OSError goes on to the caller")
+    refused(lambda: impl.save_run(path, {}, write), OSError, "save_run whose write fails")
+    same(path.read_text(), "old", "the file after save_run whose write failed")
     impl.save_run(path, {}, write)
     same(seen, [(tmp_path, True, "old")] * 2, "folder, whether the name is another, and the old file during write")
     same(path.read_text(), "new", "the file after save_run")
@@ -217,9 +209,8 @@ def test_recomputed(impl, rng):
         between = flow.rand(3)
         y.backward(dy)
         found.append([y, between, x.grad, *[p.grad for p in model.parameters()], flow.rand(3)])
-        same(
-            calls, [False, True], "for each call of the function, whether it is recorded", "once here, once in backward"
-        )
+        what = "for each call of the function, whether it is recorded"
+        same(calls, [False, True], what, "once here, once in backward")
     names = ["the result", "random numbers between", "the gradient of x", "that of the weight", "that of the bias"]
     for name, wanted, got in zip([*names, "random numbers after backward"], *found):
         hint = "draw the same mask again, and then go on as if nothing had been drawn"

@@ -8,7 +8,7 @@ import pytest
 
 import miniflow as flow
 from miniflow import sbp as product
-from tutorials import same
+from tutorials import drawn, same, same_all
 
 S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
 SIZES = [(7, 3), (8, 4), (3, 5), (1, 4), (4, 4), (10, 4), (5, 1)]  # size of a dim, ranks
@@ -32,10 +32,6 @@ class Network:
     @property
     def bytes(self):
         return sum(size for *_, size in self.log)
-
-
-def drawn(rng, *shape):
-    return rng.uniform(-1, 1, shape).astype(np.float32)
 
 
 def bounds(size, ranks):
@@ -77,9 +73,7 @@ def without(impl, monkeypatch, **others):
 
 def compare(got, expected, what, hint):
     """Compare lists of arrays, one for each rank, which must not share memory."""
-    same(len(got), len(expected), f"the number of shards of {what}")
-    for rank, (x, y) in enumerate(zip(got, expected)):
-        same(x, y, f"the shard of rank {rank} of {what}", hint, rtol=1e-4, atol=1e-5)
+    same_all(got, expected, f"{what}: shard of each rank", hint, rtol=1e-4, atol=1e-5)
     if any(np.shares_memory(x, y) for x, y in itertools.combinations(got, 2)):
         raise AssertionError(f"{what}: two ranks share memory; expected copies: devices have memories of their own")
 

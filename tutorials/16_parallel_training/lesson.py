@@ -121,7 +121,7 @@ for size in (1, 2, 4):
     print(size, "ranks:", [round(loss, 6) for loss in results[0][0]], sum(comm.bytes for comm in comms), "bytes")
 
 # %% [markdown]
-# Now with processes: MPI starts two, and `Processes` in `ranks.py` is their `comm`. Your function does not change. This
+# Now with processes: MPI starts two, and `main` in `ranks.py` connects them. Your function does not change. This
 # needs `pip install "miniflow-edu[mpi]"`.
 
 # %%

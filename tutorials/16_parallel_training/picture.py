@@ -24,21 +24,19 @@ def losses(impl, axis):
 def nbytes(impl, axis):
     """What one rank sends in a step of data and of tensor parallel training, and what it keeps."""
     params, ((x, labels), *_) = ranks.problem(0, rows=200, inputs=32, hidden=64, classes=10)
-    gradient, found = np.zeros((len(x), 10)), []
 
     def work(comm):
         impl.data_parallel(comm, params, x, labels)
-        data, (w1, b1, w2, b2) = comm.bytes, params
-        w1, b1, w2 = (np.array_split(p, comm.size, p is w1)[comm.rank] for p in (w1, b1, w2))
-        _, hidden = impl.block_forward(comm, x, w1, b1, w2, b2)
-        impl.block_backward(comm, x, hidden, w1, w2, gradient)
+        data, axes = comm.bytes, (1, 0, 0)
+        w1, b1, w2 = (np.array_split(p, comm.size, axis)[comm.rank] for p, axis in zip(params, axes))
+        _, hidden = impl.block_forward(comm, x, w1, b1, w2, params[3])
+        impl.block_backward(comm, x, hidden, w1, w2, np.zeros((len(x), 10)))
         return data, comm.bytes - data, impl.ShardedSGD(comm, params, 0.1, 0.9).velocity.nbytes
 
     counts = [1, 2, 4, 8]
     found = np.array([ranks.run(work, size)[0][0] for size in counts]) / 1000
     names = ("data parallel: sent in a step", "tensor parallel: sent in a step", "ShardedSGD: state")
-    for name, marker, row in zip(names, "os^", found.T):
-        axis.plot(counts, row, marker=marker, label=name)
+    axis.plot(counts, found, "o-", label=names)
     axis.set(title="kilobytes of one rank", xlabel="ranks", xticks=counts, ylim=(0, 1.6 * found.max()))
     axis.legend()
 
@@ -51,9 +49,8 @@ def times(impl, axis):
     axis.semilogx(limits, ends, label="last all-reduce ends")
     axis.axhline(READY[0] * 1000, linestyle="--", color="gray", label="backward ends")
     axis.plot(limits[best], ends[best], "o", color="tab:red")
-    axis.set(
-        title=f"24 layers: at best {ends[best]:.2f} ms", xlabel="limit of a bucket, bytes", ylabel="ms", ylim=(0, None)
-    )
+    axis.set_title(f"24 layers: at best {ends[best]:.2f} ms")
+    axis.set(xlabel="limit of a bucket, bytes", ylabel="ms", ylim=(0, None))
     axis.legend(loc="lower left")
 
 

@@ -25,8 +25,9 @@ class Ranks:
         bytes: what this rank has sent to others.
     """
 
-    def __init__(self, rank, size):
-        self.rank, self.size, self.calls, self.bytes = rank, size, [], 0
+    def __init__(self, rank, size, exchange):
+        """exchange(rank, blocks) sends block k to rank k, and returns the list of blocks that others sent to `rank`."""
+        self.rank, self.size, self.exchange, self.calls, self.bytes = rank, size, exchange, [], 0
 
     def all_reduce(self, array):
         """The sum of the arrays of all ranks, which have one shape; 2 (n - 1) / n times its bytes are sent."""
@@ -46,48 +47,23 @@ class Ranks:
 
     def _all_to_all(self, blocks):
         self.bytes += sum(x.nbytes for receiver, x in enumerate(blocks) if receiver != self.rank)
-        return self._exchange(blocks)
-
-
-class Threads(Ranks):
-    """A rank in a thread; `board` is where each rank puts what it sends."""
-
-    def __init__(self, rank, size, barrier, board):
-        super().__init__(rank, size)
-        self.barrier, self.board = barrier, board
-
-    def _exchange(self, blocks):
-        self.board[self.rank] = [x.copy() for x in blocks]
-        self._wait()
-        arrived = [row[self.rank] for row in self.board]
-        self._wait()
-        return arrived
-
-    def _wait(self):
         try:
-            self.barrier.wait(LIMIT)
+            return self.exchange(self.rank, blocks)
         except threading.BrokenBarrierError:
             text = f"rank {self.rank} waited for other ranks in {self.calls[-1]}; expected the same calls on all ranks"
             raise AssertionError(text) from None
 
 
-class Processes(Ranks):
-    """A rank that is an MPI process."""
-
-    def __init__(self):
-        from mpi4py import MPI
-
-        self.world = MPI.COMM_WORLD
-        super().__init__(self.world.Get_rank(), self.world.Get_size())
-
-    def _exchange(self, blocks):
-        return self.world.alltoall(blocks)
-
-
 def run(function, size):
     """The results of function(comm) on all ranks, and the comms: two lists. An error of a rank ends all."""
     barrier, board, errors = threading.Barrier(size), [None] * size, []
-    comms = [Threads(rank, size, barrier, board) for rank in range(size)]
+
+    def exchange(rank, blocks):
+        board[rank] = [x.copy() for x in blocks]
+        barrier.wait(LIMIT)
+        arrived = [row[rank] for row in board]
+        barrier.wait(LIMIT)
+        return arrived
 
     def guarded(comm):
         try:
@@ -96,6 +72,7 @@ def run(function, size):
             errors.append(error)
             barrier.abort()
 
+    comms = [Ranks(rank, size, exchange) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
         results = list(pool.map(guarded, comms))
     if errors:
@@ -115,9 +92,12 @@ def problem(seed, rows=60, inputs=6, hidden=9, classes=3):
 
 def main(seed="0", path=None):
     """Train on MPI ranks; rank 0 prints the losses and the bytes that it sent."""
+    from mpi4py import MPI
+
     from tutorials.implementation import implementation
 
-    comm, (params, batches) = Processes(), problem(int(seed))
+    world, (params, batches) = MPI.COMM_WORLD, problem(int(seed))
+    comm = Ranks(world.Get_rank(), world.Get_size(), lambda rank, blocks: world.alltoall(blocks))
     losses, _ = implementation(16, path).train(comm, params, batches, lr=0.1, momentum=0.9)
     if comm.rank == 0:
         print(json.dumps({"ranks": comm.size, "losses": losses, "bytes": comm.bytes}))

@@ -13,46 +13,40 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from tutorials import same
+from tutorials import drawn, same, same_all
 
 ranks = importlib.import_module("tutorials.16_parallel_training.ranks")
 MPIEXEC = shutil.which("mpiexec") or Path(sys.executable).with_name("mpiexec").exists()
 MPI = MPIEXEC and importlib.util.find_spec("mpi4py")
+CLOSE = {"rtol": 1e-7, "atol": 1e-10}
 SPLITS = [(8, 4), (7, 3), (3, 4), (5, 1)]  # rows, ranks
 
 
-def drawn(rng, *shape):
-    return rng.uniform(-1, 1, shape)
+def arrays(rng, *shapes):
+    return [drawn(rng, *shape, dtype=np.float64) for shape in shapes]
+
+
+def tensors(some):
+    return [flow.tensor(x, requires_grad=True) for x in some]
 
 
 def network(params, x):
-    """The product's network; `params` are tensors."""
+    """relu(x w1 + b1) w2 + b2, by miniflow; all are tensors."""
     w1, b1, w2, b2 = params
-    return flow.relu(flow.tensor(x) @ w1 + b1) @ w2 + b2
-
-
-def tensors(arrays):
-    return [flow.tensor(x, requires_grad=True) for x in arrays]
+    return flow.relu(x @ w1 + b1) @ w2 + b2
 
 
 def trained(params, batches, lr, momentum):
-    """The losses of the product on one device, and the parameters."""
+    """The losses of miniflow's SGD on one device, with the gradients of the last step, and the parameters."""
     params, losses = tensors(params), []
     optimizer = flow.optim.SGD(params, lr=lr, momentum=momentum)
     for x, labels in batches:
-        loss = flow.nn.functional.cross_entropy(network(params, x), flow.tensor(labels))
+        loss = flow.nn.functional.cross_entropy(network(params, flow.tensor(x)), flow.tensor(labels))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return losses, [p.detach().numpy() for p in params]
-
-
-def compare(got, expected, what, hint):
-    """Compare lists of arrays."""
-    same(len(got), len(expected), f"the number of results of {what}")
-    for k, (x, y) in enumerate(zip(got, expected)):
-        same(x, y, f"result {k} of {what}", hint, rtol=1e-7, atol=1e-10)
+    return losses, [p.grad.numpy() for p in params], [p.detach().numpy() for p in params]
 
 
 def sent(comms, calls, nbytes, what, hint):
@@ -64,13 +58,11 @@ def sent(comms, calls, nbytes, what, hint):
 
 @functools.cache
 def expected(seed, rows):
-    """A batch, and the loss and gradients of the product."""
+    """A batch, and the loss and gradients of miniflow."""
     params, ((x, labels), *_) = ranks.problem(seed, 5 * rows)
     x, labels = x[:rows], labels[:rows]
-    leaves = tensors(params)
-    loss = flow.nn.functional.cross_entropy(network(leaves, x), flow.tensor(labels))
-    loss.backward()
-    return params, x, labels, loss.item(), [p.grad.numpy() for p in leaves]
+    (loss,), gradients, _ = trained(params, [(x, labels)], 0.1, 0.0)
+    return params, x, labels, loss, gradients
 
 
 @pytest.mark.task("16.1")
@@ -83,7 +75,7 @@ def test_own_summands(impl, rng, monkeypatch, rows, size):
     got, comms = ranks.run(lambda comm: impl.own_summands(comm, params, x, labels), size)
     what, hint = f"own_summands of {rows} rows, added up over {size} ranks", "how much does a mean of few rows count?"
     same(sum(one for one, _ in got), loss, f"the loss of {what}", hint)
-    compare([sum(x) for x in zip(*(g for _, g in got))], gradients, what, hint)
+    same_all([sum(x) for x in zip(*(g for _, g in got))], gradients, what, hint, **CLOSE)
     same(sorted(seen), sorted(map(len, np.array_split(x, size))), "the rows that each rank uses", "only its own part")
     sent(comms, [], 0, what, "nothing is to be sent yet")
 
@@ -107,7 +99,7 @@ def test_data_parallel(impl, rng, monkeypatch, rows, size):
     what = f"data_parallel of {rows} rows on {size} ranks"
     for got, found in results:
         same(got, loss, f"the loss of {what}", "add up over the ranks")
-        compare(found, gradients, what, "add up over the ranks")
+        same_all(found, gradients, what, "add up over the ranks", **CLOSE)
     total = 2 * (size - 1) * (8 + sum(g.nbytes for g in gradients))
     sent(comms, ["all_reduce"] * 5, total, what, "one all-reduce for the loss and for each gradient")
 
@@ -134,11 +126,11 @@ def test_buckets(impl, sizes, limit, wanted):
 @pytest.mark.parametrize("groups", [[[2, 1, 0]], [[2], [1, 0]], [[2], [1], [0]]])
 def test_reduce_buckets(impl, rng, groups):
     shapes, size = [(3, 5), (5,), (2, 1, 2)], 3
-    summands = [[drawn(rng, *shape) for shape in shapes] for _ in range(size)]
+    summands = [arrays(rng, *shapes) for _ in range(size)]
     results, comms = ranks.run(lambda comm: impl.reduce_buckets(comm, summands[comm.rank], groups), size)
     what = f"reduce_buckets of shapes {shapes} in groups {groups}"
     for got in results:
-        compare(got, [sum(x) for x in zip(*summands)], what, "in the order of the parameters")
+        same_all(got, [sum(x) for x in zip(*summands)], what, "in the order of the parameters", **CLOSE)
     sent(comms, ["all_reduce"] * len(groups), 2 * (size - 1) * 24 * 8, what, "one message for each group")
 
 
@@ -161,19 +153,22 @@ def test_finish_time(impl, rng):
 @pytest.mark.task("16.3")
 @pytest.mark.parametrize("hidden, size", [(8, 4), (7, 3), (2, 3), (5, 1)])
 def test_tensor_parallel(impl, rng, hidden, size):
-    x, w1, b1, w2, b2 = whole = [drawn(rng, *s) for s in [(6, 3), (3, hidden), (hidden,), (hidden, 4), (4,)]]
-    cotangent = drawn(rng, 6, 4)
-    leaves = tensors(whole)
-    y = flow.relu(leaves[0] @ leaves[1] + leaves[2]) @ leaves[3] + leaves[4]
+    x, w1, b1, w2, b2 = whole = arrays(rng, (6, 3), (3, hidden), (hidden,), (hidden, 4), (4,))
+    leaves, (cotangent,) = tensors(whole), arrays(rng, (6, 4))
+    y = network(leaves[1:], leaves[0])
     y.backward(flow.tensor(cotangent))
-    gradients = [p.grad.numpy() for p in leaves]
     units = np.array_split(np.maximum(x @ w1 + b1, 0), size, 1)
-    cut = {k: np.array_split(whole[k], size, axis) for k, axis in ((1, 1), (2, 0), (3, 0))}
-    own = [[cut[k][r] if k in cut else a for k, a in enumerate(whole)] for r in range(size)]
+    axes = {1: 1, 2: 0, 3: 0}  # along which w1, b1 and w2 are cut
+
+    def cut(some):
+        parts = [np.array_split(a, size, axes[k]) if k in axes else [a] * size for k, a in enumerate(some)]
+        return list(zip(*parts))
+
+    own, gradients = cut(whole), cut([p.grad.numpy() for p in leaves])
     results, comms = ranks.run(lambda comm: impl.block_forward(comm, *own[comm.rank]), size)
     what = f"block_forward with {hidden} hidden units on {size} ranks"
     for rank, got in enumerate(results):
-        compare(got, [y.detach().numpy(), units[rank]], what, "where is b2 added, and how often?")
+        same_all(got, [y.detach().numpy(), units[rank]], what, "where is b2 added, and how often?", **CLOSE)
     sent(comms, ["all_reduce"], 2 * (size - 1) * y.numel() * 8, what, "only the second product is partial")
 
     def backward(comm):
@@ -182,26 +177,22 @@ def test_tensor_parallel(impl, rng, hidden, size):
 
     results, comms = ranks.run(backward, size)
     what = f"block_backward with {hidden} hidden units on {size} ranks (gradients of x, w1, b1, w2, b2)"
-    for rank, got in enumerate(results):
-        pieces = {1: (gradients[1], 1), 2: (gradients[2], 0), 3: (gradients[3], 0)}
-        wanted = [np.array_split(*[pieces[k][0], size, pieces[k][1]])[rank] if k in pieces else g
-                  for k, g in enumerate(gradients)]  # fmt: skip
-        compare(got, wanted, what, "which gradient is a sum over the hidden units of all ranks?")
+    for got, wanted in zip(results, gradients):
+        same_all(got, wanted, what, "which gradient is a sum over the hidden units of all ranks?", **CLOSE)
     sent(comms, ["all_reduce"], 2 * (size - 1) * x.nbytes, what, "only the gradient of x is partial")
 
 
 def state_bytes(optimizer):
-    """The bytes of all arrays that an optimizer keeps."""
+    """The bytes of all arrays that an optimizer keeps, alone or in lists."""
     values = [v for name, v in vars(optimizer).items() if name != "comm"]
-    flat = [y for v in values for y in (v.values() if isinstance(v, dict) else v if isinstance(v, list) else [v])]
-    return sum(x.nbytes for x in flat if isinstance(x, np.ndarray))
+    return sum(x.nbytes for v in values for x in (v if isinstance(v, list) else [v]) if isinstance(x, np.ndarray))
 
 
 @pytest.mark.task("16.4")
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_sharded_optimizer(impl, rng, size):
     shapes, (lr, momentum) = [(3, 5), (2,), (1, 4)], rng.uniform(0.1, 0.9, 2)
-    params, *many = [[drawn(rng, *s) for s in shapes] for _ in range(1 + 3 * size)]
+    params, *many = [arrays(rng, *shapes) for _ in range(1 + 3 * size)]
     steps, leaves = [many[k::3] for k in range(3)], tensors(params)
     optimizer, wanted = flow.optim.SGD(leaves, lr=lr, momentum=momentum), []
     for summands in steps:
@@ -220,7 +211,7 @@ def test_sharded_optimizer(impl, rng, size):
     hint = "reduce-scatter the gradients, update the own part, gather the parameters"
     for rank, (found, nbytes) in enumerate(results):
         for step, (got, right) in enumerate(zip(found, wanted)):
-            compare(got, right, f"step {step} of ShardedSGD on {size} ranks, at rank {rank}", hint)
+            same_all(got, right, f"step {step} of ShardedSGD on {size} ranks, at rank {rank}", hint, **CLOSE)
         part = 8 * len(np.array_split(np.arange(21), size)[rank])
         same(nbytes, part, f"the bytes of state of rank {rank} of {size}", "keep the velocity of the own part only")
     calls = ["all_gather", "reduce_scatter"] * len(steps)
@@ -246,14 +237,14 @@ def test_training(impl, rng, monkeypatch, size):
     monkeypatch.setattr(impl, "ShardedSGD", Replicated)
     params, batches = ranks.problem(int(rng.integers(1 << 30)), rows=17)
     lr, momentum = 0.2, 0.8
-    losses, wanted = trained(params, batches, lr, momentum)
+    losses, _, wanted = trained(params, batches, lr, momentum)
     given = [p.copy() for p in params]
     results, comms = ranks.run(lambda comm: impl.train(comm, given, batches, lr, momentum), size)
     what = f"train on {size} ranks"
     for found, after in results:
         same(all(isinstance(x, float) for x in found), True, f"whether all losses of {what} are of type float")
         same(np.array(found), np.array(losses), f"the losses of {what}", "those of the whole batches, before the step")
-        compare(after, wanted, what, "one step for each batch")
+        same_all(after, wanted, what, "one step for each batch", **CLOSE)
     total = 2 * (size - 1) * 8 * (1 + sum(p.size for p in params)) * len(batches)
     sent(comms, ["all_reduce"] * 5 * len(batches), total, what, "the loss, and what the optimizer sends for 4 arrays")
 
@@ -263,7 +254,7 @@ def test_training(impl, rng, monkeypatch, size):
 def test_training_on_processes(impl, rng):
     seed = int(rng.integers(1000))
     params, batches = ranks.problem(seed)
-    losses, _ = trained(params, batches, lr=0.1, momentum=0.9)
+    losses, *_ = trained(params, batches, lr=0.1, momentum=0.9)
     ranks.run(lambda comm: impl.train(comm, params, batches, lr=0.1, momentum=0.9), 2)
     command = ["-m", "miniflow.distributed.launch", "--nproc_per_node", "2", "-m", ranks.__name__]
     command += [str(seed), str(Path(impl.__file__).resolve())]

@@ -10,15 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tutorials import Todo  # noqa: F401
 
 OPSET, IR_VERSION = 17, 8
-NAMES = {  # an op of a program -> the same in ONNX
-    "conv": "Conv",
-    "batch_norm": "BatchNormalization",
-    "relu": "Relu",
-    "add": "Add",
-    "reshape": "Reshape",
-    "linear": "Gemm",
-    "softmax": "Softmax",
-}
+# an op of a program -> the same in ONNX
+NAMES = {"conv": "Conv", "batch_norm": "BatchNormalization", "relu": "Relu", "add": "Add", "reshape": "Reshape"}
+NAMES |= {"linear": "Gemm", "softmax": "Softmax"}
 AXES_MOVED = ("Squeeze", "Unsqueeze", "ReduceSum")  # to an input, in opset 13
 
 
@@ -158,16 +152,8 @@ def reshape(x, shape, **attributes):
     # end
 
 
-OPERATORS = {
-    "Add": np.add,
-    "Relu": lambda x: np.maximum(x, 0),
-    "MatMul": np.matmul,
-    "Conv": conv,
-    "BatchNormalization": batch_norm,
-    "Gemm": gemm,
-    "Softmax": softmax,
-    "Reshape": reshape,
-}
+OPERATORS = {"Add": np.add, "MatMul": np.matmul, "Relu": lambda x: np.maximum(x, 0), "Reshape": reshape}
+OPERATORS |= {"Conv": conv, "BatchNormalization": batch_norm, "Gemm": gemm, "Softmax": softmax}
 
 
 def arrays_of(model):

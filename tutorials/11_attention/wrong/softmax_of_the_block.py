@@ -1,6 +1,6 @@
 """Computes the softmax again in the backward pass: wrong if the keys are only some of those that the queries saw.
 
-rejected by: test_backward_of_some_keys
+rejected by: test_backward
 message: o and lse are given: do not compute them from these keys
 """
 

@@ -1,7 +1,7 @@
 """Puts the values of a replay among the constants of the program.
 
 rejected by: test_replay
-message: expected that it leaves its program as it was
+message: it stays as it was
 """
 
 

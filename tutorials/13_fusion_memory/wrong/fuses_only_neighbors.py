@@ -1,6 +1,6 @@
 """Fuses only instructions that stand one after the other in the program.
 
-rejected by: test_fusion_of_random_programs
+rejected by: test_fusion
 message: expected as few groups as possible
 """
 

@@ -1,6 +1,6 @@
 """Sorts the groups by their first instructions, and does not notice that two groups need each other.
 
-rejected by: test_groups_without_an_order
+rejected by: test_order
 message: expected None
 """
 

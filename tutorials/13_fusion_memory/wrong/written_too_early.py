@@ -1,6 +1,6 @@
 """Writes each result as soon as it is there: in place, a later read finds the new value.
 
-rejected by: test_loop_in_place
+rejected by: test_loop
 message: read all elements at i before you write one
 """
 
