@@ -83,10 +83,11 @@ def set_item(g: Writer, x: Value, value: Value, places: Value | None, *, basic: 
 @handler("view_scatter")
 def view_scatter(g: Writer, x: Value, values: Value, *, steps: tuple) -> str:
     (op, attributes), *more = steps
-    view = find(op.function_name, g.opset)
+    is_reshape, view = op.function_name == "view", find(op.function_name, g.opset)
     if more or view is None:
         raise OnnxError(f"an assignment to a view by {', '.join(op.function_name for op, _ in steps)}")
-    return assigned(g, x, x.shape, values, lambda numbers: view(g, numbers, **attributes))
+    pick = lambda y: reshape(g, y, values.shape) if is_reshape else view(g, y, **attributes)  # noqa: E731
+    return assigned(g, x, x.shape, values, pick)
 
 
 @handler("ordered")

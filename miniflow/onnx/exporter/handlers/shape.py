@@ -11,8 +11,8 @@ INDEX = Value((), np.int64, None)  # a value of the dtype of indices
 
 # a model of ONNX is of logical tensors on no device, so that moving them becomes nothing
 handler("clone", "amp_white_identity", "amp_black_identity", "to_device", "boxing")(lambda g, x, **where: x)
-handler("expand")(lambda g, x, *, shape: g("Expand", x, shape))
-handler("view")(lambda g, x, *, shape: reshape(g, x, shape))
+handler("expand")(lambda g, x, *, shape: g("Expand", x, g.call.outputs[0].shape))
+handler("view")(lambda g, x, *, shape: reshape(g, x, g.call.outputs[0].shape))
 handler("permute")(lambda g, x, *, dims: permuted(g, x, [d % len(x.shape) for d in dims]))
 handler("transpose")(lambda g, x, *, dim0, dim1: permuted(g, x, swapped(len(x.shape), dim0, dim1)))
 handler("cat")(lambda g, *xs, dim, sizes: g("Concat", *xs, axis=dim))
