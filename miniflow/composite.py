@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import TypeVar
 
 from miniflow.dispatch import Op
 from miniflow.tape import modes
 
 F = TypeVar("F", bound=Callable)
+# what a recording that keeps functions whole takes for sizes that depend on values, one after the other
+sizes_of_values: ContextVar[Iterator[int]] = ContextVar("sizes_of_values")
 
 
-def composite(function: F, result: Callable | None = None) -> F:
+def composite(function: F, result: Callable | None = None, shape_depends_on_values: bool = False) -> F:
     """Let a recording that asks for it, see `graph.trace.kept_whole`, keep a call of a function as one instruction.
 
     Args:
         function: made of several operators.
         result: makes tensors like the results, of the same arguments; by default the function, which then must not
             look at values.
+        shape_depends_on_values: that of the result; `result` takes sizes from `sizes_of_values` then.
     """
     name, signature = function.__name__, inspect.signature(function)
-    op = type(name, (Op,), {"function_name": name, "__module__": "composite"})
+    attributes = {"function_name": name, "shape_depends_on_values": shape_depends_on_values}
+    op = type(name, (Op,), {**attributes, "__module__": "composite"})
 
     @functools.wraps(function)
     def call(*args, **kwargs):

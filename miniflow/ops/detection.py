@@ -6,7 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from miniflow.composite import composite
+from miniflow.composite import composite, sizes_of_values
+from miniflow.dtype import int64
 from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import zeros
@@ -16,12 +17,18 @@ from miniflow.ops.join import cat
 from miniflow.tensor import Tensor, constant_like
 
 
+def _some(boxes: Tensor, *_) -> Tensor:
+    return zeros(next(sizes_of_values.get()), dtype=int64, device=boxes._place)
+
+
+@partial(composite, result=_some, shape_depends_on_values=True)
 @takes_tensors
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """Non-maximum suppression: of boxes that overlap, the one with the best score; no gradient.
 
     From the best score down, each box that is left removes those whose intersection with it, over their union, is
-    above the threshold. The values are read on the host; nn.Graph refuses that.
+    above the threshold. The values are read on the host; nn.Graph refuses that, but `onnx.export` writes it as
+    NonMaxSuppression.
 
     Args:
         boxes: shape (K, 4), corners (x1, y1, x2, y2) with x1 <= x2 and y1 <= y2.

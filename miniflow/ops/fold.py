@@ -64,7 +64,6 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
 
 
 @takes_tensors
-@composite
 def fold(
     input: Tensor,
     output_size: Sizes,

@@ -26,7 +26,6 @@ from miniflow.tensor import Tensor
 
 
 @takes_tensors
-@composite
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -107,7 +106,6 @@ def instance_norm(
 
 
 @takes_tensors
-@composite
 def rms_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -139,7 +137,6 @@ def rms_norm(
 
 
 @takes_tensors
-@composite
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x / (k + alpha mean(x^2))^beta, the mean over `size` neighbouring channels, beyond the first and last ones zeros.
 

@@ -57,6 +57,15 @@ def assigned(x):
     return y
 
 
+def assigned_in_other_ways(x):
+    y = x.clone()
+    y[:, 1:, [0, 2]] = x[:, 1:, :2] * 3  # slices and indices at once
+    y.mT[:, 3] = 7.0
+    y.permute(2, 0, 1)[1, :, -1] = x[:, 0, 0]
+    y.view(x.shape[0], -1)[:, ::5] = -1.0
+    return y
+
+
 # of x: (batch, time, 6), both varying
 OF_VARYING_SIZES = {
     "slices": lambda x: (x[:, -1], x[:, 1:], x[:, :-1], x[:, -2], x[:, ::2], x[:, [0, 2]], x.flip(1), x.roll(1, 1)),
@@ -69,6 +78,7 @@ OF_VARYING_SIZES = {
     "joined": lambda x: flow.cat([flow.zeros(x.shape[0], 1, 6), flow.ones(1, 1, 6).expand(x.shape) + x], 1),
     "resized": lambda x: nn.functional.interpolate(x.mT, scale_factor=1.5, mode="linear"),
     "assigned": assigned,
+    "assigned in other ways": assigned_in_other_ways,
 }
 
 
@@ -214,6 +224,53 @@ def test_images_of_any_size(size):
     others = [[flow.rand(2, 3, h, w).numpy()] for h, w in ((96, 128), (41, 27), (65, 63), (256, 32))]
     compare_with_onnx(Context(), [image], axes, others)
     compare_with_onnx(Halved(), [image], axes, [others[0], others[3]])
+
+
+def boxes_and_scores(count, seed):
+    draw = np.random.default_rng(seed)
+    corners = draw.uniform(0, 9, (count, 2))
+    boxes = np.concatenate([corners, corners + draw.uniform(0, 4, (count, 2))], 1)
+    return [boxes.astype("float32"), draw.permutation(count).astype("float32") / count]
+
+
+class Detector(nn.Module):
+    """The best boxes of two kinds: how many there are depends on values."""
+
+    def forward(self, boxes, scores):
+        kept = flow.nms(boxes, scores, 0.3), flow.nms(boxes, 1 - scores, 0.5)
+        first, second = (boxes[k] for k in kept)
+        both = flow.cat([first, second])
+        best, rois = kept[0][:5], flow.cat([flow.zeros(len(both), 1), both], 1)
+        return (
+            *kept, both, scores[best], first.reshape(-1, 2, 2).mean(0), both.T.reshape(2, 2 * len(both)),
+            flow.zeros(len(both), 4) + both, first * len(first),
+            flow.roi_align(flow.ones(1, 2, 9, 9) * scores.sum(), rois, 1.0, 2, 2),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("opset", [10, 13, 17, 23])
+@pytest.mark.parametrize("axes", [{}, {0: "boxes"}])
+def test_sizes_that_depend_on_values(opset, axes):
+    given, *others = (boxes_and_scores(count, i) for i, count in enumerate((40, 40, 40, 7, 150)))
+    others = others if axes else others[:2]
+    found = compare_with_onnx(Detector(), given, axes, others, opset)
+    assert [node.op_type for node in found.graph.node].count("NonMaxSuppression") == 2
+    assert len({len(flow.nms(*map(flow.tensor, x), 0.3)) for x in (given, *others)}) > 1
+
+
+def test_nms_is_what_torchvision_exports():
+    """NonMaxSuppression of one image and one class without a limit, and of its (image, class, box) the last column."""
+    inputs = tuple(map(flow.tensor, boxes_and_scores(9, 0)))
+    model = Detector()
+    model.forward = lambda boxes, scores: flow.nms(boxes, scores, 0.5)
+    model.eval()
+    found = flow.onnx.export(model, inputs, input_names=["boxes", "scores"])
+    assert [x.op_type for x in found.graph.node] == ["Unsqueeze", "Unsqueeze", "NonMaxSuppression", "Gather"]
+    values = {x.name: onnx.numpy_helper.to_array(x) for x in found.graph.initializer}
+    limit, threshold = (values[name] for name in found.graph.node[2].input[2:])
+    assert limit == np.iinfo(np.int64).max and threshold == 0.5 and values[found.graph.node[3].input[1]] == 2
+    with pytest.raises(OnnxError, match="nms .*opset 9 has no NonMaxSuppression"):
+        flow.onnx.export(model, inputs, opset=9)
 
 
 @pytest.mark.peers

@@ -19,9 +19,7 @@ NEWEST = onnx.defs.onnx_opset_version()
 # rows that no opset can express -> words of the error
 REFUSED = {
     "logcumsumexp": "logcumsumexp",
-    "diagonal_scatter": "a view by diagonal",
     **dict.fromkeys(("cummax", "cummin", "mode"), "cumulative_max"),
-    "local_response_norm": "odd number",
     **dict.fromkeys(("cross_entropy", "sparse_softmax_cross_entropy"), "cross_entropy"),
     **dict.fromkeys(("unique", "unique_consecutive"), ""),  # of values: graphs refuse them
 }
@@ -30,7 +28,7 @@ SINCE = {
     10: "slice flip max_pool3d adaptive_max_pool3d",
     11: "round gather median nanmedian quantile nanquantile index_fill index_copy searchsorted bucketize isin "
     "select_scatter slice_scatter slice_update multi_margin_loss ctc_loss gather_nd tensor_scatter_nd_update "
-    "batch_gather in_top_k cumsum masked_scatter",
+    "batch_gather in_top_k cumsum masked_scatter diagonal_scatter",
     16: "roi_align scatter_reduce scatter put histc scatter_add index_add scatter_nd",
     18: "bitwise_and bitwise_or bitwise_xor bitwise_not",
     26: "cumprod",

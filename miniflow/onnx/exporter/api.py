@@ -1,4 +1,4 @@
-"""Write models as files of ONNX."""
+"""Write models as files of ONNX, and compare them with onnxruntime: the functions that users call."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import ModelProto
+from onnx import external_data_helper as external
 
 import miniflow.onnx.exporter.handlers  # noqa: F401  (registers them)
 from miniflow.atomic import replacing
 from miniflow.errors import ArgumentError, ArgumentTypeError, OnnxError
 from miniflow.graph.graph import Graph
-from miniflow.graph.nested import check_arguments, constants, flatten
+from miniflow.graph.ir import Program
+from miniflow.graph.nested import check_arguments, constants, flatten, unflatten
 from miniflow.nn.modules.module import Module
-from miniflow.onnx.exporter.optimizer import SMALL, OnnxGraph, type_of
-from miniflow.onnx.exporter.recording import Recorded, Size, Value, Wrapped, record
-from miniflow.onnx.exporter.writer import Writer, onnx_type, tensor_message
+from miniflow.onnx.exporter.optimizer import SMALL, OnnxGraph
+from miniflow.onnx.exporter.recording import Size, record
+from miniflow.onnx.exporter.writer import HANDLERS, Writer, find
+from miniflow.onnx.loader.frameworks import imported
 from miniflow.onnx.loader.module import OnnxModule
+from miniflow.ops.creation import from_numpy
 from miniflow.tensor import Tensor
 
 OLDEST = 9
 LARGEST = 2**31 - 2**24  # bytes of weights in one file: protobuf ends at 2 GB, nodes and names included
-ALIGNMENT = 64  # of weights in a file beside the model
 
 
 def export(
@@ -80,15 +83,15 @@ def export(
     if path is not None and not Path(path).parent.is_dir():
         raise ArgumentError(f"export: got path {str(path)!r}; expected a file in a folder that exists")
     with evaluated(model) as graph:
-        args, kwargs = arguments_of(model, args)
-        names = list(input_names or default_names(model, args, kwargs))
+        args, kwargs, names = arguments_of(model, args)
+        names = list(input_names or names)
         output_names = output_names or (model.outputs if isinstance(model, OnnxModule) else None)
-        prefix = "model." if isinstance(graph, Wrapped) else ""
-        axes = axes_by_input(dynamic_axes or {}, names, output_names or (), flatten((args, kwargs), tell=False)[0])
-        recorded = record(graph, args, kwargs, axes, prefix, opset)
-    for name, value in zip(names, recorded.inputs, strict=True):
+        axes = axes_of(dynamic_axes or {}, names, output_names or (), flatten((args, kwargs), tell=False)[0])
+        whole = [name for name in HANDLERS if find(name, opset)]
+        program, sizes = record(graph, args, kwargs, axes, "" if graph is model else "module.", whole)
+    for name, value in zip(names, program.inputs, strict=True):
         value.name = name
-    found = graph_of(recorded, opset, output_names)
+    found = graph_of(program, sizes, opset, output_names)
     if check:
         check_graph(found)
     return written(found, type(model).__name__, None if path is None else Path(path), external_data)
@@ -99,104 +102,87 @@ def evaluated(model: Module | Graph) -> Any:
     """The model as a graph in eval mode; afterwards each of its modules is in the mode in which it was."""
     if not isinstance(model, Module | Graph):
         raise ArgumentTypeError(f"export: got a {type(model).__name__}; expected an nn.Module or an nn.Graph")
-    if isinstance(model, Graph):
-        if model._optimizers:
-            raise OnnxError(f"export: {model.name} is a training step; expected a graph without an optimizer")
-        graph, modules = model, list(model._blocks.values())
-    else:
-        graph, modules = Wrapped(model), [model]
-    training = [m for module in modules for m in module.modules() if m.training]
+    graph = model if isinstance(model, Graph) else Graph.trace(model)
+    if graph._optimizers:
+        raise OnnxError(f"export: {model.name} is a training step; expected a graph without an optimizer")
+    training = [m for module in graph._blocks.values() for m in module.modules() if m.training]
     if training:
         warnings.warn("export: the model is in training mode; it is exported as in eval()", stacklevel=4)
-    try:
+    with ExitStack() as stack:
         for m in training:
+            stack.callback(m.__dict__.update, training=True)
             m.__dict__["training"] = False
         yield graph
-    finally:
-        for m in training:
-            m.__dict__["training"] = True
 
 
-def forward_of(model: Module | Graph) -> Callable:
-    return model.build if isinstance(model, Graph) else model.forward
+def arguments_of(model: Module | Graph, args: Any) -> tuple[tuple, dict[str, Any], list[str]]:
+    """Arguments by position and by name, and the names of the tensors among them.
 
-
-def arguments_of(model: Module | Graph, args: Any) -> tuple[tuple, dict[str, Any]]:
-    """Arguments by position, and by name in the order of the parameters.
+    They are called after the parameters, and numbered where a parameter takes several tensors.
 
     Raises:
         ArgumentTypeError: if the model does not take them, or for NumPy arrays.
     """
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
     args, kwargs = (args[:-1], args[-1]) if args and isinstance(args[-1], dict) else (args, {})
-    for _, value in constants(flatten((args, kwargs), tell=False)[1], "args"):
-        if isinstance(value, np.ndarray):
-            raise ArgumentTypeError("export: got a NumPy array among args; expected tensors: flow.from_numpy(x)")
-    places = list(inspect.signature(forward_of(model)).parameters)
-    return args, {name: kwargs[name] for name in sorted(kwargs, key=lambda n: (places + [n]).index(n))}
-
-
-def default_names(model: Module | Graph, args: tuple, kwargs: dict[str, Any]) -> list[str]:
-    """The inputs by the names of the parameters; numbered where a parameter takes several tensors."""
+    if any(isinstance(value, np.ndarray) for _, value in constants(flatten((args, kwargs), tell=False)[1], "args")):
+        raise ArgumentTypeError("export: got a NumPy array among args; expected tensors: flow.from_numpy(x)")
+    function = model.build if isinstance(model, Graph) else model.forward
+    check_arguments("export", function, args, kwargs)
+    bound = inspect.signature(function).bind(*args, **kwargs)
     if isinstance(model, OnnxModule):
-        return [*model.inputs[: len(args)], *kwargs]
-    function, names = forward_of(model), []
-    for name, value in check_arguments("export", function, args, kwargs).items():
-        kind = inspect.signature(function).parameters[name].kind
-        for key, item in value.items() if kind is inspect.Parameter.VAR_KEYWORD else [(name, value)]:
-            count = len(flatten(item, tell=False)[0])
-            names += [key] if isinstance(item, Tensor) else [f"{key}.{i}" for i in range(count)]
-    return names
+        return bound.args, bound.kwargs, [*model.inputs[: len(args)], *kwargs]
+    names = []
+    for key, x in (bound.signature.bind_partial(*bound.args).arguments | bound.kwargs).items():
+        names += [key] if isinstance(x, Tensor) else [f"{key}.{i}" for i, _ in enumerate(flatten(x, tell=False)[0])]
+    return bound.args, bound.kwargs, names
 
 
-def axes_by_input(
+def axes_of(
     dynamic_axes: Mapping[str, Any], names: Sequence[str], output_names: Sequence[str], tensors: Sequence[Tensor]
-) -> dict[int, dict[int, str]]:
-    """Number of an input -> axis -> name; axes without a name are called after the input. Those of outputs follow.
+) -> list[dict[int, str]]:
+    """Of each input axis -> name; axes without a name are called after the input. Those of outputs follow.
 
     Raises:
         ArgumentError: for the name of no input, or if there are not as many names as tensors.
+        OnnxError: for an axis that an input does not have, or for axes of one name with different sizes.
     """
     if len(names) != len(tensors):
         raise ArgumentError(f"export: got {len(names)} input_names for {len(tensors)} tensors")
-    found = {}
     if not isinstance(dynamic_axes, Mapping):
-        raise ArgumentTypeError(
-            f"export: got dynamic_axes={dynamic_axes!r}; expected {{name: {{axis: name}} or [axes]}}"
-        )
-    for name, axes in dynamic_axes.items():
-        if name not in (*names, *output_names):
-            raise ArgumentError(f"export: dynamic_axes names {name!r}; expected inputs, of {list(names)}")
-        if name in names:
-            named = axes if isinstance(axes, Mapping) else {axis: f"{name}_dim{axis}" for axis in axes}
-            ndim = tensors[names.index(name)].ndim
-            found[names.index(name)] = {d + ndim if -ndim <= d < 0 else d: axis for d, axis in named.items()}
+        raise ArgumentTypeError(f"export: got dynamic_axes={dynamic_axes!r}; expected {{name: {{axis: name}}}}")
+    for name in dynamic_axes.keys() - {*names, *output_names}:
+        raise ArgumentError(f"export: dynamic_axes names {name!r}; expected inputs, of {list(names)}")
+    found, sizes = [], {}
+    for i, (name, x) in enumerate(zip(names, tensors, strict=True)):
+        axes = dynamic_axes.get(name, {})
+        axes = axes if isinstance(axes, Mapping) else {d: f"{name}_dim{d}" for d in axes}
+        for d, axis in axes.items():
+            if not -x.ndim <= d < x.ndim:
+                raise OnnxError(f"dynamic_axes: got axis {d} of input {i}, whose shape is {tuple(x.shape)}")
+            if sizes.setdefault(axis, x.shape[d]) != x.shape[d]:
+                raise OnnxError(f"dynamic_axes: {axis!r} names axes of sizes {sizes[axis]} and {x.shape[d]}")
+        found.append({d % x.ndim: axis for d, axis in axes.items()})
     return found
 
 
-def graph_of(recorded: Recorded, opset: int, output_names: Sequence[str] | None) -> OnnxGraph:
+def graph_of(program: Program, axes: Mapping[Size, str], opset: int, output_names: Sequence[str] | None) -> OnnxGraph:
     """The graph of a recording.
 
     Raises:
         OnnxError: for operators that ONNX does not have.
         ArgumentError: for names that do not fit.
     """
-    names = list(output_names or [f"output.{i}" for i in range(len(recorded.outputs))])
-    if len(names) != len(recorded.outputs) or not names:
-        raise ArgumentError(f"export: got {len(names)} output_names for {len(recorded.outputs)} outputs")
-    g = Writer(recorded, opset, names)
+    names = list(output_names or [f"output.{i}" for i in range(len(program.outputs))])
+    if len(names) != len(program.outputs) or not names:
+        raise ArgumentError(f"export: got {len(names)} output_names for {len(program.outputs)} outputs")
+    g = Writer(program, axes, opset, names)
     g.write()
-    g.call = None
-    for name, value in zip(names, recorded.outputs, strict=True):
-        g.nodes.append(helper.make_node("Identity", [g.name(value)], [name], name=f"{name}.Identity"))
-    taken = Counter([*(x.name for x in recorded.inputs), *names, *g.initializers])
+    taken = Counter([*(x.name for x in program.inputs), *names, *g.initializers])
     if twice := [name for name, count in taken.items() if count > 1]:
         raise ArgumentError(f"export: several inputs, outputs or parameters are called {twice}; choose other names")
-    inputs = [described(value.name, value, recorded.axes) for value in recorded.inputs]
-    outputs = [described(name, value, recorded.axes) for name, value in zip(names, recorded.outputs, strict=True)]
-    graph = OnnxGraph(opset, g.nodes, g.initializers, inputs, outputs)
-    graph.optimize()
-    return graph
+    g.optimize()
+    return g
 
 
 def check_graph(graph: OnnxGraph) -> None:
@@ -206,50 +192,148 @@ def check_graph(graph: OnnxGraph) -> None:
         OnnxError: with its words; a handler is wrong then.
     """
     try:
-        onnx.checker.check_model(graph.without_weights(), full_check=True)
+        onnx.checker.check_model(graph.model(SMALL), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise OnnxError(f"onnx.checker: {error}") from error
 
 
 def written(graph: OnnxGraph, name: str, path: Path | None, external_data: bool) -> ModelProto:
     """The model, which is also written to a file; weights go beside it if wanted, or if there are too many."""
-    model = graph.without_weights()
+    model = graph.model()
     model.producer_name, model.producer_version, model.graph.name = "miniflow", version("miniflow-edu"), name
-    del model.graph.input[len(graph.inputs) :], model.graph.initializer[:]
-    arrays = graph.initializers
-    if path is None or not (external_data or sum(x.nbytes for x in arrays.values()) > LARGEST):
-        model.graph.initializer.extend(tensor_message(key, x) for key, x in arrays.items())
-        if path is not None:
-            with replacing(path) as file:
-                file.write_bytes(model.SerializeToString())
+    if path is None:
         return model
-    data = path.with_name(path.name + ".data")
-    with replacing(path) as file, replacing(data) as weights:
-        model.graph.initializer.extend(write_beside(arrays, weights, data.name))
+    with ExitStack() as files:
+        file = files.enter_context(replacing(path))
+        if external_data or sum(x.nbytes for x in graph.initializers.values()) > LARGEST:
+            data = path.with_name(path.name + ".data")
+            write_beside(model, files.enter_context(replacing(data)), data.name)
         file.write_bytes(model.SerializeToString())
     return model
 
 
-def write_beside(initializers: Mapping[str, np.ndarray], file: Path, location: str) -> list[TensorProto]:
-    """The messages of initializers whose values, but for small ones, are written to a file."""
-    messages = []
-    with file.open("wb") as stream:
-        for name, array in initializers.items():
-            if array.size <= SMALL:
-                messages.append(tensor_message(name, array))
-                continue
-            stream.seek(-(-stream.tell() // ALIGNMENT) * ALIGNMENT)
-            message = TensorProto(
-                name=name, data_type=type_of(array), dims=array.shape, data_location=TensorProto.EXTERNAL
-            )
-            for key, value in (("location", location), ("offset", stream.tell()), ("length", array.nbytes)):
-                message.external_data.add(key=key, value=str(value))
-            stream.write(array.tobytes())
-            messages.append(message)
-    return messages
+def write_beside(model: ModelProto, file: Path, name: str) -> None:
+    """Move the values of initializers, but of small ones, to a file that will have this name."""
+    external.convert_model_to_external_data(model, location=file.name)
+    file.touch()
+    external.write_external_data_tensors(model, str(file.parent))
+    for entry in (entry for tensor in model.graph.initializer for entry in tensor.external_data):
+        entry.value = name if entry.key == "location" else entry.value
 
 
-def described(name: str, value: Value, axes: Mapping[Size, str]) -> ValueInfoProto:
-    """Name, element type and shape of an input or an output; dynamic axes by their names."""
-    shape = [axes.get(n) if isinstance(n, Size) else n for n in value.shape]
-    return helper.make_tensor_value_info(name, onnx_type(value.dtype), shape)
+# oneflow-onnx's functions
+
+
+def export_onnx_model(
+    graph: Graph, external_data: bool = False, opset: int | None = None, *, onnx_model_path: Any = "/tmp",
+    dynamic_batch_size: bool = False,
+) -> tuple[str, Callable[[], None]]:  # fmt: skip
+    """Write a graph that has been called as model.onnx. oneflow-onnx's `flow_weight_dir` does not exist here: a graph
+    has its weights.
+
+    Args:
+        graph: its inputs are those of the last call.
+        external_data: whether weights are written to a file beside it.
+        opset: by default 10, as in oneflow-onnx; see `export`.
+        onnx_model_path: the folder.
+        dynamic_batch_size: whether the first axis of all inputs may have any size.
+
+    Returns:
+        the path of model.onnx, and a function that removes what was written.
+
+    Raises:
+        OnnxError: for a graph that was not called before; see `export` too.
+
+    Source: `oneflow_onnx.oneflow2onnx.util.export_onnx_model`.
+    """
+    if graph._recording is None:
+        raise OnnxError(f"{graph.name} has not been called; call it once, which says what its inputs are")
+    args, kwargs = arguments(graph, [np.zeros(slot.shape, slot.dtype) for slot in graph._recording.program.inputs])
+    names = arguments_of(graph, (*args, kwargs))[2] if dynamic_batch_size else ()
+    path, files = Path(onnx_model_path, "model.onnx"), ExitStack()
+    axes = {name: {0: "batch_size"} for name in names}
+    export(graph, (*args, kwargs), path, opset=opset or 10, dynamic_axes=axes, external_data=external_data)
+    for file in (path, path.with_name("model.onnx.data")):
+        files.callback(file.unlink, missing_ok=True)
+    return str(path), files.close
+
+
+def convert_to_onnx_and_check(
+    graph: Graph, print_outlier: bool = True, *, ort_optimize: bool = True, device: str = "cpu",
+    input_tensor_range: Sequence[float] | None = None, **options: Any,
+) -> None:  # fmt: skip
+    """Export a graph that has been called, and compare it with onnxruntime on random inputs.
+
+    Args:
+        print_outlier: whether numbers that differ are printed.
+        ort_optimize, input_tensor_range: see `run_onnx`.
+        device: "cpu" or "gpu", where onnxruntime runs; the graph stays where it is.
+        options: of `export_onnx_model`.
+
+    Raises:
+        AssertionError: if a result differs by more than 1e-2 of it, and 1e-5.
+        OnnxError: if onnxruntime is not installed.
+
+    Source: `oneflow_onnx.oneflow2onnx.util.convert_to_onnx_and_check`.
+    """
+    imported("onnxruntime")
+    path, cleanup = export_onnx_model(graph, **options)
+    try:
+        providers = ["CUDAExecutionProvider"] if device.startswith("gpu") else ["CPUExecutionProvider"]
+        inputs, results = run_onnx(path, providers, ort_optimize, input_tensor_range)
+    finally:
+        cleanup()
+    args, kwargs = arguments(graph, list(inputs.values()))
+    for ours, theirs in zip(flatten(graph(*args, **kwargs))[0], results, strict=True):
+        compare_result(ours.detach().cpu().numpy(), theirs, print_outlier=print_outlier)
+
+
+def arguments(graph: Graph, arrays: Sequence[np.ndarray]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments like those of the last call, with these values."""
+    slots = graph._recording.program.inputs
+    tensors = [from_numpy(x).to(slot.device) for x, slot in zip(arrays, slots, strict=True)]
+    return unflatten(graph._recording.tree, tensors)
+
+
+def run_onnx(
+    onnx_model_path: Any, providers: Sequence[str], ort_optimize: bool = True,
+    input_tensor_range: Sequence[float] | None = None,
+) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:  # fmt: skip
+    """The random inputs that a model was given, by name, and what onnxruntime computed.
+
+    Args:
+        onnx_model_path: of the file.
+        providers: of onnxruntime, such as "CPUExecutionProvider".
+        ort_optimize: whether onnxruntime rewrites the model.
+        input_tensor_range: the least and the largest number; by default 0 and 1. Axes without a size have 1.
+
+    Source: `oneflow_onnx.oneflow2onnx.util.run_onnx`.
+    """
+    ort, options = imported("onnxruntime"), imported("onnxruntime").SessionOptions()
+    if not ort_optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(str(onnx_model_path), options, providers=list(providers))
+    inputs, (low, high) = {}, input_tensor_range or (0, 1)
+    for x in onnx.load(onnx_model_path, load_external_data=False).graph.input:
+        kind = x.type.tensor_type
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        numbers = np.random.uniform(low, high, [n.dim_value or 1 for n in kind.shape.dim])
+        inputs[x.name] = (numbers if dtype.kind in "fV" else numbers.round()).astype(dtype)
+    return inputs, session.run(None, inputs)
+
+
+def compare_result(
+    a: np.ndarray, b: np.ndarray, rtol: float = 1e-2, atol: float = 1e-5, print_outlier: bool = False
+) -> None:
+    """Compare two arrays.
+
+    Raises:
+        AssertionError: if they differ.
+
+    Source: `oneflow_onnx.oneflow2onnx.util.compare_result`.
+    """
+    if print_outlier and a.shape == b.shape:
+        outliers = ~np.isclose(a, b, rtol, atol)
+        for x, y in zip(a[outliers], b[outliers], strict=True):
+            print("a:", x, "b:", y)
+    np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)

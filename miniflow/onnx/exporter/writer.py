@@ -1,96 +1,145 @@
-"""Writes the nodes of an ONNX graph, one call of an operator after the other."""
+"""Writes the nodes of an ONNX graph, one call of an operator after the other.
+
+What an operator of miniflow becomes is said by a handler:
+
+    handler("gather", since=11)(lambda g, x, index, *, dim: g("GatherElements", x, index, axis=dim))
+
+A handler gets the writer `g`, the inputs of one instruction (`Value`s; numbers; None where absent) and its attributes,
+and returns the result, or a tuple of them: names, values or arrays. Of several for one operator, the newest that is
+not above the opset of the model is used. For a composite function it gets the arguments of the call.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, defs, helper, numpy_helper
+from onnx import ValueInfoProto, defs, helper
 
 from miniflow.errors import OnnxError
-from miniflow.onnx.exporter.recording import Call, Recorded, Size, Value
-from miniflow.onnx.exporter.registry import find
+from miniflow.graph.ir import Instruction, Program, Slot
+from miniflow.onnx.exporter.optimizer import OnnxGraph
+from miniflow.onnx.exporter.recording import Size, one_size
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.sbp import B
 from miniflow.tensor import Tensor
 
+Value = Slot  # an array of the model; its name is that in ONNX
+onnx_type = helper.np_dtype_to_tensor_dtype
 
-class Writer:
-    """Nodes and initializers in the order in which they are computed; handlers call it to add a node.
+HANDLERS: dict[str, dict[int, Callable[..., Any]]] = {}  # by name and opset
+
+
+def handler(*names: str, since: int = 1) -> Callable:
+    """Register a function for operators of miniflow, from an opset on."""
+
+    def register(function: Callable) -> Callable:
+        for name in names:
+            HANDLERS.setdefault(name, {})[since] = function
+        return function
+
+    return register
+
+
+def find(name: str, opset: int) -> Callable[..., Any] | None:
+    """The newest handler of an operator that is not above the opset."""
+    versions = HANDLERS.get(name, {})
+    return versions.get(max((since for since in versions if since <= opset), default=0))
+
+
+class Writer(OnnxGraph):
+    """The graph of a program, in the order in which it is computed; handlers call it to add a node.
 
     Attributes:
-        opset: of the model.
-        nodes: so far.
-        initializers: values by name.
-        call: the call that is being written; its `outputs` tell the shapes and dtypes of its results.
+        program: that is written; sizes in it may vary.
+        call: the instruction that is being written; its `outputs` tell the shapes and dtypes of its results.
     """
 
-    def __init__(self, recorded: Recorded, opset: int, output_names: Sequence[str]):
-        self.recorded, self.opset = recorded, opset
-        self._taken = recorded.names.union(output_names, [x.name for x in recorded.inputs])
-        self.nodes: list[NodeProto] = []
-        self.initializers: dict[str, np.ndarray] = {}
-        self.call: Call | None = None
+    def __init__(self, program: Program, axes: Mapping[Size, str], opset: int, output_names: Sequence[str]):
+        values = [(x.name, x) for x in program.inputs], zip(output_names, program.outputs, strict=True)
+        super().__init__(opset, [], {}, *([described(name, x, axes) for name, x in some] for some in values))
+        self.program = program
+        self._taken = {x.name for x in (*program.inputs, *program.constants)}.union(output_names)
+        self.call: Instruction | None = None
         self._numbers: Counter[str] = Counter()
         self._constants: dict[tuple, str] = {}
-        self._known: dict[Size, str] = {}  # 1-d tensors of one number
         self._sources: dict[Size, tuple[Value, int]] = {}  # a value and its dim of that size
-        for value in recorded.inputs:
+        for value in program.inputs:
             self._define(value, value.name)
 
     def write(self) -> None:
-        """Write all calls.
+        """Write all instructions, and give the outputs their names.
 
         Raises:
             OnnxError: naming all operators without a handler, or what a handler refuses.
         """
-        unknown = {
-            f"{call.name} ({call.location})": None
-            for call in self.recorded.calls
-            if find(call.name, self.opset) is None
-        }
-        if unknown:
+        found = [
+            (x, f"{x.op.function_name} ({x.location})", find(x.op.function_name, self.opset))
+            for x in self.program.instructions
+        ]
+        if unknown := dict.fromkeys(place for _, place, function in found if function is None):
             raise OnnxError(f"opset {self.opset} has nothing for these operators: {', '.join(unknown)}")
-        for call in self.recorded.calls:
+        for call, place, function in found:
             self.call = call
-            function = find(call.name, self.opset)
-            inputs = [self._number(x) if isinstance(x, bool | int | float | Size) else x for x in call.inputs]
+            whole = call.attrs.get("arguments")  # of a composite function
             try:
-                if "arguments" in call.attributes:
-                    results = function(self, **call.attributes["arguments"])
-                else:
-                    results = function(self, *inputs, **call.attributes)
+                results = function(self, *whole.values()) if whole else function(self, *call.inputs, **call.attrs)
             except OnnxError as error:
-                raise OnnxError(error.message, f"{call.name} ({call.location})") from error
-            names = results if isinstance(results, tuple) else (results,)
-            for value, name in zip(call.outputs, names, strict=False):
-                self._define(value, name)
+                raise OnnxError(error.message, place) from error
+            for value, name in zip(call.outputs, results if isinstance(results, tuple) else (results,), strict=False):
+                self._define(value, self.name(name))
+        self.call = None
+        for x, value in zip(self.outputs, self.program.outputs, strict=True):
+            self.nodes.append(helper.make_node("Identity", [self.name(value)], [x.name], name=f"{x.name}.Identity"))
 
-    def __call__(self, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+    def __call__(self, op: str, *inputs: Any, outputs: int = 1, **named: Any) -> Any:
         """Add a node.
 
         Args:
             op: of ONNX.
-            inputs: values, names, arrays, or None for absent ones.
+            inputs: values, names, arrays, or None for absent ones; a list of sizes is a one-dimensional array.
             outputs: how many.
-            attributes: of the node; None stands for an absent one.
+            named: attributes of the node, and inputs by their names: what is an attribute in some opsets and an input
+                in others is given in one way. None stands for an absent one.
 
         Returns:
             the name of the output; a tuple of names for several.
+
+        Raises:
+            OnnxError: if the opset does not have the operator, or not with that.
         """
         if not defs.has(op, self.opset):
             raise OnnxError(f"opset {self.opset} has no {op}")
-        scope = self.call.scope if self.call else ""
-        name = self._unused(f"{scope}.{op}".removeprefix("."))
-        results = [name if i == 0 else f"{name}.{i}" for i in range(outputs)]
-        given = {key: value for key, value in attributes.items() if value is not None}
-        names = [self.name(x) for x in inputs]
+        schema = defs.get_schema(op, self.opset)
+        places = {x.name.lower(): i for i, x in enumerate(schema.inputs)}
+        given, attributes = list(inputs), {}
+        for key, x in named.items():
+            if x is not None and key in schema.attributes:
+                attributes[key] = self._attribute(x, schema.attributes[key].type)
+            elif x is not None and key in places:
+                given += [None] * (places[key] + 1 - len(given))
+                given[places[key]] = x
+            elif x is not None:
+                raise OnnxError(f"opset {self.opset} has no {op} with {key}")
+        names = [self.name(x) for x in given]
         while names and not names[-1]:
             names.pop()
-        self.nodes.append(helper.make_node(op, names, results, name=name, **given))
+        name = self._unused(f"{self.call.scope if self.call else ''}.{op}".removeprefix("."))
+        results = [name if i == 0 else f"{name}.{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(op, names, results, name=name, **attributes))
         return results[0] if outputs == 1 else tuple(results)
+
+    def _attribute(self, x: Any, kind: defs.OpSchema.AttrType) -> Any:
+        """A value as an attribute of a node, which must not follow dynamic axes."""
+        if isinstance(x, np.dtype | type):
+            return onnx_type(np.dtype(x))
+        if kind == defs.OpSchema.AttrType.FLOAT:
+            return float(x)
+        if kind == defs.OpSchema.AttrType.INT:
+            return int(fixed([x] if np.ndim(x) == 0 else x)[0])
+        return fixed(x) if kind == defs.OpSchema.AttrType.INTS else x
 
     def _unused(self, base: str) -> str:
         """A name with a number that no input, output or parameter has, nor another node."""
@@ -99,15 +148,17 @@ class Writer:
         return self._unused(base) if name in self._taken else name
 
     def name(self, x: Any) -> str:
-        """The name of a value, a name or an array; arrays become initializers."""
+        """The name of a value, a name or an array; arrays and lists of sizes become initializers."""
         if x is None or isinstance(x, str):
             return x or ""
-        if isinstance(x, np.ndarray | np.generic):
+        if isinstance(x, list | tuple):
+            return self.sizes(x)
+        if not isinstance(x, Value):
             return self.constant(np.asarray(x))
-        if not x.name or (x.arrays and x.name not in self.initializers):
-            if not x.arrays:
-                raise OnnxError("the value of a result is needed that ONNX's operator does not have")
+        if x in self.program.constants and x.name not in self.initializers:
             x.name = self._stored(x)
+        if not x.name:
+            raise OnnxError("the value of a result is needed that ONNX's operator does not have")
         return x.name
 
     def constant(self, array: np.ndarray) -> str:
@@ -118,77 +169,41 @@ class Writer:
             self.initializers[name], self._constants[key] = array, name
         return self._constants[key]
 
-    def ints(self, *numbers: int) -> str:
-        """An initializer of int64, one-dimensional."""
-        return self.constant(np.array(numbers, np.int64))
-
-    def scalar(self, number: float, like: Value) -> str:
-        """An initializer with one number in the dtype of a value."""
-        return self.constant(np.array(number, like.dtype))
-
-    def _number(self, x: float | Size) -> Value:
-        """A Python number among the operands of an operator: the dtype is that of the others."""
-        kinds = [v.dtype for v in self.call.inputs if isinstance(v, Value)]
-        kinds = [kind for kind in kinds if kind != np.bool_] or kinds  # not that of a condition
-        whole = self.call.outputs[0].dtype
-        floating = whole if whole.kind in "fV" else np.float32
-        dtype = kinds[0] if isinstance(x, int | Size) or kinds[0].kind in "fV" else floating
+    def scalar(self, x: Any, like: Value) -> Any:
+        """A number in the dtype of a value; anything else as it is."""
         if isinstance(x, Size):
-            alone = self("Squeeze", self.sizes([x]), *self.axes_input(0), **self.axes_attribute(0))
-            return Value((), np.dtype(dtype), self("Cast", alone, to=onnx_type(dtype)))
-        return Value((), np.dtype(dtype), arrays=(np.array(x, dtype),))
+            return self("Cast", self("Squeeze", [x], axes=[0]), to=like.dtype)
+        return np.array(x, like.dtype) if isinstance(x, bool | int | float | np.number) else x
 
     def _stored(self, value: Value) -> str:
-        """The name of a parameter, a buffer or a constant, put among the initializers."""
-        arrays = [np.asarray(to_numpy(x)) for x in value.arrays]
-        if any(isinstance(n, Size) for n in value.shape):
-            return self._of_varying_shape(value, arrays)
-        if not all(np.array_equal(arrays[0], x) for x in arrays[1:]):
-            raise OnnxError("a constant changes with the sizes of dynamic axes")
-        if not value.name:
-            return self.constant(arrays[0])
-        self.initializers[value.name] = arrays[0]
-        return value.name
+        """The name of a parameter, a buffer or a constant.
 
-    def _of_varying_shape(self, value: Value, arrays: Sequence[np.ndarray]) -> str:
-        """A constant whose shape follows dynamic axes: one number everywhere, or numbers in equal steps."""
-        first = arrays[0].flat[0]
-        if all((x == first).all() for x in arrays):
-            return self("Expand", self.constant(np.asarray(first)), self.sizes(value.shape))
-        step = arrays[0].flat[1] - first
-        if value.dtype.kind == "i" and all(
-            x.ndim == 1 and np.array_equal(x, first + step * np.arange(x.size)) for x in arrays
-        ):
-            count = self("Squeeze", self.sizes(value.shape), *self.axes_input(0), **self.axes_attribute(0))
-            count = count if value.dtype == np.int64 else self("Cast", count, to=onnx_type(value.dtype))
-            ends = self("Add", self("Mul", count, np.asarray(step)), np.asarray(first))
-            return self("Range", np.asarray(first), ends, np.asarray(step))
+        One whose shape follows dynamic axes is one number everywhere, or integers in equal steps.
+        """
+        arrays = [to_numpy(x) for x in self.program.constants[value]]
+        first = arrays[0]
+        if all(np.array_equal(first, x) for x in arrays[1:]):
+            self.initializers.update({value.name: first} if value.name else {})
+            return value.name or self.constant(first)
+        start = np.asarray(first.flat[0])
+        if all((x == start).all() for x in arrays):
+            return self("Expand", start, value.shape)
+        step = (first.flat[1:2].sum() - start).astype(value.dtype) if value.dtype.kind == "i" else None
+        if step is not None and all(np.array_equal(x, start + step * np.arange(x.size)) for x in arrays):
+            count = self("Cast", self("Squeeze", value.shape, axes=[0]), to=value.dtype)
+            return self("Range", start, self("Add", self("Mul", count, step), start), step)
         raise OnnxError("a constant changes with the sizes of dynamic axes; expected one number, or an arange")
-
-    def axes_input(self, *axes: int) -> list[Any]:
-        """Axes as an input of Squeeze, Unsqueeze or ReduceSum, which they are from opset 13 on."""
-        return [self.ints(*axes)] if self.opset >= 13 else []
-
-    def axes_attribute(self, *axes: int) -> dict[str, list[int]]:
-        """Axes as an attribute of Squeeze, Unsqueeze or ReduceSum, which they are before opset 13."""
-        return {} if self.opset >= 13 else {"axes": list(axes)}
 
     # sizes
 
     def sizes(self, numbers: Iterable[int | Size]) -> str:
         """The name of a one-dimensional int64 tensor of these numbers."""
-        numbers = list(numbers)
         if not any(isinstance(n, Size) for n in numbers):
-            return self.ints(*numbers)
-        parts = [self._size(n) if isinstance(n, Size) else self.ints(n) for n in numbers]
+            return self.constant(np.array(numbers, np.int64))
+        parts = [self._size(n) if isinstance(n, Size) else self.sizes([n]) for n in numbers]
         return parts[0] if len(parts) == 1 else self("Concat", *parts, axis=0)
 
     def _size(self, size: Size) -> str:
-        if size not in self._known:
-            self._known[size] = self._computed(size)
-        return self._known[size]
-
-    def _computed(self, size: Size) -> str:
         """A size from those of values: equal to one, a multiple of it, so much more, or the product of two.
 
         Raises:
@@ -196,19 +211,16 @@ class Writer:
         """
         if size in self._sources:
             value, dim = self._sources[size]
-            return self("Gather", self("Shape", value), self.ints(dim), axis=0)
-        for other in self._sources:
-            pairs = list(zip(size.values, other.values, strict=True))
-            ratio, difference = pairs[0][0] // pairs[0][1], pairs[0][0] - pairs[0][1]
-            if all(a == ratio * b for a, b in pairs):
-                return self("Mul", self._size(other), self.ints(ratio))
-            if all(a - b == difference for a, b in pairs):
-                return self("Add", self._size(other), self.ints(difference))
-        for other in self._sources:
-            rest = [a / b for a, b in zip(size.values, other.values, strict=True)]
-            if all(x.is_integer() for x in rest) and Size(tuple(int(x) for x in rest)) in self._sources:
-                return self("Mul", self._size(other), self._size(Size(tuple(int(x) for x in rest))))
-        raise OnnxError("a size follows from those of dynamic axes in a way that is not exported")
+            return self("Gather", self("Shape", value), [dim], axis=0)
+        pairs = [(other, np.array([size.values, other.values])) for other in self._sources if 0 not in other.values]
+        factors = [(other, one_size(a // b)) for other, (a, b) in pairs if not (a % b).any()]
+        found = [("Mul", other, n) for other, n in factors if not isinstance(n, Size)]
+        found += [("Add", other, one_size(a - b)) for other, (a, b) in pairs if len({*(a - b)}) == 1]
+        found += [("Mul", other, n) for other, n in factors if n in self._sources]
+        if not found:
+            raise OnnxError("a size follows from those of dynamic axes in a way that is not exported")
+        op, other, n = found[0]
+        return self(op, self._size(other), [n])
 
     def _define(self, value: Value, name: str) -> None:
         value.name = name
@@ -217,19 +229,22 @@ class Writer:
                 self._sources.setdefault(size, (value, dim))
 
 
+def described(name: str, value: Value, axes: Mapping[Size, str]) -> ValueInfoProto:
+    """Name, element type and shape of an input or an output; dynamic axes by their names."""
+    shape = [axes.get(n) if isinstance(n, Size) else n for n in value.shape]
+    return helper.make_tensor_value_info(name, onnx_type(value.dtype), shape)
+
+
+def fixed(sizes: Sequence[int | Size]) -> list[int]:
+    """Sizes that must not vary."""
+    if any(isinstance(n, Size) for n in sizes):
+        raise OnnxError("a dim that must be of a fixed size varies with dynamic axes")
+    return list(sizes)
+
+
 def to_numpy(x: Any) -> np.ndarray:
     """The values of a tensor or an array on any device; of a global one the logical tensor."""
     tensor = x if isinstance(x, Tensor) else Tensor._wrap(x)
     if isinstance(tensor._array, GlobalArray):
         tensor = tensor.detach().to_global(sbp=[B] * len(tensor.sbp)).to_local()
     return tensor.detach().cpu().numpy()
-
-
-def onnx_type(dtype: Any) -> int:
-    """The element type in ONNX of a NumPy dtype."""
-    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-
-
-def tensor_message(name: str, array: np.ndarray) -> Any:
-    """An initializer."""
-    return numpy_helper.from_array(np.asarray(array, order="C"), name)

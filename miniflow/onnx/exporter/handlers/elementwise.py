@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from onnx import defs
 
 from miniflow import scalar
 from miniflow.errors import OnnxError
-from miniflow.onnx.exporter.registry import handler
-from miniflow.onnx.exporter.writer import Value, Writer, onnx_type
+from miniflow.onnx.exporter.writer import Size, Value, Writer, handler
 from miniflow.scalar import FORMULAS, Expr, expression, is_number, key_of, where
 
 BOOL = np.dtype(np.bool_)
 # functions of formulas whose operators have other names in ONNX
 NAMES = {
-    "eq": "Equal", "lt": "Less", "gt": "Greater", "power": "Pow", "remainder": "Mod", "isnan": "IsNaN",
-    "bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor", "bitwise_not": "BitwiseNot",
-    "logical_not": "Not",
-}  # fmt: skip
-OF_BOOLS = {f"bitwise_{name}": name.capitalize() for name in ("and", "or", "xor", "not")}
+    "eq": "Equal", "lt": "Less", "gt": "Greater", "le": "LessOrEqual", "ge": "GreaterOrEqual", "power": "Pow",
+    "remainder": "Mod", "isnan": "IsNaN", "logical_not": "Not",
+} | {f"bitwise_{name}": f"Bitwise{name.capitalize()}" for name in ("and", "or", "xor", "not")}  # fmt: skip
+NAMES_OF_BOOLS = NAMES | {name: op.removeprefix("Bitwise") for name, op in NAMES.items()}
+LACKING = (("Where", "b"), ("Mod", "f"), ("Mod", "V"))  # operators that onnxruntime does not have for a kind of dtype
 IS_NAN = scalar.Function("isnan", "", np.isnan, predicate=True)
 # functions that ONNX does not have, or not for the dtype, by others
 SPELLED = {
@@ -61,7 +59,19 @@ SPELLED_OF_BOOLS = SPELLED | {
     "mul": lambda x, y: x & y,
     "lt": lambda x, y: ~x & y,
     "gt": lambda x, y: x & ~y,
+    "where": lambda condition, x, y: (condition & x) | (~condition & y),
 }
+SPELLED_OF_KINDS = {"f": SPELLED, "V": SPELLED, "b": SPELLED_OF_BOOLS}
+# operators that are one of ONNX, where the opset has that for the dtype, with what its attributes are in ours
+DIRECT = {op.lower(): (op, {}) for op in "Relu Sigmoid Softsign Softplus Reciprocal Selu Sign IsInf HardSwish".split()}
+DIRECT |= {f"logical_{op.lower()}": (op, {}) for op in ("And", "Or", "Xor", "Not")}
+DIRECT |= {
+    "mish": ("Mish", {}), "prelu": ("PRelu", {}), "maximum": ("Max", {}), "minimum": ("Min", {}),
+    "elu": ("Elu", {"alpha": "alpha"}), "celu": ("Celu", {"alpha": "alpha"}),
+    "leaky_relu": ("LeakyRelu", {"alpha": "negative_slope"}), "hardsigmoid": ("HardSigmoid", {"alpha": 1 / 6}),
+    "hardshrink": ("Shrink", {"lambd": "lambd", "bias": 0.0}), "gelu": ("Gelu", {"approximate": "approximate"}),
+    "softshrink": ("Shrink", {"lambd": "lambd", "bias": "lambd"}),
+}  # fmt: skip
 
 
 def takes(g: Writer, op: str, dtype: np.dtype) -> bool:
@@ -70,17 +80,21 @@ def takes(g: Writer, op: str, dtype: np.dtype) -> bool:
     return defs.has(op, g.opset) and f"tensor({name})" in defs.get_schema(op, g.opset).inputs[-1].types
 
 
-def formula(g: Writer, name: str, *operands: Value | None, **attributes: Any) -> str:
-    """A pointwise operator, as ONNX's operators for the functions of its formula."""
+def pointwise(g: Writer, name: str, *operands: Value | None, **attributes) -> str:
+    """A pointwise operator, as one of ONNX, or as those for the functions of its formula."""
     given = dict(zip(FORMULAS[name].operands, operands, strict=True)) | attributes
-    fixed = {key: x for key, x in given.items() if not isinstance(x, Value) and not is_number(x)}
-    like = next(x for key, x in given.items() if isinstance(x, Value) and key not in FORMULAS[name].bools)
+    values = [x for key, x in given.items() if isinstance(x, Value) and key not in FORMULAS[name].bools]
+    like, (op, names) = (values or g.call.outputs)[0], DIRECT.get(name, ("", {}))
+    if takes(g, op, like.dtype) and attributes.get("beta", 1) == 1:
+        named = {theirs: attributes.get(ours, ours) for theirs, ours in names.items()}
+        return g(op, *[g.scalar(x, like) for x in operands], **named)
+    fixed = {key: x for key, x in given.items() if not isinstance(x, Value | Size) and not is_number(x)}
     found = expression(key_of(name, fixed))
-    free = [x if isinstance(x, Value) else g.scalar(x, like) for key, x in given.items() if key not in fixed]
-    return g.name(written(g, found.result, dict(zip(found.operands, free, strict=True)), like))
+    free = [g.scalar(x, like) for key, x in given.items() if key not in fixed]
+    return written(g, found.result, dict(zip(found.operands, free, strict=True)), like)
 
 
-def written(g: Writer, x: Any, names: dict[Expr, Any], like: Value) -> Any:
+def written(g: Writer, x, names: dict, like: Value):
     """The name of the value of an expression; those of its parts are put into `names`."""
     if not isinstance(x, Expr):
         return g.scalar(x, like)
@@ -88,13 +102,9 @@ def written(g: Writer, x: Any, names: dict[Expr, Any], like: Value) -> Any:
         return names[x]
     function = x.function.name
     dtype = BOOL if all(map(scalar.is_predicate, x.operands)) else like.dtype
-    op = OF_BOOLS.get(function) if dtype == BOOL else None
-    op = op or NAMES.get(function, function.capitalize())
-    spelled = {"f": SPELLED, "V": SPELLED, "b": SPELLED_OF_BOOLS}.get(dtype.kind, SPELLED_OF_INTEGERS).get(function)
-    if function == "where" and dtype == BOOL:  # which onnxruntime lacks
-        condition, x1, x2 = x.operands
-        names[x] = written(g, (condition & x1) | (~condition & x2), names, like)
-    elif takes(g, op, dtype) and not (op == "Mod" and dtype.kind not in "iu"):
+    op = (NAMES_OF_BOOLS if dtype == BOOL else NAMES).get(function, function.capitalize())
+    spelled = SPELLED_OF_KINDS.get(dtype.kind, SPELLED_OF_INTEGERS).get(function)
+    if takes(g, op, dtype) and (op, dtype.kind) not in LACKING:
         names[x] = g(op, *[written(g, y, names, like) for y in x.operands])
     elif spelled:
         names[x] = written(g, spelled(*x.operands), names, like)
@@ -104,66 +114,15 @@ def written(g: Writer, x: Any, names: dict[Expr, Any], like: Value) -> Any:
 
 
 for name in FORMULAS:
-    handler(name)(lambda g, *operands, name=name, **attributes: formula(g, name, *operands, **attributes))
-
-
-def direct(name: str, op: str, **names: str | float) -> None:
-    """An operator that is one of ONNX, where the opset has that for the dtype; `names` are those of its attributes."""
-
-    def write(g: Writer, *operands: Any, **attributes: Any) -> str:
-        if not takes(g, op, next(x.dtype for x in operands if isinstance(x, Value))):
-            return formula(g, name, *operands, **attributes)
-        given = {theirs: attributes[ours] if isinstance(ours, str) else ours for theirs, ours in names.items()}
-        return g(op, *operands, **{key: float(x) if is_number(x) else x for key, x in given.items()})
-
-    handler(name)(write)
-
-
-for op in "Relu Sigmoid Softsign Reciprocal Selu Sign IsNaN IsInf HardSwish Mish".split():
-    direct(op.lower(), op)
-for name, op in {"le": "LessOrEqual", "ge": "GreaterOrEqual", "maximum": "Max", "minimum": "Min"}.items():
-    direct(name, op)
-for op in ("And", "Or", "Xor", "Not"):
-    direct(f"logical_{op.lower()}", op)
-direct("elu", "Elu", alpha="alpha")
-direct("celu", "Celu", alpha="alpha")
-direct("leaky_relu", "LeakyRelu", alpha="negative_slope")
-direct("prelu", "PRelu")
-direct("hardshrink", "Shrink", lambd="lambd", bias=0.0)
-direct("softshrink", "Shrink", lambd="lambd", bias="lambd")
-direct("hardsigmoid", "HardSigmoid", alpha=1 / 6, beta=0.5)
-direct("gelu", "Gelu", approximate="approximate")
+    handler(name)(lambda g, *operands, name=name, **attributes: pointwise(g, name, *operands, **attributes))
 handler("silu")(lambda g, x: g("Mul", x, g("Sigmoid", x)))
-
-
-@handler("softplus")
-def softplus(g: Writer, x: Value, *, beta: float, threshold: float) -> str:
-    return g("Softplus", x) if beta == 1 else formula(g, "softplus", x, beta=beta, threshold=threshold)
+handler("relu6")(lambda g, x: clamp(g, x, 0, 6))
+handler("hardtanh")(lambda g, x, *, min_val, max_val: clamp(g, x, min_val, max_val))
+handler("cast", "to_integer")(lambda g, x, *, dtype: g("Cast", x, to=dtype))
 
 
 @handler("clamp")
-def clamp(g: Writer, x: Value, low: Value | None, high: Value | None) -> str:
-    """Clip, whose bounds are attributes before opset 11."""
-    bounds = {"min": low, "max": high}
-    if any(b is not None and b.shape for b in bounds.values()) or not takes(g, "Clip", x.dtype):
-        return formula(g, "clamp", x, low, high)
-    if g.opset >= 11:
-        return g("Clip", x, low, high)
-    return g("Clip", x, **{key: float(np.asarray(b.arrays[0])) for key, b in bounds.items() if b is not None})
-
-
-def clip(g: Writer, x: Value, *bounds: float) -> str:
-    """`clamp` between numbers."""
-    return clamp(g, x, *[Value((), x.dtype, arrays=(np.array(b, x.dtype),)) for b in bounds])
-
-
-handler("relu6")(lambda g, x: clip(g, x, 0, 6))
-handler("hardtanh")(lambda g, x, *, min_val, max_val: clip(g, x, min_val, max_val))
-
-
-def cast(g: Writer, x: Value, dtype: Any) -> Any:
-    """`x`, or its cast to another dtype."""
-    return x if x.dtype == dtype else g("Cast", x, to=onnx_type(dtype))
-
-
-handler("cast", "to_integer")(lambda g, x, *, dtype: cast(g, x, dtype))
+def clamp(g: Writer, x: Value, low, high) -> str:
+    if any(isinstance(b, Value) and (b.shape or g.opset < 11) for b in (low, high)) or not takes(g, "Clip", x.dtype):
+        return pointwise(g, "clamp", x, low, high)
+    return g("Clip", x, min=g.scalar(low, x), max=g.scalar(high, x))

@@ -2,168 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from miniflow.errors import OnnxError
 from miniflow.onnx.exporter.handlers.conv import around
-from miniflow.onnx.exporter.handlers.elementwise import cast
-from miniflow.onnx.exporter.handlers.shape import fixed, parts_by_dim, permuted, reshape, squeeze
-from miniflow.onnx.exporter.recording import Size
-from miniflow.onnx.exporter.registry import handler
-from miniflow.onnx.exporter.writer import Value, Writer
+from miniflow.onnx.exporter.handlers.shape import permuted, reshape, slice_
+from miniflow.onnx.exporter.writer import Size, Value, Writer, find, handler
 
-INT64 = np.dtype(np.int64)
+handler("embedding")(lambda g, x, weight, *, padding_idx: g("Gather", weight, positions(g, x), axis=0))
+handler("gather", since=11)(lambda g, x, index, *, dim: g("GatherElements", x, positions(g, index), axis=dim))
+handler("scatter")(lambda g, x, index, src, *, dim: g("Scatter", x, positions(g, index), src, axis=dim))
+handler("scatter", since=11)(
+    lambda g, x, index, src, *, dim: g("ScatterElements", x, positions(g, index), src, axis=dim)
+)
+handler("one_hot")(
+    lambda g, x, *, num_classes: g("OneHot", g("Cast", x, to=np.int64), np.array(num_classes), [0, 1], axis=-1)
+)
+handler("argsort")(lambda g, x, **given: ordered(g, x, **given)[1])
+handler("pad")(lambda g, x, *, widths, value: padded(g, x, widths, value=np.array(value, x.dtype)))
+handler("pad_border")(lambda g, x, widths, mode: padded(g, x, widths, mode="edge" if mode == "replicate" else mode))
 
 
-def positions(g: Writer, index: Value) -> Any:
+def positions(g: Writer, index: Value):
     """An index in a dtype that ONNX takes."""
-    return index if index.dtype in (np.int32, np.int64) else cast(g, index, INT64)
-
-
-@handler("embedding")
-def embedding(g: Writer, indices: Value, weight: Value, *, padding_idx: int | None) -> str:
-    return g("Gather", weight, positions(g, indices), axis=0)
-
-
-@handler("gather", since=11)
-def gather(g: Writer, x: Value, index: Value, *, dim: int) -> str:
-    return g("GatherElements", x, positions(g, index), axis=dim)
-
-
-@handler("scatter")
-def scatter(g: Writer, x: Value, index: Value, src: Value, *, dim: int) -> str:
-    return g("ScatterElements" if g.opset >= 11 else "Scatter", x, positions(g, index), src, axis=dim)
+    return index if index.dtype in (np.int32, np.int64) else g("Cast", index, to=np.int64)
 
 
 @handler("scatter_add", since=16)
-def scatter_add(g: Writer, x: Value | None, index: Value, src: Value, *, dim: int, shape: Sequence[Any]) -> str:
-    x = zeros(g, src, shape) if x is None else x
+def scatter_add(g: Writer, x: Value | None, index: Value, src: Value, *, dim: int, shape) -> str:
+    x = g("Expand", g.scalar(0, src), shape) if x is None else x
     return g("ScatterElements", x, positions(g, index), src, axis=dim, reduction="add")
 
 
-def zeros(g: Writer, like: Value, shape: Sequence[int | Size]) -> str:
-    return g("Expand", g.scalar(0, like), g.sizes(shape))
-
-
 @handler("index")
-def index(g: Writer, x: Value, index: Value, *, dims: tuple[int, ...]) -> str:
+def index(g: Writer, x: Value, index: Value, *, dims):
     if len(dims) == 1:
-        rows = np.asarray(index.arrays[0])[0] if index.arrays and not index.name else squeeze(g, index, 0)
-        return g("Gather", x, rows, axis=dims[0])
-    order = in_front(len(x.shape), dims)
-    y = g("GatherND", permuted(g, x, order), coordinates(g, index))
+        return g("Gather", x, g("Squeeze", positions(g, index), axes=[0]), axis=dims[0])
+    places = g("Transpose", positions(g, index), perm=[*range(1, len(index.shape)), 0])  # (k, *B) -> (*B, k)
+    y = g("GatherND", permuted(g, x, in_front(len(x.shape), dims)), places)
     return permuted(g, y, np.argsort(picked_first(len(x.shape), len(index.shape) - 1, dims)))
 
 
-def in_front(ndim: int, dims: Sequence[int]) -> list[int]:
+def in_front(ndim: int, dims) -> list[int]:
     return [*dims, *[d for d in range(ndim) if d not in dims]]
 
 
-def picked_first(ndim: int, batch: int, dims: tuple[int, ...]) -> list[int]:
+def picked_first(ndim: int, batch: int, dims) -> list[int]:
     """The dims of `x[index]` with those of the index in front; they take the place of dims that are neighbours."""
     start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
     return in_front(ndim - len(dims) + batch, range(start, start + batch))
 
 
-def coordinates(g: Writer, index: Value) -> str:
-    """(k, *B) as (*B, k)."""
-    return g("Transpose", positions(g, index), perm=[*range(1, len(index.shape)), 0])
+def assigned(g: Writer, x, shape, values, pick, reduction=None) -> str:
+    """`x` of this shape, with values at the elements that a function picks; `pick` gets their numbers in its place."""
+    zero, one = np.array(0), np.array(1)
+    numbers = reshape(g, g("Range", zero, g("Size", x), one), shape)
+    places = g.name(pick(Value(shape, np.int64, None, name=numbers)))
+    flat, at, new = (g("Reshape", y, [-1]) for y in (x, places, g("Expand", values, g("Shape", places))))
+    return reshape(g, g("ScatterElements", flat, at, new, axis=0, reduction=reduction), shape)
 
 
 @handler("index_into_zeros", since=16)
-def index_into_zeros(g: Writer, x: Value, index: Value, *, dims: tuple[int, ...], shape: Sequence[Any]) -> str:
-    order = in_front(len(shape), dims)
-    updates = permuted(g, x, picked_first(len(shape), len(index.shape) - 1, dims))
-    y = g("ScatterND", zeros(g, x, [shape[d] for d in order]), coordinates(g, index), updates, reduction="add")
-    return permuted(g, y, np.argsort(order))
+def index_into_zeros(g: Writer, x: Value, places: Value, *, dims, shape) -> str:
+    zeros = g("Expand", g.scalar(0, x), shape)
+    return assigned(g, zeros, shape, x, lambda numbers: index(g, numbers, places, dims=dims), "add")
 
 
 @handler("set_item")
-def set_item(g: Writer, x: Value, value: Value, index: Value | None, *, basic: tuple, dims: tuple) -> str:
-    ndim = len(x.shape)
-    if index is None:
-        return placed(g, x, basic, value)
-    if any(part != slice(None) and part is not Ellipsis for part in basic):
-        raise OnnxError("an assignment to slices and indices at once; expected one after the other")
-    first = picked_first(ndim, len(index.shape) - 1, dims)
-    shape = [*index.shape[1:], *[n for d, n in enumerate(x.shape) if d not in dims]]
-    updates = permuted(g, g("Expand", value, g.sizes([shape[i] for i in np.argsort(first)])), first)
-    order = in_front(ndim, dims)
-    y = g("ScatterND", permuted(g, x, order), coordinates(g, index), updates)
-    return permuted(g, y, np.argsort(order))
+def set_item(g: Writer, x: Value, value: Value, places: Value | None, *, basic: tuple, dims: tuple) -> str:
+    def pick(numbers: Value):
+        part = slice_(g, numbers, index=basic)
+        if places is None:
+            return part
+        ndim = len(x.shape) + sum((n is None) - isinstance(n, int | Size) for n in basic)
+        return index(g, Value([1] * ndim, np.int64, None, name=g.name(part)), places, dims=dims)
 
-
-def span(part: slice, n: int | Size) -> np.ndarray:
-    """The positions of a slice, which must not follow a size that varies."""
-    if (
-        isinstance(n, Size)
-        and isinstance(part.stop, int)
-        and 0 <= part.stop <= min(n.values)
-        and (part.start or 0) >= 0
-    ):
-        n = min(n.values)
-    return np.arange(*part.indices(*fixed([n])))
-
-
-def placed(g: Writer, x: Value, basic: tuple, value: Any) -> str:
-    """`x` with `value` at a basic index."""
-    slices, ints, added = parts_by_dim(basic, len(x.shape))
-    ranges = [span(part, x.shape[d]) for d, part in slices.items()]
-    if not slices:
-        return g("Expand", squeeze(g, value, *added) if added else value, g.sizes(x.shape))
-    sizes = {**dict(enumerate(x.shape)), **dict(zip(slices, map(len, ranges), strict=True))}
-    whole = [n for d, n in sizes.items() if d not in ints]
-    for d in added:
-        whole.insert(d, 1)
-    value = reshape(g, g("Expand", value, g.sizes(whole)), list(sizes.values()))
-    order = in_front(len(x.shape), list(slices))
-    places = np.stack(np.meshgrid(*ranges, indexing="ij"), -1)
-    y = g("ScatterND", permuted(g, x, order), places, permuted(g, value, order))
-    return permuted(g, y, np.argsort(order))
+    return assigned(g, x, x.shape, value, pick)
 
 
 @handler("view_scatter")
-def view_scatter(g: Writer, x: Value, values: Value, *, steps: tuple) -> Any:
+def view_scatter(g: Writer, x: Value, values: Value, *, steps: tuple) -> str:
     (op, attributes), *more = steps
-    if not more and op.function_name == "slice":
-        return placed(g, x, attributes["index"], values)
-    if not more and op.function_name == "view":
-        return reshape(g, values, x.shape)
-    raise OnnxError(f"an assignment to a view by {', '.join(op.function_name for op, _ in steps)}")
-
-
-@handler("one_hot")
-def one_hot(g: Writer, x: Value, *, num_classes: int) -> str:
-    return g("OneHot", cast(g, x, INT64), np.array(num_classes), g.ints(0, 1), axis=-1)
+    is_reshape, view = op.function_name == "view", find(op.function_name, g.opset)
+    if more or view is None:
+        raise OnnxError(f"an assignment to a view by {', '.join(op.function_name for op, _ in steps)}")
+    pick = lambda y: reshape(g, y, values.shape) if is_reshape else view(g, y, **attributes)  # noqa: E731
+    return assigned(g, x, x.shape, values, pick)
 
 
 @handler("ordered")
-def ordered(g: Writer, x: Value, dim: int, descending: bool, count: Any, stable: bool) -> tuple[str, str]:
-    if g.opset >= 11:
-        return g("TopK", x, g.sizes([count]), axis=dim, largest=int(descending), outputs=2)
-    given = {"axis": dim, "outputs": 2} | ({} if g.opset == 10 else {"k": fixed([count])[0]})
-    values, indices = g("TopK", x if descending else g("Neg", x), g.sizes([count]) if g.opset == 10 else None, **given)
-    return values if descending else g("Neg", values), indices
+def ordered(g: Writer, x: Value, dim: int, descending: bool, count, stable: bool) -> tuple[str, str]:
+    """TopK, which finds only the largest before opset 11."""
+    turned, largest = not descending and g.opset < 11, descending if g.opset >= 11 else None
+    values, indices = g("TopK", g("Neg", x) if turned else x, k=[count], axis=dim, largest=largest, outputs=2)
+    return g("Neg", values) if turned else values, indices
 
 
-handler("argsort")(lambda g, x, **attributes: ordered(g, x, **attributes)[1])
-
-
-@handler("pad")
-def pad(g: Writer, x: Value, *, widths: Sequence[tuple], value: float) -> str:
-    return padded(g, x, widths, value)
-
-
-def padded(g: Writer, x: Any, widths: Sequence[tuple], value: float = 0.0, mode: str = "constant") -> str:
-    pads = around(widths)
-    if g.opset < 11:
-        return g("Pad", x, pads=fixed(pads), value=float(value), mode=mode)
-    return g("Pad", x, g.sizes(pads), g.scalar(value, x) if mode == "constant" else None, mode=mode)
-
-
-@handler("pad_border")
-def pad_border(g: Writer, input: Value, widths: Sequence[tuple], mode: str) -> str:
-    return padded(g, input, widths, mode="edge" if mode == "replicate" else mode)
+def padded(g: Writer, x: Value, widths, value=None, mode: str = "constant") -> str:
+    return g("Pad", x, pads=around(widths), mode=mode, **{"value" if g.opset < 11 else "constant_value": value})

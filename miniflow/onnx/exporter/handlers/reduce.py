@@ -1,122 +1,130 @@
-"""Reductions, scans, and softmax."""
+"""Reductions, scans, softmax and normalization."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from miniflow.onnx.exporter.handlers.elementwise import cast
-from miniflow.onnx.exporter.handlers.shape import fixed, permuted, squeeze, unsqueeze
-from miniflow.onnx.exporter.registry import handler
-from miniflow.onnx.exporter.writer import Value, Writer, onnx_type
-
-BOOL, INT32 = np.dtype(np.bool_), np.dtype(np.int32)
-Dims = int | tuple[int, ...] | None
+from miniflow.backends.geometry import reduced_dims
+from miniflow.onnx.exporter.handlers.conv import batched
+from miniflow.onnx.exporter.handlers.shape import permuted, swapped
+from miniflow.onnx.exporter.writer import Value, Writer, fixed, handler
 
 
-def reduced(g: Writer, op: str, x: Any, dim: Dims, keepdim: bool) -> str:
-    """ONNX's reduction; its dims are an input from opset 18 on, those of ReduceSum from 13 on."""
-    dims = None if dim is None or dim == () else [dim] if isinstance(dim, int) else list(dim)
-    if g.opset >= (13 if op == "ReduceSum" else 18):
-        return g(op, x, None if dims is None else g.ints(*dims), keepdims=int(keepdim))
-    return g(op, x, axes=dims, keepdims=int(keepdim))
-
-
-def reduction(g: Writer, x: Value, *, dim: Dims, keepdim: bool, op: str) -> str:
+def reduced(g: Writer, x: Value, op: str, *, dim, keepdim: bool, of=None) -> str:
+    """ONNX's reduction, of integers in int32 if they have fewer bits, and before that cast to the dtype `of`."""
     result = g.call.outputs[0].dtype
-    kind = INT32 if result.kind in "iub" and result.itemsize < 4 else result
-    y = reduced(g, op, cast(g, x, kind), positive(x, dim), keepdim)
-    return y if kind == result else g("Cast", y, to=onnx_type(result))
+    kind = np.int32 if result.kind in "iub" and result.itemsize < 4 else result
+    y = g("Cast", x if of is None else g("Cast", x, to=of), to=kind)
+    return g("Cast", g(op, y, axes=reduced_dims(len(x.shape), dim) or None, keepdims=keepdim), to=result)
 
 
-def positive(x: Value, dim: Dims) -> Dims:
-    """The dims to reduce, counted from the front; None for all."""
-    if dim is None or dim == () or not x.shape:
-        return None
-    return tuple(d % len(x.shape) for d in ([dim] if isinstance(dim, int) else dim))
+def index_of(g: Writer, x: Value, op: str, *, dim, keepdim: bool) -> str:
+    """Where the largest or smallest element is."""
+    y = g("Cast", x, to=np.int32) if x.dtype.kind in "iub" else x
+    if dim is None or not x.shape:
+        return g("Reshape", g(op, g("Reshape", y, [-1]), axis=0), [1] * len(x.shape) * keepdim)
+    return g(op, y, axis=dim % len(x.shape), keepdims=keepdim)
 
 
 REDUCTIONS = {"sum": "Sum", "mean": "Mean", "prod": "Prod", "amax": "Max", "amin": "Min", "logsumexp": "LogSumExp"}
 for name, op in REDUCTIONS.items():
-    handler(name)(lambda g, x, op=op, **attributes: reduction(g, x, op=f"Reduce{op}", **attributes))
-
-
-@handler("any")
-def any_(g: Writer, x: Value, *, dim: Dims, keepdim: bool, op: str = "ReduceMax") -> str:
-    truths = g("Cast", cast(g, x, BOOL), to=onnx_type(INT32))
-    return g("Cast", reduced(g, op, truths, positive(x, dim), keepdim), to=onnx_type(BOOL))
-
-
-handler("all")(lambda g, x, **attributes: any_(g, x, **attributes, op="ReduceMin"))
-
-
-@handler("argmax")
-def argmax(g: Writer, x: Value, *, dim: int | None, keepdim: bool, op: str = "ArgMax") -> str:
-    y = cast(g, x, INT32) if x.dtype.kind in "iub" and x.dtype.itemsize != 4 else x
-    if dim is None or not x.shape:
-        y = g(op, g("Reshape", y, g.ints(-1)), axis=0, keepdims=0)
-        return g("Reshape", y, g.ints(*[1] * len(x.shape) * keepdim))
-    return g(op, y, axis=dim % len(x.shape), keepdims=int(keepdim))
-
-
-handler("argmin")(lambda g, x, **attributes: argmax(g, x, **attributes, op="ArgMin"))
-for name in ("Max", "Min"):
-    handler(f"{name.lower()}_dim")(
-        lambda g, x, name=name, **given: (
-            reduction(g, x, op=f"Reduce{name}", **given), argmax(g, x, op=f"Arg{name}", **given)
-        )
-    )  # fmt: skip
+    handler(name)(lambda g, x, op=f"Reduce{op}", **given: reduced(g, x, op, **given))
+for name, truth, op in ("max", "any", "Max"), ("min", "all", "Min"):
+    handler(truth)(lambda g, x, op=f"Reduce{op}", **given: reduced(g, x, op, **given, of=bool))
+    handler(f"arg{name}")(lambda g, x, op=f"Arg{op}", **given: index_of(g, x, op, **given))
+    handler(f"{name}_dim")(
+        lambda g, x, op=op, **given: (reduced(g, x, f"Reduce{op}", **given), index_of(g, x, f"Arg{op}", **given))
+    )
 
 
 @handler("norm")
-def norm(g: Writer, x: Value, *, p: float, dim: Dims, keepdim: bool) -> str:
+def norm(g: Writer, x: Value, *, p: float, dim, keepdim: bool) -> str:
+    given = {"axes": reduced_dims(len(x.shape), dim) or None, "keepdims": keepdim}
     if p == 2:
-        return reduced(g, "ReduceL2", x, positive(x, dim), keepdim)
-    powers = g("Pow", g("Abs", x), g.scalar(p, x))
-    return g("Pow", reduced(g, "ReduceSum", powers, positive(x, dim), keepdim), g.scalar(1 / p, x))
+        return g("ReduceL2", x, **given)
+    return g("Pow", g("ReduceSum", g("Pow", g("Abs", x), g.scalar(p, x)), **given), g.scalar(1 / p, x))
 
 
 @handler("var")
-def var(g: Writer, x: Value, *, dim: Dims, correction: float, keepdim: bool) -> str:
-    dims = positive(x, dim)
+def var(g: Writer, x: Value, *, dim, correction: float, keepdim: bool) -> str:
+    dims = reduced_dims(len(x.shape), dim)
     _, y = moments(g, x, dims, keepdim)
     if correction == 0:
         return y
-    count = prod(fixed([x.shape[d] for d in (range(len(x.shape)) if dims is None else dims)]))
+    count = prod(fixed([x.shape[d] for d in dims]))
     return g("Mul", y, g.scalar(np.divide(count, max(count - correction, 0.0)), x))
 
 
-handler("std")(lambda g, x, **attributes: g("Sqrt", var(g, x, **attributes)))
+handler("std")(lambda g, x, **given: g("Sqrt", var(g, x, **given)))
 
 
-def moments(g: Writer, x: Value, dims: Dims, keepdim: bool) -> tuple[str, str]:
+def moments(g: Writer, x: Value, dims, keepdim: bool) -> tuple[str, str]:
     """How far x is from its mean over dims, and the mean of the squares of that."""
-    deviation = g("Sub", x, reduced(g, "ReduceMean", x, dims, True))
-    return deviation, reduced(g, "ReduceMean", g("Mul", deviation, deviation), dims, keepdim)
+    deviation = g("Sub", x, g("ReduceMean", x, axes=dims or None))
+    return deviation, g("ReduceMean", g("Mul", deviation, deviation), axes=dims or None, keepdims=keepdim)
 
 
-def softmax(g: Writer, x: Value, *, dim: int, op: str) -> str:
+def softmax(g: Writer, x: Value, op: str, dim: int) -> str:
     """Before opset 13 ONNX's softmax is one over all dims from the given one on, so that this must be the last."""
-    ndim = len(x.shape)
-    if ndim == 0:
-        return squeeze(g, g(op, unsqueeze(g, x, 0), axis=0), 0)
-    dim %= ndim
-    order = list(range(ndim))
-    if g.opset < 13:
-        order[dim], order[-1], dim = ndim - 1, dim, ndim - 1
-    return permuted(g, g(op, permuted(g, x, order), axis=dim), order)
+    if g.opset >= 13 or not x.shape:
+        return batched(g, x, len(x.shape) or 1, lambda x: g(op, x, axis=dim))
+    order = swapped(len(x.shape), dim, -1)
+    return permuted(g, g(op, permuted(g, x, order), axis=len(order) - 1), order)
 
 
-handler("softmax")(lambda g, x, *, dim: softmax(g, x, dim=dim, op="Softmax"))
-handler("log_softmax")(lambda g, x, *, dim: softmax(g, x, dim=dim, op="LogSoftmax"))
+handler("softmax")(lambda g, x, *, dim: softmax(g, x, "Softmax", dim))
+handler("log_softmax")(lambda g, x, *, dim: softmax(g, x, "LogSoftmax", dim))
 
 
 def scan(g: Writer, x: Value, op: str, dim: int, reverse: bool) -> str:
-    x = cast(g, x, g.call.outputs[0].dtype)
-    return g(op, x, np.array(dim), reverse=int(reverse)) if g.call.outputs[0].shape else g.name(x)
+    x = g("Cast", x, to=g.call.outputs[0].dtype)
+    return g(op, x, np.array(dim), reverse=reverse) if g.call.outputs[0].shape else x
 
 
 handler("cumsum", since=11)(lambda g, x, *, dim, reverse: scan(g, x, "CumSum", dim, reverse))
 handler("cumprod", since=26)(lambda g, x, *, dim, reverse: scan(g, x, "CumProd", dim, reverse))
+
+
+# normalization
+
+
+def given(x: Value, shape, weight, bias=None):
+    """Weight and bias, ones and zeros where they are absent."""
+    return tuple(np.full(shape, n, x.dtype) if p is None else p for p, n in ((weight, 1), (bias, 0)))
+
+
+def normalized(g: Writer, x: Value, dims, eps: float, weight, bias) -> str:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with the statistics over some dims."""
+    deviation, var = moments(g, x, tuple(dims), True)
+    y = g("Div", deviation, g("Sqrt", g("Add", var, g.scalar(eps, x))))
+    y = y if weight is None else g("Mul", y, weight)
+    return y if bias is None else g("Add", y, bias)
+
+
+@handler("layer_norm")
+def layer_norm(g: Writer, x: Value, weight: Value | None, bias: Value | None, *, dims: int, eps: float) -> str:
+    if g.opset < 17:
+        return normalized(g, x, range(len(x.shape))[-dims:], eps, weight, bias)
+    weight, _ = given(x, x.shape[len(x.shape) - dims :], weight)
+    return g("LayerNormalization", x, weight, bias, axis=-dims, epsilon=eps)
+
+
+@handler("batch_norm_inference")
+def batch_norm(g: Writer, x: Value, mean: Value, var: Value, weight, bias, *, eps: float) -> str:
+    return g("BatchNormalization", x, *given(x, mean.shape, weight, bias), mean, var, epsilon=eps)
+
+
+@handler("batch_norm")
+def batch_norm_of_batch(g: Writer, x: Value, weight: Value | None, bias: Value | None, *, eps: float) -> str:
+    behind = list(range(1, len(x.shape) - 1))
+    weight, bias = (p if p is None or not behind else g("Unsqueeze", p, axes=behind) for p in (weight, bias))
+    return normalized(g, x, [0, *range(2, len(x.shape))], eps, weight, bias)
+
+
+@handler("instance_norm")
+def instance_norm(g: Writer, x: Value, mean, var, weight, bias, use_input_stats: bool, momentum, eps: float) -> str:
+    if not use_input_stats:
+        return batch_norm(g, x, mean, var, weight, bias, eps=eps)
+    return g("InstanceNormalization", x, *given(x, x.shape[1:2], weight, bias), epsilon=eps)

@@ -2,102 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from miniflow.errors import OnnxError
-from miniflow.onnx.exporter.recording import Size
-from miniflow.onnx.exporter.registry import handler
-from miniflow.onnx.exporter.writer import Value, Writer
+from miniflow.onnx.exporter.writer import Size, Value, Writer, fixed, handler
 
 END = np.iinfo(np.int64).max  # behind the last element
-handler("clone", "amp_white_identity", "amp_black_identity")(lambda g, x: g.name(x))
-handler("expand")(lambda g, x, *, shape: g("Expand", x, g.sizes(g.call.outputs[0].shape)))
+INDEX = Value((), np.int64, None)  # a value of the dtype of indices
+
+# a model of ONNX is of logical tensors on no device, so that moving them becomes nothing
+handler("clone", "amp_white_identity", "amp_black_identity", "to_device", "boxing")(lambda g, x, **where: x)
+handler("expand")(lambda g, x, *, shape: g("Expand", x, g.call.outputs[0].shape))
 handler("view")(lambda g, x, *, shape: reshape(g, x, g.call.outputs[0].shape))
 handler("permute")(lambda g, x, *, dims: permuted(g, x, [d % len(x.shape) for d in dims]))
+handler("transpose")(lambda g, x, *, dim0, dim1: permuted(g, x, swapped(len(x.shape), dim0, dim1)))
 handler("cat")(lambda g, *xs, dim, sizes: g("Concat", *xs, axis=dim))
-handler("stack")(lambda g, *xs, dim: g("Concat", *[unsqueeze(g, x, dim) for x in xs], axis=dim))
+handler("stack")(lambda g, *xs, dim: g("Concat", *[g("Unsqueeze", x, axes=[dim]) for x in xs], axis=dim))
+handler("flip")(lambda g, x, *, dims: sliced(g, x, {d % len(x.shape): slice(-1, -END, -1) for d in dims}))
 handler("triangle", since=14)(lambda g, x, *, diagonal, upper: g("Trilu", x, np.array(diagonal), upper=upper))
 
 
-def reshape(g: Writer, x: Any, sizes: Sequence[int | Size]) -> str:
+def reshape(g: Writer, x, sizes) -> str:
     """`x` in another shape; a single size that varies is left to ONNX."""
     if sum(isinstance(n, Size) for n in sizes) == 1 and 0 not in sizes:
-        return g("Reshape", x, g.ints(*[-1 if isinstance(n, Size) else n for n in sizes]))
-    return g("Reshape", x, g.sizes(sizes))
+        sizes = [-1 if isinstance(n, Size) else n for n in sizes]
+    return g("Reshape", x, sizes)
 
 
-def permuted(g: Writer, x: Any, order: Sequence[int]) -> str:
+def permuted(g: Writer, x, order):
     """`x` with its dims in another order."""
-    return g.name(x) if list(order) == sorted(order) else g("Transpose", x, perm=[int(d) for d in order])
+    return x if list(order) == sorted(order) else g("Transpose", x, perm=order)
 
 
-def unsqueeze(g: Writer, x: Any, *dims: int) -> str:
-    return g("Unsqueeze", x, *g.axes_input(*dims), **g.axes_attribute(*dims))
-
-
-def squeeze(g: Writer, x: Any, *dims: int) -> str:
-    return g("Squeeze", x, *g.axes_input(*dims), **g.axes_attribute(*dims))
-
-
-@handler("transpose")
-def transpose(g: Writer, x: Value, *, dim0: int, dim1: int) -> str:
-    order = list(range(len(x.shape)))
+def swapped(ndim: int, dim0: int, dim1: int) -> list[int]:
+    """The order of dims in which two have changed places."""
+    order = list(range(ndim))
     order[dim0], order[dim1] = order[dim1], order[dim0]
-    return permuted(g, x, order)
-
-
-def parts_by_dim(index: tuple, ndim: int) -> tuple[dict[int, slice], list[int], list[int]]:
-    """Of a basic index: the slices by dim, the dims with an int, and the dims of the result that None adds."""
-    before, after = (index[: index.index(...)], index[index.index(...) + 1 :])
-    taken = sum(part is not None for part in before + after)
-    parts = [*before, *[slice(None)] * (ndim - taken), *after]
-    kept = [part for part in parts if part is None or isinstance(part, slice)]
-    slices = {d: part for d, part in enumerate(p for p in parts if p is not None) if part != slice(None)}
-    ints = [d for d, part in slices.items() if not isinstance(part, slice)]
-    slices |= {d: slice(slices[d], END if slices[d] == -1 else plus_one(slices[d])) for d in ints}
-    return slices, ints, [i for i, part in enumerate(kept) if part is None]
-
-
-def plus_one(n: int | Size) -> int | Size:
-    return Size(tuple(v + 1 for v in n.values)) if isinstance(n, Size) else n + 1
+    return order
 
 
 @handler("slice")
-def slice_(g: Writer, x: Value, *, index: tuple) -> Any:
-    slices, ints, added = parts_by_dim(index, len(x.shape))
-    y = sliced(g, x, slices)
-    y = squeeze(g, y, *ints) if ints else y
-    return unsqueeze(g, y, *added) if added else g.name(y)
+def slice_(g: Writer, x: Value, *, index: tuple):
+    at, taken = index.index(...), sum(part is not None for part in index) - 1
+    parts = [*index[:at], *[slice(None)] * (len(x.shape) - taken), *index[at + 1 :]]
+    by_dim = dict(enumerate(part for part in parts if part is not None))
+    y = sliced(g, x, {d: part for d, part in by_dim.items() if isinstance(part, slice) and part != slice(None)})
+    for d, n in reversed([(d, n) for d, n in by_dim.items() if not isinstance(n, slice)]):
+        y = g("Gather", y, g.scalar(n, INDEX), axis=d)
+    added = [i for i, part in enumerate(part for part in parts if isinstance(part, slice | None)) if part is None]
+    return g("Unsqueeze", y, axes=added) if added else y
 
 
-def sliced(g: Writer, x: Any, slices: dict[int, slice]) -> Any:
+def sliced(g: Writer, x, slices: dict[int, slice]):
     """Slices along dims, by ONNX's Slice."""
     if not slices:
         return x
-    dims, parts = list(slices), list(slices.values())
-    starts, stops = [p.start or 0 for p in parts], [END if p.stop is None else p.stop for p in parts]
+    parts = slices.values()
+    starts, ends = [p.start or 0 for p in parts], [END if p.stop is None else p.stop for p in parts]
     steps = [p.step or 1 for p in parts]
-    if g.opset >= 10:
-        stepped = [g.ints(*steps)] if set(steps) != {1} else []
-        return g("Slice", x, g.sizes(starts), g.sizes(stops), g.ints(*dims), *stepped)
-    if set(steps) != {1} or any(isinstance(n, Size) for n in starts + stops):
-        raise OnnxError("slices with steps, or with bounds that vary, need opset 10")
-    return g("Slice", x, starts=starts, ends=stops, axes=dims)
-
-
-@handler("flip", since=10)
-def flip(g: Writer, x: Value, *, dims: Sequence[int]) -> str:
-    return sliced(g, x, {d % len(x.shape): slice(-1, -END, -1) for d in dims})
-
-
-def fixed(sizes: Sequence[int | Size]) -> list[int]:
-    """Sizes that must not vary."""
-    if any(isinstance(n, Size) for n in sizes):
-        raise OnnxError("a dim that must be of a fixed size varies with dynamic axes")
-    return list(sizes)
+    return g("Slice", x, starts=starts, ends=ends, axes=list(slices), steps=steps if set(steps) != {1} else None)
 
 
 @handler("triangle")
@@ -109,11 +71,10 @@ def triangle(g: Writer, x: Value, *, diagonal: int, upper: bool) -> str:
 @handler("diagonal")
 def diagonal(g: Writer, x: Value, *, offset: int, dim1: int, dim2: int) -> str:
     """The matrices flattened, and of their elements those on the diagonal."""
-    ndim = len(x.shape)
-    pair = [dim1 % ndim, dim2 % ndim]
+    pair = [dim1 % len(x.shape), dim2 % len(x.shape)]
     rows, columns = fixed([x.shape[d] for d in pair])
-    others = [d for d in range(ndim) if d not in pair]
-    flat = reshape(g, g("Transpose", x, perm=others + pair), [*[x.shape[d] for d in others], rows * columns])
+    others = [d for d in range(len(x.shape)) if d not in pair]
+    flat = reshape(g, permuted(g, x, others + pair), [*[x.shape[d] for d in others], rows * columns])
     positions = np.arange(rows * columns).reshape(rows, columns).diagonal(offset)
     return g("Gather", flat, positions, axis=len(others))
 
@@ -123,4 +84,4 @@ def unfold(g: Writer, x: Value, *, dim: int, size: int, step: int) -> str:
     (count,) = fixed(x.shape[dim : dim + 1])
     windows = np.arange((count - size) // step + 1)[:, None] * step + np.arange(size)
     order = [d for d in range(len(x.shape) + 1) if d != dim + 1] + [dim + 1]
-    return g("Transpose", g("Gather", x, windows, axis=dim), perm=order)
+    return permuted(g, g("Gather", x, windows, axis=dim), order)
