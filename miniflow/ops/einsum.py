@@ -14,6 +14,7 @@ import string
 from collections.abc import Sequence
 from math import prod
 
+from miniflow.composite import composite
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.elementwise import mul
 from miniflow.ops.matmul import matmul
@@ -23,6 +24,7 @@ from miniflow.ops.slice import diagonal
 from miniflow.tensor import Tensor
 
 
+@composite
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """The sum of products that an equation names: "ij,jk->ik" is a matrix product.
 

@@ -26,6 +26,7 @@ from miniflow.tensor import Tensor
 
 
 @takes_tensors
+@composite
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:

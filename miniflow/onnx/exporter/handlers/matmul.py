@@ -17,6 +17,12 @@ handler("matmul")(
 )
 
 
+@handler("einsum", since=12)
+def einsum(g: Writer, equation: str, operands) -> str:
+    operands = operands[0] if isinstance(operands[0], list | tuple) else operands
+    return g("Einsum", *operands, equation=equation.replace(" ", ""))
+
+
 def matrices(g: Writer, x: Value, transposed: bool):
     return permuted(g, x, swapped(len(x.shape), -2, -1)) if transposed else x
 

@@ -128,3 +128,9 @@ def instance_norm(g: Writer, x: Value, mean, var, weight, bias, use_input_stats:
     if not use_input_stats:
         return batch_norm(g, x, mean, var, weight, bias, eps=eps)
     return g("InstanceNormalization", x, *given(x, x.shape[1:2], weight, bias), epsilon=eps)
+
+
+@handler("group_norm", since=21)
+def group_norm(g: Writer, x: Value, num_groups: int, weight, bias, eps: float) -> str:
+    parameters = given(x, x.shape[1:2], weight, bias)
+    return g("GroupNormalization", x, *parameters, num_groups=num_groups, epsilon=eps)
