@@ -10,8 +10,9 @@ Arrays themselves never move, so this is copy propagation (Aho et al., "Compiler
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
-from miniflow.hostcuda.syntax import Renamer, Unit, call, name, statements, target_names
+from miniflow.hostcuda.syntax import Renamer, Unit, call, filled, name, statements, target_names
 
 
 def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
@@ -31,8 +32,7 @@ def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
         }
         if not single:
             break
-        tree.body = without_assignments(tree.body, set(single))
-        Renamer(single).visit(tree)
+        Renamer(single).visit(filled(WithoutAssignments(single).visit(tree)))
     refuse_arithmetic(tree, unit, known)
     choices = chosen(definitions, known)
     for variable, candidates in choices.items():
@@ -65,21 +65,17 @@ def values_of(tree: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
     return found
 
 
-def without_assignments(block: list[ast.stmt], variables: set[str]) -> list[ast.stmt]:
-    """The statements without the assignments to some variables."""
-    result = []
-    for statement in block:
-        if isinstance(statement, ast.Assign) and set(target_names(statement)) & variables:
-            statement.targets = [t for t in statement.targets if t.id not in variables]
-            if not statement.targets:
-                continue
-        for key in ("body", "orelse"):
-            inner = getattr(statement, key, None)
-            if isinstance(inner, list):
-                kept = without_assignments(inner, variables)
-                setattr(statement, key, kept or ([ast.Pass()] if key == "body" else []))
-        result.append(statement)
-    return result
+class WithoutAssignments(ast.NodeTransformer):
+    """Drops the assignments to some variables."""
+
+    def __init__(self, variables: Collection[str]):
+        self.variables = variables
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
+        if set(target_names(node)).isdisjoint(self.variables):
+            return node
+        node.targets = [t for t in node.targets if t.id not in self.variables]
+        return node if node.targets else None
 
 
 def chosen(definitions: dict[str, list[ast.expr | None]], known: set[str]) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ import ast
 import copy
 
 from miniflow.hostcuda.exits import Exits, announcement
-from miniflow.hostcuda.names import GRID_SYNC, local_names
+from miniflow.hostcuda.names import GRID_SYNC
 from miniflow.hostcuda.syntax import (
     BLOCK,
     GRID,
@@ -27,6 +27,7 @@ from miniflow.hostcuda.syntax import (
     assign,
     call,
     expression,
+    local_names,
     name,
     statements,
 )
@@ -206,7 +207,7 @@ class Expander:
         if self.unit.checked:
             named = mask or ast.Constant(0xFFFFFFFF)
             self.before.append(announcement(call("arrives", ast.Constant(level), named), like))
-        self.before.append(Sync(level, what, like.lineno, vote))
+        self.before.append(Sync(level, what, vote, lineno=like.lineno))
         if hasattr(like, "filename"):
             self.before[-1].filename = like.filename
 

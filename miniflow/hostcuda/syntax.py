@@ -39,15 +39,8 @@ class Sync(ast.stmt):
         collective: (function of runtime, variable that it reads of every thread, variable for its result) or None.
     """
 
-    _fields = ()
+    _fields = ("level", "what", "collective")
     _attributes = ("lineno",)
-
-    def __init__(self, level: int, what: str, line: int, collective: tuple[str, str, str] | None = None):
-        super().__init__()
-        self.level, self.what, self.lineno, self.collective = level, what, line, collective
-
-    def __reduce__(self) -> tuple:
-        return Sync, (self.level, self.what, self.lineno, self.collective), self.__dict__
 
 
 @dataclass
@@ -109,8 +102,7 @@ class Unit:
 
     def refuse(self, node: ast.AST, what: str, remedy: str) -> NoReturn:
         """Raise UnsupportedKernelError naming construct and line."""
-        place = f"{self.filename}:{getattr(node, 'lineno', '?')}"
-        raise UnsupportedKernelError(f"{place}: {self.name}: {what} is not supported in a kernel: {remedy}")
+        refuse(self.filename, self.name, getattr(node, "lineno", 0), what, remedy)
 
     def site(self, access: ast.Subscript) -> int:
         """The number of a place in the source where memory is accessed."""
@@ -131,6 +123,12 @@ class Unit:
             name = f"{stem}{number}"
         self.taken.add(name)
         return name
+
+
+def refuse(filename: str, function: str, line: int, what: str, remedy: str = "") -> NoReturn:
+    """Raise UnsupportedKernelError naming construct and line."""
+    told = f": {remedy}" if remedy else ""
+    raise UnsupportedKernelError(f"{filename}:{line}: {function}: {what} is not supported in a kernel{told}")
 
 
 def name(identifier: str) -> ast.Name:
@@ -236,6 +234,27 @@ def target_names(statement: ast.stmt) -> list[str]:
     else:
         return []
     return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def filled(tree: ast.FunctionDef) -> ast.FunctionDef:
+    """The function, with `pass` where the body of a statement has become empty."""
+    for node in ast.walk(tree):
+        if getattr(node, "body", None) == []:
+            node.body = [ast.Pass()]
+    return ast.fix_missing_locations(tree)
+
+
+def local_names(tree: ast.FunctionDef) -> set[str]:
+    """All names that a function assigns, its parameters and nested functions' variables among them."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.FunctionDef) and node is not tree:
+            names.add(node.name)
+    return names
 
 
 def reads(node: ast.AST) -> Iterator[str]:
