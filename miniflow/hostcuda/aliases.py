@@ -80,26 +80,23 @@ class WithoutAssignments(ast.NodeTransformer):
 
 def chosen(definitions: dict[str, list[ast.expr | None]], known: set[str]) -> dict[str, list[str]]:
     """The variables that only ever stand for known arrays or for such variables, each with its arrays."""
-    names = {
-        v: [value.id for value in values]
-        for v, values in definitions.items()
-        if all(isinstance(value, ast.Name) for value in values)
-    }
-    while True:
-        bad = [v for v, values in names.items() if any(n not in known and n not in names for n in values)]
-        if not bad:
-            break
-        for v in bad:
-            del names[v]
-    reached: dict[str, set[str]] = {v: set() for v in names}
-    changed = True
-    while changed:
-        changed = False
-        for v, values in names.items():
-            new = {n for value in values for n in (reached[value] if value in names else {value})}
-            changed |= new != reached[v]
-            reached[v] = new
-    return {v: sorted(found) for v, found in reached.items() if found}
+
+    def reached(variable: str, path: frozenset[str]) -> set[str] | None:
+        found: set[str] = set()
+        for value in definitions[variable]:
+            source = value.id if isinstance(value, ast.Name) else ""
+            if source in path:
+                continue
+            arrays = (
+                {source} if source in known else reached(source, path | {source}) if source in definitions else None
+            )
+            if arrays is None:
+                return None
+            found |= arrays
+        return found
+
+    all_of = {v: reached(v, frozenset({v})) for v in definitions}
+    return {v: sorted(arrays) for v, arrays in all_of.items() if arrays}
 
 
 class Numbers(ast.NodeTransformer):

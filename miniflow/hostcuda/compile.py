@@ -50,7 +50,7 @@ from miniflow.hostcuda.live_ranges import separate
 from miniflow.hostcuda.names import DeviceFunction, normalise
 from miniflow.hostcuda.one_thread import one_thread
 from miniflow.hostcuda.region_tree import count_divergent
-from miniflow.hostcuda.shape_up import WarpNames, count_with_range, split_tuples
+from miniflow.hostcuda.shape_up import WarpNames, count_with_range
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, place
 from miniflow.hostcuda.syntax import Unit, text
@@ -101,7 +101,7 @@ class Translation:
         self.tree = normalise(kernel, unit)
         self.parameters = [a.arg for a in self.tree.args.args]
         named = dict(zip(self.parameters, argument_types, strict=True))
-        self.tree.body = split_tuples(Exits(unit).function(Expander(unit).block(self.tree.body)), unit)
+        self.tree.body = Exits(unit).function(Expander(unit).block(self.tree.body))
         if rank.axes == 1:
             WarpNames(self.tree).visit(self.tree)
         separate(self.tree, unit)
@@ -123,7 +123,8 @@ class Translation:
         facts = [
             *self._facts(), package_digest(), numba.__version__, sys.version_info[:2], self.rank, self.argument_types,
             sorted(self.naturals), unit.boundscheck, options, ast.dump(self.tree, include_attributes=True),
-            [ast.dump(d.tree) for d in unit.devices], sorted(unit.arrays.items()), sorted(unit.hidden), unit.fingerprint,
+            [ast.dump(d.tree) for d in unit.devices], sorted(unit.arrays.items()), sorted(unit.hidden),
+            unit.fingerprint,
         ]  # fmt: skip
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
 
@@ -176,7 +177,7 @@ class Translation:
 
     def _head(self) -> str:
         options = self.kernel.options
-        fast = bool(options.get("fastmath")) and not self.checked or (options.get("fma", True) and {"contract"})
+        fast = bool(options.get("fastmath")) and not self.checked or {"contract"}
         given = {"nogil": True, "error_model": "numpy", "fastmath": fast}
         signature = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
         head = HEADER.format(name=self.unit.name, filename=Path(self.unit.filename).name, signature=signature)

@@ -72,14 +72,9 @@ class Expander:
         outer, self.before = self.before, []
         if isinstance(node, ast.While):
             new = self._while(node)
-        elif isinstance(node, ast.If):
-            node.test = self.hoist(node.test)
-            before, self.before = self.before, []
-            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-            self.before = before
-            new = [node]
-        elif isinstance(node, ast.For):
-            node.iter = self.hoist(node.iter)
+        elif isinstance(node, ast.If | ast.For):
+            head = "test" if isinstance(node, ast.If) else "iter"
+            setattr(node, head, self.hoist(getattr(node, head)))
             before, self.before = self.before, []
             node.body, node.orelse = self.block(node.body), self.block(node.orelse)
             self.before = before
@@ -91,15 +86,13 @@ class Expander:
 
     def _while(self, node: ast.While) -> list[ast.stmt]:
         if has_barrier(node.test):
-            if node.orelse:
-                self.unit.refuse(node, "while-else around a barrier", "write the else part after the loop")
             test = self.hoist(node.test)
             leave = ast.If(ast.UnaryOp(ast.Not(), test), [ast.Break()], [])
             head = [*self.before, ast.copy_location(leave, node)]
             self.before = []
             node.test, node.body = ast.Constant(True), head + self.block(node.body)
         else:
-            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+            node.body = self.block(node.body)
         return [ast.fix_missing_locations(node)]
 
     def _simple(self, node: ast.stmt) -> list[ast.stmt]:

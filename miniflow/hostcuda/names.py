@@ -37,6 +37,7 @@ from miniflow.hostcuda.syntax import (
     expression,
     filled,
     local_names,
+    loop_exits,
     name,
     reads,
     refuse,
@@ -148,6 +149,19 @@ class Normaliser(ast.NodeTransformer):
 
     # statements
 
+    def visit_For(self, node: ast.For | ast.While) -> Any:
+        """The `else` of a loop runs unless `break` ended the loop, which a flag remembers."""
+        self.generic_visit(node)
+        otherwise, node.orelse = node.orelse, []
+        if not otherwise or not any(loop_exits(node.body, (ast.Break,))):
+            return [node, *otherwise]
+        stop = self.unit.fresh("stop")
+        node.body = flagged(node.body, stop)
+        start = assign(stop, ast.Constant(False), node.lineno)
+        return [start, node, ast.If(ast.UnaryOp(ast.Not(), name(stop)), otherwise, [])]
+
+    visit_While = visit_For
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         if any(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in (node.left, node.right)):
             self.refuse(node, "a str", "print numbers instead")
@@ -226,10 +240,23 @@ class Normaliser(ast.NodeTransformer):
             node.value = name(self._allocate(intrinsic, target.id, node.value))
             return node
         self.generic_visit(node)
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(node.targets) == 1:
+            return self._parts(node, target.elts, node.value.elts) or node
         if len(node.targets) == 1 or all(isinstance(t, ast.Name) for t in node.targets):
             return node
         kept = self.unit.fresh("kept")
         return [assign(kept, node.value, node.lineno), *(ast.Assign([t], name(kept)) for t in node.targets)]
+
+    def _parts(self, node: ast.Assign, targets: list[ast.expr], values: list[ast.expr]) -> list[ast.stmt]:
+        """`a, b = x, y` as two assignments, or four if x and y depend on a or b; none if it is no such statement."""
+        if len(targets) != len(values) or not all(isinstance(t, ast.Name) for t in targets):
+            return []
+        pairs = [(t.id, v) for t, v in zip(targets, values, strict=True)]
+        if set(target_names(node)).isdisjoint(reads(node.value)):
+            return [assign(t, v, node.lineno) for t, v in pairs]
+        kept = [self.unit.fresh(f"{t}_new") for t, _ in pairs]
+        first = [assign(k, v, node.lineno) for k, (_, v) in zip(kept, pairs, strict=True)]
+        return first + [assign(t, name(k), node.lineno) for k, (t, _) in zip(kept, pairs, strict=True)]
 
     def _allocate(self, intrinsic: str, called: str, node: ast.Call) -> str:
         """Note an array of the kernel's, and return the name that stands for it."""
@@ -499,6 +526,20 @@ def lifted(tree: ast.FunctionDef, unit: Unit, identifier: str, allocates: bool) 
     device = DeviceFunction(identifier, tree, allocates or any(MARK in r for r in used), coordinates)
     unit.devices.append(device)
     return device
+
+
+def flagged(block: list[ast.stmt], flag: str) -> list[ast.stmt]:
+    """The body of a loop whose breaks set a flag first."""
+    result: list[ast.stmt] = []
+    for statement in block:
+        if isinstance(statement, ast.Break):
+            result.append(assign(flag, ast.Constant(True), statement.lineno))
+        elif isinstance(statement, ast.If):
+            statement.body = flagged(statement.body, flag)
+        if isinstance(statement, ast.If | ast.For | ast.While):
+            statement.orelse = flagged(statement.orelse, flag)
+        result.append(statement)
+    return result
 
 
 def protect_parameters(tree: ast.FunctionDef, unit: Unit) -> ast.FunctionDef:

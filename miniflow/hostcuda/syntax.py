@@ -277,8 +277,6 @@ def loop_exits(block: list[ast.stmt], kinds: tuple = (ast.Break, ast.Continue)) 
         elif isinstance(statement, ast.If):
             yield from loop_exits(statement.body, kinds)
             yield from loop_exits(statement.orelse, kinds)
-        elif isinstance(statement, ast.For | ast.While):
-            yield from loop_exits(statement.orelse, kinds)
 
 
 def has_sync(statement: ast.stmt) -> bool:
