@@ -191,19 +191,19 @@ class Translation:
         return module
 
     def _infer(self) -> dict[str, types.Type]:
-        before = self._head() + self._functions()
-        written, sources = one_thread(self.tree, self.unit)
-        module = self._module(before + written, "miniflow_hostcuda_probe")
+        module = self._module(self._head() + self._functions(), "miniflow_hostcuda_probe")
+        exec(compile(one_thread(self.tree, self.unit), self.unit.filename, "exec"), vars(module))
         try:
             return infer(module.one_thread, self.types[len(LAUNCH_TYPES) :])
         except NumbaError as error:
-            raise UnsupportedKernelError(self._explain(error, before.count("\n"), sources)) from error
+            raise UnsupportedKernelError(self._explain(error)) from error
 
-    def _explain(self, error: NumbaError, before: int, sources: list[int]) -> str:
+    def _explain(self, error: NumbaError) -> str:
         """What numba has to say, about a line of the kernel where that can be told."""
-        places = [int(n) - before - 1 for n in re.findall(r"line (\d+)", str(error))]
-        line = next((sources[p] for p in places if 0 <= p < len(sources)), self.tree.lineno)
+        name = Path(self.unit.filename).name
+        places = re.findall(rf'{re.escape(name)}"?(?:, line | \()(\d+)', str(error))
         kinds = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
+        line = places[0] if places else self.tree.lineno
         return f"{self.unit.filename}:{line}: {self.unit.name}: {told(error)}; the arguments are ({kinds})"
 
     def compile(self) -> Callable:
@@ -215,7 +215,7 @@ class Translation:
             return module.blocks.compile(self.types)
         except NumbaError as error:
             self._infer()  # tells it about the kernel as written
-            raise UnsupportedKernelError(self._explain(error, 0, [])) from error
+            raise UnsupportedKernelError(self._explain(error)) from error
 
 
 class Compiled(Translation):
