@@ -144,7 +144,8 @@ def assign(identifier: str, value: ast.expr, line: int) -> ast.Assign:
 
 def call(function: str, *args: ast.expr) -> ast.Call:
     """`function(*args)`."""
-    return ast.Call(name(function), list(args), [])
+    found = expression(function) if function.startswith(("np.", "math.", "types.")) else name(function)
+    return ast.Call(found, list(args), [])
 
 
 def expression(text: str) -> ast.expr:
