@@ -10,8 +10,9 @@ Arrays themselves never move, so this is copy propagation (Aho et al., "Compiler
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
-from miniflow.hostcuda.syntax import Renamer, Unit, call, name, statements, target_names
+from miniflow.hostcuda.syntax import Renamer, Unit, call, filled, name, statements, target_names
 
 
 def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
@@ -31,8 +32,7 @@ def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
         }
         if not single:
             break
-        tree.body = without_assignments(tree.body, set(single))
-        Renamer(single).visit(tree)
+        Renamer(single).visit(filled(WithoutAssignments(single).visit(tree)))
     refuse_arithmetic(tree, unit, known)
     choices = chosen(definitions, known)
     for variable, candidates in choices.items():
@@ -65,45 +65,38 @@ def values_of(tree: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
     return found
 
 
-def without_assignments(block: list[ast.stmt], variables: set[str]) -> list[ast.stmt]:
-    """The statements without the assignments to some variables."""
-    result = []
-    for statement in block:
-        if isinstance(statement, ast.Assign) and set(target_names(statement)) & variables:
-            statement.targets = [t for t in statement.targets if t.id not in variables]
-            if not statement.targets:
-                continue
-        for key in ("body", "orelse"):
-            inner = getattr(statement, key, None)
-            if isinstance(inner, list):
-                kept = without_assignments(inner, variables)
-                setattr(statement, key, kept or ([ast.Pass()] if key == "body" else []))
-        result.append(statement)
-    return result
+class WithoutAssignments(ast.NodeTransformer):
+    """Drops the assignments to some variables."""
+
+    def __init__(self, variables: Collection[str]):
+        self.variables = variables
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
+        if set(target_names(node)).isdisjoint(self.variables):
+            return node
+        node.targets = [t for t in node.targets if t.id not in self.variables]
+        return node if node.targets else None
 
 
 def chosen(definitions: dict[str, list[ast.expr | None]], known: set[str]) -> dict[str, list[str]]:
     """The variables that only ever stand for known arrays or for such variables, each with its arrays."""
-    names = {
-        v: [value.id for value in values]
-        for v, values in definitions.items()
-        if all(isinstance(value, ast.Name) for value in values)
-    }
-    while True:
-        bad = [v for v, values in names.items() if any(n not in known and n not in names for n in values)]
-        if not bad:
-            break
-        for v in bad:
-            del names[v]
-    reached: dict[str, set[str]] = {v: set() for v in names}
-    changed = True
-    while changed:
-        changed = False
-        for v, values in names.items():
-            new = {n for value in values for n in (reached[value] if value in names else {value})}
-            changed |= new != reached[v]
-            reached[v] = new
-    return {v: sorted(found) for v, found in reached.items() if found}
+
+    def reached(variable: str, path: frozenset[str]) -> set[str] | None:
+        found: set[str] = set()
+        for value in definitions[variable]:
+            source = value.id if isinstance(value, ast.Name) else ""
+            if source in path:
+                continue
+            arrays = (
+                {source} if source in known else reached(source, path | {source}) if source in definitions else None
+            )
+            if arrays is None:
+                return None
+            found |= arrays
+        return found
+
+    all_of = {v: reached(v, frozenset({v})) for v in definitions}
+    return {v: sorted(arrays) for v, arrays in all_of.items() if arrays}
 
 
 class Numbers(ast.NodeTransformer):

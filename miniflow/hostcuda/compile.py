@@ -23,6 +23,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,11 +50,11 @@ from miniflow.hostcuda.live_ranges import separate
 from miniflow.hostcuda.names import DeviceFunction, normalise
 from miniflow.hostcuda.one_thread import one_thread
 from miniflow.hostcuda.region_tree import count_divergent
-from miniflow.hostcuda.shape_up import WarpNames, count_with_range, split_tuples
+from miniflow.hostcuda.shape_up import WarpNames, count_with_range
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, place
-from miniflow.hostcuda.syntax import Unit, statements, text
-from miniflow.hostcuda.thread_loops import dtype_text
+from miniflow.hostcuda.syntax import Unit, text
+from miniflow.hostcuda.thread_loops import cells
 from miniflow.hostcuda.workers import run_blocks
 
 LAUNCH_TYPES = (*(types.int64,) * 9, types.int64[::1])  # first, last, gridDim, blockDim, dynamic_bytes, error
@@ -74,152 +75,56 @@ from miniflow.hostcuda.runtime import *
 '''
 
 
-class Compiled:
-    """A kernel compiled for one list of argument types and one rank of blocks.
+class Translation:
+    """The generated module of a kernel, from the cache or made now.
 
     Attributes:
-        text: the generated module.
+        text: of the module.
+        parameters: of the kernel.
+        hidden: constant arrays from outside the kernel, handed over as further arguments.
         shared_bytes, local_bytes: of the arrays that the kernel makes, for a block and for a thread.
-        const_bytes: of constant arrays from outside the kernel.
+        const_bytes: of the hidden arrays.
         cooperative: whether its blocks wait for each other.
     """
-
-    def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank):
-        self.kernel, self.argument_types, self.rank = kernel, argument_types, rank
-        self.signed = [i for i, t in enumerate(argument_types) if isinstance(t, types.Integer) and t.signed]
-        self.entries: dict[bool, tuple[Callable, tuple, bool]] = {}
-        self.text = ""
-        self._entry(True)
-
-    def _entry(self, natural: bool) -> tuple[Callable, tuple, bool]:
-        """Machine code that assumes (or not) that integer arguments are not negative, and its further arguments."""
-        if natural not in self.entries:
-            translation = Translation(self.kernel, self.argument_types, self.rank, natural)
-            self.text = self.text or translation.text
-            unit, self.cooperative = translation.unit, translation.unit.cooperative
-            self.shared_bytes = unit.nbytes("shared")
-            self.local_bytes = unit.nbytes("local")
-            self.const_bytes = sum(a.nbytes for a in translation.hidden)
-            self.entries[natural] = (translation.compile(), translation.hidden, translation.unit.cooperative)
-            self.sites = translation.sites
-        return self.entries[natural]
-
-    def stage(self, stage: str) -> str:
-        """The kernel after a stage of the compiler."""
-        if stage == "python":
-            return self.text
-        return Translation(self.kernel, self.argument_types, self.rank, True).stage(stage)
-
-    def run(
-        self, arguments: tuple, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int = 0
-    ) -> None:
-        """Run all blocks.
-
-        Args:
-            arguments: NumPy arrays and scalars, as `argument_types` says.
-            grid, block: the launch configuration.
-            shared_bytes: of dynamic shared memory.
-
-        Raises:
-            DivergentBarrierError: if threads of a block disagree about a condition around a barrier.
-            KernelIndexError: if an index is outside of its array; only kernels with boundscheck look.
-        """
-        natural = True
-        for i in self.signed:
-            if arguments[i] < 0:
-                natural = False
-        code, hidden, cooperative = self.entries.get(natural) or self._entry(natural)
-        total = grid[0] * grid[1] * grid[2]
-        error = np.zeros(ERROR_FIELDS, np.int64)
-        rest = (*grid, *block, shared_bytes, error, *arguments, *hidden)
-        try:
-            if total == 1 or cooperative:
-                status = code(0, total, *rest)
-            else:
-                status = run_blocks(lambda first, last: code(first, last, *rest), total)
-        except IndexError:
-            if not error[0]:
-                raise
-            raise self._outside(error, grid, block) from None
-        if status:
-            raise DivergentBarrierError(
-                f"{self.kernel.py_func.__code__.co_filename}:{status}: {self.kernel.py_func.__name__}: threads of a "
-                "block disagree about the condition around a barrier, so that some would wait for ever: move the "
-                "barrier out of the branch or loop, or make the condition the same for the whole block"
-            )
-
-    def _outside(self, error: np.ndarray, grid: tuple[int, int, int], block: tuple[int, int, int]) -> KernelIndexError:
-        """What an index outside of an array is reported as; `error` is what runtime noted."""
-        _, site, index, size, number, thread = map(int, error)  # as runtime wrote it
-        line, access = self.sites[site]
-        numbers = ((number, grid), (thread, block))
-        where = [tuple(int(i) for i in np.unravel_index(n, dims[::-1])[::-1]) for n, dims in numbers]
-        return KernelIndexError(
-            f"{self.kernel.py_func.__code__.co_filename}:{line}: {self.kernel.py_func.__name__}: index {index} of "
-            f"{access} is out of bounds: that dim has {size} elements; block {where[0]}, thread {where[1]}. Guard it, "
-            "as in `if i < x.size`; the arrays hold what was written so far"
-        )
-
-
-def compile_kernel(kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank) -> Compiled:
-    """Compile a kernel for the CPU.
-
-    Args:
-        kernel: has `py_func`, the plain function, and `options`.
-        argument_types: numba's types of the arguments.
-        rank: of the blocks.
-
-    Raises:
-        UnsupportedKernelError: for a construct that is not translated, or a kernel that numba cannot type.
-    """
-    return Compiled(kernel, argument_types, rank)
-
-
-class Translation:
-    """The generated module of a kernel, from the cache or made now."""
 
     imports = ""
     checked = False
 
     def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank, natural: bool):
-        self.kernel, self.rank = kernel, rank
+        self.kernel, self.argument_types, self.rank = kernel, argument_types, rank
         function = kernel.py_func
         self.unit = unit = Unit(function.__name__, function.__code__.co_filename)
         unit.taken |= runtime.RESERVED
-        unit.checked = self.checked
-        unit.debug = bool(kernel.options.get("debug"))
+        unit.checked, unit.debug = self.checked, bool(kernel.options.get("debug"))
         own = (function.__module__ or "").startswith("miniflow.")
         unit.boundscheck = not self.checked and bool(kernel.options.get("boundscheck", not own))
         self.tree = normalise(kernel, unit)
         self.parameters = [a.arg for a in self.tree.args.args]
-        if len(self.parameters) != len(argument_types):
-            raise UnsupportedKernelError(
-                f"{function.__name__} takes {len(self.parameters)} arguments, got {len(argument_types)}"
-            )
-        self.tree.body = split_tuples(Exits(unit).function(Expander(unit).block(self.tree.body)), unit)
+        named = dict(zip(self.parameters, argument_types, strict=True))
+        self.tree.body = Exits(unit).function(Expander(unit).block(self.tree.body))
         if rank.axes == 1:
             WarpNames(self.tree).visit(self.tree)
         separate(self.tree, unit)
-        named = dict(zip(self.parameters, argument_types, strict=True))
         self.arrays = {n for n, t in named.items() if isinstance(t, types.Array)} | set(unit.hidden)
         propagate(self.tree, unit, self.arrays)
         self.hidden = tuple(unit.hidden.values())
-        hidden_types = tuple(numba.typeof(np.array(a)) for a in self.hidden)
-        self.types = LAUNCH_TYPES + argument_types + hidden_types
-        self.tuples = unit.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
+        self.types = LAUNCH_TYPES + argument_types + tuple(numba.typeof(np.array(a)) for a in self.hidden)
+        unit.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
         self.integers = {n for n, t in named.items() if isinstance(t, types.Integer) and (t.signed or t.bitwidth < 64)}
         self.naturals = {n for n, t in named.items() if isinstance(t, types.Integer) and (natural or not t.signed)}
-        self.path = cache_folder() / f"{function.__name__}_{self._key(argument_types)}.py"
+        self.shared_bytes, self.local_bytes = unit.nbytes("shared"), unit.nbytes("local")
+        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.hidden), unit.cooperative
+        self.path = cache_folder() / f"{function.__name__}_{self._key()}.py"
         self.text = self.path.read_text() if self.path.exists() else keep(self.path, self._translate())
 
-    def _key(self, argument_types: tuple[types.Type, ...]) -> str:
+    def _key(self) -> str:
         """A digest of everything that the text depends on."""
+        unit, options = self.unit, sorted((k, repr(v)) for k, v in self.kernel.options.items())
         facts = [
-            *self._facts(), package_digest(), numba.__version__, sys.version_info[:2], self.rank, argument_types,
-            sorted(self.naturals), self.unit.boundscheck, sorted((k, repr(v)) for k, v in self.kernel.options.items()),
-            ast.dump(self.tree, include_attributes=True), [sync_facts(s) for s in statements(self.tree.body)],
-            [ast.dump(d.tree) for d in self.unit.devices], sorted(self.unit.arrays.items()),
-            sorted(self.unit.hidden), self.unit.fingerprint,
+            *self._facts(), package_digest(), numba.__version__, sys.version_info[:2], self.rank, self.argument_types,
+            sorted(self.naturals), unit.boundscheck, options, ast.dump(self.tree, include_attributes=True),
+            [ast.dump(d.tree) for d in unit.devices], sorted(unit.arrays.items()), sorted(unit.hidden),
+            unit.fingerprint,
         ]  # fmt: skip
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
 
@@ -227,30 +132,34 @@ class Translation:
         """What else it depends on, in another mode."""
         return []
 
-    def stage(self, stage: str) -> str:
-        """The kernel after a stage: "ir" or "regions"."""
-        storage, _ = self._placed()
-        return ir(self.tree, self.unit) if stage == "ir" else regions(storage)
+    def _affine(self) -> Affine:
+        """What is known of the integers of the tree as it is now."""
+        return Affine(self.tree, self.integers, self.naturals, self.unit.tuples)
 
     def _placed(self) -> tuple[Storage, Affine]:
         """The tree of regions with its variables' places."""
-        count_with_range(self.tree, self.unit, Affine(self.tree, self.integers, self.naturals, self.tuples))
-        divergence = Divergence(self.tree, self.unit, self.tuples)
-        while count_divergent(self.tree.body, divergence, self.unit):
+        tree, unit = self.tree, self.unit
+        count_with_range(tree, unit, self._affine())
+        divergence = Divergence(tree, unit, unit.tuples)
+        while count_divergent(tree.body, divergence, unit):
             divergence.update()
-        affine = Affine(self.tree, self.integers, self.naturals, self.tuples)
-        interchange(self.tree, self.unit, divergence, affine, "xy" if self.rank.axes > 1 else "x")
+        interchange(tree, unit, divergence, self._affine(), "xy" if self.rank.axes > 1 else "x")
         divergence.update()
-        storage = place(self.tree, self.unit, divergence, Kinds(self._infer))
-        affine = Affine(self.tree, self.integers, self.naturals, self.tuples)
+        storage = place(tree, unit, divergence, Kinds(self._infer))
         for variable, kind in storage.private.items():
-            self._check_private(variable, kind)
-        return storage, affine
+            try:
+                cells(variable, kind)
+            except TypeError:
+                raise UnsupportedKernelError(
+                    f"{unit.filename}: {unit.name}: the variable {unit.original.get(variable, variable)} holds {kind} "
+                    "across a barrier, which is not supported: assign it once at the top of the kernel, or again after "
+                    "the barrier"
+                ) from None
+        return storage, self._affine()
 
     def _translate(self) -> str:
         storage, affine = self._placed()
-        arrays = self.arrays | self.unit.arrays.keys()
-        written = self._emitter(storage, affine, arrays, self.rank).write()
+        written = self._emitter(storage, affine, self.arrays | self.unit.arrays.keys(), self.rank).write()
         functions = self._functions()
         sites = f"SITES = {self.unit.sites}\n\n\n" if self.unit.boundscheck else ""
         cached = not any(device.recursive for device in self.unit.devices)  # numba loads those with addresses of old
@@ -266,74 +175,129 @@ class Translation:
         found = [device_text(d, self.unit) for d in self.unit.devices if not d.must_inline and d.name in called]
         return "".join(f"{text}\n\n\n" for text in found)
 
-    def _check_private(self, variable: str, kind: types.Type) -> types.Type:
-        members = [kind]
-        while members:
-            member = members.pop()
-            if isinstance(member, types.BaseTuple):
-                members += list(member.types)
-                continue
-            try:
-                dtype_text(member)
-            except TypeError:
-                called = self.unit.original.get(variable, variable)
-                raise UnsupportedKernelError(
-                    f"{self.unit.filename}: {self.unit.name}: the variable {called} holds {member} across a barrier, "
-                    "which is not supported: assign it once at the top of the kernel, or again after the barrier"
-                ) from None
-        return kind
-
     def _head(self) -> str:
         options = self.kernel.options
-        fast = {"contract"} if options.get("fma", True) else False
-        fast = True if options.get("fastmath") and not self.checked else fast
-        given = {
-            "nogil": True,
-            "error_model": "numpy",
-            "fastmath": fast,
-        }
+        fast = bool(options.get("fastmath")) and not self.checked or {"contract"}
+        given = {"nogil": True, "error_model": "numpy", "fastmath": fast}
         signature = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
-        head = HEADER.format(
-            name=self.unit.name,
-            filename=Path(self.unit.filename).name,
-            signature=signature,
-        )
+        head = HEADER.format(name=self.unit.name, filename=Path(self.unit.filename).name, signature=signature)
         return f"{head}{self.imports}\nOPTIONS = {given}\n\n\n"
 
-    def _module(self, text: str, path: str, identifier: str) -> ModuleType:
+    def _module(self, text: str, identifier: str) -> ModuleType:
         module = ModuleType(identifier)
-        module.__file__ = path
+        module.__file__ = str(self.path)
         vars(module).update(self.unit.injected)
-        exec(compile(text, path, "exec"), vars(module))
+        exec(compile(text, str(self.path), "exec"), vars(module))
         return module
 
     def _infer(self) -> dict[str, types.Type]:
-        before = self._head() + self._functions()
-        written, sources = one_thread(self.tree, self.unit)
-        module = self._module(before + written, str(self.path), "miniflow_hostcuda_probe")
+        module = self._module(self._head() + self._functions(), "miniflow_hostcuda_probe")
+        exec(compile(one_thread(self.tree, self.unit), self.unit.filename, "exec"), vars(module))
         try:
             return infer(module.one_thread, self.types[len(LAUNCH_TYPES) :])
         except NumbaError as error:
-            raise UnsupportedKernelError(self._explain(error, before.count("\n"), sources)) from error
+            raise UnsupportedKernelError(self._explain(error)) from error
 
-    def _explain(self, error: NumbaError, before: int, sources: list[int]) -> str:
+    def _explain(self, error: NumbaError) -> str:
         """What numba has to say, about a line of the kernel where that can be told."""
-        places = [int(n) - before - 1 for n in re.findall(r"line (\d+)", str(error))]
-        line = next((sources[p] for p in places if 0 <= p < len(sources)), self.tree.lineno)
+        name = Path(self.unit.filename).name
+        places = re.findall(rf'{re.escape(name)}"?(?:, line | \()(\d+)', str(error))
         kinds = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
+        line = places[0] if places else self.tree.lineno
         return f"{self.unit.filename}:{line}: {self.unit.name}: {told(error)}; the arguments are ({kinds})"
 
     def compile(self) -> Callable:
         """Machine code: a function of `blocks`' arguments."""
-        identifier = f"miniflow_hostcuda_{self.path.stem}"
-        module = self._module(self.text, str(self.path), identifier)
-        sys.modules[identifier] = module  # numba looks its globals up there
+        module = self._module(self.text, f"miniflow_hostcuda_{self.path.stem}")
+        sys.modules[module.__name__] = module  # numba looks its globals up there
         self.sites = getattr(module, "SITES", [])
         try:
             return module.blocks.compile(self.types)
         except NumbaError as error:
             self._infer()  # tells it about the kernel as written
-            raise UnsupportedKernelError(self._explain(error, 0, [])) from error
+            raise UnsupportedKernelError(self._explain(error)) from error
+
+
+class Compiled(Translation):
+    """A kernel compiled for the CPU, for one list of argument types and one rank of blocks.
+
+    Args:
+        kernel: has `py_func`, the plain function, and `options`.
+        argument_types: numba's types of the arguments.
+        rank: of the blocks.
+        natural: whether the machine code assumes that integer arguments are not negative.
+
+    Raises:
+        UnsupportedKernelError: for a construct that is not translated, or a kernel that numba cannot type.
+    """
+
+    def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank, natural: bool = True):
+        super().__init__(kernel, argument_types, rank, natural)
+        self.code = self.compile()
+        self.signed = [i for i, t in enumerate(argument_types) if natural and isinstance(t, types.Integer) and t.signed]
+
+    @cached_property
+    def general(self) -> Compiled:
+        """The same kernel for arguments of which one is negative."""
+        return Compiled(self.kernel, self.argument_types, self.rank, False)
+
+    def stage(self, stage: str) -> str:
+        """The kernel after a stage of the compiler."""
+        if stage == "python":
+            return self.text
+        again = Translation(self.kernel, self.argument_types, self.rank, True)
+        storage, _ = again._placed()
+        return ir(again.tree, again.unit) if stage == "ir" else regions(storage)
+
+    def run(
+        self, arguments: tuple, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int = 0
+    ) -> None:
+        """Run all blocks.
+
+        Args:
+            arguments: NumPy arrays and scalars, as `argument_types` says.
+            grid, block: the launch configuration.
+            shared_bytes: of dynamic shared memory.
+
+        Raises:
+            DivergentBarrierError: if threads of a block disagree about a condition around a barrier.
+            KernelIndexError: if an index is outside of its array; only kernels with boundscheck look.
+        """
+        for i in self.signed:
+            if arguments[i] < 0:
+                return self.general.run(arguments, grid, block, shared_bytes)
+        total = grid[0] * grid[1] * grid[2]
+        error = np.zeros(ERROR_FIELDS, np.int64)
+        rest = (*grid, *block, shared_bytes, error, *arguments, *self.hidden)
+        try:
+            if total == 1 or self.cooperative:
+                status = self.code(0, total, *rest)
+            else:
+                status = run_blocks(lambda first, last: self.code(first, last, *rest), total)
+        except IndexError:
+            if not error[0]:
+                raise
+            raise self._outside(error, grid, block) from None
+        if status:
+            raise DivergentBarrierError(
+                f"{self.unit.filename}:{status}: {self.unit.name}: threads of a block disagree about the condition "
+                "around a barrier, so that some would wait for ever: move the barrier out of the branch or loop, or "
+                "make the condition the same for the whole block"
+            )
+
+    def _outside(self, error: np.ndarray, grid: tuple[int, int, int], block: tuple[int, int, int]) -> KernelIndexError:
+        """What an index outside of an array is reported as; `error` is what runtime noted."""
+        _, site, index, size, *numbers = map(int, error)  # as runtime wrote it
+        line, access = self.sites[site]
+        where = [
+            tuple(int(i) for i in np.unravel_index(n, dims, "F"))
+            for n, dims in zip(numbers, (grid, block), strict=True)
+        ]
+        return KernelIndexError(
+            f"{self.unit.filename}:{line}: {self.unit.name}: index {index} of {access} is out of bounds: that dim has "
+            f"{size} elements; block {where[0]}, thread {where[1]}. Guard it, as in `if i < x.size`; the arrays hold "
+            "what was written so far"
+        )
 
 
 class Kinds:
@@ -373,8 +337,3 @@ def told(error: NumbaError) -> str:
         return f"numba cannot compile {calls[0]}"
     told = [line for line in lines if line and not line.startswith(("Failed in", "During:", "File "))]
     return told[0].rstrip(".:") if told else "numba cannot compile it"
-
-
-def sync_facts(statement: ast.stmt) -> tuple:
-    """What ast.dump does not show of a barrier."""
-    return (getattr(statement, "what", ""), getattr(statement, "collective", None), getattr(statement, "lineno", 0))

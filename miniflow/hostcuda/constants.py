@@ -7,13 +7,15 @@ A variable that is assigned once, to a constant, is that constant wherever it is
 from __future__ import annotations
 
 import ast
-from collections import Counter
+from collections import ChainMap, Counter
+from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
 from miniflow.hostcuda.intrinsic import Intrinsic
 from miniflow.hostcuda.references import is_kernel
 from miniflow.hostcuda.source import UNKNOWN, resolve
+from miniflow.hostcuda.syntax import filled
 
 OPERATIONS = ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 ARITHMETIC = OPERATIONS | ast.Constant | ast.Name | ast.Tuple | ast.expr_context
@@ -30,35 +32,33 @@ def take_constants(tree: ast.FunctionDef, local: set[str], namespace: dict[str, 
     counts = Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     counts.update(a.arg for a in ast.walk(tree) if isinstance(a, ast.arg))
     counts.update(n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
-    found: dict[str, Any] = {}
-    while True:
-        before = len(found)
-        tree.body = _without(tree.body, counts, local, {**namespace, **found}, found)
-        if len(found) == before:
-            return found
+    constants = Constants({n for n in local if counts[n] == 1}, local, namespace)
+    before = -1
+    while before != len(constants.found):
+        before = len(constants.found)
+        constants.visit(tree)
+    filled(tree)
+    return constants.found
 
 
-def _without(
-    block: list[ast.stmt], counts: Counter, local: set[str], known: dict[str, Any], found: dict[str, Any]
-) -> list[ast.stmt]:
-    result = []
-    for statement in block:
-        for key in ("body", "orelse"):
-            if isinstance(getattr(statement, key, None), list):
-                kept = _without(getattr(statement, key), counts, local, known, found)
-                setattr(statement, key, kept or ([ast.Pass()] if key == "body" else []))
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target = statement.targets[0]
-            if isinstance(target, ast.Name) and counts[target.id] == 1:
-                value = value_of(statement.value, local - found.keys(), known)
-                if value is not UNKNOWN:
-                    found[target.id] = value
-                    continue
-        result.append(statement)
-    return [ast.fix_missing_locations(s) for s in result]
+class Constants(ast.NodeTransformer):
+    """Drops assignments of constants, and collects these in `found`."""
+
+    def __init__(self, once: set[str], local: set[str], namespace: dict[str, Any]):
+        self.once, self.local, self.found = once, local, {}
+        self.namespace = ChainMap(self.found, namespace)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
+        target = node.targets[0]
+        if len(node.targets) == 1 and isinstance(target, ast.Name) and target.id in self.once:
+            value = value_of(node.value, self.local - self.found.keys(), self.namespace)
+            if value is not UNKNOWN:
+                self.found[target.id] = value
+                return None
+        return node
 
 
-def value_of(node: ast.expr, local: set[str], namespace: dict[str, Any]) -> Any:
+def value_of(node: ast.expr, local: set[str], namespace: Mapping[str, Any]) -> Any:
     """What an expression of literals and names from outside stands for; UNKNOWN if it is none."""
     value = resolve(node, namespace, local)
     if isinstance(value, Intrinsic | FunctionType | ModuleType) or is_kernel(value):

@@ -71,25 +71,10 @@ class Exits:
             if not isinstance(statement, ast.For | ast.While):
                 result.append(statement)
                 continue
-            if statement.orelse and (has_sync(statement) or any(map(jumps_out, statement.orelse))):
-                otherwise, statement.orelse = statement.orelse, []
-                jumps = jumps_out(statement)
-                flag = Loop(self.unit)
-                flag.stop = "" if not any(loop_exits(statement.body, (ast.Break,))) else self.unit.fresh("stop")
-                result += self._loop(statement, flag)
-                rest = [guard([flag.stop], otherwise, statement), *rest] if flag.stop else otherwise + rest
-                return [*result, *self._after(jumps, rest, statement, loop, tail)]
             result += self._loop(statement, Loop(self.unit))
-            if jumps and rest:
-                return [*result, *self._after(jumps, rest, statement, loop, tail)]
+            if jumps and rest:  # threads that returned inside the loop do not reach what follows it
+                return [*result, guard([self.left], self._block(rest, loop, tail), statement)]
         return result
-
-    def _after(
-        self, jumps: list[ast.stmt], rest: list[ast.stmt], like: ast.stmt, loop: Loop | None, tail: bool
-    ) -> list[ast.stmt]:
-        """What follows a loop, which threads that returned inside it do not reach."""
-        rest = self._block(rest, loop, tail)
-        return [guard([self.left], rest, like)] if jumps else rest
 
     def _jump(self, jump: ast.stmt, loop: Loop | None, tail: bool) -> list[ast.stmt]:
         if isinstance(jump, ast.Return):
@@ -124,9 +109,8 @@ class Exits:
 
     def _loop(self, node: ast.For | ast.While, loop: Loop) -> list[ast.stmt]:
         if not has_sync(node):
-            start = [assign(loop.stop, ast.Constant(False), node.lineno)] if loop.stop else []
-            node.body = self._native(flagged(node.body, loop.stop) if loop.stop else node.body)
-            return [*start, node]
+            node.body = self._native(node.body)
+            return [node]
         returns = bool(jumps_out(node))
         node.body = self._block(node.body, loop, True) or [ast.Pass()]
         if loop.skip:
@@ -154,20 +138,6 @@ class Exits:
                 leave = ast.If(name(self._left()), [ast.Break()], [])
                 result.append(ast.fix_missing_locations(ast.copy_location(leave, statement)))
         return result
-
-
-def flagged(block: list[ast.stmt], flag: str) -> list[ast.stmt]:
-    """The body of a loop whose breaks set a flag first."""
-    result: list[ast.stmt] = []
-    for statement in block:
-        if isinstance(statement, ast.Break):
-            result.append(assign(flag, ast.Constant(True), statement.lineno))
-        elif isinstance(statement, ast.If):
-            statement.body = flagged(statement.body, flag)
-        if isinstance(statement, ast.If | ast.For | ast.While):
-            statement.orelse = flagged(statement.orelse, flag)
-        result.append(statement)
-    return result
 
 
 def announcement(what: ast.expr, like: ast.AST) -> ast.stmt:

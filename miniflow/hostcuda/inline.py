@@ -14,7 +14,7 @@ import ast
 import copy
 
 from miniflow.hostcuda.exits import Exits, announcement
-from miniflow.hostcuda.names import GRID_SYNC, local_names
+from miniflow.hostcuda.names import GRID_SYNC
 from miniflow.hostcuda.syntax import (
     BLOCK,
     GRID,
@@ -27,6 +27,7 @@ from miniflow.hostcuda.syntax import (
     assign,
     call,
     expression,
+    local_names,
     name,
     statements,
 )
@@ -42,6 +43,7 @@ VOTES = {  # intrinsic -> (level, function of runtime, what a thread that is not
     "activemask": (WARP, "ballot", "False"),
     "eq_sync": (WARP, "same", "2"),
 }
+PLAIN = {"syncthreads": BLOCK, "syncwarp": WARP, GRID_SYNC: GRID}
 MATCHES = {"match_any_sync": "match_any", "match_all_sync": "match_all"}
 
 
@@ -71,14 +73,9 @@ class Expander:
         outer, self.before = self.before, []
         if isinstance(node, ast.While):
             new = self._while(node)
-        elif isinstance(node, ast.If):
-            node.test = self.hoist(node.test)
-            before, self.before = self.before, []
-            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-            self.before = before
-            new = [node]
-        elif isinstance(node, ast.For):
-            node.iter = self.hoist(node.iter)
+        elif isinstance(node, ast.If | ast.For):
+            head = "test" if isinstance(node, ast.If) else "iter"
+            setattr(node, head, self.hoist(getattr(node, head)))
             before, self.before = self.before, []
             node.body, node.orelse = self.block(node.body), self.block(node.orelse)
             self.before = before
@@ -90,15 +87,13 @@ class Expander:
 
     def _while(self, node: ast.While) -> list[ast.stmt]:
         if has_barrier(node.test):
-            if node.orelse:
-                self.unit.refuse(node, "while-else around a barrier", "write the else part after the loop")
             test = self.hoist(node.test)
             leave = ast.If(ast.UnaryOp(ast.Not(), test), [ast.Break()], [])
             head = [*self.before, ast.copy_location(leave, node)]
             self.before = []
             node.test, node.body = ast.Constant(True), head + self.block(node.body)
         else:
-            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+            node.body = self.block(node.body)
         return [ast.fix_missing_locations(node)]
 
     def _simple(self, node: ast.stmt) -> list[ast.stmt]:
@@ -118,12 +113,14 @@ class Expander:
         if not isinstance(target, ast.Subscript):
             self.unit.refuse(target, "a barrier in such a target of an assignment", "use a variable")
         if isinstance(node, ast.Assign):
-            kept = self.unit.fresh("kept")
-            self.before.append(assign(kept, self.hoist(node.value), node.lineno))
-            node.value = name(kept)
-        index = self.unit.fresh("index")
-        self.before.append(assign(index, self.hoist(target.slice), node.lineno))
-        target.slice = name(index)
+            node.value = self._keep("kept", self.hoist(node.value), node.lineno)
+        target.slice = self._keep("index", self.hoist(target.slice), node.lineno)
+
+    def _keep(self, stem: str, value: ast.expr, line: int) -> ast.Name:
+        """A variable of its own for a value that is computed before the statement at hand."""
+        variable = self.unit.fresh(stem)
+        self.before.append(assign(variable, value, line))
+        return name(variable)
 
     # expressions
 
@@ -132,18 +129,11 @@ class Expander:
         if not has_barrier(node):
             return node
         if isinstance(node, ast.BoolOp | ast.IfExp):
-            first = node.values[0] if isinstance(node, ast.BoolOp) else node.test
             others = node.values[1:] if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
-            if any(has_barrier(o) for o in others):
+            if any(map(has_barrier, others)):
                 self.unit.refuse(
                     node, "a barrier that is reached only sometimes within an expression", "use an if statement"
                 )
-            first = self.hoist(first)
-            if isinstance(node, ast.BoolOp):
-                node.values[0] = first
-            else:
-                node.test = first
-            return node
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith(MARK):
             node.args = self._operands(node.args)
             return self._barrier(node)
@@ -164,40 +154,33 @@ class Expander:
         for i, operand in enumerate(operands):
             operand = self.hoist(operand)
             if i < last and any(isinstance(n, ast.Call | ast.Subscript) for n in ast.walk(operand)):
-                kept = self.unit.fresh("kept")
-                self.before.append(assign(kept, operand, getattr(operand, "lineno", 0)))
-                operand = name(kept)
+                operand = self._keep("kept", operand, getattr(operand, "lineno", 0))
             result.append(operand)
         return result
 
     def _barrier(self, node: ast.Call) -> ast.expr:
-        what, line = node.func.id.removeprefix(MARK), node.lineno
+        what = node.func.id.removeprefix(MARK)
         if hasattr(node, "device"):
-            return self._inline(node, line)
-        if what in ("syncthreads", "syncwarp", GRID_SYNC):
-            level = {"syncthreads": BLOCK, "syncwarp": WARP, GRID_SYNC: GRID}[what]
-            self._synchronise(node, level, what, node.args[0] if node.args else None)
+            return self._inline(node, node.lineno)
+        if what in PLAIN:
+            self._synchronise(node, PLAIN[what], what, node.args[0] if node.args else None)
             return ast.Constant(None)
         if what in LANES:
-            return self._shuffle(what, node, line)
+            return self._shuffle(what, node, *node.args)
         if what in MATCHES:
-            return self._match(what, node, line)
+            return self._match(what, node, *node.args)
         level, function, neutral = VOTES[what]
-        vote = ast.Constant(True) if what == "activemask" else node.args[-1]
-        vote = ast.Compare(vote, [ast.NotEq()], [ast.Constant(0)]) if what != "activemask" else vote
-        if neutral == "2":
-            vote = call("np.int8", vote)
-        voted, result = self.unit.fresh("voted"), self.unit.fresh("outcome")
+        mask, vote = expression("1 << lane"), ast.Constant(True)
+        if what != "activemask":
+            mask, vote = node.args[0], ast.Compare(node.args[-1], [ast.NotEq()], [ast.Constant(0)])
+        vote = call("np.int8", vote) if what == "eq_sync" else vote
+        voted, result = self._keep("voted", vote, node.lineno).id, self.unit.fresh("outcome")
         self.unit.neutral[voted] = neutral
-        self.before.append(assign(voted, vote, line))
-        mask = expression("1 << lane") if what == "activemask" else node.args[0]
         self._synchronise(node, level, what, mask if level == WARP else None, (function, voted, result))
         found = name(result)
         if what in ("ballot_sync", "syncthreads_and", "syncthreads_or"):
             found = call("np.int32", found)
-        received = self.unit.fresh("received")
-        self.before.append(assign(received, found, line))
-        return name(received)
+        return self._keep("received", found, node.lineno)
 
     def _synchronise(
         self, like: ast.Call, level: int, what: str, mask: ast.expr | None, vote: tuple | None = None
@@ -206,36 +189,25 @@ class Expander:
         if self.unit.checked:
             named = mask or ast.Constant(0xFFFFFFFF)
             self.before.append(announcement(call("arrives", ast.Constant(level), named), like))
-        self.before.append(Sync(level, what, like.lineno, vote))
+        self.before.append(Sync(level, what, vote, lineno=like.lineno))
         if hasattr(like, "filename"):
             self.before[-1].filename = like.filename
 
-    def _shuffle(self, what: str, node: ast.Call, line: int) -> ast.expr:
-        args = node.args
-        value, step = self.unit.fresh("shuffled"), args[2]
-        self.before.append(assign(value, args[1], line))
+    def _shuffle(self, what: str, node: ast.Call, mask: ast.expr, value: ast.expr, step: ast.expr) -> ast.expr:
+        shuffled = self._keep("shuffled", value, node.lineno)
         if not isinstance(step, ast.Constant):
-            kept = self.unit.fresh("step")
-            self.before.append(assign(kept, step, line))
-            step = name(kept)
-        self._synchronise(node, WARP, what, args[0])
+            step = self._keep("step", step, node.lineno)
+        self._synchronise(node, WARP, what, mask)
         lane = call(LANES[what], name("thread"), step, name("warp_first"), name("warp_end"))
-        received = self.unit.fresh("received")
         vars(lane).update(vars(node), func=lane.func, args=lane.args)
-        self.before.append(assign(received, call(LANE_READ, name(value), lane), line))
-        return name(received)
+        return self._keep("received", call(LANE_READ, shuffled, lane), node.lineno)
 
-    def _match(self, what: str, node: ast.Call, line: int) -> ast.expr:
-        value, here, matched = (self.unit.fresh(stem) for stem in ("offered", "here", "matched"))
-        self.unit.neutral[here] = "False"
-        found = call(f"{MATCHES[what]}", name(value), name(here), expression("thread"))
-        self.before += [
-            assign(value, node.args[1], line),
-            assign(here, ast.Constant(True), line),
-        ]
-        self._synchronise(node, WARP, what, node.args[0])
-        self.before.append(assign(matched, found, line))
-        return name(matched)
+    def _match(self, what: str, node: ast.Call, mask: ast.expr, value: ast.expr) -> ast.expr:
+        offered = self._keep("offered", value, node.lineno)
+        here = self._keep("here", ast.Constant(True), node.lineno)
+        self.unit.neutral[here.id] = "False"
+        self._synchronise(node, WARP, what, mask)
+        return self._keep("matched", call(MATCHES[what], offered, here, name("thread")), node.lineno)
 
     # device functions in which threads meet
 

@@ -174,9 +174,9 @@ class Kernel:
         """
         with COMPILING:
             if (types, rank) not in self.compiled:
-                from miniflow.hostcuda.compile import compile_kernel
+                from miniflow.hostcuda.compile import Compiled
 
-                compiled = self.compiled[types, rank] = compile_kernel(self, types, rank)
+                compiled = self.compiled[types, rank] = Compiled(self, types, rank)
                 self.overloads.setdefault(types, Overload(self, types, compiled))
             return self.compiled[types, rank]
 

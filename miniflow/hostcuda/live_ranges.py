@@ -111,10 +111,9 @@ class LiveRanges:
                 head = merged(head, other)
         if isinstance(loop, ast.While):
             self._read(loop.test, head)
-        after = self.block(loop.orelse, head)
         for other in breaks:
-            after = merged(after, other)
-        return after
+            head = merged(head, other)
+        return head
 
 
 def merged(a: State | None, b: State | None) -> State | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
@@ -21,10 +21,9 @@ from numba.np import numpy_support
 
 from miniflow.hostcuda import runtime
 from miniflow.hostcuda.constants import take_constants
-from miniflow.hostcuda.errors import UnsupportedKernelError
 from miniflow.hostcuda.intrinsic import Intrinsic
 from miniflow.hostcuda.libdevice import COUNTERPARTS
-from miniflow.hostcuda.references import function_of, is_for_kernels, is_kernel, libdevice_call, literal_of, local_names
+from miniflow.hostcuda.references import function_of, is_for_kernels, is_kernel, libdevice_call, literal_of
 from miniflow.hostcuda.source import UNKNOWN, Source, read, resolve
 from miniflow.hostcuda.syntax import (
     COORDINATES,
@@ -36,39 +35,24 @@ from miniflow.hostcuda.syntax import (
     assign,
     call,
     expression,
+    filled,
+    local_names,
+    loop_exits,
     name,
     reads,
+    refuse,
     statements,
     target_names,
     text,
 )
 
 REFUSED = {
-    ast.Try: "try",
-    ast.With: "with",
-    ast.Global: "global",
-    ast.Nonlocal: "nonlocal",
-    ast.Import: "import",
-    ast.ImportFrom: "import",
-    ast.Delete: "del",
-    ast.ClassDef: "class",
-    ast.AsyncFunctionDef: "async def",
-    ast.Lambda: "lambda",
-    ast.List: "a list",
-    ast.Dict: "a dict",
-    ast.Set: "a set",
-    ast.ListComp: "a list comprehension",
-    ast.SetComp: "a set comprehension",
-    ast.DictComp: "a dict comprehension",
-    ast.GeneratorExp: "a generator expression",
-    ast.Yield: "yield",
-    ast.YieldFrom: "yield from",
-    ast.Await: "await",
-    ast.JoinedStr: "an f-string",
-    ast.NamedExpr: ":=",
-    ast.Starred: "a starred expression",
-}
-
+    "a list": ast.List, "a dict": ast.Dict, "a set": ast.Set, "a list comprehension": ast.ListComp,
+    "a set comprehension": ast.SetComp, "a dict comprehension": ast.DictComp, "a starred expression": ast.Starred,
+    "a generator expression": ast.GeneratorExp, "an f-string": ast.JoinedStr, "import": ast.Import | ast.ImportFrom,
+    "yield": ast.Yield | ast.YieldFrom, ":=": ast.NamedExpr, "try": ast.Try, "with": ast.With, "del": ast.Delete,
+    "global": ast.Global, "nonlocal": ast.Nonlocal, "class": ast.ClassDef, "async": ast.AsyncFunctionDef | ast.Await,
+}  # fmt: skip
 NOTHING = {"threadfence", "threadfence_block", "threadfence_system", "nanosleep"}  # memory is coherent, time passes
 COLLECTIVES = {
     "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "syncwarp",
@@ -77,6 +61,7 @@ COLLECTIVES = {
 }  # fmt: skip
 LOADS = {"ldca", "ldcg", "ldcs", "ldlu", "ldcv"}  # with hints to caches, which mean nothing here
 STORES = {"stcg", "stcs", "stwb", "stwt"}
+ARRAYS = {"shared.array", "local.array", "const.array_like"}
 GRID_SYNC = "grid.sync"
 DIMENSIONS = {"grid": "blockIdx_{0} * blockDim_{0} + threadIdx_{0}", "gridsize": "blockDim_{0} * gridDim_{0}"}
 
@@ -98,10 +83,24 @@ class DeviceFunction:
         self.formula = last.value if len(tree.body) == 1 and isinstance(last, ast.Return) and not must_inline else None
 
 
+class Callee:
+    """A device function as it may be called; `captured` are variables of the caller that it takes as well."""
+
+    def __init__(
+        self, device: DeviceFunction, parameters: list[str], defaults: list[ast.expr], captured: Sequence[str] = ()
+    ):
+        self.device, self.parameters, self.captured = device, parameters, captured
+        self.defaults = dict(zip(reversed(parameters), reversed(defaults), strict=False))
+        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        empty = inspect.Parameter.empty
+        self.signature = inspect.Signature(
+            [inspect.Parameter(p, either, default=self.defaults.get(p, empty)) for p in parameters]
+        )
+
+
 def normalise(kernel: Any, unit: Unit) -> ast.FunctionDef:
     """The kernel's tree with every free name resolved; `unit` collects what it allocates and calls."""
-    source = read(kernel.py_func)
-    return Normaliser(source, unit, ()).run()
+    return Normaliser(read(kernel.py_func), unit, ()).run()
 
 
 class Normaliser(ast.NodeTransformer):
@@ -117,53 +116,51 @@ class Normaliser(ast.NodeTransformer):
 
     def run(self) -> ast.FunctionDef:
         """The normalised definition; names that collide with the compiler's own are changed."""
-        tree = self.source.tree
+        tree, arguments = self.source.tree, self.source.tree.args
         self.source.namespace.update(take_constants(tree, self.local, self.source.namespace))
         self.local = local_names(tree)
-        arguments = tree.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
             self.refuse(tree, "a parameter list with *, ** or keyword-only parameters")
         clash = {n: f"{n}_" for n in self.local if is_taken(n)}
         self.local = {clash.get(n, n) for n in self.local}
-        tree = Renamer(clash).visit(tree)
         self.unit.taken |= self.local
+        tree = Renamer(clash).visit(tree)
         tree.body = self._block(tree.body)
-        return protect_parameters(tree, self.unit)
+        return protect_parameters(filled(tree), self.unit)
+
+    def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
+        return self.generic_visit(ast.Module(block, [])).body
 
     def refuse(self, node: ast.AST, what: str, remedy: str = "") -> NoReturn:
         """Raise UnsupportedKernelError naming construct and line."""
-        place = f"{self.source.filename}:{getattr(node, 'lineno', self.source.tree.lineno)}"
-        raise UnsupportedKernelError(
-            f"{place}: {self.source.name}: {what} is not supported in a kernel" + (f": {remedy}" if remedy else "")
-        )
+        refuse(self.source.filename, self.source.name, getattr(node, "lineno", self.source.tree.lineno), what, remedy)
 
-    def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
-        result = []
-        for statement in block:
-            new = self.visit(statement)
-            if new is not None:
-                result += new if isinstance(new, list) else [new]
-        return result or [ast.copy_location(ast.Pass(), block[0])]
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        if type(node) in REFUSED:
-            self.refuse(node, REFUSED[type(node)])
-        return super().generic_visit(node)
+    def visit(self, node: ast.AST) -> Any:
+        """What takes the place of a node, in the same line."""
+        for what, kind in REFUSED.items():
+            if isinstance(node, kind):
+                self.refuse(node, what)
+        found = super().visit(node)
+        for new in found if isinstance(found, list) else [found]:
+            has_place = hasattr(new, "called_at") or new is not found and hasattr(new, "lineno")
+            if new is not None and new is not node and not has_place:
+                ast.fix_missing_locations(ast.copy_location(new, node))
+        return found
 
     # statements
 
-    def visit_If(self, node: ast.If) -> ast.If:
-        node.test, node.body = self.visit(node.test), self._block(node.body)
-        node.orelse = self._block(node.orelse) if node.orelse else []
-        return node
+    def visit_For(self, node: ast.For | ast.While) -> Any:
+        """The `else` of a loop runs unless `break` ended the loop, which a flag remembers."""
+        self.generic_visit(node)
+        otherwise, node.orelse = node.orelse, []
+        if not otherwise or not any(loop_exits(node.body, (ast.Break,))):
+            return [node, *otherwise]
+        stop = self.unit.fresh("stop")
+        node.body = flagged(node.body, stop)
+        start = assign(stop, ast.Constant(False), node.lineno)
+        return [start, node, ast.If(ast.UnaryOp(ast.Not(), name(stop)), otherwise, [])]
 
-    def visit_While(self, node: ast.While) -> ast.While:
-        return self.visit_If(node)
-
-    def visit_For(self, node: ast.For) -> ast.For:
-        node.target, node.iter, node.body = self.visit(node.target), self.visit(node.iter), self._block(node.body)
-        node.orelse = self._block(node.orelse) if node.orelse else []
-        return node
+    visit_While = visit_For
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         if any(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in (node.left, node.right)):
@@ -174,49 +171,42 @@ class Normaliser(ast.NodeTransformer):
         """A nested function becomes a device function that also takes the variables it reads (lambda lifting)."""
         if node.decorator_list:
             self.refuse(node, "a decorated function inside it", "define it outside")
-        own, called = local_names(node) - {node.name}, node.name
+        own, called, parameters = local_names(node) - {node.name}, node.name, [a.arg for a in node.args.args]
+        defaults, node.args.defaults = [self.visit(d) for d in node.args.defaults], []
         node.body = self._block(node.body)
         captured = sorted({r for s in node.body for r in reads(s)} & self.local - own - self.nested.keys())
-        positional = len(node.args.args)
         node.args.args += [ast.arg(v) for v in captured]
-        defaults = [self.visit(d) for d in node.args.defaults]
-        node.args.defaults = []
-        device = lifted(node, self.unit, self.unit.fresh(node.name), False)
-        parameters = [a.arg for a in node.args.args[:positional]]
+        device = lifted(filled(node), self.unit, self.unit.fresh(node.name), False)
         self.nested[called] = Callee(device, parameters, defaults, captured)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         """A lambda is a nested function without a name."""
-        made = ast.FunctionDef(self.unit.fresh("function"), node.args, [ast.Return(node.body)], [])
-        self.visit_FunctionDef(ast.fix_missing_locations(ast.copy_location(made, node)))
-        return name(made.name)
+        identifier = self.unit.fresh("function")
+        self._lambda(identifier, node)
+        return name(identifier)
+
+    def _lambda(self, identifier: str, node: ast.Lambda) -> None:
+        self.visit(ast.FunctionDef(identifier, node.args, [ast.copy_location(ast.Return(node.body), node)], []))
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
-        if isinstance(node.value, ast.Constant):  # a docstring
-            return None
-        if (
-            isinstance(node.value, ast.Call)
-            and self._intrinsic(node.value.func) in STORES
-            and len(node.value.args) == 3
-        ):
-            array, index, value = node.value.args
-            store = ast.Assign([ast.Subscript(array, index, ast.Store())], value)
-            return self.visit(ast.fix_missing_locations(ast.copy_location(store, node)))
+        call_of = node.value if isinstance(node.value, ast.Call) else None
+        if call_of and self._intrinsic(call_of.func) in STORES and len(call_of.args) == 3:
+            array, index, value = call_of.args
+            return self.visit_Assign(ast.Assign([ast.Subscript(array, index, ast.Store())], value))
         node.value = self.visit(node.value)
-        return None if isinstance(node.value, ast.Constant) else node
+        return None if isinstance(node.value, ast.Constant) else node  # a docstring, or what means nothing here
 
     def visit_Match(self, node: ast.Match) -> list[ast.stmt]:
         """`match` on values becomes a chain of branches."""
         subject = self.unit.fresh("subject")
+        self.local.add(subject)
         chain: list[ast.stmt] = []
         for case in reversed(node.cases):
             test = self._pattern(case.pattern, subject)
             if case.guard is not None:
                 test = case.guard if test is None else ast.BoolOp(ast.And(), [test, case.guard])
             chain = case.body if test is None else [ast.copy_location(ast.If(test, case.body, chain), case.body[0])]
-        self.local.add(subject)
-        whole = [ast.copy_location(ast.Assign([ast.Name(subject, ast.Store())], node.subject), node), *chain]
-        return self._block([ast.fix_missing_locations(s) for s in whole])
+        return self._block([ast.fix_missing_locations(s) for s in [assign(subject, node.subject, node.lineno), *chain]])
 
     def _pattern(self, pattern: ast.pattern, subject: str) -> ast.expr | None:
         """The condition under which a pattern matches; None for always."""
@@ -232,46 +222,53 @@ class Normaliser(ast.NodeTransformer):
         """Assertions count with debug=True only, as in numba.cuda."""
         return self.generic_visit(node) if self.unit.debug else None
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
-        if node.value is None:
-            return None
-        return self.visit(ast.copy_location(ast.Assign([node.target], node.value), node))
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        return node.value and self.visit(ast.copy_location(ast.Assign([node.target], node.value), node))
 
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
-        if isinstance(node.value, ast.Lambda) and isinstance(node.targets[0], ast.Name):
-            made = ast.FunctionDef(node.targets[0].id, node.value.args, [ast.Return(node.value.body)], [])
-            return self.visit(ast.fix_missing_locations(ast.copy_location(made, node)))
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        target, intrinsic = node.targets[0], ""
+        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
+            return self._lambda(target.id, node.value)
         if isinstance(node.value, ast.Call):
             intrinsic = self._intrinsic(node.value.func)
-            if intrinsic in ("shared.array", "local.array", "const.array_like", "cg.this_grid"):
-                if len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
-                    self.refuse(node, f"cuda.{intrinsic} assigned to anything but one variable")
-                if intrinsic == "cg.this_grid":
-                    self.grid_groups.add(node.targets[0].id)
-                    return None
-                node.value = name(self._allocate(intrinsic, node.targets[0].id, node.value))
-                return node
-        node.value = self.visit(node.value)
-        node.targets = [self.visit(target) for target in node.targets]
+        if intrinsic in ARRAYS or intrinsic == "cg.this_grid":
+            if len(node.targets) != 1 or not isinstance(target, ast.Name):
+                self.refuse(node, f"cuda.{intrinsic} assigned to anything but one variable")
+            if intrinsic == "cg.this_grid":
+                self.grid_groups.add(target.id)
+                return None
+            node.value = name(self._allocate(intrinsic, target.id, node.value))
+            return node
+        self.generic_visit(node)
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(node.targets) == 1:
+            return self._parts(node, target.elts, node.value.elts) or node
         if len(node.targets) == 1 or all(isinstance(t, ast.Name) for t in node.targets):
             return node
         kept = self.unit.fresh("kept")
-        each = [ast.copy_location(ast.Assign([target], name(kept)), node) for target in node.targets]
-        return [assign(kept, node.value, node.lineno), *map(ast.fix_missing_locations, each)]
+        return [assign(kept, node.value, node.lineno), *(ast.Assign([t], name(kept)) for t in node.targets)]
+
+    def _parts(self, node: ast.Assign, targets: list[ast.expr], values: list[ast.expr]) -> list[ast.stmt]:
+        """`a, b = x, y` as two assignments, or four if x and y depend on a or b; none if it is no such statement."""
+        if len(targets) != len(values) or not all(isinstance(t, ast.Name) for t in targets):
+            return []
+        pairs = [(t.id, v) for t, v in zip(targets, values, strict=True)]
+        if set(target_names(node)).isdisjoint(reads(node.value)):
+            return [assign(t, v, node.lineno) for t, v in pairs]
+        kept = [self.unit.fresh(f"{t}_new") for t, _ in pairs]
+        first = [assign(k, v, node.lineno) for k, (_, v) in zip(kept, pairs, strict=True)]
+        return first + [assign(t, name(k), node.lineno) for k, (t, _) in zip(kept, pairs, strict=True)]
 
     def _allocate(self, intrinsic: str, called: str, node: ast.Call) -> str:
         """Note an array of the kernel's, and return the name that stands for it."""
         self.allocated = True
-        variable = self.unit.fresh(called)
         given = dict(zip(("shape", "dtype"), node.args, strict=False))
         given.update({k.arg: k.value for k in node.keywords})
         if intrinsic == "const.array_like":
             values = resolve(node.args[0], self.source.namespace, self.local)
             if not isinstance(values, np.ndarray):
                 self.refuse(node, "cuda.const.array_like of anything but a NumPy array from outside the kernel")
-            self.unit.hidden[variable] = np.array(values, order="C")
-            self._know("const", variable, values.tobytes(), values.dtype, values.shape)
-            return variable
+            return self._hide(called, values)
+        variable = self.unit.fresh(called)
         shape = self._constant(given.get("shape"), f"the shape of cuda.{intrinsic}", node)
         shape = tuple(shape) if isinstance(shape, tuple) else (shape,)
         kind = "local" if intrinsic == "local.array" else "dynamic" if shape == (0,) else "shared"
@@ -283,20 +280,22 @@ class Normaliser(ast.NodeTransformer):
         self.unit.arrays[variable] = Allocation(kind, shape, dtype, node.lineno, called, size)
         return variable
 
+    def _hide(self, stem: str, values: np.ndarray) -> str:
+        """A name for a constant array from outside the kernel, as it is now."""
+        variable = self.unit.fresh(stem)
+        self.unit.hidden[variable] = np.array(values, order="C")
+        self._know("array", variable, values.tobytes(), values.dtype, values.shape)
+        return variable
+
     def _dtype(self, node: ast.expr | None, at: ast.AST) -> str:
+        """A dtype as an expression of the generated module."""
         if node is None:
             self.refuse(at, "an array without a dtype")
-        value = resolve(node, self.source.namespace, self.local)
+        value = node.value if isinstance(node, ast.Constant) else resolve(node, self.source.namespace, self.local)
         if value is UNKNOWN:
             if isinstance(node, ast.Attribute) and node.attr == "dtype":
                 return text(self.visit(node))
-            if isinstance(node, ast.Constant):
-                value = node.value
-            else:
-                self.refuse(at, f"the dtype {ast.unparse(node)}", "give a constant such as numba.float32")
-        return self._dtype_text(value, at)
-
-    def _dtype_text(self, value: Any, at: ast.AST) -> str:
+            self.refuse(at, f"the dtype {ast.unparse(node)}", "give a constant such as numba.float32")
         try:
             dtype = numpy_support.as_dtype(value) if isinstance(value, types.Type) else np.dtype(value)
         except (TypeError, NotImplementedError, numba.errors.NumbaError):
@@ -317,7 +316,7 @@ class Normaliser(ast.NodeTransformer):
             self.refuse(at, f"{what} given by {ast.unparse(node)}", "it must be a constant, known when compiling")
 
     def _know(self, *facts: Any) -> None:
-        self.unit.fingerprint.extend(str(f) for f in facts)
+        self.unit.fingerprint.extend(map(str, facts))
 
     # expressions
 
@@ -331,40 +330,31 @@ class Normaliser(ast.NodeTransformer):
         value = resolve(node, self.source.namespace)
         if value is UNKNOWN:
             self.refuse(node, f"the undefined name {node.id}")
-        return ast.copy_location(self._reference(value, node), node)
+        return self._reference(value, node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         value = resolve(node, self.source.namespace, self.local)
-        if value is UNKNOWN:
-            owner = resolve(node.value, self.source.namespace, self.local)
-            if isinstance(owner, ModuleType | SimpleNamespace):
-                self.refuse(node, f"{ast.unparse(node)}, which does not exist,")
-            node.value = self.visit(node.value)
-            return node
-        return ast.copy_location(self._reference(value, node), node)
+        if value is not UNKNOWN:
+            return self._reference(value, node)
+        if isinstance(resolve(node.value, self.source.namespace, self.local), ModuleType | SimpleNamespace):
+            self.refuse(node, f"{ast.unparse(node)}, which does not exist,")
+        return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr == "sync" and self._is_grid(function.value):
             self.unit.cooperative = True
-            return ast.copy_location(call(MARK + GRID_SYNC), node)
+            return call(MARK + GRID_SYNC)
         value = resolve(function, self.source.namespace, self.local)
-        if isinstance(value, Intrinsic) and value.name in ("shared.array", "local.array", "const.array_like"):
-            return ast.copy_location(name(self._allocate(value.name, "array", node)), node)
         if isinstance(value, Intrinsic):
-            return ast.copy_location(self._call_intrinsic(value.name, node), node)
+            if value.name in ARRAYS:
+                return name(self._allocate(value.name, "array", node))
+            return self._call_intrinsic(value.name, node)
         if is_kernel(value):
             return self._call_device(value, node)
         if isinstance(function, ast.Name) and function.id in self.nested:
             return self._call(self.nested[function.id], node)
-        if value is print or value is range or value is not UNKNOWN:
-            node.func = self._reference(value, function)
-        else:
-            node.func = self.visit(function)
-        node.args = [self.visit(a) for a in node.args]
-        for keyword in node.keywords:
-            keyword.value = self.visit(keyword.value)
-        return node
+        return self.generic_visit(node)
 
     def _is_grid(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Call):
@@ -372,7 +362,7 @@ class Normaliser(ast.NodeTransformer):
         return isinstance(node, ast.Name) and node.id in self.grid_groups
 
     def _call_intrinsic(self, intrinsic: str, node: ast.Call) -> ast.expr:
-        if node.keywords and intrinsic not in ("syncwarp",):
+        if node.keywords and intrinsic != "syncwarp":
             self.refuse(node, f"cuda.{intrinsic} with keyword arguments")
         if intrinsic in DIMENSIONS:
             count = self._constant(node.args[0] if node.args else None, f"the argument of cuda.{intrinsic}", node)
@@ -401,46 +391,37 @@ class Normaliser(ast.NodeTransformer):
             return self._call(self.own, node)
         if kernel in self.stack:
             self.refuse(node, f"the mutual recursion of {kernel.py_func.__name__}", "write it as a loop")
-        callee = self.unit.functions.get(kernel)
-        if callee is None:
-            callee = self.unit.functions[kernel] = device_function(kernel, self.unit, self.stack + (kernel,))
-        return self._call(callee, node)
+        if kernel not in self.unit.functions:
+            self.unit.functions[kernel] = device_function(kernel, self.unit, self.stack + (kernel,))
+        return self._call(self.unit.functions[kernel], node)
 
     def _call(self, callee: Callee, node: ast.Call) -> ast.expr:
         """A call of a device function, with all its arguments by position."""
-        given: dict[str, ast.expr] = {}
-        args = []
+        device, args = callee.device, []
         for argument in node.args:
-            if isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Tuple):
-                args += argument.value.elts
-            elif isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Name):  # all that are missing
+            starred = argument.value if isinstance(argument, ast.Starred) else None
+            if isinstance(starred, ast.Tuple):
+                args += starred.elts
+            elif isinstance(starred, ast.Name):  # all that are missing
                 count = len(callee.parameters) - len(node.args) + 1 - len(node.keywords)
-                args += [ast.Subscript(argument.value, ast.Constant(i), ast.Load()) for i in range(count)]
+                args += [ast.Subscript(starred, ast.Constant(i), ast.Load()) for i in range(count)]
             else:
                 args.append(argument)
-        named = {k.arg: k.value for k in node.keywords}
-        optional = dict(zip(reversed(callee.parameters), reversed(callee.defaults), strict=False))
-        for position, parameter in enumerate(callee.parameters):
-            if position < len(args):
-                given[parameter] = self.visit(args[position])
-            elif parameter in named:
-                given[parameter] = self.visit(named.pop(parameter))
-            elif parameter in optional:
-                given[parameter] = copy.deepcopy(optional[parameter])
-        if len(given) != len(callee.parameters) or len(args) > len(callee.parameters) or named:
+        try:
+            bound = callee.signature.bind(*args, **{k.arg: k.value for k in node.keywords}).arguments
+        except TypeError:
             count = len(node.args) + len(node.keywords)
-            self.refuse(node, f"a call of {callee.name} with {count} of {len(callee.parameters)} arguments")
-        passed = [*given.values(), *(name(v) for v in callee.captured)]
-        device = callee.device
+            self.refuse(node, f"a call of {device.name} with {count} of {len(callee.parameters)} arguments")
+        passed = [self.visit(bound[p]) if p in bound else copy.deepcopy(callee.defaults[p]) for p in callee.parameters]
+        passed += [name(v) for v in callee.captured]
         if device.formula is not None and not device.recursive and all(map(is_repeatable, passed)):
             return self._substituted(device, passed, node)
-        if device.must_inline:
-            result = call(f"{MARK}{device.name}", *passed)
-            result.device = device
-            self.allocated = True
-        else:
-            result = call(device.name, *passed, *[name(c) for c in device.coordinates])
-        return ast.copy_location(result, node)
+        if not device.must_inline:
+            return call(device.name, *passed, *map(name, device.coordinates))
+        result = call(f"{MARK}{device.name}", *passed)
+        result.device = device
+        self.allocated = True
+        return result
 
     def _substituted(self, device: DeviceFunction, passed: list[ast.expr], node: ast.Call) -> ast.expr:
         """A formula in place of its call, so that more is known of it: how it grows from thread to thread, its sign."""
@@ -461,31 +442,24 @@ class Normaliser(ast.NodeTransformer):
         literal = literal_of(value)
         if literal is not None:
             return literal
-        if isinstance(value, types.Type):
-            key = getattr(value, "name", "")
-            if getattr(types, key, None) is value:
-                return expression(f"types.{key}")
-        function = function_of(value)
-        if function and not is_for_kernels(value):
-            self.refuse(node, f"{ast.unparse(node)}, which no GPU has,", "compute with numbers and array elements")
-        if function:
-            return expression(function)
-        if value is numba.literal_unroll:
-            return name(self._inject(value, node))
-        if isinstance(value, FunctionType):
-            self.refuse(node, f"a call of the plain function {value.__name__}", "decorate it: @cuda.jit(device=True)")
+        key = getattr(value, "name", "")
+        if isinstance(value, types.Type) and getattr(types, key, None) is value:
+            return expression(f"types.{key}")
         if isinstance(value, np.ndarray):
-            variable = self.unit.fresh(f"constant_{getattr(node, 'id', 'array')}")
-            self.unit.hidden[variable] = np.array(value, order="C")
-            self._know("array", value.tobytes(), value.dtype, value.shape)
-            return name(variable)
+            return name(self._hide(f"constant_{getattr(node, 'id', 'array')}", value))
+        function = function_of(value)
+        if function and is_for_kernels(value):
+            return expression(function)
+        if isinstance(value, FunctionType) and not function and value is not numba.literal_unroll:
+            self.refuse(node, f"a call of the plain function {value.__name__}", "decorate it: @cuda.jit(device=True)")
         if isinstance(value, ModuleType | SimpleNamespace | np.random.RandomState):
             self.refuse(node, f"{ast.unparse(node)} without an attribute")
-        if callable(value) and not isinstance(value, type) and not hasattr(value, "py_func"):
+        known = isinstance(value, type) or hasattr(value, "py_func") or value is numba.literal_unroll
+        if function or callable(value) and not known:
             self.refuse(node, f"{ast.unparse(node)}, which no GPU has,", "compute with numbers and array elements")
-        return name(self._inject(value, node))
+        return name(self._inject(value))
 
-    def _inject(self, value: Any, node: ast.AST) -> str:
+    def _inject(self, value: Any) -> str:
         """A name for an object that cannot be spelled, such as a function compiled by numba or a named tuple's type."""
         for variable, known in self.unit.injected.items():
             if known is value:
@@ -516,21 +490,6 @@ def is_taken(variable: str) -> bool:
     return variable.endswith(("_of", "_all", "_now", "_is")) or variable.startswith(("taken_", "skipped_", "whole_"))
 
 
-@dataclass
-class Callee:
-    """A device function as it may be called; `captured` are variables of the caller that it takes as well."""
-
-    device: DeviceFunction
-    parameters: list[str]
-    defaults: list[ast.expr]
-    captured: list[str]
-
-    @property
-    def name(self) -> str:
-        """What its author calls it."""
-        return self.device.name
-
-
 def device_function(kernel: Any, unit: Unit, stack: tuple) -> Callee:
     """Read and normalise a device function."""
     source = read(kernel.py_func)
@@ -538,23 +497,20 @@ def device_function(kernel: Any, unit: Unit, stack: tuple) -> Callee:
     defaults = [literal_of(value) for value in kernel.py_func.__defaults__ or ()]
     if None in defaults:
         normaliser.refuse(source.tree, f"a default value of {kernel.py_func.__name__} that is no number", "pass it")
-    identifier = unit.fresh(source.name)
-    parameters = [a.arg for a in source.tree.args.args]
+    identifier, parameters = unit.fresh(source.name), [a.arg for a in source.tree.args.args]
     itself = DeviceFunction(identifier, source.tree, False, [*COORDINATES, *places(unit)])
     itself.recursive = True
-    normaliser.own = Callee(itself, parameters, defaults, [])
+    normaliser.own = Callee(itself, parameters, defaults)
     tree = normaliser.run()
     for node in ast.walk(tree):
         node.filename = source.filename
-    parameters = [a.arg for a in tree.args.args]
     tree.args.defaults = []
     device = lifted(tree, unit, identifier, normaliser.allocated)
-    device.recursive = any(isinstance(n, ast.Name) and n.id == identifier for n in ast.walk(tree))
-    if device.recursive:
-        device.coordinates = itself.coordinates
+    if any(isinstance(n, ast.Name) and n.id == identifier for n in ast.walk(tree)):
+        device.recursive, device.coordinates = True, itself.coordinates
         if device.must_inline:
             normaliser.refuse(source.tree, f"the recursion of {kernel.py_func.__name__}, which has barriers or arrays,")
-    return Callee(device, parameters, defaults, [])
+    return Callee(device, parameters, defaults)
 
 
 def places(unit: Unit) -> list[str]:
@@ -570,6 +526,20 @@ def lifted(tree: ast.FunctionDef, unit: Unit, identifier: str, allocates: bool) 
     device = DeviceFunction(identifier, tree, allocates or any(MARK in r for r in used), coordinates)
     unit.devices.append(device)
     return device
+
+
+def flagged(block: list[ast.stmt], flag: str) -> list[ast.stmt]:
+    """The body of a loop whose breaks set a flag first."""
+    result: list[ast.stmt] = []
+    for statement in block:
+        if isinstance(statement, ast.Break):
+            result.append(assign(flag, ast.Constant(True), statement.lineno))
+        elif isinstance(statement, ast.If):
+            statement.body = flagged(statement.body, flag)
+        if isinstance(statement, ast.If | ast.For | ast.While):
+            statement.orelse = flagged(statement.orelse, flag)
+        result.append(statement)
+    return result
 
 
 def protect_parameters(tree: ast.FunctionDef, unit: Unit) -> ast.FunctionDef:

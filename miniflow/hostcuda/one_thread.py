@@ -1,6 +1,6 @@
 """The kernel as one thread would run it alone: no barriers, what others say replaced by a value of its type.
 
-Nobody runs this text; numba infers the types of the kernel's variables from it, once.
+Nobody runs this; numba infers the types of the kernel's variables from it, once.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from miniflow.hostcuda.syntax import COORDINATES, LANE_READ, Sync, Unit, assign, expression, text
+from miniflow.hostcuda.syntax import COORDINATES, LANE_READ, Sync, Unit, assign, expression, statements
 
 OUTCOMES = {
     "count": "np.int32(0)",
@@ -41,33 +41,20 @@ class Alone(ast.NodeTransformer):
         return node
 
 
-def one_thread(tree: ast.FunctionDef, unit: Unit) -> tuple[str, list[int]]:
-    """The text of a function of the kernel's parameters and constant arrays; of each line, that of the source."""
-    alone = Alone().visit(copy.deepcopy(tree))
-    parameters = [a.arg for a in tree.args.args] + list(unit.hidden)
-    lines = [f"def one_thread({', '.join(parameters)}):"]
-    lines.append(f"    {' = '.join(COORDINATES)} = block = thread = warp_first = warp_end = 0")
-    lines.append("    error = stack((0,), np.int64)")
+def one_thread(tree: ast.FunctionDef, unit: Unit) -> ast.Module:
+    """A function `one_thread` of the kernel's parameters and constant arrays, with the line numbers of the source."""
+    parameters = ", ".join([a.arg for a in tree.args.args] + list(unit.hidden))
+    lines = [
+        f"def one_thread({parameters}):",
+        f"{' = '.join(COORDINATES)} = block = thread = warp_first = warp_end = 0",
+        "error = stack((0,), np.int64)",
+    ]
     for variable, array in unit.arrays.items():
-        shape = (0,) if array.kind == "dynamic" else tuple(array.shape)
-        lines.append(f"    {variable} = stack({shape}, {array.dtype})")
-    sources = [tree.lineno] * len(lines)
-    write(alone.body, 1, lines, sources)
-    return "\n".join(lines), sources
-
-
-def write(block: list[ast.stmt], depth: int, lines: list[str], sources: list[int]) -> None:
-    """Add the text of statements, and of each line that of the source."""
-    for statement in block:
-        inner = [(key, getattr(statement, key)) for key in ("body", "orelse") if getattr(statement, key, None)]
-        head = copy.copy(statement)
-        for key, _ in inner:
-            setattr(head, key, [ast.Pass()] if key == "body" else [])
-        content = text(head).split("\n")
-        content = content[:-1] if inner else content
-        for position, (key, body) in enumerate(inner or [("", [])]):
-            content = content if position == 0 else ["else:"]
-            lines += ["    " * depth + line for line in content]
-            sources += [getattr(statement, "lineno", 0)] * len(content)
-            if key:
-                write(body, depth + 1, lines, sources)
+        lines.append(f"{variable} = stack({(0,) if array.kind == 'dynamic' else array.shape}, {array.dtype})")
+    module, body = ast.parse("\n    ".join(lines)), Alone().visit(copy.deepcopy(tree)).body
+    for statement, line in [(s, s.lineno) for s in statements(body)]:
+        for node in ast.walk(statement):
+            node.lineno = node.end_lineno = line
+            node.col_offset = node.end_col_offset = 0
+    module.body[0].body += body
+    return module

@@ -91,16 +91,3 @@ def libdevice_call(counterpart: Counterpart, args: list[ast.expr]) -> ast.expr:
 def is_kernel(value: Any) -> bool:
     """Whether an object is a kernel or device function of ours."""
     return hasattr(value, "py_func") and isinstance(getattr(value, "device", None), bool)
-
-
-def local_names(tree: ast.FunctionDef) -> set[str]:
-    """All names that a function assigns, its parameters and nested functions' variables among them."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.FunctionDef) and node is not tree:
-            names.add(node.name)
-    return names

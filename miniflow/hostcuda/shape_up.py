@@ -2,7 +2,6 @@
 
 threadIdx.x % 32        ->   lane                       in blocks that extend along x only
 threadIdx.x // 32       ->   warp
-a, b = x, y             ->   a = x; b = y
 while i < n:            ->   for k in range(i, n, step):
     ...
     i += step
@@ -19,13 +18,11 @@ from miniflow.hostcuda.signs import is_natural
 from miniflow.hostcuda.syntax import (
     Renamer,
     Unit,
-    assign,
     bodies,
     call,
     has_sync,
     loop_exits,
     name,
-    reads,
     statements,
     target_names,
 )
@@ -57,35 +54,6 @@ class WarpNames(ast.NodeTransformer):
             if operation in WARPS:
                 return ast.copy_location(name("warp"), node)
         return node
-
-
-def split_tuples(block: list[ast.stmt], unit: Unit) -> list[ast.stmt]:
-    """The statements with assignments of tuples to tuples taken apart."""
-    result = []
-    for statement in block:
-        for key in ("body", "orelse"):
-            if isinstance(getattr(statement, key, None), list):
-                setattr(statement, key, split_tuples(getattr(statement, key), unit))
-        result += _parts(statement, unit) or [statement]
-    return result
-
-
-def _parts(statement: ast.stmt, unit: Unit) -> list[ast.stmt]:
-    if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
-        return []
-    target, value = statement.targets[0], statement.value
-    if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts)):
-        return []
-    if not all(isinstance(t, ast.Name) for t in target.elts):
-        return []
-    pairs = [(t.id, v) for t, v in zip(target.elts, value.elts, strict=True)]
-    if not set(target_names(statement)) & set(reads(value)):
-        return [assign(t, v, statement.lineno) for t, v in pairs]
-    kept = [unit.fresh(f"{t}_new") for t, _ in pairs]
-    return [
-        *(assign(k, v, statement.lineno) for k, (_, v) in zip(kept, pairs, strict=True)),
-        *(assign(t, name(k), statement.lineno) for k, (t, _) in zip(kept, pairs, strict=True)),
-    ]
 
 
 def count_with_range(tree: ast.FunctionDef, unit: Unit, affine: Affine) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import copy
+import textwrap
 from collections.abc import Iterator
 
-from miniflow.hostcuda.one_thread import write
 from miniflow.hostcuda.region_tree import Barrier, Branch, Loop, Node, Once, Threads, Units
 from miniflow.hostcuda.storage import Storage
 from miniflow.hostcuda.syntax import BLOCK, GRID, WARP, Sync, Unit, call, name, text
@@ -33,8 +33,7 @@ def ir(tree: ast.FunctionDef, unit: Unit) -> str:
     lines = [f"{tree.name}({', '.join(a.arg for a in tree.args.args)}):"]
     for variable, array in unit.arrays.items():
         lines.append(f"    {variable}: {array.kind} array of {array.shape}, {array.dtype}")
-    write([ast.fix_missing_locations(s) for s in shown.body], 1, lines, [])
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *(textwrap.indent(text(s), "    ") for s in shown.body)]) + "\n"
 
 
 def regions(storage: Storage) -> str:

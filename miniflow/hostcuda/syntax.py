@@ -39,15 +39,8 @@ class Sync(ast.stmt):
         collective: (function of runtime, variable that it reads of every thread, variable for its result) or None.
     """
 
-    _fields = ()
+    _fields = ("level", "what", "collective")
     _attributes = ("lineno",)
-
-    def __init__(self, level: int, what: str, line: int, collective: tuple[str, str, str] | None = None):
-        super().__init__()
-        self.level, self.what, self.lineno, self.collective = level, what, line, collective
-
-    def __reduce__(self) -> tuple:
-        return Sync, (self.level, self.what, self.lineno, self.collective), self.__dict__
 
 
 @dataclass
@@ -109,8 +102,7 @@ class Unit:
 
     def refuse(self, node: ast.AST, what: str, remedy: str) -> NoReturn:
         """Raise UnsupportedKernelError naming construct and line."""
-        place = f"{self.filename}:{getattr(node, 'lineno', '?')}"
-        raise UnsupportedKernelError(f"{place}: {self.name}: {what} is not supported in a kernel: {remedy}")
+        refuse(self.filename, self.name, getattr(node, "lineno", 0), what, remedy)
 
     def site(self, access: ast.Subscript) -> int:
         """The number of a place in the source where memory is accessed."""
@@ -133,6 +125,12 @@ class Unit:
         return name
 
 
+def refuse(filename: str, function: str, line: int, what: str, remedy: str = "") -> NoReturn:
+    """Raise UnsupportedKernelError naming construct and line."""
+    told = f": {remedy}" if remedy else ""
+    raise UnsupportedKernelError(f"{filename}:{line}: {function}: {what} is not supported in a kernel{told}")
+
+
 def name(identifier: str) -> ast.Name:
     """A read of a variable."""
     return ast.Name(identifier, ast.Load())
@@ -146,7 +144,8 @@ def assign(identifier: str, value: ast.expr, line: int) -> ast.Assign:
 
 def call(function: str, *args: ast.expr) -> ast.Call:
     """`function(*args)`."""
-    return ast.Call(name(function), list(args), [])
+    found = expression(function) if function.startswith(("np.", "math.", "types.")) else name(function)
+    return ast.Call(found, list(args), [])
 
 
 def expression(text: str) -> ast.expr:
@@ -238,6 +237,27 @@ def target_names(statement: ast.stmt) -> list[str]:
     return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
 
+def filled(tree: ast.FunctionDef) -> ast.FunctionDef:
+    """The function, with `pass` where the body of a statement has become empty."""
+    for node in ast.walk(tree):
+        if getattr(node, "body", None) == []:
+            node.body = [ast.Pass()]
+    return ast.fix_missing_locations(tree)
+
+
+def local_names(tree: ast.FunctionDef) -> set[str]:
+    """All names that a function assigns, its parameters and nested functions' variables among them."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.FunctionDef) and node is not tree:
+            names.add(node.name)
+    return names
+
+
 def reads(node: ast.AST) -> Iterator[str]:
     """The names that are read in a statement or expression, in no order."""
     if isinstance(node, ast.Name):
@@ -257,8 +277,6 @@ def loop_exits(block: list[ast.stmt], kinds: tuple = (ast.Break, ast.Continue)) 
             yield statement
         elif isinstance(statement, ast.If):
             yield from loop_exits(statement.body, kinds)
-            yield from loop_exits(statement.orelse, kinds)
-        elif isinstance(statement, ast.For | ast.While):
             yield from loop_exits(statement.orelse, kinds)
 
 

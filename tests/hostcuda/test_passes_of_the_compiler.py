@@ -28,7 +28,7 @@ class Marker(ast.NodeTransformer):
 
     def visit_Expr(self, node):
         if isinstance(node.value, ast.Call) and text(node.value.func) in BARRIERS:
-            return Sync(BARRIERS[text(node.value.func)], "syncthreads", node.lineno)
+            return Sync(BARRIERS[text(node.value.func)], "syncthreads", None, lineno=node.lineno)
         return node
 
     def visit_Sync(self, node):
