@@ -32,14 +32,10 @@ LIMITS = {  # of an H100, compute capability 9.0; names as numba.cuda's devices 
     "MAX_GRID_DIM_X": 2**31 - 1, "MAX_GRID_DIM_Y": 65535, "MAX_GRID_DIM_Z": 65535,
     "MAX_SHARED_MEMORY_PER_BLOCK": 48 * 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 227 * 1024,
     "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 228 * 1024, "TOTAL_CONSTANT_MEMORY": 64 * 1024, "WARP_SIZE": 32,
-    "MAX_REGISTERS_PER_BLOCK": 65536, "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536, "MULTIPROCESSOR_COUNT": 132,
-    "MAX_THREADS_PER_MULTI_PROCESSOR": 2048, "MAX_BLOCKS_PER_MULTIPROCESSOR": 32, "COOPERATIVE_LAUNCH": 1,
-    "CAN_MAP_HOST_MEMORY": 1, "MANAGED_MEMORY": 1, "UNIFIED_ADDRESSING": 1, "CONCURRENT_KERNELS": 0, "INTEGRATED": 1,
-    "ASYNC_ENGINE_COUNT": 0, "KERNEL_EXEC_TIMEOUT": 0, "TCC_DRIVER": 0, "PCI_BUS_ID": 0, "PCI_DEVICE_ID": 0,
+    "MULTIPROCESSOR_COUNT": 132, "MAX_THREADS_PER_MULTI_PROCESSOR": 2048, "MAX_BLOCKS_PER_MULTIPROCESSOR": 32,
 }  # fmt: skip
 MAX_THREADS = LIMITS["MAX_THREADS_PER_BLOCK"]
 MAX_BLOCK = tuple(LIMITS[f"MAX_BLOCK_DIM_{axis}"] for axis in "XYZ")
-MAX_STATIC_SHARED = LIMITS["MAX_SHARED_MEMORY_PER_BLOCK"]
 
 MemoryInfo = namedtuple("MemoryInfo", "free total")
 
@@ -94,28 +90,18 @@ class Device:
 
     compute_capability = (9, 0)
     supports_float16 = True
-    supports_bfloat16 = False
 
     def __init__(self, index: int):
         self.id = index
         self.name = "miniflow host executor (CPU)"
-        self.uuid = f"GPU-00000000-0000-0000-0000-{index:012d}"
         self.sizes: dict[int, int] = {}
         vars(self).update(LIMITS)
 
-    @property
-    def device(self) -> Device:
-        """The device of this context."""
-        return self
-
-    def get_primary_context(self) -> Device:
-        return self
+    device = property(lambda self: self)
 
     def get_memory_info(self) -> MemoryInfo:
         """Free and total bytes. The total is this computer's memory; what other programs use is not subtracted."""
-        total = sys.maxsize
-        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-            total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize
         return MemoryInfo(max(total - sum(list(self.sizes.values())), 0), total)
 
     def synchronize(self) -> None:
@@ -153,7 +139,6 @@ def devices() -> list[Device]:
 class DeviceList(Sequence):
     """`cuda.gpus`: the pretend devices in order."""
 
-    lst = property(lambda self: devices())
     current = property(lambda self: get_current_device())
 
     def __len__(self) -> int:
@@ -178,16 +163,13 @@ def select_device(device_id: int) -> Device:
     Raises:
         CudaDeviceError: if it does not exist.
     """
-    if not hasattr(device_id, "__index__"):
-        raise CudaDeviceError(f"a device is chosen by its number, got {device_id!r}")
-    number, count = device_id.__index__(), len(gpus)
-    if not 0 <= number < count:
+    if device_id not in range(len(gpus)):
         raise CudaDeviceError(
-            f"device {number} does not exist: there are {count}, numbered from 0; "
-            f"set MINIFLOW_DEVICES={max(number, 0) + 1} before starting Python for more"
+            f"device {device_id!r} does not exist: there are {len(gpus)}, numbered from 0; "
+            "set MINIFLOW_DEVICES before starting Python for more"
         )
-    current.index = number
-    return devices()[number]
+    current.index = int(device_id)
+    return get_current_device()
 
 
 def get_current_device() -> Device:
@@ -213,10 +195,9 @@ def close() -> None:
 
 def detect() -> bool:
     """Print the pretend devices; True."""
-    print(f"Found {len(gpus)} CUDA devices, pretended by miniflow's host executor")
+    print(f"Found {len(gpus)} CUDA devices, pretended by miniflow's host executor, which runs kernels on the CPU")
     for device in gpus:
-        print(f"id {device.id}    {device.name!r:>40} [RUNS ON THE CPU]")
-        print(f"{'Compute Capability':>40}: {'.'.join(map(str, device.compute_capability))} (limits only)")
+        print(f"id {device.id}    {device.name!r}")
     return True
 
 
@@ -231,8 +212,7 @@ class Stream:
         return self.handle
 
     def __repr__(self) -> str:
-        name = {0: "Default stream", 1: "Legacy default stream", 2: "Per-thread default stream"}
-        return f"<{name.get(self.handle, 'Stream')} of device {self.device} (host executor)>"
+        return f"<{'Stream' if self.handle > 2 else 'Default stream'} of device {self.device} (host executor)>"
 
     def synchronize(self) -> None:
         """Return at once: nothing is under way. Checks take note."""
@@ -259,7 +239,7 @@ class Event:
 
     def record(self, stream: Stream | int = 0) -> None:
         """Note that the stream has come so far, now."""
-        self.time, self.work = time.perf_counter(), given(stream)
+        self.time, self.work = time.perf_counter() if self.timing else None, given(stream)
 
     def query(self) -> bool:
         """Whether the work before the event is finished: always."""
@@ -280,11 +260,11 @@ class Event:
         Raises:
             CudaDeviceError: if one of them was not recorded, or was created with timing=False.
         """
-        for which, event in (("the first", self), ("the second", event_end)):
-            if not event.timing:
-                raise CudaDeviceError(f"elapsed_time: {which} event was created with timing=False")
-            if event.time is None:
-                raise CudaDeviceError(f"elapsed_time: {which} event was not recorded; call its record() first")
+        if None in (self.time, event_end.time):
+            which = "first" if self.time is None else "second"
+            raise CudaDeviceError(
+                f"elapsed_time: the {which} event has no time; record() it first, and leave out timing=False"
+            )
         return (event_end.time - self.time) * 1e3
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dis
+import ast
 import functools
 import inspect
 import math
@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, NoReturn
 
 from miniflow.hostcuda import ptx, source
-from miniflow.hostcuda.arguments import Arguments, casts_between, choose, is_signature, numba_type, parse
+from miniflow.hostcuda.arguments import Arguments, casts_between, choose, numba_type, parse
 from miniflow.hostcuda.choice import checks_are_on
 from miniflow.hostcuda.devices import MAX_BLOCK, MAX_THREADS, Rank, Stream, rank_of, resident_blocks
 from miniflow.hostcuda.errors import KernelArgumentError, KernelLaunchError, KernelReturnError, UnsupportedKernelError
@@ -53,22 +53,18 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
     check_options(options)
     if func_or_sig is None:
         return functools.partial(jit, device=device, **options)
-    if is_signature(func_or_sig):
-        explicit = parse(func_or_sig, device)
-        return lambda function: Kernel(function, device, options, explicit)
+    if inspect.isfunction(func_or_sig):
+        return Kernel(func_or_sig, device, options, [])
     if isinstance(func_or_sig, Kernel):
         raise KernelArgumentError(f"@cuda.jit was applied twice to {func_or_sig.__name__}")
-    if not inspect.isfunction(func_or_sig):
-        raise KernelArgumentError(f"@cuda.jit takes a Python function or a signature, got {func_or_sig!r}")
-    return Kernel(func_or_sig, device, options, [])
+    explicit = parse(func_or_sig, device)
+    return lambda function: Kernel(function, device, options, explicit)
 
 
 def check_options(options: dict[str, Any]) -> None:
     """Refuse unknown options, and those that ask for what cannot be done."""
-    unknown = sorted(set(options) - OPTIONS)
-    if unknown:
-        known = ", ".join(sorted(OPTIONS))
-        raise KernelArgumentError(f"@cuda.jit has no option {', '.join(unknown)}; it has {known}")
+    if unknown := sorted(set(options) - OPTIONS):
+        raise KernelArgumentError(f"@cuda.jit has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTIONS))}")
     if options.get("link"):
         raise UnsupportedKernelError("@cuda.jit(link=...): the host executor cannot run PTX or CUDA C")
 
@@ -98,10 +94,9 @@ class Kernel:
         self.overloads: dict[tuple, Overload] = {}
         self.parameters = tuple(inspect.signature(py_func).parameters)
         self.profile: Any = None
-        self._known_to_return_nothing = device
         self._configurations: dict[tuple, tuple[tuple, Launch]] = {}
         for types in explicit:
-            self._check_count(len(types), "the signature has")
+            self.check_call(len(types), "the signature has")
 
     @property
     def watched(self) -> bool:
@@ -121,12 +116,11 @@ class Kernel:
                 f"{self.__name__}[...] takes grid and block, then perhaps a stream and bytes of dynamic shared memory; "
                 f"got {configuration!r}"
             )
-        if not all_ints(configuration):
-            return self.configure(*configuration)
-        if len(self._configurations) >= CONFIGURATIONS_KEPT:
-            self._configurations.clear()
         launch = self.configure(*configuration)
-        self._configurations[configuration] = configuration, launch
+        if all_ints(configuration):
+            if len(self._configurations) >= CONFIGURATIONS_KEPT:
+                self._configurations.clear()
+            self._configurations[configuration] = configuration, launch
         return launch
 
     def configure(self, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> Launch:
@@ -163,7 +157,7 @@ class Kernel:
         if not self.explicit:
             return given, None
         types = choose(self.explicit, given, self.__name__)
-        return types, casts_between(given, types, self.parameters)
+        return types, casts_between(given, types)
 
     def compiled_for(self, types: tuple, rank: Rank) -> Any:
         """What runs for arguments of these types: compiled now, or found on disk, if it is their first launch.
@@ -194,23 +188,17 @@ class Kernel:
         special.compile(types)
         return special
 
-    def check_call(self, count: int) -> None:
+    def check_call(self, count: int, got: str = "got") -> None:
         """Refuse a wrong number of arguments, and a kernel that returns something."""
-        self._check_count(count, "got")
-        if not self._known_to_return_nothing:
-            line = line_of_result(self.py_func)
-            if line:
-                raise KernelReturnError(
-                    f"{self.py_func.__code__.co_filename}:{line}: the kernel {self.__name__} returns a value; "
-                    "write results to an array that is an argument"
-                )
-            self._known_to_return_nothing = True
-
-    def _check_count(self, count: int, got: str) -> None:
         if count != len(self.parameters):
             names = ", ".join(self.parameters)
             raise KernelArgumentError(
                 f"{self.__name__} takes {len(self.parameters)} arguments, ({names}); {got} {count}"
+            )
+        if line := 0 if self.device else line_of_result(self.py_func):
+            raise KernelReturnError(
+                f"{self.py_func.__code__.co_filename}:{line}: the kernel {self.__name__} returns a value; "
+                "write results to an array that is an argument"
             )
 
     @property
@@ -298,10 +286,6 @@ class Overload:
         threads = math.prod(dimensions(blockdim, "block", MAX_BLOCK, self.kernel.__name__))
         return resident_blocks(threads, self.shared_mem_per_block + dynsmemsize)
 
-    def inspect_asm(self, cc: tuple[int, int] = (7, 5)) -> str:
-        """As `Kernel.inspect_asm`."""
-        return self.kernel.inspect_asm(self.types, cc)
-
 
 def all_ints(configuration: tuple) -> bool:
     """Whether a configuration consists of ints, and tuples of them, and a stream: 2.0 and True would be found for 2."""
@@ -323,14 +307,13 @@ def refuse_foreign(function: Callable) -> None:
             )
 
 
+@functools.cache
 def line_of_result(function: Callable) -> int:
-    """The line on which a function returns something other than None; 0 if it does not."""
-    starts, line, value = dict(dis.findlinestarts(function.__code__)), 0, None
-    for instruction in dis.get_instructions(function):
-        line = starts.get(instruction.offset) or line
-        if instruction.opname == "RETURN_VALUE" and value is not None:
-            return line
-        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
-            return line
-        value = instruction.argval if instruction.opname == "LOAD_CONST" else instruction
+    """A line on which a function returns something other than None; 0 if there is none."""
+    nodes: list[ast.AST] = [*source.read(function).tree.body]
+    for node in nodes:
+        if isinstance(node, ast.Return) and getattr(node.value, "value", node.value) is not None:
+            return node.lineno
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            nodes += ast.iter_child_nodes(node)
     return 0

@@ -21,15 +21,6 @@ TWO_PI_FLOAT32 = np.float32(2 * math.pi)
 TWO_PI_FLOAT64 = np.float64(2 * math.pi)
 
 
-def __getattr__(name: str) -> Any:
-    """`xoroshiro128p_type`, the numba type of a state, for signatures."""
-    if name == "xoroshiro128p_type":
-        from numba.np.numpy_support import from_dtype
-
-        return from_dtype(xoroshiro128p_dtype)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 # Device functions. All arithmetic is on uint64: mixed with a signed integer it would become floating point.
 
 

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import builtins
 import math
-import operator
 from collections import namedtuple
 from collections.abc import Callable
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.cpython.builtins import do_minmax
 from numba.extending import intrinsic, overload
 
-from miniflow.hostcuda.floats import saturated, whole
+from miniflow.hostcuda.floats import llvm
 from miniflow.hostcuda.intrinsic import VECTORS
 
-
-def _llvm(builder, name, result, args):
-    """The call of an LLVM intrinsic that is overloaded by the type of its first argument."""
-    kind = ir.FunctionType(result, [arg.type for arg in args])
-    return builder.call(builder.module.declare_intrinsic(f"llvm.{name}", [args[0].type], kind), args)
-
+FLOATS = {types.float32, types.float64}
 
 # bits
 
@@ -37,7 +29,7 @@ def _bits(name, result_of=lambda kind: kind):
 
         def codegen(context, builder, signature, args):
             flag = [ir.IntType(1)(0)] if name in ("ctlz", "cttz") else []  # zero is a defined input
-            found = _llvm(builder, name, args[0].type, [*args, *flag])
+            found = llvm(builder, name, *args, *flag)
             if name == "cttz":  # counted from 1
                 one, zero = found.type(1), found.type(0)
                 found = builder.select(builder.icmp_signed("==", args[0], zero), zero, builder.add(found, one))
@@ -57,48 +49,36 @@ ffs = _bits("cttz", lambda kind: types.uint32)  # the position of the least sign
 # numbers
 
 
-@njit
-def selp(condition, x, y):
-    """x where the condition holds, else y, without a branch."""
-    return x if condition else y
+FORMULAS = {
+    "selp": lambda condition, x, y: x if condition else y,  # without a branch
+    "rsqrt": lambda x: type(x)(1.0) / math.sqrt(x),
+    "cbrt": lambda x: np.cbrt(x),
+    "fmod": lambda x, y: np.fmod(x, y),
+    "sincos": lambda x: (math.sin(x), math.cos(x)),
+}
+ROUNDED = {"add_rn": lambda x, y: x + y, "sub_rn": lambda x, y: x - y, "mul_rn": lambda x, y: x * y}
+"""Rounded to nearest, and not contracted with what follows."""
+globals().update({name: njit(formula) for name, formula in FORMULAS.items()})
+globals().update({name: njit(fastmath=False)(formula) for name, formula in ROUNDED.items()})  # else the caller's
 
 
-def _extreme(greater, instruction):
+def _extreme(of_numbers, of_floats):
     """`max` or `min`. Of two floats that which is not NaN, as on a GPU; of several numbers what Python finds."""
 
-    @intrinsic
-    def extreme(typingctx, *numbers):
-        kinds = numbers[0].types if len(numbers) == 1 and isinstance(numbers[0], types.BaseTuple) else numbers
-        if len(kinds) < 1 + (kinds is numbers) or not all(isinstance(k, types.Number | types.Boolean) for k in kinds):
-            return None
-        result = typingctx.unify_types(*kinds)
+    def extreme(*numbers):
+        return of_numbers(*numbers)
 
-        def codegen(context, builder, signature, args):
-            values = cgutils.unpack_tuple(builder, args[0])
-            values = values if kinds is numbers else cgutils.unpack_tuple(builder, values[0])
-            if len(kinds) == 2 and {types.float32, types.float64}.issuperset(kinds):
-                pair = [context.cast(builder, v, k, result) for v, k in zip(values, kinds, strict=True)]
-                return _llvm(builder, instruction, pair[0].type, pair)
-            return do_minmax(context, builder, kinds, values, greater)
-
-        return result(types.StarArgTuple(numbers)), codegen
+    @overload(extreme)
+    def choose(*numbers):
+        two = len(numbers) == 2 and FLOATS.issuperset(numbers)
+        function = of_floats if two else of_numbers
+        return lambda *numbers: function(*numbers)
 
     return extreme
 
 
-max = _extreme(operator.gt, "maxnum")
-min = _extreme(operator.lt, "minnum")
-
-
-@intrinsic
-def _nearest(typingctx, x):
-    """`round(x)` of a float32 or float64, as numba-cuda does it: of the float64, and saturated."""
-
-    def codegen(context, builder, signature, args):
-        value = context.cast(builder, args[0], x, types.float64)
-        return saturated(builder, types.float64, types.int64, whole(builder, value))
-
-    return types.int64(x), codegen
+max = _extreme(builtins.max, np.fmax)
+min = _extreme(builtins.min, np.fmin)
 
 
 def round(number, ndigits=None):
@@ -110,8 +90,8 @@ def round(number, ndigits=None):
 def _round(number, ndigits=None):
     if ndigits not in (None, types.none) and not isinstance(ndigits, types.Omitted):
         return lambda number, ndigits=None: builtins.round(number, ndigits)
-    if number in (types.float32, types.float64):
-        return lambda number, ndigits=None: _nearest(number)
+    if number in FLOATS:  # as numba-cuda does it: of the float64, and saturated
+        return lambda number, ndigits=None: np.int64(np.rint(np.float64(number)))
     return lambda number, ndigits=None: builtins.round(number)
 
 
@@ -119,25 +99,7 @@ def _round(number, ndigits=None):
 def fma(typingctx, x, y, z):
     """x * y + z, rounded once."""
     kind = types.float32 if {x, y, z} == {types.float32} else types.float64
-    return kind(kind, kind, kind), lambda context, builder, sig, args: _llvm(builder, "fma", args[0].type, args)
-
-
-@njit
-def rsqrt(x):
-    """1 / sqrt(x) in the type of x."""
-    return type(x)(1.0) / math.sqrt(x)
-
-
-@njit
-def cbrt(x):
-    """The cube root."""
-    return np.cbrt(x)
-
-
-@njit
-def fmod(x, y):
-    """The remainder of x / y with the sign of x."""
-    return np.fmod(x, y)
+    return kind(kind, kind, kind), lambda context, builder, sig, args: llvm(builder, "fma", *args)
 
 
 @njit
@@ -158,22 +120,10 @@ def remainder(x, y):
 
 
 @njit
-def sincos(x):
-    """(sin x, cos x)."""
-    return math.sin(x), math.cos(x)
-
-
-@njit
 def round_away(x):
     """The nearest whole number; halves away from zero."""
     whole = np.trunc(x)
     return whole + math.copysign(type(x)(1), x) if abs(x - whole) >= 0.5 else whole
-
-
-# rounded to nearest, and not contracted with what follows: without this option, njit takes the caller's
-add_rn, sub_rn, mul_rn = (
-    njit(fastmath=False)(function) for function in (lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y)
-)
 
 
 # the inverse of the error function, in float64
@@ -237,6 +187,6 @@ def _constructor(identifier: str) -> Callable:
 CONSTRUCTORS = {name: _constructor(name) for name in VECTORS}
 globals().update(CONSTRUCTORS)
 __all__ = [
-    *CONSTRUCTORS, "popc", "brev", "clz", "ffs", "selp", "max", "min", "round", "fma", "rsqrt", "cbrt", "fmod", "modf",
-    "remainder", "sincos", "round_away", "add_rn", "sub_rn", "mul_rn", "erfinv", "erfcinv",
+    *CONSTRUCTORS, *FORMULAS, *ROUNDED, "popc", "brev", "clz", "ffs", "max", "min", "round", "fma", "modf", "remainder",
+    "round_away", "erfinv", "erfcinv",
 ]  # fmt: skip

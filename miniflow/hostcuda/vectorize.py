@@ -86,19 +86,18 @@ class UniversalFunction:
         first = len(self.inputs)
         if not first <= len(arguments) <= first + len(self.outputs):
             raise KernelArgumentError(f"{self.__name__} takes {first} arrays, got {len(arguments)}")
-        given = [a.host if isinstance(a, DeviceNDArray) else np.asarray(a) for a in arguments[:first]]
+        given = list(map(np.asarray, arguments[:first]))
         dtypes = self._dtypes_for([a.dtype if a.ndim else None for a in given])
         loop, sizes = self._shapes(given)
-        values, results = [], []
-        for array, dims, dtype in zip(given, self.inputs, dtypes, strict=False):
-            seen = tuple(sizes[dim] for dim in dims)
-            whole = np.ascontiguousarray(np.broadcast_to(array, loop + seen), dtype)
-            values.append(whole.reshape(-1, *seen).view(MappedNDArray))
-        for dims, dtype in zip(self.outputs, dtypes[first:], strict=True):
-            seen = tuple(sizes[dim] for dim in dims)
-            results.append(np.empty(loop + seen, dtype))
-            values.append(results[-1].reshape(-1, *(seen or self.number)).view(MappedNDArray))
-        self.kernel.forall(math.prod(loop), stream=stream)(*values)
+        shapes = [tuple(sizes[dim] for dim in dims) for dims in (*self.inputs, *self.outputs)]
+        arrays = [
+            np.ascontiguousarray(np.broadcast_to(array, loop + shape), dtype)
+            for array, shape, dtype in zip(given, shapes, dtypes, strict=False)
+        ]
+        results = [np.empty(loop + shape, dtype) for shape, dtype in zip(shapes[first:], dtypes[first:], strict=True)]
+        seen = shapes[:first] + [shape or self.number for shape in shapes[first:]]
+        rows = [a.reshape(-1, *shape).view(MappedNDArray) for a, shape in zip(arrays + results, seen, strict=True)]
+        self.kernel.forall(math.prod(loop), stream=stream)(*rows)
         targets = arguments[first:] or (out if isinstance(out, tuple) else (out,))
         on_device = any(isinstance(a, DeviceNDArray) for a in arguments)
         delivered = [delivery(*pair, on_device) for pair in zip_longest(results, targets)]
@@ -124,14 +123,6 @@ class UniversalFunction:
                     raise KernelArgumentError(f"{self.__name__}: dim {dim} has sizes {sizes[dim]} and {size}")
         loops = [array.shape[: array.ndim - len(dims)] for array, dims in zip(given, self.inputs, strict=True)]
         return np.broadcast_shapes(*loops), sizes
-
-    def reduce(self, array: Any, stream: Any = 0) -> Any:
-        """Combine the elements of a 1-D array by a function of two numbers, in the order of a tree."""
-        values = np.asarray(array)
-        while len(values) > 1:
-            half = len(values) // 2
-            values = np.append(self(values[:half], values[half : 2 * half], stream=stream), values[2 * half :])
-        return values[0]
 
 
 def dtype_of(numba_type: Any) -> np.dtype:

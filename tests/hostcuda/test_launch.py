@@ -11,7 +11,7 @@ import pytest
 
 from miniflow.hostcuda import CudaDeviceError, KernelArgumentError, KernelLaunchError, UnsupportedKernelError
 from miniflow.hostcuda import host as cuda
-from miniflow.hostcuda.errors import DeviceArrayError, ImplicitCopyWarning, KernelReturnError
+from miniflow.hostcuda.errors import DeviceArrayError, DeviceArrayTypeError, ImplicitCopyWarning, KernelReturnError
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def test_stream_and_shared_memory_of_a_launch(recorder):
     [
         ((1, 1025), r"the block has 1025 in x, got 1025; expected 1 to 1,024"),
         ((1, (1, 1, 65)), r"the block has 65 in z, got \(1, 1, 65\); expected 1 to 64"),
-        ((1, (32, 33)), r"block \(32, 33, 1\) has 1056 threads; at most 1,024, make the grid larger"),
+        ((1, (32, 33)), "a block of 1,056 threads; at most 1,024, make the grid larger"),
         ((0, 32), "the grid has 0 in x, got 0; expected 1 to 2,147,483,647"),
         (((1, 65536), 32), r"the grid has 65536 in y, got \(1, 65536\); expected 1 to 65,535"),
         ((2**31, 32), "the grid has 2147483648 in x"),
@@ -118,7 +118,7 @@ def test_launches_that_no_gpu_would_do(configuration, message):
         ((None, 32), "the sizes of a grid are integers .*, got None"),
         ((1, (32, True)), "the sizes of a block are integers"),
         ((1, 32, "stream"), "expected a stream or 0 for the third, got 'stream'"),
-        ((1, 32, 0, 1.5), "the bytes of dynamic shared memory are an integer, got 1.5"),
+        ((1, 32, 0, 1.5), "bytes of dynamic shared memory are an integer, got 1.5"),
     ],
 )
 def test_configurations_of_other_types(configuration, message):
@@ -134,7 +134,7 @@ def test_more_shared_memory_than_a_block_has(recorder):
         anything[1, 32](1)
     recorder.resources = {"shared_bytes": 40 * 1024}
     anything[1, 32, 0, 187 * 1024](1.5)
-    with pytest.raises(KernelLaunchError, match=r"40,960 bytes of shared arrays and 191,489 of dynamic .*227 KB\)"):
+    with pytest.raises(KernelLaunchError, match=r"232,449 bytes of shared arrays and dynamic .*227 KB\)"):
         anything[1, 32, 0, 187 * 1024 + 1](1.5)
     assert len(recorder.launches) == 1
 
@@ -159,7 +159,7 @@ def test_launch_bounds_are_kept():
         pass
 
     assert kernel[1, 128].blockdim == (128, 1, 1)
-    with pytest.raises(KernelLaunchError, match=r"a block of 129 threads, but launch_bounds=\(128, 2\) allows 128"):
+    with pytest.raises(KernelLaunchError, match="a block of 129 threads, but launch_bounds allows 128"):
         kernel[1, 129]
 
 
@@ -246,9 +246,8 @@ def test_types_of_values(recorder, value, expected):
         (np.zeros((2, 3), np.float32, order="F"), "2", "F"),
         (np.zeros((), np.float32), "0", "C"),
         (np.zeros((0, 3), np.float32), "2", "C"),
-        (np.broadcast_to(np.float32(0), (4, 3)), "2", "A"),
     ],
-    ids=["1d", "2d", "fortran", "0d", "empty", "broadcast"],
+    ids=["1d", "2d", "fortran", "0d", "empty"],
 )
 def test_types_of_arrays(recorder, array, dims, layout):
     @cuda.jit
@@ -294,10 +293,9 @@ def test_records_of_arrays_and_alone(recorder):
         (2**64, "argument 1 is 18446744073709551616, which does not fit into 64 bits"),
         ((1, {}), "argument 1 is of type dict"),
         (ml_dtypes.bfloat16(1), "argument 1 is of type ml_dtypes.bfloat16"),
-        (np.array([None]), "argument 1: kernels cannot use arrays of dtype object"),
         (np.zeros(3, ml_dtypes.bfloat16), r"arrays of dtype bfloat16; pass array.view\(numpy.uint16\)"),
         (np.zeros(3, ">f4"), "kernels cannot use arrays of dtype >f4"),
-        (cuda.In([1]), r"argument 1: cuda.In, cuda.Out and cuda.InOut take a NumPy array, got \[1\]"),
+        (cuda.In([1]), "argument 1 is of type list, which kernels do not take; use a tuple, or a NumPy array"),
     ],
 )
 def test_values_that_kernels_do_not_take(recorder, value, message):
@@ -414,8 +412,10 @@ def test_out_and_inout_arguments_are_written_back(recorder):
     np.testing.assert_array_equal([one, other], [[7, 0], [1, 8]])
 
 
-def test_numpy_arguments_with_gaps_are_refused(recorder):
-    with pytest.raises(DeviceArrayError, match="has gaps and cannot be transferred"):
+def test_numpy_arguments_with_gaps_or_objects_are_refused(recorder):
+    with pytest.raises(DeviceArrayTypeError, match="an array of dtype object cannot lie on a device"):
+        anything[1, 1](np.array([None]))
+    with pytest.raises(DeviceArrayError, match="has gaps or repeats elements: it cannot be transferred"):
         anything[1, 1](np.zeros((3, 4))[:, ::2])
 
 
@@ -553,7 +553,7 @@ def test_options_that_are_refused(options, error, message):
 def test_what_can_be_decorated():
     with pytest.raises(KernelArgumentError, match="@cuda.jit was applied twice to fill"):
         cuda.jit(fill)
-    with pytest.raises(KernelArgumentError, match="takes a Python function or a signature, got 3"):
+    with pytest.raises(KernelArgumentError, match="@cuda.jit: 3 is not a signature"):
         cuda.jit(3)
 
 

@@ -54,9 +54,9 @@ def test_events_without_a_time_are_refused():
     recorded, silent = cuda.event(), cuda.event(timing=False)
     recorded.record()
     silent.record()
-    with pytest.raises(CudaDeviceError, match="elapsed_time: the second event was not recorded; call its record"):
+    with pytest.raises(CudaDeviceError, match=r"elapsed_time: the second event has no time; record\(\) it"):
         recorded.elapsed_time(cuda.event())
-    with pytest.raises(CudaDeviceError, match="elapsed_time: the first event was created with timing=False"):
+    with pytest.raises(CudaDeviceError, match="elapsed_time: the first event has no time.*leave out timing=False"):
         silent.elapsed_time(recorded)
 
 
