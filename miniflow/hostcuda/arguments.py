@@ -10,7 +10,6 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from enum import Enum
 from functools import cache, partial
 from typing import Any
 
@@ -107,7 +106,7 @@ class Arguments:
             return self._device_array(value)
         if value.__class__ in SCALARS:
             return value.__class__, value
-        if isinstance(value, int) and not isinstance(value, Enum) and -(2**63) <= value < 2**64:
+        if isinstance(value, int) and -(2**63) <= value < 2**64:
             return np.int64 if value < 2**63 else np.uint64, int(value)
         hint, value = (value, value.value) if isinstance(value, InOut) else (NO_HINT, value)
         value = value.__hostcuda_array__() if hasattr(value, "__hostcuda_array__") else value
@@ -123,11 +122,11 @@ class Arguments:
             if hasattr(value, "_fields"):
                 return BaseTuple.from_types(types, type(value)), type(value)(*values)
             return BaseTuple.from_types(types), tuple(values)
-        if isinstance(value, Enum | np.void):
+        if isinstance(value, np.void):
             from numba import typeof
 
-            passed = np.array(value) if self.checked and isinstance(value, np.void) else value
-            self.back = self.back if passed is value else [*self.back, (np.asarray(value), passed)]
+            passed = np.array(value) if self.checked else value
+            self.back = [*self.back, (np.asarray(value), passed)] if self.checked else self.back
             return typeof(value), passed
         raise KernelArgumentError(refusal(value, position))
 
@@ -181,8 +180,6 @@ def refusal(value: Any, position: int) -> str:
     remedy = "pass numbers, NumPy or device arrays, records, or tuples of them"
     if isinstance(value, list):
         remedy = "use a tuple, or a NumPy array"
-    elif hasattr(value, "__cuda_array_interface__"):
-        remedy = "it lies on a real GPU, out of reach of the host executor: copy it to the host"
     elif hasattr(value, "__array__"):
         remedy = "pass numpy.asarray(...) of it, or a device array"
     return f"argument {position + 1} is of type {name}, which kernels do not take; {remedy}"
@@ -208,28 +205,15 @@ def parse(given: Any, device: bool) -> list[tuple]:
     Raises:
         KernelReturnError: if a kernel is said to return something.
     """
-    found = []
-    for one in given if isinstance(given, list) else [given]:
-        arguments, result = normalized(one)
-        if str(result) not in ("None", "none") and not device:
-            raise KernelReturnError(f"@cuda.jit({one!r}): a kernel returns nothing; write 'void(...)'")
-        found.append(arguments)
-    return found
-
-
-def normalized(signature: Any) -> tuple[tuple, Any]:
-    """The types of arguments and result that a signature names; None for a result that it leaves out.
-
-    Raises:
-        KernelArgumentError: if it is not a signature.
-    """
     from numba.core import sigutils
 
-    try:
-        arguments, result = sigutils.normalize_signature(signature)
-    except (TypeError, NameError, SyntaxError, AttributeError) as error:
-        raise KernelArgumentError(f"@cuda.jit: {signature!r} is not a signature ({error})") from None
-    return tuple(arguments), result
+    found = []
+    for one in given if isinstance(given, list) else [given]:
+        arguments, result = sigutils.normalize_signature(one)
+        if str(result) not in ("None", "none") and not device:
+            raise KernelReturnError(f"@cuda.jit({one!r}): a kernel returns nothing; write 'void(...)'")
+        found.append(tuple(arguments))
+    return found
 
 
 def choose(signatures: Sequence[tuple], types: tuple, name: str) -> tuple:

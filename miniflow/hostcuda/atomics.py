@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 INSTRUCTIONS = {  # operation -> LLVM's name for signed integers, unsigned integers, floats
     "add": ("add", "add", "fadd"), "sub": ("sub", "sub", "fsub"), "exch": ("xchg", "xchg", "xchg"),
@@ -29,6 +28,7 @@ UPDATES = {  # operation -> the new value
     "inc": lambda old, value: type(old)(0) if old >= value else old + type(old)(1),
     "dec": lambda old, value: value if old == 0 or old > value else old - type(old)(1),
 }
+UPDATES = {name: register_jitable(update) for name, update in UPDATES.items()}
 OWN = {f"atomic_{name}": f"own_{name}" for name in ("add", "sub", "max", "min")}
 """Atomic operations on a block's own memory: one thread of the processor runs the whole block, so they need no lock."""
 
@@ -111,13 +111,13 @@ def _read_modify_write(operation, alone=False):
     return compute
 
 
-@njit
+@register_jitable
 def atomic_cas(array, index, expected, value):
     """Store `value` if the element equals `expected`."""
     return _exchange(array, index, expected, value)[0]
 
 
-@njit
+@register_jitable
 def atomic_compare_and_swap(array, expected, value):
     """`atomic_cas` on the first element of a one-dimensional array."""
     return atomic_cas(array, 0, expected, value)

@@ -122,14 +122,11 @@ class Locator(caching.InTreeCacheLocator):
             raise FileNotFoundError(self._cache_path)
 
 
-class Files(caching.CompileResultCacheImpl):
-    _locator_classes = (Locator,)
-
-
 class MachineCode(caching.FunctionCache):
     """numba's cache of one function."""
 
-    _impl_class = Files
+    class _impl_class(caching.CompileResultCacheImpl):
+        _locator_classes = (Locator,)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Without what numba prepares for compiling, which takes 0.2 s; where it compiles, it does so then."""

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -73,20 +73,14 @@ class CurrentDevice(threading.local):
     """The number of the device that this thread uses; `stack` holds those outside of `with cuda.gpus[i]:`."""
 
     index = 0
-
-    def __init__(self) -> None:
-        self.stack: list[int] = []
+    stack: tuple[int, ...] = ()
 
 
 current = CurrentDevice()
 
 
 class Device:
-    """A pretend GPU, which is also its own context, and an entry of `cuda.gpus`: `with cuda.gpus[1]:` makes it current.
-
-    Attributes:
-        sizes: the bytes of each allocation that is in use, by its id.
-    """
+    """A pretend GPU, which is its own context, and an entry of `cuda.gpus`: `with cuda.gpus[1]:` makes it current."""
 
     compute_capability = (9, 0)
     supports_float16 = True
@@ -94,15 +88,14 @@ class Device:
     def __init__(self, index: int):
         self.id = index
         self.name = "miniflow host executor (CPU)"
-        self.sizes: dict[int, int] = {}
         vars(self).update(LIMITS)
 
     device = property(lambda self: self)
 
     def get_memory_info(self) -> MemoryInfo:
-        """Free and total bytes. The total is this computer's memory; what other programs use is not subtracted."""
+        """Free and total bytes: this computer's memory, of which nothing that is in use is subtracted."""
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize
-        return MemoryInfo(max(total - sum(list(self.sizes.values())), 0), total)
+        return MemoryInfo(total, total)
 
     def synchronize(self) -> None:
         """Return at once: nothing is under way."""
@@ -112,12 +105,11 @@ class Device:
         """On a GPU, all of a program's memory on it is freed. Here arrays stay valid."""
 
     def __enter__(self) -> Device:
-        current.stack.append(current.index)
-        current.index = self.id
+        current.stack, current.index = (*current.stack, current.index), self.id
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        current.index = current.stack.pop() if current.stack else 0
+        *current.stack, current.index = current.stack or (0,)
 
     def __repr__(self) -> str:
         return f"<CUDA device {self.id} '{self.name}'>"
@@ -149,9 +141,6 @@ class DeviceList(Sequence):
             return devices()[index]
         except IndexError:
             raise IndexError(f"device {index} of cuda.gpus, which has {len(self)}; see MINIFLOW_DEVICES") from None
-
-    def __repr__(self) -> str:
-        return repr(devices())
 
 
 gpus = DeviceList()
@@ -189,8 +178,7 @@ def list_devices() -> DeviceList:
 
 def close() -> None:
     """Make device 0 current again in this thread. Arrays stay valid."""
-    current.stack.clear()
-    current.index = 0
+    current.stack, current.index = (), 0
 
 
 def detect() -> bool:
@@ -224,22 +212,17 @@ class Stream:
         yield self
         self.synchronize()
 
-    def add_callback(self, callback: Callable[[Stream, int, Any], Any], arg: Any = None) -> None:
-        """Call `callback(stream, status, arg)` when the work given so far is finished, which is now. `status` is 0."""
-        callback(self, 0, arg)
-
 
 class Event:
-    """A point in a stream. `record` notes the time."""
+    """A point in a stream. `record` notes the time, whatever `timing` says."""
 
     def __init__(self, timing: bool = True):
-        self.timing = timing
         self.time: float | None = None
         self.work: dict = {}  # that comes before the event, for the checks
 
     def record(self, stream: Stream | int = 0) -> None:
         """Note that the stream has come so far, now."""
-        self.time, self.work = time.perf_counter() if self.timing else None, given(stream)
+        self.time, self.work = time.perf_counter(), given(stream)
 
     def query(self) -> bool:
         """Whether the work before the event is finished: always."""
@@ -258,13 +241,10 @@ class Event:
         """Milliseconds from this event to `event_end`.
 
         Raises:
-            CudaDeviceError: if one of them was not recorded, or was created with timing=False.
+            CudaDeviceError: if one of them was not recorded.
         """
         if None in (self.time, event_end.time):
-            which = "first" if self.time is None else "second"
-            raise CudaDeviceError(
-                f"elapsed_time: the {which} event has no time; record() it first, and leave out timing=False"
-            )
+            raise CudaDeviceError("elapsed_time: an event was not recorded; call its record() first")
         return (event_end.time - self.time) * 1e3
 
 
@@ -277,9 +257,5 @@ stream, event, event_elapsed_time = Stream, Event, Event.elapsed_time
 default_stream, legacy_default_stream, per_thread_default_stream = (partial(Stream, handle) for handle in range(3))
 
 
-def profile_start() -> None:
-    """For NVIDIA's profilers, which see nothing of this."""
-
-
-profile_stop = profile_start
-profiling = defer_cleanup = nullcontext  # the same; and freeing host memory stalls nothing
+profile_start = profile_stop = profiling = nullcontext  # for NVIDIA's profilers, which see nothing of this
+defer_cleanup = nullcontext  # freeing host memory stalls nothing

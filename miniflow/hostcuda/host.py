@@ -25,7 +25,6 @@ globals().update(INTRINSICS)
 is_host_executor = True
 """Only the host executor's `cuda` has this name: `getattr(cuda, "is_host_executor", False)`."""
 
-implementation = "miniflow host executor"
 reduce = Reduce
 cudadrv = SimpleNamespace(devicearray=devicearray, devices=devices)
 """Where programs look for `cuda.cudadrv.devicearray.DeviceNDArray`."""

@@ -8,7 +8,6 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, NoReturn
 
 from miniflow.hostcuda import ptx, source
@@ -50,23 +49,16 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
         >>> double
         <kernel double(x)>
     """
-    check_options(options)
-    if func_or_sig is None:
-        return functools.partial(jit, device=device, **options)
-    if inspect.isfunction(func_or_sig):
-        return Kernel(func_or_sig, device, options, [])
-    if isinstance(func_or_sig, Kernel):
-        raise KernelArgumentError(f"@cuda.jit was applied twice to {func_or_sig.__name__}")
-    explicit = parse(func_or_sig, device)
-    return lambda function: Kernel(function, device, options, explicit)
-
-
-def check_options(options: dict[str, Any]) -> None:
-    """Refuse unknown options, and those that ask for what cannot be done."""
     if unknown := sorted(set(options) - OPTIONS):
         raise KernelArgumentError(f"@cuda.jit has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTIONS))}")
     if options.get("link"):
         raise UnsupportedKernelError("@cuda.jit(link=...): the host executor cannot run PTX or CUDA C")
+    if func_or_sig is None:
+        return functools.partial(jit, device=device, **options)
+    if inspect.isfunction(func_or_sig):
+        return Kernel(func_or_sig, device, options, [])
+    explicit = parse(func_or_sig, device)
+    return lambda function: Kernel(function, device, options, explicit)
 
 
 class Kernel:
@@ -135,8 +127,6 @@ class Kernel:
 
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Callable:
         """A 1-D launch of at least `ntasks` threads in blocks of `tpb` (256): the kernel guards with `if i < n`."""
-        if ntasks < 0:
-            raise KernelLaunchError(f"{self.__name__}.forall({ntasks}): the number of tasks is negative")
         block = tpb or THREADS_OF_FORALL
         return self[-(-ntasks // block), block, stream, sharedmem] if ntasks else lambda *arguments: None
 
@@ -171,7 +161,7 @@ class Kernel:
                 from miniflow.hostcuda.compile import compile_kernel
 
                 compiled = self.compiled[types, rank] = compile_kernel(self, types, rank)
-                self.overloads.setdefault(types, Overload(self, types, compiled))
+                self.overloads.setdefault(types, Overload(self, compiled))
             return self.compiled[types, rank]
 
     def compile(self, sig: Any, block: tuple[int, int, int] = (1, 1, 1)) -> Overload:
@@ -244,35 +234,32 @@ class Kernel:
             return {types: ptx.compile_to_ptx(self, types, cc) for types in self.signatures}
         return ptx.compile_to_ptx(self, parse(signature, self.device)[0], cc)
 
-    def __getattr__(self, name: str) -> Any:
-        """`get_shared_mem_per_block(signature)` and its kin: of one overload, or of all as a dict."""
-        if name.removeprefix("get_") not in Overload.METADATA:
-            raise AttributeError(f"the host executor's kernels have no {name!r}: see inspect_host() and inspect_asm()")
-
-        read = attrgetter(name.removeprefix("get_"))
-        return lambda signature=None: (
-            {types: read(one) for types, one in self.overloads.items()}
-            if signature is None
-            else read(self.compile(signature))
-        )
-
     def __repr__(self) -> str:
         what = "device function" if self.device else "kernel"
         return f"<{what} {self.__name__}({', '.join(self.parameters)})>"
 
 
+def _metadata(name: str) -> Callable:
+    def get(self: Kernel, signature: Any = None) -> Any:
+        """What is known of the kernel for a signature; or a dict of this for all types that it was compiled for."""
+        if signature is None:
+            return {types: getattr(one, name) for types, one in self.overloads.items()}
+        return getattr(self.compile(signature), name)
+
+    return get
+
+
+for _name in "const_mem_size local_mem_per_thread max_threads_per_block regs_per_thread shared_mem_per_block".split():
+    setattr(Kernel, f"get_{_name}", _metadata(_name))
+
+
 class Overload:
     """What is known of a kernel compiled for one list of argument types, by the names that numba.cuda has for it."""
 
-    METADATA = "const_mem_size local_mem_per_thread max_threads_per_block regs_per_thread shared_mem_per_block".split()
-    max_threads_per_block = MAX_THREADS
-
-    def __init__(self, kernel: Kernel, types: tuple, compiled: Any):
-        self.kernel, self.types, self.compiled = kernel, types, compiled
-
-    const_mem_size = property(attrgetter("compiled.const_bytes"))
-    local_mem_per_thread = property(attrgetter("compiled.local_bytes"))
-    shared_mem_per_block = property(attrgetter("compiled.shared_bytes"))
+    def __init__(self, kernel: Kernel, compiled: Any):
+        self.kernel, self.compiled, self.max_threads_per_block = kernel, compiled, MAX_THREADS
+        self.const_mem_size, self.local_mem_per_thread = compiled.const_bytes, compiled.local_bytes
+        self.shared_mem_per_block = compiled.shared_bytes
 
     @property
     def regs_per_thread(self) -> NoReturn:

@@ -18,7 +18,6 @@ MAX_SHARED = LIMITS["MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"]
 MAX_LOCAL = 512 * 1024
 TOO_MUCH = {
     "threads": "a block of {:,} threads; at most {:,}, make the grid larger",
-    "bounded": "a block of {:,} threads, but launch_bounds allows {:,}",
     "dynamic": "{:,} bytes of dynamic shared memory; a block has at most {:,} (227 KB)",
     "local": "{:,} bytes of local arrays; a thread has at most {:,} (512 KB): use a smaller array, or global memory",
     "const": "{:,} bytes of const arrays; a kernel has at most {:,} (64 KB): pass the array as an argument",
@@ -42,22 +41,17 @@ class Launch:
         self.kernel = kernel
         self.griddim = dimensions(grid, "grid", MAX_GRID, name)
         self.blockdim = dimensions(block, "block", MAX_BLOCK, name)
-        threads = math.prod(self.blockdim)
         self.stream = stream_of(stream, name)
         self.sharedmem = integer(sharedmem, f"{name}: bytes of dynamic shared memory are an integer, got {sharedmem!r}")
         if self.sharedmem < 0:
             raise KernelLaunchError(f"{name}: {sharedmem} bytes of dynamic shared memory")
-        bounds = kernel.options.get("launch_bounds") or MAX_THREADS
-        allowed = bounds[0] if isinstance(bounds, tuple) else bounds
-        refuse(name, threads=(threads, MAX_THREADS), bounded=(threads, allowed), dynamic=(self.sharedmem, MAX_SHARED))
+        refuse(name, threads=(math.prod(self.blockdim), MAX_THREADS), dynamic=(self.sharedmem, MAX_SHARED))
         self.rank = devices.rank_of(self.blockdim)
         self._ready: dict[tuple, tuple] = {}  # kinds of arguments -> the compiled kernel, and casts
 
-    def __call__(self, *arguments: Any, **named: Any) -> None:
+    def __call__(self, *arguments: Any) -> None:
         """Run the kernel on arguments as numba.cuda takes them; all is done when the call returns."""
         kernel = self.kernel
-        if named:
-            raise KernelArgumentError(f"{kernel.__name__}: kernels take no named arguments, got {', '.join(named)}")
         checked = kernel.watched
         given = Arguments(arguments, checked)
         if self.stream is not None and self.stream.device != given.here:
@@ -126,7 +120,7 @@ def integer(value: Any, refusal: str) -> int:
 
 def stream_of(stream: Any, name: str) -> Stream | None:
     """None for the default stream, which is written 0 (or None)."""
-    if stream is None or stream.__class__ is int and stream == 0:
+    if not stream:
         return None
     if not isinstance(stream, Stream):
         raise KernelArgumentError(

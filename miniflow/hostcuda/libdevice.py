@@ -9,14 +9,13 @@ function computes it, and the dtypes to convert its arguments and result to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from miniflow.hostcuda.intrinsic import Intrinsic
 
 
-@dataclass(frozen=True)
-class Counterpart:
+class Counterpart(NamedTuple):
     """What a libdevice function is on the host.
 
     Attributes:
@@ -44,10 +43,8 @@ fma                                   | xxx x | cuda.NAME
 fmod fmax fmin nextafter              | xx x | np.NAME
 rint nearbyint=rint exp2              | x x  | np.NAME
 round=round_away                      | x x  | NAME
-remainder                             | xx x | NAME
-erfinv erfcinv                        | x x  | NAME(np.float64({0}))
+erfinv                                | x x  | NAME(np.float64({0}))
 normcdf                               | x x  | math.erfc(-math.sqrt(0.5) * np.float64({0})) / 2
-normcdfinv                            | x x  | -math.sqrt(2.0) * erfcinv(2 * np.float64({0}))
 sincos modf                           | x -  | NAME
 frexp                                 | x -  | math.NAME
 ldexp scalbn=ldexp powi=pow           | xi x | math.NAME

@@ -44,12 +44,11 @@ class Allocation:
         uses: the latest copies and kernels in streams; see `stream_order`.
     """
 
-    __slots__ = ("buffer", "device", "initialised", "called", "uses", "_counted", "__weakref__")
+    __slots__ = ("buffer", "device", "initialised", "called", "uses", "__weakref__")
 
     def __init__(self, buffer: np.ndarray, device: int, initialised: bool | np.ndarray = True):
         self.buffer, self.device, self.initialised = buffer, device, initialised
         self.called, self.uses = "", []
-        self._counted: dict[int, int] = {}
 
     @classmethod
     def new(cls, nbytes: int) -> Allocation:
@@ -59,27 +58,19 @@ class Allocation:
         buffer = raw[start : start + nbytes]
         if checks_are_on():
             buffer.fill(GARBAGE)
-        made = cls(buffer, devices.current.index, False)
-        made._counted = devices.get_current_device().sizes
-        made._counted[id(made)] = nbytes
-        return made
-
-    def __del__(self) -> None:
-        self._counted.pop(id(self), None)
+        return cls(buffer, devices.current.index, False)
 
     def __reduce__(self) -> NoReturn:
         raise DeviceArrayTypeError("device memory cannot be pickled or deep-copied: copy_to_host() first")
 
     def mark_written(self, view: np.ndarray) -> None:
         """Note that all elements of `view`, an array over `buffer`, were written."""
-        if self.initialised is True or view.size == 0:
-            return
-        if view.nbytes == self.buffer.nbytes and (view.flags.c_contiguous or view.flags.f_contiguous):
+        if view.nbytes == self.buffer.nbytes and view.flags.forc:
             self.initialised = True
-            return
         if self.initialised is False:
             self.initialised = np.zeros(self.buffer.nbytes, np.bool_)
-        self._of(view)[...] = True
+        if self.initialised is not True and view.size:
+            self._of(view)[...] = True
 
     def _of(self, view: np.ndarray) -> np.ndarray:
         """`initialised` for the elements of a view; one dim more, for the bytes of an element."""
@@ -135,10 +126,10 @@ class DeviceNDArray:
     flags = property(attrgetter("host.flags"))
 
     def is_c_contiguous(self) -> bool:
-        return self.host.flags.c_contiguous
+        return self.flags.c_contiguous
 
     def is_f_contiguous(self) -> bool:
-        return self.host.flags.f_contiguous
+        return self.flags.f_contiguous
 
     def __len__(self) -> int:
         return len(self.host)
@@ -189,22 +180,20 @@ class DeviceNDArray:
         """`numpy.asarray(device_array)` copies to the host, as numba's does."""
         return self.copy_to_host().astype(dtype or self.dtype, copy=False)
 
-    def getitem(self, item: Any, stream: Any = 0) -> Any:
+    def __getitem__(self, item: Any) -> Any:
         """A view for slices, a host scalar for one element, which is a transfer."""
         found = self.host[checked_index(item)]
         if found.ndim:
-            return self._view(found, stream)
-        self._use("reading an element", stream)
+            return self._view(found)
+        self._use("reading an element", self.stream)
         return found.copy()[()]
 
-    def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
+    def __setitem__(self, key: Any, value: Any) -> None:
         """Copy a scalar, a NumPy array or an array of the same device into a part of this one."""
-        target, source = self.host[checked_index(key)], self._readable(value, stream)
-        self._use("setting elements", stream, writes=True)
+        target, source = self.host[checked_index(key)], self._readable(value, self.stream)
+        self._use("setting elements", self.stream, writes=True)
         np.copyto(target, source, casting="unsafe")
         self.allocation.mark_written(target)
-
-    __getitem__, __setitem__ = getitem, setitem
 
     def __iter__(self) -> Iterator[Any]:
         """Elements or rows in turn. Each element is a transfer, so copy_to_host() first is faster."""
@@ -214,10 +203,6 @@ class DeviceNDArray:
 
     def _view(self, host: np.ndarray, stream: Any = 0) -> DeviceNDArray:
         return DeviceNDArray.over(host, self.allocation, stream or self.stream)
-
-    def bind(self, stream: Any = 0) -> DeviceNDArray:
-        """The same array with another stream for its transfers."""
-        return DeviceNDArray.over(self.host, self.allocation, stream)
 
     def reshape(self, *newshape: Any, order: str = "C") -> DeviceNDArray:
         """A view of another shape; a ValueError where that needs a copy."""
@@ -299,7 +284,7 @@ def device_array(shape: Any, dtype: Any = np.float64, order: str = "C", stream: 
 
 def device_array_like(ary: Any, stream: Any = 0) -> DeviceNDArray:
     """A `device_array` with the shape, dtype and order of `ary`."""
-    return device_array(ary.shape, ary.dtype, order_of(ary), stream)
+    return device_array(ary.shape, ary.dtype, "F" if ary.flags.fnc else "C", stream)
 
 
 def pinned_array(shape: Any, dtype: Any = np.float64, order: str = "C") -> np.ndarray:
@@ -318,13 +303,13 @@ managed_array = mapped_array  # memory that host and device share
 
 
 def pinned_array_like(ary: Any) -> np.ndarray:
-    """A `pinned_array` with the shape, dtype and order of `ary`."""
-    return pinned_array(ary.shape, ary.dtype, order_of(ary))
+    """A `pinned_array` with the shape, dtype and layout of `ary`."""
+    return np.empty_like(ary, subok=False)
 
 
 def mapped_array_like(ary: Any, stream: Any = 0, **options: bool) -> MappedNDArray:
-    """A `mapped_array` with the shape, dtype and order of `ary`."""
-    return mapped_array(ary.shape, ary.dtype, order_of(ary))
+    """A `mapped_array` with the shape, dtype and layout of `ary`."""
+    return pinned_array_like(ary).view(MappedNDArray)
 
 
 def pinned(*arylist: np.ndarray) -> Any:
@@ -344,27 +329,18 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Any:
     pointer to a GPU's memory. Host code cannot follow it, and a library that took a host pointer for one would crash.
 
     Raises:
-        CudaDeviceError: if `obj` lies on a real GPU.
-        DeviceArrayTypeError: if it is not a device array at all.
+        DeviceArrayTypeError: if it is not such an array.
     """
     if is_cuda_array(obj):
         return obj
     if hasattr(obj, "__hostcuda_array__"):
         return obj.__hostcuda_array__()
-    name = type(obj).__name__
-    if hasattr(obj, "__cuda_array_interface__"):
-        raise CudaDeviceError(
-            f"as_cuda_array: {name} lies on a real GPU, out of reach of the host executor; copy it to the host"
-        )
-    raise DeviceArrayTypeError(f"as_cuda_array: {name} is not a device array; to_device copies a NumPy array")
+    raise DeviceArrayTypeError(
+        f"as_cuda_array: {type(obj).__name__} is not an array of the host executor; to_device copies a NumPy array"
+    )
 
 
 # Layouts and indices, checked by the rules of numba's device arrays
-
-
-def order_of(array: Any) -> str:
-    """ "F" for an array that is column-major only, else "C": what a new array like it has, without its gaps."""
-    return "F" if array.flags.fnc else "C"
 
 
 def checked_index(item: Any) -> tuple:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.hostcuda.errors import DeviceArrayTypeError
 from miniflow.hostcuda.kernel import jit
 from miniflow.hostcuda.memory import DeviceNDArray, device_array
 
@@ -127,14 +126,7 @@ def init_xoroshiro128p_states(states: DeviceNDArray, seed: int, subsequence_star
         states: 1-D, of dtype `xoroshiro128p_dtype`.
         seed: of the first state; 64 bits count.
         subsequence_start: how many jumps the first state is ahead of the seed's own.
-
-    Raises:
-        DeviceArrayTypeError: if the array has another dtype.
     """
-    if states.dtype != xoroshiro128p_dtype or states.ndim != 1:
-        raise DeviceArrayTypeError(
-            f"xoroshiro128p states: expected a 1-D array of xoroshiro128p_dtype, got {states.ndim}-D of {states.dtype}"
-        )
     if states.size:
         fill_with_states[1, 1, stream](states, np.uint64(int(seed) % 2**64), np.uint64(subsequence_start))
 

@@ -121,10 +121,8 @@ def stack(typingctx, shape, dtype):
     return result(shape, dtype), codegen
 
 
-@njit
-def selected(number, wanted, x, y):
-    """One of two arrays."""
-    return x if number == wanted else y
+selected = njit(lambda number, wanted, x, y: x if number == wanted else y)
+"""One of two arrays."""
 
 
 # barriers and votes: loops over the threads first <= t < last
@@ -133,10 +131,7 @@ def selected(number, wanted, x, y):
 @njit
 def arrive(arrived, mask, first, last):
     """Count the threads that come to a barrier; whether one of them has missed another before."""
-    barriers = arrived[first]
-    for t in range(first, last):
-        barriers = max(barriers, arrived[t])
-    wrong = False
+    barriers, wrong = np.max(arrived[first:last]), False
     for t in range(first, last):
         if mask is None or mask[t]:
             wrong |= arrived[t] != barriers
@@ -200,16 +195,13 @@ def match_all(values, here, thread, first, last):
 # the lane that a shuffle reads; its own where there is none
 
 
-def _lane(source_of):
-    @njit
-    def lane(thread, by, first, last):
-        source = source_of(thread, by, first)
-        return source if first <= source < last else thread
-
-    return lane
+lane_at = njit(lambda thread, lane, first, last: first + (lane & 31) if first + (lane & 31) < last else thread)
+lane_up = njit(lambda thread, delta, first, last: thread - delta if thread - delta >= first else thread)
+lane_down = njit(lambda thread, delta, first, last: thread + delta if thread + delta < last else thread)
 
 
-lane_at = _lane(njit(lambda thread, lane, first: first + (lane & 31)))
-lane_up = _lane(njit(lambda thread, delta, first: thread - delta))
-lane_down = _lane(njit(lambda thread, delta, first: thread + delta))
-lane_xor = _lane(njit(lambda thread, mask, first: first + ((thread - first) ^ mask)))
+@njit
+def lane_xor(thread, mask, first, last):
+    """The lane whose number differs in the bits of `mask`."""
+    source = first + ((thread - first) ^ mask)
+    return source if source < last else thread

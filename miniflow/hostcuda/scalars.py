@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from miniflow.hostcuda.floats import llvm
@@ -62,6 +63,25 @@ globals().update({name: njit(formula) for name, formula in FORMULAS.items()})
 globals().update({name: njit(fastmath=False)(formula) for name, formula in ROUNDED.items()})  # else the caller's
 
 
+def _of_floats(instruction):
+    """The LLVM intrinsic, of float32 if all operands are such, else of float64."""
+
+    @intrinsic
+    def compute(typingctx, *numbers):
+        kind = types.float32 if {types.float32}.issuperset(numbers) else types.float64
+
+        def codegen(context, builder, signature, args):
+            values = zip(cgutils.unpack_tuple(builder, args[0]), numbers, strict=True)
+            return llvm(builder, instruction, *(context.cast(builder, v, own, kind) for v, own in values))
+
+        return kind(types.StarArgTuple(numbers)), codegen
+
+    return compute
+
+
+fma = _of_floats("fma")  # x * y + z, rounded once
+
+
 def _extreme(of_numbers, of_floats):
     """`max` or `min`. Of two floats that which is not NaN, as on a GPU; of several numbers what Python finds."""
 
@@ -77,8 +97,8 @@ def _extreme(of_numbers, of_floats):
     return extreme
 
 
-max = _extreme(builtins.max, np.fmax)
-min = _extreme(builtins.min, np.fmin)
+max = _extreme(builtins.max, _of_floats("maxnum"))
+min = _extreme(builtins.min, _of_floats("minnum"))
 
 
 def round(number, ndigits=None):
@@ -95,28 +115,11 @@ def _round(number, ndigits=None):
     return lambda number, ndigits=None: builtins.round(number)
 
 
-@intrinsic
-def fma(typingctx, x, y, z):
-    """x * y + z, rounded once."""
-    kind = types.float32 if {x, y, z} == {types.float32} else types.float64
-    return kind(kind, kind, kind), lambda context, builder, sig, args: llvm(builder, "fma", *args)
-
-
 @njit
 def modf(x):
     """(fraction, whole part), both with the sign of x."""
     whole = np.trunc(x)
     return (math.copysign(0.0, x) if math.isinf(x) else math.copysign(x - whole, x)), whole
-
-
-@njit
-def remainder(x, y):
-    """x - n * y for the whole n nearest to x / y, even in a tie."""
-    rest = np.fmod(x, y)
-    twice = 2 * abs(rest)
-    if twice > abs(y) or (twice == abs(y) and math.floor(abs(x / y)) % 2 == 1):
-        rest -= math.copysign(abs(y), rest)
-    return rest
 
 
 @njit
@@ -130,12 +133,12 @@ def round_away(x):
 
 
 @njit(error_model="numpy")
-def _inverse(below, above):
-    """y >= 0 with erf y = below and erfc y = above = 1 - below: S. Winitzki's approximation, then Newton's method."""
-    if not (below >= 0 and above >= 0):
-        return math.nan
-    if above == 0:
-        return math.inf
+def erfinv(x):
+    """The number whose erf is x: S. Winitzki's approximation, then Newton's method for erf y = |x| = 1 - erfc y."""
+    below = abs(x)
+    above = 1 - below
+    if not above > 0:
+        return math.copysign(math.inf, x) if above == 0 else math.nan
     spread = math.log(above) + math.log1p(below)
     t = 2 / (math.pi * 0.147) + spread / 2
     y = math.sqrt(max(math.sqrt(t * t - spread / 0.147) - t, 0.0))
@@ -145,19 +148,7 @@ def _inverse(below, above):
         else:  # in the logarithm, which is nearly a parabola
             missing = math.erfc(y) * math.log(math.erfc(y) / above)
         y += missing * math.sqrt(math.pi) / 2 * math.exp(y * y)
-    return y
-
-
-@njit
-def erfinv(x):
-    """The number whose erf is x."""
-    return math.copysign(_inverse(abs(x), 1 - abs(x)), x)
-
-
-@njit
-def erfcinv(x):
-    """The number whose erfc is x."""
-    return _inverse(1 - x, x) if x <= 1 else -_inverse(x - 1, 2 - x)
+    return math.copysign(y, x)
 
 
 # the vector types, `float32x4` and its like, as named tuples with the fields x, y, z and w
@@ -187,6 +178,6 @@ def _constructor(identifier: str) -> Callable:
 CONSTRUCTORS = {name: _constructor(name) for name in VECTORS}
 globals().update(CONSTRUCTORS)
 __all__ = [
-    *CONSTRUCTORS, *FORMULAS, *ROUNDED, "popc", "brev", "clz", "ffs", "max", "min", "round", "fma", "modf", "remainder",
-    "round_away", "erfinv", "erfcinv",
+    *CONSTRUCTORS, *FORMULAS, *ROUNDED, "popc", "brev", "clz", "ffs", "max", "min", "round", "fma", "modf",
+    "round_away", "erfinv",
 ]  # fmt: skip
