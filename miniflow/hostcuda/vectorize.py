@@ -21,6 +21,8 @@ from miniflow.hostcuda.memory import DeviceNDArray, device_array, to_device
 def vectorize(signatures: Any, target: str = "cuda", **options: Any) -> Callable:
     """Make a universal function of a function of numbers, as numba's `vectorize(target="cuda")`.
 
+    The function may call functions of math and NumPy, and device functions that do so; no other names of `cuda`.
+
     Args:
         signatures: as "float32(float32, float32)", or a list of them.
 
