@@ -157,5 +157,6 @@ class Slices(ast.NodeTransformer):
 
 def unsigned(index: ast.expr) -> ast.expr:
     """An index that is known not to be negative."""
-    indices = index.elts if isinstance(index, ast.Tuple) else [index]
-    return index if all(isinstance(i, ast.Constant) for i in indices) else call("unsigned", *indices)
+    if isinstance(index, ast.Tuple):
+        return ast.Tuple([unsigned(i) for i in index.elts], ast.Load())
+    return index if isinstance(index, ast.Constant) else call("unsigned", index)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 INSTRUCTIONS = {  # operation -> LLVM's name for signed integers, unsigned integers, floats
     "add": ("add", "add", "fadd"), "sub": ("sub", "sub", "fsub"), "exch": ("xchg", "xchg", "xchg"),
@@ -29,44 +28,19 @@ UPDATES = {  # operation -> the new value
     "inc": lambda old, value: type(old)(0) if old >= value else old + type(old)(1),
     "dec": lambda old, value: value if old == 0 or old > value else old - type(old)(1),
 }
+UPDATES = {name: register_jitable(update) for name, update in UPDATES.items()}
 OWN = {f"atomic_{name}": f"own_{name}" for name in ("add", "sub", "max", "min")}
 """Atomic operations on a block's own memory: one thread of the processor runs the whole block, so they need no lock."""
 
 
-def _pointer(context, builder, array_type, array, index_type, index):
-    """The address of array[index]."""
-    struct = context.make_array(array_type)(context, builder, array)
-    several = isinstance(index_type, types.BaseTuple)
-    kinds, values = (index_type.types, cgutils.unpack_tuple(builder, index)) if several else ([index_type], [index])
+def _pointer(context, builder, signature, args):
+    """The address of array[index], which are the first two arguments."""
+    array, index = signature.args[:2]
+    several = isinstance(index, types.BaseTuple)
+    kinds, values = (index.types, cgutils.unpack_tuple(builder, args[1])) if several else ([index], [args[1]])
     words = [context.cast(builder, v, k, types.intp) for v, k in zip(values, kinds, strict=True)]
-    return cgutils.get_item_pointer(context, builder, array_type, struct, words, wraparound=True)
-
-
-def _bits(builder, value):
-    """A float as an integer of its size, an integer as it is."""
-    width = {ir.HalfType(): 16, ir.FloatType(): 32, ir.DoubleType(): 64}.get(value.type)
-    return builder.bitcast(value, ir.IntType(width)) if width else value
-
-
-def _exchange_loop(context, builder, pointer, kind, value, update):
-    """old = *p; while not cmpxchg(p, old, update(old, value)): old = *p"""
-    word = ir.IntType(kind.bitwidth)
-    cell = builder.bitcast(pointer, word.as_pointer())
-    before, loop, end = (builder.append_basic_block(f"atomic.{name}") for name in ("before", "loop", "end"))
-    builder.branch(before)
-    builder.position_at_end(before)
-    start = builder.load_atomic(cell, "monotonic", kind.bitwidth // 8)
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    seen = builder.phi(word)
-    seen.add_incoming(start, before)
-    old = builder.bitcast(seen, value.type) if value.type != word else seen
-    new = context.compile_internal(builder, update, kind(kind, kind), [old, value])
-    answer = builder.cmpxchg(cell, seen, _bits(builder, new), "seq_cst", "monotonic")
-    seen.add_incoming(builder.extract_value(answer, 0), builder.block)
-    builder.cbranch(builder.extract_value(answer, 1), end, loop)
-    builder.position_at_end(end)
-    return old
+    struct = context.make_array(array)(context, builder, args[0])
+    return cgutils.get_item_pointer(context, builder, array, struct, words, wraparound=True)
 
 
 def _is_element(array, index):
@@ -75,6 +49,42 @@ def _is_element(array, index):
         return False
     kinds = index.types if isinstance(index, types.BaseTuple) else (index,)
     return len(kinds) == array.ndim and all(isinstance(k, types.Integer) for k in kinds)
+
+
+@intrinsic
+def _exchange(typingctx, array, index, expected, value):
+    """Store `value` if the element has the bits of `expected`: (what it was, whether that was so)."""
+    if not _is_element(array, index):
+        return None
+    kind, word = array.dtype, ir.IntType(array.dtype.bitwidth)
+
+    def codegen(context, builder, signature, args):
+        cell = builder.bitcast(_pointer(context, builder, signature, args), word.as_pointer())
+        answer = builder.cmpxchg(cell, *(builder.bitcast(arg, word) for arg in args[2:]), "seq_cst", "monotonic")
+        old = builder.bitcast(builder.extract_value(answer, 0), args[3].type)
+        return context.make_tuple(builder, signature.return_type, [old, builder.extract_value(answer, 1)])
+
+    return types.Tuple([kind, types.boolean])(array, index, kind, kind), codegen
+
+
+def _in_a_loop(update):
+    def changed(array, index, value):
+        old, done = array[index], False
+        while not done:
+            seen = old
+            old, done = _exchange(array, index, seen, update(seen, value))
+        return old
+
+    return changed
+
+
+def _alone(update):
+    def changed(array, index, value):
+        old = array[index]
+        array[index] = update(old, value)
+        return old
+
+    return changed
 
 
 def _read_modify_write(operation, alone=False):
@@ -91,40 +101,23 @@ def _read_modify_write(operation, alone=False):
             return None
 
         def codegen(context, builder, signature, args):
-            pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1])
-            if alone:
-                old = builder.load(pointer)
-                builder.store(
-                    context.compile_internal(builder, UPDATES[operation], kind(kind, kind), [old, args[2]]), pointer
-                )
-                return old
-            if instruction is None:
-                return _exchange_loop(context, builder, pointer, kind, args[2], UPDATES[operation])
-            return builder.atomic_rmw(instruction, pointer, args[2], "seq_cst")
+            if alone or instruction is None:
+                function = (_alone if alone else _in_a_loop)(UPDATES[operation])
+                return context.compile_internal(builder, function, signature, args)
+            return builder.atomic_rmw(instruction, _pointer(context, builder, signature, args), args[2], "seq_cst")
 
         return kind(array, index, kind), codegen
 
     return compute
 
 
-@intrinsic
-def atomic_cas(typingctx, array, index, expected, value):
+@register_jitable
+def atomic_cas(array, index, expected, value):
     """Store `value` if the element equals `expected`."""
-    if not _is_element(array, index):
-        return None
-    kind = array.dtype
-
-    def codegen(context, builder, signature, args):
-        pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1])
-        expected, value = (_bits(builder, arg) for arg in args[2:])
-        cell = builder.bitcast(pointer, value.type.as_pointer())
-        old = builder.extract_value(builder.cmpxchg(cell, expected, value, "seq_cst", "monotonic"), 0)
-        return builder.bitcast(old, args[3].type) if old.type != args[3].type else old
-
-    return kind(array, index, kind, kind), codegen
+    return _exchange(array, index, expected, value)[0]
 
 
-@njit
+@register_jitable
 def atomic_compare_and_swap(array, expected, value):
     """`atomic_cas` on the first element of a one-dimensional array."""
     return atomic_cas(array, 0, expected, value)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import tempfile
+import threading
 import warnings
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,18 +79,14 @@ def warn_once(trouble: str) -> None:
 
 def keep(path: Path, text: str) -> str:
     """Write the text to its file, if that is possible: at once or not at all. Returns the text."""
-    if NOWHERE in path.parents:
-        return text
-    temporary = ""
+    temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
+        temporary.write_text(text)
         os.replace(temporary, path)
     except OSError as error:
         warn_once(str(error))
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
     return text
 
 
@@ -125,14 +122,11 @@ class Locator(caching.InTreeCacheLocator):
             raise FileNotFoundError(self._cache_path)
 
 
-class Files(caching.CompileResultCacheImpl):
-    _locator_classes = (Locator,)
-
-
 class MachineCode(caching.FunctionCache):
     """numba's cache of one function."""
 
-    _impl_class = Files
+    class _impl_class(caching.CompileResultCacheImpl):
+        _locator_classes = (Locator,)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Without what numba prepares for compiling, which takes 0.2 s; where it compiles, it does so then."""

@@ -35,16 +35,15 @@ def chosen() -> ModuleType:
         )
     if choice == "host" or checks_are_on():
         return host()
-    if choice == "gpu":
-        return real()
     if choice == "simulator" or (not choice and simulator_asked_for()):
         return simulator()
-    if not choice and gpu_count() > 0:
-        try:
-            return real()
-        except CudaDeviceError as error:
-            warnings.warn(f"{error}\nKernels run on the CPU; MINIFLOW_CUDA=host says so silently", stacklevel=3)
-    return host()
+    if choice == "gpu":
+        return real()
+    try:
+        return real() if gpu_count() else host()
+    except CudaDeviceError as error:
+        warnings.warn(f"{error}\nKernels run on the CPU; MINIFLOW_CUDA=host says so silently", stacklevel=3)
+        return host()
 
 
 def checks_are_on() -> bool:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -32,14 +32,10 @@ LIMITS = {  # of an H100, compute capability 9.0; names as numba.cuda's devices 
     "MAX_GRID_DIM_X": 2**31 - 1, "MAX_GRID_DIM_Y": 65535, "MAX_GRID_DIM_Z": 65535,
     "MAX_SHARED_MEMORY_PER_BLOCK": 48 * 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 227 * 1024,
     "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 228 * 1024, "TOTAL_CONSTANT_MEMORY": 64 * 1024, "WARP_SIZE": 32,
-    "MAX_REGISTERS_PER_BLOCK": 65536, "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536, "MULTIPROCESSOR_COUNT": 132,
-    "MAX_THREADS_PER_MULTI_PROCESSOR": 2048, "MAX_BLOCKS_PER_MULTIPROCESSOR": 32, "COOPERATIVE_LAUNCH": 1,
-    "CAN_MAP_HOST_MEMORY": 1, "MANAGED_MEMORY": 1, "UNIFIED_ADDRESSING": 1, "CONCURRENT_KERNELS": 0, "INTEGRATED": 1,
-    "ASYNC_ENGINE_COUNT": 0, "KERNEL_EXEC_TIMEOUT": 0, "TCC_DRIVER": 0, "PCI_BUS_ID": 0, "PCI_DEVICE_ID": 0,
+    "MULTIPROCESSOR_COUNT": 132, "MAX_THREADS_PER_MULTI_PROCESSOR": 2048, "MAX_BLOCKS_PER_MULTIPROCESSOR": 32,
 }  # fmt: skip
 MAX_THREADS = LIMITS["MAX_THREADS_PER_BLOCK"]
 MAX_BLOCK = tuple(LIMITS[f"MAX_BLOCK_DIM_{axis}"] for axis in "XYZ")
-MAX_STATIC_SHARED = LIMITS["MAX_SHARED_MEMORY_PER_BLOCK"]
 
 MemoryInfo = namedtuple("MemoryInfo", "free total")
 
@@ -77,46 +73,29 @@ class CurrentDevice(threading.local):
     """The number of the device that this thread uses; `stack` holds those outside of `with cuda.gpus[i]:`."""
 
     index = 0
-
-    def __init__(self) -> None:
-        self.stack: list[int] = []
+    stack: tuple[int, ...] = ()
 
 
 current = CurrentDevice()
 
 
 class Device:
-    """A pretend GPU, which is also its own context, and an entry of `cuda.gpus`: `with cuda.gpus[1]:` makes it current.
-
-    Attributes:
-        sizes: the bytes of each allocation that is in use, by its id.
-    """
+    """A pretend GPU, which is its own context, and an entry of `cuda.gpus`: `with cuda.gpus[1]:` makes it current."""
 
     compute_capability = (9, 0)
     supports_float16 = True
-    supports_bfloat16 = False
 
     def __init__(self, index: int):
         self.id = index
         self.name = "miniflow host executor (CPU)"
-        self.uuid = f"GPU-00000000-0000-0000-0000-{index:012d}"
-        self.sizes: dict[int, int] = {}
         vars(self).update(LIMITS)
 
-    @property
-    def device(self) -> Device:
-        """The device of this context."""
-        return self
-
-    def get_primary_context(self) -> Device:
-        return self
+    device = property(lambda self: self)
 
     def get_memory_info(self) -> MemoryInfo:
-        """Free and total bytes. The total is this computer's memory; what other programs use is not subtracted."""
-        total = sys.maxsize
-        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-            total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return MemoryInfo(max(total - sum(list(self.sizes.values())), 0), total)
+        """Free and total bytes: this computer's memory, of which nothing that is in use is subtracted."""
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize
+        return MemoryInfo(total, total)
 
     def synchronize(self) -> None:
         """Return at once: nothing is under way."""
@@ -126,12 +105,11 @@ class Device:
         """On a GPU, all of a program's memory on it is freed. Here arrays stay valid."""
 
     def __enter__(self) -> Device:
-        current.stack.append(current.index)
-        current.index = self.id
+        current.stack, current.index = (*current.stack, current.index), self.id
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        current.index = current.stack.pop() if current.stack else 0
+        *current.stack, current.index = current.stack or (0,)
 
     def __repr__(self) -> str:
         return f"<CUDA device {self.id} '{self.name}'>"
@@ -153,7 +131,6 @@ def devices() -> list[Device]:
 class DeviceList(Sequence):
     """`cuda.gpus`: the pretend devices in order."""
 
-    lst = property(lambda self: devices())
     current = property(lambda self: get_current_device())
 
     def __len__(self) -> int:
@@ -165,9 +142,6 @@ class DeviceList(Sequence):
         except IndexError:
             raise IndexError(f"device {index} of cuda.gpus, which has {len(self)}; see MINIFLOW_DEVICES") from None
 
-    def __repr__(self) -> str:
-        return repr(devices())
-
 
 gpus = DeviceList()
 
@@ -178,16 +152,13 @@ def select_device(device_id: int) -> Device:
     Raises:
         CudaDeviceError: if it does not exist.
     """
-    if not hasattr(device_id, "__index__"):
-        raise CudaDeviceError(f"a device is chosen by its number, got {device_id!r}")
-    number, count = device_id.__index__(), len(gpus)
-    if not 0 <= number < count:
+    if device_id not in range(len(gpus)):
         raise CudaDeviceError(
-            f"device {number} does not exist: there are {count}, numbered from 0; "
-            f"set MINIFLOW_DEVICES={max(number, 0) + 1} before starting Python for more"
+            f"device {device_id!r} does not exist: there are {len(gpus)}, numbered from 0; "
+            "set MINIFLOW_DEVICES before starting Python for more"
         )
-    current.index = number
-    return devices()[number]
+    current.index = int(device_id)
+    return get_current_device()
 
 
 def get_current_device() -> Device:
@@ -207,16 +178,14 @@ def list_devices() -> DeviceList:
 
 def close() -> None:
     """Make device 0 current again in this thread. Arrays stay valid."""
-    current.stack.clear()
-    current.index = 0
+    current.stack, current.index = (), 0
 
 
 def detect() -> bool:
     """Print the pretend devices; True."""
-    print(f"Found {len(gpus)} CUDA devices, pretended by miniflow's host executor")
+    print(f"Found {len(gpus)} CUDA devices, pretended by miniflow's host executor, which runs kernels on the CPU")
     for device in gpus:
-        print(f"id {device.id}    {device.name!r:>40} [RUNS ON THE CPU]")
-        print(f"{'Compute Capability':>40}: {'.'.join(map(str, device.compute_capability))} (limits only)")
+        print(f"id {device.id}    {device.name!r}")
     return True
 
 
@@ -231,8 +200,7 @@ class Stream:
         return self.handle
 
     def __repr__(self) -> str:
-        name = {0: "Default stream", 1: "Legacy default stream", 2: "Per-thread default stream"}
-        return f"<{name.get(self.handle, 'Stream')} of device {self.device} (host executor)>"
+        return f"<{'Stream' if self.handle > 2 else 'Default stream'} of device {self.device} (host executor)>"
 
     def synchronize(self) -> None:
         """Return at once: nothing is under way. Checks take note."""
@@ -244,16 +212,11 @@ class Stream:
         yield self
         self.synchronize()
 
-    def add_callback(self, callback: Callable[[Stream, int, Any], Any], arg: Any = None) -> None:
-        """Call `callback(stream, status, arg)` when the work given so far is finished, which is now. `status` is 0."""
-        callback(self, 0, arg)
-
 
 class Event:
-    """A point in a stream. `record` notes the time."""
+    """A point in a stream. `record` notes the time, whatever `timing` says."""
 
     def __init__(self, timing: bool = True):
-        self.timing = timing
         self.time: float | None = None
         self.work: dict = {}  # that comes before the event, for the checks
 
@@ -278,13 +241,10 @@ class Event:
         """Milliseconds from this event to `event_end`.
 
         Raises:
-            CudaDeviceError: if one of them was not recorded, or was created with timing=False.
+            CudaDeviceError: if one of them was not recorded.
         """
-        for which, event in (("the first", self), ("the second", event_end)):
-            if not event.timing:
-                raise CudaDeviceError(f"elapsed_time: {which} event was created with timing=False")
-            if event.time is None:
-                raise CudaDeviceError(f"elapsed_time: {which} event was not recorded; call its record() first")
+        if None in (self.time, event_end.time):
+            raise CudaDeviceError("elapsed_time: an event was not recorded; call its record() first")
         return (event_end.time - self.time) * 1e3
 
 
@@ -297,9 +257,5 @@ stream, event, event_elapsed_time = Stream, Event, Event.elapsed_time
 default_stream, legacy_default_stream, per_thread_default_stream = (partial(Stream, handle) for handle in range(3))
 
 
-def profile_start() -> None:
-    """For NVIDIA's profilers, which see nothing of this."""
-
-
-profile_stop = profile_start
-profiling = defer_cleanup = nullcontext  # the same; and freeing host memory stalls nothing
+profile_start = profile_stop = profiling = nullcontext  # for NVIDIA's profilers, which see nothing of this
+defer_cleanup = nullcontext  # freeing host memory stalls nothing

@@ -50,10 +50,6 @@ class DeviceArrayTypeError(TypeError):
     """The host asks of a device array what only a host array does, or the dtypes of a transfer differ."""
 
 
-class UnsupportedArrayError(NotImplementedError):
-    """An operation that numba's device arrays do not have either, such as one that would have to copy."""
-
-
 class ImplicitCopyWarning(UserWarning):
     """A NumPy array was passed to a kernel: on a GPU it is copied there and back at every launch."""
 

@@ -3,10 +3,10 @@
 The types of results are those of numba-cuda: float16 with float16, int8 or bool gives float16, rounded after each
 operation; with anything else what float32 would give. `//`, `%`, `**` and most of `math` compute in float32.
 
-Conversions to integers are those of a GPU in generated code alone; elsewhere numba's own stand. PTX's `cvt.rzi`
-truncates, and saturates to the limits of the integer type; NaN becomes 0, or the lowest bit pattern with the sign bit
-set if either type has 64 bits. There is none to 8 bits: numba-cuda converts to 16 and drops the rest. (PTX ISA,
-"cvt".) Explicit casts, stores into arrays and records, and operands of atomics all come here. numba-cuda converts
+Conversions to integers are those of a GPU in generated code and in this package; elsewhere numba's own stand. PTX's
+`cvt.rzi` truncates, and saturates to the limits of the integer type; NaN becomes 0, or the lowest bit pattern with the
+sign bit set if either type has 64 bits. There is none to 8 bits: numba-cuda converts to 16 and drops the rest. (PTX
+ISA, "cvt".) Explicit casts, stores into arrays and records, and operands of atomics all come here. numba-cuda converts
 float16 by `cvt.rni`, which rounds to the nearest, ties to even, and `round(x)` too.
 """
 
@@ -40,14 +40,11 @@ ROUNDED = (
 """Functions of float16 that are computed in float32 and rounded."""
 
 
-class FloatModel(models.FloatModel):
+class FloatModel(models.PrimitiveModel):
     """numba's, and that of float16."""
 
     def __init__(self, dmm: Any, fe_type: types.Float):
-        if fe_type == types.float16:
-            models.PrimitiveModel.__init__(self, dmm, fe_type, HALF)
-        else:
-            super().__init__(dmm, fe_type)
+        super().__init__(dmm, fe_type, {16: HALF, 32: SINGLE, 64: ir.DoubleType()}[fe_type.bitwidth])
 
 
 default_manager.register(types.Float, FloatModel)
@@ -55,30 +52,24 @@ default_manager.register(types.Float, FloatModel)
 
 def unbox(kind: types.Float, obj: Any, c: Any) -> NativeValue:
     """A scalar argument of a launch."""
-    if kind != types.float16:
-        return unbox_float(kind, obj, c)
     given = unbox_float(types.float64, obj, c)
-    return NativeValue(narrowed(c.context, c.builder, types.float64, kind, given.value), is_error=given.is_error)
+    return NativeValue(c.context.cast(c.builder, given.value, types.float64, kind), is_error=given.is_error)
 
 
 _unboxers.functions[types.Float] = unbox
 
 
+def llvm(builder: Any, name: str, *args: Any) -> Any:
+    """The call of an LLVM intrinsic that is overloaded by the type of its first argument, and gives that type."""
+    kind = args[0].type
+    function = ir.FunctionType(kind, [arg.type for arg in args])
+    return builder.call(builder.module.declare_intrinsic(f"llvm.{name}", [kind], function), args)
+
+
 @lower_cast(types.float64, types.float16)
 def narrowed(context: Any, builder: Any, source: types.Type, target: types.Type, value: Any) -> Any:
-    """Rounded to odd in float32 first, so that rounding twice is as rounding once (LLVM's own would be a call)."""
-    single = builder.fptrunc(value, SINGLE)
-    word, back = builder.bitcast(single, BITS), builder.fpext(single, value.type)
-    size, wanted = (builder.call(_fabs(builder, value.type), [v]) for v in (back, value))
-    toward = builder.select(builder.fcmp_ordered("<", size, wanted), BITS(1), BITS(-1))
-    even = builder.icmp_signed("==", builder.and_(word, BITS(1)), BITS(0))
-    inexact = builder.and_(even, builder.fcmp_ordered("!=", back, value))
-    word = builder.select(inexact, builder.add(word, toward), word)
-    return builder.fptrunc(builder.bitcast(word, SINGLE), HALF)
-
-
-def _fabs(builder: Any, kind: ir.Type) -> Any:
-    return builder.module.declare_intrinsic("llvm.fabs", [kind], ir.FunctionType(kind, [kind]))
+    """By way of float32, as LLVM's own would be a call: a tie of float32 may round the other way."""
+    return builder.fptrunc(builder.fptrunc(value, SINGLE), HALF)
 
 
 @intrinsic
@@ -134,23 +125,18 @@ for _function in ROUNDED:
 
 # conversion to integers
 
-MODULES = "miniflow_hostcuda"
-"""What the names of generated modules, and so those of functions compiled from them, begin with."""
+DEVICE_CODE = ("miniflow_hostcuda", "8miniflow8hostcuda")
+"""What is in the mangled names of functions of generated modules, and of this package."""
 
 
 @lower_cast(types.Float, types.Integer)
 def convert(context: Any, builder: Any, source: types.Float, target: types.Integer, value: Any) -> Any:
-    """In generated code as a GPU does it."""
-    if MODULES not in builder.function.name:
+    """As a GPU does it. What does not fit is replaced by selects, which vectorise where `llvm.fptosi.sat` does not."""
+    if not any(part in builder.function.name for part in DEVICE_CODE):
         return float_to_integer(context, builder, source, target, value)
-    return saturated(builder, source, target, value)
-
-
-def saturated(builder: Any, source: types.Float, target: types.Integer, value: Any) -> Any:
-    """Truncated; what does not fit is replaced by selects, which vectorise where `llvm.fptosi.sat` does not."""
     half = source.bitwidth == 16
     if half:
-        value = whole(builder, builder.fpext(value, ir.FloatType()))
+        value = llvm(builder, "rint", builder.fpext(value, SINGLE))
     word, signed = ir.IntType(target.bitwidth if half else max(target.bitwidth, 16)), target.signed
     end = 2.0 ** (word.width - signed)
     lowest, highest = word(-int(end) * signed), word(int(end) - 1)
@@ -162,9 +148,3 @@ def saturated(builder: Any, source: types.Float, target: types.Integer, value: A
         nan = word(0 if signed else int(end) // 2)
         result = builder.select(builder.fcmp_unordered("uno", value, value), nan, result)
     return builder.trunc(result, ir.IntType(8)) if target.bitwidth < word.width else result
-
-
-def whole(builder: Any, value: Any) -> Any:
-    """The nearest whole number, as a float."""
-    function = ir.FunctionType(value.type, [value.type])
-    return builder.call(builder.module.declare_intrinsic("llvm.rint", [value.type], function), [value])

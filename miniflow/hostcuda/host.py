@@ -25,17 +25,9 @@ globals().update(INTRINSICS)
 is_host_executor = True
 """Only the host executor's `cuda` has this name: `getattr(cuda, "is_host_executor", False)`."""
 
-implementation = "miniflow host executor"
 reduce = Reduce
 cudadrv = SimpleNamespace(devicearray=devicearray, devices=devices)
 """Where programs look for `cuda.cudadrv.devicearray.DeviceNDArray`."""
-
-REFUSED = {
-    "declare_device": "the host executor cannot call CUDA C or PTX",
-    "external_stream": "the host executor cannot use a stream of the CUDA driver",
-    "open_ipc_array": "no other process has arrays of the host executor",
-    "set_memory_manager": "device arrays are host memory, which NumPy allocates",
-}
 
 
 def is_available() -> bool:
@@ -50,8 +42,6 @@ def is_float16_supported() -> bool:
 
 def __getattr__(name: str) -> Any:
     """Types, as `cuda.float32` and `cuda.types`, come from numba when asked for."""
-    if name in REFUSED:
-        raise AttributeError(f"cuda.{name}: {REFUSED[name]}")
     if not name.startswith("_"):
         from numba import types
 

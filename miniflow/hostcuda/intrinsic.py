@@ -46,9 +46,6 @@ class Intrinsic:
     def __repr__(self) -> str:
         return f"cuda.{self.name}"
 
-    def __reduce__(self) -> str:
-        raise TypeError(f"cuda.{self.name} cannot be pickled")
-
 
 def _table() -> dict[str, Any]:
     table: dict[str, Any] = {}

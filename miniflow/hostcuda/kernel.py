@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dis
+import ast
 import functools
 import inspect
 import math
 import threading
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, NoReturn
 
 from miniflow.hostcuda import ptx, source
-from miniflow.hostcuda.arguments import Arguments, casts_between, choose, is_signature, numba_type, parse
+from miniflow.hostcuda.arguments import Arguments, casts_between, choose, numba_type, parse
 from miniflow.hostcuda.choice import checks_are_on
 from miniflow.hostcuda.devices import MAX_BLOCK, MAX_THREADS, Rank, Stream, rank_of, resident_blocks
 from miniflow.hostcuda.errors import KernelArgumentError, KernelLaunchError, KernelReturnError, UnsupportedKernelError
@@ -50,27 +49,16 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
         >>> double
         <kernel double(x)>
     """
-    check_options(options)
-    if func_or_sig is None:
-        return functools.partial(jit, device=device, **options)
-    if is_signature(func_or_sig):
-        explicit = parse(func_or_sig, device)
-        return lambda function: Kernel(function, device, options, explicit)
-    if isinstance(func_or_sig, Kernel):
-        raise KernelArgumentError(f"@cuda.jit was applied twice to {func_or_sig.__name__}")
-    if not inspect.isfunction(func_or_sig):
-        raise KernelArgumentError(f"@cuda.jit takes a Python function or a signature, got {func_or_sig!r}")
-    return Kernel(func_or_sig, device, options, [])
-
-
-def check_options(options: dict[str, Any]) -> None:
-    """Refuse unknown options, and those that ask for what cannot be done."""
-    unknown = sorted(set(options) - OPTIONS)
-    if unknown:
-        known = ", ".join(sorted(OPTIONS))
-        raise KernelArgumentError(f"@cuda.jit has no option {', '.join(unknown)}; it has {known}")
+    if unknown := sorted(set(options) - OPTIONS):
+        raise KernelArgumentError(f"@cuda.jit has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTIONS))}")
     if options.get("link"):
         raise UnsupportedKernelError("@cuda.jit(link=...): the host executor cannot run PTX or CUDA C")
+    if func_or_sig is None:
+        return functools.partial(jit, device=device, **options)
+    if inspect.isfunction(func_or_sig):
+        return Kernel(func_or_sig, device, options, [])
+    explicit = parse(func_or_sig, device)
+    return lambda function: Kernel(function, device, options, explicit)
 
 
 class Kernel:
@@ -98,10 +86,9 @@ class Kernel:
         self.overloads: dict[tuple, Overload] = {}
         self.parameters = tuple(inspect.signature(py_func).parameters)
         self.profile: Any = None
-        self._known_to_return_nothing = device
         self._configurations: dict[tuple, tuple[tuple, Launch]] = {}
         for types in explicit:
-            self._check_count(len(types), "the signature has")
+            self.check_call(len(types), "the signature has")
 
     @property
     def watched(self) -> bool:
@@ -121,12 +108,11 @@ class Kernel:
                 f"{self.__name__}[...] takes grid and block, then perhaps a stream and bytes of dynamic shared memory; "
                 f"got {configuration!r}"
             )
-        if not all_ints(configuration):
-            return self.configure(*configuration)
-        if len(self._configurations) >= CONFIGURATIONS_KEPT:
-            self._configurations.clear()
         launch = self.configure(*configuration)
-        self._configurations[configuration] = configuration, launch
+        if all_ints(configuration):
+            if len(self._configurations) >= CONFIGURATIONS_KEPT:
+                self._configurations.clear()
+            self._configurations[configuration] = configuration, launch
         return launch
 
     def configure(self, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> Launch:
@@ -141,8 +127,6 @@ class Kernel:
 
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Callable:
         """A 1-D launch of at least `ntasks` threads in blocks of `tpb` (256): the kernel guards with `if i < n`."""
-        if ntasks < 0:
-            raise KernelLaunchError(f"{self.__name__}.forall({ntasks}): the number of tasks is negative")
         block = tpb or THREADS_OF_FORALL
         return self[-(-ntasks // block), block, stream, sharedmem] if ntasks else lambda *arguments: None
 
@@ -163,7 +147,7 @@ class Kernel:
         if not self.explicit:
             return given, None
         types = choose(self.explicit, given, self.__name__)
-        return types, casts_between(given, types, self.parameters)
+        return types, casts_between(given, types)
 
     def compiled_for(self, types: tuple, rank: Rank) -> Any:
         """What runs for arguments of these types: compiled now, or found on disk, if it is their first launch.
@@ -177,7 +161,7 @@ class Kernel:
                 from miniflow.hostcuda.compile import Compiled
 
                 compiled = self.compiled[types, rank] = Compiled(self, types, rank)
-                self.overloads.setdefault(types, Overload(self, types, compiled))
+                self.overloads.setdefault(types, Overload(self, compiled))
             return self.compiled[types, rank]
 
     def compile(self, sig: Any, block: tuple[int, int, int] = (1, 1, 1)) -> Overload:
@@ -194,23 +178,17 @@ class Kernel:
         special.compile(types)
         return special
 
-    def check_call(self, count: int) -> None:
+    def check_call(self, count: int, got: str = "got") -> None:
         """Refuse a wrong number of arguments, and a kernel that returns something."""
-        self._check_count(count, "got")
-        if not self._known_to_return_nothing:
-            line = line_of_result(self.py_func)
-            if line:
-                raise KernelReturnError(
-                    f"{self.py_func.__code__.co_filename}:{line}: the kernel {self.__name__} returns a value; "
-                    "write results to an array that is an argument"
-                )
-            self._known_to_return_nothing = True
-
-    def _check_count(self, count: int, got: str) -> None:
         if count != len(self.parameters):
             names = ", ".join(self.parameters)
             raise KernelArgumentError(
                 f"{self.__name__} takes {len(self.parameters)} arguments, ({names}); {got} {count}"
+            )
+        if line := 0 if self.device else line_of_result(self.py_func):
+            raise KernelReturnError(
+                f"{self.py_func.__code__.co_filename}:{line}: the kernel {self.__name__} returns a value; "
+                "write results to an array that is an argument"
             )
 
     @property
@@ -256,35 +234,32 @@ class Kernel:
             return {types: ptx.compile_to_ptx(self, types, cc) for types in self.signatures}
         return ptx.compile_to_ptx(self, parse(signature, self.device)[0], cc)
 
-    def __getattr__(self, name: str) -> Any:
-        """`get_shared_mem_per_block(signature)` and its kin: of one overload, or of all as a dict."""
-        if name.removeprefix("get_") not in Overload.METADATA:
-            raise AttributeError(f"the host executor's kernels have no {name!r}: see inspect_host() and inspect_asm()")
-
-        read = attrgetter(name.removeprefix("get_"))
-        return lambda signature=None: (
-            {types: read(one) for types, one in self.overloads.items()}
-            if signature is None
-            else read(self.compile(signature))
-        )
-
     def __repr__(self) -> str:
         what = "device function" if self.device else "kernel"
         return f"<{what} {self.__name__}({', '.join(self.parameters)})>"
 
 
+def _metadata(name: str) -> Callable:
+    def get(self: Kernel, signature: Any = None) -> Any:
+        """What is known of the kernel for a signature; or a dict of this for all types that it was compiled for."""
+        if signature is None:
+            return {types: getattr(one, name) for types, one in self.overloads.items()}
+        return getattr(self.compile(signature), name)
+
+    return get
+
+
+for _name in "const_mem_size local_mem_per_thread max_threads_per_block regs_per_thread shared_mem_per_block".split():
+    setattr(Kernel, f"get_{_name}", _metadata(_name))
+
+
 class Overload:
     """What is known of a kernel compiled for one list of argument types, by the names that numba.cuda has for it."""
 
-    METADATA = "const_mem_size local_mem_per_thread max_threads_per_block regs_per_thread shared_mem_per_block".split()
-    max_threads_per_block = MAX_THREADS
-
-    def __init__(self, kernel: Kernel, types: tuple, compiled: Any):
-        self.kernel, self.types, self.compiled = kernel, types, compiled
-
-    const_mem_size = property(attrgetter("compiled.const_bytes"))
-    local_mem_per_thread = property(attrgetter("compiled.local_bytes"))
-    shared_mem_per_block = property(attrgetter("compiled.shared_bytes"))
+    def __init__(self, kernel: Kernel, compiled: Any):
+        self.kernel, self.compiled, self.max_threads_per_block = kernel, compiled, MAX_THREADS
+        self.const_mem_size, self.local_mem_per_thread = compiled.const_bytes, compiled.local_bytes
+        self.shared_mem_per_block = compiled.shared_bytes
 
     @property
     def regs_per_thread(self) -> NoReturn:
@@ -297,10 +272,6 @@ class Overload:
         """How many blocks may wait for each other by `grid.sync()`: as many as an H100 runs at once."""
         threads = math.prod(dimensions(blockdim, "block", MAX_BLOCK, self.kernel.__name__))
         return resident_blocks(threads, self.shared_mem_per_block + dynsmemsize)
-
-    def inspect_asm(self, cc: tuple[int, int] = (7, 5)) -> str:
-        """As `Kernel.inspect_asm`."""
-        return self.kernel.inspect_asm(self.types, cc)
 
 
 def all_ints(configuration: tuple) -> bool:
@@ -323,14 +294,13 @@ def refuse_foreign(function: Callable) -> None:
             )
 
 
+@functools.cache
 def line_of_result(function: Callable) -> int:
-    """The line on which a function returns something other than None; 0 if it does not."""
-    starts, line, value = dict(dis.findlinestarts(function.__code__)), 0, None
-    for instruction in dis.get_instructions(function):
-        line = starts.get(instruction.offset) or line
-        if instruction.opname == "RETURN_VALUE" and value is not None:
-            return line
-        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
-            return line
-        value = instruction.argval if instruction.opname == "LOAD_CONST" else instruction
+    """A line on which a function returns something other than None; 0 if there is none."""
+    nodes: list[ast.AST] = [*source.read(function).tree.body]
+    for node in nodes:
+        if isinstance(node, ast.Return) and getattr(node.value, "value", node.value) is not None:
+            return node.lineno
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            nodes += ast.iter_child_nodes(node)
     return 0

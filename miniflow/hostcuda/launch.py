@@ -5,16 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from miniflow.hostcuda import devices
 from miniflow.hostcuda.arguments import Arguments, cast
-from miniflow.hostcuda.devices import (
-    LIMITS,
-    MAX_BLOCK,
-    MAX_STATIC_SHARED,
-    MAX_THREADS,
-    Stream,
-    rank_of,
-    resident_blocks,
-)
+from miniflow.hostcuda.devices import LIMITS, MAX_BLOCK, MAX_THREADS, Stream
 from miniflow.hostcuda.errors import CudaDeviceError, KernelArgumentError, KernelLaunchError
 
 if TYPE_CHECKING:
@@ -22,7 +15,18 @@ if TYPE_CHECKING:
 
 MAX_GRID = tuple(LIMITS[f"MAX_GRID_DIM_{axis}"] for axis in "XYZ")
 MAX_SHARED = LIMITS["MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"]
-MAX_CONST, MAX_LOCAL = LIMITS["TOTAL_CONSTANT_MEMORY"], 512 * 1024
+MAX_LOCAL = 512 * 1024
+TOO_MUCH = {
+    "threads": "a block of {:,} threads; at most {:,}, make the grid larger",
+    "dynamic": "{:,} bytes of dynamic shared memory; a block has at most {:,} (227 KB)",
+    "local": "{:,} bytes of local arrays; a thread has at most {:,} (512 KB): use a smaller array, or global memory",
+    "const": "{:,} bytes of const arrays; a kernel has at most {:,} (64 KB): pass the array as an argument",
+    "static": "{:,} bytes of shared arrays; at most {:,} (48 KB) have a fixed size: write cuda.shared.array(0, dtype) "
+    "and kernel[grid, block, stream, bytes]",
+    "shared": "{:,} bytes of shared arrays and dynamic shared memory; a block has at most {:,} (227 KB)",
+    "blocks": "a grid of {:,} blocks, which wait for each other; a GPU runs {:,} of them at once: loop in each block "
+    "over its share of the work",
+}
 
 
 class Launch:
@@ -37,31 +41,17 @@ class Launch:
         self.kernel = kernel
         self.griddim = dimensions(grid, "grid", MAX_GRID, name)
         self.blockdim = dimensions(block, "block", MAX_BLOCK, name)
-        threads = math.prod(self.blockdim)
-        if threads > MAX_THREADS:
-            raise KernelLaunchError(
-                f"{name}: block {self.blockdim} has {threads} threads; at most {MAX_THREADS:,}, make the grid larger"
-            )
         self.stream = stream_of(stream, name)
-        self.sharedmem = integer(
-            sharedmem, f"{name}: the bytes of dynamic shared memory are an integer, got {sharedmem!r}"
-        )
-        if not 0 <= self.sharedmem <= MAX_SHARED:
-            raise KernelLaunchError(
-                f"{name}: {sharedmem:,} bytes of dynamic shared memory; a block has at most {MAX_SHARED:,} (227 KB)"
-            )
-        bounds = kernel.options.get("launch_bounds")
-        most = bounds[0] if isinstance(bounds, tuple) else bounds
-        if most is not None and threads > most:
-            raise KernelLaunchError(f"{name}: a block of {threads} threads, but launch_bounds={bounds!r} allows {most}")
-        self.rank = rank_of(self.blockdim)
+        self.sharedmem = integer(sharedmem, f"{name}: bytes of dynamic shared memory are an integer, got {sharedmem!r}")
+        if self.sharedmem < 0:
+            raise KernelLaunchError(f"{name}: {sharedmem} bytes of dynamic shared memory")
+        refuse(name, threads=(math.prod(self.blockdim), MAX_THREADS), dynamic=(self.sharedmem, MAX_SHARED))
+        self.rank = devices.rank_of(self.blockdim)
         self._ready: dict[tuple, tuple] = {}  # kinds of arguments -> the compiled kernel, and casts
 
-    def __call__(self, *arguments: Any, **named: Any) -> None:
+    def __call__(self, *arguments: Any) -> None:
         """Run the kernel on arguments as numba.cuda takes them; all is done when the call returns."""
         kernel = self.kernel
-        if named:
-            raise KernelArgumentError(f"{kernel.__name__}: kernels take no named arguments, got {', '.join(named)}")
         checked = kernel.watched
         given = Arguments(arguments, checked)
         if self.stream is not None and self.stream.device != given.here:
@@ -88,33 +78,22 @@ class Launch:
 
     def check_resources(self, compiled: Any) -> None:
         """Refuse a kernel that needs more memory, or more blocks at once, than a GPU has."""
-        name, static = self.kernel.__name__, getattr(compiled, "shared_bytes", 0)
-        for what, most, remedy in (
-            ("local", MAX_LOCAL, "a thread has at most {:,} (512 KB): use a smaller array, or one in global memory"),
-            ("const", MAX_CONST, "a kernel has at most {:,} (64 KB): pass the array as an argument"),
-        ):
-            size = getattr(compiled, f"{what}_bytes", 0)
-            if size > most:
-                raise KernelLaunchError(f"{name}: {size:,} bytes of {what} arrays; {remedy.format(most)}")
-        if static > MAX_STATIC_SHARED:
-            raise KernelLaunchError(
-                f"{name}: {static:,} bytes of shared arrays; at most {MAX_STATIC_SHARED:,} (48 KB) have a fixed size: "
-                f"write cuda.shared.array(0, dtype) and {name}[grid, block, stream, bytes]"
-            )
-        if static + self.sharedmem > MAX_SHARED:
-            raise KernelLaunchError(
-                f"{name}: {static:,} bytes of shared arrays and {self.sharedmem:,} of dynamic shared memory; a block "
-                f"has at most {MAX_SHARED:,} (227 KB)"
-            )
-        blocks, most = math.prod(self.griddim), resident_blocks(math.prod(self.blockdim), static + self.sharedmem)
-        if getattr(compiled, "cooperative", False) and blocks > most:
-            raise KernelLaunchError(
-                f"{name}: a grid of {blocks:,} blocks, which wait for each other; a GPU runs {most:,} of them at once: "
-                "loop in each block over its share of the work"
-            )
+        static, dynamic = compiled.shared_bytes, self.sharedmem
+        name, blocks = self.kernel.__name__, math.prod(self.griddim) if compiled.cooperative else 0
+        refuse(name, local=(compiled.local_bytes, MAX_LOCAL))
+        refuse(name, const=(compiled.const_bytes, LIMITS["TOTAL_CONSTANT_MEMORY"]))
+        refuse(name, static=(static, LIMITS["MAX_SHARED_MEMORY_PER_BLOCK"]), shared=(static + dynamic, MAX_SHARED))
+        refuse(name, blocks=(blocks, devices.resident_blocks(math.prod(self.blockdim), static + dynamic)))
 
     def __repr__(self) -> str:
         return f"<{self.kernel.__name__}[{self.griddim}, {self.blockdim}, {self.stream or 0}, {self.sharedmem}]>"
+
+
+def refuse(name: str, **needed: tuple[int, int]) -> None:
+    """Refuse what is larger than it may be."""
+    for what, (size, most) in needed.items():
+        if size > most:
+            raise KernelLaunchError(f"{name}: {TOO_MUCH[what].format(size, most)}")
 
 
 def dimensions(value: Any, what: str, limits: tuple[int, ...], name: str) -> tuple[int, int, int]:
@@ -141,7 +120,7 @@ def integer(value: Any, refusal: str) -> int:
 
 def stream_of(stream: Any, name: str) -> Stream | None:
     """None for the default stream, which is written 0 (or None)."""
-    if stream is None or stream.__class__ is int and stream == 0:
+    if not stream:
         return None
     if not isinstance(stream, Stream):
         raise KernelArgumentError(

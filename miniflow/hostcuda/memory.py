@@ -22,13 +22,12 @@ from miniflow.hostcuda.errors import (
     DeviceArrayError,
     DeviceArrayTypeError,
     KernelCheckError,
-    UnsupportedArrayError,
     UnwrittenWarning,
 )
 
 __all__ = """
-    as_cuda_array device_array device_array_like is_cuda_array managed_array mapped mapped_array mapped_array_like
-    pinned pinned_array pinned_array_like to_device
+    as_cuda_array device_array device_array_like is_cuda_array managed_array mapped_array mapped_array_like pinned
+    pinned_array pinned_array_like to_device
 """.split()
 ALIGNMENT = 256  # bytes, as cudaMalloc aligns
 GARBAGE = 0xFF  # NaN as a float, -1 as an integer
@@ -45,12 +44,11 @@ class Allocation:
         uses: the latest copies and kernels in streams; see `stream_order`.
     """
 
-    __slots__ = ("buffer", "device", "initialised", "called", "uses", "_counted", "__weakref__")
+    __slots__ = ("buffer", "device", "initialised", "called", "uses", "__weakref__")
 
     def __init__(self, buffer: np.ndarray, device: int, initialised: bool | np.ndarray = True):
         self.buffer, self.device, self.initialised = buffer, device, initialised
         self.called, self.uses = "", []
-        self._counted: dict[int, int] = {}
 
     @classmethod
     def new(cls, nbytes: int) -> Allocation:
@@ -60,36 +58,24 @@ class Allocation:
         buffer = raw[start : start + nbytes]
         if checks_are_on():
             buffer.fill(GARBAGE)
-        made = cls(buffer, devices.current.index, False)
-        made._counted = devices.get_current_device().sizes
-        made._counted[id(made)] = nbytes
-        return made
-
-    def __del__(self) -> None:
-        self._counted.pop(id(self), None)
+        return cls(buffer, devices.current.index, False)
 
     def __reduce__(self) -> NoReturn:
         raise DeviceArrayTypeError("device memory cannot be pickled or deep-copied: copy_to_host() first")
 
     def mark_written(self, view: np.ndarray) -> None:
         """Note that all elements of `view`, an array over `buffer`, were written."""
-        if self.initialised is True or view.size == 0:
-            return
-        if view.nbytes == self.buffer.nbytes and (view.flags.c_contiguous or view.flags.f_contiguous):
+        if view.nbytes == self.buffer.nbytes and view.flags.forc:
             self.initialised = True
-            return
         if self.initialised is False:
             self.initialised = np.zeros(self.buffer.nbytes, np.bool_)
-        self._of(view)[...] = True
+        if self.initialised is not True and view.size:
+            self._of(view)[...] = True
 
     def _of(self, view: np.ndarray) -> np.ndarray:
         """`initialised` for the elements of a view; one dim more, for the bytes of an element."""
-        offset, shape, strides = (
-            _address(view) - _address(self.buffer),
-            (*view.shape, view.itemsize),
-            (*view.strides, 1),
-        )
-        return np.ndarray(shape, np.bool_, self.initialised, offset, strides)
+        shape, offset = (*view.shape, view.itemsize), _address(view) - _address(self.buffer)
+        return np.ndarray(shape, np.bool_, self.initialised, offset, (*view.strides, 1))
 
     def check_written(self, view: np.ndarray) -> None:
         """Warn if a checked kernel was given this memory, and left elements of `view` unwritten that go to the host."""
@@ -124,7 +110,6 @@ class DeviceNDArray:
     array([3, 4, 5])
     """
 
-    __cuda_memory__ = __cuda_ndarray__ = True
     __array_ufunc__ = None  # NumPy does not compute with it either
     __slots__ = ("allocation", "host", "stream", "kind", "__weakref__")
 
@@ -138,25 +123,16 @@ class DeviceNDArray:
 
     shape, strides, dtype = (property(attrgetter(f"host.{name}")) for name in ("shape", "strides", "dtype"))
     ndim, size, nbytes = (property(attrgetter(f"host.{name}")) for name in ("ndim", "size", "nbytes"))
-    gpu_data = property(attrgetter("allocation"))
-
     flags = property(attrgetter("host.flags"))
 
-    @property
-    def alloc_size(self) -> int:
-        """Bytes from the first element to the end of the last."""
-        return bytes_of(self.shape, self.dtype, self.strides)
-
     def is_c_contiguous(self) -> bool:
-        return self.host.flags.c_contiguous
+        return self.flags.c_contiguous
 
     def is_f_contiguous(self) -> bool:
-        return self.host.flags.f_contiguous
+        return self.flags.f_contiguous
 
     def __len__(self) -> int:
-        if not self.ndim:
-            raise DeviceArrayTypeError("len() of a 0-dimensional device array")
-        return self.shape[0]
+        return len(self.host)
 
     def __repr__(self) -> str:
         return f"<DeviceNDArray {self.dtype}{list(self.shape)} on device {self.allocation.device} (host executor)>"
@@ -164,33 +140,22 @@ class DeviceNDArray:
     # Transfers
 
     def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
-        """A NumPy array of the same shape, dtype and layout; or `ary` filled, which must have the same."""
-        if any(stride < 0 for stride in self.strides):
-            raise UnsupportedArrayError(
-                f"copy_to_host of an array with negative strides {self.strides}: copy it whole, then slice"
-            )
+        """A NumPy array of the same shape, dtype and layout; or `ary` filled, which must have that shape and dtype."""
         self._use("copy_to_host", stream)
         self.allocation.check_written(self.host)
         if ary is None:
             return self.host.copy(order="K")
         check_alike(ary, self.host, "copy_to_host")
-        ary[...] = self.host.reshape(ary.shape)
+        ary[...] = self.host
         return ary
 
     def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
         """Fill this array from a NumPy array, or from an array on the same device."""
-        if not isinstance(ary, DeviceNDArray | np.ndarray | np.generic):
-            raise DeviceArrayTypeError(
-                f"copy_to_device takes a NumPy array or a device array, got {type(ary).__name__}; "
-                "numpy.asarray makes one"
-            )
         source = self._readable(ary, stream)
-        if not source.size:
-            return
         self._use("copy_to_device", stream, writes=True)
-        check_contiguous(self.host)
-        check_alike(source, self.host, "copy_to_device", strides=isinstance(ary, DeviceNDArray))
-        np.copyto(self.host, source.reshape(self.shape))
+        check_transferable(self.host)
+        check_alike(source, self.host, "copy_to_device")
+        np.copyto(self.host, source)
         self.allocation.mark_written(self.host)
 
     def _use(self, what: str, stream: Any, writes: bool = False) -> None:
@@ -213,33 +178,22 @@ class DeviceNDArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """`numpy.asarray(device_array)` copies to the host, as numba's does."""
-        if copy is False:
-            raise DeviceArrayError("a device array cannot become a NumPy array without a copy; leave copy=False out")
-        host = self.copy_to_host()
-        return host if dtype is None else host.astype(dtype, copy=False)
+        return self.copy_to_host().astype(dtype or self.dtype, copy=False)
 
-    def getitem(self, item: Any, stream: Any = 0) -> Any:
+    def __getitem__(self, item: Any) -> Any:
         """A view for slices, a host scalar for one element, which is a transfer."""
         found = self.host[checked_index(item)]
         if found.ndim:
-            return self._view(found, stream)
-        self._use("reading an element", stream)
-        if self.dtype.names is not None:
-            raise UnsupportedArrayError("one record of a device array: slice it, [i:i+1], or copy_to_host() first")
+            return self._view(found)
+        self._use("reading an element", self.stream)
         return found.copy()[()]
 
-    def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
+    def __setitem__(self, key: Any, value: Any) -> None:
         """Copy a scalar, a NumPy array or an array of the same device into a part of this one."""
-        target, source = self.host[checked_index(key)], self._readable(value, stream)
-        self._use("setting elements", stream, writes=True)
-        if source.ndim > target.ndim:
-            raise DeviceArrayError(f"cannot assign a {source.ndim}-D array to {target.ndim} dims of a device array")
-        if source.dtype.kind == "c" != target.dtype.kind:
-            raise DeviceArrayTypeError(f"cannot assign {source.dtype} values to a device array of {target.dtype}")
+        target, source = self.host[checked_index(key)], self._readable(value, self.stream)
+        self._use("setting elements", self.stream, writes=True)
         np.copyto(target, source, casting="unsafe")
         self.allocation.mark_written(target)
-
-    __getitem__, __setitem__ = getitem, setitem
 
     def __iter__(self) -> Iterator[Any]:
         """Elements or rows in turn. Each element is a transfer, so copy_to_host() first is faster."""
@@ -250,21 +204,9 @@ class DeviceNDArray:
     def _view(self, host: np.ndarray, stream: Any = 0) -> DeviceNDArray:
         return DeviceNDArray.over(host, self.allocation, stream or self.stream)
 
-    def bind(self, stream: Any = 0) -> DeviceNDArray:
-        """The same array with another stream for its transfers."""
-        return DeviceNDArray.over(self.host, self.allocation, stream)
-
     def reshape(self, *newshape: Any, order: str = "C") -> DeviceNDArray:
-        """A view of another shape; where NumPy would copy it is refused."""
-        shape = newshape[0] if len(newshape) == 1 and isinstance(newshape[0], tuple | list) else newshape
-        try:
-            return self._view(self.host.reshape(shape, order=order, copy=False))
-        except ValueError:
-            self.host.reshape(shape, order=order)  # raises if the sizes do not fit
-            raise UnsupportedArrayError(
-                f"an array of shape {self.shape}, strides {self.strides} as {shape} requires copying; "
-                "device arrays only make views"
-            ) from None
+        """A view of another shape; a ValueError where that needs a copy."""
+        return self._view(self.host.reshape(*newshape, order=order, copy=False))
 
     def ravel(self, order: str = "C", stream: Any = 0) -> DeviceNDArray:
         """A 1-D view of an array that is contiguous in that order."""
@@ -276,26 +218,16 @@ class DeviceNDArray:
 
     def view(self, dtype: Any) -> DeviceNDArray:
         """The same bytes as another dtype."""
-        if np.dtype(dtype).itemsize != self.dtype.itemsize and not self.is_c_contiguous():
-            raise DeviceArrayError(
-                f"view({dtype}) of {self!r}, strides {self.strides}: a dtype of another size needs C-contiguous memory"
-            )
         return self._view(self.host.view(dtype))
 
     def transpose(self, axes: Any = None) -> DeviceNDArray:
         """A transposed *copy* of a 2-D array, as numba's device arrays make it."""
-        if axes is not None and tuple(axes) == tuple(range(self.ndim)):
-            return self
-        if self.ndim != 2:
-            raise UnsupportedArrayError(
-                f"transpose takes a 2-D device array, got shape {self.shape}; do it on the host"
+        if self.ndim != 2 or axes not in (None, (1, 0)):
+            raise DeviceArrayError(
+                f"transpose swaps the dims of a 2-D device array, got shape {self.shape}; do it on the host"
             )
-        if axes is not None and set(axes) != {0, 1}:
-            raise DeviceArrayError(f"transpose: axes {tuple(axes)} are not a permutation of (0, 1)")
         with devices.gpus[self.allocation.device]:
-            result = device_array(self.shape[::-1], self.dtype, stream=self.stream)
-        result[:] = self._view(self.host.T)
-        return result
+            return to_device(np.ascontiguousarray(self.copy_to_host().T), stream=self.stream)
 
     T = property(transpose)
 
@@ -304,9 +236,7 @@ def _refused(self: Any, *other: Any) -> NoReturn:
     raise DeviceArrayTypeError("the host does not compute with device arrays; copy_to_host() first, or use a kernel")
 
 
-for _name in "add sub mul truediv floordiv mod pow matmul".split():
-    setattr(DeviceNDArray, f"__r{_name}__", _refused)
-for _name in "add sub mul truediv floordiv mod pow matmul neg abs lt le gt ge".split():
+for _name in "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow matmul rmatmul neg lt le gt ge".split():
     setattr(DeviceNDArray, f"__{_name}__", _refused)
 
 
@@ -319,11 +249,6 @@ class MappedNDArray(np.ndarray):
 
 
 # Making arrays, and recognising them
-
-
-def is_device_memory(value: Any) -> bool:
-    """Whether a kernel uses `value` in place: a device array or a mapped one."""
-    return isinstance(value, DeviceNDArray | MappedNDArray)
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceNDArray | None = None) -> Any:
@@ -340,43 +265,38 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceNDArray | 
         DeviceArrayTypeError: if its dtype holds Python objects.
     """
     if to is None:
-        if is_device_memory(obj):
+        if is_cuda_array(obj):
             return obj
         obj = np.asarray(obj)
-        if obj.dtype.hasobject:
-            raise DeviceArrayTypeError(f"to_device: dtype {obj.dtype} cannot lie on a device; use numbers or records")
-        check_contiguous(obj)
-        to = device_array(obj.shape, obj.dtype, obj.strides, stream=stream)
+        check_transferable(obj)
+        to = device_array_like(obj, stream)
     if copy:
         to.copy_to_device(obj, stream=stream)
     return to
 
 
-def device_array(
-    shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0
-) -> DeviceNDArray:
-    """An array on the current device whose content is not defined, as `numpy.empty`."""
-    allocation = Allocation.new(bytes_of(shape, dtype, strides))
-    host = np.ndarray(shape, dtype, allocation.buffer, strides=strides, order=order)
-    return DeviceNDArray.over(host, allocation, stream)
+def device_array(shape: Any, dtype: Any = np.float64, order: str = "C", stream: Any = 0) -> DeviceNDArray:
+    """An array on the current device whose content is not defined, as `numpy.empty`. There are none with strides."""
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
+    allocation = Allocation.new(np.dtype(dtype).itemsize * math.prod(sizes))
+    return DeviceNDArray.over(np.ndarray(sizes, dtype, allocation.buffer, order=order), allocation, stream)
 
 
 def device_array_like(ary: Any, stream: Any = 0) -> DeviceNDArray:
-    """A `device_array` with the shape, dtype and layout of `ary`, without its gaps."""
-    return device_array(*layout_of(ary), stream=stream)
+    """A `device_array` with the shape, dtype and order of `ary`."""
+    return device_array(ary.shape, ary.dtype, "F" if ary.flags.fnc else "C", stream)
 
 
-def pinned_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C") -> np.ndarray:
+def pinned_array(shape: Any, dtype: Any = np.float64, order: str = "C") -> np.ndarray:
     """A NumPy array; on a GPU its pages are locked, so that transfers of it are fast."""
-    buffer = np.empty(bytes_of(shape, dtype, strides), np.uint8)
-    return np.ndarray(shape, dtype, buffer, strides=strides, order=order)
+    return np.empty(shape, dtype, order)
 
 
 def mapped_array(
-    shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0, **options: bool
+    shape: Any, dtype: Any = np.float64, order: str = "C", stream: Any = 0, **options: bool
 ) -> MappedNDArray:
     """A NumPy array that kernels read and write in place. `options` (portable, wc ...) have no effect here."""
-    return pinned_array(shape, dtype, strides, order).view(MappedNDArray)
+    return pinned_array(shape, dtype, order).view(MappedNDArray)
 
 
 managed_array = mapped_array  # memory that host and device share
@@ -384,12 +304,12 @@ managed_array = mapped_array  # memory that host and device share
 
 def pinned_array_like(ary: Any) -> np.ndarray:
     """A `pinned_array` with the shape, dtype and layout of `ary`."""
-    return pinned_array(*layout_of(ary))
+    return np.empty_like(ary, subok=False)
 
 
 def mapped_array_like(ary: Any, stream: Any = 0, **options: bool) -> MappedNDArray:
     """A `mapped_array` with the shape, dtype and layout of `ary`."""
-    return mapped_array(*layout_of(ary))
+    return pinned_array_like(ary).view(MappedNDArray)
 
 
 def pinned(*arylist: np.ndarray) -> Any:
@@ -397,20 +317,9 @@ def pinned(*arylist: np.ndarray) -> Any:
     return nullcontext()
 
 
-def mapped(*arylist: np.ndarray, stream: Any = 0) -> Any:
-    """A block in which kernels work in the memory of host arrays. One mapped array, or a list of several."""
-    views = [host.view(MappedNDArray) for host in arylist]
-    return nullcontext(views[0] if len(views) == 1 else views)
-
-
 def is_cuda_array(obj: Any) -> bool:
-    """Whether a kernel uses `obj` in place: a device, mapped or managed array, or a foreign array on a real GPU."""
-    return is_device_memory(obj) or hasattr(obj, "__cuda_array_interface__")
-
-
-def is_cuda_ndarray(obj: Any) -> bool:
-    """Whether `obj` is device memory in the sense of numba's `devicearray` module."""
-    return bool(getattr(obj, "__cuda_ndarray__", False))
+    """Whether a kernel uses `obj` in place: a device, mapped or managed array. One of a real GPU is out of reach."""
+    return isinstance(obj, DeviceNDArray | MappedNDArray)
 
 
 def as_cuda_array(obj: Any, sync: bool = True) -> Any:
@@ -420,36 +329,18 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Any:
     pointer to a GPU's memory. Host code cannot follow it, and a library that took a host pointer for one would crash.
 
     Raises:
-        CudaDeviceError: if `obj` lies on a real GPU.
-        DeviceArrayTypeError: if it is not a device array at all.
+        DeviceArrayTypeError: if it is not such an array.
     """
-    if is_device_memory(obj):
+    if is_cuda_array(obj):
         return obj
     if hasattr(obj, "__hostcuda_array__"):
         return obj.__hostcuda_array__()
-    name = type(obj).__name__
-    if hasattr(obj, "__cuda_array_interface__"):
-        raise CudaDeviceError(
-            f"as_cuda_array: {name} lies on a real GPU, out of reach of the host executor; copy it to the host"
-        )
-    raise DeviceArrayTypeError(f"as_cuda_array: {name} is not a device array; to_device copies a NumPy array")
+    raise DeviceArrayTypeError(
+        f"as_cuda_array: {type(obj).__name__} is not an array of the host executor; to_device copies a NumPy array"
+    )
 
 
 # Layouts and indices, checked by the rules of numba's device arrays
-
-
-def bytes_of(shape: Any, dtype: Any, strides: Any) -> int:
-    """How many bytes an array takes, from the first element to the end of the last; without strides it has no gaps."""
-    sizes, itemsize = shape if isinstance(shape, tuple | list) else (shape,), np.dtype(dtype).itemsize
-    if strides is None or 0 in sizes:
-        return itemsize * math.prod(sizes)
-    return itemsize + sum((n - 1) * abs(stride) for n, stride in zip(sizes, strides, strict=False))
-
-
-def layout_of(array: Any) -> tuple[tuple[int, ...], np.dtype, tuple[int, ...]]:
-    """Shape, dtype and strides of a new array laid out like `array`, without its gaps."""
-    like = np.empty_like(array.host if isinstance(array, DeviceNDArray) else array, subok=False)
-    return like.shape, like.dtype, like.strides
 
 
 def checked_index(item: Any) -> tuple:
@@ -465,34 +356,22 @@ def checked_index(item: Any) -> tuple:
     return index if Ellipsis in index else (*index, Ellipsis)
 
 
-def check_alike(source: Any, target: Any, operation: str, strides: bool = True) -> None:
-    """Refuse a transfer, which copies bytes in the order in which they lie, between arrays that are not alike.
-
-    Sizes of 1 do not count.
-    """
-    if source.dtype != target.dtype:
-        raise DeviceArrayTypeError(
-            f"{operation}: incompatible dtype: {source.dtype} on one side, {target.dtype} on the other; "
-            "a transfer copies bytes, convert with .astype before it"
-        )
-    for what in ("shape", "strides") if strides and source.size else ("shape",):
-        one, other = (
-            [value for value, n in zip(getattr(array, what), array.shape, strict=True) if n != 1]
-            for array in (source, target)
-        )
+def check_alike(source: Any, target: Any, operation: str) -> None:
+    """Refuse a transfer between arrays of different shapes or dtypes: it copies bytes."""
+    for what, error in (("dtype", DeviceArrayTypeError), ("shape", DeviceArrayError)):
+        one, other = getattr(source, what), getattr(target, what)
         if one != other:
-            raise DeviceArrayError(
-                f"{operation}: incompatible {what}: {getattr(source, what)} on one side, {getattr(target, what)} on "
-                "the other; both arrays must be laid out alike"
+            raise error(
+                f"{operation}: incompatible {what}: {one} on one side, {other} on the other; reshape or .astype first"
             )
 
 
-def check_contiguous(array: np.ndarray) -> None:
-    """Refuse an array with gaps, leaving aside repeated dimensions (stride 0), as a transfer is one block of bytes."""
-    core = array[tuple(0 if stride == 0 else slice(None) for stride in array.strides)] if array.size else array
-    flags = np.asarray(core).flags
-    if not flags.c_contiguous and not flags.f_contiguous:
+def check_transferable(array: np.ndarray) -> None:
+    """Refuse an array of Python objects, or with gaps or repeated elements: a transfer is one block of bytes."""
+    if array.dtype.hasobject:
+        raise DeviceArrayTypeError(f"an array of dtype {array.dtype} cannot lie on a device; use numbers or records")
+    if not array.flags.forc:
         raise DeviceArrayError(
-            f"array of shape {array.shape} and strides {array.strides} has gaps and cannot be transferred; "
-            "make it contiguous with numpy.ascontiguousarray()"
+            f"array of shape {array.shape} and strides {array.strides} has gaps or repeats elements: it cannot be "
+            "transferred; make it contiguous with numpy.ascontiguousarray()"
         )

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.hostcuda.errors import DeviceArrayTypeError
 from miniflow.hostcuda.kernel import jit
 from miniflow.hostcuda.memory import DeviceNDArray, device_array
 
@@ -19,15 +18,6 @@ xoroshiro128p_dtype = np.dtype([("s0", np.uint64), ("s1", np.uint64)], align=Tru
 
 TWO_PI_FLOAT32 = np.float32(2 * math.pi)
 TWO_PI_FLOAT64 = np.float64(2 * math.pi)
-
-
-def __getattr__(name: str) -> Any:
-    """`xoroshiro128p_type`, the numba type of a state, for signatures."""
-    if name == "xoroshiro128p_type":
-        from numba.np.numpy_support import from_dtype
-
-        return from_dtype(xoroshiro128p_dtype)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # Device functions. All arithmetic is on uint64: mixed with a signed integer it would become floating point.
@@ -136,14 +126,7 @@ def init_xoroshiro128p_states(states: DeviceNDArray, seed: int, subsequence_star
         states: 1-D, of dtype `xoroshiro128p_dtype`.
         seed: of the first state; 64 bits count.
         subsequence_start: how many jumps the first state is ahead of the seed's own.
-
-    Raises:
-        DeviceArrayTypeError: if the array has another dtype.
     """
-    if states.dtype != xoroshiro128p_dtype or states.ndim != 1:
-        raise DeviceArrayTypeError(
-            f"xoroshiro128p states: expected a 1-D array of xoroshiro128p_dtype, got {states.ndim}-D of {states.dtype}"
-        )
     if states.size:
         fill_with_states[1, 1, stream](states, np.uint64(int(seed) % 2**64), np.uint64(subsequence_start))
 

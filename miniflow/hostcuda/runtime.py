@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from miniflow.hostcuda import atomics, scalars, transcendental
 from miniflow.hostcuda.atomics import *  # noqa: F403
@@ -45,33 +45,13 @@ RESERVED = {
 INTEGER = types.Integer | types.Boolean
 
 
-def _converted(context, builder, kinds, values, result, convert):
-    """An index of type `result`: `convert(dim, type, value)` for each integer, and the rest as it is."""
-    found = [
-        convert(dim, kind, value) if isinstance(kind, INTEGER) else value
-        for dim, (kind, value) in enumerate(zip(kinds, values, strict=True))
-    ]
-    return context.make_tuple(builder, result, found) if isinstance(result, types.BaseTuple) else found[0]
+def unsigned(index):
+    """An index that is known not to be negative, in a type that says so: numba then omits its wrap-around test."""
 
 
-def _naturals(kinds):
-    """The types of indices once their integers are known not to be negative."""
-    return [types.uintp if isinstance(kind, INTEGER) else kind for kind in kinds]
-
-
-@intrinsic
-def unsigned(typingctx, *indices):
-    """Indices that are known not to be negative, in types that say so: numba then omits its wrap-around test."""
-    found = _naturals(indices)
-    result = found[0] if len(found) == 1 else types.BaseTuple.from_types(found)
-
-    def codegen(context, builder, signature, args):
-        values = cgutils.unpack_tuple(builder, args[0])
-        return _converted(
-            context, builder, indices, values, result, lambda dim, kind, i: context.cast(builder, i, kind, types.int64)
-        )
-
-    return result(types.StarArgTuple(indices)), codegen
+@overload(unsigned)
+def _unsigned(index):
+    return (lambda index: np.uint64(index)) if isinstance(index, INTEGER) else lambda index: index
 
 
 @intrinsic
@@ -84,7 +64,8 @@ def inside(typingctx, array, index, site, block, thread, error):
     kinds = list(index.types) if several else [index]
     if not isinstance(array, types.Array) or len(kinds) > array.ndim:
         return index(array, index, site, block, thread, error), lambda context, builder, signature, args: args[1]
-    result = types.BaseTuple.from_types(_naturals(kinds)) if several else _naturals(kinds)[0]
+    found = [types.uintp if isinstance(kind, INTEGER) else kind for kind in kinds]
+    result = types.BaseTuple.from_types(found) if several else found[0]
 
     def codegen(context, builder, signature, args):
         sizes = cgutils.unpack_tuple(builder, context.make_array(array)(context, builder, args[0]).shape)
@@ -94,6 +75,8 @@ def inside(typingctx, array, index, site, block, thread, error):
         fields = context.make_array(error)(context, builder, args[5]).data
 
         def checked(dim, kind, value):
+            if not isinstance(kind, INTEGER):
+                return value
             place = value = context.cast(builder, value, kind, types.int64)
             if not isinstance(kind, types.Integer) or kind.signed:
                 negative = builder.icmp_signed("<", value, value.type(0))
@@ -104,7 +87,8 @@ def inside(typingctx, array, index, site, block, thread, error):
                 context.call_conv.return_user_exc(builder, IndexError, ("an index is outside of its array",))
             return place
 
-        return _converted(context, builder, kinds, values, result, checked)
+        places = [checked(*each) for each in zip(range(len(kinds)), kinds, values, strict=True)]
+        return context.make_tuple(builder, result, places) if several else places[0]
 
     return result(array, index, site, block, thread, error), codegen
 
@@ -137,10 +121,8 @@ def stack(typingctx, shape, dtype):
     return result(shape, dtype), codegen
 
 
-@njit
-def selected(number, wanted, x, y):
-    """One of two arrays."""
-    return x if number == wanted else y
+selected = njit(lambda number, wanted, x, y: x if number == wanted else y)
+"""One of two arrays."""
 
 
 # barriers and votes: loops over the threads first <= t < last
@@ -149,10 +131,7 @@ def selected(number, wanted, x, y):
 @njit
 def arrive(arrived, mask, first, last):
     """Count the threads that come to a barrier; whether one of them has missed another before."""
-    barriers = arrived[first]
-    for t in range(first, last):
-        barriers = max(barriers, arrived[t])
-    wrong = False
+    barriers, wrong = np.max(arrived[first:last]), False
     for t in range(first, last):
         if mask is None or mask[t]:
             wrong |= arrived[t] != barriers
@@ -160,31 +139,20 @@ def arrive(arrived, mask, first, last):
     return wrong
 
 
-@njit
-def count(votes, first, last):
-    """How many voted yes, as an int32."""
-    total = np.int32(0)
-    for t in range(first, last):
-        total += np.int32(votes[t])
-    return np.int32(total)
+def _vote(nobody, joined):
+    @njit
+    def vote(votes, first, last):
+        result = nobody
+        for t in range(first, last):
+            result = joined(result, votes[t])
+        return result
+
+    return vote
 
 
-@njit
-def all_of(votes, first, last):
-    """Whether all voted yes."""
-    result = True
-    for t in range(first, last):
-        result &= votes[t]
-    return result
-
-
-@njit
-def any_of(votes, first, last):
-    """Whether anyone voted yes."""
-    result = False
-    for t in range(first, last):
-        result |= votes[t]
-    return result
+count = _vote(np.int32(0), njit(lambda total, yes: np.int32(total + yes)))
+all_of = _vote(True, njit(lambda result, yes: result & yes))
+any_of = _vote(False, njit(lambda result, yes: result | yes))
 
 
 @njit
@@ -220,35 +188,16 @@ def match_any(values, here, thread, first, last):
 @njit
 def match_all(values, here, thread, first, last):
     """(mask of all lanes that take part, True) if they have one value, else (0, False)."""
-    bits = np.uint32(0)
-    for t in range(first, last):
-        if here[t]:
-            if values[t] != values[thread]:
-                return np.int32(0), False
-            bits |= np.uint32(1) << np.uint32(t - first)
-    return np.int32(bits), True
+    equal, everyone = match_any(values, here, thread, first, last), np.int32(ballot(here, first, last))
+    return (everyone, True) if equal == everyone else (np.int32(0), False)
 
 
 # the lane that a shuffle reads; its own where there is none
 
 
-@njit
-def lane_at(thread, lane, first, last):
-    """Lane number `lane`."""
-    source = first + (lane & 31)
-    return source if source < last else thread
-
-
-@njit
-def lane_up(thread, delta, first, last):
-    """`delta` lanes before."""
-    return thread - delta if thread - delta >= first else thread
-
-
-@njit
-def lane_down(thread, delta, first, last):
-    """`delta` lanes behind."""
-    return thread + delta if thread + delta < last else thread
+lane_at = njit(lambda thread, lane, first, last: first + (lane & 31) if first + (lane & 31) < last else thread)
+lane_up = njit(lambda thread, delta, first, last: thread - delta if thread - delta >= first else thread)
+lane_down = njit(lambda thread, delta, first, last: thread + delta if thread + delta < last else thread)
 
 
 @njit

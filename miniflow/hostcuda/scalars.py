@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import operator
 from collections import namedtuple
 from collections.abc import Callable
 
@@ -12,18 +11,12 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.cpython.builtins import do_minmax
 from numba.extending import intrinsic, overload
 
-from miniflow.hostcuda.floats import saturated, whole
+from miniflow.hostcuda.floats import llvm
 from miniflow.hostcuda.intrinsic import VECTORS
 
-
-def _llvm(builder, name, result, args):
-    """The call of an LLVM intrinsic that is overloaded by the type of its first argument."""
-    kind = ir.FunctionType(result, [arg.type for arg in args])
-    return builder.call(builder.module.declare_intrinsic(f"llvm.{name}", [args[0].type], kind), args)
-
+FLOATS = {types.float32, types.float64}
 
 # bits
 
@@ -37,7 +30,7 @@ def _bits(name, result_of=lambda kind: kind):
 
         def codegen(context, builder, signature, args):
             flag = [ir.IntType(1)(0)] if name in ("ctlz", "cttz") else []  # zero is a defined input
-            found = _llvm(builder, name, args[0].type, [*args, *flag])
+            found = llvm(builder, name, *args, *flag)
             if name == "cttz":  # counted from 1
                 one, zero = found.type(1), found.type(0)
                 found = builder.select(builder.icmp_signed("==", args[0], zero), zero, builder.add(found, one))
@@ -57,48 +50,55 @@ ffs = _bits("cttz", lambda kind: types.uint32)  # the position of the least sign
 # numbers
 
 
-@njit
-def selp(condition, x, y):
-    """x where the condition holds, else y, without a branch."""
-    return x if condition else y
+FORMULAS = {
+    "selp": lambda condition, x, y: x if condition else y,  # without a branch
+    "rsqrt": lambda x: type(x)(1.0) / math.sqrt(x),
+    "cbrt": lambda x: np.cbrt(x),
+    "fmod": lambda x, y: np.fmod(x, y),
+    "sincos": lambda x: (math.sin(x), math.cos(x)),
+}
+ROUNDED = {"add_rn": lambda x, y: x + y, "sub_rn": lambda x, y: x - y, "mul_rn": lambda x, y: x * y}
+"""Rounded to nearest, and not contracted with what follows."""
+globals().update({name: njit(formula) for name, formula in FORMULAS.items()})
+globals().update({name: njit(fastmath=False)(formula) for name, formula in ROUNDED.items()})  # else the caller's
 
 
-def _extreme(greater, instruction):
-    """`max` or `min`. Of two floats that which is not NaN, as on a GPU; of several numbers what Python finds."""
+def _of_floats(instruction):
+    """The LLVM intrinsic, of float32 if all operands are such, else of float64."""
 
     @intrinsic
-    def extreme(typingctx, *numbers):
-        kinds = numbers[0].types if len(numbers) == 1 and isinstance(numbers[0], types.BaseTuple) else numbers
-        if len(kinds) < 1 + (kinds is numbers) or not all(isinstance(k, types.Number | types.Boolean) for k in kinds):
-            return None
-        result = typingctx.unify_types(*kinds)
+    def compute(typingctx, *numbers):
+        kind = types.float32 if {types.float32}.issuperset(numbers) else types.float64
 
         def codegen(context, builder, signature, args):
-            values = cgutils.unpack_tuple(builder, args[0])
-            values = values if kinds is numbers else cgutils.unpack_tuple(builder, values[0])
-            if len(kinds) == 2 and {types.float32, types.float64}.issuperset(kinds):
-                pair = [context.cast(builder, v, k, result) for v, k in zip(values, kinds, strict=True)]
-                return _llvm(builder, instruction, pair[0].type, pair)
-            return do_minmax(context, builder, kinds, values, greater)
+            values = zip(cgutils.unpack_tuple(builder, args[0]), numbers, strict=True)
+            return llvm(builder, instruction, *(context.cast(builder, v, own, kind) for v, own in values))
 
-        return result(types.StarArgTuple(numbers)), codegen
+        return kind(types.StarArgTuple(numbers)), codegen
+
+    return compute
+
+
+fma = _of_floats("fma")  # x * y + z, rounded once
+
+
+def _extreme(of_numbers, of_floats):
+    """`max` or `min`. Of two floats that which is not NaN, as on a GPU; of several numbers what Python finds."""
+
+    def extreme(*numbers):
+        return of_numbers(*numbers)
+
+    @overload(extreme)
+    def choose(*numbers):
+        two = len(numbers) == 2 and FLOATS.issuperset(numbers)
+        function = of_floats if two else of_numbers
+        return lambda *numbers: function(*numbers)
 
     return extreme
 
 
-max = _extreme(operator.gt, "maxnum")
-min = _extreme(operator.lt, "minnum")
-
-
-@intrinsic
-def _nearest(typingctx, x):
-    """`round(x)` of a float32 or float64, as numba-cuda does it: of the float64, and saturated."""
-
-    def codegen(context, builder, signature, args):
-        value = context.cast(builder, args[0], x, types.float64)
-        return saturated(builder, types.float64, types.int64, whole(builder, value))
-
-    return types.int64(x), codegen
+max = _extreme(builtins.max, _of_floats("maxnum"))
+min = _extreme(builtins.min, _of_floats("minnum"))
 
 
 def round(number, ndigits=None):
@@ -110,34 +110,9 @@ def round(number, ndigits=None):
 def _round(number, ndigits=None):
     if ndigits not in (None, types.none) and not isinstance(ndigits, types.Omitted):
         return lambda number, ndigits=None: builtins.round(number, ndigits)
-    if number in (types.float32, types.float64):
-        return lambda number, ndigits=None: _nearest(number)
+    if number in FLOATS:  # as numba-cuda does it: of the float64, and saturated
+        return lambda number, ndigits=None: np.int64(np.rint(np.float64(number)))
     return lambda number, ndigits=None: builtins.round(number)
-
-
-@intrinsic
-def fma(typingctx, x, y, z):
-    """x * y + z, rounded once."""
-    kind = types.float32 if {x, y, z} == {types.float32} else types.float64
-    return kind(kind, kind, kind), lambda context, builder, sig, args: _llvm(builder, "fma", args[0].type, args)
-
-
-@njit
-def rsqrt(x):
-    """1 / sqrt(x) in the type of x."""
-    return type(x)(1.0) / math.sqrt(x)
-
-
-@njit
-def cbrt(x):
-    """The cube root."""
-    return np.cbrt(x)
-
-
-@njit
-def fmod(x, y):
-    """The remainder of x / y with the sign of x."""
-    return np.fmod(x, y)
 
 
 @njit
@@ -148,44 +123,22 @@ def modf(x):
 
 
 @njit
-def remainder(x, y):
-    """x - n * y for the whole n nearest to x / y, even in a tie."""
-    rest = np.fmod(x, y)
-    twice = 2 * abs(rest)
-    if twice > abs(y) or (twice == abs(y) and math.floor(abs(x / y)) % 2 == 1):
-        rest -= math.copysign(abs(y), rest)
-    return rest
-
-
-@njit
-def sincos(x):
-    """(sin x, cos x)."""
-    return math.sin(x), math.cos(x)
-
-
-@njit
 def round_away(x):
     """The nearest whole number; halves away from zero."""
     whole = np.trunc(x)
     return whole + math.copysign(type(x)(1), x) if abs(x - whole) >= 0.5 else whole
 
 
-# rounded to nearest, and not contracted with what follows: without this option, njit takes the caller's
-add_rn, sub_rn, mul_rn = (
-    njit(fastmath=False)(function) for function in (lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y)
-)
-
-
 # the inverse of the error function, in float64
 
 
 @njit(error_model="numpy")
-def _inverse(below, above):
-    """y >= 0 with erf y = below and erfc y = above = 1 - below: S. Winitzki's approximation, then Newton's method."""
-    if not (below >= 0 and above >= 0):
-        return math.nan
-    if above == 0:
-        return math.inf
+def erfinv(x):
+    """The number whose erf is x: S. Winitzki's approximation, then Newton's method for erf y = |x| = 1 - erfc y."""
+    below = abs(x)
+    above = 1 - below
+    if not above > 0:
+        return math.copysign(math.inf, x) if above == 0 else math.nan
     spread = math.log(above) + math.log1p(below)
     t = 2 / (math.pi * 0.147) + spread / 2
     y = math.sqrt(max(math.sqrt(t * t - spread / 0.147) - t, 0.0))
@@ -195,19 +148,7 @@ def _inverse(below, above):
         else:  # in the logarithm, which is nearly a parabola
             missing = math.erfc(y) * math.log(math.erfc(y) / above)
         y += missing * math.sqrt(math.pi) / 2 * math.exp(y * y)
-    return y
-
-
-@njit
-def erfinv(x):
-    """The number whose erf is x."""
-    return math.copysign(_inverse(abs(x), 1 - abs(x)), x)
-
-
-@njit
-def erfcinv(x):
-    """The number whose erfc is x."""
-    return _inverse(1 - x, x) if x <= 1 else -_inverse(x - 1, 2 - x)
+    return math.copysign(y, x)
 
 
 # the vector types, `float32x4` and its like, as named tuples with the fields x, y, z and w
@@ -237,6 +178,6 @@ def _constructor(identifier: str) -> Callable:
 CONSTRUCTORS = {name: _constructor(name) for name in VECTORS}
 globals().update(CONSTRUCTORS)
 __all__ = [
-    *CONSTRUCTORS, "popc", "brev", "clz", "ffs", "selp", "max", "min", "round", "fma", "rsqrt", "cbrt", "fmod", "modf",
-    "remainder", "sincos", "round_away", "add_rn", "sub_rn", "mul_rn", "erfinv", "erfcinv",
+    *CONSTRUCTORS, *FORMULAS, *ROUNDED, "popc", "brev", "clz", "ffs", "max", "min", "round", "fma", "modf",
+    "round_away", "erfinv",
 ]  # fmt: skip

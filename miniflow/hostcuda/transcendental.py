@@ -49,40 +49,19 @@ C0, C1, C2, C3 = f32(-0.333332956), f32(0.133323446), f32(-0.0538798012), f32(0.
 C4, C5, C6 = f32(-0.00794610567), f32(0.00230136397), f32(-0.000358451827)
 
 
-def exp(x: float) -> float:
-    """e^x."""
-    return math.exp(x)
-
-
-def exp_nonpositive(x: float) -> float:
-    """e^x for x <= 0, in two thirds of the time of `exp`; float32 results below 2^-126.5 are 0."""
-    return math.exp(x)
-
-
-def log(x: float) -> float:
-    """The natural logarithm."""
-    return math.log(x)
-
-
-def erf(x: float) -> float:
-    """2 / sqrt(pi) * integral from 0 to x of exp(-t^2) dt."""
-    return math.erf(x)
-
-
-def tanh(x: float) -> float:
-    """(e^x - e^-x) / (e^x + e^-x)."""
-    return math.tanh(x)
-
-
-def exp_float32(x):
-    """x = n ln 2 + r with |r| <= ln 2 / 2; e^x = 2^n e^r. 2^n in two halves, so that denormals come out right."""
-    x = EXP_LOW if x < EXP_LOW else x
-    x = EXP_HIGH if x > EXP_HIGH else x
+@register_jitable(**OPTIONS)
+def exp_reduced(x):
+    """x = n ln 2 + r with |r| <= ln 2 / 2: (e^r, n), of which e^x is 2^n e^r."""
     shifted = f32(x * LOG2_E + ROUND)
     n = shifted - ROUND
     r = (x - n * LN2_HIGH) - n * LN2_LOW
-    y = ONE + r + r * r * (E2 + r * (E3 + r * (E4 + r * (E5 + r * E6))))
-    exponent = shifted.view(np.int32) - ROUND_BITS
+    return ONE + r + r * r * (E2 + r * (E3 + r * (E4 + r * (E5 + r * E6)))), shifted.view(np.int32) - ROUND_BITS
+
+
+def exp_float32(x):
+    """2^n in two halves, so that denormals come out right."""
+    x = EXP_LOW if x < EXP_LOW else x
+    y, exponent = exp_reduced(EXP_HIGH if x > EXP_HIGH else x)
     half = exponent >> INT_ONE
     first = np.int32((half + BIAS) << MANTISSA_BITS)
     second = np.int32((exponent - half + BIAS) << MANTISSA_BITS)
@@ -91,13 +70,8 @@ def exp_float32(x):
 
 @register_jitable(**OPTIONS)
 def exp_nonpositive_float32(x):
-    x = EXP_ZERO if x < EXP_ZERO else x
-    shifted = f32(x * LOG2_E + ROUND)
-    n = shifted - ROUND
-    r = (x - n * LN2_HIGH) - n * LN2_LOW
-    y = ONE + r + r * r * (E2 + r * (E3 + r * (E4 + r * (E5 + r * E6))))
-    power = np.int32((shifted.view(np.int32) - ROUND_BITS + BIAS) << MANTISSA_BITS)
-    return y * power.view(np.float32)
+    y, exponent = exp_reduced(EXP_ZERO if x < EXP_ZERO else x)
+    return y * np.int32((exponent + BIAS) << MANTISSA_BITS).view(np.float32)
 
 
 def log_float32(x):
@@ -139,21 +113,27 @@ def tanh_float32(x):
     return near if a < ONE else far
 
 
-def _choose(public: Callable, single: Callable, wide: Callable, of_complex: Callable | None = None) -> None:
-    """Compile `public` as `single` for float32, as numba's own function for the other types."""
+def _function(single: Callable, wide: Callable, of_complex: Callable | None = None) -> Callable:
+    """A function that is `single` of a float32, and numba's own of other types."""
 
-    @overload(public, jit_options=OPTIONS)
+    def function(x):
+        return wide(x)
+
+    @overload(function, jit_options=OPTIONS)
     def choose(x):
         if x == types.float32:
             return single
         if x == types.float16:
-            return lambda x: np.float16(public(np.float32(x)))
-        function = of_complex if isinstance(x, types.Complex) else wide
-        return lambda x: function(x)
+            return lambda x: np.float16(function(np.float32(x)))
+        own = of_complex if isinstance(x, types.Complex) else wide
+        return lambda x: own(x)
+
+    return function
 
 
-_choose(exp, exp_float32, math.exp, np.exp)
-_choose(exp_nonpositive, exp_nonpositive_float32, math.exp)
-_choose(log, log_float32, math.log, np.log)
-_choose(erf, erf_float32, math.erf)
-_choose(tanh, tanh_float32, math.tanh, np.tanh)
+exp = _function(exp_float32, math.exp, np.exp)
+exp_nonpositive = _function(exp_nonpositive_float32, math.exp)
+"""e^x for x <= 0, in two thirds of the time of `exp`; float32 results below 2^-126.5 are 0."""
+log = _function(log_float32, math.log, np.log)
+erf = _function(erf_float32, math.erf)
+tanh = _function(tanh_float32, math.tanh, np.tanh)

@@ -1,37 +1,27 @@
 """`cuda.vectorize`, `cuda.guvectorize` and `cuda.reduce`: functions of numbers, or of small arrays, for large arrays.
 
-Dims in front of those that the function sees are looped over, and broadcast as NumPy's universal functions do. Each
-thread calls the function once:
-
-    def kernel(a0, a1, o0):          # (loops, *dims the function sees)
-        i = cuda.grid(1)
-        if i < o0.shape[0]:
-            o0[i] = f(a0[i], a1[i])  # guvectorize: f(a0[i], a1[i], o0[i])
+The first two are numba's universal functions for the CPU, which also take device arrays. What they are made of calls
+functions of math and NumPy, and device functions made of these; the names of `cuda` mean something in kernels only.
 """
 
 from __future__ import annotations
 
-import linecache
-import math
-import re
-from collections.abc import Callable, Sequence
-from inspect import isfunction
-from itertools import count, zip_longest
+from collections.abc import Callable
+from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from miniflow.hostcuda.arguments import normalized
-from miniflow.hostcuda.errors import DeviceArrayTypeError, KernelArgumentError
-from miniflow.hostcuda.intrinsic import INTRINSICS
+from miniflow.hostcuda.errors import DeviceArrayTypeError
 from miniflow.hostcuda.kernel import Kernel, jit
-from miniflow.hostcuda.memory import DeviceNDArray, MappedNDArray, device_array, to_device
-
-NUMBERS = count()
+from miniflow.hostcuda.memory import DeviceNDArray, device_array, to_device
 
 
-def vectorize(signatures: Any = (), target: str = "cuda", **options: Any) -> Callable:
+def vectorize(signatures: Any, target: str = "cuda", **options: Any) -> Callable:
     """Make a universal function of a function of numbers, as numba's `vectorize(target="cuda")`.
+
+    The function may call functions of math and NumPy, and device functions that do so; no other names of `cuda`.
 
     Args:
         signatures: as "float32(float32, float32)", or a list of them.
@@ -45,9 +35,7 @@ def vectorize(signatures: Any = (), target: str = "cuda", **options: Any) -> Cal
         array([[1., 1.],
                [9., 7.]], dtype=float32)
     """
-    parsed = [normalized(one) for one in _listed(signatures, "vectorize")]
-    types = [(*arguments, result) for arguments, result in parsed]
-    return lambda function: UniversalFunction(function, types, [()] * (len(types[0]) - 1), [()], returns=True)
+    return lambda function: UniversalFunction(numba_with_kernels().vectorize(signatures)(function))
 
 
 def guvectorize(signatures: Any, layout: str, target: str = "cuda", **options: Any) -> Callable:
@@ -57,111 +45,50 @@ def guvectorize(signatures: Any, layout: str, target: str = "cuda", **options: A
         signatures: as "void(float32[:], float32[:], float32[:])", or a list of them.
         layout: the dims that the function sees, as "(n),(n)->()". An output without dims is an array of one element.
     """
-    types = [normalized(one)[0] for one in _listed(signatures, "guvectorize")]
-    inputs, outputs = (
-        [tuple(re.findall(r"\w+", dims)) for dims in re.findall(r"\(([^)]*)\)", side)] for side in layout.split("->")
-    )
-    return lambda function: UniversalFunction(function, types, inputs, outputs, returns=False)
+    made = numba_with_kernels().guvectorize(signatures, layout, boundscheck=True)
+    return lambda function: UniversalFunction(made(function))
 
 
-def _listed(signatures: Any, name: str) -> Sequence[Any]:
-    found = list(signatures) if isinstance(signatures, list | tuple) else [signatures]
-    if not found or isfunction(found[0]):
-        raise KernelArgumentError(f"@cuda.{name} takes signatures, as @cuda.{name}(['float32(float32)'])")
-    return found
+@cache
+def numba_with_kernels() -> Any:
+    """numba, after it was told how its own functions call device functions."""
+    import numba
+    from numba.extending import typeof_impl
+
+    compiled = cache(numba.njit)  # which keeps it: numba's types have weak references
+
+    @typeof_impl.register(Kernel)
+    def of_device_function(kernel: Kernel, context: Any) -> Any:
+        return numba.typeof(compiled(kernel.py_func)) if kernel.device else None
+
+    return numba
 
 
 class UniversalFunction:
     """What `vectorize` and `guvectorize` make. Host arrays give host arrays; with a device array, the result is one."""
 
-    def __init__(self, function: Callable, types: list[tuple], inputs: list, outputs: list, returns: bool):
-        self.__name__ = function.__name__
-        self.dtypes = [[dtype_of(one) for one in signature] for signature in types]
-        self.inputs, self.outputs = inputs, outputs
-        self.number = () if returns else (1,)  # the shape that the kernel sees of an output without dims
-        self.kernel = kernel_over(function, len(inputs), len(outputs), returns)
+    def __init__(self, ufunc: Any):
+        self.ufunc, self.__name__ = ufunc, ufunc.__name__
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = 0) -> Any:
         """Apply it; arguments after the inputs, or `out`, are filled instead of new arrays."""
-        first = len(self.inputs)
-        if not first <= len(arguments) <= first + len(self.outputs):
-            raise KernelArgumentError(f"{self.__name__} takes {first} arrays, got {len(arguments)}")
-        given = [a.host if isinstance(a, DeviceNDArray) else np.asarray(a) for a in arguments[:first]]
-        dtypes = self._dtypes_for([a.dtype if a.ndim else None for a in given])
-        loop, sizes = self._shapes(given)
-        values, results = [], []
-        for array, dims, dtype in zip(given, self.inputs, dtypes, strict=False):
-            seen = tuple(sizes[dim] for dim in dims)
-            whole = np.ascontiguousarray(np.broadcast_to(array, loop + seen), dtype)
-            values.append(whole.reshape(-1, *seen).view(MappedNDArray))
-        for dims, dtype in zip(self.outputs, dtypes[first:], strict=True):
-            seen = tuple(sizes[dim] for dim in dims)
-            results.append(np.empty(loop + seen, dtype))
-            values.append(results[-1].reshape(-1, *(seen or self.number)).view(MappedNDArray))
-        self.kernel.forall(math.prod(loop), stream=stream)(*values)
-        targets = arguments[first:] or (out if isinstance(out, tuple) else (out,))
+        inputs, targets = arguments[: self.ufunc.nin], arguments[self.ufunc.nin :]
+        found = self.ufunc(*(np.asarray(a) if isinstance(a, DeviceNDArray) else a for a in inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        targets = targets or (out if isinstance(out, tuple) else (out,))
         on_device = any(isinstance(a, DeviceNDArray) for a in arguments)
         delivered = [delivery(*pair, on_device) for pair in zip_longest(results, targets)]
         return delivered[0] if len(delivered) == 1 else tuple(delivered)
 
-    def _dtypes_for(self, given: list) -> list[np.dtype]:
-        """The signature of these dtypes; None for a number, which any takes."""
-        for dtypes in self.dtypes:
-            if all(own is None or own == wanted for own, wanted in zip(given, dtypes, strict=False)):
-                return dtypes
-        accepted = "; ".join(f"({', '.join(map(str, dtypes))})" for dtypes in self.dtypes)
-        raise KernelArgumentError(
-            f"{self.__name__}: no signature for arrays of {', '.join(map(str, given))}, which are not converted; "
-            f"it has {accepted}"
-        )
-
-    def _shapes(self, given: list[np.ndarray]) -> tuple[tuple[int, ...], dict[str, int]]:
-        """The shape to loop over, and the size of each dim that the function sees."""
-        sizes: dict[str, int] = {}
-        for array, dims in zip(given, self.inputs, strict=True):
-            for dim, size in zip(dims, array.shape[array.ndim - len(dims) :], strict=True):
-                if sizes.setdefault(dim, size) != size:
-                    raise KernelArgumentError(f"{self.__name__}: dim {dim} has sizes {sizes[dim]} and {size}")
-        loops = [array.shape[: array.ndim - len(dims)] for array, dims in zip(given, self.inputs, strict=True)]
-        return np.broadcast_shapes(*loops), sizes
-
     def reduce(self, array: Any, stream: Any = 0) -> Any:
-        """Combine the elements of a 1-D array by a function of two numbers, in the order of a tree."""
-        values = np.asarray(array)
-        while len(values) > 1:
-            half = len(values) // 2
-            values = np.append(self(values[:half], values[half : 2 * half], stream=stream), values[2 * half :])
-        return values[0]
+        """Combine the elements of a 1-D array by a function of two numbers."""
+        return self.ufunc.reduce(np.asarray(array))
 
 
-def dtype_of(numba_type: Any) -> np.dtype:
-    """The dtype of a number's type, or of an array's elements."""
-    from numba.np.numpy_support import as_dtype
-
-    return as_dtype(getattr(numba_type, "dtype", numba_type))
-
-
-def kernel_over(function: Callable, inputs: int, outputs: int, returns: bool) -> Kernel:
-    """The kernel that the head of this file shows."""
-    read, written = [f"a{k}" for k in range(inputs)], [f"o{k}" for k in range(outputs)]
-    call = f"core({', '.join(f'{name}[i]' for name in read + ([] if returns else written))})"
-    lines = [
-        f"def {function.__name__}({', '.join(read + written)}):",
-        "    i = grid(1)",
-        "    if i < o0.shape[0]:",
-        f"        {'o0[i] = ' if returns else ''}{call}",
-    ]
-    text, path = "\n".join(lines) + "\n", f"<{function.__name__} over arrays, {next(NUMBERS)}>"
-    linecache.cache[path] = len(text), None, text.splitlines(True), path  # where kernels are read from
-    names = {"grid": INTRINSICS["grid"], "core": jit(function, device=True)}
-    exec(compile(text, path, "exec"), names)
-    return jit(names[function.__name__])
-
-
-def delivery(result: np.ndarray, target: Any, on_device: bool) -> Any:
+def delivery(result: Any, target: Any, on_device: bool) -> Any:
     """The result in its target, on the device, or as it is."""
     if target is None:
-        return to_device(result) if on_device else result[()]
+        return to_device(result) if on_device else result
     target[...] = result
     return target
 

@@ -1,24 +1,17 @@
-"""Runs the blocks of a launch on all cores: threads take stretches of blocks until none are left."""
+"""Runs the blocks of a launch on all cores, or NUMBA_NUM_THREADS: threads take stretches until none are left."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from time import perf_counter
 
+from numba import config
+
 WORTH_SHARING = 2e-4  # seconds of work: below, waking the other threads costs more than they save
 STRETCHES = 8  # for each worker, so that they finish together
-
-
-def worker_count() -> int:
-    """NUMBA_NUM_THREADS, or the cores that this process may use."""
-    chosen = os.environ.get("NUMBA_NUM_THREADS", "")
-    if chosen.isdigit() and int(chosen) > 0:
-        return int(chosen)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
@@ -35,7 +28,7 @@ def run_blocks(blocks: Callable[[int, int], int], total: int) -> int:
     Returns:
         the first result that is not 0, or 0.
     """
-    count = worker_count()
+    count = config.NUMBA_NUM_THREADS
     if count == 1 or total == 1:
         return blocks(0, total)
     trial = max(1, total // 16)
@@ -44,23 +37,14 @@ def run_blocks(blocks: Callable[[int, int], int], total: int) -> int:
     each = (perf_counter() - start) / trial
     if status or each * (total - trial) < WORTH_SHARING:
         return status or (blocks(trial, total) if total > trial else 0)
-    return _share(blocks, trial, total, count)
-
-
-def _share(blocks: Callable[[int, int], int], begin: int, total: int, count: int) -> int:
-    step = max(1, (total - begin) // (STRETCHES * count))
-    starts = iter(range(begin, total, step))
-    lock = threading.Lock()
+    step = max(1, (total - trial) // (STRETCHES * count))
+    starts = iter(range(trial, total, step))  # each of which one thread gets
 
     def work() -> int:
-        while True:
-            with lock:
-                first = next(starts, None)
-            if first is None:
-                return 0
-            status = blocks(first, min(first + step, total))
-            if status:
+        for first in starts:
+            if status := blocks(first, min(first + step, total)):
                 return status
+        return 0
 
     others = [threads_of(os.getpid(), count - 1).submit(work) for _ in range(count - 1)]
     try:

@@ -37,7 +37,8 @@ class Recorder:
     def compile_kernel(self, kernel: Any, types: tuple, rank: Any) -> Any:
         self.compiled.append((kernel.__name__, tuple(map(str, types)), rank.axes))
         text = f"# {kernel.__name__} for {', '.join(map(str, types))}, {rank.axes} axes"
-        return SimpleNamespace(run=self.run, text=text, stage=lambda stage: text, **self.resources)
+        needs = {"shared_bytes": 0, "local_bytes": 0, "const_bytes": 0, "cooperative": False, **self.resources}
+        return SimpleNamespace(run=self.run, text=text, stage=lambda stage: text, **needs)
 
     def run(self, values: list, grid: tuple, block: tuple, shared: int, workers: int | None = None) -> None:
         self.launches.append(SimpleNamespace(values=list(values), grid=grid, block=block, shared=shared))

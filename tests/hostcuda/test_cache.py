@@ -134,7 +134,7 @@ def test_a_cache_that_cannot_be_written(chosen, monkeypatch, number, words):
     def fail(*args, **kwargs):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(cache.tempfile, "mkstemp", fail)
+    monkeypatch.setattr(cache.os, "replace", fail)
     monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "_save_index", fail)
     (message,) = run(new_kernel())
     assert words in message
@@ -179,7 +179,7 @@ def test_what_can_only_be_read_is_used(chosen, tmp_path):
             raise OSError(30, "Read-only file system")
 
         if sys.argv[1:]:
-            cache.tempfile.mkstemp = cache.caching.IndexDataCacheFile.save = cache.os.mkdir = fail
+            cache.os.replace = cache.caching.IndexDataCacheFile.save = cache.os.mkdir = fail
 
         @cuda.jit
         def kernel(out):

