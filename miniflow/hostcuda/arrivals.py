@@ -13,9 +13,9 @@ from miniflow.hostcuda import shadow
 from miniflow.hostcuda.shadow import NOBODY, NOTHING, WARP_LANES, block_at, lane_at, report, state, symbol
 from miniflow.hostcuda.syntax import GRID, WARP
 
-__all__ = ["begin_block", "end_block", "enter", "arrives", "leave", "fence", "meet", "shuffled_from"]
+__all__ = ["begin_block", "end_blocks", "arrives", "leave", "fence", "meet", "shuffled_from"]
 FULL = 0xFFFFFFFF
-SHUFFLES = ("lane_at", "lane_up", "lane_down", "lane_xor")
+SHUFFLES = ("at", "up", "down", "xor")
 LANE_WORDS = shadow.LANE_STATE.itemsize // 8
 
 
@@ -26,67 +26,72 @@ def number_of(s, index):
 
 
 @njit
-def forgive(s, index, missed):
-    """One thread of a block is enough in a report."""
-    first = index // s.threads * s.threads
+def present(s):
+    """The state of the thread that runs."""
+    return lane_at(s.lanes, s.slot * s.threads + s.thread)
+
+
+@njit
+def waited_for(s, index, other_site, mask):
+    """A thread came elsewhere than to the barrier that it missed. One thread of a block is enough in a report."""
+    lane = lane_at(s.lanes, index)
+    missed, first = lane.missed, index // s.threads * s.threads
+    report(s, shadow.BARRIERS, missed, other_site, NOBODY, lane.missed_by, number_of(s, index), mask)
     for t in range(first, first + s.threads):
         lane = lane_at(s.lanes, t)
         lane.missed = 0 if lane.missed == missed else lane.missed
 
 
+@njit
+def end(s, threads):
+    """The block has ended, or in a grid that synchronises all have. Warps do not wait for lanes that have ended."""
+    if s.logged > shadow.SLOTS // 4:
+        shadow.count()
+    for t in range(threads):
+        lane = lane_at(s.lanes, t)
+        if lane.missed and not lane.missed_mask:
+            waited_for(s, t, NOTHING, NOTHING)
+
+
 @symbol(1)
 def begin_block(block):
-    """A block begins, or goes on after another did."""
+    """A block begins, after another has ended; where the grid synchronises, it may also go on."""
     s = state()
-    s.block = block
     if s.cooperative:
-        s.slot = block
+        s.slot = s.block = block
         return
+    end(s, s.threads)
+    s.block = block
     s.now += 1
     s.started = block_at(s.blocks, block).barrier = s.now
     shadow.words_at(s.lanes, s.threads * LANE_WORDS)[:] = 0
 
 
-@symbol(1)
-def end_block(blocks):
-    """A block has ended; in a grid that synchronises, all have."""
+@symbol(0)
+def end_blocks():
+    """The last block has ended."""
     s = state()
-    if s.requests:
-        shadow.count_requests(s, shadow.CAPACITY // 2)
-    for t in range(s.threads * blocks):
-        lane = lane_at(s.lanes, t)
-        if lane.missed and not lane.missed_mask:
-            report(s, shadow.BARRIERS, lane.missed, NOTHING, NOBODY, lane.missed_by, number_of(s, t), NOTHING)
-            forgive(s, t, lane.missed)
-
-
-@symbol(1)
-def enter(thread):
-    """From here on, this thread of the block runs."""
-    s = state()
-    s.thread, s.path = thread, 0
+    end(s, s.threads * (s.slot + 1))
 
 
 @symbol(2)
 def arrives(level, mask):
     """The thread comes to a barrier of a level; of a warp, it names these lanes."""
     s = state()
-    lane = lane_at(s.lanes, s.slot * s.threads + s.thread)
+    lane = present(s)
     lane.mask, lane.at[level] = mask & FULL, s.at[level]
 
 
 @symbol(0)
 def leave():
     """The thread leaves the kernel by `return`."""
-    s = state()
-    lane_at(s.lanes, s.slot * s.threads + s.thread).left = 1
+    present(state()).left = 1
 
 
 @symbol(0)
 def fence():
     """`threadfence`."""
-    s = state()
-    lane_at(s.lanes, s.slot * s.threads + s.thread).fenced = 1
+    present(state()).fenced = 1
 
 
 @njit
@@ -118,8 +123,7 @@ def meet(level, site, first, end, orders):
             lane.met = s.at[level] if level == WARP else lane.met
             if lane.missed:  # others wait in vain for it at an earlier barrier
                 diverged = True
-                report(s, shadow.BARRIERS, lane.missed, site, NOBODY, lane.missed_by, number_of(s, t), lane.missed_mask)
-                forgive(s, t, lane.missed)
+                waited_for(s, t, site, lane.missed_mask)
             if level == WARP and not lane.mask >> (t - first) & 1:
                 report(s, shadow.OWN_LANE, site, NOTHING, NOBODY, number_of(s, t), t - first, lane.mask)
                 lane.mask |= 1 << (t - first)
@@ -149,9 +153,7 @@ def shuffled_from(how, thread, step, first, end, site):
     """The thread whose value a shuffle gives: its own, if the lane asked for does not take part."""
     s = state()
     lane, length, base = thread - first, end - first, s.slot * s.threads
-    source = lane - step if how == 1 else lane + step
-    if how == 0 or how == 3:
-        source = step & 31 if how == 0 else lane ^ step
+    source = (step & 31, lane - step, lane + step, lane ^ step)[how]
     if source < 0 or source > 31:
         return thread
     if source < length and lane_at(s.lanes, base + first + source).met == lane_at(s.lanes, base + thread).met:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +29,9 @@ from miniflow.hostcuda import ptx, shadow, stream_order
 from miniflow.hostcuda.arguments import Arguments, InOut, cast
 from miniflow.hostcuda.cache import keep
 from miniflow.hostcuda.errors import UnsupportedKernelError
-from miniflow.hostcuda.findings import Finding, Sentences, raise_findings
+from miniflow.hostcuda.findings import Finding, raise_findings, sentences
 from miniflow.hostcuda.instrument import CheckedTranslation
 from miniflow.hostcuda.lookup import KernelStop
-from miniflow.hostcuda.memory import DeviceNDArray
 from miniflow.hostcuda.profile import Profile
 from miniflow.hostcuda.regions import Memory
 
@@ -73,7 +72,8 @@ def launch(
 def run(configured: Launch, given: Arguments, profile: Profile | None) -> None:
     """`launch` with what was made of its arguments; `profile` is filled."""
     try:
-        Run(configured, profile).execute(given)
+        with ONE_AT_A_TIME:
+            raise_findings(Run(configured, profile).findings(given))
     finally:
         given.write_back()
 
@@ -86,35 +86,32 @@ class Run:
         self.grid, self.block, self.shared_bytes = configured.griddim, configured.blockdim, configured.sharedmem
         self.spins = SPINS
 
-    def execute(self, given: Arguments) -> None:
-        """Run all blocks, one after the other, and raise what was found."""
+    def findings(self, given: Arguments) -> list[Finding]:
+        """Run all blocks, one after the other; what was found."""
         types, casts = self.kernel.types_for(given.kinds)
         key = types, self.configured.rank, self.profile is not None
-        with ONE_AT_A_TIME:
-            try:
-                compiled = self.kernel.checked.get(key) or CheckedTranslation(self.kernel, *key)
-            except UnsupportedKernelError:
-                raise_findings(self.typing(known_typing_error(self.kernel, given.values)))
-                raise
-            self.kernel.checked[key] = compiled
-            self.configured.check_resources(compiled)
-            values = cast(given.values, casts) if casts else given.values
-            rows = self.run(compiled, values)
-            if compiled.typing is None:
-                compiled.typing = known_typing_error(self.kernel, given.values, compiled.path)
-        raise_findings(self.typing(compiled.typing) + Sentences(self).findings(rows) + self.streams())
+        try:
+            compiled = self.kernel.checked.get(key) or CheckedTranslation(self.kernel, *key)
+        except UnsupportedKernelError:
+            raise_findings(self.typing(known_typing_error(self.kernel, given.values)))
+            raise
+        self.kernel.checked[key] = compiled
+        self.configured.check_resources(compiled)
+        rows = self.run(compiled, cast(given.values, casts) if casts else given.values)
+        if compiled.typing is None:
+            compiled.typing = known_typing_error(self.kernel, given.values, compiled.path)
+        return self.typing(compiled.typing) + sentences(self, rows) + self.streams()
 
     def run(self, compiled: CheckedTranslation, values: Sequence[Any]) -> np.ndarray:
         """Run the code; the rows of what was found."""
         unit, total, threads = compiled.unit, math.prod(self.grid), math.prod(self.block)
         self.sites, self.uses_atomics = compiled.sites, "atomic_" in compiled.text
         blocks = total if unit.cooperative else 1
-        self.memory = Memory(unit, threads, blocks, self.shared_bytes)
-        arrays = [a for n, v in zip(compiled.parameters, values, strict=True) for a in arrays_of(n, v)]
-        self.memory.arguments((unit.original.get(n, n), *rest) for n, *rest in arrays)
-        constants = [(n.removeprefix("constant_"), a, None) for n, a in unit.hidden.items()]
-        self.memory.arguments(constants, shadow.CONST)
-        self.memory.tables()
+        arrays: list[tuple] = []
+        names = (unit.original.get(n, n) for n in compiled.parameters)
+        values = [received(n, v, arrays) for n, v in zip(names, values, strict=True)]
+        arrays += [(n.removeprefix("constant_"), host, None, "const") for n, host in unit.hidden.items()]
+        self.memory = Memory(unit, threads, blocks, self.shared_bytes, arrays)
         tables = {
             "regions": self.memory.table, "cells": self.memory.cells, "blocks": np.zeros(total, shadow.BLOCK_STATE),
             "lanes": np.zeros(blocks * threads, shadow.LANE_STATE), "spare": np.zeros(shadow.SPARE, np.uint8),
@@ -128,13 +125,12 @@ class Run:
         for name, value in (numbers | {name: table.ctypes.data for name, table in tables.items()}).items():
             shadow.STATE_ARRAY[name] = value
         error = np.zeros(1, np.int64)  # of the compiled mode's own checks, which are off
-        given = (*self.grid, *self.block, self.shared_bytes, error, *map(value_of, values), *compiled.hidden)
         try:
-            compiled.code(0, total, *given)
+            compiled.code(0, total, *self.grid, *self.block, self.shared_bytes, error, *values, *compiled.hidden)
         except KernelStop:
             pass
         if self.profile:
-            self.profile.count(self, tables["requests"], tables["index"])
+            shadow.COUNTING[-1]()
         self.memory.commit()
         return tables["findings"][: int(shadow.STATE_ARRAY["found"][0])]
 
@@ -142,38 +138,29 @@ class Run:
         """Memory that work in another stream uses at the same time."""
         name, found = self.kernel.__name__, []
         for region, row in zip(self.memory.regions, self.memory.table, strict=True):
-            allocation = region.placed[0].allocation if region.placed else None
-            if allocation is not None and (row["read"] or row["written"]):
+            if region.allocation is not None and (row["read"] or row["written"]):
                 of = f"kernel {name}, in `{region.placed[0].name}`,"
-                wrong = stream_order.clash(allocation, self.configured.stream, bool(row["written"]), of, True)
+                wrong = stream_order.clash(region.allocation, self.configured.stream, bool(row["written"]), of, True)
                 found += [Finding("stream", name, wrong, stream_order.REMEDY)] if wrong else []
         return found
 
-    def typing(self, error: str | None) -> list[Finding]:
+    def typing(self, error: str) -> list[Finding]:
         """What numba's compiler for GPUs would refuse."""
-        useful, _, rest = (error or "").partition("\n")
+        useful, _, rest = error.partition("\n")
         what = f"numba.cuda cannot compile this for a GPU: {useful}"
         return [Finding("typing", self.kernel.__name__, what, rest.replace("\n", "\n    "))] if error else []
 
 
-def value_of(value: Any) -> Any:
-    """What the kernel receives."""
-    host = getattr(value, "host", value)
+def received(name: str, value: Any, arrays: list[tuple]) -> Any:
+    """What the kernel receives; `arrays` collects (name, array, device allocation or None, space)."""
     if isinstance(value, tuple):
-        parts = map(value_of, value)
+        parts = [received(f"{name}[{position}]", part, arrays) for position, part in enumerate(value)]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return host[()] if isinstance(host, np.ndarray) and host.ndim == 0 and host.dtype.names else host
-
-
-def arrays_of(name: str, value: Any) -> Iterator[tuple[str, np.ndarray, Any]]:
-    """(name, array, device allocation or None) of all arrays and records in an argument."""
-    if isinstance(value, tuple):
-        for position, part in enumerate(value):
-            yield from arrays_of(f"{name}[{position}]", part)
-    elif isinstance(value, DeviceNDArray):
-        yield name, value.host, value.allocation
-    elif isinstance(value, np.ndarray):
-        yield name, value, None
+    host = getattr(value, "host", value)
+    if isinstance(host, np.ndarray):
+        arrays.append((name, host, getattr(value, "allocation", None), "global"))
+        return host[()] if host.ndim == 0 and host.dtype.names else host
+    return host
 
 
 def known_typing_error(kernel: Any, arguments: Sequence[Any], path: Path | None = None) -> str:

@@ -35,21 +35,19 @@ class Site:
         filename: with its path.
         line: counted from 1.
         column: counted from 0; two accesses on one line differ in it.
-        text: the source line, stripped.
     """
 
     filename: str
     line: int
     column: int = 0
-    text: str = ""
+
+    @property
+    def text(self) -> str:
+        """The source line, stripped."""
+        return linecache.getline(self.filename, self.line).strip()
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.filename)}:{self.line}"
-
-
-def place(filename: str, line: int, column: int = 0) -> Site:
-    """A place with the text of its line."""
-    return Site(filename, line, column, linecache.getline(filename, line).strip())
 
 
 @dataclass(frozen=True)
@@ -118,6 +116,7 @@ def _order(finding: Finding) -> tuple:
 
 
 GUARD = "guard the access with an `if`, or shift the index; a literal -1 is taken as meant"
+NARROW = "an int{bits} holds at most {most}: if the index has overflown, compute it with 64 bits; else "
 BARRIER = "put cuda.syncthreads() between the two, where all threads of the block pass; or use cuda.atomic for both"
 SYNCWARP = "put cuda.syncwarp() between the two, which are threads of one warp, or cuda.syncthreads()"
 BLOCKS = "let each element belong to one block, use cuda.atomic for both, or split the work into two launches"
@@ -125,59 +124,74 @@ FENCE = "a flag or counter orders blocks only if the writing thread calls cuda.t
 IN_ONE_STEP = "use cuda.atomic, which reads and writes in one step; or let each element belong to one thread"
 STANDS = "a barrier stands where all threads of the {} pass: move it out of the branch or loop, and guard only the work"
 NAMED = "all lanes of a mask must make the same call: move it out of the branch, or name only the lanes in it"
-OWN = "a lane that calls must be in the mask: build it with cuda.ballot_sync, or let only the named lanes call"
-NEUTRAL = "let all 32 lanes call it, with a neutral value where they have no element; else its result is undefined"
-WAITING = "the checks run threads and blocks one after another: a thread can wait for a later one at a barrier only"
-OVERFLOWN = "the index has overflown, or was never set: compute it with 64 bits"
-NARROW = "an int{bits} holds at most {most}: if the index has overflown, compute it with 64 bits; else "
+ORIGIN = "{origin} leaves garbage: write the element first"
 READ_ONLY = "pass the array as an argument that is copied back: not by cuda.In, and not read-only"
-END = "went around it and has reached the kernel's end"
+ASKED = "has asked for {element} {spins:,} times in a row: it seems to wait for another thread"
+WAITING = "the checks run threads and blocks one after another: a thread can wait for a later one at a barrier only"
+NEUTRAL = "let all 32 lanes call it, with a neutral value where they have no element; else its result is undefined"
+OWN = "a lane that calls must be in the mask: build it with cuda.ballot_sync, or let only the named lanes call"
+PLAIN = {
+    "unwritten": ("uninitialised read", "reads {element} in {space} memory, which nothing has written", ORIGIN),
+    "constant": ("constant write", "writes {element}, which is constant", READ_ONLY),
+    "spinning": ("exception", ASKED, WAITING),
+    "absent": ("warp", "takes the value of lane {lane} in {call}, but that lane {state}", NEUTRAL),
+    "own_lane": ("warp", "calls {call} with mask 0x{mask:08x}, which does not name its own lane {lane}", OWN),
+}
+"""Kind, sentence and remedy of what needs no decision."""
 ABSENT = ("does not take part", "has finished")
-FAR = 1 << 31
+END = "went around it and has reached the kernel's end"
+LITERAL = re.compile(r"(^|[(,] ?)-\d+([,)]|$)")
 TELLERS = "outside negative race unwritten constant spinning barriers absent own_lane".split()
-"""The method that tells each kind of row, in the order of `shadow.OUTSIDE` ..."""
+"""What tells each kind of row, in the order of `shadow.OUTSIDE` ...: a method or an entry of PLAIN."""
 
 
-class Sentences:
-    """Makes findings of rows.
+def sentences(launch: Any, rows: np.ndarray) -> list[Finding]:
+    """The findings of a launch: of all rows but negative literals, and absent lanes that are told where they wait.
 
     Args:
-        launch: has `kernel`, `grid`, `block`, `sites`, `memory`, `shared_bytes` and `spins`.
+        launch: has `kernel`, `grid`, `block`, `sites`, `memory`, `shared_bytes`, `uses_atomics` and `spins`.
     """
+    told = [Told(launch, row) for row in rows]
+    elsewhere = {str(one.site) for one in told if one.row["kind"] == shadow.BARRIERS and one.row["value"]}
+    absent = [one.row["kind"] == shadow.LANE_ABSENT and str(one.site) in elsewhere for one in told]
+    literal = [one.row["kind"] == shadow.NEGATIVE and LITERAL.search(one.written) for one in told]
+    return [one.finding() for one, *skipped in zip(told, absent, literal, strict=True) if not any(skipped)]
 
-    def __init__(self, launch: Any):
-        self.launch, self.threads = launch, math.prod(launch.block)
 
-    def findings(self, rows: np.ndarray) -> list[Finding]:
-        """Those of all rows."""
-        elsewhere = {self.row_of(row["site"])[:2] for row in rows if row["kind"] == shadow.BARRIERS and row["value"]}
-        found = []
-        for row in rows:
-            if row["kind"] == shadow.LANE_ABSENT and self.row_of(row["site"])[:2] in elsewhere:
-                continue  # it is reported where that lane waits
-            told = getattr(self, TELLERS[row["kind"]])(row)
-            if told is not None:
-                kind, what, remedy, details = told
-                site, caller = self.site(row["site"])
-                block, thread = self.coordinates(row["who"])
-                common = {"site": site, "caller": caller, "block": block, "thread": thread, "count": int(row["times"])}
-                what = f"{self.who(row['who'])} {what}"
-                found.append(Finding(kind, self.launch.kernel.__name__, what, remedy, **{**common, **details}))
-        return found
+class Told:
+    """What a row says; `array` and `index` are of the argument, if that can be told, else as the kernel has them."""
+
+    def __init__(self, launch: Any, row: Any):
+        self.launch, self.row, self.threads = launch, row, math.prod(launch.block)
+        self.site, self.caller, self.array, self.written = self.place(row["site"])
+        self.other_site = self.place(row["other_site"])[0] if row["other_site"] else None
+        self.call, count = self.called(row["site"]), row["dims"]
+        self.index, self.shape, self.bits = (tuple(row[name][:count].tolist()) for name in ("index", "shape", "bits"))
+        self.region = launch.memory.regions[row["region"]] if row["region"] >= 0 else None
+        if shadow.NEGATIVE < row["kind"] <= shadow.SPINNING:
+            offset = int(row["address"]) - int(launch.memory.table[row["region"]]["start"])
+            array, index = self.region.array(offset, self.array) or (None, self.index)
+            self.array, self.index = array.name if array else self.array, index
+        self.element = f"{self.array}{list(self.index)}"
+
+    def finding(self) -> Finding:
+        """As a Finding."""
+        kind, what, remedy = getattr(self, TELLERS[self.row["kind"]], self.plain)()
+        block, thread = self.coordinates(self.row["who"])
+        accessed = (self.array, self.index) if self.row["kind"] <= shadow.SPINNING else ("", None)
+        places = self.site, None if kind == "divergent barrier" else self.caller, self.other_site
+        what, count = f"{self.who(self.row['who'])} {what}", int(self.row["times"])
+        return Finding(kind, self.launch.kernel.__name__, what, remedy, *places, *accessed, block, thread, count)
 
     # places and threads
 
-    def row_of(self, number: int) -> tuple:
-        """What is known of a place; see instrument.Sites."""
-        return self.launch.sites[int(number) & ((1 << SITE_BITS) - 1)]
-
-    def site(self, number: int) -> tuple[Site, Site | None]:
-        """A place, and where the device function was called that it is in."""
-        filename, line, column, _, _, called_in, called_at = self.row_of(number)
-        call = int(number) >> SITE_BITS
+    def place(self, number: int) -> tuple[Site, Site | None, str, str]:
+        """A place, where the device function was called that it is in, and what is accessed with which index."""
+        call, number = divmod(int(number), 1 << SITE_BITS)
+        *site, what, index, called_in, called_at = self.launch.sites[number]
         if call:
             called_in, called_at = self.launch.sites[call][:2]
-        return place(filename, line, column), place(called_in, called_at) if called_at else None
+        return Site(*site), Site(called_in, called_at) if called_at else None, what, index
 
     def coordinates(self, number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The block and the thread that a number stands for."""
@@ -190,112 +204,68 @@ class Sentences:
         block, thread = self.coordinates(number)
         return f"thread {thread}" + (f" of block {block}" if number // self.threads != beside // self.threads else "")
 
-    def call(self, number: int) -> str:
+    def called(self, number: int) -> str:
         """The barrier at a place, and where the device function was called that it stands in."""
-        _, caller = self.site(number)
-        return f"cuda.{self.row_of(number)[3]}" + (f" (called at line {caller.line})" if caller else "")
+        _, caller, what, _ = self.place(number)
+        return f"cuda.{what}" + (f" (called at line {caller.line})" if caller else "")
 
-    # accesses: each gives the kind of the finding, what the thread does, the remedy, and attributes of Finding
+    def overflow(self) -> str:
+        """What to do if a negative index of few bits has overflown."""
+        bits = min((b for i, b in zip(self.index, self.bits, strict=True) if i < 0), default=64)
+        return NARROW.format(bits=bits, most=2 ** (bits - 1) - 1) if bits < 64 else ""
 
-    def asked(self, row: Any) -> tuple[str, tuple[int, ...], tuple[int, ...], str]:
-        """What an access names: the array as written, the index, the array's first sizes; what an overflow needs."""
-        count = int(row["dims"])
-        index, shape, bits = (tuple(row[name][:count].tolist()) for name in ("index", "shape", "bits"))
-        narrow = min((b for i, b in zip(index, bits, strict=True) if i < 0), default=64)
-        overflow = NARROW.format(bits=narrow, most=2 ** (narrow - 1) - 1) if narrow < 64 else ""
-        return self.row_of(row["site"])[3], index, shape, overflow
+    # each gives the kind of the finding, what the thread does, and the remedy
 
-    def element(self, row: Any) -> tuple[str, str, dict[str, Any]]:
-        """The element that an access is of, the kind of memory, and its array and index."""
-        what, index, *_ = self.asked(row)
-        region = self.launch.memory.regions[row["region"]]
-        offset = int(row["address"]) - int(self.launch.memory.table[row["region"]]["start"])
-        found = region.array(offset, what)
-        what, index = (found[0].name, found[1]) if found else (what, index)
-        return f"{what}{list(index)}", region.space, {"array": what, "index": index}
+    def plain(self) -> tuple[str, str, str]:
+        why, space = int(self.row["value"]), self.region.space if self.region else ""
+        words = {
+            "element": self.element, "space": space, "spins": self.launch.spins, "call": self.call,
+            "origin": "device_array" if space == "global" else f"cuda.{space}.array",
+            "lane": self.row["other"], "mask": self.row["value"],
+            "state": f"does not exist: the warp has {-why} threads" if why < 0 else ABSENT[why > 0],
+        }  # fmt: skip
+        kind, text, remedy = PLAIN[TELLERS[self.row["kind"]]]
+        return kind, text.format(**words), remedy.format(**words)
 
-    def outside(self, row: Any) -> tuple:
-        what, index, shape, overflow = self.asked(row)
-        placed = self.launch.memory.regions[row["region"]].placed if row["region"] >= 0 else []
-        whole = next((array.shape for array in placed if array.name == what), ())
-        shape = whole if whole[: len(shape)] == shape else shape
-        axis = next((k for k, (i, n) in enumerate(zip(index, shape, strict=False)) if not -n <= i < n), 0)
-        remedy = f"{overflow}guard it: `if index < {what}.shape[{axis}]`, or launch fewer threads"
-        if row["region"] == 0:
+    def outside(self) -> tuple[str, str, str]:
+        whole = next((a.shape for a in self.region.placed if a.name == self.array), ()) if self.region else ()
+        shape = whole if whole[: len(self.shape)] == self.shape else self.shape
+        axis = next((k for k, (i, n) in enumerate(zip(self.index, shape, strict=False)) if not -n <= i < n), 0)
+        remedy = f"{self.overflow()}guard it: `if index < {self.array}.shape[{axis}]`, or launch fewer threads"
+        if self.row["region"] == 0:
             remedy = f"launch with more dynamic shared memory than {self.launch.shared_bytes} bytes: "
             remedy += f"{self.launch.kernel.__name__}[grid, block, stream, bytes]"
-        elif index and abs(index[axis]) >= FAR:
-            remedy = OVERFLOWN
-        text = f"uses {what}{list(index)}, but {what} has shape {shape}"
-        return "out of bounds", text, remedy, {"array": what, "index": index}
+        return "out of bounds", f"uses {self.element}, but {self.array} has shape {shape}", remedy
 
-    def negative(self, row: Any) -> tuple | None:
-        what, index, shape, overflow = self.asked(row)
-        if re.search(r"(^|[(,] ?)-\d+([,)]|$)", self.row_of(row["site"])[4]):  # a literal one is meant
-            return None
-        axis = next(k for k, i in enumerate(index) if i < 0)
-        along = f" along dim {axis}" if len(index) > 1 else ""
-        text = f"uses {what}{list(index)}, which wraps around to index {index[axis] + shape[axis]}{along}"
-        return "negative index", text, overflow + GUARD, {"array": what, "index": index}
+    def negative(self) -> tuple[str, str, str]:
+        axis = next(k for k, i in enumerate(self.index) if i < 0)
+        wrapped = f"{self.index[axis] + self.shape[axis]}{f' along dim {axis}' * (len(self.index) > 1)}"
+        return "negative index", f"uses {self.element}, which wraps around to index {wrapped}", self.overflow() + GUARD
 
-    def race(self, row: Any) -> tuple:
-        element, space, details = self.element(row)
-        kind, other_kind = row["verb"], row["other_verb"]
-        other_site, _ = self.site(row["other_site"])
-        verb = {READ: "reads", UPDATE: "writes" if other_kind == READ else "reads"}.get(kind, "writes")
-        verb = "atomically updates" if kind >= ATOMIC else verb
-        other_verb = "atomically updates" if other_kind >= ATOMIC else "reads" if other_kind == READ else "writes"
+    def race(self) -> tuple[str, str, str]:
+        row, kinds = self.row, (self.row["verb"], self.row["other_verb"])
+        verbs = ["atomically updates" if k >= ATOMIC else "reads" if k == READ else "writes" for k in kinds]
+        verbs[0] = "reads" if kinds[0] == UPDATE and kinds[1] != READ else verbs[0]
         same_block = row["who"] // self.threads == row["other"] // self.threads
-        rows = [self.row_of(row[which]) for which in ("site", "other_site")]
-        one_statement = rows[0][:2] == rows[1][:2] and rows[0][3:5] == rows[1][3:5]  # h[k] += 1, or h[k] = h[k] + 1
         missing = "no barrier between them" if same_block else "nothing orders blocks"
         remedy = (BARRIER if row["warps"] else SYNCWARP) if same_block else BLOCKS
-        if "atomic" in verb + other_verb:
+        places = map(self.place, (row["site"], row["other_site"]))
+        statements = [(str(site), *accessed) for site, _, *accessed in places]
+        if max(kinds) >= ATOMIC:
             remedy = f"use cuda.atomic for both accesses, or {remedy.partition(';')[0]}"
-        elif one_statement:
+        elif statements[0] == statements[1]:  # h[k] += 1, or h[k] = h[k] + 1
             remedy = IN_ONE_STEP
         elif not same_block and self.launch.uses_atomics:
             remedy = f"{BLOCKS}; {FENCE}"
-        other = f"{self.who(row['other'], row['who'])} {other_verb} at {other_site}"
-        text = f"{verb} {element} in {space} memory, which {other}; {missing}"
-        return "race", text, remedy, {"other": other_site, **details}
+        other = f"{self.who(row['other'], row['who'])} {verbs[1]} at {self.other_site}"
+        return "race", f"{verbs[0]} {self.element} in {self.region.space} memory, which {other}; {missing}", remedy
 
-    def unwritten(self, row: Any) -> tuple:
-        element, space, details = self.element(row)
-        origin = "device_array" if space == "global" else f"cuda.{space}.array"
-        text = f"reads {element} in {space} memory, which nothing has written"
-        return "uninitialised read", text, f"{origin} leaves garbage: write the element first", details
-
-    def constant(self, row: Any) -> tuple:
-        element, _, details = self.element(row)
-        return "constant write", f"writes {element}, which is constant", READ_ONLY, details
-
-    def spinning(self, row: Any) -> tuple:
-        element, _, details = self.element(row)
-        text = f"has asked for {element} {self.launch.spins:,} times in a row: it seems to wait for another thread"
-        return "exception", text, WAITING, details
-
-    # barriers and warps
-
-    def barriers(self, row: Any) -> tuple:
-        mask, other = int(row["value"]), row["other_site"]
-        other_site = self.site(other)[0] if other else None
+    def barriers(self) -> tuple[str, str, str]:
+        row, mask = self.row, int(self.row["value"])
+        elsewhere = self.called(row["other_site"]) if self.other_site else ""
         if mask:
-            lane = row["other"] % self.threads % WARP_LANES
-            text = f"waits in {self.call(row['site'])} for lane {lane}, which its mask 0x{mask:08x} names, but that "
-            text += f"waits at {other_site} in {self.call(other)}"
-            return "warp", text, NAMED, {"other": other_site}
-        went = f"waits in {self.call(other)} at {other_site}" if other else END
-        text = f"waits in {self.call(row['site'])}, while {self.who(row['other'], row['who'])} {went}"
-        remedy = STANDS.format("grid" if "grid.sync" in self.row_of(row["site"])[3] else "block")
-        return "divergent barrier", text, remedy, {"other": other_site, "caller": None}
-
-    def absent(self, row: Any) -> tuple:
-        why = int(row["value"])
-        state = f"does not exist: the warp has {-why} threads" if why < 0 else ABSENT[why]
-        text = f"takes the value of lane {row['other']} in {self.call(row['site'])}, but that lane {state}"
-        return "warp", text, NEUTRAL, {}
-
-    def own_lane(self, row: Any) -> tuple:
-        text = f"calls {self.call(row['site'])} with mask 0x{row['value']:08x}, which does not name its own lane "
-        return "warp", f"{text}{row['other']}", OWN, {}
+            text = f"waits in {self.call} for lane {row['other'] % self.threads % WARP_LANES}, which its mask "
+            return "warp", f"{text}0x{mask:08x} names, but that waits at {self.other_site} in {elsewhere}", NAMED
+        went = f"waits in {elsewhere} at {self.other_site}" if elsewhere else END
+        remedy = STANDS.format("grid" if "grid.sync" in self.call else "block")
+        return "divergent barrier", f"waits in {self.call}, while {self.who(row['other'], row['who'])} {went}", remedy

@@ -23,206 +23,168 @@ from miniflow.hostcuda.devices import Rank
 from miniflow.hostcuda.emit import BOUNDS, Emitter
 from miniflow.hostcuda.names import DeviceFunction
 from miniflow.hostcuda.region_tree import Barrier, Branch, Once, Units
-from miniflow.hostcuda.shadow import SITE_BITS
-from miniflow.hostcuda.signs import METADATA, dotted, is_metadata
+from miniflow.hostcuda.shadow import ROUNDS, SITE_BITS
+from miniflow.hostcuda.signs import dotted, is_metadata
 from miniflow.hostcuda.storage import Storage
 from miniflow.hostcuda.syntax import GRID, LANE_READ, WARP, Replace, Unit, call, expression, name, text
 from miniflow.hostcuda.thread_loops import Loops
 
-NO_FIELDS = {*METADATA, "dtype", "real", "imag", "T", "view", "reshape", "ravel", "transpose"}
-NO_RECORDS = ("np", "math", "types")
+OTHER_ATOMICS = {"atomic_exch": "exchange", "atomic_cas": "compare"}
 
 
-class Sites:
-    """The places in the source where threads access elements and synchronise, numbered from 1.
-
-    Attributes:
-        rows: (filename, line, column, what is accessed, its index as written, file and line of the call, if the site
-            is in a device function that is expanded there).
-        devices: the device functions that are not expanded.
-    """
-
-    def __init__(self, unit: Unit):
-        self.unit = unit
-        self.rows: list[tuple] = [("", 0, 0, "", "", "", 0)]
-        self.devices = {d.name for d in unit.devices if not d.must_inline}
-
-    def number(self, node: ast.AST, what: str = "", index: str = "") -> int:
-        """The number of a place."""
-        filename = getattr(node, "filename", self.unit.filename)
-        called = getattr(node, "called_at", ("", 0))
-        row = (filename, getattr(node, "lineno", 0), getattr(node, "col_offset", 0), what, index, *called)
-        if row not in self.rows and len(self.rows) < 1 << SITE_BITS:
-            self.rows.append(row)
-        return self.rows.index(row) if row in self.rows else 0
+def is_field(node: ast.expr) -> bool:
+    """`record["field"]` or `record.field`."""
+    named = isinstance(node, ast.Subscript) and isinstance(getattr(node.slice, "value", None), str)
+    return named or isinstance(node, ast.Attribute)
 
 
-class InstrumentedAccess(Access):
+class Instrument(ast.NodeTransformer):
     """Rewrites the statements of one function.
 
     Args:
+        sites: the places in the source where threads access elements and synchronise: (filename, line, column, what is
+            accessed, its index as written, file and line of the call, if this is in a device function that is expanded
+            there). They are numbered by their position, and added here.
         caller: the variable that says where a device function was called; "" in the kernel.
         profile: whether loops say in which round they are.
     """
 
-    def __init__(self, sites: Sites, caller: str, profile: bool):
-        self.sites, self.unit, self.caller, self.profile = sites, sites.unit, caller, profile
+    def __init__(self, unit: Unit, sites: list[tuple], caller: str, profile: bool):
+        self.unit, self.sites, self.caller, self.profile = unit, sites, caller, profile
+        self.devices = {d.name for d in unit.devices if not d.must_inline}
 
-    def visit_If(self, node: ast.If) -> ast.AST:
-        return self.generic_visit(node)
+    def number(self, node: ast.AST, what: str = "", index: str = "") -> int:
+        """The number of a place; 0, which is nowhere, for those that are too many."""
+        filename, called = getattr(node, "filename", self.unit.filename), getattr(node, "called_at", ("", 0))
+        site = (filename, getattr(node, "lineno", 0), getattr(node, "col_offset", 0), what, index, *called)
+        if site not in self.sites:
+            self.sites.append(site)
+        number = self.sites.index(site)
+        return number if number < 1 << SITE_BITS else 0
 
-    def site(self, node: ast.expr, owner: ast.expr, index: ast.expr) -> ast.expr:
+    def site(self, node: ast.expr, owner: ast.expr, index: ast.expr) -> str:
         """The number of an access to an element of `owner`, as its author called that."""
         known = Replace({n: name(called) for n, called in self.unit.original.items()})
-        number = self.sites.number(node, *(text(known.visit(copy.deepcopy(part))) for part in (owner, index)))
-        return expression(f"{number}" + (f" + {self.caller}" if self.caller else ""))
+        number = self.number(node, *(text(known.visit(copy.deepcopy(part))) for part in (owner, index)))
+        return f"{number} + {self.caller}" if self.caller else str(number)
 
     def visit_Subscript(self, node: ast.Subscript, function: str = "") -> ast.expr:
-        if is_metadata(node):
-            return node
-        site, store = self.site(node, node.value, node.slice), isinstance(node.ctx, ast.Store)
+        node = node if is_metadata(node) else self.element_of_field(node)
+        if is_metadata(node) or is_field(node):
+            return self.generic_visit(node)
+        function = function or ("write" if isinstance(node.ctx, ast.Store) else "read")
+        site = self.site(node, node.value, node.slice)
         self.generic_visit(node)
-        function = function or ("write" if store else "read")
-        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-            node.value = call(function, node.value, node.slice, site)
-            return node
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        new_dims = [isinstance(p, ast.Constant) and p.value in (None, ...) for p in parts]
         sliced = [isinstance(p, ast.Slice) for p in parts]
-        if not any(sliced + new_dims):
-            element = call(function, node.value, node.slice, site)
-            return ast.copy_location(ast.Subscript(element, ast.Constant(0), node.ctx), node)
-        if any(new_dims) or all(sliced):
-            part = ast.Subscript(node.value, node.slice, ast.Load())
-        else:  # integers are looked up: read(x, (i, None), site)[0, 1:3]
-            index = [ast.Constant(None) if s else p for p, s in zip(parts, sliced, strict=True)]
-            slices = [ast.Constant(0), *(p for p, s in zip(parts, sliced, strict=True) if s)]
-            row = call("read", node.value, ast.Tuple(index, ast.Load()), site)
-            part = ast.Subscript(row, ast.Tuple(slices, ast.Load()), ast.Load())
-        whole = ast.Subscript(call(f"{function}_all", part, site), ast.Slice(), node.ctx)
-        return part if function == "read" else ast.copy_location(whole, node)
+        new_dims = any(isinstance(p, ast.Constant) and p.value in (None, ...) for p in parts)
+        if not any(sliced) and not new_dims:
+            return expression(f"{function}({text(node.value)}, {text(node.slice)}, {site})[0]")
+        part = text(node)
+        if not all(sliced) and not new_dims:  # integers are looked up
+            integers = ", ".join("None" if s else text(p) for p, s in zip(parts, sliced, strict=True))
+            slices = ", ".join(text(p) for p, s in zip(parts, sliced, strict=True) if s)
+            part = f"read({text(node.value)}, ({integers}), {site})[0, {slices}]"
+        return expression(part if function == "read" else f"{function}({part}, (), {site})[0]")
 
     def visit_Attribute(self, node: ast.Attribute, function: str = "") -> ast.expr:
-        if dotted(node.value) in NO_RECORDS or node.attr in NO_FIELDS:
-            return self.generic_visit(node)
-        site = self.site(node, node.value, ast.Constant(node.attr))
-        self.generic_visit(node)
-        function = function or ("write" if isinstance(node.ctx, ast.Store) else "read")
-        node.value = call(function, node.value, ast.Constant(node.attr), site)
-        return node
+        found = self.element_of_field(node) if isinstance(node.ctx, ast.Store) else node
+        return self.generic_visit(node) if found is node else self.visit_Subscript(found, function)
+
+    def element_of_field(self, node: ast.expr) -> ast.expr:
+        """`x["field"][i]` for `x[i]["field"]`."""
+        value = self.element_of_field(node.value) if is_field(node) else None
+        if not isinstance(value, ast.Subscript) or is_field(value) or dotted(value.value) in self.unit.tuples:
+            return node
+        named = node.slice if isinstance(node, ast.Subscript) else ast.Constant(node.attr)
+        found = copy.copy(value)
+        found.value, found.ctx = ast.Subscript(value.value, named, ast.Load()), node.ctx
+        return found
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        self.generic_visit(node)
+        """Elements of what is assigned to slices are read."""
         target = node.targets[0]
-        if isinstance(target, ast.Subscript) and dotted(getattr(target.value, "func", target)) == "write_all":
-            node.value = call("read_all", node.value, target.value.args[1])
+        sliced = isinstance(target, ast.Subscript) and any(isinstance(n, ast.Slice) for n in ast.walk(target.slice))
+        site = self.site(target, target.value, target.slice) if sliced else ""
+        self.generic_visit(node)
+        node.value = expression(f"read({text(node.value)}, (), {site})[0]") if sliced else node.value
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         node.value = self.visit(node.value)
-        if isinstance(node.target, ast.Subscript):
-            node.target = self.visit_Subscript(node.target, "update")
-        elif isinstance(node.target, ast.Attribute):
-            node.target = self.visit_Attribute(node.target, "update")
+        visit = {ast.Subscript: self.visit_Subscript, ast.Attribute: self.visit_Attribute}.get(type(node.target))
+        node.target = visit(node.target, "update") if visit else node.target
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = dotted(node.func)
-        if function == LANE_READ:
-            return self.shuffle(node)
         if function in ("match_any", "match_all"):
-            return super().visit_Call(node)
+            return Access(self.unit, None, set()).visit_Call(node)
+        if function == LANE_READ:
+            value, lane = node.args
+            how, given = lane.func.id.removeprefix("lane_"), ", ".join(map(text, lane.args))
+            site = self.number(lane, f"shfl_{how}_sync".replace("_at", ""))
+            return expression(f"{value.id}_of[shuffled_from({SHUFFLES.index(how)}, {given}, {site})]")
         if function.startswith("atomic_"):
-            return self.atomic(node, function)
+            if function == "atomic_compare_and_swap":
+                function, node.args = "atomic_cas", [node.args[0], ast.Constant(0), *node.args[1:]]
+            site, kind = self.site(node, *node.args[:2]), OTHER_ATOMICS.get(function, "atomic")
+            array, index, *rest = (text(self.visit(a)) for a in node.args)
+            return expression(f"{function}({kind}({array}, {index}, {site}), 0, {', '.join(rest)})")
         self.generic_visit(node)
-        if function in self.sites.devices:
-            node.args.append(expression(self.caller or str(self.sites.number(node) << SITE_BITS)))
-            return call("back", call("path"), node) if self.profile else node
+        if function in self.devices:
+            node.args.append(expression(self.caller or str(self.number(node) << SITE_BITS)))
+            return expression(f"back(state().path, {text(node)})") if self.profile else node
         return node
-
-    def atomic(self, node: ast.Call, function: str) -> ast.expr:
-        whole = function == "atomic_compare_and_swap"
-        index = ast.Constant(0) if whole else node.args[1]
-        site = self.site(node, node.args[0], index)
-        array, index, *rest = (self.visit(a) for a in (node.args[0], index, *node.args[1 if whole else 2 :]))
-        kind = {"atomic_exch": "exchange", "atomic_cas": "compare"}.get(function, "compare" if whole else "atomic")
-        node.args = [call(kind, array, index, site), *([] if whole else [ast.Constant(0)]), *rest]
-        return node
-
-    def shuffle(self, node: ast.Call) -> ast.expr:
-        value, lane = node.args
-        what = f"shfl_{lane.func.id.removeprefix('lane_')}_sync".replace("_at", "")
-        site = ast.Constant(self.sites.number(lane, what))
-        source = [ast.Constant(SHUFFLES.index(lane.func.id)), *lane.args, site]
-        return ast.Subscript(name(f"{value.id}_of"), call("shuffled_from", *source), ast.Load())
 
     # loops
 
     def visit_For(self, node: ast.For) -> Any:
-        """Elements of arrays are read one by one, by their position."""
-        position = name(self.unit.fresh("position"))
-        found = self.element(node.iter, position)
-        if found is not None:
-            length, element = found
-            assigned = ast.Assign([node.target], ast.copy_location(element, node.iter))
-            node.body = [ast.fix_missing_locations(ast.copy_location(assigned, node)), *node.body]
-            node.target, node.iter = ast.Name(position.id, ast.Store()), call("range", length)
+        node.iter = self.elements(node.iter)
         return self.visit_While(node)
 
-    def element(self, sequence: ast.expr, position: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-        """Length and element of what a loop runs over; None if these are not elements of arrays."""
+    def elements(self, sequence: ast.expr) -> ast.expr:
+        """What a loop runs over, with the elements of arrays looked up one by one."""
         if isinstance(sequence, ast.Name | ast.Subscript):
-            element = ast.copy_location(ast.Subscript(copy.deepcopy(sequence), position, ast.Load()), sequence)
-            return call("len", sequence), element
-        if not isinstance(sequence, ast.Call) or dotted(sequence.func) not in ("zip", "enumerate"):
-            return None
-        zipped = dotted(sequence.func) == "zip"
-        found = [self.element(a, position) for a in (sequence.args if zipped else sequence.args[:1])]
-        if None in found:
-            return None
-        lengths, elements = ([*each] for each in zip(*found, strict=True))
-        if not zipped:
-            start = [*sequence.args[1:], *(k.value for k in sequence.keywords)]
-            elements.insert(0, ast.BinOp(position, ast.Add(), start[0]) if start else position)
-        length = call("min", *lengths) if len(lengths) > 1 else lengths[0]
-        return length, ast.Tuple(elements, ast.Load())
+            return call("elements", sequence, expression(self.site(sequence, sequence, ast.Slice())))
+        if isinstance(sequence, ast.Call) and dotted(sequence.func) in ("zip", "enumerate"):
+            arrays = sequence.args if sequence.func.id == "zip" else sequence.args[:1]
+            rest = [*sequence.args[len(arrays) :], *(k.value for k in sequence.keywords)]  # where to count from
+            return call(sequence.func.id, *map(self.elements, arrays), *rest)
+        return sequence
 
     def visit_While(self, node: ast.For | ast.While) -> Any:
         self.generic_visit(node)
         if not self.profile:
             return node
         outer, number = self.unit.fresh("outer"), self.unit.fresh("round")
-        node.body[:0] = ast.parse(f"{number} += 1\nadvance({outer}, {number})").body
-        return [*ast.parse(f"{outer}, {number} = path(), 0").body, node, *ast.parse(f"advance({outer}, 0)").body]
+        node.body[:0] = ast.parse(f"{number} += 1\nstate().path = {outer} * {ROUNDS} + {number}").body
+        before, after = f"{outer}, {number} = state().path, 0", f"state().path = {outer}"
+        return [*ast.parse(before).body, node, *ast.parse(after).body]
 
 
 class CheckedEmitter(Emitter):
     """Writes the kernel."""
 
-    def __init__(self, access: InstrumentedAccess, *args: Any):
+    def __init__(self, instrument: Instrument, *args: Any):
         super().__init__(*args)
-        self.access, self.masked = access, set()
+        self.instrument, self.masked = instrument, set()
 
     def _head(self) -> None:
         super()._head()
-        whole = "_all" if self.unit.cooperative else ""
-        arrays = [f"{v}{'_of' * (a.kind == 'local')}" for v, a in self.unit.arrays.items()]
-        kinds = [a.kind for a in self.unit.arrays.values()]
-        declared = [("dynamic", 0)] * ("dynamic" in kinds)
-        declared += [(array, k + 1) for k, array in enumerate(arrays) if kinds[k] != "dynamic"]
-        for array, number in declared:
-            self.line(f"declare({number}, {array}{whole}.ctypes.data, {array}{whole}.nbytes)")
+        names = {"shared": "{}", "local": "{}_of", "dynamic": "dynamic"}
+        for number, (variable, array) in enumerate(self.unit.arrays.items(), 1):
+            made = names[array.kind].format(variable) + "_all" * self.unit.cooperative
+            self.line(f"declare({number * (array.kind != 'dynamic')}, {made}.ctypes.data, {made}.nbytes)")
 
     def write(self) -> str:
         """The text of the function `blocks`."""
-        if self.unit.cooperative:
-            self.storage.nodes.append(Once(0, ast.parse("end_block(last)").body))
+        self.storage.nodes.append(Once(0, ast.parse("end_blocks()").body))
         return super().write()
 
     def _units(self, node: Units) -> None:
         if node.level == GRID:
-            end = [] if self.unit.cooperative else [Once(0, ast.parse("end_block(1)").body)]
-            node.nodes = [Once(0, ast.parse("begin_block(block)").body), *node.nodes, *end]
+            node.nodes.insert(0, Once(0, ast.parse("begin_block(block)").body))
         super()._units(node)
 
     def _at_barrier(self, node: Barrier) -> None:
@@ -230,7 +192,7 @@ class CheckedEmitter(Emitter):
         (sync,) = node.statements
         bounds = "0, threads * last" if node.level == GRID else BOUNDS[node.level]
         orders = int(node.level != WARP or sync.what == "syncwarp")
-        announced = f"meet({node.level}, {self.access.sites.number(sync, sync.what)}, {bounds}, {orders})"
+        announced = f"meet({node.level}, {self.instrument.number(sync, sync.what)}, {bounds}, {orders})"
         self.lines.insert(len(self.lines) - bool(sync.collective), "    " * self.depth + announced)
 
     def _whole(self, node: Branch) -> None:
@@ -242,21 +204,16 @@ class CheckedEmitter(Emitter):
         return loops, rest
 
     def _statement(self, statement: ast.stmt, access: Access) -> None:
-        for one in flat([self.access.visit(copy.deepcopy(statement))]):
-            for content in text(one).split("\n"):
-                self.line(content)
-
-
-def flat(found: list) -> list[ast.stmt]:
-    """Statements, and lists of them, as one list."""
-    return [s for one in found for s in (one if isinstance(one, list) else [one])]
+        seen = self.instrument.visit(ast.Module([copy.deepcopy(statement)], []))
+        for content in text(seen).split("\n"):
+            self.line(content)
 
 
 class CheckedTranslation(Translation):
     """A kernel compiled with checks: its generated module, as `code`, and the sizes that `compile.Compiled` has.
 
     Attributes:
-        sites: the rows of Sites.
+        sites: those of Instrument.
         typing: what numba.cuda says against it, once that was asked.
     """
 
@@ -276,14 +233,16 @@ class CheckedTranslation(Translation):
 
     def _translate(self) -> str:
         text = super()._translate()
-        rows = "\n".join(f"    {row!r}," for row in self.places.rows)
+        rows = "\n".join(f"    {row!r}," for row in self.places)
         return f"{text}\n\nSITES = [\n{rows}\n]\n"
 
     def _emitter(self, storage: Storage, *args: Any) -> Emitter:
-        self.places = Sites(self.unit)
+        self.places = [("", 0, 0, "", "", "", 0)]
         storage.kept_arrays = {v for v, a in self.unit.arrays.items() if a.kind == "local"}
-        access = InstrumentedAccess(self.places, "", self.profile)
-        return CheckedEmitter(access, self.tree, self.unit, storage, *args)
+        return CheckedEmitter(self._instrument(""), self.tree, self.unit, storage, *args)
+
+    def _instrument(self, caller: str) -> Instrument:
+        return Instrument(self.unit, self.places, caller, self.profile)
 
     def _functions(self) -> str:
         """The texts of the device functions, which are told where they are called; of the probe, without checks."""
@@ -291,8 +250,7 @@ class CheckedTranslation(Translation):
             return super()._functions()
         found = []
         for device in (d for d in self.unit.devices if not d.must_inline):
-            tree, access = copy.deepcopy(device.tree), InstrumentedAccess(self.places, "caller", self.profile)
-            tree.body = flat([access.visit(s) for s in tree.body])
+            tree = self._instrument("caller").generic_visit(copy.deepcopy(device.tree))
             checked = DeviceFunction(device.name, tree, False, [*device.coordinates, "caller"])
-            found.append(device_text(checked, self.unit))
-        return "".join(f"{text}\n\n\n" for text in found)
+            found.append(f"{device_text(checked, self.unit)}\n\n\n")
+        return "".join(found)

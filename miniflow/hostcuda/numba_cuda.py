@@ -2,7 +2,8 @@
 
 NVIDIA maintains numba-cuda, and names numba-cuda-mlir as its successor. What has to change for that lies here:
 
-    to compile without a GPU    numba.cuda.typing.typeof.typeof, numba.cuda.types.Type,
+    to compile without a GPU    numba.cuda.typing.typeof: typeof, typeof_impl.register; numba.cuda.types.Type;
+                                numba.cuda.descriptor.cuda_target.typing_context.resolve_value_type;
                                 numba.cuda.dispatcher.get_current_device (replaced while PTX is made)
     memory of a GPU             numba.cuda.cudadrv.driver: MemoryPointer, device_to_host, host_to_device, CudaAPIError;
                                 numba.cuda.cudadrv.devicearray.DeviceNDArray; Context.memalloc
@@ -19,7 +20,7 @@ import ctypes
 import functools
 import importlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -56,6 +57,18 @@ def types_of(values: Sequence[Any]) -> tuple:
     known = (part("types").Type, importlib.import_module("numba.core.types").Type)
     typeof = part("typing.typeof").typeof
     return tuple(value if isinstance(value, known) else typeof(value) for value in values)
+
+
+def typed_as(stand_ins: dict[type, Callable[[Any], Any]]) -> None:
+    """Objects of these classes have the type of that which the function gives for them, unless it is None."""
+    context = part("descriptor").cuda_target.typing_context
+    for kind, stand_in in stand_ins.items():
+
+        def typeof(value: Any, purpose: Any, stand_in: Callable[[Any], Any] = stand_in) -> Any:
+            found = stand_in(value)
+            return None if found is None else context.resolve_value_type(found)
+
+        part("typing.typeof").typeof_impl.register(kind, typeof)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ Lanes belong to one request if they come to the same place in the source in the 
 from __future__ import annotations
 
 import math
+import operator
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,13 +19,15 @@ from typing import Any
 import numpy as np
 
 from miniflow.hostcuda import shadow
-from miniflow.hostcuda.findings import Site, place
+from miniflow.hostcuda.findings import Site
 from miniflow.hostcuda.regions import Region
 from miniflow.hostcuda.shadow import READ, STATE_ARRAY, WARP_LANES, WRITE
 
 SECTOR, BANKS, WORD = 32, 32, 4
 SMALL = 1024
 """For the picture, arrays of at most so many elements remember which thread touched which element."""
+HEADINGS = ("line", *"loads stores atomics sectors ideal".split(), "per request", "loads", "stores", "conflicts", "")
+"""Of the table's columns; the last, without heading, is the source."""
 KINDS = {READ: "load", WRITE: "store", shadow.ATOMIC: "atomic"}
 
 
@@ -58,8 +61,7 @@ class Counts:
     def add(self, **counts: int) -> None:
         """Sum, and the maximum of `worst_conflict`."""
         for name, value in counts.items():
-            mine = getattr(self, name)
-            setattr(self, name, max(mine, value) if name == "worst_conflict" else mine + value)
+            setattr(self, name, (max if name == "worst_conflict" else operator.add)(getattr(self, name), value))
 
 
 @dataclass
@@ -154,14 +156,14 @@ class Profile:
     def begin(self, run: Any) -> dict[str, np.ndarray]:
         """A launch begins; what it collects requests in."""
         self.kernel, self.grid, self.block = run.kernel.__name__, run.grid, run.block
-        requests, index = np.zeros(shadow.CAPACITY, shadow.REQUEST), np.zeros(2 * shadow.CAPACITY, np.int64)
-        shadow.COUNTING[:] = [lambda: self.count(run, requests, index)]
-        return {"requests": requests, "index": index}
+        table = np.zeros(shadow.SLOTS, shadow.REQUEST)
+        shadow.COUNTING[:] = [lambda: self.count(run, table)]
+        return {"requests": table}
 
-    def count(self, run: Any, requests: np.ndarray, index: np.ndarray) -> None:
+    def count(self, run: Any, table: np.ndarray) -> None:
         """Count the requests that were collected, and forget them."""
-        requests = requests[: int(STATE_ARRAY["logged"][0])]
-        index[:] = STATE_ARRAY["logged"] = 0
+        requests = np.sort(table[table["lanes"] != 0], order="made")
+        table["lanes"] = STATE_ARRAY["logged"] = 0
         places, first = np.unique(requests[["tag", "region"]], return_index=True)
         for tag, region in places[np.argsort(first)]:
             here = requests[(requests["tag"] == tag) & (requests["region"] == region)]
@@ -180,17 +182,16 @@ class Profile:
             each |= {"sectors": int(costs.sum()), "ideal_sectors": int(ideal.sum())}
         else:
             each |= {"passes": int(costs.sum()), "conflicts": int((costs - ideal).sum())}
-        self._lines[place(filename, line)].add(**each)
+        self._lines[Site(filename, line)].add(**each)
 
         def request(k: int) -> Request:
             addresses = {int(lane): int(at[k, lane]) for lane in np.flatnonzero(active[k])}
             found = region.array(next(iter(addresses.values())), what)
-            counted = int(costs[k]), int(ideal[k]), int(worst[k])
+            cost = [int(numbers[k]) for numbers in (costs, ideal, worst)]
             array = found[0].name if found else what
-            return Request(site, array, region.space, kind, width, addresses, *counted, worst=k > 0)
+            return Request(Site(filename, line, column), array, region.space, kind, width, addresses, *cost, k > 0)
 
-        site = place(filename, line, column)
-        key = site, kind, region.space
+        key = filename, line, column, kind, region.space
         first, most = self._requests.get(key) or (request(0), request(0))
         most = request(int(costs.argmax())) if costs.max() > most.cost else most
         self._requests[key] = first, most
@@ -219,7 +220,23 @@ class Profile:
                 touches.writers.setdefault(index, thread)
 
     def __str__(self) -> str:
-        return table(self)
+        """A table with a row for each source line, and their sum."""
+        several = len({site.filename for site in self.lines}) > 1
+        cells = [HEADINGS]
+        cells += [_cells(str(site) if several else str(site.line), c, site.text) for site, c in self.lines.items()]
+        cells.append(_cells("total", self.total, ""))
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        widths[9] = max(widths[9], 18 - widths[7] - widths[8])  # room for the heading above
+        spans = [sum(widths[first:last]) + 2 * (last - first - 1) for first, last in ((1, 7), (7, 10))]
+        groups = (" global memory ".center(spans[0], "-"), " shared memory ".center(spans[1], "-"))
+        lines = [
+            f"kernel {self.kernel}: grid {self.grid}, block {self.block}; elements accessed, 32-byte sectors moved"
+        ]
+        lines.append("  ".join([" " * widths[0], *groups]))
+        for *numbers, text in cells:
+            padded = [number.rjust(width) for number, width in zip(numbers, widths, strict=False)]
+            lines.append("  ".join([*padded, text]).rstrip())
+        return "\n".join(lines)
 
 
 # the cost of requests: of each, with at[request, lane] and active[request, lane]
@@ -255,30 +272,10 @@ def shared_cost(at: np.ndarray, active: np.ndarray, width: int) -> tuple[np.ndar
     return busiest.sum(axis=1), (busiest > 0).sum(axis=1), busiest.max(axis=1)
 
 
-HEADINGS = ("line", *"loads stores atomics sectors ideal".split(), "per request", "loads", "stores", "conflicts", "")
-"""Of the table's columns; the last, without heading, is the source."""
-
-
-def table(profile: Profile) -> str:
-    """The profile as text: a row for each source line, and their sum."""
-    several = len({site.filename for site in profile.lines}) > 1
-    rows = [_row(str(site) if several else str(site.line), counts, site.text) for site, counts in profile.lines.items()]
-    rows = [HEADINGS, *rows, _row("total", profile.total, "")]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths[9] = max(widths[9], 18 - widths[7] - widths[8])  # room for the heading above
-    spans = [sum(widths[first:last]) + 2 * (last - first - 1) for first, last in ((1, 7), (7, 10))]
-    groups = (" global memory ".center(spans[0], "-"), " shared memory ".center(spans[1], "-"))
-    of = f"kernel {profile.kernel}: grid {profile.grid}, block {profile.block}"
-    lines = [f"{of}; elements accessed, 32-byte sectors moved", "  ".join([" " * widths[0], *groups])]
-    for *numbers, text in rows:
-        lines.append("  ".join([*(n.rjust(w) for n, w in zip(numbers, widths, strict=False)), text]).rstrip())
-    return "\n".join(lines)
-
-
-def _row(label: str, c: Counts, text: str) -> tuple[str, ...]:
-    """One line of the table; an empty cell where nothing was counted."""
+def _cells(label: str, c: Counts, text: str) -> tuple[str, ...]:
+    """One row of the table; an empty cell where nothing was counted."""
     each = f"{c.sectors / c.global_requests:.1f}" if c.global_requests else ""
-    conflicts = f"{c.conflicts:,} ({c.worst_conflict}-way)" if c.conflicts else ("0" if c.shared_requests else "")
+    conflicts = f"{c.conflicts:,} ({c.worst_conflict}-way)" if c.conflicts else "0" * bool(c.shared_requests)
     counts = (c.global_loads, c.global_stores, c.atomics, c.sectors, c.ideal_sectors, c.shared_loads, c.shared_stores)
     told = [f"{n:,}" if n else "" for n in counts]
     return (label, *told[:5], each, *told[5:], conflicts, text)

@@ -1,17 +1,16 @@
-"""A kernel over the real `numba.cuda`: to compile it to PTX, or to hear what a GPU's typing says, where no GPU is.
+"""Kernels compiled by the real `numba.cuda`: to PTX, or to hear what a GPU's typing says, where no GPU is.
 
-The plain function is rebuilt with other globals and another closure: the facade becomes the `numba.cuda` package, an
-intrinsic the function of that name in it, and a device function the same function decorated by `numba.cuda.jit`. The
-originals stay as they are, so that both worlds live in one process. numba-cuda and its toolkit wheels must be installed
+numba.cuda learns that a name of ours has the type of its own name, and a device function that of the same function
+decorated by `numba.cuda.jit`. Kernels stay as they are. numba-cuda and its toolkit wheels must be installed
 (`pip install numba-cuda[cu13]`); no GPU and no driver is needed.
 """
 
 from __future__ import annotations
 
-import dis
+import functools
 import re
 from collections.abc import Callable, Sequence
-from types import CellType, CodeType, FunctionType, ModuleType, SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from miniflow.hostcuda import numba_cuda
@@ -21,102 +20,42 @@ from miniflow.hostcuda.libdevice import fp16, libdevice
 PACKAGE = "miniflow.hostcuda"
 
 
-def to_numba_cuda(kernel: Any) -> Callable:
-    """The kernel as a plain function over the real `numba.cuda`, with its device functions jitted by it.
+@functools.cache
+def _teach() -> Any:
+    """Tell numba.cuda the types of our names; the package."""
+    from miniflow.hostcuda.kernel import Kernel  # which imports this module
+    from miniflow.hostcuda.memory import DeviceNDArray
 
-    Args:
-        kernel: of `cuda.jit`, or a plain function.
+    cuda = numba_cuda.package()
+    modules = {f"{PACKAGE}.host": cuda, f"{PACKAGE}.random": cuda.random}
+    namespaces = {id(value): name for name, value in {**INTRINSICS, "libdevice": libdevice, "fp16": fp16}.items()}
 
-    Returns:
-        What `numba.cuda.jit` or `numba.cuda.compile_ptx` takes.
-    """
-    return _Translation(numba_cuda.package()).function(getattr(kernel, "py_func", kernel))
+    def named(dotted: str) -> Any:
+        return functools.reduce(getattr, dotted.split("."), cuda)
 
+    @functools.cache
+    def device_function(kernel: Any) -> Any:
+        function = kernel.py_func
+        if function.__module__ == f"{PACKAGE}.random":  # the generators exist in numba.cuda under the same names
+            return getattr(cuda.random, function.__name__)
+        options = {name: kernel.options[name] for name in ("inline", "fastmath") if kernel.options.get(name)}
+        return cuda.jit(device=True, **options)(function)
 
-class _Translation:
-    """From the host's names to numba.cuda's; each function is rebuilt once, so that two callers share it."""
-
-    def __init__(self, cuda: Any):
-        self.cuda = cuda
-        self.done: dict[int, Any] = {}
-        self.open: set[int] = set()
-        groups = {**INTRINSICS, "libdevice": libdevice, "fp16": fp16}
-        self.namespaces = {id(v): name for name, v in groups.items() if isinstance(v, SimpleNamespace)}
-
-    def function(self, original: Callable) -> Callable:
-        values = original.__globals__
-        replaced = {name: self.value(values[name]) for name in names_in(original.__code__) if name in values}
-        cells = tuple(CellType(self.value(cell.cell_contents)) for cell in original.__closure__ or ())
-        rebuilt = FunctionType(
-            original.__code__, {**values, **replaced}, original.__name__, original.__defaults__, cells or None
-        )
-        rebuilt.__kwdefaults__ = original.__kwdefaults__
-        rebuilt.__qualname__ = original.__qualname__
-        rebuilt.__module__ = original.__module__
-        return rebuilt
-
-    def value(self, value: Any) -> Any:
-        """What takes the place of a global, of a closure's value, or of what a module holds."""
-        if isinstance(value, Intrinsic):
-            return self.named(value.name)
-        if id(value) in self.namespaces:
-            return self.named(self.namespaces[id(value)])
-        if isinstance(value, ModuleType):
-            return self.module(value)
-        if isinstance(getattr(value, "py_func", None), FunctionType) and type(value).__module__.startswith(PACKAGE):
-            return self.device_function(value)
-        return value
-
-    def named(self, dotted: str) -> Any:
-        found = self.cuda
-        for part in dotted.split("."):
-            found = getattr(found, part)
-        return found
-
-    def module(self, module: ModuleType) -> ModuleType:
-        """numba.cuda's own module for one of ours; for another, one whose names are translated when they are read."""
-        if module.__name__ == f"{PACKAGE}.host":
-            return self.cuda
-        if module.__name__ == f"{PACKAGE}.random":
-            return self.cuda.random
-        if module.__name__.partition(".")[0] in ("numpy", "math", "numba", "builtins"):
-            return module
-        stand_in = ModuleType(module.__name__)
-        stand_in.__getattr__ = lambda name: self.value(getattr(module, name))
-        return stand_in
-
-    def device_function(self, function: Any) -> Any:
-        if id(function) in self.done:
-            return self.done[id(function)]
-        plain = function.py_func
-        if plain.__module__ == f"{PACKAGE}.random":  # the generators exist in numba.cuda under the same names
-            return getattr(self.cuda.random, plain.__name__)
-        if id(plain) in self.open:
-            raise RecursionError(f"{plain.__name__} calls itself, which numba.cuda compiles only where a GPU is")
-        self.open.add(id(plain))
-        options = {name: function.options[name] for name in ("inline", "fastmath") if function.options.get(name)}
-        self.done[id(function)] = self.cuda.jit(device=True, **options)(self.function(plain))
-        return self.done[id(function)]
-
-
-def names_in(code: CodeType) -> set[str]:
-    """The names of the globals that a function, or one nested in it, reads."""
-    nested = [names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
-    return {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}.union(*nested)
+    stand_ins = {
+        Intrinsic: lambda intrinsic: named(intrinsic.name),
+        SimpleNamespace: lambda group: named(namespaces[id(group)]) if id(group) in namespaces else None,
+        ModuleType: lambda module: modules.get(module.__name__),
+        Kernel: device_function,
+        DeviceNDArray: lambda array: array.host,
+    }
+    numba_cuda.typed_as(stand_ins)
+    return cuda
 
 
 def numba_types(arguments: Sequence[Any]) -> tuple:
     """numba.cuda's types of a launch's arguments: host arrays, device arrays, numbers, tuples, or types themselves."""
-    numba_cuda.package()
-    return numba_cuda.types_of([_plain(argument) for argument in arguments])
-
-
-def _plain(argument: Any) -> Any:
-    """The NumPy array behind a device array, also inside tuples."""
-    if isinstance(argument, tuple):
-        items = [_plain(item) for item in argument]
-        return type(argument)(*items) if hasattr(argument, "_fields") else tuple(items)
-    return getattr(argument, "host", argument)
+    _teach()
+    return numba_cuda.types_of(arguments)
 
 
 def compile_to_ptx(kernel: Any, arguments: Sequence[Any], cc: tuple[int, int] = (7, 5)) -> str:
@@ -132,14 +71,12 @@ def compile_to_ptx(kernel: Any, arguments: Sequence[Any], cc: tuple[int, int] = 
         numba.cuda's own errors: if the kernel does not compile for a GPU.
     """
     fastmath = bool(getattr(kernel, "options", {}).get("fastmath"))
-    compile_ptx = numba_cuda.package().compile_ptx
+    function, types = getattr(kernel, "py_func", kernel), numba_types(arguments)
     with numba_cuda.capability(cc):
-        return compile_ptx(to_numba_cuda(kernel), numba_types(arguments), cc=cc, fastmath=fastmath)[0]
+        return _teach().compile_ptx(function, types, cc=cc, fastmath=fastmath)[0]
 
 
-TOOLKIT_ERRORS = set(
-    "OSError ImportError NvvmError NvvmSupportError CudaSupportError DynamicLibNotFoundError RecursionError".split()
-)
+TOOLKIT_ERRORS = set("OSError ImportError NvvmError NvvmSupportError CudaSupportError DynamicLibNotFoundError".split())
 """numba-cuda, or what it needs to compile the kernel, is not there: nothing is known about the kernel."""
 
 
@@ -152,7 +89,7 @@ def typing_error(kernel: Any, arguments: Sequence[Any]) -> str | None:
         compile_to_ptx(kernel, arguments)
     except Exception as error:  # typing, lowering and bytecode analysis each raise classes of their own
         bases = {base.__name__ for base in type(error).__mro__}
-        if TOOLKIT_ERRORS & bases:
+        if TOOLKIT_ERRORS & bases or "insert_unresolved_ref" in str(error):  # the latter: recursion, without a GPU
             return None
         name = "" if "NumbaError" in bases else f"{type(error).__name__}: "
         return f"{_where(error, getattr(kernel, 'py_func', kernel))}: {name}{useful_line(str(error))}\n{error}"
@@ -178,13 +115,9 @@ def useful_line(message: str) -> str:
         >>> useful_line("Failed in cuda mode pipeline (step: nopython frontend)\\nUnknown attribute 'foo'")
         "Unknown attribute 'foo'"
     """
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    for line, following in zip(lines, lines[1:], strict=False):
-        if line.endswith("raised a specific error:"):
-            return re.sub(r"^\w*Error: ", "", following)
-    for line, following in zip(lines, [*lines[1:], ""], strict=False):
-        if line.startswith("No implementation of function") and following.startswith(">>>"):
-            return f"numba.cuda has no {following.removeprefix('>>>').strip()}"
-        if not line.startswith(BOILERPLATE):
-            return line
-    return lines[0] if lines else "no message"
+    specific = re.search(r"raised a specific error:\s*(?:\w*Error: )?(.*)", message)
+    missing = re.match(r"(?:Failed in.*\n)*No implementation of function.*\s*>>> (.*)", message)
+    if specific or missing:
+        return specific[1].strip() if specific else f"numba.cuda has no {missing[1].strip()}"
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no message"]
+    return next((line for line in lines if not line.startswith(BOILERPLATE)), lines[0])

@@ -37,9 +37,9 @@ RESERVED = {
     *__all__, "np", "math", "types", "thread", "threads", "row_of_threads", "warp", "warps", "warp_first", "warp_end",
     "block", "first", "last", "missed", "arrived_of", "entry", "dynamic", "error",
     *(f"{end}_{axis}" for end in ("begin", "end") for axis in "xyz"), "carray", "dynamic_bytes", "lane", "grid_first",
-    "caller", "read", "write", "update", "atomic", "exchange", "compare", "read_all", "write_all", "update_all",
-    "declare", "path", "advance", "back",  # lookup
-    "enter", "begin_block", "end_block", "arrives", "leave", "fence", "meet", "shuffled_from",  # arrivals
+    "caller", "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare",
+    "state", "enter", "back",  # lookup
+    "begin_block", "end_blocks", "arrives", "leave", "fence", "meet", "shuffled_from",  # arrivals
 }  # fmt: skip
 
 INTEGER = types.Integer | types.Boolean

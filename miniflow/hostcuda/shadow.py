@@ -40,7 +40,8 @@ READ, WRITE, UPDATE, ATOMIC, EXCHANGE, COMPARE = map(np.int64, range(6))
 (compare and swap) one that sees whether it has changed since it was read."""
 OUTSIDE, NEGATIVE, RACE, UNWRITTEN, CONSTANT, SPINNING, BARRIERS, LANE_ABSENT, OWN_LANE = map(np.int64, range(9))
 """What a finding is about."""
-GLOBAL, SHARED, LOCAL, CONST = range(4)
+GLOBAL, SHARED, LOCAL = range(3)
+SPACES = ("global", "shared", "local", "const")
 NOBODY, NOTHING = np.int64(-1), np.int64(0)
 """In place of literals, of each of which numba would make a type."""
 KIND_BITS, SITE_BITS = 24, 12
@@ -51,8 +52,8 @@ FOUND_KEPT, DIMS, WARP_LANES = 2048, 8, 32
 
 SPARE = 65536
 """Bytes of zeros that stand for elements that do not exist."""
-CAPACITY = 1 << 15
-"""Requests that are collected before they are counted."""
+SLOTS = 1 << 16
+"""For requests; they are counted when half of them are taken."""
 ROUNDS = 1000003
 """A prime: rounds of nested loops are one number."""
 
@@ -64,7 +65,7 @@ def record(names: str, kind: type = np.int64, **tables: int) -> np.dtype:
 
 STATE = record(
     "block thread threads slot cooperative now started grid_stamp region last_region found spin_limit spins last path "
-    "logged regions cells blocks lanes known findings spare requests index",
+    "logged regions cells blocks lanes known findings spare requests",
     at=4,
 )
 """Of the launch. `slot` numbers the blocks that are in memory at once, `at` the barriers of each level that were met;
@@ -76,11 +77,9 @@ CELL = record("written release", np.int32, who=3, stamp=3, tag=3)
 """Of an element: the last writer, and two that read or atomically updated it since."""
 FINDING = record(
     "kind site other_site region who other times value warps address verb other_verb dims",
-    index=DIMS,
-    shape=DIMS,
-    bits=DIMS,
+    **dict.fromkeys(("index", "shape", "bits"), DIMS),
 )
-REQUEST = record("key tag region width warp lanes", at=WARP_LANES)
+REQUEST = record("key tag region width warp made lanes", at=WARP_LANES)
 """Of the profile: where the lanes of a warp that come to a place together access memory."""
 
 STATE_ARRAY = np.zeros(1, STATE)
@@ -241,47 +240,24 @@ count = types.ExternalFunction("miniflow_hostcuda_count", types.void())
 
 
 @njit
-def count_requests(s, enough):
-    """Count what was collected, if that is so much."""
-    if s.logged >= enough:
-        count()
-        s.logged = 0
-
-
-@njit
 def log_access(s, number, kind, site, size, offset):
     """Enter an access into its warp's request: lanes that come to a place in the same rounds of loops share one."""
+    if s.logged > SLOTS // 2:
+        count()
     tag, lane = site | (kind << KIND_BITS), s.thread % WARP_LANES
     warp = s.block * ((s.threads + WARP_LANES - 1) // WARP_LANES) + s.thread // WARP_LANES
     key = (((tag * ROUNDS + warp) * ROUNDS + s.path) * ROUNDS + s.at[1]) * ROUNDS + s.at[2] + s.at[3]
-    index = words_at(s.index, 2 * CAPACITY)
-    slot = (key ^ (key >> 17)) * 40503 % (2 * CAPACITY)
-    while index[slot]:
-        known = request_at(s.requests, index[slot] - 1)
-        if known.key == key and not known.lanes >> lane & 1:
-            break
-        slot = (slot + 1) % (2 * CAPACITY)
-    if not index[slot]:
-        count_requests(s, CAPACITY)
+    slot = (key ^ (key >> 17)) * 40503 % SLOTS
+    request = request_at(s.requests, slot)
+    while request.lanes and (request.key != key or request.lanes >> lane & 1):
+        slot = (slot + 1) % SLOTS
+        request = request_at(s.requests, slot)
+    if not request.lanes:
         s.logged += 1
-        index[slot] = s.logged
-        made = request_at(s.requests, s.logged - 1)
-        made.key, made.tag, made.region, made.width, made.warp, made.lanes = key, tag, number, size, warp, 0
-    request = request_at(s.requests, index[slot] - 1)
+        request.key, request.tag, request.region, request.width = key, tag, number, size
+        request.warp, request.made = warp, s.logged
     request.lanes |= 1 << lane
     request.at[lane] = offset
-
-
-@symbol(0, types.int64)
-def path():
-    """The rounds of loops that the thread is in, as one number."""
-    return state().path
-
-
-@symbol(2)
-def advance(outer, number):
-    """The thread begins a round of a loop; 0 ends the loop."""
-    state().path = outer * ROUNDS + number if number else outer
 
 
 # accesses
@@ -342,15 +318,6 @@ def note_cells(s, region, number, address, size, kind, site, count, dims):
         report_access(s, RACE, site, number, address, kind, count, dims, other, other_tag)
 
 
-@njit
-def is_waiting(s, address):
-    """Whether the thread has come to this address, and no other, very often."""
-    who = (s.block * s.threads + s.thread) ^ (address << 10)
-    s.spins = s.spins + 1 if who == s.last else 0
-    s.last = who
-    return s.spins > s.spin_limit
-
-
 @symbol(6, types.int64)
 def access(kind, site, size, data, count, where):
     """Check an access before it happens.
@@ -393,16 +360,17 @@ def access(kind, site, size, data, count, where):
     if kind != READ and region.constant:
         report_access(s, CONSTANT, site, number, address, kind, count, dims, NOBODY, NOTHING)
         return spare(s, size)
-    if region.space != CONST:
-        region.read |= kind != WRITE
-        region.written |= kind != READ
-        note_cells(s, region, number, address, size, kind, site, count, dims)
+    region.read |= kind != WRITE
+    region.written |= kind != READ
+    note_cells(s, region, number, address, size, kind, site, count, dims)
     if s.requests and (region.space == GLOBAL or region.space == SHARED):
         offset = address - region.start
         log_access(s, number, READ if kind == UPDATE else min(kind, ATOMIC), site, size, offset)
         if kind == UPDATE:
             log_access(s, number, WRITE, site, size, offset)
-    if is_waiting(s, address):
+    who = (s.block * s.threads + s.thread) ^ (address << 10)
+    s.spins, s.last = s.spins + 1 if who == s.last else 0, who
+    if s.spins > s.spin_limit:  # the thread came to this address, and no other
         report_access(s, SPINNING, site, number, address, kind, count, dims, NOBODY, NOTHING)
         return 0
     return address

@@ -16,7 +16,9 @@ except ImportError as error:  # it says what is missing
 pytestmark = pytest.mark.ptx
 PARAMETERS = {
     "typing.typeof:typeof": ["val"],
+    "typing.typeof:typeof_impl.register": ["cls", "func"],
     "types:Type": None,
+    "descriptor:cuda_target.typing_context.resolve_value_type": ["val"],
     "dispatcher:get_current_device": [],
     "cudadrv.driver:MemoryPointer": ["context", "pointer", "size"],
     "cudadrv.driver:device_to_host": ["dst", "src", "size", "stream"],
