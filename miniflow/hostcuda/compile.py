@@ -52,7 +52,7 @@ from miniflow.hostcuda.region_tree import count_divergent
 from miniflow.hostcuda.shape_up import WarpNames, count_with_range, split_tuples
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, place
-from miniflow.hostcuda.syntax import Unit, statements, text
+from miniflow.hostcuda.syntax import WARP, Sync, Unit, statements, text
 from miniflow.hostcuda.thread_loops import dtype_text
 from miniflow.hostcuda.workers import run_blocks
 
@@ -197,6 +197,8 @@ class Translation:
                 f"{function.__name__} takes {len(self.parameters)} arguments, got {len(argument_types)}"
             )
         self.tree.body = split_tuples(Exits(unit).function(Expander(unit).block(self.tree.body)), unit)
+        if not any(isinstance(s, Sync) and s.level == WARP for s in statements(self.tree.body)):
+            self.rank = Rank(rank.axes, True)  # it makes no difference
         if rank.axes == 1:
             WarpNames(self.tree).visit(self.tree)
         separate(self.tree, unit)
