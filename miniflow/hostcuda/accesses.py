@@ -32,11 +32,10 @@ class Access(ast.NodeTransformer):
         self.generic_visit(node)
         function = node.func.id if isinstance(node.func, ast.Name) else ""
         if function == LANE_READ:
-            index = ast.Call(name("unsigned"), [node.args[1]], [])
-            return ast.Subscript(name(f"{node.args[0].id}_of"), index, ast.Load())
+            return ast.Subscript(name(f"{node.args[0].id}_of"), call("unsigned", node.args[1]), ast.Load())
         if function in ("match_any", "match_all"):
-            given = [f"{a.id}_of" for a in node.args[:2]] + ["thread", "warp_first", "warp_end"]
-            return ast.Call(name(function), [name(g) for g in given], [])
+            here = ["thread", "warp_first", "warp_end"] if self.unit.checked else ["lane", "0", "lanes"]
+            return call(function, *map(name, [*(f"{a.id}_of" for a in node.args[:2]), *here]))
         if function in OWN and isinstance(node.args[0], ast.Name) and node.args[0].id in self.unit.arrays:
             node.func = name(OWN[function])  # nobody but this worker has the array
         return node

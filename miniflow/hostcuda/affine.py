@@ -42,7 +42,9 @@ class Affine:
         for statement in statements(tree.body):
             if isinstance(statement, Sync) and statement.collective:
                 self.values[statement.collective[2]] = [None]
-        self.integers = self._greatest(integers, lambda e, known: is_integer(e, known, tuples))
+        self.integers = {"warp_first", "warp_x"} | self._greatest(
+            integers, lambda e, known: is_integer(e, known, tuples)
+        )
         self.natural = self._greatest(naturals, is_natural, signs=True)
 
     # by how much a value grows

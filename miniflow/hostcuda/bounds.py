@@ -14,9 +14,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from miniflow.hostcuda.affine import Affine, is_range
-from miniflow.hostcuda.guards import MIRRORED, OPPOSITE, conjuncts
+from miniflow.hostcuda.guards import MIRRORED, comparison, conjuncts
 from miniflow.hostcuda.signs import dotted, is_metadata
-from miniflow.hostcuda.syntax import COORDINATES, THREAD_NAMES, call, expression, folded, literal, name, text
+from miniflow.hostcuda.syntax import (
+    BLOCK_NAMES,
+    COORDINATES,
+    LAUNCH_NAMES,
+    THREAD_NAMES,
+    call,
+    expression,
+    folded,
+    literal,
+    name,
+    text,
+)
 
 Interval = tuple[ast.expr, ast.expr]
 WIDE_CASTS = ("int", "np.int64", "np.intp", "types.int64", "types.intp")
@@ -30,11 +41,20 @@ class Intervals:
         affine: what is known of the kernel's variables.
         uniform: variables that are the same for all threads of the region.
         local: variables whose one assignment may be looked into.
-        axes: axis -> the names of the first thread and one behind the last.
+        axes: variable of a loop over threads -> the names of its first value and one behind the last.
+        coordinates: what other coordinates are in terms of these.
     """
 
-    def __init__(self, affine: Affine, uniform: set[str], local: set[str], axes: dict[str, tuple[str, str]]):
+    def __init__(
+        self,
+        affine: Affine,
+        uniform: set[str],
+        local: set[str],
+        axes: dict[str, tuple[str, str]],
+        coordinates: dict[str, ast.expr],
+    ):
         self.affine, self.uniform, self.local, self.axes = affine, uniform, local, axes
+        self.coordinates = coordinates
         self.known: dict[str, list[tuple[type, ast.expr]]] = {}  # variable -> comparisons that hold, as (ast.Lt, n)
 
     @contextmanager
@@ -43,13 +63,10 @@ class Intervals:
         before = self.known
         self.known = {v: list(facts) for v, facts in before.items() if v not in assigned}
         for part in conjuncts(test, not holds):
-            negated = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)
-            comparison = part.operand if negated else part
-            if isinstance(comparison, ast.Compare) and len(comparison.ops) == 1 and type(comparison.ops[0]) in OPPOSITE:
-                kind = type(comparison.ops[0])
-                kind = OPPOSITE[kind] if negated else kind
-                self._note(comparison.left, kind, comparison.comparators[0], assigned)
-                self._note(comparison.comparators[0], MIRRORED[kind], comparison.left, assigned)
+            if found := comparison(part):
+                left, kind, right = found
+                self._note(left, kind, right, assigned)
+                self._note(right, MIRRORED[kind], left, assigned)
         yield
         self.known = before
 
@@ -85,24 +102,24 @@ class Intervals:
         known, self.known = self.known, {}  # what bounds it is not bounded in turn
         for kind, value in known[variable]:
             end = self.of(value, depth + 1)
-            if end is not None and kind in (ast.Lt, ast.LtE):
+            if end is not None and kind not in (ast.Gt, ast.GtE):
                 high.append(minus(end[1], ast.Constant(int(kind is ast.Lt))))
-            elif end is not None:
+            if end is not None and kind not in (ast.Lt, ast.LtE):
                 low.append(plus(end[0], ast.Constant(int(kind is ast.Gt))))
         self.known = known
         return (greatest("max", low), greatest("min", high)) if low and high else None
 
     def _of_value(self, variable: str, depth: int) -> Interval | None:
-        if variable in self.uniform and variable in COORDINATES:
-            return name(variable), name(variable)
-        axis = variable.removeprefix("threadIdx_")
-        if axis in self.axes:
-            first, end = self.axes[axis]
+        if variable in self.axes:
+            first, end = self.axes[variable]
             return name(first), minus(name(end), ast.Constant(1))
+        if variable in self.coordinates:
+            return self.of(self.coordinates[variable], depth + 1)
         if variable == "lane":
             return ast.Constant(0), ast.Constant(31)
         if variable in COORDINATES:
-            return None if variable.startswith("threadIdx") or variable == "warp" else (name(variable), name(variable))
+            known = variable in {*self.uniform, *BLOCK_NAMES, *LAUNCH_NAMES}
+            return (name(variable), name(variable)) if known else None
         values = self.affine.values.get(variable)
         if variable in self.uniform or values is None:
             return (name(variable), name(variable)) if self._is_integer(variable) else None

@@ -53,7 +53,7 @@ from miniflow.hostcuda.region_tree import count_divergent
 from miniflow.hostcuda.shape_up import WarpNames, count_with_range
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, place
-from miniflow.hostcuda.syntax import Unit, text
+from miniflow.hostcuda.syntax import WARP, Sync, Unit, statements, text
 from miniflow.hostcuda.thread_loops import cells
 from miniflow.hostcuda.workers import run_blocks
 
@@ -102,6 +102,8 @@ class Translation:
         self.parameters = [a.arg for a in self.tree.args.args]
         named = dict(zip(self.parameters, argument_types, strict=True))
         self.tree.body = Exits(unit).function(Expander(unit).block(self.tree.body))
+        if not any(isinstance(s, Sync) and s.level == WARP for s in statements(self.tree.body)):
+            self.rank = Rank(rank.axes, True)  # it makes no difference
         if rank.axes == 1:
             WarpNames(self.tree).visit(self.tree)
         separate(self.tree, unit)

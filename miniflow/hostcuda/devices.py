@@ -66,7 +66,7 @@ def rank_of(block: tuple[int, int, int]) -> Rank:
     (Rank(axes=1, whole_warps=True), Rank(axes=2, whole_warps=False))
     """
     axes = 3 if block[2] > 1 else 2 if block[1] > 1 else 1
-    return Rank(axes, axes == 1 or block[0] % LIMITS["WARP_SIZE"] == 0)
+    return Rank(axes, block[0] % LIMITS["WARP_SIZE"] == 0)
 
 
 class CurrentDevice(threading.local):

@@ -63,7 +63,11 @@ class Emitter(ThreadLoops):
             self._array(variable, array)
         for variable, kind in sorted(self.storage.private.items()):
             for cell, dtype in cells(variable, kind):
-                self._allocate(cell, "threads", CELLS, dtype)
+                if variable in self.storage.in_warp:
+                    for array in [cell, f"{cell}_copy"] if self.unit.boundscheck else [cell]:
+                        self.line(f"{array} = stack((32,), {dtype})")
+                else:
+                    self._allocate(cell, "threads", CELLS, dtype)
         if BLOCK in self.masked:
             self._allocate("arrived_of", "threads", CELLS, "np.int64")
         if self.masked and self.unit.cooperative:
@@ -120,7 +124,7 @@ class Emitter(ThreadLoops):
         if BLOCK in self.masked:
             self.line("arrived_of = arrived_of_all[block]")
         for variable, kind in sorted(self.storage.private.items()):
-            for cell, _ in cells(variable, kind):
+            for cell, _ in cells(variable, kind) if variable not in self.storage.in_warp else []:
                 self.line(f"{cell} = {cell}_all[block]")
 
     # nodes
@@ -158,9 +162,17 @@ class Emitter(ThreadLoops):
                 self._drop_unused(start, body)
         else:
             with self.indented("for warp in range((threads + 31) // 32):"):
+                start = len(self.lines)
                 self.line("warp_first = warp * 32")
-                self.line("warp_end = min(warp_first + 32, threads)")
+                self.line(f"lanes = {'32' if self.rank.whole_warps else 'min(32, threads - warp_first)'}")
+                self.line("warp_end = warp_first + lanes")
+                if self.rank.axes > 1 and self.rank.whole_warps:  # rows of threads are whole warps
+                    self.line("warp_x = warp_first % blockDim_x")
+                    self.line("threadIdx_y = warp_first // blockDim_x % blockDim_y")
+                    self.line("threadIdx_z = warp_first // (blockDim_x * blockDim_y)")
+                body = len(self.lines)
                 self._nodes(node.nodes)
+                self._drop_unused(start, body)
 
     def _at_barrier(self, node: Barrier) -> None:
         (sync,) = node.statements
@@ -169,22 +181,27 @@ class Emitter(ThreadLoops):
             self._arrive(node)
         if sync.collective:
             function, voted, result = sync.collective
-            self.line(f"{result} = {function}({voted}_of, {BOUNDS[node.level]})")
+            said, bounds = self._said(voted, node.level)
+            self.line(f"{result} = {function}({said}, {bounds})")
 
     def _arrive(self, node: Barrier) -> None:
         """No thread may come to a barrier that has missed another; those that have left miss the rest."""
         arrived, bounds = self._said(ARRIVED[node.level], node.level)
         mask = self._said(node.mask, node.level)[0] if node.mask else "None"
-        self.line(f"if arrive({arrived}, {mask}, {bounds}):")
+        whole = f"whole_{node.mask}" if node.mask in self.wholes and node.level == BLOCK else ""
+        self.line(f"if {f'(missed or not {whole}) and ' if whole else ''}arrive({arrived}, {mask}, {bounds}):")
         self.line(f"{INDENT}return missed")
         if node.mask:
-            self.line(f"missed = {self.storage.conditions[node.mask].statement.lineno}")
+            self.line(f"{f'if not {whole}: ' if whole else ''}missed = {self._line_of(node.mask)}")
+
+    def _line_of(self, mask: str) -> int:
+        return self.storage.conditions[mask].statement.lineno
 
     def _said(self, variable: str, level: int) -> tuple[str, str]:
         """The conditions of all threads of a unit, and who they are."""
         if level == GRID:
             return f"{variable}_of_all.reshape(-1)", f"0, {variable}_of_all.size"
-        return f"{variable}_of", BOUNDS[level]
+        return f"{variable}_of", "0, lanes" if variable in self.storage.in_warp else BOUNDS[level]
 
     def _taken(self, node: Branch) -> str:
         """Whether a unit takes a branch or another round of a loop: whether any of its threads does."""

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from miniflow.hostcuda.affine import Affine, is_integer, names_of
 from miniflow.hostcuda.syntax import Replace, folded, literal, name
 
-OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
-MIRRORED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
+OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.NotEq: ast.Eq, ast.Eq: ast.NotEq}
+ENDS = {  # comparison of a loop's variable with a bound -> the ends that it sets, and whether behind the bound
+    ast.Lt: [("upper", False)],
+    ast.LtE: [("upper", True)],
+    ast.Gt: [("lower", True)],
+    ast.GtE: [("lower", False)],
+    ast.Eq: [("lower", False), ("upper", True)],
+}
+MIRRORED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE, ast.Eq: ast.Eq}
 
 
 @dataclass
@@ -22,7 +29,8 @@ class Limits:
     """What is left of conditions on threads.
 
     Attributes:
-        lower, upper: axis -> integer expressions, the same for all threads: the first thread, and one behind the last.
+        lower, upper: loop variable -> integer expressions, the same for all threads: its first value, and one behind
+            the last.
         rest: conditions that every thread must check.
     """
 
@@ -31,12 +39,12 @@ class Limits:
     rest: list[ast.expr] = field(default_factory=list)
 
 
-def limits(tests: list[ast.expr], axes: str, affine: Affine, uniform: set[str]) -> Limits:
+def limits(tests: list[ast.expr], axes: Iterable[str], affine: Affine, uniform: set[str]) -> Limits:
     """Take conditions apart.
 
     Args:
         tests: all of which must hold; variables were replaced by what they stand for as far as possible.
-        axes: those that the region's loops run along.
+        axes: the variables of the region's loops: `threadIdx_x`, or `lane`.
         uniform: the variables that are kept once for the block.
     """
     found = Limits()
@@ -64,38 +72,46 @@ def conjuncts(test: ast.expr, negated: bool = False) -> Iterator[ast.expr]:
         yield ast.UnaryOp(ast.Not(), test) if negated else test
 
 
-def _limit(part: ast.expr, axis: str, affine: Affine, uniform: set[str], found: Limits) -> bool:
-    """Note a comparison of what grows along an axis, and along no other, with what is the same everywhere.
+def comparison(part: ast.expr) -> tuple[ast.expr, type, ast.expr] | None:
+    """A condition as (left, ast.Lt, right), with <, <=, >, >= or ==; None if it is something else."""
+    negated = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)
+    compare = part.operand if negated else part
+    if not isinstance(compare, ast.Compare) or len(compare.ops) != 1:
+        return None
+    kind = type(compare.ops[0])
+    kind = OPPOSITE.get(kind) if negated else kind
+    return (compare.left, kind, compare.comparators[0]) if kind in MIRRORED else None
+
+
+def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], found: Limits) -> bool:
+    """Note a comparison of what grows with a loop's variable, and no other, with what is the same everywhere.
 
     Returns whether it says nothing more: what grows by a number that is only known at run time may not grow at all.
     """
-    negated = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)
-    comparison = part.operand if negated else part
-    if not isinstance(comparison, ast.Compare) or len(comparison.ops) != 1 or type(comparison.ops[0]) not in OPPOSITE:
+    compared = comparison(part)
+    if not compared or not all(is_integer(e, affine.integers, affine.tuples) for e in compared[::2]):
         return False
-    left, kind, right = comparison.left, type(comparison.ops[0]), comparison.comparators[0]
-    if not all(is_integer(e, affine.integers, affine.tuples) for e in (left, right)):
-        return False
-    kind = OPPOSITE[kind] if negated else kind
-    thread = f"threadIdx_{axis}"
+    left, kind, right = compared
     if thread in names_of(right):  # bound < value
         left, right, kind = right, left, MIRRORED[kind]
-    by_one = affine.stride(left, axis) == 1
-    step = ast.Constant(1) if by_one else growth(left, thread)
+    step = growth(left, thread)
+    by_one = affine.stride(left, "x" if thread == "lane" else thread[-1]) == 1 or (step and literal(step)) == 1
+    step = ast.Constant(1) if by_one else step
     if names_of(right) & THREADS or names_of(left) & THREADS != {thread} or step is None or literal(step) in (0, -1):
         return False
-    if (names_of(left) | names_of(right)) & affine.values.keys() - uniform:
+    if (names_of(left) | names_of(right)) & affine.values.keys() - uniform or (kind is ast.Eq and not by_one):
         return False
     first = Replace({thread: ast.Constant(0)}).visit(copy.deepcopy(left))
-    bound = ast.BinOp(right, ast.Sub(), first)
-    if kind in (ast.LtE, ast.Gt):
-        bound = ast.BinOp(bound, ast.Add(), ast.Constant(1))
-    upper = kind in (ast.Lt, ast.LtE)
-    if not by_one:
-        share = ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub(), bound), ast.FloorDiv(), step))  # rounded up
-        grows = ast.Compare(step, [ast.Gt()], [ast.Constant(0)])
-        bound = ast.IfExp(grows, share, name(f"blockDim_{axis}") if upper else ast.Constant(0))
-    (found.upper if upper else found.lower).setdefault(axis, []).append(copy.deepcopy(bound))
+    for end, behind in ENDS[kind]:
+        bound = ast.BinOp(right, ast.Sub(), first)
+        if behind:
+            bound = ast.BinOp(bound, ast.Add(), ast.Constant(1))
+        if not by_one:
+            share = ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub(), bound), ast.FloorDiv(), step))  # up
+            grows = ast.Compare(step, [ast.Gt()], [ast.Constant(0)])
+            most = ast.Constant(32) if thread == "lane" else name(thread.replace("threadIdx", "blockDim"))
+            bound = ast.IfExp(grows, share, most if end == "upper" else ast.Constant(0))
+        getattr(found, end).setdefault(thread, []).append(copy.deepcopy(bound))
     return by_one
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 
 from miniflow.hostcuda.affine import Affine, is_range, names_of
 from miniflow.hostcuda.divergence import Divergence, is_pure, names_in
+from miniflow.hostcuda.guards import comparison, conjuncts
 from miniflow.hostcuda.signs import is_metadata, is_natural
 from miniflow.hostcuda.syntax import (
     BLOCK,
@@ -67,7 +69,7 @@ class Interchange:
                 statement = self._loop(statement, level)
             elif isinstance(statement, ast.If) and not statement.orelse and self._is_guard(statement.test):
                 body = self._block(statement.body, level)
-                if any(hasattr(s, "interchanged") for s in body):
+                if any(hasattr(s, "interchanged") for s in body) or len(block) > 1 and self._is_for_one(statement):
                     statement.body, statement.interchanged = body, level
             result.append(statement)
         return result
@@ -75,6 +77,26 @@ class Interchange:
     def _is_guard(self, test: ast.expr) -> bool:
         """Whether every region may check a condition for itself."""
         return is_pure(test, self.divergence.tuples) and all(self._is_fixed(v, 0) for v in names_of(test))
+
+    def _is_for_one(self, branch: ast.If) -> bool:
+        """Whether one thread of each row or column takes a branch, and sets nothing that others see but elements.
+
+        As a loop over these threads it keeps out of the way of the vectors.
+        """
+        inside = {v for s in statements(branch.body) for v in target_names(s)}
+        if any(not isinstance(s, PLAIN) or hasattr(s, "interchanged") for s in statements(branch.body)):
+            return False
+        used = Counter(names_in([branch]))
+        if any(used[v] != self.divergence.occurrences[v] for v in inside):
+            return False
+        if not all(self._is_fixed(v, 0) for v in used.keys() - inside - self.arrays):
+            return False
+        for found in filter(None, map(comparison, conjuncts(branch.test))):
+            if found[1] is ast.Eq:
+                for axis in self.axes:
+                    if sorted(abs(self.affine.stride(e, axis) or 0) for e in found[::2]) == [0, 1]:
+                        return True
+        return False
 
     def _is_fixed(self, variable: str, depth: int) -> bool:
         values = self.affine.values.get(variable)

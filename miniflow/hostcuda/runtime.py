@@ -34,9 +34,10 @@ __all__ = [
     "lane_at", "lane_up", "lane_down", "lane_xor",
 ]  # fmt: skip
 RESERVED = {
-    *__all__, "np", "math", "types", "thread", "threads", "row_of_threads", "warp", "warps", "warp_first", "warp_end",
+    *__all__, "np", "math", "types", "thread", "threads", "lanes", "warp_x", "warp", "warps", "warp_first", "warp_end",
     "block", "first", "last", "missed", "arrived_of", "entry", "dynamic", "error",
-    *(f"{end}_{axis}" for end in ("begin", "end") for axis in "xyz"), "carray", "dynamic_bytes", "lane", "grid_first",
+    *(f"{end}_{axis}" for end in ("begin", "end") for axis in ("x", "y", "z", "lane")), "carray", "dynamic_bytes",
+    "lane", "grid_first",
     "caller", "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare",
     "state", "enter", "back",  # lookup
     "begin_block", "end_blocks", "arrives", "leave", "fence", "meet", "shuffled_from",  # arrivals

@@ -37,6 +37,7 @@ from miniflow.hostcuda.signs import CASTS, dotted
 from miniflow.hostcuda.syntax import (
     LANE_READ,
     THREAD,
+    WARP,
     Replace,
     Sync,
     Unit,
@@ -59,6 +60,7 @@ class Storage:
         once: variable -> level.
         rematerialised: variable -> the statement that computes it, in the order of the kernel.
         private: variable -> its type.
+        in_warp: the private variables that only regions of one warp, one after another, use: 32 entries do.
         kept_arrays: local arrays that are used in several regions.
         conditions: the variables of the compiler's that hold conditions of threads.
         guards: those of them that every region checks for itself, since that is as cheap, and what they say.
@@ -68,6 +70,7 @@ class Storage:
     once: dict[str, int]
     rematerialised: dict[str, ast.Assign] = field(default_factory=dict)
     private: dict[str, types.Type] = field(default_factory=dict)
+    in_warp: set[str] = field(default_factory=set)
     kept_arrays: set[str] = field(default_factory=set)
     conditions: dict[str, Condition] = field(default_factory=dict)
     guards: dict[str, ast.expr] = field(default_factory=dict)
@@ -128,6 +131,8 @@ def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any)
             once.pop(variable, None)
     for variable in sorted(asked_for(nodes, storage)):
         storage.private[variable] = types.boolean
+    if not unit.checked:
+        storage.in_warp = {v for v in storage.private if crossing.levels.get(v) == WARP}
     storage.kept_arrays = kept_arrays(nodes, unit)
     return storage
 

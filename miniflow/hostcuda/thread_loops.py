@@ -12,28 +12,32 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
 
 from numba.core import types
 
 from miniflow.hostcuda.accesses import Access, CheckedAccess
-from miniflow.hostcuda.affine import Affine
-from miniflow.hostcuda.bounds import Intervals
+from miniflow.hostcuda.affine import Affine, names_of
+from miniflow.hostcuda.bounds import Intervals, greatest
 from miniflow.hostcuda.devices import Rank
 from miniflow.hostcuda.divergence import is_pure
 from miniflow.hostcuda.guards import Limits, conjuncts, limits
 from miniflow.hostcuda.intrinsic import VECTORS
 from miniflow.hostcuda.liveness import Flow
 from miniflow.hostcuda.region_tree import Barrier, Threads, Units, walk
-from miniflow.hostcuda.signs import is_metadata
+from miniflow.hostcuda.signs import dotted, is_metadata
 from miniflow.hostcuda.storage import Storage
 from miniflow.hostcuda.syntax import (
     BLOCK,
+    LANE_READ,
     WARP,
     Replace,
     Unit,
+    call,
     expression,
+    name,
     reads,
     simplified,
     target_names,
@@ -45,11 +49,11 @@ INDENT = "    "
 
 @dataclass
 class Loops:
-    """Loops over threads: lines before them, axis -> first and end, and what they begin with."""
+    """Loops over threads: variable -> first and end, what they begin with, and coordinates in terms of others."""
 
-    before: list[str]
     bounds: dict[str, tuple[str, str]]
     inside: list[str]
+    coordinates: dict[str, ast.expr] = field(default_factory=dict)
 
 
 class ThreadLoops:
@@ -65,6 +69,7 @@ class ThreadLoops:
         barriers = [node for node, _ in walk(storage.nodes) if isinstance(node, Barrier)]
         self.masked = {node.level for node in barriers if node.mask and node.level >= BLOCK}
         self.cell = "entry" if self._runs_down_columns() else "thread"  # what numbers the entries of private arrays
+        self.lanes = "32" if rank.whole_warps else "lanes"
         self.wholes: set[str] = set()
         self.lines: list[str] = []
         self.depth = 1
@@ -104,6 +109,8 @@ class ThreadLoops:
 
     def _threads(self, node: Threads) -> None:
         statements = [s for s in node.statements if not self._is_dropped(s, node.statements)]
+        if not self.unit.checked:
+            statements = [Senders(self.lanes).visit(copy.deepcopy(s)) for s in statements]
         if not statements:
             return
         self._fill(node, Flow(statements))
@@ -112,47 +119,76 @@ class ThreadLoops:
         lines = sorted({s.lineno for s in statements if getattr(s, "lineno", 0)})
         if lines:
             self.line(f"# line {lines[0]}" if lines[0] == lines[-1] else f"# lines {lines[0]} to {lines[-1]}")
-        start = len(self.lines)
         loops, rest = self._thread_loops(node, statements, tests)
         of_mask = {text(part) for test in masks for part in conjuncts(test)}
         own = [text(t) for t in rest if text(t) not in of_mask]
-        conditions = [*([f"{kept}_of[unsigned({self.cell})]"] if kept else []), *map(text, rest)]
-        body = len(self.lines)
-        whole = f"whole_{node.mask}" if node.mask in self.wholes and node.level == BLOCK else ""
-        if len(own) == len(conditions):
-            whole = ""
-        if self.unit.boundscheck:
-            self._checked_region(node, statements, loops, (own, conditions), whole)
-        elif whole:
-            access = Access(self.unit, self.affine, self.arrays)
-            self.line(f"if {whole}:")
-            with self.deeper():
-                self._region(statements, loops, own, access)
-            self.line("else:")
-            with self.deeper():
-                self._region(statements, loops, conditions, access)
-        else:
-            self._region(statements, loops, conditions, Access(self.unit, self.affine, self.arrays))
-        self._drop_unused(start, body)
+        conditions = [*([self._entry(kept)] if kept else []), *map(text, rest)]
+        whole = node.mask in self.wholes and node.level == BLOCK and len(own) < len(conditions)
+        self._versions(node, statements, loops, conditions, (own, f"whole_{node.mask}") if whole else (conditions, ""))
 
-    def _checked_region(
+    def _versions(
         self,
         node: Threads,
         statements: list[ast.stmt],
         loops: Loops,
-        conditions: tuple[list[str], list[str]],
-        whole: str,
+        conditions: list[str],
+        fast: tuple[list[str], str],
     ) -> None:
-        """A region twice: if its indices are known to be inside, without checks; else with one for each access.
+        """A region, and before it a faster one for when its indices are inside and conditions hold for all threads.
 
         Args:
-            conditions: of the region itself, and with those that say which threads are here.
-            whole: the variable that says that all threads are here; "" if there is none.
+            conditions: of its threads.
+            fast: conditions that are left of these where the second, a variable, is true.
         """
-        for axis, (begin, end) in loops.bounds.items():
+        access, intervals = Access(self.unit, self.affine, self.arrays), None
+        bounds = list(loops.bounds.values())
+        if self.unit.boundscheck:
+            loops, intervals = self._intervals(node, statements, loops)
+            access = CheckedAccess(self.unit, self.affine, self.arrays, None)
+        held = self._held(statements, loops)
+        start = len(self.lines)
+        inside = CheckedAccess(self.unit, self.affine, self.arrays, intervals) if intervals else access
+        with self.deeper():
+            self._region([Decided(held).visit(copy.deepcopy(s)) for s in statements], loops, fast[0], inside)
+        written, self.lines[start:] = self.lines[start:], []
+        known = list(dict.fromkeys([*fast[1:], *held.values(), *getattr(inside, "proven", [])]))
+        if known := [k for k in known if k]:
+            self.line(f"if {' and '.join(known)}:")
+            self.lines += [*written, f"{INDENT * self.depth}else:"]
+        with self.deeper() if known else nullcontext():
+            start = len(self.lines)
+            self._region(statements, loops, conditions, access)
+            if known and intervals and bounds == [("0", "32")]:
+                self._use_copies(start, bool(conditions))
+
+    def _use_copies(self, start: int, masked: bool) -> None:
+        """Let a region with checks work on copies of the variables of a warp.
+
+        Its loops are not unrolled, and LLVM keeps those arrays in registers alone whose indices are all constants.
+        """
+        kept = [c for v in sorted(self.storage.in_warp) for c, _ in cells(v, self.storage.private[v])]
+        written = "\n".join(self.lines[start:])
+        stored = [array for array in kept if re.search(rf"^ *{array}\[.*?\] = ", written, re.MULTILINE)]
+        loaded = [array for array in kept if re.search(rf"[^ \n] *\b{array}\[", written) or masked and array in stored]
+        del self.lines[start:]
+        self._copy({f"{array}_copy": array for array in loaded})
+        for array in kept:
+            written = re.sub(rf"\b{array}\b", f"{array}_copy", written)
+        self.lines.append(written)
+        self._copy({array: f"{array}_copy" for array in stored})
+
+    def _copy(self, arrays: dict[str, str]) -> None:
+        for target, source in arrays.items():
+            with self.indented("for lane in range(32):"):
+                self.line(f"{target}[unsigned(lane)] = {source}[unsigned(lane)]")
+
+    def _intervals(self, node: Threads, statements: list[ast.stmt], loops: Loops) -> tuple[Loops, Intervals]:
+        """Names for the ends of loops, and what they say about integers."""
+        named = {}
+        for variable, (begin, end) in loops.bounds.items():
+            axis = variable.removeprefix("threadIdx_")
+            named[variable] = f"begin_{axis}", f"end_{axis}"
             self.line(f"begin_{axis}, end_{axis} = {begin}, {end}")
-        named = {axis: (f"begin_{axis}", f"end_{axis}") for axis in loops.bounds}
-        loops = Loops(loops.before, named, loops.inside)
         local = {v for s in ast.walk(ast.Module(statements, [])) if isinstance(s, ast.stmt) for v in target_names(s)}
         known = local | self.storage.rematerialised.keys()
         uniform = set(self.storage.once)
@@ -161,34 +197,53 @@ class ThreadLoops:
         if self.rank.axes == 1 or node.level == WARP and self.rank.whole_warps:
             uniform |= {"threadIdx_y", "threadIdx_z"}
         if node.level == WARP:
-            uniform.add("warp")
-        intervals = Intervals(self.affine, uniform, known - self.storage.once.keys(), named)
-        every = CheckedAccess(self.unit, self.affine, self.arrays, None)
-        start = len(self.lines)
-        access = CheckedAccess(self.unit, self.affine, self.arrays, intervals)
-        with self.deeper():
-            self._region(statements, loops, conditions[not whole], access)
-        unchecked = self.lines[start:]
-        del self.lines[start:]
-        proven = dict.fromkeys([*([whole] if whole else []), *access.proven])
-        if not proven:
-            return self._region(statements, loops, conditions[1], every)
-        self.line(f"if {' and '.join(proven)}:")
-        self.lines += unchecked
-        self.line("else:")
-        with self.deeper():
-            self._region(statements, loops, conditions[1], every)
-        return None
+            uniform |= {"warp", "warp_first", "warp_x"}
+        intervals = Intervals(self.affine, uniform, known - self.storage.once.keys(), named, loops.coordinates)
+        return Loops(named, loops.inside, loops.coordinates), intervals
+
+    def _held(self, statements: list[ast.stmt], loops: Loops) -> dict[str, str]:
+        """Conditions as in `x[i] if i < x.size else 0`, and when they hold for all threads of the innermost loop."""
+        variable, (begin, end) = list(loops.bounds.items())[-1]
+        parameters = {a.arg for a in self.tree.args.args}
+        values, held = dict(loops.coordinates), {}
+        for statement in statements:
+            for test in [n.test for n in ast.walk(statement) if isinstance(n, ast.IfExp)]:
+                expanded = self._expanded(Replace(values).visit(copy.deepcopy(test)))
+                found = limits([expanded], [variable], self.affine, set(self.storage.once))
+                lower, upper = found.lower.get(variable, []), found.upper.get(variable, [])
+                if not found.rest and len(lower) + len(upper) == 1 and names_of(expanded) & parameters:
+                    border = text(simplified([*lower, *upper][0]))
+                    held[text(test)] = f"{end} <= {border}" if upper else f"{border} <= {begin}"
+            for target in target_names(statement) if isinstance(statement, ast.Assign) else []:
+                if len(self.affine.values.get(target, [])) == 1 and is_pure(statement.value, self.tuples):
+                    values[target] = Replace(values).visit(copy.deepcopy(statement.value))
+        return held
 
     def _region(self, statements: list[ast.stmt], loops: Loops, conditions: list[str], access: Access) -> None:
-        """A loop over the threads of a unit around statements in which nobody meets."""
+        """Loops over the threads of a unit around statements in which nobody meets."""
+        senders = [
+            n.args[1]
+            for s in statements
+            for n in ast.walk(s)
+            if isinstance(n, ast.Call) and dotted(n.func) == LANE_READ and isinstance(n.args[1], ast.IfExp)
+        ]
+        step = senders and senders[0].body.right
+        if len(set(map(text, senders))) != 1 or names_of(step) & (self._assigned - self.storage.once.keys()):
+            return self._loops(statements, loops, conditions, access)
+        begin, end = loops.bounds["lane"]  # a shuffle up or down: lanes that have a sender, and those that have none
+        down = isinstance(senders[0].body.op, ast.Add)
+        border = f"min(max({f'{self.lanes} - ' if down else ''}{text(step)}, {begin}), {end})"
+        for first, ends in ((True, (begin, border)), (False, (border, end))):
+            known = Decided({text(senders[0].test): first == down})
+            part = [known.visit(copy.deepcopy(s)) for s in statements]
+            self._loops(part, Loops({"lane": ends}, loops.inside), conditions, access)
+        return None
+
+    def _loops(self, statements: list[ast.stmt], loops: Loops, conditions: list[str], access: Access) -> None:
         depth, start = self.depth, len(self.lines)
         flow = Flow(statements)
-        for content in loops.before:
-            self.line(content)
-        for axis, (begin, end) in loops.bounds.items():
-            ends = end if begin == "0" else f"{begin}, {end}"
-            self.line(f"for {'thread' if axis == 'thread' else f'threadIdx_{axis}'} in range({ends}):")
+        for variable, (begin, end) in loops.bounds.items():
+            self.line(f"for {variable} in range({end if begin == '0' else f'{begin}, {end}'}):")
             self.depth += 1
         for content in loops.inside:
             self.line(content)
@@ -244,47 +299,44 @@ class ThreadLoops:
         order = {1: "x", 2: "yx", 3: "zyx"}[self.rank.axes]
         if self.cell == "entry":
             order = order.replace("yx", "xy")
-        found = limits(tests, order, self.affine, set(self.storage.once))
-        bounds = {axis: self._bounds(axis, found, "0", f"blockDim_{axis}") for axis in order}
+        sizes = {f"threadIdx_{axis}": f"blockDim_{axis}" for axis in order}
+        found = limits(tests, sizes, self.affine, set(self.storage.once))
+        bounds = {variable: self._bounds(variable, found, size) for variable, size in sizes.items()}
         flat = self.rank.axes == 2
         row = "threadIdx_y * blockDim_x + " if flat else "(threadIdx_z * blockDim_y + threadIdx_y) * blockDim_x + "
         thread = f"thread = {row if self.rank.axes > 1 else ''}threadIdx_x"
         column = "threadIdx_x" if flat else "(threadIdx_z * blockDim_x + threadIdx_x)"
         entry = f"entry = {column} * blockDim_y + threadIdx_y"
-        return Loops([], bounds, [entry, thread, "lane = thread % 32", "warp = thread // 32"]), found.rest
+        return Loops(bounds, [entry, thread, "lane = thread % 32", "warp = thread // 32"]), found.rest
 
     def _lanes(self, tests: list[ast.expr]) -> tuple[Loops, list[ast.expr]]:
         """A loop over the threads of a warp."""
-        if not self.rank.whole_warps:
+        if self.rank.axes > 1 and not self.rank.whole_warps:
             inside = [
-                "lane = thread - warp_first",
+                "thread = warp_first + lane",
                 "threadIdx_x = thread % blockDim_x",
                 "threadIdx_y = thread // blockDim_x % blockDim_y",
                 "threadIdx_z = thread // (blockDim_x * blockDim_y)",
             ]
-            return Loops([], {"thread": ("warp_first", "warp_end")}, inside), tests
-        before, begin, end, row = [], "warp_first", "warp_end", ""
-        if self.rank.axes > 1:  # rows of threads are whole warps
-            before = [
-                "row_of_threads = warp_first // blockDim_x * blockDim_x",
-                "threadIdx_y = warp_first // blockDim_x % blockDim_y",
-                "threadIdx_z = warp_first // (blockDim_x * blockDim_y)",
-            ]
-            begin, end, row = "warp_first - row_of_threads", "warp_end - row_of_threads", "row_of_threads + "
-            for content in before:
-                self.line(content)
-        lane = expression(f"{row}threadIdx_x - warp_first")
-        tests = [Replace({"lane": lane}).visit(copy.deepcopy(t)) for t in tests]
-        found = limits(tests, "x", self.affine, set(self.storage.once))
-        inside = [f"thread = {row}threadIdx_x", "lane = thread - warp_first"]
-        return Loops([], {"x": self._bounds("x", found, begin, end)}, inside), found.rest
+            return Loops({"lane": ("0", self.lanes)}, inside), tests
+        x = f"{'warp_first' if self.rank.axes == 1 else 'warp_x'} + lane"
+        tests = [Replace({"threadIdx_x": expression(x)}).visit(copy.deepcopy(t)) for t in tests]
+        found = limits(tests, ["lane"], self.affine, set(self.storage.once))
+        inside = ["thread = warp_first + lane", f"threadIdx_x = {x}"]
+        bounds = {"lane": self._bounds("lane", found, self.lanes)}
+        return Loops(bounds, inside, {"threadIdx_x": expression(x)}), found.rest
 
-    def _bounds(self, axis: str, found: Limits, begin: str, end: str) -> tuple[str, str]:
-        lower = [begin, *(text(simplified(e)) for e in found.lower.get(axis, []))]
-        upper = [end, *(text(simplified(e)) for e in found.upper.get(axis, []))]
-        first = f"max({', '.join(lower)})" if len(lower) > 1 else begin
-        last = f"min({', '.join(upper)})" if len(upper) > 1 else end
-        return first, last
+    def _bounds(self, variable: str, found: Limits, size: str) -> tuple[str, str]:
+        lower = [ast.Constant(0), *map(simplified, found.lower.get(variable, []))]
+        upper = [expression(size), *map(simplified, found.upper.get(variable, []))]
+        return text(greatest("max", lower)), text(greatest("min", upper))
+
+    def _entry(self, variable: str) -> str:
+        """A thread's entry in the array of a private variable."""
+        return f"{variable}_of[unsigned({self._cell(variable)})]"
+
+    def _cell(self, variable: str) -> str:
+        return "lane" if variable in self.storage.in_warp else self.cell
 
     def _runs_down_columns(self) -> bool:
         """Whether threads had better follow one another along y: more accesses are contiguous then than along x.
@@ -320,7 +372,7 @@ class ThreadLoops:
         """What threads that are not here say in votes and conditions."""
         for variable in sorted(flow.assigned & self.neutral.keys() & self.storage.private.keys()):
             if node.mask and variable != node.mask:
-                part = "[warp_first:warp_end]" if node.level == WARP else "[:]"
+                part = "[warp_first:warp_end]" if node.level == WARP and variable not in self.storage.in_warp else "[:]"
                 self.line(f"{variable}_of{part} = {self.neutral[variable]}")
 
     def _load(self, flow: Flow, access: Access) -> None:
@@ -334,21 +386,21 @@ class ThreadLoops:
         for variable in arrays:
             self.line(f"{variable} = {variable}_of[unsigned({self.cell})]")
         for variable in sorted((needed | (flow.assigned - flow.certain)) & self.storage.private.keys()):
-            self.line(f"{variable} = {value(variable, self.storage.private[variable], self.cell)}")
+            self.line(f"{variable} = {value(variable, self.storage.private[variable], self._cell(variable))}")
         for variable, statement in again.items():
             if variable in needed:
                 self._statement(statement, access)
 
     def _store(self, flow: Flow) -> None:
         for variable in sorted(flow.assigned & self.storage.private.keys()):
-            self._store_value(variable, variable, self.storage.private[variable])
+            self._store_value(variable, variable, self.storage.private[variable], self._cell(variable))
 
-    def _store_value(self, cell: str, variable: str, kind: types.Type) -> None:
+    def _store_value(self, array: str, variable: str, kind: types.Type, cell: str) -> None:
         if isinstance(kind, types.BaseTuple):
             for i, k in enumerate(kind.types):
-                self._store_value(f"{cell}_{i}", f"{variable}[{i}]", k)
+                self._store_value(f"{array}_{i}", f"{variable}[{i}]", k, cell)
         else:
-            self.line(f"{cell}_of[unsigned({self.cell})] = {variable}")
+            self.line(f"{array}_of[unsigned({cell})] = {variable}")
 
     def _statement(self, statement: ast.stmt, access: Access) -> None:
         for content in text(access.visit(copy.deepcopy(statement))).split("\n"):
@@ -362,6 +414,38 @@ class ThreadLoops:
         """With what rematerialised variables stand for."""
         known = {v: self._expanded(s.value) for v, s in self.storage.rematerialised.items() if v in set(reads(node))}
         return Replace(known).visit(copy.deepcopy(node))
+
+
+class Senders(ast.NodeTransformer):
+    """The lane that a shuffle reads, within the arrays that a warp has."""
+
+    def __init__(self, lanes: str):
+        self.lanes = expression(lanes)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        function = node.func.id if isinstance(node.func, ast.Name) else ""
+        if function in ("lane_down", "lane_up"):
+            down = function == "lane_down"
+            sender = ast.BinOp(name("lane"), ast.Add() if down else ast.Sub(), node.args[1])
+            end = ([ast.Lt()], [self.lanes]) if down else ([ast.GtE()], [ast.Constant(0)])
+            return ast.IfExp(ast.Compare(sender, *end), sender, name("lane"))
+        if function in ("lane_at", "lane_xor"):
+            return call(function, name("lane"), node.args[1], ast.Constant(0), self.lanes)
+        return node
+
+
+class Decided(ast.NodeTransformer):
+    """Conditional expressions whose condition is known to hold, or not to hold (False)."""
+
+    def __init__(self, known: dict[str, Any]):
+        self.known = known
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        holds = self.known.get(text(node.test))
+        if holds is None:
+            return self.generic_visit(node)
+        return self.visit(node.body if holds else node.orelse)
 
 
 def cells(variable: str, kind: types.Type) -> list[tuple[str, str]]:

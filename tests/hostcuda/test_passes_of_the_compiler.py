@@ -182,27 +182,36 @@ def test_strides_and_signs():
     assert {"i", "n"} <= affine.natural and not {"j", "k"} & affine.natural
 
 
+AXIS, ENDS = ["threadIdx_x"], {"threadIdx_x": ("begin_x", "end_x")}
+
+
 def test_guards_become_ends_of_loops():
     tree = tree_of("pass")
     found = limits(
-        [expression("0 < threadIdx_x + 5 <= n and x[threadIdx_x] > 0")], "x", Affine(tree, {"n"}, set(), set()), set()
+        [expression("0 < threadIdx_x + 5 <= n and x[threadIdx_x] > 0")], AXIS, Affine(tree, {"n"}, set(), set()), set()
     )
-    assert [text(e) for e in found.lower["x"]] == ["0 - (0 + 5) + 1"]
-    assert [text(e) for e in found.upper["x"]] == ["n - (0 + 5) + 1"]
+    assert [text(e) for e in found.lower["threadIdx_x"]] == ["0 - (0 + 5) + 1"]
+    assert [text(e) for e in found.upper["threadIdx_x"]] == ["n - (0 + 5) + 1"]
     assert [text(e) for e in found.rest] == ["x[threadIdx_x] > 0"]
+
+
+def test_a_loop_over_the_one_thread_of_an_equality():
+    found = limits([expression("n == threadIdx_x + 1")], AXIS, Affine(tree_of("pass"), {"n"}, set(), set()), set())
+    assert [text(simplified(e)) for e in found.lower["threadIdx_x"]] == ["n - 1"]
+    assert [text(simplified(e)) for e in found.upper["threadIdx_x"]] == ["n"] and not found.rest
 
 
 def test_multiples_of_the_thread_end_loops_too():
     affine = Affine(tree_of("pass"), {"d", "n"}, set(), set())
-    found = limits([expression("(threadIdx_x + 1) * 2 * d - 1 < n")], "x", affine, {"d"})
-    (bound,) = found.upper["x"]
+    found = limits([expression("(threadIdx_x + 1) * 2 * d - 1 < n")], AXIS, affine, {"d"})
+    (bound,) = found.upper["threadIdx_x"]
     assert text(simplified(bound)) == "-(-(n - (2 * d - 1)) // (2 * d)) if 2 * d > 0 else blockDim_x"
     assert [text(e) for e in found.rest] == ["(threadIdx_x + 1) * 2 * d - 1 < n"]  # for d <= 0
 
 
 @pytest.mark.parametrize("condition", ["n - threadIdx_x < n", "threadIdx_x * threadIdx_x < n", "threadIdx_x // 2 < n"])
 def test_what_is_no_multiple_stays_a_condition(condition):
-    found = limits([expression(condition)], "x", Affine(tree_of("pass"), {"n"}, set(), set()), set())
+    found = limits([expression(condition)], AXIS, Affine(tree_of("pass"), {"n"}, set(), set()), set())
     assert not found.upper and not found.lower and [text(e) for e in found.rest] == [condition]
 
 
@@ -247,7 +256,7 @@ def test_while_loops_that_stay(body):
 
 def test_float_bounds_stay_conditions():
     affine = Affine(tree_of("pass"), set(), set(), set())
-    found = limits([expression("threadIdx_x < x.size / 2")], "x", affine, set())
+    found = limits([expression("threadIdx_x < x.size / 2")], AXIS, affine, set())
     assert not found.upper and [text(e) for e in found.rest] == ["threadIdx_x < x.size / 2"]
 
 
@@ -269,7 +278,7 @@ def test_interchange_of_a_strided_loop():
 
 def test_intervals():
     tree = tree_of("i = 32 * blockIdx_x + threadIdx_x")
-    intervals = Intervals(Affine(tree, {"n"}, set(), set()), set(), {"i"}, {"x": ("begin_x", "end_x")})
+    intervals = Intervals(Affine(tree, {"n"}, set(), set()), set(), {"i"}, ENDS, {})
     assert inside(expression("x[i]"), intervals, None) == [
         "0 <= 32 * blockIdx_x + begin_x",
         "32 * blockIdx_x + (end_x - 1) < x.shape[0]",
@@ -281,7 +290,7 @@ def test_intervals():
 def test_conditions_bound_indices():
     tree = tree_of("t = threadIdx_x\ni = 32 * blockIdx_x + t")
     affine = Affine(tree, {"n", "d"}, set(), set())
-    intervals = Intervals(affine, set(), {"i", "t"}, {"x": ("begin_x", "end_x")})
+    intervals = Intervals(affine, set(), {"i", "t"}, ENDS, {})
     with intervals.where(expression("t >= d and i < n"), True, set()):
         assert inside(expression("x[t - d]"), intervals, (64,)) == [
             "0 <= max(begin_x, d) - d",
