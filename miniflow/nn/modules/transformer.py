@@ -139,7 +139,8 @@ class TransformerDecoderLayer(TransformerLayer):
 class _Stack(Module):
     """Copies of a layer, one after the other, then a norm."""
 
-    def _stack(self, layer: Module, num_layers: int, norm: Module | None) -> None:
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None = None):
+        super().__init__()
         self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
         self.num_layers = num_layers
         self.norm = norm
@@ -170,8 +171,7 @@ class TransformerEncoder(_Stack):
         enable_nested_tensor: bool = True,
         mask_check: bool = True,
     ):
-        super().__init__()
-        self._stack(encoder_layer, num_layers, norm)
+        super().__init__(encoder_layer, num_layers, norm)
 
     def forward(
         self,
@@ -187,8 +187,7 @@ class TransformerDecoder(_Stack):
     """`num_layers` copies of a decoder layer, one after the other, then `norm`. `torch.nn.TransformerDecoder`."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
-        super().__init__()
-        self._stack(decoder_layer, num_layers, norm)
+        super().__init__(decoder_layer, num_layers, norm)
 
     def forward(
         self,
