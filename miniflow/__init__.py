@@ -13,24 +13,8 @@ from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.deferred import defer
 from miniflow.device import device, get_default_device, set_default_device
-from miniflow.dtype import (
-    bfloat16,
-    dtype,
-    finfo,
-    float16,
-    float32,
-    float64,
-    get_default_dtype,
-    iinfo,
-    int8,
-    int16,
-    int32,
-    int64,
-    promote_types,
-    set_default_dtype,
-    uint8,
-)
-from miniflow.dtype import bool_ as bool
+from miniflow.dtype import ALL as _DTYPES
+from miniflow.dtype import dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from miniflow.names import functions as _functions
 from miniflow.ops.creation import tensor_of_class as _tensor_of_class
 from miniflow.ops.generator import Generator, default_generator
@@ -108,5 +92,9 @@ FACTORIES = "arange empty eye full linspace logspace ones rand randint randn ran
 globals().update({name: with_placement(globals()[name]) for name in FACTORIES.split()})  # placement= and sbp= too
 framework = SimpleNamespace(distribute=env)  # OneFlow 0.6 has `get_rank` there
 Tensor._of_data = staticmethod(with_placement(_tensor_of_class))
-half, float, double = float16, float32, float64  # the names of dtypes in older code
-char, short, int, long = int8, int16, int32, int64
+_ALIASES = {  # in older code
+    "half": "float16", "float": "float32", "double": "float64", "char": "int8", "short": "int16", "int": "int32",
+    "long": "int64",
+}  # fmt: skip
+globals().update({kind.name: kind for kind in _DTYPES})
+globals().update({alias: globals()[name] for alias, name in _ALIASES.items()})
