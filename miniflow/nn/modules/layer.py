@@ -39,6 +39,9 @@ class Layer(WithOptions, Module):
         """Add what the layer has; `place` is where: device and dtype."""
         raise NotImplementedError(f"{self._get_name()}: a layer must override set_up(bias, place)")
 
+    def reset_parameters(self) -> None:
+        """Initialize the parameters again; those of layers within it have their own initialization."""
+
     def add_parameters(self, place: dict[str, Any], **shapes: Sequence[int] | None) -> None:
         """Register parameters of these names and shapes, or None."""
         for name, shape in shapes.items():
