@@ -56,7 +56,10 @@ def _copy(response: http.client.HTTPResponse, path: Path, name: str) -> None:
     """Write the body to a file under a progress bar."""
     length = response.headers.get("Content-Length")
     total = int(length) if length else None
-    with open(path, "wb") as file, tqdm.wrapattr(file, "write", total=total, desc=name) as shown:
+    with (
+        open(path, "wb") as file,
+        tqdm.wrapattr(file, "write", total, False, desc=name, unit="B", unit_scale=True) as shown,
+    ):
         shutil.copyfileobj(response, shown, CHUNK)
     if total is not None and (received := path.stat().st_size) != total:
         raise DownloadError(f"download: {response.url} broke off: got {received} of {total} bytes; try again")

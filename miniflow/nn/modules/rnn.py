@@ -36,7 +36,7 @@ class RecurrentBase(Layer):
     }  # fmt: skip
     gates = 1  # rows of a weight for each hidden unit
     states = 1  # tensors of a state
-    cell: Callable[..., State] | None = None  # what a time step computes; None for that of the nonlinearity
+    _step: Callable[..., State] | None = None  # what a time step computes; None for that of the nonlinearity
 
     def _make(self, suffix: str, inputs: int, bias: bool, place: dict[str, Any]) -> None:
         rows, hidden = self.gates * self.hidden_size, self.hidden_size
@@ -51,7 +51,7 @@ class RecurrentBase(Layer):
             init.uniform_(p, -bound, bound)
 
     def _cell(self) -> Cell:
-        return type(self).cell or {"tanh": tanh_cell, "relu": relu_cell}[self.nonlinearity]
+        return type(self)._step or {"tanh": tanh_cell, "relu": relu_cell}[self.nonlinearity]
 
     def extra_repr(self) -> str:
         unshown = {"input_size", "hidden_size", "nonlinearity", "proj_size", "device", "dtype"}
@@ -206,7 +206,7 @@ class LSTM(RNNBase):
     Source: `torch.nn.LSTM`; Hochreiter and Schmidhuber 1997, "Long Short-Term Memory".
     """
 
-    gates, states, cell = 4, 2, lstm_cell
+    gates, states, _step = 4, 2, lstm_cell
 
     def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
         if not x.is_local or x.device.type != "cpu":
@@ -247,7 +247,7 @@ class GRU(RNNBase):
     Source: `torch.nn.GRU`; Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder".
     """
 
-    gates, cell = 3, gru_cell
+    gates, _step = 3, gru_cell
 
 
 class RNNCellBase(RecurrentBase, input_size=..., hidden_size=..., bias=True, device=None, dtype=None):
@@ -286,10 +286,10 @@ class RNNCell(RNNCellBase, bias=True, nonlinearity="tanh", device=None, dtype=No
 class LSTMCell(RNNCellBase):
     """One time step of `LSTM`; takes and returns a pair (h, c). `torch.nn.LSTMCell`."""
 
-    gates, states, cell = 4, 2, lstm_cell
+    gates, states, _step = 4, 2, lstm_cell
 
 
 class GRUCell(RNNCellBase):
     """One time step of `GRU`. `torch.nn.GRUCell`."""
 
-    gates, cell = 3, gru_cell
+    gates, _step = 3, gru_cell

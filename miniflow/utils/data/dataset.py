@@ -96,7 +96,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return len(self.tensors[0])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Subset(Dataset[T]):
     """The samples of `dataset` at `indices`, in that order.
 

@@ -30,7 +30,7 @@ class Sampler(Generic[T]):
         raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SequentialSampler(Sampler[int]):
     """0, 1, ..., len(data_source) - 1.
 
@@ -47,7 +47,7 @@ class SequentialSampler(Sampler[int]):
         return len(self.data_source)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RandomSampler(Sampler[int]):
     """Indices in random order, another one each epoch.
 
@@ -90,7 +90,7 @@ class RandomSampler(Sampler[int]):
         return self.num_samples
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SubsetRandomSampler(Sampler[int]):
     """The given indices in random order.
 
@@ -113,7 +113,7 @@ class SubsetRandomSampler(Sampler[int]):
         return len(self.indices)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class WeightedRandomSampler(Sampler[int]):
     """Indices 0 to len(weights) - 1, each drawn with probability proportional to its weight.
 
@@ -150,7 +150,7 @@ class WeightedRandomSampler(Sampler[int]):
         return self.num_samples
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class BatchSampler(Sampler[list[int]]):
     """Lists of `batch_size` indices at a time from another sampler.
 
