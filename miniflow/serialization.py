@@ -260,9 +260,9 @@ def _unpacker(arrays: dict[str, np.ndarray], map_location: str | device | None) 
             place = tag
             ((tag, content),) = content.items()
         if (tag, content) not in made:
+            found: Any = arrays[content]
             if tag not in ("array", "tensor", "leaf"):
                 raise ValueError(f"unknown tag {tag!r}")
-            found: Any = arrays[content]
             if tag != "array":
                 found = _tensor(found, place if map_location is None else map_location).requires_grad_(tag == "leaf")
             made[tag, content] = found

@@ -14,7 +14,7 @@ import numpy as np
 from miniflow.context_decorator import ContextDecorator
 from miniflow.dispatch import Op
 from miniflow.dtype import HALF, as_dtype, bfloat16, dtype, float16
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.ops.promotion import cast
 from miniflow.tape import Leaf, modes
 from miniflow.tensor import Tensor
@@ -56,6 +56,8 @@ class autocast(ContextDecorator):
     def __init__(
         self, device_type: str, dtype: dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None
     ):
+        if not isinstance(device_type, str):
+            raise ArgumentTypeError(f"autocast: got device_type={device_type!r}; expected 'cuda' or 'cpu'")
         if device_type not in DEFAULTS:
             raise ArgumentError(f"autocast: got device_type={device_type!r}; expected 'cuda' or 'cpu'")
         kind = DEFAULTS[device_type] if dtype is None else as_dtype(dtype)
