@@ -38,7 +38,7 @@ from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 LARGEST = float(np.finfo(np.float32).max)
-UNSCALED, STEPPED = "unscaled", "stepped"
+READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
 
 class GradScaler:
@@ -77,7 +77,7 @@ class GradScaler:
         enabled: bool = True,
     ):
         self._enabled = enabled
-        self._scale = checked("scale", init_scale, "init_scale")
+        self._scale = _scale("init_scale", init_scale)
         self._finite_steps = 0  # in a row
         self._stages: dict[int, tuple[str, bool]] = {}  # id of an optimizer -> stage, whether an inf was found
         self.set_growth_factor(growth_factor)
@@ -96,7 +96,7 @@ class GradScaler:
 
     def set_growth_factor(self, value: float) -> None:
         """Set it to a number above 1."""
-        self._growth_factor = checked("growth_factor", value)
+        self._growth_factor = _number("growth_factor", value, lambda v: 1 < v < math.inf, "a finite number above 1")
 
     def get_backoff_factor(self) -> float:
         """What the scale is multiplied by after an overflow."""
@@ -104,7 +104,7 @@ class GradScaler:
 
     def set_backoff_factor(self, value: float) -> None:
         """Set it to a number between 0 and 1."""
-        self._backoff_factor = checked("backoff_factor", value)
+        self._backoff_factor = _number("backoff_factor", value, lambda v: 0 < v < 1, "a number above 0 and below 1")
 
     def get_growth_interval(self) -> int:
         """How many finite steps in a row it takes to increase the scale."""
@@ -112,7 +112,7 @@ class GradScaler:
 
     def set_growth_interval(self, value: int) -> None:
         """Set it to a number of steps."""
-        self._growth_interval = checked("growth_interval", value)
+        self._growth_interval = _whole("growth_interval", value, 1)
 
     def is_enabled(self) -> bool:
         """Whether it scales at all."""
@@ -149,7 +149,7 @@ class GradScaler:
         self._refuse_in_build("unscale_")
         if not self._enabled:
             return
-        stage = self._stages.get(id(optimizer), (None, False))[0]
+        stage = self._stages.get(id(optimizer), (READY, False))[0]
         if stage is UNSCALED:
             raise GradScalerError("unscale_() has already been called on this optimizer since the last update().")
         if stage is STEPPED:
@@ -179,7 +179,7 @@ class GradScaler:
             return optimizer.step(*args, **kwargs)
         if args or "closure" in kwargs:
             raise ArgumentError("GradScaler.step: got a closure; expected none: its gradients could not be unscaled")
-        if self._stages.get(id(optimizer), (None, False))[0] is STEPPED:
+        if self._stages.get(id(optimizer), (READY, False))[0] is STEPPED:
             raise GradScalerError("step() has already been called since the last update().")
         if id(optimizer) not in self._stages:
             self.unscale_(optimizer)
@@ -201,7 +201,7 @@ class GradScaler:
         if not self._enabled:
             return
         if new_scale is not None:
-            self._scale = checked("scale", new_scale, "new_scale")
+            self._scale = _scale("new_scale", new_scale)
         elif not self._stages:
             raise GradScalerError("update(): no gradients were checked before: call step(optimizer) or unscale_ first.")
         else:
@@ -290,7 +290,7 @@ class GradScaler:
                 "was not enabled?"
             )
         *numbers, finite_steps = (state_dict[name] for name in names)
-        loaded = vars(GradScaler(*numbers)) | {"_finite_steps": checked("_growth_tracker", finite_steps)}
+        loaded = vars(GradScaler(*numbers)) | {"_finite_steps": _whole("_growth_tracker", finite_steps, 0)}
         vars(self).update({name: value for name, value in loaded.items() if name != "_stages"})
 
     def __repr__(self) -> str:
@@ -347,21 +347,20 @@ def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     return gradients
 
 
-NUMBERS: dict[str, tuple[type, Callable[[float], bool], str]] = {
-    "scale": (float, lambda v: 0 < v <= LARGEST, "a finite number above 0"),
-    "growth_factor": (float, lambda v: 1 < v < math.inf, "a finite number above 1"),
-    "backoff_factor": (float, lambda v: 0 < v < 1, "a number above 0 and below 1"),
-    "growth_interval": (int, lambda v: v >= 1, "an integer of at least 1"),
-    "_growth_tracker": (int, lambda v: v >= 0, "an integer of at least 0"),
-}
+def _number(name: str, value: Any, valid: Callable[[float], bool], expected: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ArgumentTypeError(f"GradScaler: got {name}={value!r}; expected a number")
+    if not valid(value):
+        raise ArgumentError(f"GradScaler: got {name}={value!r}; expected {expected}")
+    return float(value)
 
 
-def checked(name: str, value: Any, got: str = "") -> Any:
-    """A value for one of the `NUMBERS`, which is called `got` in errors."""
-    kind, is_valid, expected = NUMBERS[name]
-    is_number = isinstance(value, int | kind) and not isinstance(value, bool)
-    if kind is float and not is_number:
-        raise ArgumentTypeError(f"GradScaler: got {got or name}={value!r}; expected a number")
-    if not is_number or not is_valid(value):
-        raise ArgumentError(f"GradScaler: got {got or name}={value!r}; expected {expected}")
-    return kind(value)
+def _scale(name: str, value: Any) -> float:
+    """A number by which losses can be multiplied: within the range of float32."""
+    return _number(name, value, lambda v: 0 < v <= LARGEST, "a finite number above 0")
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ArgumentError(f"GradScaler: got {name}={value!r}; expected an integer of at least {least}")
+    return value

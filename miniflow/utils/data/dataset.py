@@ -6,7 +6,6 @@ import bisect
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from miniflow.errors import ArgumentError, ShapeError
@@ -96,7 +95,6 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return len(self.tensors[0])
 
 
-@dataclass(eq=False, repr=False)
 class Subset(Dataset[T]):
     """The samples of `dataset` at `indices`, in that order.
 
@@ -111,8 +109,9 @@ class Subset(Dataset[T]):
     Source: `torch.utils.data.Subset`.
     """
 
-    dataset: Dataset[T]
-    indices: Sequence[int]
+    def __init__(self, dataset: Dataset[T], indices: Sequence[int]):
+        self.dataset = dataset
+        self.indices = indices
 
     def __getitem__(self, index: Any) -> T:
         if isinstance(index, list):
