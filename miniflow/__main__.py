@@ -10,7 +10,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -74,21 +74,19 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-class EagerStep:
-    """One training step, op by op; `StepGraph` is the same step as a graph."""
+def eager_step(model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler) -> Callable:
+    """One training step, op by op; `StepGraph` is the same step as a graph. Returns the loss and the logits (N, 10)."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler):
-        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
-
-    def __call__(self, images: flow.Tensor, labels: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
-        """The loss and the logits (N, 10)."""
-        logits = self.model(images)
+    def step(images: flow.Tensor, labels: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
+        logits = model(images)
         loss = nn.functional.cross_entropy(logits, labels)
-        self.optimizer.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        self.optimizer.step()
-        self.scheduler.step()
+        optimizer.step()
+        scheduler.step()
         return loss, logits
+
+    return step
 
 
 class StepGraph(nn.Graph):
@@ -122,7 +120,7 @@ class CompilingNotice(numba_event.Listener):
         """Called after it."""
 
 
-def train_epoch(model: nn.Module, step: EagerStep | StepGraph, loader: DataLoader, bar: tqdm) -> list:
+def train_epoch(model: nn.Module, step: Callable, loader: DataLoader, bar: tqdm) -> list:
     """One pass over the training digits; returns the loss of every step."""
     model.train()
     device = next(model.parameters()).device
@@ -164,7 +162,7 @@ def train(options: argparse.Namespace, history: History) -> None:
     optimizer = Adam(model.parameters(), lr=options.lr)
     loader = DataLoader(digits, batch_size=options.batch_size, shuffle=True)
     scheduler = CosineAnnealingLR(optimizer, options.epochs * len(loader))
-    step = (StepGraph if options.graph else EagerStep)(model, optimizer, scheduler)
+    step = (StepGraph if options.graph else eager_step)(model, optimizer, scheduler)
     introduce(options, device, model, len(digits))
     for epoch in range(1, options.epochs + 1):
         with tqdm(total=len(loader), desc=f"epoch {epoch}/{options.epochs}", unit="step", dynamic_ncols=True) as bar:

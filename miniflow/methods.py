@@ -29,36 +29,29 @@ from miniflow.printing import tensor_repr
 from miniflow.tensor import Tensor
 
 
-def _in_place(function: Callable) -> Callable:
+def _in_place(function: Callable, put: Callable = write) -> Callable:
     name = function.__name__ + "_"
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return write(self, name, lambda: function(self, *args, **kwargs))
+        return put(self, name, lambda: function(self, *args, **kwargs))
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"`{function.__name__}`, written into the tensor itself, which is returned."
+    method.__doc__ = f"`{function.__name__}` of the tensor itself, which is returned."
     return method
 
 
-def _reshaped_in_place(function: Callable) -> Callable:
-    name = function.__name__ + "_"
-
-    @functools.wraps(function)
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if self.requires_grad:
-            raise AutogradError(f"{name}: got a tensor that requires grad; use x = x.{function.__name__}(...)")
-        view = function(self, *args, **kwargs)
-        if self._view is not None:
-            before = Tensor._wrap(self._array)
-            before._view, before._version = self._view, self._version
-            self._view = (before, *view._view[1:])
-        self._array = view._array
-        return self
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"`{function.__name__}` of the tensor itself; not for those that require grad, or have views."
-    return method
+def _become(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
+    """Make a tensor that does not require grad the view of itself that is computed; views of it stay as they are."""
+    if x.requires_grad:
+        raise AutogradError(f"{name}: got a tensor that requires grad; use x = x.{name[:-1]}(...)")
+    view = compute()
+    if x._view is not None:
+        before = Tensor._wrap(x._array)
+        before._view, before._version = x._view, x._version
+        x._view = (before, *view._view[1:])
+    x._array = view._array
+    return x
 
 
 def _reflected(function: Callable) -> Callable:
@@ -178,7 +171,7 @@ def _attach() -> None:
     for name, function in METHODS.items():
         setattr(Tensor, name, function)
     for name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
-        setattr(Tensor, name + "_", _reshaped_in_place(METHODS[name]))
+        setattr(Tensor, name + "_", _in_place(METHODS[name], _become))
     for name in IN_PLACE:
         setattr(Tensor, name + "_", _in_place(METHODS[name]))
     for name, function in OPERATORS.items():

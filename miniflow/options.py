@@ -78,7 +78,8 @@ class WithOptions:
 def check(got: str, value: Any, limits: tuple[float, float] | list, is_pair: bool) -> None:
     """Raise ArgumentError unless a value is one of a list, or within limits; two numbers are below the upper one."""
     if isinstance(limits, list):
-        right, expected = value in limits, " or ".join(map(repr, limits))
+        *others, last = map(repr, limits)
+        right, expected = value in limits, f"{', '.join(others)} or {last}"
     elif is_pair:
         low, high = limits
         right = isinstance(value, tuple | list) and len(value) == 2 and all(low <= x < high for x in value)

@@ -1,4 +1,4 @@
-"""How this process uses threads, memory, warnings and Ctrl-C. `miniflow/__init__.py` imports this file first.
+"""How this process uses threads, memory and warnings. `miniflow/__init__.py` imports this file first.
 
 Threads: numba's OpenMP workers and OpenBLAS's spin while they wait for work, and so take the cores from each other: a
 matrix product followed by a loop in several threads then takes up to ten times as long. OpenMP's workers are told to
@@ -13,8 +13,6 @@ kept.
 
 Warnings: log(0) is -inf and 0/0 is nan, as IEEE 754 and PyTorch have it. NumPy also warns; those warnings are switched
 off for the calls that miniflow makes, and for no others.
-
-Ctrl-C: while `python -m miniflow` is still importing, it ends in one line, as it does later.
 """
 
 import ctypes
@@ -48,23 +46,6 @@ def accept_infinities() -> None:
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"miniflow\.")
 
 
-def report_interrupts() -> None:
-    """End `python -m miniflow` in one line if Ctrl-C comes before its `main` can say what was saved."""
-    after = sys.orig_argv[sys.orig_argv.index("-m") + 1 :] if "-m" in sys.orig_argv else []
-    if after[:1] != ["miniflow"]:
-        return
-    show = sys.excepthook
-
-    def report(kind, error, traceback):
-        if issubclass(kind, KeyboardInterrupt):
-            print("\ninterrupted: nothing was saved", file=sys.stderr)
-        else:
-            show(kind, error, traceback)
-
-    sys.excepthook = report
-
-
-report_interrupts()
 let_waiting_threads_sleep()
 keep_freed_memory()
 accept_infinities()

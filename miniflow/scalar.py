@@ -93,8 +93,8 @@ class Expr:
         yield from visit(self)
 
 
-EVERYWHERE = FLOATS
 DOUBLE = frozenset({"float64"})  # numba calls the C library there
+SLOW: dict[str, Any] = {"slow": FLOATS, "cost": 30}  # functions of the C library
 
 
 def infix(name: str, symbol: str, numpy: Callable, **kwargs: Any) -> Function:
@@ -130,33 +130,26 @@ log = Function("log", "log({0})", np.log, slow=DOUBLE, cost=8)
 log1p = Function("log1p", "log1p({0})", np.log1p, slow=DOUBLE, cost=10)
 tanh = Function("tanh", "tanh({0})", np.tanh, slow=DOUBLE, cost=8)
 erf = Function("erf", "erf({0})", np.vectorize(math.erf, otypes="d"), cost=8)
-sin = Function("sin", "math.sin({0})", np.sin, slow=EVERYWHERE, cost=30)
-cos = Function("cos", "math.cos({0})", np.cos, slow=EVERYWHERE, cost=30)
-hypot = Function("hypot", "math.hypot({0}, {1})", np.hypot, slow=EVERYWHERE, cost=30)
-atan2 = Function("atan2", "math.atan2({0}, {1})", np.arctan2, slow=EVERYWHERE, cost=30)
-tan = Function("tan", "math.tan({0})", np.tan, slow=EVERYWHERE, cost=30)
-asin = Function("asin", "math.asin({0})", np.arcsin, slow=EVERYWHERE, cost=30)
-acos = Function("acos", "math.acos({0})", np.arccos, slow=EVERYWHERE, cost=30)
-atan = Function("atan", "math.atan({0})", np.arctan, slow=EVERYWHERE, cost=30)
-sinh = Function("sinh", "math.sinh({0})", np.sinh, slow=EVERYWHERE, cost=30)
-cosh = Function("cosh", "math.cosh({0})", np.cosh, slow=EVERYWHERE, cost=30)
-asinh = Function("asinh", "math.asinh({0})", np.arcsinh, slow=EVERYWHERE, cost=30)
-acosh = Function("acosh", "math.acosh({0})", np.arccosh, slow=EVERYWHERE, cost=30)
-atanh = Function("atanh", "math.atanh({0})", np.arctanh, slow=EVERYWHERE, cost=30)
-log2 = Function("log2", "math.log2({0})", np.log2, slow=EVERYWHERE, cost=30)
-log10 = Function("log10", "math.log10({0})", np.log10, slow=EVERYWHERE, cost=30)
+sin = Function("sin", "math.sin({0})", np.sin, **SLOW)
+cos = Function("cos", "math.cos({0})", np.cos, **SLOW)
+hypot = Function("hypot", "math.hypot({0}, {1})", np.hypot, **SLOW)
+atan2 = Function("atan2", "math.atan2({0}, {1})", np.arctan2, **SLOW)
+tan = Function("tan", "math.tan({0})", np.tan, **SLOW)
+asin = Function("asin", "math.asin({0})", np.arcsin, **SLOW)
+acos = Function("acos", "math.acos({0})", np.arccos, **SLOW)
+atan = Function("atan", "math.atan({0})", np.arctan, **SLOW)
+sinh = Function("sinh", "math.sinh({0})", np.sinh, **SLOW)
+cosh = Function("cosh", "math.cosh({0})", np.cosh, **SLOW)
+asinh = Function("asinh", "math.asinh({0})", np.arcsinh, **SLOW)
+acosh = Function("acosh", "math.acosh({0})", np.arccosh, **SLOW)
+atanh = Function("atanh", "math.atanh({0})", np.arctanh, **SLOW)
+log2 = Function("log2", "math.log2({0})", np.log2, **SLOW)
+log10 = Function("log10", "math.log10({0})", np.log10, **SLOW)
 erfc = Function("erfc", "math.erfc({0})", np.vectorize(math.erfc, otypes="d"), cost=30)
 copysign = Function("copysign", "math.copysign({0}, {1})", np.copysign)
 signbit = Function("signbit", "(math.copysign(1.0, {0}) < 0)", np.signbit, "({0} < 0)", "False", predicate=True)
-fmod = Function(
-    "fmod",
-    "math.fmod({0}, {1})",
-    np.fmod,
-    "({0} - trunc_divide_integers({0}, {1}) * {1})",
-    slow=EVERYWHERE,
-    cost=30,
-)
-power = Function("power", "power({0}, {1})", np.power, "power_integers({0}, {1})", slow=EVERYWHERE, cost=60)
+fmod = Function("fmod", "math.fmod({0}, {1})", np.fmod, "({0} - trunc_divide_integers({0}, {1}) * {1})", **SLOW)
+power = Function("power", "power({0}, {1})", np.power, "power_integers({0}, {1})", slow=FLOATS, cost=60)
 floor = Function("floor", "floor({0})", np.floor, "{0}")
 ceil = Function("ceil", "ceil({0})", np.ceil, "{0}")
 trunc = Function("trunc", "trunc({0})", np.trunc, "{0}")
@@ -164,16 +157,9 @@ rint = Function("round", "rint({0})", np.rint, "{0}")
 trunc_divide = Function(
     "trunc_divide", "trunc({0} / {1})", lambda x, y: np.trunc(x / y), "trunc_divide_integers({0}, {1})"
 )
-remainder = Function(
-    "remainder", "remainder({0}, {1})", np.remainder, "remainder_integers({0}, {1})", slow=EVERYWHERE, cost=30
-)
+remainder = Function("remainder", "remainder({0}, {1})", np.remainder, "remainder_integers({0}, {1})", **SLOW)
 floor_divide = Function(
-    "floor_divide",
-    "floor_divide({0}, {1})",
-    np.floor_divide,
-    "floor_divide_integers({0}, {1})",
-    slow=EVERYWHERE,
-    cost=30,
+    "floor_divide", "floor_divide({0}, {1})", np.floor_divide, "floor_divide_integers({0}, {1})", **SLOW
 )
 
 

@@ -20,6 +20,7 @@ import math
 import os
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ FORMATS = {  # element type in a safetensors file -> name of a dtype
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "F16": "float16",
     "BF16": "bfloat16", "F32": "float32", "F64": "float64",
 }  # fmt: skip
+MAPPINGS, SEQUENCES = {"dict": dict, "ordered": OrderedDict}, {"tuple": tuple, "size": Size}
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 GRAPH, GRAPHS = "graph.json", "miniflow.graph.serialize"  # graphs are folders; a layer above, imported when needed
 FOREIGN = {  # first bytes -> what such a file is
@@ -152,7 +154,7 @@ def load(
     if STRUCTURE not in metadata:
         return {name: _tensor(array, map_location) for name, array in arrays.items()}
     try:
-        return _Unpacker(arrays, map_location).unpack(json.loads(metadata[STRUCTURE]))
+        return _unpacker(arrays, map_location)(json.loads(metadata[STRUCTURE]))
     except (ValueError, KeyError, TypeError, RecursionError, AutogradError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise CheckpointError(f"load: the structure in {path} is damaged ({reason}); restore an intact copy") from error
@@ -237,45 +239,36 @@ def _place(path: tuple) -> str:
     return "obj" + "".join(f"[{key!r}]" for key in path)
 
 
-class _Unpacker:
-    """Builds the object from JSON values."""
+def _unpacker(arrays: dict[str, np.ndarray], map_location: str | device | None) -> Callable[[Any], Any]:
+    """The function from a JSON value to the object; tensors that were shared are shared again."""
+    made: dict[tuple[str, str], Any] = {}  # (tag, name) -> the object
 
-    def __init__(self, arrays: dict[str, np.ndarray], map_location: str | device | None):
-        self.arrays = arrays
-        self.map_location = map_location
-        self.made: dict[tuple[str, str], Any] = {}  # (tag, name) -> the object, so that shared tensors are shared again
-
-    def unpack(self, value: Any) -> Any:
-        """The object for a JSON value."""
+    def unpack(value: Any) -> Any:
         if isinstance(value, list):
-            return [self.unpack(item) for item in value]
+            return [unpack(item) for item in value]
         if not isinstance(value, dict):
             return value
         ((tag, content),) = value.items()
-        if tag in ("dict", "ordered"):
-            pairs = [(self.unpack(key), self.unpack(item)) for key, item in content]
-            return dict(pairs) if tag == "dict" else OrderedDict(pairs)
-        if tag in ("tuple", "size"):
-            items = [self.unpack(item) for item in content]
-            return tuple(items) if tag == "tuple" else Size(items)
+        if tag in MAPPINGS:
+            return MAPPINGS[tag]([(unpack(key), unpack(item)) for key, item in content])
+        if tag in SEQUENCES:
+            return SEQUENCES[tag]([unpack(item) for item in content])
         if tag == "float":
             return FLOATS[content]
         place = "cpu"
         if tag.startswith("cuda:"):
             place = tag
             ((tag, content),) = content.items()
-        if (tag, content) not in self.made:
-            self.made[tag, content] = self.unpack_array(tag, self.arrays[content], place)
-        return self.made[tag, content]
+        if (tag, content) not in made:
+            found: Any = arrays[content]
+            if tag not in ("array", "tensor", "leaf"):
+                raise ValueError(f"unknown tag {tag!r}")
+            if tag != "array":
+                found = _tensor(found, place if map_location is None else map_location).requires_grad_(tag == "leaf")
+            made[tag, content] = found
+        return made[tag, content]
 
-    def unpack_array(self, tag: str, array: np.ndarray, place: str) -> Any:
-        """The tensor or array that was saved under `tag`, from the device `place`."""
-        if tag == "array":
-            return array
-        if tag not in ("tensor", "leaf"):
-            raise ValueError(f"unknown tag {tag!r}")
-        tensor = _tensor(array, place if self.map_location is None else self.map_location)
-        return tensor.requires_grad_() if tag == "leaf" else tensor
+    return unpack
 
 
 def _tensor(array: np.ndarray, map_location: str | device | None) -> Tensor:

@@ -322,10 +322,7 @@ class Tensor:
 
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf in `.grad` after backward."""
-        if self._fresh_edge() is None:
-            raise AutogradError(
-                "retain_grad: the tensor does not require grad; call requires_grad_() on a leaf before using it"
-            )
+        self._require_grad("retain_grad")
         if not self.is_leaf and not self.__dict__.get("retains_grad"):
             self.__dict__["retains_grad"] = True
             reference = weakref.ref(self)  # a strong one would keep the graph alive
@@ -335,7 +332,7 @@ class Tensor:
                 if tensor is not None:
                     tensor._grad = gradient if tensor._grad is None else tensor._grad + gradient
 
-            self._add_hook(keep)
+            self.register_hook(keep)
 
     @property
     def retains_grad(self) -> bool:
@@ -348,9 +345,10 @@ class Tensor:
         Returns:
             a handle whose `remove()` removes the hook.
         """
-        if self._fresh_edge() is None:
-            raise AutogradError("register_hook: the tensor does not require grad, so no gradient will reach the hook")
-        return self._add_hook(hook)
+        self._require_grad("register_hook")
+        node, index = self._edge
+        node.hooks = [] if node.hooks is None else node.hooks
+        return HookHandle.of(node.hooks, (index, hook))
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> HookHandle:
         """Call `hook(self)` each time a backward has added to the gradient of this leaf.
@@ -364,17 +362,11 @@ class Tensor:
             raise AutogradError("register_post_accumulate_grad_hook: expected a leaf that requires grad")
         leaf, _ = self._edge
         leaf.after = leaf.after or []
-        leaf.after.append((0, hook))
-        return HookHandle(leaf.after, leaf.after[-1])
+        return HookHandle.of(leaf.after, (0, hook))
 
-    def _add_hook(self, hook: Callable) -> HookHandle:
-        node, index = self._edge
-        if node.hooks is None:
-            node.hooks = []
-        entry = (index, hook)
-        node.hooks.append(entry)
-        hooks_changed()
-        return HookHandle(node.hooks, entry)
+    def _require_grad(self, name: str) -> None:
+        if self._fresh_edge() is None:
+            raise AutogradError(f"{name}: the tensor does not require grad; call requires_grad_() before it is used")
 
     # exchange with Python and NumPy
 
@@ -385,9 +377,7 @@ class Tensor:
 
         Source: `oneflow.Tensor.numpy`.
         """
-        if modes.tracer is not None:
-            modes.tracer.look(self, "the values of a tensor")
-        array = memory.to_host(self._array)
+        array = self._host_array()
         return array.copy() if self.requires_grad else array
 
     def _host_array(self) -> np.ndarray:
@@ -528,6 +518,13 @@ class HookHandle:
     def __init__(self, hooks: list, entry: tuple):
         self._hooks = hooks
         self._entry = entry
+
+    @classmethod
+    def of(cls, hooks: list, entry: tuple, prepend: bool = False) -> HookHandle:
+        """Add a hook to others, after them or before."""
+        hooks.insert(0 if prepend else len(hooks), entry)
+        hooks_changed()
+        return cls(hooks, entry)
 
     def remove(self) -> None:
         """Remove the hook; a second call does nothing."""

@@ -23,7 +23,7 @@ LAYERS = [  # from the ground up; a package stands for all of its modules
     ["dispatch", "printing", "composite"],
     ["ops", "inplace"],
     ["parallel"],
-    ["autograd", "cuda", "amp"],
+    ["autograd", "cuda", "amp", "names"],
     ["methods", "linalg", "special"],
     ["nn"],
     ["optim", "serialization", "distributed"],

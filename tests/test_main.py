@@ -172,10 +172,10 @@ def test_a_diverging_run_says_so(tmp_path):
     assert "Traceback" not in result.stderr and "Warning" not in result.stderr
 
 
-def interrupted(arguments, when, cwd, python_options=()):
+def interrupted(arguments, when, cwd):
     """Start the program, send it Ctrl-C once `when` is in its output, and return its exit code and its output."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, *python_options, "-m", "miniflow", *map(str, arguments)]
+    command = [sys.executable, "-m", "miniflow", *map(str, arguments)]
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -219,14 +219,6 @@ def test_interrupt_before_anything_was_saved(tmp_path):
     assert code == 130
     assert "Traceback" not in output and output.endswith("interrupted: nothing was saved\n")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C cannot be sent to one process here")
-@pytest.mark.parametrize("module", ["numpy", "numba", "miniflow.dispatch"])
-def test_interrupt_during_the_imports(tmp_path, module):
-    code, output = interrupted([], rf"\| *{module}\n".encode(), tmp_path, ["-X", "importtime"])
-    assert code in (130, -signal.SIGINT)
-    assert "Traceback" not in output and output.endswith("interrupted: nothing was saved\n")
 
 
 def test_the_bar_says_that_a_kernel_is_compiled(tmp_path, monkeypatch, capsys):

@@ -22,7 +22,7 @@ class Context:
         self._nondifferentiable: set[int] = set()
         self._dirty: tuple[Tensor, ...] = ()
         self._materialize = True
-        self._needs: tuple[bool, ...] = ()
+        self.needs_input_grad: tuple[bool, ...] = ()  # whether `backward` has to return it, for each argument
         self._node: weakref.ref[Node] | None = None  # the node holds the context: a strong reference would be a cycle
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -33,11 +33,6 @@ class Context:
     def saved_tensors(self) -> tuple:
         """The tensors given to `save_for_backward`."""
         return self._node().saved
-
-    @property
-    def needs_input_grad(self) -> tuple[bool, ...]:
-        """For each argument of `forward`, whether `backward` has to return its gradient."""
-        return self._needs
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """Declare outputs that have no gradient."""
@@ -66,7 +61,7 @@ class _FunctionOp:
         self.function_name = function.__name__
 
     def backward(self, node: Node, *cotangents: Tensor | None) -> tuple:
-        self.context._needs = tuple([bool(needed) for needed in node.needs])
+        self.context.needs_input_grad = tuple([bool(needed) for needed in node.needs])
         if self.context._materialize:
             cotangents = tuple(
                 zeros(shape, dtype=dtype) if dy is None else dy
@@ -117,7 +112,7 @@ class Function:
         """Run `forward` and record `backward` on the tape."""
         context = Context()
         edges = tuple(x._fresh_edge() if isinstance(x, Tensor) else None for x in args)
-        context._needs = tuple([edge is not None for edge in edges])
+        context.needs_input_grad = tuple([edge is not None for edge in edges])
         with no_grad():
             result = cls.forward(context, *args, **kwargs)
         results = result if isinstance(result, tuple) else (result,)

@@ -31,11 +31,7 @@ MEAN, STD = 0.1307, 0.3081  # of the 60,000 training images, pixels scaled to [0
 
 
 def mnist(
-    split: str = "train",
-    *,
-    root: str | os.PathLike | None = None,
-    download: bool = False,
-    normalize: bool = True,
+    split: str = "train", *, root: str | os.PathLike | None = None, download: bool = False, normalize: bool = True
 ) -> TensorDataset:
     """Handwritten digits with their labels.
 

@@ -21,12 +21,7 @@ Tensors = list[Tensor]
 def get_swa_multi_avg_fn() -> Callable[[Tensors, Tensors, Any], None]:
     """The update of a plain mean: average += (p - average) / (n + 1). `torch.optim.swa_utils.get_swa_multi_avg_fn`."""
 
-    @no_grad
-    def update(averaged: Tensors, current: Tensors, num_averaged: Any) -> None:
-        for a, p in zip(averaged, current, strict=True):
-            a.add_((p - a) / (int(num_averaged) + 1))
-
-    return update
+    return _move(lambda num_averaged: 1 / (int(num_averaged) + 1))
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Tensors, Tensors, Any], None]:
@@ -40,10 +35,16 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Tensors, Tensors, An
     if not 0 <= decay <= 1:
         raise ArgumentError(f"get_ema_multi_avg_fn: got decay={decay}; expected a number from 0 to 1")
 
+    return _move(lambda num_averaged: 1 - decay)
+
+
+def _move(part: Callable[[Any], float]) -> Callable[[Tensors, Tensors, Any], None]:
+    """The function that moves the averages by a part of the way to new values."""
+
     @no_grad
     def update(averaged: Tensors, current: Tensors, num_averaged: Any) -> None:
         for a, p in zip(averaged, current, strict=True):
-            a.add_((p - a) * (1 - decay))
+            a.add_((p - a) * part(num_averaged))
 
     return update
 

@@ -24,11 +24,7 @@ INK, PALE, TURN = "#222222", "#777777", "#b45f06"
 
 
 def tape(
-    tensor: Tensor,
-    names: Mapping[str, Tensor] | None = None,
-    *,
-    max_nodes: int = 150,
-    figure: Figure | None = None,
+    tensor: Tensor, names: Mapping[str, Tensor] | None = None, *, max_nodes: int = 150, figure: Figure | None = None
 ) -> Figure:
     """Draw what the tape holds of a tensor: how it was computed from the leaves that require grad.
 

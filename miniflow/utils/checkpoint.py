@@ -5,6 +5,7 @@ Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; `tor
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,12 +90,7 @@ def checkpoint_sequential(functions: Sequence[Callable], segments: int, input: A
     size = -(-len(functions) // segments)
 
     def run(part: list[Callable]) -> Callable:
-        def call(x: Any) -> Any:
-            for function in part:
-                x = function(x)
-            return x
-
-        return call
+        return lambda x: functools.reduce(lambda y, function: function(y), part, x)
 
     for first in range(0, len(functions), size):
         input = checkpoint(run(functions[first : first + size]), input, **options)

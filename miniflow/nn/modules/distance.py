@@ -34,6 +34,8 @@ class Bilinear(Layer, in1_features=..., in2_features=..., out_features=..., bias
     Source: `torch.nn.Bilinear`.
     """
 
+    shown = "in1_features={in1_features}, in2_features={in2_features}, out_features={out_features}, bias={bias}"
+
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape = (self.out_features, self.in1_features, self.in2_features)
         self.add_parameters(place, weight=shape, bias=shape[:1] if bias else None)
@@ -44,9 +46,3 @@ class Bilinear(Layer, in1_features=..., in2_features=..., out_features=..., bias
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return bilinear(input1, input2, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        return (
-            f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}"
-        )

@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Any
 from miniflow.autograd.function import Function
 from miniflow.errors import ArgumentTypeError, AutogradError
 from miniflow.ops.creation import zeros
-from miniflow.tape import hooks_changed, is_grad_enabled
-from miniflow.tensor import HookHandle, Tensor
+from miniflow.tape import is_grad_enabled
+from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
     from miniflow.nn.modules.module import Module
-
-
-def add_hook(hooks: list[tuple], hook: Callable, prepend: bool, with_kwargs: bool = False) -> HookHandle:
-    """Put the hook at the end of `hooks`, or before all others."""
-    entry = (hook, with_kwargs)
-    hooks.insert(0 if prepend else len(hooks), entry)
-    hooks_changed()
-    return HookHandle(hooks, entry)
 
 
 def call_with_hooks(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
@@ -20,6 +20,8 @@ class Layer(WithOptions, Module):
     `bias`, `device` and `dtype`; then `set_up` adds the parameters, and `reset_parameters` initializes them.
     """
 
+    shown: ClassVar[str] = ""  # what `repr` shows, a format of the attributes; {bias} says whether there is one
+
     def __init__(self, *args: Any, **options: Any):
         values = self.given(args, options)
         self.check_options(values)
@@ -30,9 +32,15 @@ class Layer(WithOptions, Module):
         self.set_up(bias, place)
         self.reset_parameters()
 
+    def extra_repr(self) -> str:
+        return self.shown.format_map({**vars(self), "bias": self._parameters.get("bias") is not None})
+
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         """Add what the layer has; `place` is where: device and dtype."""
         raise NotImplementedError(f"{self._get_name()}: a layer must override set_up(bias, place)")
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters again; those of layers within it have their own initialization."""
 
     def add_parameters(self, place: dict[str, Any], **shapes: Sequence[int] | None) -> None:
         """Register parameters of these names and shapes, or None."""

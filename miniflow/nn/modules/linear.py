@@ -38,6 +38,8 @@ class Linear(Layer, in_features=..., out_features=..., bias=True, device=None, d
     Source: `torch.nn.Linear`.
     """
 
+    shown = "in_features={in_features}, out_features={out_features}, bias={bias}"
+
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         inputs, outputs = self.in_features, self.out_features
         if inputs < 0 or outputs < 0:
@@ -50,9 +52,6 @@ class Linear(Layer, in_features=..., out_features=..., bias=True, device=None, d
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 class Identity(Module):

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops import ctc_loss, loss, margin_loss, regression_loss
 
@@ -16,10 +14,7 @@ class Loss(FunctionModule, reduction="mean"):
 
     shown = ()
     buffer_names = ("weight", "pos_weight")
-
-    def __init__(self, *args: Any, **options: Any):
-        super().__init__(*args, **options)
-        loss.check_reduction(type(self).__name__, self.reduction)
+    limits = {"reduction": ["mean", "sum", "none"]}
 
 
 class CrossEntropyLoss(
@@ -116,7 +111,7 @@ class KLDivLoss(Loss, function=regression_loss.kl_div, reduction="mean", log_tar
     Source: `torch.nn.KLDivLoss`.
     """
 
-    __init__ = FunctionModule.__init__  # `kl_div` checks the reduction, of which it has one more
+    limits = {"reduction": ["mean", "sum", "none", "batchmean"]}
 
 
 class PoissonNLLLoss(

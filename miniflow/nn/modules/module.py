@@ -349,7 +349,7 @@ class Module(AttributeTables):
         Returns:
             a handle whose `remove()` removes the hook.
         """
-        return hooks.add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
+        return HookHandle.of(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
     def register_forward_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False) -> HookHandle:
         """Call `hook(module, args, output)` after `forward`; what it returns, unless None, replaces the output.
@@ -361,14 +361,14 @@ class Module(AttributeTables):
         Returns:
             a handle whose `remove()` removes the hook.
         """
-        return hooks.add_hook(self._forward_hooks, hook, prepend, with_kwargs)
+        return HookHandle.of(self._forward_hooks, (hook, with_kwargs), prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> HookHandle:
         """Call `hook(module, grad_output)` before the gradients of the inputs are computed.
 
         `grad_output` is a tuple with one entry for each output; what the hook returns, unless None, replaces it.
         """
-        return hooks.add_hook(self._backward_pre_hooks, hook, prepend)
+        return HookHandle.of(self._backward_pre_hooks, (hook, False), prepend)
 
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> HookHandle:
         """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have been computed.
@@ -377,7 +377,7 @@ class Module(AttributeTables):
         tensors without a gradient, None everywhere if no argument requires grad), `grad_output` one for each output.
         What the hook returns, unless None, replaces `grad_input`.
         """
-        return hooks.add_hook(self._backward_hooks, hook, prepend)
+        return HookHandle.of(self._backward_hooks, (hook, False), prepend)
 
     # printing
 

@@ -55,6 +55,10 @@ class BatchNorm(
     """
 
     dims: tuple[int, ...]  # how many dims an input may have
+    shown = (
+        "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, bias={bias}, "
+        "track_running_stats={track_running_stats}"
+    )
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape, running = (self.num_features,), self.track_running_stats
@@ -92,12 +96,6 @@ class BatchNorm(
     def normalize(self, input: Tensor, mean: Any, var: Any, training: bool, momentum: Any) -> Tensor:
         """The result with the running statistics, or with those of the batch in training."""
         return batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
-        )
 
 
 class BatchNorm1d(BatchNorm):
@@ -210,6 +208,8 @@ class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, d
     Source: `torch.nn.GroupNorm`; Wu and He 2018, "Group Normalization".
     """
 
+    shown = "{num_groups}, {num_channels}, eps={eps}, affine={affine}"
+
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         groups, channels = self.num_groups, self.num_channels
         if channels % groups:
@@ -218,9 +218,6 @@ class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, d
 
     def forward(self, input: Tensor) -> Tensor:
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
 class RMSNorm(Norm, normalized_shape=..., eps=None, elementwise_affine=True, device=None, dtype=None):
@@ -238,6 +235,8 @@ class RMSNorm(Norm, normalized_shape=..., eps=None, elementwise_affine=True, dev
     Source: `torch.nn.RMSNorm`; Zhang and Sennrich 2019.
     """
 
+    shown = "{normalized_shape}, eps={eps}, elementwise_affine={elementwise_affine}"
+
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape = self.normalized_shape
         self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -245,9 +244,6 @@ class RMSNorm(Norm, normalized_shape=..., eps=None, elementwise_affine=True, dev
 
     def forward(self, input: Tensor) -> Tensor:
         return rms_norm(input, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 class LocalResponseNorm(FunctionModule, function=local_response_norm, size=..., alpha=1e-4, beta=0.75, k=1.0):
@@ -276,6 +272,8 @@ class LayerNorm(Norm, normalized_shape=..., eps=1e-5, elementwise_affine=True, b
     Source: `torch.nn.LayerNorm`; Ba et al. 2016, "Layer Normalization".
     """
 
+    shown = "{normalized_shape}, eps={eps}, elementwise_affine={elementwise_affine}, bias={bias}"
+
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape, affine = self.normalized_shape, self.elementwise_affine
         self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -284,9 +282,3 @@ class LayerNorm(Norm, normalized_shape=..., eps=1e-5, elementwise_affine=True, b
 
     def forward(self, input: Tensor) -> Tensor:
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
-            f"bias={self.bias is not None}"
-        )

@@ -13,10 +13,9 @@ from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
-from miniflow.nn.modules.module import Module
-from miniflow.nn.parameter import Parameter
+from miniflow.nn.modules.layer import Layer
 from miniflow.nn.utils.rnn import PackedSequence, check_state
-from miniflow.ops.creation import empty, zeros
+from miniflow.ops.creation import zeros
 from miniflow.ops.dropout import dropout
 from miniflow.ops.elementwise import add
 from miniflow.ops.gather import index_select
@@ -29,29 +28,36 @@ from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
 
 
-class RecurrentBase(Module):
+class RecurrentBase(Layer):
     """What all recurrent layers and cells share: sizes, and parameters within 1 / sqrt(hidden_size)."""
 
-    gates: int  # rows of a weight for each hidden unit
+    limits = {
+        "hidden_size": (1, math.inf), "num_layers": (1, math.inf), "dropout": (0, 1), "nonlinearity": ["tanh", "relu"]
+    }  # fmt: skip
+    gates = 1  # rows of a weight for each hidden unit
     states = 1  # tensors of a state
+    _step: Callable[..., State] | None = None  # what a time step computes; None for that of the nonlinearity
 
-    def _make(self, suffix: str, inputs: int, bias: bool, device: Any, dtype: Any) -> None:
-        rows = self.gates * self.hidden_size
-        sizes = {"weight_ih": (rows, inputs), "weight_hh": (rows, self.hidden_size), "bias_ih": rows, "bias_hh": rows}
-        for name, size in sizes.items():
-            made = bias or name.startswith("weight")
-            if made or not suffix:
-                p = Parameter(empty(size, device=device, dtype=dtype)) if made else None
-                self.register_parameter(name + suffix, p)
+    def _make(self, suffix: str, inputs: int, bias: bool, place: dict[str, Any]) -> None:
+        rows, hidden = self.gates * self.hidden_size, self.hidden_size
+        self.add_parameters(place, **{f"weight_ih{suffix}": (rows, inputs), f"weight_hh{suffix}": (rows, hidden)})
+        if bias or not suffix:
+            self.add_parameters(place, **{f"bias_{n}{suffix}": (rows,) if bias else None for n in ("ih", "hh")})
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again, at random."""
-        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
+        bound = 1 / math.sqrt(self.hidden_size)
         for p in self.parameters():
             init.uniform_(p, -bound, bound)
 
     def _cell(self) -> Cell:
-        raise NotImplementedError
+        return type(self)._step or {"tanh": tanh_cell, "relu": relu_cell}[self.nonlinearity]
+
+    def extra_repr(self) -> str:
+        unshown = {"input_size", "hidden_size", "nonlinearity", "proj_size", "device", "dtype"}
+        usual = {name: value for name, value in self.options.items() if name not in unshown}
+        changed = [f", {name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        return f"{self.input_size}, {self.hidden_size}{''.join(changed)}"
 
     def _given(self, hx: Any, like: Tensor, shape: tuple[int, ...]) -> State:
         """The state that was passed, or zeros."""
@@ -63,7 +69,10 @@ class RecurrentBase(Module):
         return state[0] if self.states == 1 else state
 
 
-class RNNBase(RecurrentBase):
+class RNNBase(
+    RecurrentBase, input_size=..., hidden_size=..., num_layers=1, bias=True, batch_first=False, dropout=0.0,
+    bidirectional=False, proj_size=0, device=None, dtype=None,
+):  # fmt: skip
     """Recurrent layers of one kind, each with the results of the one before as its inputs.
 
     Args:
@@ -88,35 +97,16 @@ class RNNBase(RecurrentBase):
         ShapeError: for an input or a state of another shape.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        if proj_size:
-            raise ArgumentError(f"{self._get_name()}: got proj_size={proj_size}, which is not supported; expected 0")
-        if hidden_size < 1 or num_layers < 1 or not 0 <= dropout <= 1:
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        if self.proj_size:
             raise ArgumentError(
-                f"{self._get_name()}: got hidden_size={hidden_size}, num_layers={num_layers}, dropout={dropout}; "
-                "expected sizes of at least 1 and a probability"
+                f"{self._get_name()}: got proj_size={self.proj_size}, which is not supported; expected 0"
             )
-        self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
-        self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
-        self.directions = ("", "_reverse") if bidirectional else ("",)
-        for k in range(num_layers):
-            inputs = input_size if k == 0 else hidden_size * len(self.directions)
+        self.bias, self.directions = bias, ("", "_reverse") if self.bidirectional else ("",)
+        for k in range(self.num_layers):
+            inputs = self.input_size if k == 0 else self.hidden_size * len(self.directions)
             for direction in self.directions:
-                self._make(f"_l{k}{direction}", inputs, bias, device, dtype)
-        self.reset_parameters()
+                self._make(f"_l{k}{direction}", inputs, bias, place)
 
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
         if isinstance(input, PackedSequence):
@@ -173,57 +163,25 @@ class RNNBase(RecurrentBase):
                 x = dropout(x, self.dropout, self.training)
         return x, tuple([stack(parts) for parts in zip(*last, strict=True)])
 
-    def _scan(
-        self,
-        x: Tensor,
-        state: State,
-        weight_ih: Tensor,
-        weight_hh: Tensor,
-        bias_ih: Tensor | None,
-        bias_hh: Tensor | None,
-        sizes: list[int],
-        reverse: bool,
-    ) -> tuple[Tensor, State]:
+    def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
         """The results of a layer in one direction, and its last state."""
         return scan(self._cell(), linear(x, weight_ih, bias_ih), state, weight_hh, bias_hh, sizes, reverse)
 
     def flatten_parameters(self) -> None:
         """Does nothing: there is no cuDNN that would want one block of memory."""
 
-    def extra_repr(self) -> str:
-        shown = [f"{self.input_size}, {self.hidden_size}"]
-        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
-        shown += [f"{n}={getattr(self, n)}" for n, default in defaults.items() if getattr(self, n) != default]
-        return ", ".join(shown)
-
 
 @composite
-def recurrent_layer(
-    run: Callable,
-    x: Tensor,
-    state: State,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias_ih: Tensor | None,
-    bias_hh: Tensor | None,
-    time: int,
-    reverse: bool,
-) -> tuple[Tensor, State]:
+def recurrent_layer(run, x, state, weight_ih, weight_hh, bias_ih, bias_hh, time, reverse):
     """`run`, the `_scan` of a layer, for sequences of `time` steps each."""
     sizes = [state[0].shape[0]] * time
     return run(x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse)
 
 
-def _cell_of_nonlinearity(module: Module) -> Cell:
-    return tanh_cell if module.nonlinearity == "tanh" else relu_cell
-
-
-def _check_nonlinearity(name: str, nonlinearity: str) -> None:
-    if nonlinearity not in ("tanh", "relu"):
-        raise ArgumentError(f"{name}: got nonlinearity={nonlinearity!r}; expected 'tanh' or 'relu'")
-
-
-class RNN(RNNBase):
+class RNN(
+    RNNBase, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0,
+    device=None, dtype=None,
+):  # fmt: skip
     """h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu, over time steps; see `RNNBase` for the arguments.
 
     Args:
@@ -237,24 +195,6 @@ class RNN(RNNBase):
     Source: `torch.nn.RNN`; Elman 1990, "Finding Structure in Time".
     """
 
-    gates = 1
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        nonlinearity: str = "tanh",
-        *args: Any,
-        **kwargs: Any,
-    ):
-        _check_nonlinearity("RNN", nonlinearity)
-        super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)
-        self.nonlinearity = nonlinearity
-
-    def _cell(self) -> Cell:
-        return _cell_of_nonlinearity(self)
-
 
 class LSTM(RNNBase):
     """Long short-term memory; see `RNNBase` for the arguments. The states are pairs (h, c).
@@ -266,10 +206,7 @@ class LSTM(RNNBase):
     Source: `torch.nn.LSTM`; Hochreiter and Schmidhuber 1997, "Long Short-Term Memory".
     """
 
-    gates, states = 4, 2
-
-    def _cell(self) -> Cell:
-        return lstm_cell
+    gates, states, _step = 4, 2, lstm_cell
 
     def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
         if not x.is_local or x.device.type != "cpu":
@@ -310,13 +247,10 @@ class GRU(RNNBase):
     Source: `torch.nn.GRU`; Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder".
     """
 
-    gates = 3
-
-    def _cell(self) -> Cell:
-        return gru_cell
+    gates, _step = 3, gru_cell
 
 
-class RNNCellBase(RecurrentBase):
+class RNNCellBase(RecurrentBase, input_size=..., hidden_size=..., bias=True, device=None, dtype=None):
     """One time step.
 
     Args:
@@ -328,11 +262,9 @@ class RNNCellBase(RecurrentBase):
     Shapes: input (N, input_size), state (N, H) -> (N, H); or all without N.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None):
-        super().__init__()
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        self._make("", input_size, bias, device, dtype)
-        self.reset_parameters()
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        self.bias = bias
+        self._make("", self.input_size, bias, place)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         if input.ndim not in (1, 2):
@@ -346,45 +278,18 @@ class RNNCellBase(RecurrentBase):
         state = self._cell()(linear(input, self.weight_ih, self.bias_ih), projected, state)
         return self._returned(tuple([squeeze(s, 0) for s in state]) if alone else state)
 
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
-
-class RNNCell(RNNCellBase):
+class RNNCell(RNNCellBase, bias=True, nonlinearity="tanh", device=None, dtype=None):
     """One time step of `RNN`; the fourth argument, nonlinearity, is "tanh" or "relu". `torch.nn.RNNCell`."""
-
-    gates = 1
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        _check_nonlinearity("RNNCell", nonlinearity)
-        super().__init__(input_size, hidden_size, bias, device, dtype)
-        self.nonlinearity = nonlinearity
-
-    def _cell(self) -> Cell:
-        return _cell_of_nonlinearity(self)
 
 
 class LSTMCell(RNNCellBase):
     """One time step of `LSTM`; takes and returns a pair (h, c). `torch.nn.LSTMCell`."""
 
-    gates, states = 4, 2
-
-    def _cell(self) -> Cell:
-        return lstm_cell
+    gates, states, _step = 4, 2, lstm_cell
 
 
 class GRUCell(RNNCellBase):
     """One time step of `GRU`. `torch.nn.GRUCell`."""
 
-    gates = 3
-
-    def _cell(self) -> Cell:
-        return gru_cell
+    gates, _step = 3, gru_cell

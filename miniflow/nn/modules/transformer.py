@@ -12,20 +12,20 @@ from miniflow.nn import init
 from miniflow.nn.modules.attention import MultiheadAttention
 from miniflow.nn.modules.container import ModuleList
 from miniflow.nn.modules.dropout import Dropout
+from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.linear import Linear
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import LayerNorm
 from miniflow.ops.activation import gelu, relu
 from miniflow.ops.creation import full
 from miniflow.ops.triangle import triu
-from miniflow.options import WithOptions
 from miniflow.tensor import Tensor
 
 ACTIVATIONS = {"relu": relu, "gelu": gelu}
 
 
 class TransformerLayer(
-    WithOptions, Module, d_model=..., nhead=..., dim_feedforward=2048, dropout=0.1, activation=relu,
+    Layer, d_model=..., nhead=..., dim_feedforward=2048, dropout=0.1, activation=relu,
     layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None,
 ):  # fmt: skip
     """What the layers of encoders and decoders share: parts, each added to its input and normalized.
@@ -50,28 +50,23 @@ class TransformerLayer(
 
     attentions: tuple[str, ...]
 
-    def __init__(self, *args: Any, **options: Any):
-        values = self.given(args, options)
-        Module.__init__(self)
-        d_model, hidden, dropout, activation = (
-            values[name] for name in ("d_model", "dim_feedforward", "dropout", "activation")
-        )
-        own = {name: values[name] for name in ("bias", "device", "dtype")}
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        own, dropout, activation = {"bias": bias, **place}, self.dropout, self.activation
+        heads = {"num_heads": self.nhead, "dropout": dropout, "batch_first": self.batch_first}
         for name in self.attentions:
-            heads = {"num_heads": values["nhead"], "dropout": dropout, "batch_first": values["batch_first"]}
-            setattr(self, name, MultiheadAttention(d_model, **heads, **own))
-        self.linear1 = Linear(d_model, hidden, **own)
+            setattr(self, name, MultiheadAttention(self.d_model, **heads, **own))
+        self.linear1 = Linear(self.d_model, self.dim_feedforward, **own)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(hidden, d_model, **own)
-        self.norm_first = values["norm_first"]
+        self.linear2 = Linear(self.dim_feedforward, self.d_model, **own)
         numbers = range(1, len(self.attentions) + 2)
         for i in numbers:
-            setattr(self, f"norm{i}", LayerNorm(d_model, values["layer_norm_eps"], **own))
+            setattr(self, f"norm{i}", LayerNorm(self.d_model, self.layer_norm_eps, **own))
         for i in numbers:
             setattr(self, f"dropout{i}", Dropout(dropout))
-        if isinstance(activation, str) and activation not in ACTIVATIONS:
-            raise ArgumentError(f"{self._get_name()}: got activation={activation!r}; expected 'relu' or 'gelu'")
-        self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+        if isinstance(activation, str):
+            if activation not in ACTIVATIONS:
+                raise ArgumentError(f"{self._get_name()}: got activation={activation!r}; expected 'relu' or 'gelu'")
+            self.activation = ACTIVATIONS[activation]
 
     def _residual(self, x: Tensor, i: int, part: Callable[[Tensor], Tensor]) -> Tensor:
         """`x` and the part number `i` of it."""
@@ -139,14 +134,15 @@ class TransformerDecoderLayer(TransformerLayer):
 class _Stack(Module):
     """Copies of a layer, one after the other, then a norm."""
 
-    def _stack(self, layer: Module, num_layers: int, norm: Module | None) -> None:
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None = None):
+        super().__init__()
         self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
         self.num_layers = num_layers
         self.norm = norm
 
-    def _through(self, x: Tensor, *args: Any) -> Tensor:
+    def _through(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
         for layer in self.layers:
-            x = layer(x, *args)
+            x = layer(x, *args, **options)
         return x if self.norm is None else self.norm(x)
 
 
@@ -170,8 +166,7 @@ class TransformerEncoder(_Stack):
         enable_nested_tensor: bool = True,
         mask_check: bool = True,
     ):
-        super().__init__()
-        self._stack(encoder_layer, num_layers, norm)
+        super().__init__(encoder_layer, num_layers, norm)
 
     def forward(
         self,
@@ -187,26 +182,15 @@ class TransformerDecoder(_Stack):
     """`num_layers` copies of a decoder layer, one after the other, then `norm`. `torch.nn.TransformerDecoder`."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
-        super().__init__()
-        self._stack(decoder_layer, num_layers, norm)
+        super().__init__(decoder_layer, num_layers, norm)
 
-    def forward(
-        self,
-        tgt: Tensor,
-        memory: Tensor,
-        tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        tgt_key_padding_mask: Tensor | None = None,
-        memory_key_padding_mask: Tensor | None = None,
-        tgt_is_causal: bool | None = None,
-        memory_is_causal: bool = False,
-    ) -> Tensor:
-        padding = tgt_key_padding_mask, memory_key_padding_mask
-        return self._through(tgt, memory, tgt_mask, memory_mask, *padding, bool(tgt_is_causal), memory_is_causal)
+    def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **options: Any) -> Tensor:
+        """Takes what a layer takes, see `TransformerDecoderLayer`."""
+        return self._through(tgt, memory, *masks, **options)
 
 
 class Transformer(
-    WithOptions, Module, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048,
+    Layer, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048,
     dropout=0.1, activation=relu, custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False,
     norm_first=False, bias=True, device=None, dtype=None,
 ):  # fmt: skip
@@ -228,21 +212,23 @@ class Transformer(
     Source: `torch.nn.Transformer`; Vaswani et al. 2017, "Attention Is All You Need".
     """
 
-    def __init__(self, *args: Any, **options: Any):
-        values = self.given(args, options)
-        Module.__init__(self)
-        of_layers = {name: values[name] for name in TransformerLayer.options}
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        own = {"bias": bias, **place}
+        options = {name: own[name] if name in own else getattr(self, name) for name in TransformerLayer.options}
         for name, stack, layer in (
             ("encoder", TransformerEncoder, TransformerEncoderLayer),
             ("decoder", TransformerDecoder, TransformerDecoderLayer),
         ):
-            made = values[f"custom_{name}"]
+            made = getattr(self, f"custom_{name}")
             if made is None:
-                own = {key: values[key] for key in ("bias", "device", "dtype")}
-                norm = LayerNorm(values["d_model"], values["layer_norm_eps"], **own)
-                made = stack(layer(**of_layers), values[f"num_{name}_layers"], norm)
+                norm = LayerNorm(self.d_model, self.layer_norm_eps, **own)
+                made = stack(layer(**options), getattr(self, f"num_{name}_layers"), norm)
+            else:
+                delattr(self, f"custom_{name}")
             setattr(self, name, made)
-        self.d_model, self.nhead, self.batch_first = values["d_model"], values["nhead"], values["batch_first"]
+
+    def reset_parameters(self) -> None:
+        """Initialize the matrices again, also those of a custom encoder or decoder."""
         for p in self.parameters():
             if p.ndim > 1:
                 init.xavier_uniform_(p)

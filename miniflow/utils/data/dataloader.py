@@ -5,21 +5,24 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from multiprocessing.context import BaseContext
 from typing import Any
 
 from miniflow.errors import ArgumentError
-from miniflow.ops.generator import Generator
 from miniflow.ops.random import randint
+from miniflow.options import WithOptions
 from miniflow.utils.data.collate import default_collate, default_convert
 from miniflow.utils.data.dataset import Dataset, IterableDataset
-from miniflow.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, check_positive
+from miniflow.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, check_positive
 from miniflow.utils.data.workers import Exhausted, Job, WorkerPool
 
 
-class DataLoader:
+class DataLoader(
+    WithOptions, dataset=..., batch_size=1, shuffle=False, sampler=None, batch_sampler=None, num_workers=0,
+    collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None,
+    generator=None, prefetch_factor=2, persistent_workers=False,
+):  # fmt: skip
     """Iterates over a data set in batches; each `for` loop over it is one epoch.
 
     Every index of the sampler is read exactly once an epoch, and the order of the batches does not depend on
@@ -65,72 +68,49 @@ class DataLoader:
     Source: `torch.utils.data.DataLoader`, `oneflow.utils.data.DataLoader`.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        batch_size: int | None = 1,
-        shuffle: bool = False,
-        sampler: Sampler | Iterable | None = None,
-        batch_sampler: Sampler | Iterable | None = None,
-        num_workers: int = 0,
-        collate_fn: Callable[[list], Any] | None = None,
-        pin_memory: bool = False,
-        drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: str | BaseContext | None = None,
-        generator: Generator | None = None,
-        *,
-        prefetch_factor: int | None = 2,
-        persistent_workers: bool = False,
-    ):
-        self.dataset = dataset
-        self.num_workers = num_workers
-        self.pin_memory = pin_memory
-        self.timeout = timeout
-        self.worker_init_fn = worker_init_fn
-        self.generator = generator
-        self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
-        self.persistent_workers = persistent_workers
-        context = multiprocessing_context or ("fork" if sys.platform == "linux" else "spawn")
+    by_keyword = "prefetch_factor"
+
+    def __init__(self, *args: Any, **options: Any):
+        vars(self).update(self.given(args, options))
+        context = self.multiprocessing_context or ("fork" if sys.platform == "linux" else "spawn")
         self.multiprocessing_context = multiprocessing.get_context(context) if isinstance(context, str) else context
+        self.prefetch_factor = 2 if self.prefetch_factor is None else self.prefetch_factor
         self._idle: list[WorkerPool] = []  # persistent workers between epochs
         if not self.num_workers >= 0:
-            raise ArgumentError(f"DataLoader: got num_workers={num_workers!r}; expected 0 or more worker processes")
+            raise ArgumentError(f"DataLoader: got num_workers={self.num_workers!r}; expected 0 or more")
         check_positive("DataLoader", "prefetch_factor", self.prefetch_factor)
-        self._choose_samplers(batch_size, shuffle, sampler, batch_sampler, drop_last)
-        self.collate_fn = collate_fn or (default_convert if self.batch_sampler is None else default_collate)
+        self._choose_samplers()
+        self.collate_fn = self.collate_fn or (default_convert if self.batch_sampler is None else default_collate)
 
-    def _choose_samplers(self, batch_size, shuffle, sampler, batch_sampler, drop_last) -> None:  # as in __init__
+    def _choose_samplers(self) -> None:
         iterable = isinstance(self.dataset, IterableDataset)
-        if iterable and (shuffle or sampler is not None or batch_sampler is not None):
+        if iterable and (self.shuffle or self.sampler is not None or self.batch_sampler is not None):
             raise ArgumentError(
                 "DataLoader: got shuffle, sampler or batch_sampler for an IterableDataset, which has no indices; "
                 "expected none of them: order the samples in its __iter__"
             )
-        if sampler is not None and shuffle:
+        if self.sampler is not None and self.shuffle:
             raise ArgumentError(
                 "DataLoader: got both sampler and shuffle=True; expected one: the sampler sets the order"
             )
-        if batch_sampler is not None:
-            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+        if self.batch_sampler is not None:
+            if self.batch_size != 1 or self.shuffle or self.sampler is not None or self.drop_last:
                 raise ArgumentError(
                     "DataLoader: got batch_sampler with batch_size, shuffle, sampler or drop_last; "
                     "expected it alone: it sets all of them"
                 )
-            batch_size = None
-        elif iterable:
-            sampler = self.dataset
-        elif sampler is None:
-            sampler = (
-                RandomSampler(self.dataset, generator=self.generator) if shuffle else SequentialSampler(self.dataset)
-            )
-        if batch_size is not None:
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        elif drop_last:
+            self.batch_size = None
+            return
+        if iterable:
+            self.sampler = self.dataset
+        elif self.shuffle:
+            self.sampler = RandomSampler(self.dataset, generator=self.generator)
+        elif self.sampler is None:
+            self.sampler = SequentialSampler(self.dataset)
+        if self.batch_size is not None:
+            self.batch_sampler = BatchSampler(self.sampler, self.batch_size, self.drop_last)
+        elif self.drop_last:
             raise ArgumentError("DataLoader: got drop_last=True with batch_size=None; expected a batch_size")
-        self.batch_size, self.drop_last = batch_size, drop_last
-        self.sampler, self.batch_sampler = sampler, batch_sampler
 
     def __len__(self) -> int:
         """The number of batches of an epoch, if the data set or the sampler has a length."""

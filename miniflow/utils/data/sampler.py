@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -29,6 +30,7 @@ class Sampler(Generic[T]):
         raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
 
 
+@dataclass(eq=False, repr=False)
 class SequentialSampler(Sampler[int]):
     """0, 1, ..., len(data_source) - 1.
 
@@ -36,8 +38,7 @@ class SequentialSampler(Sampler[int]):
     [0, 1, 2]
     """
 
-    def __init__(self, data_source: Sized):
-        self.data_source = data_source
+    data_source: Sized
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.data_source)))
@@ -46,6 +47,7 @@ class SequentialSampler(Sampler[int]):
         return len(self.data_source)
 
 
+@dataclass(eq=False, repr=False)
 class RandomSampler(Sampler[int]):
     """Indices in random order, another one each epoch.
 
@@ -65,19 +67,16 @@ class RandomSampler(Sampler[int]):
     Source: `torch.utils.data.RandomSampler`.
     """
 
-    def __init__(
-        self,
-        data_source: Sized,
-        replacement: bool = False,
-        num_samples: int | None = None,
-        generator: Generator | None = None,
-    ):
-        if num_samples is not None:
-            check_positive("RandomSampler", "num_samples", num_samples)
-        self.data_source = data_source
-        self.replacement = replacement
-        self.num_samples = len(data_source) if num_samples is None else num_samples
-        self.generator = generator
+    data_source: Sized
+    replacement: bool = False
+    num_samples: int | None = None
+    generator: Generator | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_samples is None:
+            self.num_samples = len(self.data_source)
+        else:
+            check_positive("RandomSampler", "num_samples", self.num_samples)
 
     def __iter__(self) -> Iterator[int]:
         total, size = self.num_samples, len(self.data_source)
@@ -91,6 +90,7 @@ class RandomSampler(Sampler[int]):
         return self.num_samples
 
 
+@dataclass(eq=False, repr=False)
 class SubsetRandomSampler(Sampler[int]):
     """The given indices in random order.
 
@@ -102,9 +102,8 @@ class SubsetRandomSampler(Sampler[int]):
     [3, 5, 7]
     """
 
-    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
-        self.indices = indices
-        self.generator = generator
+    indices: Sequence[int]
+    generator: Generator | None = None
 
     def __iter__(self) -> Iterator[int]:
         for position in randperm(len(self.indices), device="cpu", generator=self.generator).tolist():
@@ -114,6 +113,7 @@ class SubsetRandomSampler(Sampler[int]):
         return len(self.indices)
 
 
+@dataclass(eq=False, repr=False)
 class WeightedRandomSampler(Sampler[int]):
     """Indices 0 to len(weights) - 1, each drawn with probability proportional to its weight.
 
@@ -133,19 +133,15 @@ class WeightedRandomSampler(Sampler[int]):
     Source: `torch.utils.data.WeightedRandomSampler`.
     """
 
-    def __init__(
-        self,
-        weights: Sequence[float],
-        num_samples: int,
-        replacement: bool = True,
-        generator: Generator | None = None,
-    ):
-        check_positive("WeightedRandomSampler", "num_samples", num_samples)
-        values = weights.tolist() if isinstance(weights, Tensor) else weights
+    weights: Sequence[float] | Tensor
+    num_samples: int
+    replacement: bool = True
+    generator: Generator | None = None
+
+    def __post_init__(self) -> None:
+        check_positive("WeightedRandomSampler", "num_samples", self.num_samples)
+        values = self.weights.tolist() if isinstance(self.weights, Tensor) else self.weights
         self.weights = Tensor._wrap(np.array(values, np.float64).reshape(-1))
-        self.num_samples = num_samples
-        self.replacement = replacement
-        self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
         return iter(multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator).tolist())
@@ -154,6 +150,7 @@ class WeightedRandomSampler(Sampler[int]):
         return self.num_samples
 
 
+@dataclass(eq=False, repr=False)
 class BatchSampler(Sampler[list[int]]):
     """Lists of `batch_size` indices at a time from another sampler.
 
@@ -171,11 +168,12 @@ class BatchSampler(Sampler[list[int]]):
     Source: `torch.utils.data.BatchSampler`.
     """
 
-    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
-        check_positive("BatchSampler", "batch_size", batch_size)
-        self.sampler = sampler
-        self.batch_size = batch_size
-        self.drop_last = drop_last
+    sampler: Iterable[int]
+    batch_size: int
+    drop_last: bool
+
+    def __post_init__(self) -> None:
+        check_positive("BatchSampler", "batch_size", self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         indices = iter(self.sampler)
