@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from miniflow.ops.comparison import isfinite, isnan
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import abs
 from miniflow.ops.reduce import all
 from miniflow.tensor import Tensor
 
@@ -22,8 +20,8 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8
 
     Source: `torch.isclose`.
     """
-    close = (input == other) | (abs(input - other) <= atol + rtol * abs(other)) & isfinite(other)
-    return close | isnan(input) & isnan(other) if equal_nan else close
+    close = (input == other) | (abs(input - other) <= atol + rtol * abs(other)) & other.isfinite()
+    return close | input.isnan() & other.isnan() if equal_nan else close
 
 
 @method

@@ -18,8 +18,7 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.promotion import require_floating, require_one_dtype
-from miniflow.ops.reduce import sum
-from miniflow.ops.shape import input_shape, squeeze, unsqueeze
+from miniflow.ops.shape import input_shape
 from miniflow.ops.windows import Pair, check_image, pair, per_dim, window_counts
 from miniflow.sbp import signatures
 from miniflow.tensor import Tensor
@@ -56,7 +55,7 @@ class Conv2d(Op):
         if ctx.needs[1]:
             dweight = call(Conv2dWeightGrad, dy, x, size=input_shape(ctx, 1)[2:], **ctx.attrs)
         if ctx.needs[2]:
-            dbias = sum(dy, (0, 2, 3))
+            dbias = dy.sum((0, 2, 3))
         return dx, dweight, dbias
 
 
@@ -191,8 +190,8 @@ def conv2d(
     Source: `torch.nn.functional.conv2d`.
     """
     if input.ndim == 3:
-        batch = conv2d(unsqueeze(input, 0), weight, bias, stride, padding, dilation, groups)
-        return squeeze(batch, 0)
+        batch = conv2d(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups)
+        return batch.squeeze(0)
     if weight.ndim != 4:
         _check_operands(input._array, weight._array, None, 1)
     if type(groups) is not int or groups < 1:

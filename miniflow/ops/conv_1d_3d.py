@@ -12,8 +12,6 @@ from miniflow.operands import takes_tensors
 from miniflow.ops.conv import Sizes, borders, conv2d
 from miniflow.ops.join import stack
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import transpose
-from miniflow.ops.shape import contiguous, reshape, squeeze, unsqueeze
 from miniflow.ops.windows import check_signal, per_dim
 from miniflow.tensor import Tensor
 
@@ -67,8 +65,8 @@ def conv1d(
     ((before, after),) = borders("conv1d", padding, tuple(weight.shape[2:]), (step,), (spread,))
     if before != after:
         input, before = pad(input, (before, after)), 0
-    image, kernel = unsqueeze(input, -2), unsqueeze(weight, -2)
-    return squeeze(conv2d(image, kernel, bias, (1, step), (0, before), (1, spread), groups), -2)
+    image, kernel = input.unsqueeze(-2), weight.unsqueeze(-2)
+    return conv2d(image, kernel, bias, (1, step), (0, before), (1, spread), groups).squeeze(-2)
 
 
 @takes_tensors
@@ -104,7 +102,7 @@ def conv3d(
     check_signal("conv3d", input, 3)
     check_weight("conv3d", weight, 3)
     if input.ndim == 4:
-        return squeeze(conv3d(unsqueeze(input, 0), weight, bias, stride, padding, dilation, groups), 0)
+        return conv3d(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
     step, spread = (per_dim("conv3d", name, x, 3) for name, x in (("stride", stride), ("dilation", dilation)))
     around = borders("conv3d", padding, tuple(weight.shape[2:]), step, spread)
     depth_border, *plane_borders = around
@@ -120,11 +118,11 @@ def conv3d(
             f"conv3d: got depth {depth} with its border for a kernel of shape {tuple(weight.shape[2:])} and dilation "
             f"{spread}; expected a depth of at least {spread[0] * (taps - 1) + 1}"
         )
-    planes, span = transpose(input, 1, 2), step[0] * (count - 1) + 1  # (N, D, C, H, W)
+    planes, span = input.transpose(1, 2), step[0] * (count - 1) + 1  # (N, D, C, H, W)
     starts = [tap * spread[0] for tap in range(taps)]
     windows = stack([planes[:, start : start + span : step[0]] for start in starts], 3)  # (N, D', C, KD, H, W)
     y = conv2d(
-        reshape(windows, (n * count, c * taps, *size)), reshape(weight, (o, per_group * taps, *kernel)), bias, step[1:],
+        windows.reshape((n * count, c * taps, *size)), weight.reshape((o, per_group * taps, *kernel)), bias, step[1:],
         tuple([before for before, _ in plane_borders]), spread[1:], groups,
     )  # fmt: skip
-    return contiguous(transpose(reshape(y, (n, count, *y.shape[1:])), 1, 2))
+    return y.reshape((n, count, *y.shape[1:])).transpose(1, 2).contiguous()

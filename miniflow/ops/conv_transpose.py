@@ -13,12 +13,8 @@ from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.conv import Conv2dDataGrad, Sizes
 from miniflow.ops.conv_1d_3d import check_weight
-from miniflow.ops.elementwise import add
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import transpose
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.shape import contiguous, reshape, squeeze, unsqueeze
-from miniflow.ops.slice import narrow
 from miniflow.ops.windows import check_signal, per_dim
 from miniflow.tensor import Tensor
 
@@ -29,7 +25,7 @@ def _enlarge(op, dims, input, weight, bias, stride, padding, output_padding, gro
     check_weight(op, weight, dims)
     if input.ndim == dims + 1:
         options = (stride, padding, output_padding, groups, dilation)
-        return squeeze(_enlarge(op, dims, unsqueeze(input, 0), weight, bias, *options), 0)
+        return _enlarge(op, dims, input.unsqueeze(0), weight, bias, *options).squeeze(0)
     _check_operands(op, input, weight, bias, groups)
     step, spread = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
     border, extra = per_dim(op, "padding", padding, dims, 0), per_dim(op, "output_padding", output_padding, dims, 0)
@@ -43,13 +39,13 @@ def _enlarge(op, dims, input, weight, bias, stride, padding, output_padding, gro
         y = _enlarge_volume(input, weight, size, step, border, spread, groups)
     else:
         row = (0,) * (2 - dims)  # a sequence is an image of one row
-        x, kernel = (unsqueeze(input, -2), unsqueeze(weight, -2)) if dims == 1 else (input, weight)
+        x, kernel = (input.unsqueeze(-2), weight.unsqueeze(-2)) if dims == 1 else (input, weight)
         y = call(
             Conv2dDataGrad, x, kernel, size=(1,) * len(row) + size, stride=(1,) * len(row) + step,
             padding=tuple([(p, p) for p in row + border]), dilation=(1,) * len(row) + spread, groups=groups,
         )  # fmt: skip
-        y = squeeze(y, -2) if dims == 1 else y
-    return y if bias is None else add(y, reshape(cast(bias, y.dtype), (-1,) + (1,) * dims))
+        y = y.squeeze(-2) if dims == 1 else y
+    return y if bias is None else y + cast(bias, y.dtype).reshape((-1,) + (1,) * dims)
 
 
 def _enlarge_volume(input, weight, size, step, border, spread, groups) -> Tensor:
@@ -59,22 +55,22 @@ def _enlarge_volume(input, weight, size, step, border, spread, groups) -> Tensor
         return cast(y, input.dtype)
     (n, c, depth, *plane), (_, per_group, taps, *kernel) = input.shape, weight.shape
     y = call(
-        Conv2dDataGrad, reshape(transpose(input, 1, 2), (n * depth, c, *plane)),
-        reshape(weight, (c, per_group * taps, *kernel)), size=size[1:], stride=step[1:],
+        Conv2dDataGrad, input.transpose(1, 2).reshape((n * depth, c, *plane)),
+        weight.reshape((c, per_group * taps, *kernel)), size=size[1:], stride=step[1:],
         padding=tuple([(p, p) for p in border[1:]]), dilation=spread[1:], groups=groups,
     )  # fmt: skip
-    y = transpose(reshape(y, (n, depth, per_group * groups, taps, *size[1:])), 1, 2)  # (N, O, D, KD, H', W')
+    y = y.reshape((n, depth, per_group * groups, taps, *size[1:])).transpose(1, 2)  # (N, O, D, KD, H', W')
     whole = max((depth - 1) * step[0] + spread[0] * (taps - 1) + 1, border[0] + size[0])
     total = None
     for tap in range(taps):
         planes = y[:, :, :, tap]
         if step[0] > 1:  # zeros between the planes
-            planes = pad(unsqueeze(planes, 3), (0, 0, 0, 0, 0, step[0] - 1))
-            planes = reshape(planes, (n, per_group * groups, depth * step[0], *size[1:]))
+            planes = pad(planes.unsqueeze(3), (0, 0, 0, 0, 0, step[0] - 1))
+            planes = planes.reshape((n, per_group * groups, depth * step[0], *size[1:]))
         before = tap * spread[0]
         planes = pad(planes, (0, 0, 0, 0, before, whole - before - depth * step[0]))
-        total = planes if total is None else add(total, planes)
-    return contiguous(narrow(total, 2, border[0], size[0]))
+        total = planes if total is None else total + planes
+    return total.narrow(2, border[0], size[0]).contiguous()
 
 
 def _check_operands(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:

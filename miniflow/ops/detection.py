@@ -11,7 +11,6 @@ from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import zeros
 from miniflow.ops.einsum import einsum
-from miniflow.ops.gather import index_select
 from miniflow.ops.join import cat
 from miniflow.tensor import Tensor, constant_like
 
@@ -110,7 +109,7 @@ def roi_align(
     chosen = [np.flatnonzero(image == n) for n in range(input.shape[0])]
     weights = [[constant_like(input, w[k].astype(input._array.dtype)) for w in (columns, rows)] for k in chosen]
     pooled = [einsum("chw,kqw,kph->kcpq", x, *pair) for x, pair in zip(input, weights, strict=True)]
-    return index_select(cat(pooled), 0, constant_like(input, np.argsort(np.concatenate(chosen))))
+    return cat(pooled).index_select(0, constant_like(input, np.argsort(np.concatenate(chosen))))
 
 
 def _weights(first: np.ndarray, last: np.ndarray, bins: int, n: int, sampling_ratio: int, aligned: bool) -> np.ndarray:

@@ -10,9 +10,7 @@ from miniflow.dispatch import Op, call, run_kernel
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.inplace import write
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import ne
 from miniflow.ops.creation import new_ones
-from miniflow.ops.elementwise import add, mul
 from miniflow.ops.generator import Generator
 from miniflow.ops.piecewise import where
 from miniflow.ops.pointwise import add_gradient, make_op
@@ -113,7 +111,7 @@ def _of_channels(op: str, dims: tuple[int, ...], expected: str) -> Callable[...,
         if not training or p == 0:
             return input
         factors = dropout(new_ones(input, _channels(input, op != "dropout2d" and input.ndim == dims[0])), p)
-        return input.mul_(factors) if inplace else mul(input, factors)
+        return input.mul_(factors) if inplace else input * factors
 
     dropped.__name__ = dropped.__qualname__ = op
     dropped.__doc__ = f"""`dropout` of whole channels: each becomes 0 with probability p. `torch.nn.functional.{op}`.
@@ -144,9 +142,9 @@ def _alpha_dropped(input: Tensor, shape: tuple[int, ...], p: float, training: bo
     """Set to SATURATION with probability p, drawn in `shape`; then shift and scale to keep mean 0 and variance 1."""
     if not training or p == 0:
         return dropout(input, p, False)
-    kept = ne(dropout(new_ones(input, shape), p), 0)
+    kept = dropout(new_ones(input, shape), p) != 0
     scale = 0.0 if p == 1 else ((1 - p) * (1 + p * SATURATION**2)) ** -0.5
-    y = add(mul(where(kept, input, SATURATION), scale), -scale * p * SATURATION)
+    y = where(kept, input, SATURATION) * scale + -scale * p * SATURATION
     return input.copy_(y) if inplace else y
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import ne
-from miniflow.ops.elementwise import mul
 from miniflow.ops.promotion import cast
-from miniflow.ops.shape import input_shape, unsqueeze
+from miniflow.ops.shape import input_shape
 from miniflow.ops.slice import check_in_range
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
@@ -64,7 +62,7 @@ class EmbeddingGrad(Op):
         looked_up = call(Embedding, indices, g, padding_idx=padding)
         if padding == NO_PADDING:
             return looked_up, None
-        return mul(looked_up, cast(unsqueeze(ne(indices, padding), -1), g.dtype)), None
+        return looked_up * cast((indices != padding).unsqueeze(-1), g.dtype), None
 
 
 @takes_tensors

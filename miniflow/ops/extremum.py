@@ -8,11 +8,9 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
-from miniflow.ops.comparison import eq, logical_or, ne
-from miniflow.ops.elementwise import div, mul
+from miniflow.ops.comparison import logical_or
 from miniflow.ops.gather import ScatterAdd
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import maximum, minimum
 from miniflow.ops.promotion import cast
 from miniflow.ops.reduce import (
     Dim,
@@ -22,7 +20,6 @@ from miniflow.ops.reduce import (
     keep_dims,
     reduced_shape,
     reduced_signatures,
-    sum,
 )
 from miniflow.ops.shape import input_shape, wrap_dim, wrap_dims
 from miniflow.tensor import Tensor
@@ -53,12 +50,12 @@ class Extremum(Reduction):
         x, y = ctx.saved
         shape, attrs = x._array.shape, ctx.attrs
         values = x.detach()
-        chosen = eq(values, expand_reduced(y.detach(), shape, attrs))
+        chosen = values == expand_reduced(y.detach(), shape, attrs)
         if attrs["dim"] is None:  # `max` and `min`, where NaNs share the gradient; with `amax` all of it is NaN
-            chosen = logical_or(chosen, ne(values, values))
+            chosen = logical_or(chosen, values != values)
         chosen = cast(chosen, x.dtype)
-        share = div(chosen, sum(chosen, attrs["dim"], keepdim=True))
-        return mul(expand_reduced(dy, shape, attrs), share)
+        share = chosen / chosen.sum(attrs["dim"], keepdim=True)
+        return expand_reduced(dy, shape, attrs) * share
 
 
 class Amax(Extremum):
@@ -183,7 +180,7 @@ def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
     Source: `torch.max`.
     """
     if isinstance(dim, Tensor):
-        return maximum(input, dim)
+        return input.maximum(dim)
     if dim is None:
         return call(Amax, input, dim=None, keepdim=keepdim)
     return Extreme(*call(MaxDim, input, dim=dim, keepdim=keepdim))
@@ -200,7 +197,7 @@ def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
     Source: `torch.min`.
     """
     if isinstance(dim, Tensor):
-        return minimum(input, dim)
+        return input.minimum(dim)
     if dim is None:
         return call(Amin, input, dim=None, keepdim=keepdim)
     return Extreme(*call(MinDim, input, dim=dim, keepdim=keepdim))

@@ -17,12 +17,11 @@ from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
 from miniflow.dtype import fitting, int64
 from miniflow.errors import DTypeError, IndexRangeError
-from miniflow.ops.comparison import eq
 from miniflow.ops.creation import zeros
 from miniflow.ops.join import stack
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast, to_device
-from miniflow.ops.shape import View, check_broadcast, expand, input_shape, reshape
+from miniflow.ops.shape import View, check_broadcast, input_shape
 from miniflow.ops.slice import Slice, basic_part, check_count, check_in_range, sliced_letters, sliced_shape
 from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tape import modes
@@ -88,7 +87,7 @@ def _pick_by_mask(x: Tensor, dim: int, mask: np.ndarray) -> Tensor:
     """The elements where a mask over dims `dim`, `dim + 1` ... is true: those dims are made one first."""
     shape, behind = x._array.shape, dim + mask.ndim
     _check_mask("getitem", mask, dim, shape)
-    flat = reshape(x, shape[:dim] + (mask.size,) + shape[behind:])
+    flat = x.reshape(shape[:dim] + (mask.size,) + shape[behind:])
     return call(Index, flat, constant_like(x, np.flatnonzero(mask)[None]), dims=(dim,))
 
 
@@ -182,7 +181,7 @@ def stack_coordinates(
     shape = coordinates[0].shape if len(coordinates) == 1 else broadcast_shape(op, *[c.shape for c in coordinates])
     if any(isinstance(c, Tensor) for c in coordinates):
         tensors = [c if isinstance(c, Tensor) else Tensor._wrap(c) for c in coordinates]
-        return tuple(dims), stack([expand(cast(t, int64), shape) for t in tensors])
+        return tuple(dims), stack([cast(t, int64).expand(shape) for t in tensors])
     coordinates = [c if c.shape == shape else np.broadcast_to(c, shape) for c in coordinates]
     return tuple(dims), np.array(coordinates, np.int64)  # a copy, which the caller cannot change later
 
@@ -273,7 +272,7 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
         shape = picked_shape(shape, coordinates._array.shape[1:], dims)
     value = _as_value(x, value)
     while value._array.ndim > len(shape) and value._array.shape[0] == 1:
-        value = reshape(value, value._array.shape[1:])
+        value = value.reshape(value._array.shape[1:])
     check_broadcast(op, value._array.shape, shape)
     return value, coordinates, {"basic": basic, "dims": dims}
 
@@ -337,11 +336,11 @@ def _kept(dvalue: Tensor, index: Tensor, shape: tuple[int, ...], dims: tuple[int
     number = constant_like(index, np.arange(prod(batch)).reshape(batch))
     place = {"dims": tuple(range(len(dims)))}
     written = call(SetItem, zeros(*sizes, dtype=int64, device=index._place), number, index, basic=(...,), **place)
-    last = eq(call(Index, written, index, **place), number)
+    last = call(Index, written, index, **place) == number
     if modes.tracer is None and to_host(last._array).all():
         return dvalue
     behind = len(shape) - dims[-1] - 1 if dims[-1] - dims[0] == len(dims) - 1 else len(shape) - len(dims)
-    return where(reshape(last, batch + (1,) * behind), dvalue, 0.0)
+    return where(last.reshape(batch + (1,) * behind), dvalue, 0.0)
 
 
 class Nonzero(Op):

@@ -17,11 +17,8 @@ import numpy as np
 from miniflow.composite import composite
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.gather import index_select
-from miniflow.ops.matmul import matmul
 from miniflow.ops.pool import adaptive_avg_pool2d
 from miniflow.ops.pool_1d_3d import adaptive_avg_pool1d, adaptive_avg_pool3d
-from miniflow.ops.shape import flatten, reshape
 from miniflow.tensor import Tensor, constant_like
 
 MODES = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}  # mode -> the dims of its input
@@ -99,7 +96,7 @@ def _resized(input, new, factors, mode, align_corners, antialias) -> Tensor:
         scale = n / m if factor is None else 1 / factor
         if mode.startswith("nearest"):
             places = np.floor((np.arange(m) + (0.5 if mode == "nearest-exact" else 0)) * scale)
-            input = index_select(input, dim, constant_like(input, np.minimum(places, n - 1).astype(int)))
+            input = input.index_select(dim, constant_like(input, np.minimum(places, n - 1).astype(int)))
         else:
             weights = _weights(n, m, scale, mode == "bicubic", align_corners, antialias)
             input = along_dim(input, dim, constant_like(input, weights.astype(input._array.dtype)))
@@ -173,9 +170,9 @@ def _far(x: np.ndarray | Tensor, a: float = CUBIC) -> np.ndarray | Tensor:
 def along_dim(x: Tensor, dim: int, weights: Tensor) -> Tensor:
     """The product with a matrix along one dim."""
     if dim == x.ndim - 1:
-        return matmul(x, weights.t())
+        return x @ weights.t()
     shape = (*x.shape[:dim], weights.shape[0], *x.shape[dim + 1 :])
-    return reshape(matmul(weights, flatten(x, dim + 1)), shape)
+    return (weights @ x.flatten(dim + 1)).reshape(shape)
 
 
 def upsample(

@@ -7,20 +7,15 @@ from collections.abc import Callable
 
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.activation import logsigmoid, softplus
+from miniflow.ops.activation import softplus
 from miniflow.ops.amp_identity import in_float32
-from miniflow.ops.comparison import eq, ne
 from miniflow.ops.distance import pairwise_distance
-from miniflow.ops.elementwise import add, div, mul, neg, sqrt, sub
-from miniflow.ops.gather import gather, index_select
+from miniflow.ops.elementwise import mul
 from miniflow.ops.loss import check_rows, reduced
 from miniflow.ops.pad import one_hot
-from miniflow.ops.piecewise import clamp, minimum, where
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import cast
-from miniflow.ops.reduce import mean, sum
-from miniflow.ops.scatter import scatter
-from miniflow.ops.shape import check_broadcast, reshape, unsqueeze
-from miniflow.ops.trigonometry import acos, cos
+from miniflow.ops.shape import check_broadcast
 from miniflow.tensor import Tensor
 
 
@@ -44,7 +39,7 @@ def margin_ranking_loss(
             f"margin_ranking_loss: got inputs {tuple(input1.shape)}, {tuple(input2.shape)} and target "
             f"{tuple(target.shape)}; expected the same shape"
         )
-    return reduced("margin_ranking_loss", clamp(sub(margin, mul(target, sub(input1, input2))), 0), reduction)
+    return reduced("margin_ranking_loss", (margin - target * (input1 - input2)).clamp(0), reduction)
 
 
 @takes_tensors
@@ -60,12 +55,12 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, *, 
     Source: `torch.nn.functional.hinge_embedding_loss`.
     """
     input, target = in_float32(input, target)
-    return reduced("hinge_embedding_loss", _of_pairs(target, input, clamp(sub(margin, input), 0)), reduction)
+    return reduced("hinge_embedding_loss", _of_pairs(target, input, (margin - input).clamp(0)), reduction)
 
 
 def _of_pairs(target: Tensor, similar: Tensor, different: Tensor) -> Tensor:
     """The one loss where the target is 1, the other where it is -1, both (as in PyTorch) for any other target."""
-    return add(where(ne(target, -1), similar, 0.0), where(ne(target, 1), different, 0.0))
+    return where(target != -1, similar, 0.0) + where(target != 1, different, 0.0)
 
 
 @takes_tensors
@@ -91,10 +86,10 @@ def cosine_embedding_loss(
             f"cosine_embedding_loss: got inputs {tuple(input1.shape)}, {tuple(input2.shape)} and target "
             f"{tuple(target.shape)}; expected (N, D), (N, D) and (N,), or (D,), (D,) and ()"
         )
-    squares = [add(sum(mul(x, x), -1), 1e-12) for x in (input1, input2)]
-    cosine = div(sum(mul(input1, input2), -1), sqrt(mul(*squares)))
-    similar, different = where(eq(target, 1), sub(1.0, cosine), 0.0), clamp(sub(cosine, margin), 0)
-    loss = add(similar, where(eq(target, -1), different, 0.0))
+    squares = [(x * x).sum(-1) + 1e-12 for x in (input1, input2)]
+    cosine = (input1 * input2).sum(-1) / mul(*squares).sqrt()
+    similar, different = where(target == 1, 1.0 - cosine, 0.0), (cosine - margin).clamp(0)
+    loss = similar + where(target == -1, different, 0.0)
     return reduced("cosine_embedding_loss", loss, reduction)
 
 
@@ -161,8 +156,8 @@ def _triplet(op: str, operands: tuple, distance: Callable, margin: float, swap: 
         raise ShapeError(f"{op}: got anchor, positive and negative {shapes}; expected the same shape")
     far = distance(anchor, negative)
     if swap:
-        far = minimum(far, distance(positive, negative))
-    return reduced(op, clamp(add(sub(distance(anchor, positive), far), margin), 0), reduction)
+        far = far.minimum(distance(positive, negative))
+    return reduced(op, (distance(anchor, positive) - far + margin).clamp(0), reduction)
 
 
 @takes_tensors
@@ -172,7 +167,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") 
     Source: `torch.nn.functional.soft_margin_loss`.
     """
     input, target = in_float32(input, target)
-    return reduced("soft_margin_loss", softplus(neg(mul(target, input)), threshold=math.inf), reduction)
+    return reduced("soft_margin_loss", softplus(-(target * input), threshold=math.inf), reduction)
 
 
 @takes_tensors
@@ -190,11 +185,11 @@ def multilabel_soft_margin_loss(
     Source: `torch.nn.functional.multilabel_soft_margin_loss`.
     """
     input, target, weight = in_float32(input, target, weight)
-    loss = neg(add(mul(target, logsigmoid(input)), mul(sub(1.0, target), logsigmoid(neg(input)))))
+    loss = -(target * input.logsigmoid() + (1.0 - target) * (-input).logsigmoid())
     if weight is not None:
         check_broadcast("multilabel_soft_margin_loss: weight", weight.shape, loss.shape)
-        loss = mul(loss, weight)
-    return reduced("multilabel_soft_margin_loss", mean(loss, -1), reduction)
+        loss = loss * weight
+    return reduced("multilabel_soft_margin_loss", loss.mean(-1), reduction)
 
 
 @takes_tensors
@@ -227,22 +222,22 @@ def multi_margin_loss(
         raise ArgumentError(f"multi_margin_loss: got p={p}; expected 1 or 2")
     input, weight = in_float32(input, weight)
     if single := input.ndim == 1:
-        input, target = unsqueeze(input, 0), reshape(target, 1)
+        input, target = input.unsqueeze(0), target.reshape(1)
     check_rows("multi_margin_loss", input._array, target._array, None if weight is None else weight._array)
     classes = input.shape[1]
-    at = unsqueeze(cast(target, "int64"), 1)
-    excess = clamp(add(sub(input, gather(input, 1, at)), margin), 0)
-    excess = where(ne(one_hot(reshape(at, -1), classes), 0), 0.0, mul(excess, excess) if p == 2 else excess)
-    loss = div(sum(excess, 1), classes)
+    at = cast(target, "int64").unsqueeze(1)
+    excess = (input - input.gather(1, at) + margin).clamp(0)
+    excess = where(one_hot(at.reshape(-1), classes) != 0, 0.0, excess * excess if p == 2 else excess)
+    loss = excess.sum(1) / classes
     if weight is not None:
-        loss = mul(loss, index_select(weight, 0, reshape(at, -1)))
-    return reduced("multi_margin_loss", reshape(loss, ()) if single else loss, reduction)
+        loss = loss * weight.index_select(0, at.reshape(-1))
+    return reduced("multi_margin_loss", loss.reshape(()) if single else loss, reduction)
 
 
 @takes_tensors
 def combined_margin(x: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> Tensor:
     """What `nn.CombinedMarginLoss` computes."""
-    at = unsqueeze(label, 1)
-    own = gather(x, 1, at)
-    own = own if m1 == 1 and m2 == 0 else cos(add(mul(acos(own), m1), m2))
-    return scatter(x, 1, at, sub(own, m3))
+    at = label.unsqueeze(1)
+    own = x.gather(1, at)
+    own = own if m1 == 1 and m2 == 0 else (own.acos() * m1 + m2).cos()
+    return x.scatter(1, at, own - m3)

@@ -11,7 +11,6 @@ from miniflow.ops.index import Nonzero, get_item
 from miniflow.ops.method import method
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, broadcast_shape, cast
-from miniflow.ops.shape import expand, reshape
 from miniflow.ops.slice import Slice
 from miniflow.tensor import Tensor
 
@@ -69,7 +68,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     if mask._array.dtype != np.bool_:
         raise DTypeError(f"masked_select: got a mask of {mask.dtype}; expected bool: compare, or use .bool()")
     shape = broadcast_shape("masked_select", input._array.shape, mask._array.shape)
-    return reshape(get_item(expand(input, shape), expand(mask, shape)), -1)
+    return get_item(input.expand(shape), mask.expand(shape)).reshape(-1)
 
 
 @method
@@ -90,7 +89,7 @@ def nonzero(input: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...
     Source: `torch.nonzero`.
     """
     if as_tuple:
-        found = call(Nonzero, reshape(input, 1) if input._array.ndim == 0 else input)
+        found = call(Nonzero, input.reshape(1) if input._array.ndim == 0 else input)
         return tuple([call(Slice, found, index=(..., d)) for d in range(found._array.shape[1])])
     return call(Nonzero, input)
 

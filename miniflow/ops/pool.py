@@ -12,11 +12,9 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import ge
-from miniflow.ops.gather import gather
-from miniflow.ops.piecewise import maximum, where
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.shape import flatten, input_shape, reshape, squeeze, unsqueeze
+from miniflow.ops.shape import input_shape
 from miniflow.ops.windows import Pair, check_image, pair, window_counts
 from miniflow.sbp import signatures
 from miniflow.tensor import Tensor
@@ -58,9 +56,9 @@ class MaxPool2dGrad(Op):
 
     def backward(ctx, ddx):
         (index,) = ctx.saved
-        place = flatten(cast(index, np.int64), 2)
-        taken = gather(flatten(ddx, 2), 2, maximum(place, 0))
-        return reshape(where(ge(place, 0), taken, 0), index.shape), None  # -1 stands for a window that saw nothing
+        place = cast(index, np.int64).flatten(2)
+        taken = ddx.flatten(2).gather(2, place.maximum(0))
+        return where(place >= 0, taken, 0).reshape(index.shape), None  # -1 stands for a window that saw nothing
 
 
 class AvgPool2d(Op):
@@ -190,13 +188,13 @@ def max_pool2d(
     """
     attrs = _windows("max_pool2d", kernel_size, stride, padding, dilation)
     single = input.ndim == 3
-    y, index = call(MaxPool2d, unsqueeze(input, 0) if single else input, ceil_mode=bool(ceil_mode), **attrs)
+    y, index = call(MaxPool2d, input.unsqueeze(0) if single else input, ceil_mode=bool(ceil_mode), **attrs)
     if single:
-        y = squeeze(y, 0)
+        y = y.squeeze(0)
     if not return_indices:
         return y
     index = cast(index, np.dtype(np.int64))
-    return y, squeeze(index, 0) if single else index
+    return y, index.squeeze(0) if single else index
 
 
 @takes_tensors
@@ -244,7 +242,7 @@ def avg_pool2d(
         ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad), divisor_override=divisor_override
     )
     if input.ndim == 3:
-        return squeeze(call(AvgPool2d, unsqueeze(input, 0), **attrs), 0)
+        return call(AvgPool2d, input.unsqueeze(0), **attrs).squeeze(0)
     return call(AvgPool2d, input, **attrs)
 
 
@@ -273,7 +271,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | None | tuple[int | Non
     Source: `torch.nn.functional.adaptive_avg_pool2d`.
     """
     if input.ndim == 3:
-        return squeeze(adaptive_avg_pool2d(unsqueeze(input, 0), output_size), 0)
+        return adaptive_avg_pool2d(input.unsqueeze(0), output_size).squeeze(0)
     check_image("adaptive_avg_pool2d", input)
     sizes = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size, output_size)
     if len(sizes) == 2:

@@ -18,12 +18,8 @@ from miniflow.operands import takes_tensors
 from miniflow.ops.activation import relu
 from miniflow.ops.conv import Sizes
 from miniflow.ops.creation import zeros
-from miniflow.ops.elementwise import add, floor_divide, mul, pow, remainder
-from miniflow.ops.gather import gather, index_select
 from miniflow.ops.index import Index
 from miniflow.ops.pool import adaptive_avg_pool2d, avg_pool2d, max_pool2d
-from miniflow.ops.scatter import scatter
-from miniflow.ops.shape import flatten, reshape, squeeze, unsqueeze
 from miniflow.ops.windows import check_signal, per_dim
 from miniflow.tensor import Tensor, constant_like
 
@@ -52,8 +48,8 @@ def max_pool1d(
     kernel, border, spread = _window("max_pool1d", 1, kernel_size, padding, dilation)
     step = kernel if stride is None else per_dim("max_pool1d", "stride", stride, 1)
     windows = ((1, *kernel), (1, *step), (0, *border), (1, *spread))
-    pooled = max_pool2d(unsqueeze(input, -2), *windows, ceil_mode, return_indices)
-    return tuple([squeeze(part, -2) for part in pooled]) if return_indices else squeeze(pooled, -2)
+    pooled = max_pool2d(input.unsqueeze(-2), *windows, ceil_mode, return_indices)
+    return tuple([part.squeeze(-2) for part in pooled]) if return_indices else pooled.squeeze(-2)
 
 
 @takes_tensors
@@ -75,17 +71,17 @@ def max_pool3d(
     step = kernel if stride is None else per_dim("max_pool3d", "stride", stride, 3)
     *outer, depth, height, width = input.shape
     pool = partial(max_pool2d, ceil_mode=ceil_mode, return_indices=True)
-    planes = reshape(input, (prod(outer), depth, height, width))
+    planes = input.reshape((prod(outer), depth, height, width))
     y, place = pool(planes, kernel[1:], step[1:], border[1:], spread[1:])
     size = tuple(y.shape[2:])
     columns = ((kernel[0], 1), (step[0], 1), (border[0], 0), (spread[0], 1))
-    y, row = pool(reshape(y, (prod(outer), 1, depth, prod(size))), *columns)
+    y, row = pool(y.reshape((prod(outer), 1, depth, prod(size))), *columns)
     shape = (*outer, y.shape[2], *size)
     if not return_indices:
-        return reshape(y, shape)
-    place = reshape(gather(flatten(place, 1), 1, flatten(row, 1)), shape)
-    plane = floor_divide(reshape(row, shape), prod(size))
-    return reshape(y, shape), add(mul(plane, height * width), place)
+        return y.reshape(shape)
+    place = place.flatten(1).gather(1, row.flatten(1)).reshape(shape)
+    plane = row.reshape(shape) // prod(size)
+    return y.reshape(shape), plane * (height * width) + place
 
 
 @takes_tensors
@@ -109,7 +105,7 @@ def avg_pool1d(
     kernel, border, _ = _window("avg_pool1d", 1, kernel_size, padding, 1)
     step = kernel if stride is None else per_dim("avg_pool1d", "stride", stride, 1)
     windows = ((1, *kernel), (1, *step), (0, *border))
-    return squeeze(avg_pool2d(unsqueeze(input, -2), *windows, ceil_mode, count_include_pad), -2)
+    return avg_pool2d(input.unsqueeze(-2), *windows, ceil_mode, count_include_pad).squeeze(-2)
 
 
 @takes_tensors
@@ -131,13 +127,13 @@ def avg_pool3d(
     step = kernel if stride is None else per_dim("avg_pool3d", "stride", stride, 3)
     *outer, depth, height, width = input.shape
     pool = partial(avg_pool2d, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
-    planes = reshape(input, (prod(outer), depth, height, width))
+    planes = input.reshape((prod(outer), depth, height, width))
     y = pool(planes, kernel[1:], step[1:], border[1:], divisor_override=divisor_override)
     size = tuple(y.shape[2:])
-    columns = reshape(y, (prod(outer), 1, depth, prod(size)))
+    columns = y.reshape((prod(outer), 1, depth, prod(size)))
     rest = None if divisor_override is None else 1
     y = pool(columns, (kernel[0], 1), (step[0], 1), (border[0], 0), divisor_override=rest)
-    return reshape(y, (*outer, y.shape[2], *size))
+    return y.reshape((*outer, y.shape[2], *size))
 
 
 def _window(op: str, dims: int, kernel_size: Sizes, padding: Sizes, dilation: Sizes) -> list[tuple[int, ...]]:
@@ -164,7 +160,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int]) -> Tens
     Source: `torch.nn.functional.adaptive_avg_pool1d`.
     """
     target = _target("adaptive_avg_pool1d", input, 1, output_size)
-    return squeeze(adaptive_avg_pool2d(unsqueeze(input, -2), (1, *target)), -2)
+    return adaptive_avg_pool2d(input.unsqueeze(-2), (1, *target)).squeeze(-2)
 
 
 @takes_tensors
@@ -175,9 +171,9 @@ def adaptive_avg_pool3d(input: Tensor, output_size: int | None | Sequence[int | 
     """
     target = _target("adaptive_avg_pool3d", input, 3, output_size)
     *outer, depth, height, width = input.shape
-    y = adaptive_avg_pool2d(reshape(input, (prod(outer), depth, height, width)), target[1:])
-    y = reshape(y, (1, prod(outer), depth, prod(target[1:])))
-    return reshape(adaptive_avg_pool2d(y, (target[0], prod(target[1:]))), (*outer, *target))
+    y = adaptive_avg_pool2d(input.reshape((prod(outer), depth, height, width)), target[1:])
+    y = y.reshape((1, prod(outer), depth, prod(target[1:])))
+    return adaptive_avg_pool2d(y, (target[0], prod(target[1:]))).reshape((*outer, *target))
 
 
 def _adaptive_max(
@@ -204,12 +200,12 @@ def _adaptive_max(
     y, place = pool(input, tuple(kernel), return_indices=True)
     index, span = 0, 1
     for n, source in zip(size[::-1], sources[::-1], strict=True):  # the place among the windows, dim by dim
-        along = remainder(place, len(source))
-        place = floor_divide(place, len(source))
-        origin = index_select(constant_like(place, source), 0, reshape(along, -1))
-        index = add(mul(origin, span), index)
+        along = place % len(source)
+        place = place // len(source)
+        origin = constant_like(place, source).index_select(0, along.reshape(-1))
+        index = origin * span + index
         span *= n
-    return y, reshape(index, tuple(y.shape))
+    return y, index.reshape(tuple(y.shape))
 
 
 @takes_tensors
@@ -257,8 +253,8 @@ def _lp(
 ) -> Tensor:
     """The p-norm of each window: of its mean power, times the number of elements, as PyTorch's."""
     kernel = per_dim(f"lp_pool{dims}d", "kernel_size", kernel_size, dims)
-    mean = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1](pow(input, norm_type), kernel, stride, 0, ceil_mode)
-    return pow(mul(relu(mean), prod(kernel)), 1.0 / norm_type)
+    mean = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1](input**norm_type, kernel, stride, 0, ceil_mode)
+    return (relu(mean) * prod(kernel)) ** (1.0 / norm_type)
 
 
 @takes_tensors
@@ -310,7 +306,7 @@ def _unpool(dims, input, indices, kernel_size, stride, padding, output_size) -> 
     outer = tuple(input.shape[:-dims])
     flat = zeros(prod(outer), prod(size), dtype=input.dtype, device=input._place)
     rows = (prod(outer), prod(input.shape[-dims:]))
-    return reshape(scatter(flat, 1, reshape(indices, rows), reshape(input, rows)), (*outer, *size))
+    return flat.scatter(1, indices.reshape(rows), input.reshape(rows)).reshape((*outer, *size))
 
 
 @takes_tensors

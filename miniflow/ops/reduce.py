@@ -8,12 +8,10 @@ from math import prod as product
 import numpy as np
 
 from miniflow.dispatch import Op, call, run_kernel
-from miniflow.ops.elementwise import add, div, mul
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import flip, movedim
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.shape import Expand, View, input_shape, reshape, wrap_dim, wrap_dims
+from miniflow.ops.shape import Expand, View, input_shape, wrap_dim, wrap_dims
 from miniflow.sbp import Signature, letters, letters_but, signatures
 from miniflow.tensor import Tensor
 
@@ -144,7 +142,7 @@ class Mean(FloatReduction):
 
     def backward(ctx, dy):
         shape, dim = input_shape(ctx), ctx.attrs["dim"]
-        return expand_reduced(div(dy, float(term_count(shape, dim) or 1)), shape, ctx.attrs)
+        return expand_reduced(dy / float(term_count(shape, dim) or 1), shape, ctx.attrs)
 
 
 def term_count(shape: tuple[int, ...], dim: Dim) -> int:
@@ -186,11 +184,11 @@ class Prod(Total):
         (x,) = ctx.saved
         shape, dim = x._array.shape, ctx.attrs["dim"]
         if not shape:
-            return reshape(dy, ())
-        row = reshape(x, -1) if dim is None else movedim(x, dim, -1)
+            return dy.reshape(())
+        row = x.reshape(-1) if dim is None else x.movedim(dim, -1)
         others = call(ProdOfOthers, row)
-        others = reshape(others, shape) if dim is None else movedim(others, -1, dim)
-        return mul(expand_reduced(dy, shape, ctx.attrs), others)
+        others = others.reshape(shape) if dim is None else others.movedim(-1, dim)
+        return expand_reduced(dy, shape, ctx.attrs) * others
 
 
 class ProdOfOthers(Op):
@@ -219,8 +217,8 @@ def prod_of_others_gradient(x: Tensor, dy: Tensor) -> Tensor:
     if x._array.size == 0:
         return dy
     before, dbefore = _dual_products(x, dy)
-    behind, dbehind = (flip(part, -1) for part in _dual_products(flip(x, -1), flip(dy, -1)))
-    return add(mul(before, dbehind), mul(dbefore, behind))
+    behind, dbehind = (part.flip(-1) for part in _dual_products(x.flip(-1), dy.flip(-1)))
+    return before * dbehind + dbefore * behind
 
 
 def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
@@ -230,7 +228,7 @@ def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
     step = 1
     while step < count:
         shifted, dshifted = pad(y, (step, -step), value=1.0), pad(dy, (step, -step))
-        y, dy = mul(y, shifted), add(mul(y, dshifted), mul(dy, shifted))
+        y, dy = y * shifted, y * dshifted + dy * shifted
         step *= 2
     return y, dy
 

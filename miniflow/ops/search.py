@@ -7,16 +7,12 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.dtype import float32
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.ops.comparison import eq, ge, gt, logical_and, logical_not, ne
+from miniflow.ops.comparison import ge, gt, logical_and, logical_not
 from miniflow.ops.creation import full, ones_like, zeros
-from miniflow.ops.elementwise import add
-from miniflow.ops.extremum import amax, amin
-from miniflow.ops.gather import gather, scatter_add
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import clamp, floor, where
+from miniflow.ops.piecewise import floor, where
 from miniflow.ops.promotion import Number, cast, promote, require_floating
-from miniflow.ops.reduce import INT64, Dim, sum
-from miniflow.ops.shape import reshape
+from miniflow.ops.reduce import INT64, Dim
 from miniflow.ops.sort import msort
 from miniflow.tensor import Tensor, constant_like
 
@@ -54,13 +50,13 @@ def searchsorted(
     """
     if side not in (None, "left", "right"):
         raise ArgumentError(f"searchsorted: got side={side!r}; expected 'left' or 'right'")
-    rows = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
+    rows = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
     if not isinstance(input, Tensor):
         input = constant_like(rows, np.asarray(input))
     rows, values = promote(rows.detach(), input.detach(), "searchsorted")
     shape, size = values._array.shape, rows._array.shape[-1]
     if rows._array.ndim == 1:
-        values = reshape(values, -1)
+        values = values.reshape(-1)
     elif rows._array.shape[:-1] != shape[:-1]:
         raise ShapeError(
             f"searchsorted: got sequences of shape {rows._array.shape} and an input of shape {shape}; expected equal "
@@ -69,10 +65,10 @@ def searchsorted(
     beyond = gt if right or side == "right" else ge
     found = zeros(values.shape, dtype=INT64, device=values._place)
     for step in [1 << bit for bit in reversed(range(size.bit_length()))]:
-        probe = add(found, step)
-        behind = logical_not(beyond(gather(rows, -1, clamp(probe, max=size) - 1), values))
+        probe = found + step
+        behind = logical_not(beyond(rows.gather(-1, probe.clamp(max=size) - 1), values))
         found = where(logical_and(behind, probe <= size), probe, found)
-    return cast(reshape(found, shape), np.int32 if out_int32 else INT64)
+    return cast(found.reshape(shape), np.int32 if out_int32 else INT64)
 
 
 def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
@@ -89,7 +85,7 @@ def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = F
 @method
 def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
     """How many elements over `dim` are not zero: int64. `torch.count_nonzero`."""
-    return sum(ne(input, 0), dim)
+    return (input != 0).sum(dim)
 
 
 @method
@@ -114,16 +110,16 @@ def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> T
     require_floating("histc", input._array)
     if bins < 1 or min > max:
         raise ArgumentError(f"histc: got bins={bins}, min={min}, max={max}; expected at least one bin, and min <= max")
-    x = reshape(input.detach(), -1)
+    x = input.detach().reshape(-1)
     low, high = min, max
     if min == max and x._array.size:
-        low, high = amin(x), amax(x)
-        flat = eq(low, high)
+        low, high = x.amin(), x.amax()
+        flat = low == high
         low, high = where(flat, low - 1, low), where(flat, high + 1, high)
     within = logical_and(x >= low, x <= high)
-    bin = clamp(floor((x - low) * bins / (high - low)), 0, bins - 1)
+    bin = floor((x - low) * bins / (high - low)).clamp(0, bins - 1)
     bin = cast(where(within, bin, 0.0), INT64)
-    return scatter_add(zeros(bins, dtype=x.dtype, device=x._place), 0, bin, cast(within, x.dtype))
+    return zeros(bins, dtype=x.dtype, device=x._place).scatter_add(0, bin, cast(within, x.dtype))
 
 
 @method
@@ -154,12 +150,12 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     if input._array.dtype.kind not in "iu":
         raise DTypeError(f"bincount: got {input.dtype}; expected integers: use .long()")
     empty = input._array.size == 0
-    if minlength < 0 or not empty and amin(input).item() < 0:
+    if minlength < 0 or not empty and input.amin().item() < 0:
         raise ArgumentError(f"bincount: got minlength={minlength} or a negative element; expected none below 0")
-    length = max(minlength, 0 if empty else amax(input).item() + 1)
+    length = max(minlength, 0 if empty else input.amax().item() + 1)
     kind = INT64 if weights is None else weights.dtype if weights.dtype is float32 else np.float64
     counted = ones_like(input) if weights is None else weights
-    return scatter_add(zeros(length, dtype=kind, device=input._place), 0, cast(input, INT64), cast(counted, kind))
+    return zeros(length, dtype=kind, device=input._place).scatter_add(0, cast(input, INT64), cast(counted, kind))
 
 
 class Unique(Op):
@@ -241,7 +237,7 @@ def isin(
     tests = tests if isinstance(tests, Tensor) else constant_like(x, np.asarray(tests, x._array.dtype))
     if tests._array.size == 0:
         return full(x.shape, invert, dtype=np.bool_, device=x._place)
-    rows = msort(reshape(tests, -1))
-    place = clamp(searchsorted(rows, x), max=tests._array.size - 1)
-    found = eq(reshape(gather(rows, 0, reshape(place, -1)), x.shape), x)
+    rows = msort(tests.reshape(-1))
+    place = searchsorted(rows, x).clamp(max=tests._array.size - 1)
+    found = rows.gather(0, place.reshape(-1)).reshape(x.shape) == x
     return logical_not(found) if invert else found

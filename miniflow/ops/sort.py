@@ -13,19 +13,14 @@ import numpy as np
 from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.ops.comparison import eq, ne
-from miniflow.ops.elementwise import add, mul, sub
-from miniflow.ops.extremum import Extreme, argmax, nonempty
-from miniflow.ops.gather import gather
+from miniflow.ops.extremum import Extreme, nonempty
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import movedim
-from miniflow.ops.piecewise import ceil, clamp, floor, round, where
+from miniflow.ops.piecewise import ceil, floor, round, where
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.reduce import INT64, sum
+from miniflow.ops.reduce import INT64
 from miniflow.ops.scan import CumulativeMax, positions
-from miniflow.ops.shape import reshape, squeeze, unsqueeze, wrap_dim
-from miniflow.ops.slice import narrow
+from miniflow.ops.shape import wrap_dim
 from miniflow.sbp import letters_but, signatures
 from miniflow.tensor import Tensor, constant_like
 
@@ -47,8 +42,8 @@ def _order(
     """The elements in order along `dim`, and where they stood."""
     dim = wrap_dim(op, dim, x._array.ndim)
     if not x._array.shape:
-        values, indices = _order(op, reshape(x, 1), 0, descending, count, stable)
-        return reshape(values, -1 if count == 0 else ()), reshape(indices, -1 if count == 0 else ())
+        values, indices = _order(op, x.reshape(1), 0, descending, count, stable)
+        return values.reshape(-1 if count == 0 else ()), indices.reshape(-1 if count == 0 else ())
     size = x._array.shape[dim]
     count = size if count is None else count
     if not 0 <= count <= size:
@@ -60,7 +55,7 @@ def _order(
 def ordered(x: Tensor, dim: int, descending: bool, count: int, stable: bool) -> tuple[Tensor, Tensor]:
     """The first `count` elements in order along `dim`, and where they stood."""
     indices = call(Argsort, x.detach(), dim=dim, descending=descending, count=count, stable=stable)
-    return gather(x, dim, indices), indices
+    return x.gather(dim, indices), indices
 
 
 @method
@@ -136,8 +131,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ext
         raise ShapeError(f"kthvalue: got k={k}; expected at least 1")
     if not input._array.shape:
         return Extreme(*_order("kthvalue", input, dim, count=k))
-    found = [narrow(y, dim, k - 1, 1) for y in _order("kthvalue", input, dim, count=k)]
-    return Extreme(*[y if keepdim else squeeze(y, dim) for y in found])
+    found = [y.narrow(dim, k - 1, 1) for y in _order("kthvalue", input, dim, count=k)]
+    return Extreme(*[y if keepdim else y.squeeze(dim) for y in found])
 
 
 @method
@@ -165,20 +160,20 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 @method
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The median of the elements that are not NaN; as `median` otherwise. `torch.nanmedian`."""
-    return _median("nanmedian", input, dim, keepdim, lambda size, numbers: clamp(numbers - 1, 0) // 2)
+    return _median("nanmedian", input, dim, keepdim, lambda size, numbers: (numbers - 1).clamp(0) // 2)
 
 
 def _median(op: str, x: Tensor, dim: int | None, keepdim: bool, place: Callable) -> Tensor | Extreme:
     """The element at place(size, numbers) of the order: numbers says how many elements are not NaN."""
     if dim is None:
-        return _median(op, reshape(x, -1), 0, False, place).values
+        return _median(op, x.reshape(-1), 0, False, place).values
     nonempty(op, x._array.shape, dim)
     if not x._array.shape:
         return Extreme(*_order(op, x, dim))
     dim, (values, indices) = wrap_dim(op, dim, x._array.ndim), _order(op, x, dim)
-    at = place(x._array.shape[dim], sum(eq(values, values), dim, keepdim=True))
-    found = [gather(y, dim, at) for y in (values, indices)]
-    return Extreme(*[y if keepdim else squeeze(y, dim) for y in found])
+    at = place(x._array.shape[dim], (values == values).sum(dim, keepdim=True))
+    found = [y.gather(dim, at) for y in (values, indices)]
+    return Extreme(*[y if keepdim else y.squeeze(dim) for y in found])
 
 
 @method
@@ -200,14 +195,14 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
     if not input._array.shape:
         return Extreme(values, indices)
     dim, size = wrap_dim("mode", dim, input._array.ndim), input._array.shape[dim]
-    differ = ne(narrow(values, dim, 1, size - 1), narrow(values, dim, 0, size - 1))
+    differ = values.narrow(dim, 1, size - 1) != values.narrow(dim, 0, size - 1)
     at = positions(values, dim)
-    start = where(differ, narrow(at, dim, 1, size - 1), 0)
+    start = where(differ, at.narrow(dim, 1, size - 1), 0)
     start = pad(start, (0, 0) * (values._array.ndim - 1 - dim) + (1, 0))
-    length = sub(at, call(CumulativeMax, start, dim=dim, reverse=False))
-    last = argmax(length, dim, keepdim=True)
-    found = [gather(y, dim, last) for y in (values, indices)]
-    return Extreme(*[y if keepdim else squeeze(y, dim) for y in found])
+    length = at - call(CumulativeMax, start, dim=dim, reverse=False)
+    last = length.argmax(dim, keepdim=True)
+    found = [y.gather(dim, last) for y in (values, indices)]
+    return Extreme(*[y if keepdim else y.squeeze(dim) for y in found])
 
 
 @method
@@ -247,9 +242,9 @@ def nanquantile(
 
 WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
     "linear": lambda fraction: fraction,
-    "lower": lambda fraction: mul(fraction, 0.0),
+    "lower": lambda fraction: fraction * 0.0,
     "higher": ceil,
-    "midpoint": lambda fraction: mul(ceil(fraction), 0.5),
+    "midpoint": lambda fraction: ceil(fraction) * 0.5,
 }
 
 
@@ -267,19 +262,19 @@ def _quantile(op: str, x: Tensor, q: Tensor | float, dim: int | None, keepdim: b
     if q._array.ndim > 1:
         raise ShapeError(f"{op}: got a q of shape {q._array.shape}; expected at most 1 dim")
     shape, ndim = x._array.shape, x._array.ndim
-    x = reshape(x, -1) if dim is None or not shape else movedim(x, dim, -1)
+    x = x.reshape(-1) if dim is None or not shape else x.movedim(dim, -1)
     values, size = _order(op, x, -1)[0], x._array.shape[-1]
-    numbers = cast(sum(eq(values, values), -1, keepdim=True), x.dtype)
-    rank = mul(reshape(q, -1), sub(numbers, 1.0))
-    rank = where(eq(numbers, size), rank, size - 1.0) if op == "quantile" else clamp(rank, 0.0)
+    numbers = cast((values == values).sum(-1, keepdim=True), x.dtype)
+    rank = q.reshape(-1) * (numbers - 1.0)
+    rank = where(numbers == size, rank, size - 1.0) if op == "quantile" else rank.clamp(0.0)
     if interpolation == "nearest":
-        y = gather(values, -1, cast(round(rank), INT64))
+        y = values.gather(-1, cast(round(rank), INT64))
     else:
         below = floor(rank)
-        weight = WEIGHTS[interpolation](sub(rank, below))
-        lower, upper = (gather(values, -1, cast(at, INT64)) for at in (below, ceil(rank)))
-        y = add(lower, mul(weight, sub(upper, lower)))
-    y = movedim(y, -1, 0)
+        weight = WEIGHTS[interpolation](rank - below)
+        lower, upper = (values.gather(-1, cast(at, INT64)) for at in (below, ceil(rank)))
+        y = lower + weight * (upper - lower)
+    y = y.movedim(-1, 0)
     if keepdim:
-        y = reshape(y, (-1, *[1] * ndim)) if dim is None else unsqueeze(y, wrap_dim(op, dim, ndim) + 1) if ndim else y
-    return y if q._array.ndim else squeeze(y, 0)
+        y = y.reshape((-1, *[1] * ndim)) if dim is None else y.unsqueeze(wrap_dim(op, dim, ndim) + 1) if ndim else y
+    return y if q._array.ndim else y.squeeze(0)

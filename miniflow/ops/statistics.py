@@ -7,11 +7,9 @@ from math import inf
 from miniflow.dispatch import call
 from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import eq, isnan, ne
-from miniflow.ops.elementwise import div, exp, mul, pow, sub
 from miniflow.ops.extremum import amax, amin
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import abs, sign, where
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, cast, require_floating
 from miniflow.ops.reduce import (
     Dim,
@@ -19,9 +17,7 @@ from miniflow.ops.reduce import (
     Reduction,
     as_dims,
     expand_reduced,
-    mean,
     reduced_shape,
-    sum,
     term_count,
 )
 from miniflow.tensor import Tensor
@@ -40,7 +36,7 @@ def deviation(x: Tensor, attrs: dict) -> Tensor:
     """(x - mean) / (n - correction): half of the derivative of the variance."""
     dim = attrs["dim"]
     degrees = float(term_count(x._array.shape, dim) - attrs["correction"])
-    return mul(sub(x, mean(x, dim, keepdim=True)), 1.0 / degrees if degrees > 0 else inf)
+    return (x - x.mean(dim, keepdim=True)) * (1.0 / degrees if degrees > 0 else inf)
 
 
 class Var(Moment):
@@ -50,7 +46,7 @@ class Var(Moment):
 
     def backward(ctx, dy):
         (x,) = ctx.saved
-        return mul(mul(expand_reduced(dy, x._array.shape, ctx.attrs), 2.0), deviation(x, ctx.attrs))
+        return expand_reduced(dy, x._array.shape, ctx.attrs) * 2.0 * deviation(x, ctx.attrs)
 
 
 class Std(Moment):
@@ -60,9 +56,9 @@ class Std(Moment):
 
     def backward(ctx, dy):
         x, y = ctx.saved
-        flat = eq(y, 0)
-        scale = where(flat, 0.0, div(dy, where(flat, 1.0, y)))
-        return mul(expand_reduced(scale, x._array.shape, ctx.attrs), deviation(x, ctx.attrs))
+        flat = y == 0
+        scale = where(flat, 0.0, dy / where(flat, 1.0, y))
+        return expand_reduced(scale, x._array.shape, ctx.attrs) * deviation(x, ctx.attrs)
 
 
 def _moment_attrs(dim: Dim | bool, unbiased: bool | None, correction: Number | None, keepdim: bool) -> dict:
@@ -148,7 +144,7 @@ def var_mean(
     Source: `torch.var_mean`.
     """
     attrs = _moment_attrs(dim, unbiased, correction, keepdim)
-    return call(Var, input, **attrs), mean(input, attrs["dim"], keepdim)
+    return call(Var, input, **attrs), input.mean(attrs["dim"], keepdim)
 
 
 @takes_tensors
@@ -162,20 +158,20 @@ def std_mean(
 ) -> tuple[Tensor, Tensor]:
     """The pair of `std` and `mean` over `dim`. `torch.std_mean`."""
     attrs = _moment_attrs(dim, unbiased, correction, keepdim)
-    return call(Std, input, **attrs), mean(input, attrs["dim"], keepdim)
+    return call(Std, input, **attrs), input.mean(attrs["dim"], keepdim)
 
 
 @method
 def nansum(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The sum over `dim`, with 0 for NaN. `torch.nansum`."""
-    return sum(where(isnan(input), 0, input), dim, keepdim, dtype=dtype)
+    return where(input.isnan(), 0, input).sum(dim, keepdim, dtype=dtype)
 
 
 @method
 def nanmean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The mean over `dim` of the elements that are not NaN; NaN if there are none. `torch.nanmean`."""
     total = nansum(input, dim, keepdim, dtype=dtype)
-    return div(total, cast(sum(eq(input, input), dim, keepdim), total.dtype))
+    return total / cast((input == input).sum(dim, keepdim), total.dtype)
 
 
 class Logsumexp(FloatReduction):
@@ -186,7 +182,7 @@ class Logsumexp(FloatReduction):
     def backward(ctx, dy):
         x, y = ctx.saved
         shape = x._array.shape
-        return mul(expand_reduced(dy, shape, ctx.attrs), exp(sub(x, expand_reduced(y, shape, ctx.attrs))))
+        return expand_reduced(dy, shape, ctx.attrs) * (x - expand_reduced(y, shape, ctx.attrs)).exp()
 
 
 @method(checked=False)
@@ -224,12 +220,12 @@ class Norm(Reduction):
     def backward(ctx, dy):
         x, y = ctx.saved
         shape, attrs, p = x._array.shape, ctx.attrs, ctx.attrs["p"]
-        flat = eq(y, 0)
-        scale = where(flat, 0.0, div(dy, pow(where(flat, 1.0, y), p - 1)))
+        flat = y == 0
+        scale = where(flat, 0.0, dy / where(flat, 1.0, y) ** (p - 1))
         if p != 2:
-            zero = eq(x, 0)
-            x = where(zero, 0.0, mul(x, pow(abs(where(zero, 1.0, x)), p - 2)))
-        return mul(expand_reduced(scale, shape, attrs), x)
+            zero = x == 0
+            x = where(zero, 0.0, x * abs(where(zero, 1.0, x)) ** (p - 2))
+        return expand_reduced(scale, shape, attrs) * x
 
 
 @method
@@ -266,7 +262,7 @@ def norm(
     if p in (inf, -inf):
         return (amax if p > 0 else amin)(abs(input), dim, keepdim)
     if p == 0:
-        return sum(where(ne(input, 0), 1.0, sign(input)), dim, keepdim)  # the gradient of `sign` is 0
+        return where(input != 0, 1.0, input.sign()).sum(dim, keepdim)  # the gradient of `sign` is 0
     if p == 1:
-        return sum(abs(input), dim, keepdim)
+        return abs(input).sum(dim, keepdim)
     return call(Norm, input, p=float(p), dim=as_dims(dim), keepdim=keepdim)
