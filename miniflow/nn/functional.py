@@ -2,8 +2,7 @@
 
 from miniflow.ops.activation import glu, prelu, rrelu
 from miniflow.ops.attention import scaled_dot_product_attention
-from miniflow.ops.conv import conv2d
-from miniflow.ops.conv_1d_3d import conv1d, conv3d
+from miniflow.ops.conv import conv1d, conv2d, conv3d
 from miniflow.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from miniflow.ops.ctc_loss import ctc_greedy_decoder, ctc_loss
 from miniflow.ops.distance import bilinear, cosine_similarity, normalize, pairwise_distance, pdist
@@ -36,20 +35,24 @@ from miniflow.ops.matmul import linear
 from miniflow.ops.norm import batch_norm, layer_norm
 from miniflow.ops.pad import one_hot, pad
 from miniflow.ops.pointwise import OPERATORS
-from miniflow.ops.pool import adaptive_avg_pool2d, avg_pool2d, max_pool2d
-from miniflow.ops.pool_1d_3d import (
+from miniflow.ops.pool import (
     adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
     adaptive_avg_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
+from miniflow.ops.pool_composed import (
     adaptive_max_pool1d,
     adaptive_max_pool2d,
     adaptive_max_pool3d,
-    avg_pool1d,
-    avg_pool3d,
     lp_pool1d,
     lp_pool2d,
     lp_pool3d,
-    max_pool1d,
-    max_pool3d,
     max_unpool1d,
     max_unpool2d,
     max_unpool3d,

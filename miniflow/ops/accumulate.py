@@ -6,7 +6,7 @@ Eager mode adds an array full of zeros, the gradient of a slice or of a lookup, 
 from __future__ import annotations
 
 from miniflow.dispatch import Op
-from miniflow.errors import ShapeError
+from miniflow.errors import ShapeError, refusal
 from miniflow.ops.slice import check_in_range, sliced_shape
 
 
@@ -32,8 +32,6 @@ class EmbeddingAdd(Op):
     def infer(total, dy, indices, *, padding_idx):
         check_in_range("embedding_add", indices, 0, total.shape)
         if (*indices.shape, total.shape[1]) != dy.shape or total.dtype != dy.dtype:
-            raise ShapeError(
-                f"embedding_add: got rows {dy.shape} of {dy.dtype} for indices {indices.shape}; expected "
-                f"{(*indices.shape, total.shape[1])} of {total.dtype}"
-            )
+            wanted = f"{(*indices.shape, total.shape[1])} of {total.dtype}"
+            raise refusal(ShapeError, "embedding_add", wanted, dy=dy, indices=indices, dtype=dy.dtype)
         return total.shape, total.dtype

@@ -6,26 +6,36 @@ is enlarged for all taps along the depth at once, and what lands on one plane of
 
 from __future__ import annotations
 
-from miniflow.composite import composite
+from typing import Any
+
 from miniflow.dispatch import call
 from miniflow.dtype import float32
-from miniflow.errors import ArgumentError, ShapeError
-from miniflow.operands import takes_tensors
-from miniflow.ops.conv import Conv2dDataGrad, Sizes
-from miniflow.ops.conv_1d_3d import check_weight
+from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.ops.conv import Conv2dDataGrad, check_weight
 from miniflow.ops.pad import pad
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.windows import check_signal, per_dim
+from miniflow.ops.windows import Sizes, check_signal, of_dims, per_dim
 from miniflow.tensor import Tensor
 
 
-def _enlarge(op, dims, input, weight, bias, stride, padding, output_padding, groups, dilation) -> Tensor:
+def conv_transpose(
+    op: str,
+    dims: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+) -> Tensor:
     """The transposed convolution over `dims` dims."""
     check_signal(op, input, dims)
     check_weight(op, weight, dims)
     if input.ndim == dims + 1:
         options = (stride, padding, output_padding, groups, dilation)
-        return _enlarge(op, dims, input.unsqueeze(0), weight, bias, *options).squeeze(0)
+        return conv_transpose(op, dims, input.unsqueeze(0), weight, bias, *options).squeeze(0)
     _check_operands(op, input, weight, bias, groups)
     step, spread = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
     border, extra = per_dim(op, "padding", padding, dims, 0), per_dim(op, "output_padding", output_padding, dims, 0)
@@ -78,51 +88,16 @@ def _check_operands(op: str, input: Tensor, weight: Tensor, bias: Tensor | None,
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"{op}: got groups={groups!r}; expected an integer of at least 1")
     if input.shape[1] != weight.shape[0] or weight.shape[0] % groups:
-        raise ShapeError(
-            f"{op}: got input {tuple(input.shape)}, weight {tuple(weight.shape)} and groups={groups}; expected weight "
-            "(C, O / groups, *) for an input (N, C, *), and groups to divide C"
-        )
+        wanted = "weight (C, O / groups, *) for an input (N, C, *), and groups to divide C"
+        raise refusal(ShapeError, op, wanted, input=input, weight=weight, groups=groups)
     outputs = weight.shape[1] * groups
     if bias is not None and tuple(bias.shape) != (outputs,):
         raise ShapeError(f"{op}: got bias of shape {tuple(bias.shape)}; expected ({outputs},)")
     require_floating(op, input._array)
 
 
-@takes_tensors
-@composite
-def conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
-    """`conv_transpose2d` of sequences: (N, C, L) with a weight (C, O / groups, K) -> (N, O, L').
-
-    >>> import miniflow as flow
-    >>> conv_transpose1d(flow.ones(1, 3), flow.ones(1, 1, 2), stride=2).tolist()
-    [[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]]
-
-    Source: `torch.nn.functional.conv_transpose1d`.
-    """
-    return _enlarge("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@takes_tensors
-@composite
-def conv_transpose2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
+@of_dims(2, conv_transpose)
+def conv_transpose2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """Each element of the input times the kernel, added to where the window of a convolution lies.
 
     Args:
@@ -149,23 +124,23 @@ def conv_transpose2d(
 
     Source: `torch.nn.functional.conv_transpose2d`.
     """
-    return _enlarge("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@takes_tensors
-@composite
-def conv_transpose3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
+@of_dims(1, conv_transpose)
+def conv_transpose1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`conv_transpose2d` of sequences: (N, C, L) with a weight (C, O / groups, K) -> (N, O, L').
+
+    >>> import miniflow as flow
+    >>> conv_transpose1d(flow.ones(1, 3), flow.ones(1, 1, 2), stride=2).tolist()
+    [[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]]
+
+    Source: `torch.nn.functional.conv_transpose1d`.
+    """
+
+
+@of_dims(3, conv_transpose)
+def conv_transpose3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """`conv_transpose2d` of volumes: (N, C, D, H, W) with a weight (C, O / groups, KD, KH, KW) -> (N, O, D', H', W').
 
     Source: `torch.nn.functional.conv_transpose3d`.
     """
-    return _enlarge("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)

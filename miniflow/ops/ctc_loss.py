@@ -8,7 +8,7 @@ import numpy as np
 
 from miniflow.backends.memory import peek
 from miniflow.dtype import float32, promote_types
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops import extremum
 from miniflow.ops.amp_identity import in_float32
@@ -85,10 +85,8 @@ def ctc_loss(
 
 def _check_operands(log_probs: Tensor, targets: Tensor, blank: int) -> None:
     if log_probs.ndim not in (2, 3) or targets.ndim > 2:
-        raise ShapeError(
-            f"ctc_loss: got log_probs {tuple(log_probs.shape)} and targets {tuple(targets.shape)}; expected (T, N, C) "
-            "and (N, S), or (T, C) and (S,)"
-        )
+        wanted = "(T, N, C) and (N, S), or (T, C) and (S,)"
+        raise refusal(ShapeError, "ctc_loss", wanted, log_probs=log_probs, targets=targets)
     if targets._array.dtype.kind not in "iu":
         raise DTypeError(f"ctc_loss: got targets of {targets.dtype}; expected an integer dtype: use targets.long()")
     if not 0 <= blank < log_probs.shape[-1]:

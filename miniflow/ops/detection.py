@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from miniflow.composite import composite
-from miniflow.errors import IndexRangeError, ShapeError
+from miniflow.errors import IndexRangeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import zeros
 from miniflow.ops.einsum import einsum
@@ -41,9 +41,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     Source: `oneflow.nms`, `torchvision.ops.nms`.
     """
     if boxes.shape != (scores.numel(), 4) or scores.ndim != 1:
-        raise ShapeError(
-            f"nms: got boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)}; expected (K, 4) and (K,)"
-        )
+        raise refusal(ShapeError, "nms", "(K, 4) and (K,)", boxes=boxes, scores=scores)
     corners, best = (x.detach().cpu().numpy() for x in (boxes, scores))
     first, last = corners[:, :2], corners[:, 2:]
     area = (last - first).prod(1)
@@ -93,9 +91,7 @@ def roi_align(
     Source: He et al., "Mask R-CNN", 2017; `oneflow.roi_align`, `torchvision.ops.roi_align`.
     """
     if input.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
-        raise ShapeError(
-            f"roi_align: got input {tuple(input.shape)}, rois {tuple(rois.shape)}; expected (N, C, H, W), (K, 5)"
-        )
+        raise refusal(ShapeError, "roi_align", "(N, C, H, W) and (K, 5)", input=input, rois=rois)
     regions = rois.detach().cpu().numpy()
     image, corners = regions[:, 0].astype(int), regions[:, 1:] * regions.dtype.type(spatial_scale)
     if ((image < 0) | (image >= input.shape[0])).any():

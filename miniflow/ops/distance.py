@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.dtype import float32, promote_types
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import mul
 from miniflow.ops.matmul import linear
@@ -138,9 +138,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     """
     rows, (out, in1, in2) = tuple(input1.shape[:-1]), weight.shape
     if tuple(input2.shape[:-1]) != rows or (input1.shape[-1], input2.shape[-1]) != (in1, in2):
-        raise ShapeError(
-            f"bilinear: got inputs {tuple(input1.shape)} and {tuple(input2.shape)} for weight {tuple(weight.shape)}; "
-            f"expected (..., {in1}) and (..., {in2})"
-        )
+        wanted = f"(..., {in1}) and (..., {in2})"
+        raise refusal(ShapeError, "bilinear", wanted, input1=input1, input2=input2, weight=weight)
     products = input1.unsqueeze(-1) * input2.unsqueeze(-2)
     return linear(products.reshape((*rows, in1 * in2)), weight.reshape((out, in1 * in2)), bias)

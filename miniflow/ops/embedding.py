@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.errors import DTypeError, IndexRangeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import input_shape
@@ -25,9 +25,7 @@ class Embedding(Op):
         if indices.dtype.kind not in "iu":
             raise DTypeError(f"embedding: got indices of {indices.dtype}; expected an integer dtype: use input.long()")
         if weight.ndim != 2:
-            raise ShapeError(
-                f"embedding: got a weight of shape {tuple(weight.shape)}; expected (num_embeddings, embedding_dim)"
-            )
+            raise refusal(ShapeError, "embedding", "(num_embeddings, embedding_dim)", weight=weight)
         remedy = ": check the indices, or make num_embeddings larger"
         check_in_range("embedding", indices, 0, weight.shape, remedy=remedy)
         return (*indices.shape, weight.shape[1]), weight.dtype
@@ -94,8 +92,6 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     else:
         rows = weight.shape[0] if weight.ndim else 0
         if not -rows <= padding_idx < rows:
-            raise IndexRangeError(
-                f"embedding: got padding_idx={padding_idx} for a table of {rows} rows; expected {-rows} to {rows - 1}"
-            )
+            raise refusal(IndexRangeError, "embedding", f"{-rows} to {rows - 1}", padding_idx=padding_idx, rows=rows)
         padding = padding_idx % rows
     return call(Embedding, input, weight, padding_idx=padding)

@@ -8,7 +8,7 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.dtype import int64
-from miniflow.errors import DTypeError, ShapeError
+from miniflow.errors import DTypeError, ShapeError, refusal
 from miniflow.ops.creation import full, zeros
 from miniflow.ops.index import Index, IndexIntoZeros
 from miniflow.ops.method import method
@@ -41,10 +41,8 @@ def check_reach(op: str, index: Any, shape: tuple[int, ...], dim: int) -> None:
     if (len(index.shape) or 1) != (len(shape) or 1) or any(
         n > size for d, (n, size) in enumerate(zip(index.shape, shape, strict=False)) if d != dim
     ):
-        raise ShapeError(
-            f"{op}: got an index of shape {tuple(index.shape)} for a tensor of shape {tuple(shape)} and dim {dim}; "
-            "expected as many dims, and no larger sizes in the other dims"
-        )
+        wanted = "as many dims, and no larger sizes in the other dims"
+        raise refusal(ShapeError, op, wanted, index=index, shape=shape, dim=dim)
 
 
 class Gather(Op):
@@ -184,9 +182,7 @@ def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number
             f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected one dtype: use src.to({x.dtype})"
         )
     if src._array.ndim != len(shape) or any(n > size for n, size in zip(shape, src._array.shape, strict=True)):
-        raise ShapeError(
-            f"{op}: got an index of shape {shape} and a src of shape {src._array.shape}; expected no larger index"
-        )
+        raise refusal(ShapeError, op, "no larger index", index=index, src=src)
     return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
 
 
@@ -284,8 +280,5 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     coordinates = coordinates_of("index_add", index)
     expected = (*shape[:dim], coordinates._array.size, *shape[dim + 1 :])
     if source._array.shape != expected:
-        raise ShapeError(
-            f"index_add: got a source of shape {source._array.shape} for an index of {coordinates._array.size} and a "
-            f"tensor of shape {shape}; expected {expected}"
-        )
+        raise refusal(ShapeError, "index_add", expected, source=source, index=index, input=input)
     return input + call(IndexIntoZeros, source if alpha == 1 else source * alpha, coordinates, dims=(dim,), shape=shape)

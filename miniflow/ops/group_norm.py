@@ -12,7 +12,7 @@ import numpy as np
 from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.dtype import float32, promote_types
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import addcmul
 from miniflow.ops.norm import LayerNorm, batch_norm, check_parameters
@@ -43,9 +43,7 @@ def group_norm(
     """
     shape = tuple(input.shape)
     if len(shape) < 2 or num_groups < 1 or shape[1] % num_groups:
-        raise ShapeError(
-            f"group_norm: got input {shape} and num_groups={num_groups}; expected (N, C, ...), C divisible"
-        )
+        raise refusal(ShapeError, "group_norm", "(N, C, ...), C divisible", input=input, num_groups=num_groups)
     parameters = {"weight": weight, "bias": bias}
     arrays = {name: None if p is None else p._array for name, p in parameters.items()}
     check_parameters("group_norm", input._array, shape[1:2], **arrays)

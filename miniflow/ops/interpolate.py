@@ -15,10 +15,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from miniflow.composite import composite
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.pool import adaptive_avg_pool2d
-from miniflow.ops.pool_1d_3d import adaptive_avg_pool1d, adaptive_avg_pool3d
+from miniflow.ops.pool import adaptive_avg_pool
 from miniflow.tensor import Tensor, constant_like
 
 MODES = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}  # mode -> the dims of its input
@@ -62,9 +61,7 @@ def interpolate(
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: expected size or scale_factor, and only one of them")
     if mode not in (*MODES, "nearest", "nearest-exact", "area"):
-        raise ArgumentError(
-            f"interpolate: got mode={mode!r}; expected nearest, nearest-exact, area, {', '.join(MODES)}"
-        )
+        raise refusal(ArgumentError, "interpolate", f"nearest, nearest-exact, area, {', '.join(MODES)}", mode=mode)
     if not 3 <= input.ndim <= 5 or MODES.get(mode, input.ndim) != input.ndim:
         raise ShapeError(f"interpolate: got shape {tuple(input.shape)}; expected {MODES.get(mode, '3 to 5')} dims")
     if align_corners is not None and mode not in MODES:
@@ -76,7 +73,7 @@ def interpolate(
     else:
         new, factors = [size] * count if isinstance(size, int) else list(size), [None] * count
     if mode == "area":
-        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[count - 1](input, new)
+        return adaptive_avg_pool("interpolate", count, input, new)
     factors = [None if recompute_scale_factor else factor for factor in factors]
     if antialias:
         return _resized(input, new, factors, mode, bool(align_corners), True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import warnings
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -13,7 +16,7 @@ from miniflow import scalar
 from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.dtype import float32, promote_types
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.activation import softplus
 from miniflow.ops.amp_identity import in_float32
@@ -41,6 +44,25 @@ def reduced(op: str, loss: Tensor, reduction: str) -> Tensor:
     """The mean or the sum of a loss, or the loss itself."""
     check_reduction(op, reduction)
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def loss(function: Callable) -> Callable:
+    """Decorate a function that returns the losses of elements or rows: it takes `reduction` too.
+
+    Autocast leaves its tensors in float32.
+    """
+    name, signature = function.__name__, inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    added = inspect.Parameter("reduction", inspect.Parameter.KEYWORD_ONLY, default="mean", annotation="str")
+    parameters.insert(len([p for p in parameters if p.kind is not p.KEYWORD_ONLY]), added)
+
+    @functools.wraps(function)
+    def reducing(*args: Any, reduction: str = "mean", **kwargs: Any) -> Tensor:
+        kwargs = dict(zip(kwargs, in_float32(*kwargs.values()), strict=True))
+        return reduced(name, function(*in_float32(*args), **kwargs), reduction)
+
+    reducing.__signature__ = signature.replace(parameters=parameters)
+    return takes_tensors(reducing)
 
 
 def check_rows(op: str, x: Any, target: Any, weight: Any) -> None:
@@ -135,10 +157,8 @@ def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     if len(shape) == 1 and classes == ():
         return input.unsqueeze(0), target.unsqueeze(0)
     if len(shape) < 2 or classes != expected and (len(shape) > 2 or classes != (*expected, 1)):
-        raise ShapeError(
-            f"{op}: got input {shape} and target {classes}; expected (N, C) and (N,), "
-            "(N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
-        )
+        wanted = "(N, C) and (N,), (N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
+        raise refusal(ShapeError, op, wanted, input=input, target=target)
     if len(shape) == 2:
         return input, target if classes == expected else target.reshape(expected)
     return input.movedim(1, -1).reshape((prod(expected), shape[1])), target.reshape((prod(expected),))
@@ -207,10 +227,8 @@ def _soft_cross_entropy(
 ) -> Tensor:
     shape = input.shape
     if not shape or target.shape != shape:
-        raise ShapeError(
-            f"cross_entropy: got class probabilities {tuple(target.shape)} for input {tuple(shape)}; expected the "
-            "same shape with a class dim, or integer class indices"
-        )
+        wanted = "the same shape with a class dim, or integer class indices"
+        raise refusal(ShapeError, "cross_entropy", wanted, input=input, target=target)
     class_dim = 1 if len(shape) > 1 else 0
     classes = shape[class_dim]
     input, target, weight = in_float32(input, target, weight)
@@ -262,8 +280,8 @@ def nll_loss(
     return loss.sum() if reduction == "sum" else loss.sum() / factor.sum()
 
 
-@takes_tensors
-def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+@loss
+def mse_loss(input: Tensor, target: Tensor) -> Tensor:
     """The squared error (input - target)^2, reduced.
 
     Args:
@@ -282,11 +300,11 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
     Source: `torch.nn.functional.mse_loss`.
     """
     error = difference("mse_loss", input, target)
-    return reduced("mse_loss", error * error, reduction)
+    return error * error
 
 
-@takes_tensors
-def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+@loss
+def l1_loss(input: Tensor, target: Tensor) -> Tensor:
     """The absolute error |input - target|, reduced; its gradient where they are equal is 0.
 
     Args:
@@ -304,7 +322,7 @@ def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor
 
     Source: `torch.nn.functional.l1_loss`.
     """
-    return reduced("l1_loss", abs(difference("l1_loss", input, target)), reduction)
+    return abs(difference("l1_loss", input, target))
 
 
 def difference(op: str, input: Tensor, target: Tensor) -> Tensor:
@@ -314,7 +332,7 @@ def difference(op: str, input: Tensor, target: Tensor) -> Tensor:
         warnings.warn(
             f"{op}: got input {tuple(input.shape)} and target {tuple(target.shape)}, which will be broadcast; expected "
             "the same shape: reshape one of them",
-            stacklevel=4,  # of the loss, which is guarded by takes_tensors
+            stacklevel=5,  # of the loss, which is guarded by takes_tensors and reduced
         )
     return sub(*in_float32(input, target))
 
@@ -360,10 +378,8 @@ def same_floats(op: str, x: Any, target: Any) -> None:
         raise ShapeError(f"{op}: got input {x.shape} and target {target.shape}; expected the same shape: reshape")
 
 
-@takes_tensors
-def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
-) -> Tensor:
+@loss
+def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x, the logarithms cut off at -100, reduced.
 
     Args:
@@ -382,20 +398,14 @@ def binary_cross_entropy(
 
     Source: `torch.nn.functional.binary_cross_entropy`.
     """
-    input, target, weight = in_float32(input, target, weight)
     same_floats("binary_cross_entropy", input._array, target._array)
     loss = call(BinaryCrossEntropy, input, target)
-    return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", loss, weight), reduction)
+    return _weighted("binary_cross_entropy", loss, weight)
 
 
-@takes_tensors
+@loss
 def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, pos_weight: Tensor | None = None
 ) -> Tensor:
     """Binary cross-entropy of sigmoid(input), stable for any input: (1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)).
 
@@ -417,14 +427,13 @@ def binary_cross_entropy_with_logits(
     Source: `torch.nn.functional.binary_cross_entropy_with_logits`.
     """
     op = "binary_cross_entropy_with_logits"
-    input, target, weight, pos_weight = in_float32(input, target, weight, pos_weight)
     same_floats(op, input._array, target._array)
     positive = softplus(-input, threshold=float("inf"))
     if pos_weight is not None:
         check_broadcast(f"{op}: pos_weight", pos_weight.shape, input.shape)
         positive = positive * ((pos_weight - 1.0) * target + 1.0)
     loss = (1.0 - target) * input + positive
-    return reduced(op, _weighted(op, loss, weight), reduction)
+    return _weighted(op, loss, weight)
 
 
 def _weighted(op: str, loss: Tensor, weight: Tensor | None) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import ShapeError
+from miniflow.errors import ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote, require_one_dtype
@@ -178,9 +178,7 @@ def _added(name: str, input: Tensor, result: Tensor, beta: Number, alpha: Number
     """beta * input + alpha * result, `input` broadcast to the result; it is not read where beta is 0."""
     result = result if alpha == 1 else result * alpha
     if broadcast_shape(name, input.shape, result.shape) != tuple(result.shape):
-        raise ShapeError(
-            f"{name}: got input {tuple(input.shape)}; expected a shape that broadcasts to {tuple(result.shape)}"
-        )
+        raise refusal(ShapeError, name, f"a shape that broadcasts to {tuple(result.shape)}", input=input)
     return result if beta == 0 else result + (input if beta == 1 else input * beta)
 
 

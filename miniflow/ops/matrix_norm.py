@@ -84,12 +84,7 @@ def matrix_norm(
 
 @takes_tensors
 def norm(
-    A: Tensor,
-    ord: Number | str | None = None,
-    dim: Dim = None,
-    keepdim: bool = False,
-    *,
-    dtype: object = None,
+    A: Tensor, ord: Number | str | None = None, dim: Dim = None, keepdim: bool = False, *, dtype: object = None
 ) -> Tensor:
     """`matrix_norm` where `ord` comes with two dims or a matrix; else `vector_norm`, by default with exponent 2.
 

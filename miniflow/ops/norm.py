@@ -14,7 +14,7 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.dtype import HALF
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.sbp import letters, signatures
@@ -138,10 +138,8 @@ def layer_norm(
     """
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
-        raise ShapeError(
-            f"layer_norm: got input {tuple(input.shape)} and normalized_shape {shape}; expected input (*, "
-            f"{', '.join(map(str, shape)) or 'at least one size'})"
-        )
+        wanted = f"input (*, {', '.join(map(str, shape)) or 'at least one size'})"
+        raise refusal(ShapeError, "layer_norm", wanted, input=input, normalized_shape=shape)
     return call(LayerNorm, input, weight, bias, dims=len(shape), eps=float(eps))[0]
 
 

@@ -8,13 +8,13 @@ from miniflow.backends.memory import peek
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.amp_identity import in_float32
-from miniflow.ops.loss import difference, l1_loss, reduced
+from miniflow.ops.loss import difference, loss, reduced
 from miniflow.ops.piecewise import where
 from miniflow.tensor import Tensor
 
 
-@takes_tensors
-def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+@loss
+def smooth_l1_loss(input: Tensor, target: Tensor, *, beta: float = 1.0) -> Tensor:
     """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2, reduced.
 
     Args:
@@ -34,8 +34,8 @@ def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", be
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss: got beta={beta}; expected a number that is not negative")
     if beta == 0:
-        return l1_loss(input, target, reduction=reduction)
-    return reduced("smooth_l1_loss", _huber("smooth_l1_loss", input, target, beta) / beta, reduction)
+        return abs(difference("smooth_l1_loss", input, target))
+    return _huber("smooth_l1_loss", input, target, beta) / beta
 
 
 @takes_tensors
@@ -95,15 +95,9 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
     return reduced("kl_div", loss, reduction)
 
 
-@takes_tensors
+@loss
 def poisson_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    log_input: bool = True,
-    full: bool = False,
-    *,
-    eps: float = 1e-8,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, *, eps: float = 1e-8
 ) -> Tensor:
     """The negative log-likelihood of Poisson's distribution: exp(x) - t x, or x - t log(x + eps), reduced.
 
@@ -117,7 +111,6 @@ def poisson_nll_loss(
 
     Source: `torch.nn.functional.poisson_nll_loss`.
     """
-    input, target = in_float32(input, target)
     if log_input:
         loss = input.exp() - target * input
     else:
@@ -127,17 +120,12 @@ def poisson_nll_loss(
         t = where(several, target, 1.0)
         stirling = t * t.log() - t + (t * (2 * math.pi)).log() * 0.5
         loss = loss + where(several, stirling, 0.0)
-    return reduced("poisson_nll_loss", loss, reduction)
+    return loss
 
 
 @takes_tensors
 def gaussian_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
     """The negative log-likelihood of a normal distribution: (log v + (input - target)^2 / v) / 2, reduced.
 

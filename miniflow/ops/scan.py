@@ -8,7 +8,6 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError
-from miniflow.ops.comparison import logical_or
 from miniflow.ops.extremum import Extreme
 from miniflow.ops.join import cat
 from miniflow.ops.method import method
@@ -17,7 +16,7 @@ from miniflow.ops.piecewise import nan_to_num, where
 from miniflow.ops.promotion import Number, cast, require_floating
 from miniflow.ops.reduce import INT64
 from miniflow.ops.shape import wrap_dim
-from miniflow.sbp import letters_but, signatures
+from miniflow.sbp import each_row, letters_but, signatures
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -31,9 +30,7 @@ class Scan(Op):
         wrap_dim(cls.function_name, dim, len(x.shape))
         return x.shape, x.dtype
 
-    def sbp(x, *, ranks, dim, reverse):
-        kept = letters_but(x.ndim, dim)
-        return signatures([kept], [kept])
+    sbp = each_row
 
 
 class Cumsum(Scan):
@@ -179,7 +176,7 @@ def _cumulative(op: type[Scan], x: Tensor, dim: int) -> Extreme:
         values, indices = _cumulative(op, x.reshape(1), 0)
         return Extreme(values.reshape(()), indices.reshape(()))
     values = x.detach()
-    own = logical_or(values == call(op, values, dim=dim, reverse=False), values.isnan())
+    own = (values == call(op, values, dim=dim, reverse=False)) | values.isnan()
     indices = call(CumulativeMax, where(own, positions(x, dim), 0), dim=dim, reverse=False)
     return Extreme(x.gather(dim, indices), indices)
 

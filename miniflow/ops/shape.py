@@ -12,9 +12,9 @@ from math import prod
 from typing import Any
 
 from miniflow.dispatch import Op, call, run_kernel
-from miniflow.errors import DimError, DTypeError, ShapeError
+from miniflow.errors import DimError, DTypeError, ShapeError, refusal
 from miniflow.ops.method import method
-from miniflow.sbp import aligned, elementwise, letters, reshaped, signatures
+from miniflow.sbp import aligned, each_element, letters, reshaped, signatures
 from miniflow.tensor import Tensor
 
 
@@ -214,10 +214,8 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     known = prod(n for n in sizes if n != -1)
     fits = sizes.count(-1) == 1 and known > 0 and shape[dim] % known == 0 or known == shape[dim] and -1 not in sizes
     if not fits or not shape or any(n < -1 for n in sizes):
-        raise ShapeError(
-            f"unflatten: got sizes {sizes} for dim {dim} of shape {shape}; expected sizes that multiply to the size of "
-            "that dim: use -1 for one to be inferred"
-        )
+        wanted = "sizes that multiply to the size of that dim: use -1 for one to be inferred"
+        raise refusal(ShapeError, "unflatten", wanted, input=input, dim=dim, sizes=sizes)
     sizes = tuple([shape[dim] // known if n == -1 else n for n in sizes])
     return call(View, input, shape=shape[:dim] + sizes + shape[dim + 1 :])
 
@@ -364,12 +362,7 @@ class Clone(Op):
     """y = x in new memory, in row-major order."""
 
     amp = "clear"
-
-    def infer(x):
-        return x.shape, x.dtype
-
-    def sbp(x, *, ranks):
-        return elementwise(x)
+    sbp = each_element
 
     def backward(ctx, dy):
         return dy

@@ -9,7 +9,7 @@ import numpy as np
 from miniflow.backends.cpu.index import first_outside
 from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
-from miniflow.errors import IndexRangeError, ShapeError
+from miniflow.errors import IndexRangeError, ShapeError, refusal
 from miniflow.ops.method import method
 from miniflow.ops.shape import View, input_shape, wrap_dim
 from miniflow.sbp import letters, letters_but, signatures
@@ -190,10 +190,8 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     dim = wrap_dim("narrow", dim, len(shape))
     size, first = shape[dim], int(start) + shape[dim] if start < 0 else int(start)
     if length < 0 or not 0 <= first <= size - length:
-        raise IndexRangeError(
-            f"narrow: got start={start} and length={length} for dim {dim} of size {size}; expected start from {-size} "
-            f"to {size}, and start + length inside the dim"
-        )
+        wanted = f"start from {-size} to {size}, and start + length inside the dim"
+        raise refusal(IndexRangeError, "narrow", wanted, input=input, dim=dim, start=start, length=length)
     return call(Slice, input, index=(slice(None),) * dim + (slice(first, first + int(length)), ...))
 
 
@@ -207,10 +205,7 @@ class Diagonal(Op):
         ndim = len(x.shape)
         a, b = wrap_dim("diagonal", dim1, ndim), wrap_dim("diagonal", dim2, ndim)
         if ndim < 2 or a == b:
-            raise ShapeError(
-                f"diagonal: got dims {dim1} and {dim2} of a tensor of shape {tuple(x.shape)}; expected two different "
-                "dims"
-            )
+            raise refusal(ShapeError, "diagonal", "two different dims", input=x, dim1=dim1, dim2=dim2)
         length = min(x.shape[a], x.shape[b] - offset) if offset >= 0 else min(x.shape[a] + offset, x.shape[b])
         return (*[n for d, n in enumerate(x.shape) if d not in (a, b)], max(length, 0)), x.dtype
 
@@ -270,10 +265,8 @@ class Unfold(Op):
     def infer(x, *, dim, size, step):
         limit = x.shape[dim]
         if not 0 <= size <= limit or step <= 0:
-            raise ShapeError(
-                f"unfold: got size={size} and step={step} for dim {dim} of shape {tuple(x.shape)}; expected a size "
-                f"from 0 to {limit} and a step of at least 1"
-            )
+            wanted = f"a size from 0 to {limit} and a step of at least 1"
+            raise refusal(ShapeError, "unfold", wanted, input=x, dim=dim, size=size, step=step)
         return (*x.shape[:dim], (limit - size) // step + 1, *x.shape[dim + 1 :], size), x.dtype
 
     def sbp(x, *, ranks, dim, size, step):

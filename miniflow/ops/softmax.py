@@ -6,7 +6,7 @@ from miniflow.dispatch import Op, call
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import wrap_dim
-from miniflow.sbp import letters_but, signatures
+from miniflow.sbp import each_row, letters_but, signatures
 from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
 
@@ -23,18 +23,13 @@ class RowOp(Op):
         wrap_dim(cls.function_name, dim, x.ndim)
         return x.shape, x.dtype
 
-    def sbp(x, *, ranks, dim):
-        kept = letters_but(x.ndim, dim)
-        return signatures([kept], [kept])
+    sbp = each_row
 
 
 class RowOpGrad(Op):
     """The fused gradient of a row op, from the cotangent and the result."""
 
     amp = "gray"
-
-    def infer(dy, y, *, dim):
-        return y.shape, y.dtype
 
     def sbp(dy, y, *, ranks, dim):
         kept = letters_but(y.ndim, dim)

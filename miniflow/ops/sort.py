@@ -13,15 +13,15 @@ import numpy as np
 from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.ops.extremum import Extreme, nonempty
+from miniflow.ops.extremum import Extreme
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
 from miniflow.ops.piecewise import ceil, floor, round, where
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.reduce import INT64
+from miniflow.ops.reduce import INT64, nonempty
 from miniflow.ops.scan import CumulativeMax, positions
 from miniflow.ops.shape import wrap_dim
-from miniflow.sbp import letters_but, signatures
+from miniflow.sbp import each_row
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -31,9 +31,7 @@ class Argsort(Op):
     def infer(x, *, dim, descending, count, stable):
         return (*x.shape[:dim], count, *x.shape[dim + 1 :]), INT64
 
-    def sbp(x, *, ranks, dim, descending, count, stable):
-        kept = letters_but(x.ndim, dim)
-        return signatures([kept], [kept])
+    sbp = each_row
 
 
 def _order(

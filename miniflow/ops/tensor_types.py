@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from miniflow.device import CPU
-from miniflow.dtype import (
-    bfloat16,
-    bool_,
-    dtype,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-)
+from miniflow.dtype import bfloat16, bool_, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
 from miniflow.errors import ArgumentError
 from miniflow.ops.creation import empty, tensor
 from miniflow.ops.method import method
