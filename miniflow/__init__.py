@@ -36,6 +36,7 @@ from miniflow.ops.arrange import (
     broadcast_shapes,
     broadcast_tensors,
     cartesian_prod,
+    diag,
     diag_embed,
     diagflat,
     fliplr,
@@ -46,8 +47,10 @@ from miniflow.ops.arrange import (
     roll,
     rot90,
     trace,
+    tril,
+    triu,
 )
-from miniflow.ops.closeness import allclose, equal, isclose
+from miniflow.ops.comparison import allclose, equal, isclose
 from miniflow.ops.creation import (
     as_tensor,
     empty,
@@ -122,7 +125,6 @@ from miniflow.ops.pad import one_hot, pad, repeat, tile
 from miniflow.ops.permute import flip, moveaxis, movedim, permute, swapaxes, swapdims, t, transpose
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.promotion import cast, result_type
-from miniflow.ops.queries import is_floating_point, is_nonzero, is_tensor, numel
 from miniflow.ops.random import normal, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from miniflow.ops.reduce import all, any, mean, prod, sum
 from miniflow.ops.sampling import bernoulli, multinomial
@@ -156,8 +158,7 @@ from miniflow.ops.slice import diagonal, narrow, select
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.ops.sort import argsort, kthvalue, median, mode, msort, nanmedian, nanquantile, quantile, sort, topk
 from miniflow.ops.statistics import logsumexp, nanmean, nansum, norm, std, std_mean, var, var_mean
-from miniflow.ops.tensor_types import TENSOR_TYPES
-from miniflow.ops.triangle import diag, tril, triu
+from miniflow.ops.tensor_types import TENSOR_TYPES, is_floating_point, is_nonzero, is_tensor, numel
 from miniflow.parallel import collectives as comm
 from miniflow.parallel import env
 from miniflow.parallel.placement import placement

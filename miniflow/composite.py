@@ -8,13 +8,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from miniflow.dispatch import Op
+from miniflow.operands import takes_tensors
 from miniflow.tape import modes
 
 F = TypeVar("F", bound=Callable)
 
 
 def composite(function: F, result: Callable | None = None) -> F:
-    """Let a recording that asks for it, see `graph.trace.kept_whole`, keep a call of a function as one instruction.
+    """Let a recording that asks for it, see `graph.trace.kept_whole`, keep a call of a function as one instruction; it
+    `takes_tensors`.
 
     Args:
         function: made of several operators.
@@ -32,4 +34,4 @@ def composite(function: F, result: Callable | None = None) -> F:
         bound.apply_defaults()
         return modes.tracer.keep_whole(op, result or function, bound)
 
-    return call
+    return takes_tensors(call)

@@ -107,5 +107,6 @@ def refusal(kind: type[Exception], op: str, expected: Any, **got: Any) -> Except
         expected: what is, in words, and what to do.
         got: tensors or arrays, of which the shape is named, and values.
     """
-    parts = [f"{name} {tuple(x.shape)}" if hasattr(x, "shape") else f"{name}={x!r}" for name, x in got.items()]
+    shapes = {name: tuple(x.shape) if hasattr(x, "shape") else x for name, x in got.items()}
+    parts = [f"{name} {x}" if isinstance(x, tuple) else f"{name}={x!r}" for name, x in shapes.items()]
     return kind(f"{op}: got {' and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}; expected {expected}")

@@ -192,10 +192,8 @@ def _conv_volume(op, input, weight, bias, stride, border, dilation, groups) -> T
     (n, c, depth, *size), (o, per_group, taps, *kernel) = input.shape, weight.shape
     count = (depth - dilation[0] * (taps - 1) - 1) // stride[0] + 1
     if count < 1:
-        raise ShapeError(
-            f"{op}: got depth {depth} with its border for a kernel of shape {tuple(weight.shape[2:])} and dilation "
-            f"{dilation}; expected a depth of at least {dilation[0] * (taps - 1) + 1}"
-        )
+        given = f"depth {depth} with its border for a kernel of shape {tuple(weight.shape[2:])} and dilation {dilation}"
+        raise ShapeError(f"{op}: got {given}; expected a depth of at least {dilation[0] * (taps - 1) + 1}")
     planes, span = input.transpose(1, 2), stride[0] * (count - 1) + 1  # (N, D, C, H, W)
     starts = [tap * dilation[0] for tap in range(taps)]
     windows = stack([planes[:, start : start + span : stride[0]] for start in starts], 3)  # (N, D', C, KD, H, W)

@@ -43,9 +43,8 @@ class Dropout(Op):
         return run_kernel(Op.by_name["Mul"], [arrays[0], factors], {}), keep
 
     def backward(ctx, dy):
-        (keep,) = ctx.saved
         p = ctx.attrs["p"]
-        return call(DropoutGrad, dy, keep, scale=0.0 if p == 1 else 1 / (1 - p))
+        return call(DropoutGrad, dy, *ctx.saved, scale=0.0 if p == 1 else 1 / (1 - p))
 
 
 def _kept(dy, keep: bool, scale=1.0):

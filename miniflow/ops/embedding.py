@@ -25,7 +25,8 @@ class Embedding(Op):
         if indices.dtype.kind not in "iu":
             raise DTypeError(f"embedding: got indices of {indices.dtype}; expected an integer dtype: use input.long()")
         if weight.ndim != 2:
-            raise refusal(ShapeError, "embedding", "(num_embeddings, embedding_dim)", weight=weight)
+            given = f"a weight of shape {tuple(weight.shape)}"
+            raise ShapeError(f"embedding: got {given}; expected (num_embeddings, embedding_dim)")
         remedy = ": check the indices, or make num_embeddings larger"
         check_in_range("embedding", indices, 0, weight.shape, remedy=remedy)
         return (*indices.shape, weight.shape[1]), weight.dtype
@@ -35,9 +36,8 @@ class Embedding(Op):
         return signatures([rows, ".Z"], [rows + "Z"], linear=[[1]])
 
     def backward(ctx, dy):
-        (indices,) = ctx.saved
         rows = input_shape(ctx, 1)[0]
-        return None, call(EmbeddingGrad, dy, indices, rows=rows, padding_idx=ctx.attrs["padding_idx"])
+        return None, call(EmbeddingGrad, dy, *ctx.saved, rows=rows, padding_idx=ctx.attrs["padding_idx"])
 
 
 class EmbeddingGrad(Op):

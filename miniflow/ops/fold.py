@@ -60,7 +60,6 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
     return columns.reshape((n, c * kh * kw, oh * ow))
 
 
-@takes_tensors
 @composite
 def fold(
     input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
@@ -100,7 +99,6 @@ def fold(
     return pad(y, (-left, -left, -top, -top)) if top or left else y
 
 
-@takes_tensors
 @composite
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Channels become pixels: (*, C r^2, H, W) -> (*, C, H r, W r) with r = upscale_factor.

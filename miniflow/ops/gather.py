@@ -41,8 +41,8 @@ def check_reach(op: str, index: Any, shape: tuple[int, ...], dim: int) -> None:
     if (len(index.shape) or 1) != (len(shape) or 1) or any(
         n > size for d, (n, size) in enumerate(zip(index.shape, shape, strict=False)) if d != dim
     ):
-        wanted = "as many dims, and no larger sizes in the other dims"
-        raise refusal(ShapeError, op, wanted, index=index, shape=shape, dim=dim)
+        given = f"an index of shape {tuple(index.shape)} for a tensor of shape {tuple(shape)} and dim {dim}"
+        raise ShapeError(f"{op}: got {given}; expected as many dims, and no larger sizes in the other dims")
 
 
 class Gather(Op):
@@ -63,8 +63,7 @@ class Gather(Op):
         return signatures([kept, along], [along], linear=[[0]])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(ScatterAdd, None, index, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
+        return call(ScatterAdd, None, *ctx.saved, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
 
 
 @method
@@ -167,8 +166,7 @@ class ScatterAdd(Op):
         return signatures(given, [kept], linear=[[2] if x is None else [0, 2]], added=[0])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return dy, None, call(Gather, dy, index, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
+        return dy, None, call(Gather, dy, *ctx.saved, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
 
 
 def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
@@ -178,9 +176,8 @@ def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number
         return full(index.shape, src, dtype=x.dtype, device=x._place)
     shape = index._array.shape
     if src._array.dtype != x._array.dtype:
-        raise DTypeError(
-            f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected one dtype: use src.to({x.dtype})"
-        )
+        wanted = f"one dtype: use src.to({x.dtype})"
+        raise DTypeError(f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected {wanted}")
     if src._array.ndim != len(shape) or any(n > size for n, size in zip(shape, src._array.shape, strict=True)):
         raise refusal(ShapeError, op, "no larger index", index=index, src=src)
     return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))

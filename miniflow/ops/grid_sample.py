@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from miniflow.composite import composite
-from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.interpolate import cubic_weights
 from miniflow.ops.join import stack
@@ -18,7 +18,6 @@ from miniflow.tensor import Tensor, constant_like
 PADDING_MODES = ("zeros", "border", "reflection")
 
 
-@takes_tensors
 @composite
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
@@ -50,7 +49,8 @@ def grid_sample(
     dims = len(sizes)
     if dims not in (2, 3) or grid.ndim != dims + 2 or grid.shape[-1] != dims or grid.shape[0] != input.shape[0]:
         wanted = "[N, C, H, W] and [N, H', W', 2], or [N, C, D, H, W] and [N, D', H', W', 3]"
-        raise refusal(ShapeError, "grid_sample", wanted, input=input, grid=grid)
+        given = f"an input of {tuple(input.shape)} and a grid of {tuple(grid.shape)}"
+        raise ShapeError(f"grid_sample: got {given}; expected {wanted}")
     if mode not in ("bilinear", "nearest", "bicubic")[: 5 - dims] or padding_mode not in PADDING_MODES:
         raise ArgumentError(
             f"grid_sample: got mode={mode!r} and padding_mode={padding_mode!r} for {dims} dims; expected 'bilinear', "
@@ -125,7 +125,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     dims = len(size) - 2
     if dims not in (2, 3) or tuple(theta.shape) != (size[0], dims, dims + 1):
         wanted = "[N, 2, 3] for (N, C, H, W), or [N, 3, 4] for (N, C, D, H, W)"
-        raise refusal(ShapeError, "affine_grid", wanted, theta=theta, size=tuple(size))
+        raise ShapeError(f"affine_grid: got theta of {tuple(theta.shape)} for size {tuple(size)}; expected {wanted}")
     ends = [(n - 1) / n if not align_corners else float(n > 1) for n in size[2:]]
     axes = np.meshgrid(*[np.linspace(-end, end, n) for end, n in zip(ends, size[2:], strict=True)], indexing="ij")
     points = np.stack([*axes[::-1], np.ones(size[2:])], -1).reshape(-1, dims + 1).astype(theta._array.dtype)

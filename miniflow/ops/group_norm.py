@@ -13,7 +13,6 @@ from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, ShapeError, refusal
-from miniflow.operands import takes_tensors
 from miniflow.ops.elementwise import addcmul
 from miniflow.ops.norm import LayerNorm, batch_norm, check_parameters
 from miniflow.ops.pad import pad, tile
@@ -23,7 +22,6 @@ from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 
-@takes_tensors
 @composite
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
@@ -58,7 +56,6 @@ def group_norm(
     return y if bias is None else y + bias
 
 
-@takes_tensors
 @composite
 def instance_norm(
     input: Tensor,
@@ -102,7 +99,6 @@ def instance_norm(
     return y.reshape(input.shape)
 
 
-@takes_tensors
 @composite
 def rms_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
@@ -134,7 +130,6 @@ def rms_norm(
     return cast(x if weight is None else x * weight, input.dtype)
 
 
-@takes_tensors
 @composite
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x / (k + alpha mean(x^2))^beta, the mean over `size` neighbouring channels, beyond the first and last ones zeros.

@@ -22,7 +22,7 @@ from miniflow.ops.join import stack
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast, to_device
 from miniflow.ops.shape import View, check_broadcast, input_shape
-from miniflow.ops.slice import Slice, basic_part, check_count, check_in_range, sliced_letters, sliced_shape
+from miniflow.ops.slice import Slice, basic_part, check_count, check_in_range, sliced_shape
 from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
@@ -144,10 +144,8 @@ def _classify(op: str, part: Any) -> Any:
             f"{op}: got an index of uint8, which may mean a mask or positions; convert it with .bool() or .long()"
         )
     if array.dtype.kind not in "biu":
-        raise DTypeError(
-            f"{op}: got an index of type {type(part).__name__} and dtype {array.dtype}; expected ints, slices, None, "
-            "Ellipsis, or tensors and lists of integers or bool"
-        )
+        wanted = "ints, slices, None, Ellipsis, or tensors and lists of integers or bool"
+        raise DTypeError(f"{op}: got an index of type {type(part).__name__} and dtype {array.dtype}; expected {wanted}")
     return int(array) if array.ndim == 0 and array.dtype != np.bool_ else array
 
 
@@ -159,10 +157,8 @@ def _dims_taken(part: Any) -> int:
 
 def _check_mask(op: str, mask: np.ndarray, dim: int, shape: tuple[int, ...]) -> None:
     if mask.shape != shape[dim : dim + mask.ndim]:
-        raise IndexRangeError(
-            f"{op}: got a mask of shape {mask.shape} for the dims from {dim} on of a tensor of shape {tuple(shape)}; "
-            f"expected {tuple(shape[dim : dim + mask.ndim])}"
-        )
+        given = f"a mask of shape {mask.shape} for the dims from {dim} on of a tensor of shape {tuple(shape)}"
+        raise IndexRangeError(f"{op}: got {given}; expected {tuple(shape[dim : dim + mask.ndim])}")
 
 
 def stack_coordinates(
@@ -202,8 +198,7 @@ class Index(Op):
         return signatures([whole, batch], [picked], linear=[[0]])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(IndexIntoZeros, dy, index, dims=ctx.attrs["dims"], shape=input_shape(ctx)), None
+        return call(IndexIntoZeros, dy, *ctx.saved, dims=ctx.attrs["dims"], shape=input_shape(ctx)), None
 
 
 class IndexIntoZeros(Op):
@@ -221,8 +216,7 @@ class IndexIntoZeros(Op):
         return signatures([picked, batch], [whole], linear=[[0]])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(Index, dy, index, dims=ctx.attrs["dims"]), None
+        return call(Index, dy, *ctx.saved, dims=ctx.attrs["dims"]), None
 
 
 def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[int, ...]) -> None:
@@ -237,7 +231,7 @@ def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[i
             check_in_range(op, values[i : i + 1], dim, shape, negative=True)
 
 
-def picked_shape(shape: tuple[int, ...], batch: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+def picked_shape(shape: tuple, batch: tuple, dims: tuple[int, ...]) -> tuple:
     """The shape of `Index`: B in place of the indexed dims if they are neighbours, else in front."""
     if dims[-1] - dims[0] == len(dims) - 1:
         return (*shape[: dims[0]], *batch, *shape[dims[-1] + 1 :])
@@ -247,9 +241,7 @@ def picked_shape(shape: tuple[int, ...], batch: tuple[int, ...], dims: tuple[int
 def picked_letters(ndim: int, batch: int, dims: tuple[int, ...]) -> tuple[str, str, str]:
     """For `sbp.signatures`: letters for the dims of x, of the index, and of the result of `Index`."""
     whole, of_batch = letters_but(ndim, *dims), letters(batch, ndim)
-    if dims[-1] - dims[0] == len(dims) - 1:
-        return whole, "." + of_batch, whole[: dims[0]] + of_batch + whole[dims[-1] + 1 :]
-    return whole, "." + of_batch, of_batch + "".join([c for d, c in enumerate(whole) if d not in dims])
+    return whole, "." + of_batch, "".join(picked_shape(tuple(whole), tuple(of_batch), dims))
 
 
 def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
@@ -284,9 +276,8 @@ def _as_value(x: Tensor, value: Any) -> Tensor:
         return constant_like(x, np.asarray(fitting("setitem", value, x.dtype), x._array.dtype))
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" and array.dtype != x._array.dtype:
-        raise DTypeError(
-            f"setitem: got a value of type {type(value).__name__}; expected a number, an array or a Tensor"
-        )
+        wanted = "a number, an array or a Tensor"
+        raise DTypeError(f"setitem: got a value of type {type(value).__name__}; expected {wanted}")
     return constant_like(x, array.astype(x._array.dtype))
 
 
@@ -305,7 +296,7 @@ class SetItem(Op):
         return x.shape, x.dtype
 
     def sbp(x, value, index, *, ranks, basic, dims):
-        (whole,), (part,) = sliced_letters(x.shape, basic)
+        (whole,), (part,) = Slice.common_dims(x.shape, index=basic)
         for dim in dims:
             whole = whole.replace(part[dim], ".")
         left = "".join([c for d, c in enumerate(part) if d not in dims])

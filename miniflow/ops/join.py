@@ -30,10 +30,8 @@ class Cat(Op):
             if x.shape == first:
                 continue
             if len(x.shape) != len(first) or x.shape[:dim] + x.shape[dim + 1 :] != first[:dim] + first[dim + 1 :]:
-                raise ShapeError(
-                    f"cat: got shape {x.shape} at position {position} and {tuple(first)} at position 0; "
-                    f"expected equal sizes in every dim but dim {dim}"
-                )
+                given = f"shape {x.shape} at position {position} and {tuple(first)} at position 0"
+                raise ShapeError(f"cat: got {given}; expected equal sizes in every dim but dim {dim}")
         return first[:dim] + (sum(sizes),) + first[dim + 1 :], xs[0].dtype
 
     def sbp(*xs, ranks, dim, sizes):

@@ -59,15 +59,6 @@ class Factorization(Op):
         return signatures(given, made, linear=cls.linear)
 
 
-def T(A: Tensor) -> Tensor:
-    return A.transpose(-2, -1)
-
-
-def per_matrix(y: Tensor) -> Tensor:
-    """One number for each matrix, ready to be broadcast over it."""
-    return y.unsqueeze(-1).unsqueeze(-1)
-
-
 def identity_like(A: Tensor) -> Tensor:
     return ones_like(A).tril().triu()
 
@@ -88,7 +79,7 @@ class Det(Factorization):
 
     def backward(ctx, dy):
         A, y = ctx.saved
-        return per_matrix(dy * y) * T(inv(A))
+        return (dy * y)[..., None, None] * inv(A).mT
 
 
 class Slogdet(Factorization):
@@ -102,7 +93,7 @@ class Slogdet(Factorization):
         return [(matrices("slogdet", A)[0], A.dtype)] * 2
 
     def backward(ctx, dy):
-        return per_matrix(dy) * T(inv(ctx.saved[0]))
+        return dy[..., None, None] * inv(ctx.saved[0]).mT
 
 
 class Inv(Factorization):
@@ -116,7 +107,7 @@ class Inv(Factorization):
         return A.shape, A.dtype
 
     def backward(ctx, dy):
-        y = T(ctx.saved[0])
+        y = ctx.saved[0].mT
         return -(y @ (dy @ y))
 
 
@@ -137,8 +128,8 @@ class Solve(Factorization):
 
     def backward(ctx, dy):
         A, y = ctx.saved
-        dB = call(Solve, T(A), dy)
-        return -(dB @ T(y)), dB
+        dB = call(Solve, A.mT, dy)
+        return -(dB @ y.mT), dB
 
 
 class Cholesky(Factorization):
@@ -153,10 +144,10 @@ class Cholesky(Factorization):
 
     def backward(ctx, dy):
         (L,) = ctx.saved
-        P = T(L) @ dy
+        P = L.mT @ dy
         P = (P.tril() + P.tril(-1)) * 0.5
-        dA = call(Solve, T(L), T(call(Solve, T(L), P)))
-        return (dA + T(dA)) * 0.5
+        dA = call(Solve, L.mT, call(Solve, L.mT, P).mT)
+        return (dA + dA.mT) * 0.5
 
 
 class Eigh(Factorization):
@@ -173,9 +164,9 @@ class Eigh(Factorization):
         w, V = ctx.saved
         inner = None if dw is None else identity_like(V) * dw.unsqueeze(-1)
         if dV is not None:
-            rotation = over_gaps(T(V) @ dV, w)
+            rotation = over_gaps(V.mT @ dV, w)
             inner = rotation if inner is None else inner + rotation
-        return V @ (inner @ T(V))
+        return V @ (inner @ V.mT)
 
 
 class Qr(Factorization):
@@ -193,10 +184,10 @@ class Qr(Factorization):
         Q, R = ctx.saved
         if R.shape[-1] != R.shape[-2]:
             raise AutogradError(f"qr: got R {tuple(R.shape)}; expected a square one: use a matrix with rows >= columns")
-        M = R @ T(dR) if dQ is None else -(T(dQ) @ Q)
-        M = M + R @ T(dR) if dQ is not None and dR is not None else M
-        X = Q @ (M.tril() + T(M.tril(-1)))
-        return T(call(Solve, R, T(X if dQ is None else dQ + X)))
+        M = R @ dR.mT if dQ is None else -(dQ.mT @ Q)
+        M = M + R @ dR.mT if dQ is not None and dR is not None else M
+        X = Q @ (M.tril() + M.tril(-1).mT)
+        return call(Solve, R, (X if dQ is None else dQ + X).mT).mT
 
 
 class Svd(Factorization):
@@ -214,21 +205,21 @@ class Svd(Factorization):
     def backward(ctx, dU, dS, dVh):
         U, S, Vh = ctx.saved
         k = S.shape[-1]
-        U, V = U.narrow(-1, 0, k), T(Vh).narrow(-1, 0, k)
+        U, V = U.narrow(-1, 0, k), Vh.mT.narrow(-1, 0, k)
         columns = S.unsqueeze(-2)
         parts = []
-        inner = [] if dS is None else [identity_like(T(V) @ V) * dS.unsqueeze(-1)]
+        inner = [] if dS is None else [identity_like(V.mT @ V) * dS.unsqueeze(-1)]
         if dU is not None:
             dU = dU.narrow(-1, 0, k)
-            P = T(U) @ dU
-            inner.append(over_gaps(P - T(P), S * S) * columns)
-            parts.append(((dU - U @ P) / columns) @ T(V))
+            P = U.mT @ dU
+            inner.append(over_gaps(P - P.mT, S * S) * columns)
+            parts.append(((dU - U @ P) / columns) @ V.mT)
         if dVh is not None:
-            dV = T(dVh).narrow(-1, 0, k)
-            P = T(V) @ dV
-            inner.append(over_gaps(P - T(P), S * S) * S.unsqueeze(-1))
-            parts.append(U @ T((dV - V @ P) / columns))
-        parts.append(U @ (functools.reduce(add, inner) @ T(V)))
+            dV = dVh.mT.narrow(-1, 0, k)
+            P = V.mT @ dV
+            inner.append(over_gaps(P - P.mT, S * S) * S.unsqueeze(-1))
+            parts.append(U @ ((dV - V @ P) / columns).mT)
+        parts.append(U @ (functools.reduce(add, inner) @ V.mT))
         return functools.reduce(add, parts)
 
 
@@ -320,9 +311,9 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """
     is_vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
     if is_vector:
-        return solve(A, B.unsqueeze(-1)).squeeze(-1) if left else solve(T(A), B.unsqueeze(-1)).squeeze(-1)
+        return solve(A, B.unsqueeze(-1)).squeeze(-1) if left else solve(A.mT, B.unsqueeze(-1)).squeeze(-1)
     if not left:
-        return T(solve(T(A), T(B)))
+        return solve(A.mT, B.mT).mT
     batch = broadcast_shape("solve", A.shape[:-2], B.shape[:-2])
     return call(Solve, A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:])))
 
@@ -337,7 +328,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     Source: `torch.linalg.cholesky`.
     """
     L = call(Cholesky, A)
-    return T(L) if upper else L
+    return L.mT if upper else L
 
 
 @takes_tensors
@@ -435,7 +426,7 @@ def pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> 
     U, S, Vh = svd(A, False)
     counts = S > _smallest(S, A, atol, rtol)
     inverse = where(counts, 1.0 / where(counts, S, 1.0), 0.0)
-    return (T(Vh) * inverse.unsqueeze(-2)) @ T(U)
+    return (Vh.mT * inverse.unsqueeze(-2)) @ U.mT
 
 
 @takes_tensors

@@ -227,8 +227,10 @@ def _soft_cross_entropy(
 ) -> Tensor:
     shape = input.shape
     if not shape or target.shape != shape:
-        wanted = "the same shape with a class dim, or integer class indices"
-        raise refusal(ShapeError, "cross_entropy", wanted, input=input, target=target)
+        raise ShapeError(
+            f"cross_entropy: got class probabilities {tuple(target.shape)} for input {tuple(shape)}; expected the "
+            "same shape with a class dim, or integer class indices"
+        )
     class_dim = 1 if len(shape) > 1 else 0
     classes = shape[class_dim]
     input, target, weight = in_float32(input, target, weight)
@@ -371,9 +373,8 @@ def _(dy, x):
 def same_floats(op: str, x: Any, target: Any) -> None:
     """The rule of the binary losses: floating, with the same shape and dtype."""
     if x.dtype.kind in "biu" or target.dtype != x.dtype:
-        raise DTypeError(
-            f"{op}: got input of {x.dtype} and target of {target.dtype}; expected the same floating dtype: use .to"
-        )
+        wanted = "the same floating dtype: use .to"
+        raise DTypeError(f"{op}: got input of {x.dtype} and target of {target.dtype}; expected {wanted}")
     if x.shape != target.shape:
         raise ShapeError(f"{op}: got input {x.shape} and target {target.shape}; expected the same shape: reshape")
 

@@ -111,9 +111,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     else:
         input, other = promote(input, other, "matmul")
     if input.ndim == 0 or other.ndim == 0:
-        raise ShapeError(
-            f"matmul: got shapes {tuple(input.shape)} and {tuple(other.shape)}; expected at least 1-D: use x * y"
-        )
+        wanted = "at least 1-D: use x * y"
+        raise ShapeError(f"matmul: got shapes {tuple(input.shape)} and {tuple(other.shape)}; expected {wanted}")
     _check_inner(input, other)
     if input.ndim == 1:
         return matmul(input.unsqueeze(0), other).squeeze(-2 if other.ndim > 1 else 0)
@@ -133,10 +132,8 @@ def as_rows(x: Tensor) -> Tensor:
 def _check_inner(x: Tensor, y: Tensor) -> None:
     rows = y.shape[0] if y.ndim == 1 else y.shape[-2]
     if x.shape[-1] != rows:
-        raise ShapeError(
-            f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected the last size of the first "
-            f"({x.shape[-1]}) to equal the rows of the second ({rows})"
-        )
+        wanted = f"the last size of the first ({x.shape[-1]}) to equal the rows of the second ({rows})"
+        raise ShapeError(f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected {wanted}")
 
 
 def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:

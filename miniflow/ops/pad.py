@@ -69,7 +69,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
     """
     shape, pad = input._array.shape, tuple(pad)
     if len(pad) % 2 or len(pad) > 2 * len(shape):
-        raise refusal(ShapeError, "pad", "pairs (before, after), at most one for each dim", input=input, pad=pad)
+        raise refusal(ShapeError, "pad", "pairs (before, after), at most one for each dim", widths=pad, input=input)
     pairs = tuple(zip(pad[::2], pad[1::2], strict=True))
     widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs[::-1]
     if mode == "constant":
@@ -105,7 +105,7 @@ def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int
     limit = {"reflect": size - 1, "circular": len(source), "replicate": max(before, after) if size else 0}[mode]
     if max(before, after) > limit or -min(before, after) > size:
         wanted = f"from {-size} to {limit}"
-        raise refusal(ShapeError, "pad", wanted, mode=mode, widths=(before, after), shape=shape, dim=dim)
+        raise refusal(ShapeError, "pad", wanted, widths=(before, after), shape=shape, dim=dim, mode=mode)
     source = np.pad(source, (max(before, 0), max(after, 0)), mode=BORDERS[mode])
     if mode != "circular":
         source = source[max(-before, 0) : len(source) - max(-after, 0)]

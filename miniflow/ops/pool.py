@@ -41,8 +41,7 @@ class MaxPool2d(Op):
         return signatures(["nc.."], ["nc..", "nc.."])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(MaxPool2dGrad, dy, index, size=input_shape(ctx)[2:])
+        return call(MaxPool2dGrad, dy, *ctx.saved, size=input_shape(ctx)[2:])
 
 
 class MaxPool2dGrad(Op):
@@ -64,10 +63,17 @@ class MaxPool2dGrad(Op):
         return where(place >= 0, taken, 0).reshape(index.shape), None  # -1 stands for a window that saw nothing
 
 
-class AvgPool2d(Op):
-    """y = sum over the window / divisor, which is the number of its elements unless given."""
+class MeanPool(Op):
+    """An op that is linear in the elements of each image."""
 
     amp = "gray"
+
+    def sbp(x, *, ranks, **attrs):
+        return signatures(["nc.."], ["nc.."], linear=[[0]])
+
+
+class AvgPool2d(MeanPool):
+    """y = sum over the window / divisor, which is the number of its elements unless given."""
 
     def infer(x, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
         check_image("avg_pool2d", x)
@@ -75,32 +81,22 @@ class AvgPool2d(Op):
         counts = window_counts("avg_pool2d", x.shape, kernel, stride, padding, ceil_mode=ceil_mode)
         return (*x.shape[:2], *counts), x.dtype
 
-    def sbp(x, *, ranks, **windows):
-        return signatures(["nc.."], ["nc.."], linear=[[0]])
-
     def backward(ctx, dy):
         return call(AvgPool2dGrad, dy, size=input_shape(ctx)[2:], **ctx.attrs)
 
 
-class AvgPool2dGrad(Op):
+class AvgPool2dGrad(MeanPool):
     """dx: each cotangent, divided as in the forward, added to every element of its window."""
-
-    amp = "gray"
 
     def infer(dy, *, size, **windows):
         return (*dy.shape[:2], *size), dy.dtype
-
-    def sbp(dy, *, ranks, **windows):
-        return signatures(["nc.."], ["nc.."], linear=[[0]])
 
     def backward(ctx, ddx):
         return call(AvgPool2d, ddx, **{name: value for name, value in ctx.attrs.items() if name != "size"})
 
 
-class AdaptiveAvgPool2d(Op):
+class AdaptiveAvgPool2d(MeanPool):
     """y[i] = mean of x[floor(i H / OH)] to x[ceil((i + 1) H / OH) - 1], for rows and columns alike."""
-
-    amp = "gray"
 
     def infer(x, *, output_size):
         check_image("adaptive_avg_pool2d", x)
@@ -109,23 +105,15 @@ class AdaptiveAvgPool2d(Op):
             raise ShapeError(f"adaptive_avg_pool2d: got input of shape {x.shape}; expected non-zero C, H and W")
         return (*x.shape[:2], *output_size), x.dtype
 
-    def sbp(x, *, ranks, output_size):
-        return signatures(["nc.."], ["nc.."], linear=[[0]])
-
     def backward(ctx, dy):
         return call(AdaptiveAvgPool2dGrad, dy, size=input_shape(ctx)[2:])
 
 
-class AdaptiveAvgPool2dGrad(Op):
+class AdaptiveAvgPool2dGrad(MeanPool):
     """dx: each cotangent, divided by the size of its window, added to every element of it."""
-
-    amp = "gray"
 
     def infer(dy, *, size):
         return (*dy.shape[:2], *size), dy.dtype
-
-    def sbp(dy, *, ranks, size):
-        return signatures(["nc.."], ["nc.."], linear=[[0]])
 
     def backward(ctx, ddx):
         return call(AdaptiveAvgPool2d, ddx, output_size=input_shape(ctx)[2:])

@@ -116,10 +116,8 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         listed = " and ".join(str(tuple(s)) for s in shapes)
-        raise ShapeError(
-            f"{name}: shapes {listed} cannot be broadcast together; expected sizes that are equal or 1, aligned at the "
-            "last dimension: reshape or expand one of them"
-        ) from None
+        wanted = "sizes that are equal or 1, aligned at the last dimension: reshape or expand one of them"
+        raise ShapeError(f"{name}: shapes {listed} cannot be broadcast together; expected {wanted}") from None
 
 
 def require_floating(op: str, x: Any) -> None:

@@ -268,10 +268,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     Source: `torch.Tensor.masked_scatter`.
     """
     if mask._array.dtype != np.bool_ or source._array.dtype != input._array.dtype:
-        raise DTypeError(
-            f"masked_scatter: got {input.dtype}, a mask of {mask.dtype} and a source of {source.dtype}; expected bool "
-            "for the mask, and else one dtype"
-        )
+        given = f"{input.dtype}, a mask of {mask.dtype} and a source of {source.dtype}"
+        raise DTypeError(f"masked_scatter: got {given}; expected bool for the mask, and else one dtype")
     number = (cast(mask, INT64).expand(input.shape).reshape(-1).cumsum(0) - 1).clamp(0)
     source = source.reshape(-1)
     if source._array.size == 0:

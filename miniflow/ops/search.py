@@ -6,7 +6,7 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.dtype import float32
-from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.comparison import ge, gt, logical_and, logical_not
 from miniflow.ops.creation import full, ones_like, zeros
 from miniflow.ops.method import method
@@ -58,7 +58,8 @@ def searchsorted(
     if rows._array.ndim == 1:
         values = values.reshape(-1)
     elif rows._array.shape[:-1] != shape[:-1]:
-        raise refusal(ShapeError, "searchsorted", "equal leading dims", sorted_sequence=rows, input=values)
+        given = f"sequences of shape {rows._array.shape} and an input of shape {shape}"
+        raise ShapeError(f"searchsorted: got {given}; expected equal leading dims")
     beyond = gt if right or side == "right" else ge
     found = zeros(values.shape, dtype=INT64, device=values._place)
     for step in [1 << bit for bit in reversed(range(size.bit_length()))]:

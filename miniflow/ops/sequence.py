@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miniflow.dtype import as_dtype, int64
-from miniflow.errors import ArgumentError, refusal
+from miniflow.errors import ArgumentError
 from miniflow.ops.creation import Number, Options, floating_dtype, new_leaf, sizes_to_shape
 from miniflow.tensor import Tensor
 
@@ -47,7 +47,7 @@ def arange(start: Number, end: Number | None = None, step: Number = 1, **options
         start, end, step, integral = int(start), int(end), int(step), True
     if step == 0 or not finite or (end - start) * (1 if step > 0 else -1) < 0:
         wanted = "finite bounds and a nonzero step that leads from start to end"
-        raise refusal(ArgumentError, "arange", wanted, start=start, end=end, step=step)
+        raise ArgumentError(f"arange: got start={start}, end={end}, step={step}; expected {wanted}")
     count = -((start - end) // step) if integral else math.ceil((end - start) / step)
     if kind.category == 1:
         start, step = int(start), int(step)

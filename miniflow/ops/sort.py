@@ -7,6 +7,7 @@ numbers, as in PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.extremum import Extreme
-from miniflow.ops.method import method
+from miniflow.ops.method import method, variant
 from miniflow.ops.pad import pad
 from miniflow.ops.piecewise import ceil, floor, round, where
 from miniflow.ops.promotion import cast, require_floating
@@ -115,6 +116,10 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return Extreme(*_order("topk", input, dim, largest, int(k)))
 
 
+def _extreme(pair: list[Tensor], dim: int, keepdim: bool) -> Extreme:
+    return Extreme(*[y if keepdim else y.squeeze(dim) for y in pair])
+
+
 @method
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme:
     """The `k`-th smallest element along `dim`, counted from 1, and where it stands.
@@ -129,8 +134,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ext
         raise ShapeError(f"kthvalue: got k={k}; expected at least 1")
     if not input._array.shape:
         return Extreme(*_order("kthvalue", input, dim, count=k))
-    found = [y.narrow(dim, k - 1, 1) for y in _order("kthvalue", input, dim, count=k)]
-    return Extreme(*[y if keepdim else y.squeeze(dim) for y in found])
+    return _extreme([y.narrow(dim, k - 1, 1) for y in _order("kthvalue", input, dim, count=k)], dim, keepdim)
 
 
 @method
@@ -170,8 +174,7 @@ def _median(op: str, x: Tensor, dim: int | None, keepdim: bool, place: Callable)
         return Extreme(*_order(op, x, dim))
     dim, (values, indices) = wrap_dim(op, dim, x._array.ndim), _order(op, x, dim)
     at = place(x._array.shape[dim], (values == values).sum(dim, keepdim=True))
-    found = [y.gather(dim, at) for y in (values, indices)]
-    return Extreme(*[y if keepdim else y.squeeze(dim) for y in found])
+    return _extreme([y.gather(dim, at) for y in (values, indices)], dim, keepdim)
 
 
 @method
@@ -199,43 +202,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
     start = pad(start, (0, 0) * (values._array.ndim - 1 - dim) + (1, 0))
     length = at - call(CumulativeMax, start, dim=dim, reverse=False)
     last = length.argmax(dim, keepdim=True)
-    found = [y.gather(dim, last) for y in (values, indices)]
-    return Extreme(*[y if keepdim else y.squeeze(dim) for y in found])
-
-
-@method
-def quantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Tensor:
-    """The values below which lie the fractions `q` of the elements along `dim`; NaN if there is one.
-
-    Args:
-        input: floating, any shape.
-        q: from 0 to 1: a number, or a tensor of at most 1 dim, which becomes the first dim of the result.
-        dim: the dim; all elements if None.
-        keepdim: leave the reduced dim with size 1.
-        interpolation: between the two elements next to q (n - 1): "linear", "lower", "higher", "midpoint", "nearest".
-
-    Raises:
-        ShapeError: for no elements, or a `q` of more dims.
-        DTypeError: for integers, or a `q` of another dtype than `input`.
-        ArgumentError: for another interpolation, or a number q outside of [0, 1].
-
-    >>> import miniflow as flow
-    >>> flow.tensor([3.0, 1.0, 2.0, 9.0]).quantile(0.5).item()
-    2.5
-
-    Source: `torch.quantile`.
-    """
-    return _quantile("quantile", input, q, dim, keepdim, interpolation)
-
-
-@method
-def nanquantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Tensor:
-    """The quantile of the elements that are not NaN; as `quantile` otherwise. `torch.nanquantile`."""
-    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
+    return _extreme([y.gather(dim, last) for y in (values, indices)], dim, keepdim)
 
 
 WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
@@ -246,7 +213,17 @@ WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
 }
 
 
-def _quantile(op: str, x: Tensor, q: Tensor | float, dim: int | None, keepdim: bool, interpolation: str) -> Tensor:
+def some_quantile(
+    op: str,
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """`quantile` and `nanquantile`."""
+    x = input
     require_floating(op, x._array)
     nonempty(op, x._array.shape, dim)
     if interpolation != "nearest" and interpolation not in WEIGHTS:
@@ -276,3 +253,34 @@ def _quantile(op: str, x: Tensor, q: Tensor | float, dim: int | None, keepdim: b
     if keepdim:
         y = y.reshape((-1, *[1] * ndim)) if dim is None else y.unsqueeze(wrap_dim(op, dim, ndim) + 1) if ndim else y
     return y if q._array.ndim else y.squeeze(0)
+
+
+@method
+@variant(some_quantile)
+def quantile(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """The values below which lie the fractions `q` of the elements along `dim`; NaN if there is one.
+
+    Args:
+        input: floating, any shape.
+        q: from 0 to 1: a number, or a tensor of at most 1 dim, which becomes the first dim of the result.
+        dim: the dim; all elements if None.
+        keepdim: leave the reduced dim with size 1.
+        interpolation: between the two elements next to q (n - 1): "linear", "lower", "higher", "midpoint", "nearest".
+
+    Raises:
+        ShapeError: for no elements, or a `q` of more dims.
+        DTypeError: for integers, or a `q` of another dtype than `input`.
+        ArgumentError: for another interpolation, or a number q outside of [0, 1].
+
+    >>> import miniflow as flow
+    >>> flow.tensor([3.0, 1.0, 2.0, 9.0]).quantile(0.5).item()
+    2.5
+
+    Source: `torch.quantile`.
+    """
+
+
+@method
+@variant(some_quantile)
+def nanquantile(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """The quantile of the elements that are not NaN; as `quantile` otherwise. `torch.nanquantile`."""

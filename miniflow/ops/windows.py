@@ -9,7 +9,6 @@ from typing import Any
 from miniflow.backends.windows import Padding, Pair, window_count
 from miniflow.composite import composite
 from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
-from miniflow.operands import takes_tensors
 from miniflow.ops.method import variant
 from miniflow.tensor import Tensor
 
@@ -19,7 +18,7 @@ COUNTS = {1: ("one integer", "tuple"), 2: ("one or two integers", "pair"), 3: ("
 
 def of_dims(dims: int, general: Callable) -> Callable[[Callable], Callable]:
     """Decorate the name and the docstring of a function of signals with `dims` dims, see `variant`."""
-    return lambda named: takes_tensors(composite(variant(general, dims)(named)))
+    return lambda named: composite(variant(general, dims)(named))
 
 
 def per_dim(op: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:
