@@ -116,7 +116,6 @@ from miniflow.ops.join import (
     vstack,
 )
 from miniflow.ops.linalg import logdet
-from miniflow.ops.mask import argwhere, masked_fill, masked_select, nonzero
 from miniflow.ops.matmul import addbmm, addmm, addmv, addr, baddbmm, bmm, dot, inner, linear, matmul, mm, mv, outer
 from miniflow.ops.matmul import dot as vdot
 from miniflow.ops.matmul import outer as ger
@@ -143,11 +142,15 @@ from miniflow.ops.scatter import (
     take,
 )
 from miniflow.ops.search import (
+    argwhere,
     bincount,
     bucketize,
     count_nonzero,
     histc,
     isin,
+    masked_fill,
+    masked_select,
+    nonzero,
     searchsorted,
     unique,
     unique_consecutive,

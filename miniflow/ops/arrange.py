@@ -13,9 +13,8 @@ from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.join import cat, stack
 from miniflow.ops.method import method
 from miniflow.ops.promotion import broadcast_shape
-from miniflow.ops.shape import clone, sizes_of, wrap_dim, wrap_dims
+from miniflow.ops.shape import sizes_of, wrap_dim, wrap_dims
 from miniflow.ops.slice import DiagonalIntoZeros
-from miniflow.ops.slice import diagonal as diagonal_view
 from miniflow.sbp import letters_but, signatures
 from miniflow.tensor import Tensor, constant_like
 
@@ -278,4 +277,4 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
         return call(DiagonalIntoZeros, input, shape=(size, size), offset=offset, dim1=0, dim2=1)
     if len(shape) != 2 or not -shape[0] <= offset <= shape[1]:
         raise ShapeError(f"diag: got shape {shape} and diagonal={offset}; expected a vector, or a matrix that has it")
-    return clone(diagonal_view(input, offset))
+    return input.diagonal(offset).clone()

@@ -7,7 +7,6 @@ import math
 from miniflow.dtype import bool_
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import logical_not
 from miniflow.ops.creation import ones, zeros
 from miniflow.ops.dropout import dropout
 from miniflow.tensor import Tensor
@@ -58,7 +57,7 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
     if attn_mask is not None and attn_mask.dtype is bool_:
-        attn_mask = additive(logical_not(attn_mask), query)
+        attn_mask = additive(~attn_mask, query)
     return attend(query, key, value, attn_mask, dropout_p, scale)[0]
 
 

@@ -13,7 +13,6 @@ from miniflow.operands import takes_tensors
 from miniflow.ops import extremum
 from miniflow.ops.amp_identity import in_float32
 from miniflow.ops.creation import full_like
-from miniflow.ops.elementwise import logaddexp
 from miniflow.ops.join import stack
 from miniflow.ops.loss import check_reduction, reduced
 from miniflow.ops.pad import pad
@@ -140,12 +139,12 @@ def _log_likelihood(
     for t in range(1, frames):
         shifted = pad(alpha, (2, 0), value=IMPOSSIBLE)
         one, two = shifted.narrow(1, 1, 2 * width + 1), shifted.narrow(1, 0, 2 * width + 1)
-        after = logaddexp(logaddexp(alpha, one), two + skips) + emitted[t]
+        after = alpha.logaddexp(one).logaddexp(two + skips) + emitted[t]
         alpha = where(steps > t, after, alpha)
 
     last = target_lengths.unsqueeze(1) * 2
     ends = alpha.gather(1, stack([last, (last - 1).clamp(0)], 1)[:, :, 0])
-    return logaddexp(ends[:, 0], where(target_lengths == 0, IMPOSSIBLE, ends[:, 1]))
+    return ends[:, 0].logaddexp(where(target_lengths == 0, IMPOSSIBLE, ends[:, 1]))
 
 
 @takes_tensors

@@ -7,7 +7,6 @@ import numpy as np
 from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.elementwise import mul
 from miniflow.ops.matmul import linear
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast
@@ -48,7 +47,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
     x1, x2 = x1.expand(shape), x2.expand(shape)
     lengths = [norm(x, 2, dim).clamp(eps) for x in (x1, x2)]
-    return (x1 * x2).sum(dim) / mul(*lengths)
+    return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
 
 
 @takes_tensors

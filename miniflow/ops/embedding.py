@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import DTypeError, IndexRangeError, ShapeError, refusal
+from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import input_shape
@@ -92,6 +92,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     else:
         rows = weight.shape[0] if weight.ndim else 0
         if not -rows <= padding_idx < rows:
-            raise refusal(IndexRangeError, "embedding", f"{-rows} to {rows - 1}", padding_idx=padding_idx, rows=rows)
+            given = f"padding_idx={padding_idx} for a table of {rows} rows"
+            raise IndexRangeError(f"embedding: got {given}; expected {-rows} to {rows - 1}")
         padding = padding_idx % rows
     return call(Embedding, input, weight, padding_idx=padding)

@@ -13,11 +13,9 @@ from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, ShapeError, refusal
-from miniflow.ops.elementwise import addcmul
 from miniflow.ops.norm import LayerNorm, batch_norm, check_parameters
-from miniflow.ops.pad import pad, tile
+from miniflow.ops.pad import pad
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.slice import unfold
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
@@ -51,7 +49,7 @@ def group_norm(
         None if p is None else cast(p, y.dtype).reshape((-1, *(1,) * (len(shape) - 2))) for p in parameters.values()
     )
     if weight is not None and bias is not None:
-        return addcmul(bias, y, weight)
+        return bias.addcmul(y, weight)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
@@ -89,7 +87,7 @@ def instance_norm(
         raise ShapeError(f"instance_norm: got input {tuple(input.shape)}; expected (N, C, ...) with dims to normalize")
     samples, channels = input.shape[:2]
     given = (running_mean, running_var, weight, bias)
-    mean_, var_, weight, bias = (None if p is None else tile(p, (samples,)) for p in given)
+    mean_, var_, weight, bias = (None if p is None else p.tile((samples,)) for p in given)
     one_batch = input.reshape((1, samples * channels, *input.shape[2:]))
     y = batch_norm(one_batch, mean_, var_, weight, bias, True, momentum, eps)
     with no_grad():
@@ -152,4 +150,4 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     if size < 1:
         raise ArgumentError(f"local_response_norm: got size={size}; expected at least 1")
     squares = pad(input * input, (0, 0) * (input.ndim - 2) + (size // 2, (size - 1) // 2))
-    return input / (unfold(squares, 1, size, 1).mean(-1) * alpha + k) ** beta
+    return input / (squares.unfold(1, size, 1).mean(-1) * alpha + k) ** beta

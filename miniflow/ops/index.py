@@ -296,7 +296,7 @@ class SetItem(Op):
         return x.shape, x.dtype
 
     def sbp(x, value, index, *, ranks, basic, dims):
-        (whole,), (part,) = Slice.common_dims(x.shape, index=basic)
+        (whole,), (part,) = Slice.common_dims(x.shape, {"index": basic})
         for dim in dims:
             whole = whole.replace(part[dim], ".")
         left = "".join([c for d, c in enumerate(part) if d not in dims])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,6 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import new_empty, ones_like
-from miniflow.ops.elementwise import add
 from miniflow.ops.join import cat
 from miniflow.ops.method import method
 from miniflow.ops.piecewise import where
@@ -219,8 +219,8 @@ class Svd(Factorization):
             P = V.mT @ dV
             inner.append(over_gaps(P - P.mT, S * S) * S.unsqueeze(-1))
             parts.append(U @ ((dV - V @ P) / columns).mT)
-        parts.append(U @ (functools.reduce(add, inner) @ V.mT))
-        return functools.reduce(add, parts)
+        parts.append(U @ (functools.reduce(operator.add, inner) @ V.mT))
+        return functools.reduce(operator.add, parts)
 
 
 class SlogdetResult(NamedTuple):

@@ -18,7 +18,6 @@ from miniflow.dispatch import Op, call
 from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.activation import softplus
 from miniflow.ops.amp_identity import in_float32
 from miniflow.ops.elementwise import sub
 from miniflow.ops.pad import one_hot
@@ -429,7 +428,7 @@ def binary_cross_entropy_with_logits(
     """
     op = "binary_cross_entropy_with_logits"
     same_floats(op, input._array, target._array)
-    positive = softplus(-input, threshold=float("inf"))
+    positive = (-input).softplus(threshold=float("inf"))
     if pos_weight is not None:
         check_broadcast(f"{op}: pos_weight", pos_weight.shape, input.shape)
         positive = positive * ((pos_weight - 1.0) * target + 1.0)

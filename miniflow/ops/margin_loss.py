@@ -8,9 +8,7 @@ from functools import partial
 
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.activation import softplus
 from miniflow.ops.distance import pairwise_distance
-from miniflow.ops.elementwise import mul
 from miniflow.ops.loss import check_rows, loss
 from miniflow.ops.pad import one_hot
 from miniflow.ops.piecewise import where
@@ -75,7 +73,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
         wanted = "(N, D), (N, D) and (N,), or (D,), (D,) and ()"
         raise refusal(ShapeError, "cosine_embedding_loss", wanted, input1=input1, input2=input2, target=target)
     squares = [(x * x).sum(-1) + 1e-12 for x in (input1, input2)]
-    cosine = (input1 * input2).sum(-1) / mul(*squares).sqrt()
+    cosine = (input1 * input2).sum(-1) / (squares[0] * squares[1]).sqrt()
     similar, different = where(target == 1, 1.0 - cosine, 0.0), (cosine - margin).clamp(0)
     loss = similar + where(target == -1, different, 0.0)
     return loss
@@ -148,7 +146,7 @@ def soft_margin_loss(input: Tensor, target: Tensor) -> Tensor:
 
     Source: `torch.nn.functional.soft_margin_loss`.
     """
-    return softplus(-(target * input), threshold=math.inf)
+    return (-(target * input)).softplus(threshold=math.inf)
 
 
 @loss

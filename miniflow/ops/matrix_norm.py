@@ -6,7 +6,6 @@ from math import inf
 
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.extremum import amax, amin
 from miniflow.ops.linalg import svdvals
 from miniflow.ops.promotion import Number, cast
 from miniflow.ops.reduce import Dim
@@ -76,7 +75,7 @@ def matrix_norm(
         values = svdvals(last)
     else:
         values = abs(last).sum(-2 if ord in (1, -1) else -1)
-    y = values.sum(-1) if ord == "nuc" else (amax if ord > 0 else amin)(values, -1)
+    y = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord > 0 else values.amin(-1)
     for d in sorted((rows, columns)) if keepdim else ():
         y = y.unsqueeze(d)
     return y

@@ -173,7 +173,7 @@ def pool_signal(
     if dims == 3:
         planes = _several(pool(x.reshape((prod(outer), *size)), *sides[1:]))
         plane = tuple(planes[0].shape[2:])
-        through = _several(pool(planes[0].reshape((prod(outer), 1, size[0], prod(plane))), sides[0], alone))
+        through = _several(pool(planes[0].reshape((1, prod(outer), size[0], prod(plane))), sides[0], alone))
         return [planes, tuple([y.reshape((*outer, y.shape[2], *plane)) for y in through])]
     if dims == 2 and len(outer) == 2:
         return [_several(pool(x, *sides))]

@@ -10,7 +10,6 @@ import numpy as np
 
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.ops.activation import relu
 from miniflow.ops.creation import zeros
 from miniflow.ops.index import Index
 from miniflow.ops.pool import Pooled, adaptive_sizes, avg_pool, max_pool, windows_of
@@ -94,7 +93,7 @@ def lp_pool(
     """The p-norm of each window: of its mean power, times the number of elements, as PyTorch's."""
     count = prod([kernel for kernel, *_ in windows_of(op, dims, kernel_size, stride, 0)])
     mean = avg_pool(op, dims, input**norm_type, kernel_size, stride, 0, ceil_mode)
-    return (relu(mean) * count) ** (1.0 / norm_type)
+    return (mean.relu() * count) ** (1.0 / norm_type)
 
 
 @of_dims(2, lp_pool)

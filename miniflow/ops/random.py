@@ -16,7 +16,7 @@ from miniflow.backends import memory
 from miniflow.device import of_array
 from miniflow.dispatch import Op, call, run_kernel
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
-from miniflow.errors import ArgumentError, DTypeError, refusal
+from miniflow.errors import ArgumentError, DTypeError
 from miniflow.inplace import write
 from miniflow.operands import takes_names, takes_tensors
 from miniflow.ops.creation import empty, empty_like
@@ -75,8 +75,9 @@ class Integers(Op):
             raise ArgumentError(f"randint: got low={low}, high={high}; expected low < high, since high is exclusive")
         limits = range_of(like.dtype)
         if low < limits[0] or high - 1 > limits[1]:
+            given = f"low={low}, high={high} for {BY_NUMPY[like.dtype]}"
             wanted = f"values from {limits[0]} to {limits[1]}: give a wider dtype"
-            raise refusal(DTypeError, "randint", wanted, low=low, high=high, dtype=BY_NUMPY[like.dtype])
+            raise DTypeError(f"randint: got {given}; expected {wanted}")
         return like.shape, like.dtype
 
     sbp = each_element_alone

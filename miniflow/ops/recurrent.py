@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 from miniflow import scalar
 from miniflow.dispatch import Op, call
-from miniflow.ops.activation import relu, sigmoid
-from miniflow.ops.elementwise import lerp
+from miniflow.ops.activation import sigmoid
 from miniflow.ops.join import cat
 from miniflow.ops.matmul import linear
 from miniflow.ops.pointwise import OPERATORS, add_gradient, make_op
@@ -62,7 +61,7 @@ def tanh_cell(x: Tensor, projected: Tensor, state: State) -> State:
 
 def relu_cell(x: Tensor, projected: Tensor, state: State) -> State:
     """h = relu(x + projected)"""
-    return (relu(x + projected),)
+    return ((x + projected).relu(),)
 
 
 def lstm_cell(x: Tensor, projected: Tensor, state: State) -> State:
@@ -78,7 +77,7 @@ def gru_cell(x: Tensor, projected: Tensor, state: State) -> State:
     gates = sigmoid(x.narrow(1, 0, 2 * size) + projected.narrow(1, 0, 2 * size))
     reset, update = gates.chunk(2, 1)
     new = OPERATORS["tanh"](x.narrow(1, 2 * size, size) + reset * projected.narrow(1, 2 * size, size))
-    return (lerp(new, state[0], update),)
+    return (new.lerp(state[0], update),)
 
 
 class Lstm(Op):

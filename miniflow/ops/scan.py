@@ -12,7 +12,7 @@ from miniflow.ops.extremum import Extreme
 from miniflow.ops.join import cat
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
-from miniflow.ops.piecewise import nan_to_num, where
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, cast, require_floating
 from miniflow.ops.reduce import INT64
 from miniflow.ops.shape import wrap_dim
@@ -73,7 +73,7 @@ class Logcumsumexp(Scan):
         dim, count = ctx.attrs["dim"], x._array.shape[ctx.attrs["dim"]]
         if count == 0:
             return dy
-        x, y, dy = (t.movedim(dim, -1) for t in (x, nan_to_num(y, nan, inf), dy))
+        x, y, dy = (t.movedim(dim, -1) for t in (x, y.nan_to_num(nan, inf), dy))
         ratios = (y.narrow(-1, 0, count - 1) - y.narrow(-1, 1, count - 1)).exp()
         return ((x - y).exp() * _recurrence(pad(ratios, (0, 1)), dy)).movedim(-1, dim)
 

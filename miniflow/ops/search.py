@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.dispatch import Op, call
-from miniflow.dtype import float32
+from miniflow.dtype import can_cast, fitting, float32, of_scalar
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.ops.comparison import ge, gt, logical_and, logical_not
+from miniflow.ops.comparison import ge, gt
 from miniflow.ops.creation import full, ones_like, zeros
+from miniflow.ops.index import Nonzero, get_item
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import floor, where
-from miniflow.ops.promotion import Number, cast, promote, require_floating
+from miniflow.ops.piecewise import where
+from miniflow.ops.promotion import Number, broadcast_shape, cast, promote, require_floating
 from miniflow.ops.reduce import INT64, Dim
-from miniflow.ops.sort import msort
+from miniflow.ops.slice import Slice
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -64,8 +65,8 @@ def searchsorted(
     found = zeros(values.shape, dtype=INT64, device=values._place)
     for step in [1 << bit for bit in reversed(range(size.bit_length()))]:
         probe = found + step
-        behind = logical_not(beyond(rows.gather(-1, probe.clamp(max=size) - 1), values))
-        found = where(logical_and(behind, probe <= size), probe, found)
+        behind = ~beyond(rows.gather(-1, probe.clamp(max=size) - 1), values)
+        found = where(behind & (probe <= size), probe, found)
     return cast(found.reshape(shape), np.int32 if out_int32 else INT64)
 
 
@@ -114,8 +115,8 @@ def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> T
         low, high = x.amin(), x.amax()
         flat = low == high
         low, high = where(flat, low - 1, low), where(flat, high + 1, high)
-    within = logical_and(x >= low, x <= high)
-    bin = floor((x - low) * bins / (high - low)).clamp(0, bins - 1)
+    within = (x >= low) & (x <= high)
+    bin = ((x - low) * bins / (high - low)).floor().clamp(0, bins - 1)
     bin = cast(where(within, bin, 0.0), INT64)
     return zeros(bins, dtype=x.dtype, device=x._place).scatter_add(0, bin, cast(within, x.dtype))
 
@@ -235,7 +236,92 @@ def isin(
     tests = tests if isinstance(tests, Tensor) else constant_like(x, np.asarray(tests, x._array.dtype))
     if tests._array.size == 0:
         return full(x.shape, invert, dtype=np.bool_, device=x._place)
-    rows = msort(tests.reshape(-1))
+    rows = tests.reshape(-1).msort()
     place = searchsorted(rows, x).clamp(max=tests._array.size - 1)
     found = rows.gather(0, place.reshape(-1)).reshape(x.shape) == x
-    return logical_not(found) if invert else found
+    return ~found if invert else found
+
+
+@method(in_place=True)
+def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+    """A copy of `input` with `value` where `mask` is true.
+
+    Args:
+        input: any shape.
+        mask: bool, broadcast with `input`.
+        value: a number, or a 0-dim tensor, to which the gradient flows.
+
+    Raises:
+        ShapeError: if the shapes cannot be broadcast, or `value` has dims.
+        DTypeError: if the mask is not bool, or the dtype of `input` cannot hold `value`.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([1.0, -2.0])
+    >>> x.masked_fill(x < 0, 0.0).tolist()
+    [1.0, 0.0]
+
+    Source: `torch.Tensor.masked_fill`.
+    """
+    if isinstance(value, Tensor) and value._array.ndim:
+        raise ShapeError(f"masked_fill: got a value of shape {tuple(value.shape)}; expected a number or a 0-dim tensor")
+    kind = value.dtype if isinstance(value, Tensor) else of_scalar(value)
+    if not can_cast(kind, input.dtype):
+        raise DTypeError(
+            f"masked_fill: got the value {value!r} for a tensor of {input.dtype}, which cannot hold it: convert one"
+        )
+    value = cast(value, input.dtype) if isinstance(value, Tensor) else fitting("masked_fill", value, input.dtype)
+    return where(mask, value, input)
+
+
+@method
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements of `input` where `mask` is true, in row-major order, as a copy of 1 dim.
+
+    Args:
+        input: any shape.
+        mask: bool, broadcast with `input`.
+
+    Raises:
+        ShapeError: if the shapes cannot be broadcast.
+        DTypeError: if the mask is not bool.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([[1, 2], [3, 4]])
+    >>> x.masked_select(x > 2).tolist()
+    [3, 4]
+
+    Source: `torch.masked_select`.
+    """
+    if mask._array.dtype != np.bool_:
+        raise DTypeError(f"masked_select: got a mask of {mask.dtype}; expected bool: compare, or use .bool()")
+    shape = broadcast_shape("masked_select", input._array.shape, mask._array.shape)
+    return get_item(input.expand(shape), mask.expand(shape)).reshape(-1)
+
+
+@method
+def nonzero(input: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+    """Where `input` is not zero (or false): int64 coordinates in row-major order.
+
+    Args:
+        input: any shape.
+        as_tuple: one tensor (count,) for each dim, fit to index with: `x[x.nonzero(as_tuple=True)]`.
+
+    Returns:
+        shape (count, ndim), or the tuple.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[0, 5], [6, 0]]).nonzero().tolist()
+    [[0, 1], [1, 0]]
+
+    Source: `torch.nonzero`.
+    """
+    if as_tuple:
+        found = call(Nonzero, input.reshape(1) if input._array.ndim == 0 else input)
+        return tuple([call(Slice, found, index=(..., d)) for d in range(found._array.shape[1])])
+    return call(Nonzero, input)
+
+
+@method
+def argwhere(input: Tensor) -> Tensor:
+    """`x.nonzero()`."""
+    return call(Nonzero, input)

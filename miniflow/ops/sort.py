@@ -17,7 +17,7 @@ from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.extremum import Extreme
 from miniflow.ops.method import method, variant
 from miniflow.ops.pad import pad
-from miniflow.ops.piecewise import ceil, floor, round, where
+from miniflow.ops.piecewise import ceil, where
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.reduce import INT64, nonempty
 from miniflow.ops.scan import CumulativeMax, positions
@@ -209,7 +209,7 @@ WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
     "linear": lambda fraction: fraction,
     "lower": lambda fraction: fraction * 0.0,
     "higher": ceil,
-    "midpoint": lambda fraction: ceil(fraction) * 0.5,
+    "midpoint": lambda fraction: fraction.ceil() * 0.5,
 }
 
 
@@ -243,11 +243,11 @@ def some_quantile(
     rank = q.reshape(-1) * (numbers - 1.0)
     rank = where(numbers == size, rank, size - 1.0) if op == "quantile" else rank.clamp(0.0)
     if interpolation == "nearest":
-        y = values.gather(-1, cast(round(rank), INT64))
+        y = values.gather(-1, cast(rank.round(), INT64))
     else:
-        below = floor(rank)
+        below = rank.floor()
         weight = WEIGHTS[interpolation](rank - below)
-        lower, upper = (values.gather(-1, cast(at, INT64)) for at in (below, ceil(rank)))
+        lower, upper = (values.gather(-1, cast(at, INT64)) for at in (below, rank.ceil()))
         y = lower + weight * (upper - lower)
     y = y.movedim(-1, 0)
     if keepdim:

@@ -8,7 +8,6 @@ from typing import Any
 from miniflow.dispatch import call
 from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.extremum import amax, amin
 from miniflow.ops.method import method, variant
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, cast, require_floating
@@ -224,7 +223,7 @@ def norm(
     if isinstance(p, str):
         raise DTypeError(f"norm: got p={p!r}; expected a number, inf, -inf or 'fro'")
     if p in (inf, -inf):
-        return (amax if p > 0 else amin)(abs(input), dim, keepdim)
+        return abs(input).amax(dim, keepdim) if p > 0 else abs(input).amin(dim, keepdim)
     if p == 0:
         return where(input != 0, 1.0, input.sign()).sum(dim, keepdim)  # the gradient of `sign` is 0
     if p == 1:

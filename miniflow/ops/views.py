@@ -44,10 +44,10 @@ class StridedView(Op):
 
     @classmethod
     def sbp(cls, x, *, ranks, **attrs):
-        return signatures(*cls.common_dims(x.shape, **attrs), linear=[[0]])
+        return signatures(*cls.common_dims(x.shape, attrs), linear=[[0]])
 
     @classmethod
-    def common_dims(cls, shape: tuple[int, ...], **attrs: Any) -> tuple[list[str], list[str]]:
+    def common_dims(cls, shape: tuple[int, ...], attrs: dict[str, Any]) -> tuple[list[str], list[str]]:
         """See `common_dims`."""
         return common_dims(shape, lambda array: kernel_of("cpu", cls.__name__).run(array, **attrs))
 
@@ -66,7 +66,7 @@ class IntoZeros(Op):
 
     @classmethod
     def sbp(cls, x, *, ranks, shape, **attrs):
-        whole, part = cls.of.common_dims(shape, **attrs)
+        whole, part = cls.of.common_dims(shape, attrs)
         return signatures(part, whole, linear=[[0]])
 
     @classmethod
