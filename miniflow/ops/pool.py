@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import input_shape
@@ -145,8 +145,8 @@ def check_border(op: str, windows: list[Window]) -> None:
     """
     kernel, _, border, spread = zip(*windows, strict=True)
     if any(2 * p > d * (k - 1) + 1 for p, k, d in zip(border, kernel, spread, strict=True)):
-        wanted = "at most half of the window: pad the input itself instead"
-        raise refusal(ArgumentError, op, wanted, padding=border, kernel_size=kernel, dilation=spread)
+        given = f"padding={border} for kernel_size={kernel}, dilation={spread}"
+        raise ArgumentError(f"{op}: got {given}; expected at most half of the window: pad the input itself instead")
 
 
 def as_attributes(*windows: Window) -> dict[str, tuple]:

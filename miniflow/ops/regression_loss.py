@@ -54,7 +54,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     """
     if delta <= 0:
         raise ArgumentError(f"huber_loss: got delta={delta}; expected a positive number")
-    return reduced("huber_loss", _huber("huber_loss", input, target, delta), reduction)
+    return reduced("huber_loss", _huber("huber_loss", *in_float32(input, target), delta), reduction)
 
 
 def _huber(op: str, input: Tensor, target: Tensor, delta: float) -> Tensor:
