@@ -136,7 +136,8 @@ def borders(
         return ((0, 0),) * len(kernel)
     if padding == "same":
         if set(stride) != {1}:
-            raise refusal(ArgumentError, op, "stride 1: give the padding in numbers", padding=padding, stride=stride)
+            wanted = "stride 1: give the padding in numbers"
+            raise ArgumentError(f"{op}: got padding='same' with stride {stride}; expected {wanted}")
         total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return tuple([(n // 2, n - n // 2) for n in total])
     if isinstance(padding, str):

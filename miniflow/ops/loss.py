@@ -52,7 +52,8 @@ def loss(function: Callable) -> Callable:
     name, signature = function.__name__, inspect.signature(function)
     parameters = list(signature.parameters.values())
     added = inspect.Parameter("reduction", inspect.Parameter.KEYWORD_ONLY, default="mean", annotation="str")
-    parameters.insert(len([p for p in parameters if p.kind is not p.KEYWORD_ONLY]), added)
+    behind = [i for i, p in enumerate(parameters) if p.name in ("beta", "pos_weight")]  # in PyTorch's order
+    parameters.insert(behind[0] if behind else len(parameters), added)
 
     @functools.wraps(function)
     def reducing(*args: Any, reduction: str = "mean", **kwargs: Any) -> Tensor:
