@@ -13,13 +13,155 @@ from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.deferred import defer
 from miniflow.device import device, get_default_device, set_default_device
-from miniflow.dtype import ALL as _DTYPES
-from miniflow.dtype import dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
-from miniflow.names import functions as _functions
+from miniflow.dtype import (
+    bfloat16,
+    dtype,
+    finfo,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    iinfo,
+    int8,
+    int16,
+    int32,
+    int64,
+    promote_types,
+    set_default_dtype,
+    uint8,
+)
+from miniflow.dtype import bool_ as bool
+from miniflow.ops.arrange import (
+    block_diag,
+    broadcast_shapes,
+    broadcast_tensors,
+    cartesian_prod,
+    diag,
+    diag_embed,
+    diagflat,
+    fliplr,
+    flipud,
+    meshgrid,
+    ravel,
+    repeat_interleave,
+    roll,
+    rot90,
+    trace,
+    tril,
+    triu,
+)
+from miniflow.ops.comparison import allclose, equal, isclose
+from miniflow.ops.creation import (
+    as_tensor,
+    empty,
+    empty_like,
+    from_dlpack,
+    from_numpy,
+    full,
+    full_like,
+    ones,
+    ones_like,
+    tensor,
+    zeros,
+    zeros_like,
+)
 from miniflow.ops.creation import tensor_of_class as _tensor_of_class
-from miniflow.ops.generator import Generator, default_generator
+from miniflow.ops.detection import nms, roi_align
+from miniflow.ops.distance import cdist, cosine_similarity, pairwise_distance, pdist
+from miniflow.ops.dropout import dropout
+from miniflow.ops.einsum import einsum, kron, tensordot
+from miniflow.ops.elementwise import float_power
+from miniflow.ops.extremum import amax, amin, aminmax, argmax, argmin, max, min
+from miniflow.ops.gather import gather, index_add, index_select, scatter_add, take_along_dim
+from miniflow.ops.gather_nd import (
+    as_strided,
+    batch_gather,
+    broadcast_like,
+    gather_nd,
+    in_top_k,
+    scatter_nd,
+    slice,
+    slice_update,
+    tensor_scatter_nd_update,
+)
+from miniflow.ops.generator import (
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
+from miniflow.ops.group_norm import rms_norm
+from miniflow.ops.join import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    cat,
+    chunk,
+    column_stack,
+    concat,
+    concatenate,
+    dsplit,
+    dstack,
+    hsplit,
+    hstack,
+    row_stack,
+    split,
+    stack,
+    tensor_split,
+    unbind,
+    vsplit,
+    vstack,
+)
+from miniflow.ops.linalg import logdet
+from miniflow.ops.matmul import addbmm, addmm, addmv, addr, baddbmm, bmm, dot, inner, linear, matmul, mm, mv, outer
+from miniflow.ops.matmul import dot as vdot
+from miniflow.ops.matmul import outer as ger
+from miniflow.ops.matrix_methods import chain_matmul, cross, det, inverse, matrix_exp, matrix_power, pinverse, slogdet
+from miniflow.ops.pad import one_hot, pad, repeat, tile
+from miniflow.ops.permute import flip, moveaxis, movedim, permute, swapaxes, swapdims, t, transpose
 from miniflow.ops.pointwise import OPERATORS
-from miniflow.ops.tensor_types import TENSOR_TYPES
+from miniflow.ops.promotion import cast, result_type
+from miniflow.ops.random import normal, rand, rand_like, randint, randint_like, randn, randn_like, randperm
+from miniflow.ops.reduce import all, any, mean, prod, sum
+from miniflow.ops.sampling import bernoulli, multinomial
+from miniflow.ops.scan import cummax, cummin, cumprod, cumsum, diff, logcumsumexp, trapezoid, trapz
+from miniflow.ops.scatter import (
+    diagonal_scatter,
+    index_copy,
+    index_fill,
+    index_put,
+    masked_scatter,
+    put,
+    scatter,
+    scatter_reduce,
+    select_scatter,
+    slice_scatter,
+    take,
+)
+from miniflow.ops.search import (
+    argwhere,
+    bincount,
+    bucketize,
+    count_nonzero,
+    histc,
+    isin,
+    masked_fill,
+    masked_select,
+    nonzero,
+    searchsorted,
+    unique,
+    unique_consecutive,
+)
+from miniflow.ops.sequence import arange, eye, linspace, logspace
+from miniflow.ops.shape import broadcast_to, clone, expand, flatten, reshape, squeeze, unflatten, unsqueeze
+from miniflow.ops.slice import diagonal, narrow, select
+from miniflow.ops.softmax import log_softmax, softmax
+from miniflow.ops.sort import argsort, kthvalue, median, mode, msort, nanmedian, nanquantile, quantile, sort, topk
+from miniflow.ops.statistics import logsumexp, nanmean, nansum, norm, std, std_mean, var, var_mean
+from miniflow.ops.tensor_types import TENSOR_TYPES, is_floating_point, is_nonzero, is_tensor, numel
 from miniflow.parallel import collectives as comm
 from miniflow.parallel import env
 from miniflow.parallel.placement import placement
@@ -55,36 +197,6 @@ defer(
 )
 
 __version__ = "0.1.0"
-globals().update(
-    _functions(
-        "arrange closeness detection einsum gather_nd join mask queries scatter search sequence triangle",
-        creation="as_tensor empty empty_like from_dlpack from_numpy full full_like ones ones_like tensor zeros "
-        "zeros_like",
-        distance="cdist cosine_similarity pairwise_distance pdist",
-        dropout="dropout",
-        elementwise="float_power",
-        extremum="amax amin aminmax argmax argmin max min",
-        gather="gather index_add index_select scatter_add take_along_dim",
-        generator="get_rng_state initial_seed manual_seed seed set_rng_state",
-        group_norm="rms_norm",
-        linalg="logdet",
-        matmul="addbmm addmm addmv addr baddbmm bmm dot inner linear matmul mm mv outer",
-        matrix_methods="chain_matmul cross det inverse matrix_exp matrix_power pinverse slogdet",
-        pad="one_hot pad repeat tile",
-        permute="flip moveaxis movedim permute swapaxes swapdims t transpose",
-        promotion="cast result_type",
-        random="normal rand rand_like randint randint_like randn randn_like randperm",
-        reduce="all any mean prod sum",
-        sampling="bernoulli multinomial",
-        scan="cummax cummin cumprod cumsum diff logcumsumexp trapezoid trapz",
-        shape="broadcast_to clone expand flatten reshape squeeze unflatten unsqueeze",
-        slice="diagonal narrow select",
-        softmax="log_softmax softmax",
-        sort="argsort kthvalue median mode msort nanmedian nanquantile quantile sort topk",
-        statistics="logsumexp nanmean nansum norm std std_mean var var_mean",
-    )
-)
-vdot, ger = globals()["dot"], globals()["outer"]
 globals().update(OPERATORS)  # the pointwise operators, under all of their names
 globals().update({f"{name}_": getattr(Tensor, f"{name}_") for name, f in OPERATORS.items() if f.op.in_place})
 globals().update(TENSOR_TYPES)
@@ -92,9 +204,5 @@ FACTORIES = "arange empty eye full linspace logspace ones rand randint randn ran
 globals().update({name: with_placement(globals()[name]) for name in FACTORIES.split()})  # placement= and sbp= too
 framework = SimpleNamespace(distribute=env)  # OneFlow 0.6 has `get_rank` there
 Tensor._of_data = staticmethod(with_placement(_tensor_of_class))
-_ALIASES = {  # in older code
-    "half": "float16", "float": "float32", "double": "float64", "char": "int8", "short": "int16", "int": "int32",
-    "long": "int64",
-}  # fmt: skip
-globals().update({kind.name: kind for kind in _DTYPES})
-globals().update({alias: globals()[name] for alias, name in _ALIASES.items()})
+half, float, double = float16, float32, float64  # the names of dtypes in older code
+char, short, int, long = int8, int16, int32, int64

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from miniflow.dispatch import Op
+from miniflow.operands import takes_tensors
 from miniflow.tape import modes
 
 F = TypeVar("F", bound=Callable)
@@ -17,7 +18,8 @@ sizes_of_values: ContextVar[Iterator[int]] = ContextVar("sizes_of_values")
 
 
 def composite(function: F, result: Callable | None = None, shape_depends_on_values: bool = False) -> F:
-    """Let a recording that asks for it, see `graph.trace.kept_whole`, keep a call of a function as one instruction.
+    """Let a recording that asks for it, see `graph.trace.kept_whole`, keep a call of a function as one instruction; it
+    `takes_tensors`.
 
     Args:
         function: made of several operators.
@@ -37,4 +39,4 @@ def composite(function: F, result: Callable | None = None, shape_depends_on_valu
         bound.apply_defaults()
         return modes.tracer.keep_whole(op, result or function, bound)
 
-    return call
+    return takes_tensors(call)

@@ -74,7 +74,6 @@ class Op:
 
     # sbp(*operands, ranks, **attrs): the signatures for one dimension of a placement of so many ranks, see `sbp`
     sbp: Callable | None = None
-    infer: Callable
     parameters: tuple[str, ...] = ()  # names of the operands in errors; by default those of `infer`
     function_name = "op"  # in errors and grad_fn; by default the class's name in snake case
     kernels: dict[type, Callable]
@@ -98,6 +97,11 @@ class Op:
                 raise TypeError(f"{cls.__name__}.saves names inputs first, then outputs; got {cls.saves}")
             cls.saved_inputs = tuple((names.index(n), cls.saved_if_needed.get(n)) for n in inputs)
             cls.saved_outputs = tuple(cls.outputs.index(n) for n in outputs)
+
+    @staticmethod
+    def infer(x: Any, *others: Any, **attrs: Any) -> Any:
+        """By default the result is like the first operand."""
+        return x.shape, x.dtype
 
     saved_inputs: tuple[tuple[int, int | None], ...] = ()
     saved_outputs: tuple[int, ...] = ()

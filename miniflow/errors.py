@@ -3,6 +3,8 @@
 A message names the operation, what it got, what it expected and what to do about it.
 """
 
+from typing import Any
+
 
 class ShapeError(ValueError):
     """Shapes do not fit together."""
@@ -95,3 +97,16 @@ class OnnxError(ValueError):
     def __init__(self, message: str, node: str = ""):
         super().__init__(f"{node}: {message}" if node else message)
         self.message, self.node = message, node
+
+
+def refusal(kind: type[Exception], op: str, expected: Any, **got: Any) -> Exception:
+    """The error for what does not fit: `op: got input (2, 3), weight (4,) and dim=1; expected ...`.
+
+    Args:
+        kind: the class of the error.
+        expected: what is, in words, and what to do.
+        got: tensors or arrays, of which the shape is named, and values.
+    """
+    shapes = {name: tuple(x.shape) if hasattr(x, "shape") else x for name, x in got.items()}
+    parts = [f"{name} {x}" if isinstance(x, tuple) else f"{name}={x!r}" for name, x in shapes.items()]
+    return kind(f"{op}: got {' and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}; expected {expected}")

@@ -55,6 +55,9 @@ def takes_tensors(function: Callable) -> Callable:
             return function(*args, **kwargs)
         except (AttributeError, TypeError) as error:
             if type(error) is TypeError:
+                for p, value in zip(inspect.signature(function).parameters.values(), args, strict=False):
+                    if p.annotation == "Tensor" and not isinstance(value, Tensor):
+                        refuse_operand(value, function.__name__, parameter=p.name)
                 args, kwargs = renamed(function, args, kwargs)
                 return function(*args, **kwargs)
             if not isinstance(error, AttributeError | ArgumentTypeError):

@@ -187,6 +187,22 @@ def elementwise(x: Any, linear: bool = True) -> list[Signature]:
     return signatures([letters(x.ndim)], [letters(x.ndim)], linear=[[0]] if linear else [])
 
 
+def each_element(x: Any, *, ranks: int, **attrs: Any) -> list[Signature]:
+    """`Op.sbp` of what is linear in each element."""
+    return elementwise(x)
+
+
+def each_element_alone(x: Any, *, ranks: int, **attrs: Any) -> list[Signature]:
+    """`Op.sbp` of what is not linear."""
+    return elementwise(x, linear=False)
+
+
+def each_row(x: Any, *, ranks: int, dim: int = -1, **attrs: Any) -> list[Signature]:
+    """`Op.sbp` of what computes the rows along `dim` on their own."""
+    kept = letters_but(x.ndim, dim)
+    return signatures([kept], [kept])
+
+
 def reshaped(old: tuple[int, ...], new: tuple[int, ...], ranks: int) -> tuple[list[str], list[str]]:
     """Letters for a reshape in row-major order: a dim that becomes several, or several one, can be split if the split
     of the outermost of them is that of the same elements, which is so if `ranks` divides it."""

@@ -39,9 +39,7 @@ def relu(x):
     return where(x <= 0, 0, x)
 
 
-@relu.gradient
-def relu_grad(dy, out):
-    return where(out <= 0, 0, dy)
+relu.gradient(lambda dy, out: where(out <= 0, 0, dy))
 
 
 Relu, ReluGrad = relu.op, relu.op.gradients["x"].op  # op classes, for passes over graphs
@@ -60,9 +58,7 @@ def sigmoid(x):
     return 1 / (1 + exp(-x))
 
 
-@sigmoid.gradient
-def sigmoid_grad(dy, out):
-    return dy * out * (1 - out)
+sigmoid.gradient(lambda dy, out: dy * out * (1 - out))
 
 
 @pointwise(accepts="f", amp="gray", nn="GELU")
@@ -163,9 +159,7 @@ def hardshrink(x, lambd=0.5):
     return where(abs(x) <= lambd, 0, x)
 
 
-@hardshrink.gradient
-def hardshrink_grad(dy, x, lambd):
-    return where(abs(x) > lambd, dy, 0)
+hardshrink.gradient(lambda dy, x, lambd: where(abs(x) > lambd, dy, 0))
 
 
 @pointwise(accepts="f", amp="gray", nn="LeakyReLU")
@@ -178,9 +172,7 @@ def leaky_relu(x, negative_slope=0.01):
     return where(x > 0, x, negative_slope * x)
 
 
-@leaky_relu.gradient
-def leaky_relu_grad(dy, x, negative_slope):
-    return where(x > 0, dy, negative_slope * dy)
+leaky_relu.gradient(lambda dy, x, negative_slope: where(x > 0, dy, negative_slope * dy))
 
 
 @pointwise(accepts="f", amp="gray", nn="Hardswish")
@@ -192,9 +184,7 @@ def hardswish(x):
     return where(x <= -3, 0, where(x >= 3, x, x * (x + 3) * (1 / 6)))
 
 
-@hardswish.gradient
-def hardswish_grad(dy, x):
-    return where(x <= -3, 0, where(x >= 3, dy, dy * (x * (1 / 3) + 0.5)))
+hardswish.gradient(lambda dy, x: where(x <= -3, 0, where(x >= 3, dy, dy * (x * (1 / 3) + 0.5))))
 
 
 @pointwise(accepts="f", amp="gray", nn="ELU")
@@ -206,9 +196,7 @@ def elu(x, alpha=1.0):
     return where(x > 0, x, alpha * scalar.expm1(x))
 
 
-@elu.gradient
-def elu_grad(dy, x, alpha):
-    return where(x <= 0, dy * (alpha * exp(x)), dy)
+elu.gradient(lambda dy, x, alpha: where(x <= 0, dy * (alpha * exp(x)), dy))
 
 
 @pointwise(accepts="f", integers="float")
@@ -234,9 +222,7 @@ def hardtanh(x, min_val=-1.0, max_val=1.0):
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
 
-@hardtanh.gradient
-def hardtanh_grad(dy, x, min_val, max_val):
-    return where((x > min_val) & (x < max_val), dy, 0)
+hardtanh.gradient(lambda dy, x, min_val, max_val: where((x > min_val) & (x < max_val), dy, 0))
 
 
 @pointwise(accepts="f", amp="clear", nn="ReLU6")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
-from miniflow.dispatch import call
+from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.ops.gather import index_select
 from miniflow.ops.join import cat, stack
 from miniflow.ops.method import method
-from miniflow.ops.permute import flip, transpose
 from miniflow.ops.promotion import broadcast_shape
-from miniflow.ops.shape import expand, flatten, reshape, sizes_of, unsqueeze, wrap_dim, wrap_dims
-from miniflow.ops.slice import DiagonalIntoZeros, diagonal, narrow
+from miniflow.ops.shape import sizes_of, wrap_dim, wrap_dims
+from miniflow.ops.slice import DiagonalIntoZeros
+from miniflow.sbp import letters_but, signatures
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -34,7 +34,7 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
     Source: `torch.roll`.
     """
     if dims is None:
-        return reshape(roll(flatten(input), shifts, 0), input.shape)
+        return roll(input.flatten(), shifts, 0).reshape(input.shape)
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
     if len(shifts) != len(dims):
@@ -43,7 +43,7 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
         size = input.shape[dim]
         split = -shift % size if size else 0
         if split:
-            input = cat([narrow(input, dim, split, size - split), narrow(input, dim, 0, split)], dim)
+            input = cat([input.narrow(dim, split, size - split), input.narrow(dim, 0, split)], dim)
     return input
 
 
@@ -51,20 +51,20 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """The planes of two dims turned `k` times by 90 degrees, from the first dim towards the second. `torch.rot90`."""
     first, second = wrap_dims("rot90", dims, input.ndim)
-    turns = [lambda x: x, lambda x: transpose(flip(x, second), first, second), lambda x: flip(x, first, second)]
-    return turns[k % 4](input) if k % 4 < 3 else flip(transpose(input, first, second), second)
+    turns = [lambda x: x, lambda x: x.flip(second).transpose(first, second), lambda x: x.flip(first, second)]
+    return turns[k % 4](input) if k % 4 < 3 else input.transpose(first, second).flip(second)
 
 
 @method
 def fliplr(input: Tensor) -> Tensor:
     """The columns in reverse order. `torch.fliplr`."""
-    return flip(input, 1)
+    return input.flip(1)
 
 
 @method
 def flipud(input: Tensor) -> Tensor:
     """The rows in reverse order. `torch.flipud`."""
-    return flip(input, 0)
+    return input.flip(0)
 
 
 @method
@@ -85,19 +85,19 @@ def repeat_interleave(
     Source: `torch.repeat_interleave`.
     """
     if dim is None:
-        input, dim = flatten(input), 0
+        input, dim = input.flatten(), 0
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
     if isinstance(repeats, int):
         wide = [*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :]]
-        return flatten(expand(unsqueeze(input, dim + 1), wide), dim, dim + 1)
+        return input.unsqueeze(dim + 1).expand(wide).flatten(dim, dim + 1)
     counts = np.broadcast_to(repeats._host_array(), input.shape[dim])
-    return index_select(input, dim, constant_like(input, np.repeat(np.arange(counts.size), counts)))
+    return input.index_select(dim, constant_like(input, np.repeat(np.arange(counts.size), counts)))
 
 
 @method
 def ravel(input: Tensor) -> Tensor:
     """The elements as a vector. `torch.ravel`."""
-    return flatten(input)
+    return input.flatten()
 
 
 def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
@@ -115,17 +115,17 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     """
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"meshgrid: got indexing={indexing!r}; expected 'ij' or 'xy'")
-    vectors = [flatten(x) for x in sizes_of(tensors)]
+    vectors = [x.flatten() for x in sizes_of(tensors)]
     if any(x.ndim > 1 for x in sizes_of(tensors)):
         raise ShapeError(f"meshgrid: got shapes {[tuple(x.shape) for x in sizes_of(tensors)]}; expected vectors")
     shape = tuple([x.numel() for x in vectors])
-    grids = [expand(reshape(x, (1,) * i + (-1,) + (1,) * (len(shape) - i - 1)), shape) for i, x in enumerate(vectors)]
-    return tuple([transpose(x, 0, 1) if indexing == "xy" and len(shape) > 1 else x for x in grids])
+    grids = [x.reshape((1,) * i + (-1,) + (1,) * (len(shape) - i - 1)).expand(shape) for i, x in enumerate(vectors)]
+    return tuple([x.transpose(0, 1) if indexing == "xy" and len(shape) > 1 else x for x in grids])
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of the elements of vectors, one in each row. `torch.cartesian_prod`."""
-    grids = [flatten(x) for x in meshgrid(*tensors)]
+    grids = [x.flatten() for x in meshgrid(*tensors)]
     return grids[0] if len(grids) == 1 else stack(grids, 1)
 
 
@@ -133,7 +133,7 @@ def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]
     """Views of the tensors in one shape, to which they are broadcast. `torch.broadcast_tensors`."""
     tensors = sizes_of(tensors)
     shape = broadcast_shape("broadcast_tensors", *[x.shape for x in tensors])
-    return tuple([expand(x, shape) for x in tensors])
+    return tuple([x.expand(shape) for x in tensors])
 
 
 def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
@@ -157,7 +157,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 @method
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """A matrix of zeros with the elements as its diagonal. `torch.diagflat`."""
-    return diag_embed(flatten(input), offset)
+    return diag_embed(input.flatten(), offset)
 
 
 @method
@@ -165,12 +165,12 @@ def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix. `torch.trace`."""
     if input.ndim != 2:
         raise ShapeError(f"trace: got shape {tuple(input.shape)}; expected a matrix")
-    return diagonal(input).sum()
+    return input.diagonal().sum()
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix of zeros with the tensors, matrices or vectors as rows, along its diagonal. `torch.block_diag`."""
-    blocks = [reshape(x, (1, -1)) if x.ndim < 2 else x for x in tensors]
+    blocks = [x.reshape((1, -1)) if x.ndim < 2 else x for x in tensors]
     width, start, rows = sum(x.shape[1] for x in blocks), 0, []
     for x in blocks:
         rows.append(x.new_zeros(x.shape[0], width))
@@ -179,3 +179,102 @@ def block_diag(*tensors: Tensor) -> Tensor:
             rows[-1] = cat(parts, 1)
         start += x.shape[1]
     return cat(rows)
+
+
+class Triangle(Op):
+    """y_ij = x_ij where j - i <= diagonal, or where it is >= diagonal for an upper triangle; else 0."""
+
+    amp = "clear"
+
+    def infer(x, *, diagonal, upper):
+        if len(x.shape) < 2:
+            name = "triu" if upper else "tril"
+            raise ShapeError(f"{name}: got a tensor of shape {x.shape}; expected matrices, at least 2 dims")
+        return x.shape, x.dtype
+
+    def sbp(x, *, ranks, diagonal, upper):
+        kept = letters_but(x.ndim, -2, -1)
+        return signatures([kept], [kept], linear=[[0]])
+
+    def backward(ctx, dy):
+        return call(Triangle, dy, **ctx.attrs)
+
+
+@method(in_place=True)
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of each matrix, zeros above.
+
+    Args:
+        input: shape (..., rows, columns).
+        diagonal: the last diagonal kept: 0 the main one, positive above it, negative below.
+
+    Returns:
+        the shape and dtype of `input`.
+
+    Raises:
+        ShapeError: for fewer than 2 dims.
+
+    >>> import miniflow as flow
+    >>> flow.tril(flow.ones(2, 2))
+    tensor([[1., 0.],
+            [1., 1.]], dtype=miniflow.float32)
+
+    Source: `torch.tril`.
+    """
+    return call(Triangle, input, diagonal=operator.index(diagonal), upper=False)
+
+
+@method(in_place=True)
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of each matrix, zeros below.
+
+    Args:
+        input: shape (..., rows, columns).
+        diagonal: the first diagonal kept: 0 the main one, positive above it, negative below.
+
+    Returns:
+        the shape and dtype of `input`.
+
+    Raises:
+        ShapeError: for fewer than 2 dims.
+
+    >>> import miniflow as flow
+    >>> flow.triu(flow.ones(2, 2), diagonal=1)
+    tensor([[0., 1.],
+            [0., 0.]], dtype=miniflow.float32)
+
+    Source: `torch.triu`.
+    """
+    return call(Triangle, input, diagonal=operator.index(diagonal), upper=True)
+
+
+@method
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A vector as the diagonal of a square matrix of zeros; of a matrix, a copy of its diagonal.
+
+    Args:
+        input: shape (n,) or (rows, columns).
+        diagonal: which diagonal: 0 the main one, positive above it, negative below.
+
+    Returns:
+        shape (n + |diagonal|, n + |diagonal|), or the length of the diagonal.
+
+    Raises:
+        ShapeError: for other numbers of dims, or a diagonal outside the matrix.
+
+    >>> import miniflow as flow
+    >>> flow.diag(flow.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]], dtype=miniflow.int64)
+    >>> flow.diag(flow.tensor([[1, 2], [3, 4]]), 1)
+    tensor([2], dtype=miniflow.int64)
+
+    Source: `torch.diag`.
+    """
+    shape, offset = input._array.shape, operator.index(diagonal)
+    if len(shape) == 1:
+        size = shape[0] + abs(offset)
+        return call(DiagonalIntoZeros, input, shape=(size, size), offset=offset, dim1=0, dim2=1)
+    if len(shape) != 2 or not -shape[0] <= offset <= shape[1]:
+        raise ShapeError(f"diag: got shape {shape} and diagonal={offset}; expected a vector, or a matrix that has it")
+    return input.diagonal(offset).clone()

@@ -5,18 +5,10 @@ from __future__ import annotations
 import math
 
 from miniflow.dtype import bool_
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import logical_not
 from miniflow.ops.creation import ones, zeros
 from miniflow.ops.dropout import dropout
-from miniflow.ops.elementwise import add, mul
-from miniflow.ops.mask import masked_fill
-from miniflow.ops.matmul import matmul
-from miniflow.ops.permute import transpose
-from miniflow.ops.shape import expand, reshape, unsqueeze
-from miniflow.ops.softmax import softmax
-from miniflow.ops.triangle import tril
 from miniflow.tensor import Tensor
 
 
@@ -61,11 +53,11 @@ def scaled_dot_product_attention(
     if is_causal:
         if attn_mask is not None:
             raise ArgumentError("scaled_dot_product_attention: got attn_mask and is_causal=True; expected one of them")
-        attn_mask = tril(ones(query.shape[-2], key.shape[-2], dtype=bool_, device=query._place))
+        attn_mask = ones(query.shape[-2], key.shape[-2], dtype=bool_, device=query._place).tril()
     if enable_gqa:
         key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
     if attn_mask is not None and attn_mask.dtype is bool_:
-        attn_mask = additive(logical_not(attn_mask), query)
+        attn_mask = additive(~attn_mask, query)
     return attend(query, key, value, attn_mask, dropout_p, scale)[0]
 
 
@@ -75,23 +67,22 @@ def attend(
     """The result and the weights, with a mask that is added to the scores."""
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1])
-    scores = matmul(mul(query, scale), transpose(key, -2, -1))
-    weights = dropout(softmax(scores if mask is None else add(scores, mask), -1), dropout_p)
-    return matmul(weights, value), weights
+    scores = (query * scale) @ key.transpose(-2, -1)
+    weights = dropout((scores if mask is None else scores + mask).softmax(-1), dropout_p)
+    return weights @ value, weights
 
 
 def additive(mask: Tensor, like: Tensor) -> Tensor:
     """A mask to be added, in the dtype of `like`: -inf where a bool mask is true; a floating mask as it is."""
     if mask.dtype is not bool_:
         return mask
-    return masked_fill(zeros(mask.shape, dtype=like.dtype, device=like._place), mask, -math.inf)
+    return zeros(mask.shape, dtype=like.dtype, device=like._place).masked_fill(mask, -math.inf)
 
 
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:
     """(..., h, S, E) -> (..., heads, S, E), each of the h heads several times in a row."""
     *batch, h, rows, width = x.shape
     if heads % h:
-        raise ShapeError(
-            f"scaled_dot_product_attention: got {heads} heads of queries and {h} of keys or values; expected a multiple"
-        )
-    return reshape(expand(unsqueeze(x, -3), (*batch, h, heads // h, rows, width)), (*batch, heads, rows, width))
+        wanted = "a multiple of the heads of keys and values"
+        raise refusal(ShapeError, "scaled_dot_product_attention", wanted, query_heads=heads, key_heads=h)
+    return x.unsqueeze(-3).expand((*batch, h, heads // h, rows, width)).reshape((*batch, heads, rows, width))

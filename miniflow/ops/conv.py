@@ -15,16 +15,14 @@ from __future__ import annotations
 from typing import Any
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import ArgumentError, ShapeError
-from miniflow.operands import takes_tensors
+from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.ops.join import stack
+from miniflow.ops.pad import pad
 from miniflow.ops.promotion import require_floating, require_one_dtype
-from miniflow.ops.reduce import sum
-from miniflow.ops.shape import input_shape, squeeze, unsqueeze
-from miniflow.ops.windows import Pair, check_image, pair, per_dim, window_counts
+from miniflow.ops.shape import input_shape
+from miniflow.ops.windows import Sizes, check_image, check_signal, of_dims, per_dim, window_counts
 from miniflow.sbp import signatures
 from miniflow.tensor import Tensor
-
-Sizes = int | tuple[int, ...]  # one number for all dims, or one for each
 
 
 class Conv2d(Op):
@@ -56,7 +54,7 @@ class Conv2d(Op):
         if ctx.needs[1]:
             dweight = call(Conv2dWeightGrad, dy, x, size=input_shape(ctx, 1)[2:], **ctx.attrs)
         if ctx.needs[2]:
-            dbias = sum(dy, (0, 2, 3))
+            dbias = dy.sum((0, 2, 3))
         return dx, dweight, dbias
 
 
@@ -112,9 +110,7 @@ def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
     """Raises an error unless x (N, C, H, W), weight (O, C / groups, KH, KW) and bias (O,) fit together."""
     check_image("conv2d", x)
     if weight.ndim != 4 or 0 in weight.shape[1:]:
-        raise ShapeError(
-            f"conv2d: got weight of shape {weight.shape}; expected (O, C / groups, KH, KW), none zero but O"
-        )
+        raise refusal(ShapeError, "conv2d", "(O, C / groups, KH, KW), none zero but O", weight=weight)
     o, c = weight.shape[:2]
     operands = f"input {x.shape} and weight {weight.shape} with groups={groups}"
     if x.shape[1] != c * groups:
@@ -140,9 +136,8 @@ def borders(
         return ((0, 0),) * len(kernel)
     if padding == "same":
         if set(stride) != {1}:
-            raise ArgumentError(
-                f"{op}: got padding='same' with stride {stride}; expected stride 1: give the padding in numbers"
-            )
+            wanted = "stride 1: give the padding in numbers"
+            raise ArgumentError(f"{op}: got padding='same' with stride {stride}; expected {wanted}")
         total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return tuple([(n // 2, n - n // 2) for n in total])
     if isinstance(padding, str):
@@ -150,16 +145,68 @@ def borders(
     return tuple([(p, p) for p in per_dim(op, "padding", padding, len(kernel), least=0)])
 
 
-@takes_tensors
-def conv2d(
+def check_weight(op: str, weight: Tensor, dims: int) -> None:
+    """Refuse a weight of another number of dims.
+
+    Raises:
+        ShapeError: if it has.
+    """
+    if weight.ndim != dims + 2 or 0 in weight.shape[1:]:
+        raise refusal(ShapeError, op, f"{dims + 2} dims, none zero but the first", weight=weight)
+
+
+def conv(
+    op: str,
+    dims: int,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: int | Pair = 1,
-    padding: int | Pair | str = 0,
-    dilation: int | Pair = 1,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
+    """`conv2d` and its siblings: a sequence is an image of one row; for volumes see `_conv_volume`."""
+    if input.ndim == dims + 1:
+        return conv(op, dims, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
+    if dims != 2:
+        check_signal(op, input, dims)
+        check_weight(op, weight, dims)
+    elif weight.ndim != 4:
+        _check_operands(input._array, weight._array, None, 1)
+    if type(groups) is not int or groups < 1:
+        raise ArgumentError(f"{op}: got groups={groups!r}; expected an integer of at least 1")
+    stride, dilation = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
+    border = borders(op, padding, tuple(weight.shape[2:]), stride, dilation)
+    if dims == 3:
+        return _conv_volume(op, input, weight, bias, stride, border, dilation, groups)
+    if dims == 2:
+        return call(Conv2d, input, weight, bias, stride=stride, padding=border, dilation=dilation, groups=groups)
+    attrs = {"stride": (1, *stride), "padding": ((0, 0), *border), "dilation": (1, *dilation)}
+    return call(Conv2d, input.unsqueeze(-2), weight.unsqueeze(-2), bias, groups=groups, **attrs).squeeze(-2)
+
+
+def _conv_volume(op, input, weight, bias, stride, border, dilation, groups) -> Tensor:
+    """The planes under the taps of the kernel become channels, of which `Conv2d` adds up the products."""
+    if any(border[0]):
+        input = pad(input, (0, 0, 0, 0, *border[0]))
+    (n, c, depth, *size), (o, per_group, taps, *kernel) = input.shape, weight.shape
+    count = (depth - dilation[0] * (taps - 1) - 1) // stride[0] + 1
+    if count < 1:
+        given = f"depth {depth} with its border for a kernel of shape {tuple(weight.shape[2:])} and dilation {dilation}"
+        raise ShapeError(f"{op}: got {given}; expected a depth of at least {dilation[0] * (taps - 1) + 1}")
+    planes, span = input.transpose(1, 2), stride[0] * (count - 1) + 1  # (N, D, C, H, W)
+    starts = [tap * dilation[0] for tap in range(taps)]
+    windows = stack([planes[:, start : start + span : stride[0]] for start in starts], 3)  # (N, D', C, KD, H, W)
+    y = call(
+        Conv2d, windows.reshape((n * count, c * taps, *size)), weight.reshape((o, per_group * taps, *kernel)), bias,
+        stride=stride[1:], padding=border[1:], dilation=dilation[1:], groups=groups,
+    )  # fmt: skip
+    return y.reshape((n, count, *y.shape[1:])).transpose(1, 2).contiguous()
+
+
+@of_dims(2, conv)
+def conv2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The convolution of images with kernels, which are not flipped: a cross-correlation.
 
     y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] * x[n, c, i s - p + a d, j s - p + b d]
@@ -190,13 +237,49 @@ def conv2d(
 
     Source: `torch.nn.functional.conv2d`.
     """
-    if input.ndim == 3:
-        batch = conv2d(unsqueeze(input, 0), weight, bias, stride, padding, dilation, groups)
-        return squeeze(batch, 0)
-    if weight.ndim != 4:
-        _check_operands(input._array, weight._array, None, 1)
-    if type(groups) is not int or groups < 1:
-        raise ArgumentError(f"conv2d: got groups={groups!r}; expected an integer of at least 1")
-    stride, dilation = pair("conv2d", "stride", stride), pair("conv2d", "dilation", dilation)
-    border = borders("conv2d", padding, tuple(weight.shape[2:]), stride, dilation)
-    return call(Conv2d, input, weight, bias, stride=stride, padding=border, dilation=dilation, groups=groups)
+
+
+@of_dims(1, conv)
+def conv1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """The convolution of sequences with kernels, which are not flipped.
+
+    Args:
+        input: (N, C, L), or (C, L) for one sequence; floating.
+        weight: (O, C / groups, K), of the same dtype.
+        bias, stride, padding, dilation, groups: as `conv2d`.
+
+    Returns:
+        (N, O, L') with L' = floor((L + 2p - d (K - 1) - 1) / s) + 1; without N for one sequence.
+
+    Raises:
+        ShapeError, ArgumentError, DTypeError: as `conv2d`.
+
+    >>> import miniflow as flow
+    >>> conv1d(flow.ones(1, 4), flow.ones(1, 1, 3), padding=1).tolist()
+    [[2.0, 3.0, 3.0, 2.0]]
+
+    Source: `torch.nn.functional.conv1d`.
+    """
+
+
+@of_dims(3, conv)
+def conv3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """The convolution of volumes with kernels, which are not flipped; takes KD times the memory of the input.
+
+    Args:
+        input: (N, C, D, H, W), or (C, D, H, W) for one volume; floating.
+        weight: (O, C / groups, KD, KH, KW), of the same dtype.
+        bias, stride, padding, dilation, groups: as `conv2d`; one number, or three for depth, rows and columns.
+
+    Returns:
+        (N, O, D', H', W') with D' = floor((D + 2p - d (KD - 1) - 1) / s) + 1, and H' and W' alike.
+
+    Raises:
+        ShapeError, ArgumentError, DTypeError: as `conv2d`.
+
+    >>> import miniflow as flow
+    >>> conv3d(flow.ones(2, 3, 5, 8, 8), flow.ones(4, 3, 3, 3, 3), padding=1).shape
+    miniflow.Size([2, 4, 5, 8, 8])
+
+    Source: `torch.nn.functional.conv3d`.
+    """

@@ -6,30 +6,36 @@ is enlarged for all taps along the depth at once, and what lands on one plane of
 
 from __future__ import annotations
 
-from miniflow.composite import composite
+from typing import Any
+
 from miniflow.dispatch import call
 from miniflow.dtype import float32
-from miniflow.errors import ArgumentError, ShapeError
-from miniflow.operands import takes_tensors
-from miniflow.ops.conv import Conv2dDataGrad, Sizes
-from miniflow.ops.conv_1d_3d import check_weight
-from miniflow.ops.elementwise import add
+from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.ops.conv import Conv2dDataGrad, check_weight
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import transpose
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.shape import contiguous, reshape, squeeze, unsqueeze
-from miniflow.ops.slice import narrow
-from miniflow.ops.windows import check_signal, per_dim
+from miniflow.ops.windows import Sizes, check_signal, of_dims, per_dim
 from miniflow.tensor import Tensor
 
 
-def _enlarge(op, dims, input, weight, bias, stride, padding, output_padding, groups, dilation) -> Tensor:
+def conv_transpose(
+    op: str,
+    dims: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+) -> Tensor:
     """The transposed convolution over `dims` dims."""
     check_signal(op, input, dims)
     check_weight(op, weight, dims)
     if input.ndim == dims + 1:
         options = (stride, padding, output_padding, groups, dilation)
-        return squeeze(_enlarge(op, dims, unsqueeze(input, 0), weight, bias, *options), 0)
+        return conv_transpose(op, dims, input.unsqueeze(0), weight, bias, *options).squeeze(0)
     _check_operands(op, input, weight, bias, groups)
     step, spread = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
     border, extra = per_dim(op, "padding", padding, dims, 0), per_dim(op, "output_padding", output_padding, dims, 0)
@@ -43,13 +49,13 @@ def _enlarge(op, dims, input, weight, bias, stride, padding, output_padding, gro
         y = _enlarge_volume(input, weight, size, step, border, spread, groups)
     else:
         row = (0,) * (2 - dims)  # a sequence is an image of one row
-        x, kernel = (unsqueeze(input, -2), unsqueeze(weight, -2)) if dims == 1 else (input, weight)
+        x, kernel = (input.unsqueeze(-2), weight.unsqueeze(-2)) if dims == 1 else (input, weight)
         y = call(
             Conv2dDataGrad, x, kernel, size=(1,) * len(row) + size, stride=(1,) * len(row) + step,
             padding=tuple([(p, p) for p in row + border]), dilation=(1,) * len(row) + spread, groups=groups,
         )  # fmt: skip
-        y = squeeze(y, -2) if dims == 1 else y
-    return y if bias is None else add(y, reshape(cast(bias, y.dtype), (-1,) + (1,) * dims))
+        y = y.squeeze(-2) if dims == 1 else y
+    return y if bias is None else y + cast(bias, y.dtype).reshape((-1,) + (1,) * dims)
 
 
 def _enlarge_volume(input, weight, size, step, border, spread, groups) -> Tensor:
@@ -59,22 +65,22 @@ def _enlarge_volume(input, weight, size, step, border, spread, groups) -> Tensor
         return cast(y, input.dtype)
     (n, c, depth, *plane), (_, per_group, taps, *kernel) = input.shape, weight.shape
     y = call(
-        Conv2dDataGrad, reshape(transpose(input, 1, 2), (n * depth, c, *plane)),
-        reshape(weight, (c, per_group * taps, *kernel)), size=size[1:], stride=step[1:],
+        Conv2dDataGrad, input.transpose(1, 2).reshape((n * depth, c, *plane)),
+        weight.reshape((c, per_group * taps, *kernel)), size=size[1:], stride=step[1:],
         padding=tuple([(p, p) for p in border[1:]]), dilation=spread[1:], groups=groups,
     )  # fmt: skip
-    y = transpose(reshape(y, (n, depth, per_group * groups, taps, *size[1:])), 1, 2)  # (N, O, D, KD, H', W')
+    y = y.reshape((n, depth, per_group * groups, taps, *size[1:])).transpose(1, 2)  # (N, O, D, KD, H', W')
     whole = max((depth - 1) * step[0] + spread[0] * (taps - 1) + 1, border[0] + size[0])
     total = None
     for tap in range(taps):
         planes = y[:, :, :, tap]
         if step[0] > 1:  # zeros between the planes
-            planes = pad(unsqueeze(planes, 3), (0, 0, 0, 0, 0, step[0] - 1))
-            planes = reshape(planes, (n, per_group * groups, depth * step[0], *size[1:]))
+            planes = pad(planes.unsqueeze(3), (0, 0, 0, 0, 0, step[0] - 1))
+            planes = planes.reshape((n, per_group * groups, depth * step[0], *size[1:]))
         before = tap * spread[0]
         planes = pad(planes, (0, 0, 0, 0, before, whole - before - depth * step[0]))
-        total = planes if total is None else add(total, planes)
-    return contiguous(narrow(total, 2, border[0], size[0]))
+        total = planes if total is None else total + planes
+    return total.narrow(2, border[0], size[0]).contiguous()
 
 
 def _check_operands(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
@@ -82,51 +88,16 @@ def _check_operands(op: str, input: Tensor, weight: Tensor, bias: Tensor | None,
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"{op}: got groups={groups!r}; expected an integer of at least 1")
     if input.shape[1] != weight.shape[0] or weight.shape[0] % groups:
-        raise ShapeError(
-            f"{op}: got input {tuple(input.shape)}, weight {tuple(weight.shape)} and groups={groups}; expected weight "
-            "(C, O / groups, *) for an input (N, C, *), and groups to divide C"
-        )
+        wanted = "weight (C, O / groups, *) for an input (N, C, *), and groups to divide C"
+        raise refusal(ShapeError, op, wanted, input=input, weight=weight, groups=groups)
     outputs = weight.shape[1] * groups
     if bias is not None and tuple(bias.shape) != (outputs,):
         raise ShapeError(f"{op}: got bias of shape {tuple(bias.shape)}; expected ({outputs},)")
     require_floating(op, input._array)
 
 
-@takes_tensors
-@composite
-def conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
-    """`conv_transpose2d` of sequences: (N, C, L) with a weight (C, O / groups, K) -> (N, O, L').
-
-    >>> import miniflow as flow
-    >>> conv_transpose1d(flow.ones(1, 3), flow.ones(1, 1, 2), stride=2).tolist()
-    [[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]]
-
-    Source: `torch.nn.functional.conv_transpose1d`.
-    """
-    return _enlarge("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@takes_tensors
-@composite
-def conv_transpose2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
+@of_dims(2, conv_transpose)
+def conv_transpose2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """Each element of the input times the kernel, added to where the window of a convolution lies.
 
     Args:
@@ -153,23 +124,23 @@ def conv_transpose2d(
 
     Source: `torch.nn.functional.conv_transpose2d`.
     """
-    return _enlarge("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@takes_tensors
-@composite
-def conv_transpose3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
+@of_dims(1, conv_transpose)
+def conv_transpose1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`conv_transpose2d` of sequences: (N, C, L) with a weight (C, O / groups, K) -> (N, O, L').
+
+    >>> import miniflow as flow
+    >>> conv_transpose1d(flow.ones(1, 3), flow.ones(1, 1, 2), stride=2).tolist()
+    [[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]]
+
+    Source: `torch.nn.functional.conv_transpose1d`.
+    """
+
+
+@of_dims(3, conv_transpose)
+def conv_transpose3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """`conv_transpose2d` of volumes: (N, C, D, H, W) with a weight (C, O / groups, KD, KH, KW) -> (N, O, D', H', W').
 
     Source: `torch.nn.functional.conv_transpose3d`.
     """
-    return _enlarge("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -170,9 +170,8 @@ def _from_sequence(data: Any, dtype: dtype | None) -> np.ndarray:
     try:
         array = np.array(_arrays(data) if isinstance(leaf, Tensor) else data)
     except ValueError as error:
-        raise ShapeError(
-            f"tensor: got nested sequences of unequal lengths; expected a rectangular nesting: pad the rows ({error})"
-        ) from None
+        wanted = f"a rectangular nesting: pad the rows ({error})"
+        raise ShapeError(f"tensor: got nested sequences of unequal lengths; expected {wanted}") from None
     target = _numpy_dtype(dtype, array.dtype)
     if dtype is None and array.dtype == float64.numpy and type(leaf) in (float, int, bool, list, tuple):
         target = get_default_dtype().numpy

@@ -8,25 +8,16 @@ import numpy as np
 
 from miniflow.backends.memory import peek
 from miniflow.dtype import float32, promote_types
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops import extremum
 from miniflow.ops.amp_identity import in_float32
-from miniflow.ops.comparison import eq, gt, lt, ne
 from miniflow.ops.creation import full_like
-from miniflow.ops.elementwise import add, div, logaddexp, mul, neg
-from miniflow.ops.gather import gather
 from miniflow.ops.join import stack
 from miniflow.ops.loss import check_reduction, reduced
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import transpose
-from miniflow.ops.piecewise import clamp, where
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import cast, to_device
-from miniflow.ops.reduce import sum
-from miniflow.ops.scan import cumsum
-from miniflow.ops.scatter import scatter
-from miniflow.ops.shape import expand, reshape, unsqueeze
-from miniflow.ops.slice import narrow
 from miniflow.tensor import Tensor, constant_like
 
 IMPOSSIBLE = -1e30  # the logarithm of 0, finite so that differences of two of them are no NaN
@@ -74,9 +65,9 @@ def ctc_loss(
     _check_operands(log_probs, targets, blank)
     single = log_probs.ndim == 2
     if single:
-        log_probs, targets = unsqueeze(log_probs, 1), reshape(targets, (1, -1))
+        log_probs, targets = log_probs.unsqueeze(1), targets.reshape((1, -1))
     (log_probs,) = in_float32(log_probs)
-    log_probs = clamp(cast(log_probs, promote_types(log_probs.dtype, float32)), IMPOSSIBLE)
+    log_probs = cast(log_probs, promote_types(log_probs.dtype, float32)).clamp(IMPOSSIBLE)
     frames, samples, _ = log_probs.shape
     input_lengths = _as_lengths("input_lengths", input_lengths, log_probs, frames)
     target_lengths = _as_lengths("target_lengths", target_lengths, log_probs, targets.shape[-1])
@@ -84,19 +75,17 @@ def ctc_loss(
         targets = _in_rows(targets, target_lengths)
     elif len(targets) != samples:
         raise ShapeError(f"ctc_loss: got targets {tuple(targets.shape)} for {samples} samples; expected as many rows")
-    loss = neg(_log_likelihood(log_probs, cast(targets, "int64"), input_lengths, target_lengths, blank))
-    loss = where(gt(loss, -IMPOSSIBLE / 2), 0.0 if zero_infinity else np.inf, loss)
+    loss = -_log_likelihood(log_probs, cast(targets, "int64"), input_lengths, target_lengths, blank)
+    loss = where(loss > -IMPOSSIBLE / 2, 0.0 if zero_infinity else np.inf, loss)
     if reduction == "mean":
-        loss = div(loss, cast(clamp(target_lengths, 1), loss.dtype))
-    return reduced("ctc_loss", reshape(loss, ()) if single else loss, reduction)
+        loss = loss / cast(target_lengths.clamp(1), loss.dtype)
+    return reduced("ctc_loss", loss.reshape(()) if single else loss, reduction)
 
 
 def _check_operands(log_probs: Tensor, targets: Tensor, blank: int) -> None:
     if log_probs.ndim not in (2, 3) or targets.ndim > 2:
-        raise ShapeError(
-            f"ctc_loss: got log_probs {tuple(log_probs.shape)} and targets {tuple(targets.shape)}; expected (T, N, C) "
-            "and (N, S), or (T, C) and (S,)"
-        )
+        wanted = "(T, N, C) and (N, S), or (T, C) and (S,)"
+        raise refusal(ShapeError, "ctc_loss", wanted, log_probs=log_probs, targets=targets)
     if targets._array.dtype.kind not in "iu":
         raise DTypeError(f"ctc_loss: got targets of {targets.dtype}; expected an integer dtype: use targets.long()")
     if not 0 <= blank < log_probs.shape[-1]:
@@ -109,7 +98,7 @@ def _as_lengths(name: str, lengths: Lengths, log_probs: Tensor, limit: int) -> T
         lengths = constant_like(log_probs, np.asarray(lengths))
     elif lengths.is_local and log_probs.is_local:
         lengths = to_device(lengths, log_probs.device)
-    lengths = reshape(cast(lengths, "int64"), -1)
+    lengths = cast(lengths, "int64").reshape(-1)
     if len(lengths) != log_probs.shape[1]:
         raise ShapeError(f"ctc_loss: got {len(lengths)} {name}; expected {log_probs.shape[1]}, one for each sample")
     values = peek(lengths._array)
@@ -123,7 +112,7 @@ def _in_rows(targets: Tensor, lengths: Tensor) -> Tensor:
     counts = lengths.cpu().numpy()
     starts, columns = counts.cumsum() - counts, np.arange(counts.max(initial=0))
     at = np.minimum(starts[:, None] + columns, max(len(targets) - 1, 0))
-    return reshape(gather(targets, 0, constant_like(targets, at.reshape(-1))), at.shape)
+    return targets.gather(0, constant_like(targets, at.reshape(-1))).reshape(at.shape)
 
 
 def _log_likelihood(
@@ -135,27 +124,27 @@ def _log_likelihood(
     the label is a blank or the same as two places before, from there: alpha_t(s) = sum of these alpha_(t-1) y_t(s).
     """
     samples, width = targets.shape
-    valid = lt(constant_like(targets, np.arange(width)), unsqueeze(target_lengths, 1))
+    valid = constant_like(targets, np.arange(width)) < target_lengths.unsqueeze(1)
     blanks = full_like(targets, blank)
-    labels = reshape(stack([blanks, where(valid, targets, blank)], 2), (samples, 2 * width))
+    labels = stack([blanks, where(valid, targets, blank)], 2).reshape((samples, 2 * width))
     labels = pad(labels, (0, 1), value=blank)
-    before = narrow(pad(labels, (2, 0), value=blank), 1, 0, 2 * width + 1)
-    skips = where(ne(labels, before), 0.0, IMPOSSIBLE)  # places of blanks are two apart, so they never skip
+    before = pad(labels, (2, 0), value=blank).narrow(1, 0, 2 * width + 1)
+    skips = where(labels != before, 0.0, IMPOSSIBLE)  # places of blanks are two apart, so they never skip
     frames = len(log_probs)
-    emitted = gather(log_probs, 2, expand(unsqueeze(labels, 0), (frames, *labels.shape)))
+    emitted = log_probs.gather(2, labels.unsqueeze(0).expand((frames, *labels.shape)))
 
-    steps = unsqueeze(input_lengths, 1)
+    steps = input_lengths.unsqueeze(1)
     places = constant_like(targets, np.arange(2 * width + 1))
-    alpha = where(lt(places, 2), emitted[0], IMPOSSIBLE)
+    alpha = where(places < 2, emitted[0], IMPOSSIBLE)
     for t in range(1, frames):
         shifted = pad(alpha, (2, 0), value=IMPOSSIBLE)
-        one, two = narrow(shifted, 1, 1, 2 * width + 1), narrow(shifted, 1, 0, 2 * width + 1)
-        after = add(logaddexp(logaddexp(alpha, one), add(two, skips)), emitted[t])
-        alpha = where(gt(steps, t), after, alpha)
+        one, two = shifted.narrow(1, 1, 2 * width + 1), shifted.narrow(1, 0, 2 * width + 1)
+        after = alpha.logaddexp(one).logaddexp(two + skips) + emitted[t]
+        alpha = where(steps > t, after, alpha)
 
-    last = mul(unsqueeze(target_lengths, 1), 2)
-    ends = gather(alpha, 1, stack([last, clamp(add(last, -1), 0)], 1)[:, :, 0])
-    return logaddexp(ends[:, 0], where(eq(target_lengths, 0), IMPOSSIBLE, ends[:, 1]))
+    last = target_lengths.unsqueeze(1) * 2
+    ends = alpha.gather(1, stack([last, (last - 1).clamp(0)], 1)[:, :, 0])
+    return ends[:, 0].logaddexp(where(target_lengths == 0, IMPOSSIBLE, ends[:, 1]))
 
 
 @takes_tensors
@@ -174,11 +163,11 @@ def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated:
     """
     frames = log_probs.shape[0]
     best, labels = extremum.max(log_probs, 2)
-    best, labels = transpose(best, 0, 1), transpose(labels, 0, 1)
-    valid = lt(constant_like(labels, np.arange(frames)), unsqueeze(input_lengths, 1))
-    kept = valid & ne(labels, 0)
+    best, labels = best.transpose(0, 1), labels.transpose(0, 1)
+    valid = constant_like(labels, np.arange(frames)) < input_lengths.unsqueeze(1)
+    kept = valid & (labels != 0)
     if merge_repeated:
-        kept = kept & ne(labels, pad(narrow(labels, 1, 0, frames - 1), (1, 0), value=-1))
-    places = where(kept, cumsum(cast(kept, "int64"), 1) - 1, frames)
-    decoded = scatter(full_like(pad(labels, (0, 1)), 0), 1, places, labels)
-    return narrow(decoded, 1, 0, frames), neg(sum(where(valid, best, 0.0), 1, True))
+        kept = kept & (labels != pad(labels.narrow(1, 0, frames - 1), (1, 0), value=-1))
+    places = where(kept, cast(kept, "int64").cumsum(1) - 1, frames)
+    decoded = full_like(pad(labels, (0, 1)), 0).scatter(1, places, labels)
+    return decoded.narrow(1, 0, frames), -where(valid, best, 0.0).sum(1, True)

@@ -8,11 +8,10 @@ import numpy as np
 
 from miniflow.composite import composite, sizes_of_values
 from miniflow.dtype import int64
-from miniflow.errors import IndexRangeError, ShapeError
+from miniflow.errors import IndexRangeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import zeros
 from miniflow.ops.einsum import einsum
-from miniflow.ops.gather import index_select
 from miniflow.ops.join import cat
 from miniflow.tensor import Tensor, constant_like
 
@@ -49,9 +48,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     Source: `oneflow.nms`, `torchvision.ops.nms`.
     """
     if boxes.shape != (scores.numel(), 4) or scores.ndim != 1:
-        raise ShapeError(
-            f"nms: got boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)}; expected (K, 4) and (K,)"
-        )
+        raise refusal(ShapeError, "nms", "(K, 4) and (K,)", boxes=boxes, scores=scores)
     corners, best = (x.detach().cpu().numpy() for x in (boxes, scores))
     first, last = corners[:, :2], corners[:, 2:]
     area = (last - first).prod(1)
@@ -101,9 +98,7 @@ def roi_align(
     Source: He et al., "Mask R-CNN", 2017; `oneflow.roi_align`, `torchvision.ops.roi_align`.
     """
     if input.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
-        raise ShapeError(
-            f"roi_align: got input {tuple(input.shape)}, rois {tuple(rois.shape)}; expected (N, C, H, W), (K, 5)"
-        )
+        raise refusal(ShapeError, "roi_align", "(N, C, H, W) and (K, 5)", input=input, rois=rois)
     regions = rois.detach().cpu().numpy()
     image, corners = regions[:, 0].astype(int), regions[:, 1:] * regions.dtype.type(spatial_scale)
     if ((image < 0) | (image >= input.shape[0])).any():
@@ -117,7 +112,7 @@ def roi_align(
     chosen = [np.flatnonzero(image == n) for n in range(input.shape[0])]
     weights = [[constant_like(input, w[k].astype(input._array.dtype)) for w in (columns, rows)] for k in chosen]
     pooled = [einsum("chw,kqw,kph->kcpq", x, *pair) for x, pair in zip(input, weights, strict=True)]
-    return index_select(cat(pooled), 0, constant_like(input, np.argsort(np.concatenate(chosen))))
+    return cat(pooled).index_select(0, constant_like(input, np.argsort(np.concatenate(chosen))))
 
 
 def _weights(first: np.ndarray, last: np.ndarray, bins: int, n: int, sampling_ratio: int, aligned: bool) -> np.ndarray:

@@ -5,17 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.dtype import float32, promote_types
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import gt
-from miniflow.ops.elementwise import add, div, mul, sqrt, sub
-from miniflow.ops.gather import index_select
-from miniflow.ops.matmul import linear, matmul
-from miniflow.ops.permute import transpose
-from miniflow.ops.piecewise import clamp, where
+from miniflow.ops.matmul import linear
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast
-from miniflow.ops.reduce import sum
-from miniflow.ops.shape import expand, reshape, unsqueeze
 from miniflow.ops.statistics import norm
 from miniflow.tensor import Tensor, constant_like
 
@@ -32,7 +26,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps
 
     Source: `torch.nn.functional.normalize`.
     """
-    return div(input, clamp(norm(input, p, dim, True), eps))
+    return input / norm(input, p, dim, True).clamp(eps)
 
 
 @takes_tensors
@@ -51,9 +45,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Source: `torch.nn.functional.cosine_similarity`.
     """
     shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
-    x1, x2 = expand(x1, shape), expand(x2, shape)
-    lengths = [clamp(norm(x, 2, dim), eps) for x in (x1, x2)]
-    return div(sum(mul(x1, x2), dim), mul(*lengths))
+    x1, x2 = x1.expand(shape), x2.expand(shape)
+    lengths = [norm(x, 2, dim).clamp(eps) for x in (x1, x2)]
+    return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
 
 
 @takes_tensors
@@ -68,7 +62,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
     Source: `torch.nn.functional.pairwise_distance`.
     """
-    return norm(add(sub(x1, x2), eps), p, -1, keepdim)
+    return norm(x1 - x2 + eps, p, -1, keepdim)
 
 
 @takes_tensors
@@ -103,15 +97,15 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = CDIST_MODE
     many = max(x1.shape[-2], x2.shape[-2]) > 25
     if p == 2 and (compute_mode == CDIST_MODES[1] or many and compute_mode == CDIST_MODES[0]):
         return cast(_by_product(*(cast(x, promote_types(x.dtype, float32)) for x in (x1, x2))), x1.dtype)
-    return norm(sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
+    return norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
 
 
 def _by_product(x1: Tensor, x2: Tensor) -> Tensor:
     """sqrt(|x|^2 + |y|^2 - 2 x.y); where that is 0, so is the gradient."""
-    squares = add(sum(mul(x1, x1), -1, True), transpose(sum(mul(x2, x2), -1, True), -1, -2))
-    squares = sub(squares, mul(matmul(x1, transpose(x2, -1, -2)), 2.0))
-    apart = gt(squares, 0)
-    return where(apart, sqrt(where(apart, squares, 1.0)), 0.0)
+    squares = (x1 * x1).sum(-1, True) + (x2 * x2).sum(-1, True).transpose(-1, -2)
+    squares = squares - x1 @ x2.transpose(-1, -2) * 2.0
+    apart = squares > 0
+    return where(apart, where(apart, squares, 1.0).sqrt(), 0.0)
 
 
 @takes_tensors
@@ -122,8 +116,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """
     if input.ndim != 2:
         raise ShapeError(f"pdist: got {tuple(input.shape)}; expected a matrix (N, M)")
-    first, second = (index_select(input, 0, constant_like(input, i)) for i in np.triu_indices(len(input), 1))
-    return norm(sub(first, second), p, -1)
+    first, second = (input.index_select(0, constant_like(input, i)) for i in np.triu_indices(len(input), 1))
+    return norm(first - second, p, -1)
 
 
 @takes_tensors
@@ -143,9 +137,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     """
     rows, (out, in1, in2) = tuple(input1.shape[:-1]), weight.shape
     if tuple(input2.shape[:-1]) != rows or (input1.shape[-1], input2.shape[-1]) != (in1, in2):
-        raise ShapeError(
-            f"bilinear: got inputs {tuple(input1.shape)} and {tuple(input2.shape)} for weight {tuple(weight.shape)}; "
-            f"expected (..., {in1}) and (..., {in2})"
-        )
-    products = mul(unsqueeze(input1, -1), unsqueeze(input2, -2))
-    return linear(reshape(products, (*rows, in1 * in2)), reshape(weight, (out, in1 * in2)), bias)
+        wanted = f"(..., {in1}) and (..., {in2})"
+        raise refusal(ShapeError, "bilinear", wanted, input1=input1, input2=input2, weight=weight)
+    products = input1.unsqueeze(-1) * input2.unsqueeze(-2)
+    return linear(products.reshape((*rows, in1 * in2)), weight.reshape((out, in1 * in2)), bias)

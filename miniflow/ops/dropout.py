@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from miniflow.backends import memory
 from miniflow.device import of_array
@@ -10,10 +10,9 @@ from miniflow.dispatch import Op, call, run_kernel
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.inplace import write
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import ne
 from miniflow.ops.creation import new_ones
-from miniflow.ops.elementwise import add, mul
 from miniflow.ops.generator import Generator
+from miniflow.ops.method import variant
 from miniflow.ops.piecewise import where
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import require_floating
@@ -45,9 +44,8 @@ class Dropout(Op):
         return run_kernel(Op.by_name["Mul"], [arrays[0], factors], {}), keep
 
     def backward(ctx, dy):
-        (keep,) = ctx.saved
         p = ctx.attrs["p"]
-        return call(DropoutGrad, dy, keep, scale=0.0 if p == 1 else 1 / (1 - p))
+        return call(DropoutGrad, dy, *ctx.saved, scale=0.0 if p == 1 else 1 / (1 - p))
 
 
 def _kept(dy, keep: bool, scale=1.0):
@@ -104,27 +102,17 @@ def dropout(
     return draw(Dropout, input, generator, p=float(p))[0]
 
 
-def _of_channels(op: str, dims: tuple[int, ...], expected: str) -> Callable[..., Tensor]:
-    """A dropout of whole channels; `dims` are the numbers of dims of its inputs, the first of them without a batch."""
-
-    def dropped(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        if input.ndim not in dims:
-            raise ShapeError(f"{op}: got input {tuple(input.shape)}; expected {expected}")
-        if not training or p == 0:
-            return input
-        factors = dropout(new_ones(input, _channels(input, op != "dropout2d" and input.ndim == dims[0])), p)
-        return input.mul_(factors) if inplace else mul(input, factors)
-
-    dropped.__name__ = dropped.__qualname__ = op
-    dropped.__doc__ = f"""`dropout` of whole channels: each becomes 0 with probability p. `torch.nn.functional.{op}`.
-
-    Args:
-        input: {expected}, floating.
-        p, training, inplace: see `dropout`.
-
-    Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015.
-    """
-    return takes_tensors(dropped)
+def drop_channels(
+    op: str, dims: tuple[int, ...], expected: str, input: Tensor, p: float = 0.5, training: bool = True,
+    inplace: bool = False,
+) -> Tensor:  # fmt: skip
+    """`dropout1d` and its siblings."""
+    if input.ndim not in dims:
+        raise ShapeError(f"{op}: got input {tuple(input.shape)}; expected {expected}")
+    if not training or p == 0:
+        return input
+    factors = dropout(new_ones(input, _channels(input, op != "dropout2d" and input.ndim == dims[0])), p)
+    return input.mul_(factors) if inplace else input * factors
 
 
 def _channels(x: Tensor, single: bool) -> tuple[int, ...]:
@@ -133,9 +121,35 @@ def _channels(x: Tensor, single: bool) -> tuple[int, ...]:
     return (*x.shape[:kept], *(1,) * (x.ndim - kept))
 
 
-dropout1d = _of_channels("dropout1d", (2, 3), "(C, L) or (N, C, L)")
-dropout2d = _of_channels("dropout2d", (3, 4), "(N, C, L) or (N, C, H, W)")
-dropout3d = _of_channels("dropout3d", (4, 5), "(C, D, H, W) or (N, C, D, H, W)")
+@takes_tensors
+@variant(drop_channels, (2, 3), "(C, L) or (N, C, L)")
+def dropout1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`dropout` of whole channels of an input (C, L) or (N, C, L): each becomes 0 with probability p.
+
+    Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015;
+    `torch.nn.functional.dropout1d`.
+    """
+
+
+@takes_tensors
+@variant(drop_channels, (3, 4), "(N, C, L) or (N, C, H, W)")
+def dropout2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`dropout` of whole channels of an input (N, C, L) or (N, C, H, W): each becomes 0 with probability p.
+
+    Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015;
+    `torch.nn.functional.dropout2d`.
+    """
+
+
+@takes_tensors
+@variant(drop_channels, (4, 5), "(C, D, H, W) or (N, C, D, H, W)")
+def dropout3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`dropout` of whole channels of an input (C, D, H, W) or (N, C, D, H, W): each becomes 0 with probability p.
+
+    Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015;
+    `torch.nn.functional.dropout3d`.
+    """
+
 
 SATURATION = -1.7580993408473766  # - scale * alpha of `selu`: what it tends to
 
@@ -144,9 +158,9 @@ def _alpha_dropped(input: Tensor, shape: tuple[int, ...], p: float, training: bo
     """Set to SATURATION with probability p, drawn in `shape`; then shift and scale to keep mean 0 and variance 1."""
     if not training or p == 0:
         return dropout(input, p, False)
-    kept = ne(dropout(new_ones(input, shape), p), 0)
+    kept = dropout(new_ones(input, shape), p) != 0
     scale = 0.0 if p == 1 else ((1 - p) * (1 + p * SATURATION**2)) ** -0.5
-    y = add(mul(where(kept, input, SATURATION), scale), -scale * p * SATURATION)
+    y = where(kept, input, SATURATION) * scale + -scale * p * SATURATION
     return input.copy_(y) if inplace else y
 
 

@@ -16,11 +16,7 @@ from math import prod
 
 from miniflow.composite import composite
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.ops.elementwise import mul
-from miniflow.ops.matmul import matmul
-from miniflow.ops.permute import permute
-from miniflow.ops.shape import expand, reshape, sizes_of
-from miniflow.ops.slice import diagonal
+from miniflow.ops.shape import sizes_of
 from miniflow.tensor import Tensor
 
 
@@ -62,7 +58,7 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
         term, x = _product(term, x, other, y, needed, sizes)
     x = _summed(term, x, set(result))
     term = [letter for letter in term if letter in result]
-    return permute(x, [term.index(letter) for letter in result]) if term else x
+    return x.permute([term.index(letter) for letter in result]) if term else x
 
 
 def _parsed(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
@@ -94,7 +90,7 @@ def _without_repeats(term: str, x: Tensor) -> tuple[str, Tensor]:
             first, second = term.index(letter), term.rindex(letter)
             if x.shape[first] != x.shape[second]:
                 raise ShapeError(f"einsum: got shape {tuple(x.shape)} for {term!r}; expected equal sizes of {letter!r}")
-            x = diagonal(x, 0, first, second)
+            x = x.diagonal(0, first, second)
             term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
     return term, x
 
@@ -115,14 +111,14 @@ def _product(
     both = [c for c in term if c in other]
     batch, summed = [c for c in both if c in needed], [c for c in both if c not in needed]
     left, right = [c for c in term if c not in both], [c for c in other if c not in both]
-    x, y = (expand(v, [n if c not in both else sizes[c] for c, n in zip(t, v.shape, strict=True)])
+    x, y = (v.expand([n if c not in both else sizes[c] for c, n in zip(t, v.shape, strict=True)])
             for t, v in ((term, x), (other, y)))  # fmt: skip
     b, k = (prod(sizes[c] for c in letters) for letters in (batch, summed))
     rows, columns = (prod(sizes[c] for c in letters) for letters in (left, right))
-    x = reshape(permute(x, [term.index(c) for c in batch + left + summed]), (b, rows, k))
-    y = reshape(permute(y, [other.index(c) for c in batch + summed + right]), (b, k, columns))
-    z = mul(x, y) if k == 1 else matmul(x, y)
-    return "".join(batch + left + right), reshape(z, [sizes[c] for c in batch + left + right])
+    x = x.permute([term.index(c) for c in batch + left + summed]).reshape((b, rows, k))
+    y = y.permute([other.index(c) for c in batch + summed + right]).reshape((b, k, columns))
+    z = x * y if k == 1 else x @ y
+    return "".join(batch + left + right), z.reshape([sizes[c] for c in batch + left + right])
 
 
 def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
@@ -150,6 +146,6 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: each element of `input` times the whole of `other`. `torch.kron`."""
     ndim = max(input.ndim, other.ndim)
     outer, inner = ([1] * (ndim - x.ndim) + list(x.shape) for x in (input, other))
-    x = reshape(input, [n for size in outer for n in (size, 1)])
-    y = reshape(other, [n for size in inner for n in (1, size)])
-    return reshape(mul(x, y), [n * m for n, m in zip(outer, inner, strict=True)])
+    x = input.reshape([n for size in outer for n in (size, 1)])
+    y = other.reshape([n for size in inner for n in (1, size)])
+    return (x * y).reshape([n * m for n, m in zip(outer, inner, strict=True)])

@@ -406,9 +406,7 @@ def sinc(x):
     return select(x == 0, 1, scalar.sin(angle) / angle)
 
 
-@sinc.gradient
-def _(dy, x, out):
-    return select(x == 0, 0, dy * (scalar.cos(math.pi * x) - out) / select(x == 0, 1, x))
+sinc.gradient(lambda dy, x, out: select(x == 0, 0, dy * (scalar.cos(math.pi * x) - out) / select(x == 0, 1, x)))
 
 
 @pointwise(accepts="f", integers="float")

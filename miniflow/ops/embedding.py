@@ -5,10 +5,8 @@ from __future__ import annotations
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import ne
-from miniflow.ops.elementwise import mul
 from miniflow.ops.promotion import cast
-from miniflow.ops.shape import input_shape, unsqueeze
+from miniflow.ops.shape import input_shape
 from miniflow.ops.slice import check_in_range
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
@@ -27,9 +25,8 @@ class Embedding(Op):
         if indices.dtype.kind not in "iu":
             raise DTypeError(f"embedding: got indices of {indices.dtype}; expected an integer dtype: use input.long()")
         if weight.ndim != 2:
-            raise ShapeError(
-                f"embedding: got a weight of shape {tuple(weight.shape)}; expected (num_embeddings, embedding_dim)"
-            )
+            given = f"a weight of shape {tuple(weight.shape)}"
+            raise ShapeError(f"embedding: got {given}; expected (num_embeddings, embedding_dim)")
         remedy = ": check the indices, or make num_embeddings larger"
         check_in_range("embedding", indices, 0, weight.shape, remedy=remedy)
         return (*indices.shape, weight.shape[1]), weight.dtype
@@ -39,9 +36,8 @@ class Embedding(Op):
         return signatures([rows, ".Z"], [rows + "Z"], linear=[[1]])
 
     def backward(ctx, dy):
-        (indices,) = ctx.saved
         rows = input_shape(ctx, 1)[0]
-        return None, call(EmbeddingGrad, dy, indices, rows=rows, padding_idx=ctx.attrs["padding_idx"])
+        return None, call(EmbeddingGrad, dy, *ctx.saved, rows=rows, padding_idx=ctx.attrs["padding_idx"])
 
 
 class EmbeddingGrad(Op):
@@ -64,7 +60,7 @@ class EmbeddingGrad(Op):
         looked_up = call(Embedding, indices, g, padding_idx=padding)
         if padding == NO_PADDING:
             return looked_up, None
-        return mul(looked_up, cast(unsqueeze(ne(indices, padding), -1), g.dtype)), None
+        return looked_up * cast((indices != padding).unsqueeze(-1), g.dtype), None
 
 
 @takes_tensors
@@ -96,8 +92,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     else:
         rows = weight.shape[0] if weight.ndim else 0
         if not -rows <= padding_idx < rows:
-            raise IndexRangeError(
-                f"embedding: got padding_idx={padding_idx} for a table of {rows} rows; expected {-rows} to {rows - 1}"
-            )
+            given = f"padding_idx={padding_idx} for a table of {rows} rows"
+            raise IndexRangeError(f"embedding: got {given}; expected {-rows} to {rows - 1}")
         padding = padding_idx % rows
     return call(Embedding, input, weight, padding_idx=padding)

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from miniflow.dispatch import Op, call
-from miniflow.errors import ShapeError
-from miniflow.ops.comparison import eq, logical_or, ne
-from miniflow.ops.elementwise import div, mul
 from miniflow.ops.gather import ScatterAdd
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import maximum, minimum
 from miniflow.ops.promotion import cast
 from miniflow.ops.reduce import (
+    INT64,
     Dim,
     Reduction,
     as_dims,
     expand_reduced,
     keep_dims,
+    nonempty,
     reduced_shape,
     reduced_signatures,
-    sum,
 )
-from miniflow.ops.shape import input_shape, wrap_dim, wrap_dims
+from miniflow.ops.shape import input_shape, wrap_dim
 from miniflow.tensor import Tensor
-
-
-def nonempty(op: str, shape: tuple[int, ...], dim: Dim) -> None:
-    """Refuse to look for an extremum among no elements.
-
-    Raises:
-        ShapeError: if a reduced dim is empty.
-    """
-    if 0 in shape and 0 in [shape[d] for d in wrap_dims(op, dim, len(shape))]:
-        raise ShapeError(f"{op}: got shape {tuple(shape)} and dim={dim}: no elements to reduce; expected at least one")
 
 
 class Extremum(Reduction):
@@ -43,22 +28,18 @@ class Extremum(Reduction):
 
     amp = "clear"
     saves = ("x", "y")
-
-    @classmethod
-    def infer(cls, x, *, dim, keepdim):
-        nonempty(cls.function_name, x.shape, dim)
-        return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
+    requires = "elements"
 
     def backward(ctx, dy):
         x, y = ctx.saved
         shape, attrs = x._array.shape, ctx.attrs
         values = x.detach()
-        chosen = eq(values, expand_reduced(y.detach(), shape, attrs))
+        chosen = values == expand_reduced(y.detach(), shape, attrs)
         if attrs["dim"] is None:  # `max` and `min`, where NaNs share the gradient; with `amax` all of it is NaN
-            chosen = logical_or(chosen, ne(values, values))
+            chosen = chosen | (values != values)
         chosen = cast(chosen, x.dtype)
-        share = div(chosen, sum(chosen, attrs["dim"], keepdim=True))
-        return mul(expand_reduced(dy, shape, attrs), share)
+        share = chosen / chosen.sum(attrs["dim"], keepdim=True)
+        return expand_reduced(dy, shape, attrs) * share
 
 
 class Amax(Extremum):
@@ -131,7 +112,7 @@ class ExtremumAlong(Op):
         dim = wrap_dim(name, dim, len(x.shape))
         nonempty(name, x.shape, dim)
         shape = reduced_shape(name, x.shape, dim, keepdim)
-        return [(shape, x.dtype), (shape, np.dtype(np.int64))]
+        return [(shape, x.dtype), (shape, INT64)]
 
     def sbp(x, *, ranks, dim, keepdim):
         return reduced_signatures(x, dim, keepdim, results=2)
@@ -183,7 +164,7 @@ def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
     Source: `torch.max`.
     """
     if isinstance(dim, Tensor):
-        return maximum(input, dim)
+        return input.maximum(dim)
     if dim is None:
         return call(Amax, input, dim=None, keepdim=keepdim)
     return Extreme(*call(MaxDim, input, dim=dim, keepdim=keepdim))
@@ -200,7 +181,7 @@ def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
     Source: `torch.min`.
     """
     if isinstance(dim, Tensor):
-        return minimum(input, dim)
+        return input.minimum(dim)
     if dim is None:
         return call(Amin, input, dim=None, keepdim=keepdim)
     return Extreme(*call(MinDim, input, dim=dim, keepdim=keepdim))
@@ -209,11 +190,13 @@ def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
 class Position(Reduction):
     """The first index of the largest or smallest element; no gradient."""
 
+    requires = "elements"
+    result = INT64
+
     @classmethod
     def infer(cls, x, *, dim, keepdim):
-        name, dim = cls.function_name, None if dim is None else wrap_dim(cls.function_name, dim, len(x.shape))
-        nonempty(name, x.shape, dim)
-        return reduced_shape(name, x.shape, dim, keepdim), np.dtype(np.int64)
+        dim = None if dim is None else wrap_dim(cls.function_name, dim, len(x.shape))
+        return super().infer(x, dim=dim, keepdim=keepdim)
 
 
 class Argmax(Position):

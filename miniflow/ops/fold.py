@@ -6,21 +6,18 @@ import numpy as np
 
 from miniflow.composite import composite
 from miniflow.dispatch import call
-from miniflow.errors import ShapeError
+from miniflow.errors import ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.conv import Sizes
 from miniflow.ops.index import Index, IndexIntoZeros
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import permute
-from miniflow.ops.shape import reshape, squeeze, unsqueeze
-from miniflow.ops.windows import check_image, pair, window_counts
+from miniflow.ops.windows import Sizes, check_image, per_dim, window_counts
 from miniflow.tensor import Tensor, constant_like
 
 
 def _taps(op, size, kernel_size, dilation, padding, stride) -> tuple:
     """Kernel, window counts, border, and for rows and columns the places (1, kernel * count) in the padded image."""
-    kernel, spread = pair(op, "kernel_size", kernel_size), pair(op, "dilation", dilation)
-    border, step = pair(op, "padding", padding, least=0), pair(op, "stride", stride)
+    kernel, spread = per_dim(op, "kernel_size", kernel_size, 2), per_dim(op, "dilation", dilation, 2)
+    border, step = per_dim(op, "padding", padding, 2, least=0), per_dim(op, "stride", stride, 2)
     borders = tuple([(p, p) for p in border])
     counts = window_counts(op, (1, 1, *size), kernel, step, borders, spread)
     places = [
@@ -51,7 +48,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
     Source: `torch.nn.functional.unfold`.
     """
     if input.ndim == 3:
-        return squeeze(unfold(unsqueeze(input, 0), kernel_size, dilation, padding, stride), 0)
+        return unfold(input.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
     check_image("unfold", input)
     n, c, *size = input.shape
     (kh, kw), (oh, ow), (top, left), places = _taps("unfold", size, kernel_size, dilation, padding, stride)
@@ -59,18 +56,13 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
         input = pad(input, (left, left, top, top))
     for dim, place in enumerate(places, start=2):
         input = call(Index, input, constant_like(input, place), dims=(dim,))
-    columns = permute(reshape(input, (n, c, kh, oh, kw, ow)), (0, 1, 2, 4, 3, 5))
-    return reshape(columns, (n, c * kh * kw, oh * ow))
+    columns = input.reshape((n, c, kh, oh, kw, ow)).permute((0, 1, 2, 4, 3, 5))
+    return columns.reshape((n, c * kh * kw, oh * ow))
 
 
 @takes_tensors
 def fold(
-    input: Tensor,
-    output_size: Sizes,
-    kernel_size: Sizes,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    stride: Sizes = 1,
+    input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
 ) -> Tensor:
     """Columns added to where their windows lie on images: the adjoint of `unfold`.
 
@@ -92,24 +84,21 @@ def fold(
     Source: `torch.nn.functional.fold`.
     """
     if input.ndim == 2:
-        return squeeze(fold(unsqueeze(input, 0), output_size, kernel_size, dilation, padding, stride), 0)
-    height, width = size = pair("fold", "output_size", output_size)
+        return fold(input.unsqueeze(0), output_size, kernel_size, dilation, padding, stride).squeeze(0)
+    height, width = size = per_dim("fold", "output_size", output_size, 2)
     (kh, kw), (oh, ow), (top, left), (rows, columns) = _taps("fold", size, kernel_size, dilation, padding, stride)
     if input.ndim != 3 or input.shape[1] % (kh * kw) or input.shape[2] != oh * ow:
-        raise ShapeError(
-            f"fold: got input {tuple(input.shape)}; expected (N, C * {kh * kw}, {oh * ow}) for windows of {(kh, kw)} "
-            f"on images of {size}"
-        )
+        wanted = f"(N, C * {kh * kw}, {oh * ow}) for windows of {(kh, kw)} on images of {size}"
+        raise refusal(ShapeError, "fold", wanted, input=input)
     n, c = input.shape[0], input.shape[1] // (kh * kw)
-    y = permute(reshape(input, (n, c, kh, kw, oh, ow)), (0, 1, 2, 4, 3, 5))
-    y = reshape(y, (n, c, kh * oh, kw * ow))
+    y = input.reshape((n, c, kh, kw, oh, ow)).permute((0, 1, 2, 4, 3, 5))
+    y = y.reshape((n, c, kh * oh, kw * ow))
     whole = (n, c, height + 2 * top, width + 2 * left)
     y = call(IndexIntoZeros, y, constant_like(y, rows), dims=(2,), shape=(*whole[:3], kw * ow))
     y = call(IndexIntoZeros, y, constant_like(y, columns), dims=(3,), shape=whole)
     return pad(y, (-left, -left, -top, -top)) if top or left else y
 
 
-@takes_tensors
 @composite
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Channels become pixels: (*, C r^2, H, W) -> (*, C, H r, W r) with r = upscale_factor.
@@ -123,9 +112,9 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     if len(shape) < 3 or r < 1 or shape[-3] % r**2:
         raise ShapeError(f"pixel_shuffle: got input {shape} and upscale_factor={r}; expected (*, C * {r**2}, H, W)")
     (*outer, channels, height, width), k = shape, len(shape) - 3
-    y = reshape(input, (*outer, channels // r**2, r, r, height, width))
-    y = permute(y, (*range(k + 1), k + 3, k + 1, k + 4, k + 2))
-    return reshape(y, (*outer, channels // r**2, height * r, width * r))
+    y = input.reshape((*outer, channels // r**2, r, r, height, width))
+    y = y.permute((*range(k + 1), k + 3, k + 1, k + 4, k + 2))
+    return y.reshape((*outer, channels // r**2, height * r, width * r))
 
 
 @takes_tensors
@@ -139,13 +128,11 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """
     r, shape = downscale_factor, tuple(input.shape)
     if len(shape) < 3 or r < 1 or shape[-2] % r or shape[-1] % r:
-        raise ShapeError(
-            f"pixel_unshuffle: got input {shape} and downscale_factor={r}; expected (*, C, H * {r}, W * {r})"
-        )
+        raise refusal(ShapeError, "pixel_unshuffle", f"(*, C, H * {r}, W * {r})", input=input, downscale_factor=r)
     (*outer, channels, height, width), k = shape, len(shape) - 3
-    y = reshape(input, (*outer, channels, height // r, r, width // r, r))
-    y = permute(y, (*range(k + 1), k + 2, k + 4, k + 1, k + 3))
-    return reshape(y, (*outer, channels * r**2, height // r, width // r))
+    y = input.reshape((*outer, channels, height // r, r, width // r, r))
+    y = y.permute((*range(k + 1), k + 2, k + 4, k + 1, k + 3))
+    return y.reshape((*outer, channels * r**2, height // r, width // r))
 
 
 @takes_tensors
@@ -159,8 +146,6 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """
     shape = tuple(input.shape)
     if len(shape) < 3 or groups < 1 or shape[1] % groups:
-        raise ShapeError(
-            f"channel_shuffle: got input {shape} and groups={groups}; expected groups that divide (N, C, *)"
-        )
-    y = reshape(input, (shape[0], groups, shape[1] // groups, *shape[2:]))
-    return reshape(permute(y, (0, 2, 1, *range(3, y.ndim))), shape)
+        raise refusal(ShapeError, "channel_shuffle", "groups that divide (N, C, *)", input=input, groups=groups)
+    y = input.reshape((shape[0], groups, shape[1] // groups, *shape[2:]))
+    return y.permute((0, 2, 1, *range(3, y.ndim))).reshape(shape)

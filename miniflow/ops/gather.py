@@ -8,15 +8,13 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.dtype import int64
-from miniflow.errors import DTypeError, ShapeError
-from miniflow.ops.comparison import eq
+from miniflow.errors import DTypeError, ShapeError, refusal
 from miniflow.ops.creation import full, zeros
-from miniflow.ops.elementwise import add, mul
 from miniflow.ops.index import Index, IndexIntoZeros
 from miniflow.ops.method import method
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, broadcast_shape, cast
-from miniflow.ops.shape import View, expand, input_shape, reshape, wrap_dim
+from miniflow.ops.shape import View, input_shape, wrap_dim
 from miniflow.ops.slice import Slice, check_in_range
 from miniflow.sbp import common_letters, signatures
 from miniflow.tensor import Tensor, constant_like
@@ -43,10 +41,8 @@ def check_reach(op: str, index: Any, shape: tuple[int, ...], dim: int) -> None:
     if (len(index.shape) or 1) != (len(shape) or 1) or any(
         n > size for d, (n, size) in enumerate(zip(index.shape, shape, strict=False)) if d != dim
     ):
-        raise ShapeError(
-            f"{op}: got an index of shape {tuple(index.shape)} for a tensor of shape {tuple(shape)} and dim {dim}; "
-            "expected as many dims, and no larger sizes in the other dims"
-        )
+        given = f"an index of shape {tuple(index.shape)} for a tensor of shape {tuple(shape)} and dim {dim}"
+        raise ShapeError(f"{op}: got {given}; expected as many dims, and no larger sizes in the other dims")
 
 
 class Gather(Op):
@@ -67,8 +63,7 @@ class Gather(Op):
         return signatures([kept, along], [along], linear=[[0]])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(ScatterAdd, None, index, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
+        return call(ScatterAdd, None, *ctx.saved, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
 
 
 @method
@@ -112,7 +107,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     Source: `torch.take_along_dim`.
     """
     if dim is None:
-        return gather(reshape(input, -1), 0, reshape(indices, -1))
+        return gather(input.reshape(-1), 0, indices.reshape(-1))
     shape, wanted = input._array.shape, indices._array.shape
     dim = wrap_dim("take_along_dim", dim, len(shape))
     if len(shape) != len(wanted):
@@ -120,8 +115,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     common = broadcast_shape(
         "take_along_dim", shape[:dim] + (1,) + shape[dim + 1 :], wanted[:dim] + (1,) + wanted[dim + 1 :]
     )
-    input = expand(input, common[:dim] + shape[dim : dim + 1] + common[dim + 1 :])
-    return gather(input, dim, expand(indices, common[:dim] + wanted[dim : dim + 1] + common[dim + 1 :]))
+    input = input.expand(common[:dim] + shape[dim : dim + 1] + common[dim + 1 :])
+    return gather(input, dim, indices.expand(common[:dim] + wanted[dim : dim + 1] + common[dim + 1 :]))
 
 
 class Scatter(Op):
@@ -149,7 +144,7 @@ class Scatter(Op):
         if ctx.needs[2]:
             number = constant_like(index, np.arange(index._array.size).reshape(index._array.shape))
             written = call(Scatter, zeros(shape, dtype=int64, device=dy._place), index, number, dim=dim)
-            is_last = eq(call(Gather, written, index, dim=dim), number)  # no later one replaced it
+            is_last = call(Gather, written, index, dim=dim) == number  # no later one replaced it
             dsrc = where(is_last, call(Gather, dy, index, dim=dim), 0.0)
         return dx, None, dsrc
 
@@ -171,8 +166,7 @@ class ScatterAdd(Op):
         return signatures(given, [kept], linear=[[2] if x is None else [0, 2]], added=[0])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return dy, None, call(Gather, dy, index, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
+        return dy, None, call(Gather, dy, *ctx.saved, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
 
 
 def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
@@ -182,13 +176,10 @@ def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number
         return full(index.shape, src, dtype=x.dtype, device=x._place)
     shape = index._array.shape
     if src._array.dtype != x._array.dtype:
-        raise DTypeError(
-            f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected one dtype: use src.to({x.dtype})"
-        )
+        wanted = f"one dtype: use src.to({x.dtype})"
+        raise DTypeError(f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected {wanted}")
     if src._array.ndim != len(shape) or any(n > size for n, size in zip(shape, src._array.shape, strict=True)):
-        raise ShapeError(
-            f"{op}: got an index of shape {shape} and a src of shape {src._array.shape}; expected no larger index"
-        )
+        raise refusal(ShapeError, op, "no larger index", index=index, src=src)
     return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
 
 
@@ -251,7 +242,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """
     dim = wrap_dim("index_select", dim, input._array.ndim)
     if not input._array.shape:
-        return reshape(index_select(reshape(input, 1), 0, index), ())
+        return index_select(input.reshape(1), 0, index).reshape(())
     return call(Index, input, coordinates_of("index_select", index), dims=(dim,))
 
 
@@ -282,14 +273,9 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     dim = wrap_dim("index_add", dim, input._array.ndim)
     shape = input._array.shape
     if not shape:
-        return reshape(index_add(reshape(input, 1), 0, index, reshape(source, 1), alpha=alpha), ())
+        return index_add(input.reshape(1), 0, index, source.reshape(1), alpha=alpha).reshape(())
     coordinates = coordinates_of("index_add", index)
     expected = (*shape[:dim], coordinates._array.size, *shape[dim + 1 :])
     if source._array.shape != expected:
-        raise ShapeError(
-            f"index_add: got a source of shape {source._array.shape} for an index of {coordinates._array.size} and a "
-            f"tensor of shape {shape}; expected {expected}"
-        )
-    return add(
-        input, call(IndexIntoZeros, source if alpha == 1 else mul(source, alpha), coordinates, dims=(dim,), shape=shape)
-    )
+        raise refusal(ShapeError, "index_add", expected, source=source, index=index, input=input)
+    return input + call(IndexIntoZeros, source if alpha == 1 else source * alpha, coordinates, dims=(dim,), shape=shape)

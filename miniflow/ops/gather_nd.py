@@ -10,11 +10,8 @@ import numpy as np
 from miniflow.errors import ArgumentError, IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import zeros
-from miniflow.ops.gather import gather
 from miniflow.ops.method import method
-from miniflow.ops.reduce import sum
-from miniflow.ops.scatter import index_put, take
-from miniflow.ops.shape import clone, expand, reshape, unsqueeze
+from miniflow.ops.scatter import take
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -36,13 +33,13 @@ def gather_nd(input: Tensor, index: Tensor) -> Tensor:
 @takes_tensors
 def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
     """Zeros of a shape with updates added at the coordinates of `gather_nd`. `oneflow.scatter_nd`."""
-    return index_put(zeros(shape, dtype=update.dtype, device=update._place), _columns(index), update, True)
+    return zeros(shape, dtype=update.dtype, device=update._place).index_put(_columns(index), update, True)
 
 
 @takes_tensors
 def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     """A copy with updates at the coordinates of `gather_nd`. `oneflow.tensor_scatter_nd_update`."""
-    return index_put(tensor, _columns(indices), updates)
+    return tensor.index_put(_columns(indices), updates)
 
 
 @takes_tensors
@@ -54,16 +51,16 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
         indices: (B, ..., M).
     """
     rest = input.shape[indices.ndim :]
-    index = reshape(indices, (*indices.shape, *[1] * len(rest)))
-    return gather(input, indices.ndim - 1, expand(index, *indices.shape, *rest))
+    index = indices.reshape((*indices.shape, *[1] * len(rest)))
+    return input.gather(indices.ndim - 1, index.expand(*indices.shape, *rest))
 
 
 @takes_tensors
 def broadcast_like(x: Tensor, like_tensor: Tensor, broadcast_axes: Sequence[int] = ()) -> Tensor:
     """A tensor, with new dims at `broadcast_axes`, expanded to another's shape. `oneflow.broadcast_like`."""
     for axis in sorted(d % like_tensor.ndim for d in broadcast_axes):
-        x = unsqueeze(x, axis) if x.ndim < like_tensor.ndim else x
-    return expand(x, *like_tensor.shape)
+        x = x.unsqueeze(axis) if x.ndim < like_tensor.ndim else x
+    return x.expand(*like_tensor.shape)
 
 
 @takes_tensors
@@ -74,8 +71,8 @@ def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
         targets: (N,), classes.
         predictions: (N, C).
     """
-    own = gather(predictions, 1, reshape(targets, (-1, 1)))
-    return (sum((predictions > own).int(), 1) < k) & reshape(own, -1).isfinite()
+    own = predictions.gather(1, targets.reshape((-1, 1)))
+    return ((predictions > own).int().sum(1) < k) & own.reshape(-1).isfinite()
 
 
 def _slices(slice_tup_list: Sequence[Sequence[int | None]]) -> tuple[builtins.slice, ...]:
@@ -91,7 +88,7 @@ def slice(x: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
 @takes_tensors
 def slice_update(x: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
     """A copy of x with `update` in place of `slice(x, slice_tup_list)`. `oneflow.slice_update`."""
-    y = clone(x)
+    y = x.clone()
     y[_slices(slice_tup_list)] = update
     return y
 

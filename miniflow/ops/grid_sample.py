@@ -10,28 +10,17 @@ import numpy as np
 from miniflow.composite import composite
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.elementwise import remainder
-from miniflow.ops.gather import index_select
 from miniflow.ops.interpolate import cubic_weights
 from miniflow.ops.join import stack
-from miniflow.ops.matmul import matmul
-from miniflow.ops.permute import movedim
-from miniflow.ops.piecewise import abs, clamp, floor, round, where
-from miniflow.ops.reduce import sum
-from miniflow.ops.shape import flatten, reshape
+from miniflow.ops.piecewise import floor, round, where
 from miniflow.tensor import Tensor, constant_like
 
 PADDING_MODES = ("zeros", "border", "reflection")
 
 
-@takes_tensors
 @composite
 def grid_sample(
-    input: Tensor,
-    grid: Tensor,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-    align_corners: bool | None = None,
+    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Tensor:
     """The input read at the places of a grid, with a gradient for both.
 
@@ -59,29 +48,28 @@ def grid_sample(
     sizes = input.shape[2:]
     dims = len(sizes)
     if dims not in (2, 3) or grid.ndim != dims + 2 or grid.shape[-1] != dims or grid.shape[0] != input.shape[0]:
-        raise ShapeError(
-            f"grid_sample: got an input of {tuple(input.shape)} and a grid of {tuple(grid.shape)}; "
-            "expected [N, C, H, W] and [N, H', W', 2], or [N, C, D, H, W] and [N, D', H', W', 3]"
-        )
+        wanted = "[N, C, H, W] and [N, H', W', 2], or [N, C, D, H, W] and [N, D', H', W', 3]"
+        given = f"an input of {tuple(input.shape)} and a grid of {tuple(grid.shape)}"
+        raise ShapeError(f"grid_sample: got {given}; expected {wanted}")
     if mode not in ("bilinear", "nearest", "bicubic")[: 5 - dims] or padding_mode not in PADDING_MODES:
         raise ArgumentError(
             f"grid_sample: got mode={mode!r} and padding_mode={padding_mode!r} for {dims} dims; expected 'bilinear', "
             "'nearest' or for images 'bicubic', and 'zeros', 'border' or 'reflection'"
         )
-    places, shape = flatten(grid, 1, -2), grid.shape[1:-1]
+    places, shape = grid.flatten(1, -2), grid.shape[1:-1]
     index = weight = None  # (N, elements that are read for a place, places)
     for d, size in enumerate(sizes):
         taps, weights = _taps(places[..., dims - 1 - d], size, mode, padding_mode, bool(align_corners))
         if d:
-            taps = flatten(index[:, :, None] * size + taps[:, None], 1, 2)
-            weights = flatten(weight[:, :, None] * weights[:, None], 1, 2)
+            taps = (index[:, :, None] * size + taps[:, None]).flatten(1, 2)
+            weights = (weight[:, :, None] * weights[:, None]).flatten(1, 2)
         index, weight = taps, weights
     # rows of C neighbours are read, (N * D * H * W, C), since single elements lie far apart
     batch, channels = input.shape[:2]
     starts = constant_like(index, np.arange(batch)[:, None, None] * prod(sizes))
-    picked = index_select(flatten(movedim(input, 1, -1), 0, -2), 0, flatten(index + starts))
-    total = sum(reshape(picked, (*weight.shape, channels)) * weight[..., None], 1)
-    return movedim(reshape(total, (batch, *shape, channels)), -1, 1)
+    picked = input.movedim(1, -1).flatten(0, -2).index_select(0, (index + starts).flatten())
+    total = (picked.reshape((*weight.shape, channels)) * weight[..., None]).sum(1)
+    return total.reshape((batch, *shape, channels)).movedim(-1, 1)
 
 
 def _taps(place: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool) -> tuple[Tensor, Tensor]:
@@ -100,7 +88,7 @@ def _taps(place: Tensor, size: int, mode: str, padding_mode: str, align_corners:
         taps = _inside(taps, size, padding_mode, align_corners)
     if padding_mode == "zeros":
         weights = where((taps >= 0) & (taps < size), weights, 0.0)
-    return clamp(taps, 0, size - 1).long(), weights
+    return taps.clamp(0, size - 1).long(), weights
 
 
 def _inside(place: Tensor, size: int, padding_mode: str, align_corners: bool) -> Tensor:
@@ -109,8 +97,8 @@ def _inside(place: Tensor, size: int, padding_mode: str, align_corners: bool) ->
         return place
     if padding_mode == "reflection":
         low, span = (0.0, size - 1) if align_corners else (-0.5, size)
-        place = low + span - abs(remainder(place - low, 2 * span) - span) if span else place * 0
-    return clamp(place, 0, size - 1)
+        place = low + span - abs(((place - low) % (2 * span)) - span) if span else place * 0
+    return place.clamp(0, size - 1)
 
 
 @takes_tensors
@@ -136,11 +124,9 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """
     dims = len(size) - 2
     if dims not in (2, 3) or tuple(theta.shape) != (size[0], dims, dims + 1):
-        raise ShapeError(
-            f"affine_grid: got theta of {tuple(theta.shape)} for size {tuple(size)}; "
-            "expected [N, 2, 3] for (N, C, H, W), or [N, 3, 4] for (N, C, D, H, W)"
-        )
+        wanted = "[N, 2, 3] for (N, C, H, W), or [N, 3, 4] for (N, C, D, H, W)"
+        raise ShapeError(f"affine_grid: got theta of {tuple(theta.shape)} for size {tuple(size)}; expected {wanted}")
     ends = [(n - 1) / n if not align_corners else float(n > 1) for n in size[2:]]
     axes = np.meshgrid(*[np.linspace(-end, end, n) for end, n in zip(ends, size[2:], strict=True)], indexing="ij")
     points = np.stack([*axes[::-1], np.ones(size[2:])], -1).reshape(-1, dims + 1).astype(theta._array.dtype)
-    return reshape(matmul(constant_like(theta, points), theta.mT), (size[0], *size[2:], dims))
+    return (constant_like(theta, points) @ theta.mT).reshape((size[0], *size[2:], dims))

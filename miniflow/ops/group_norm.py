@@ -12,20 +12,15 @@ import numpy as np
 from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.dtype import float32, promote_types
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.elementwise import add, addcmul, div, mul, pow, rsqrt
 from miniflow.ops.norm import LayerNorm, batch_norm, check_parameters
-from miniflow.ops.pad import pad, tile
+from miniflow.ops.pad import pad
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.reduce import mean
-from miniflow.ops.shape import reshape
-from miniflow.ops.slice import unfold
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 
-@takes_tensors
 @composite
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
@@ -45,24 +40,21 @@ def group_norm(
     """
     shape = tuple(input.shape)
     if len(shape) < 2 or num_groups < 1 or shape[1] % num_groups:
-        raise ShapeError(
-            f"group_norm: got input {shape} and num_groups={num_groups}; expected (N, C, ...), C divisible"
-        )
+        raise refusal(ShapeError, "group_norm", "(N, C, ...), C divisible", input=input, num_groups=num_groups)
     parameters = {"weight": weight, "bias": bias}
     arrays = {name: None if p is None else p._array for name, p in parameters.items()}
     check_parameters("group_norm", input._array, shape[1:2], **arrays)
-    rows = reshape(input, (shape[0], num_groups, -1) if input.numel() else (shape[0], num_groups, 0))
-    y = reshape(call(LayerNorm, rows, None, None, dims=1, eps=float(eps))[0], shape)
+    rows = input.reshape((shape[0], num_groups, -1) if input.numel() else (shape[0], num_groups, 0))
+    y = call(LayerNorm, rows, None, None, dims=1, eps=float(eps))[0].reshape(shape)
     weight, bias = (
-        None if p is None else reshape(cast(p, y.dtype), (-1, *(1,) * (len(shape) - 2))) for p in parameters.values()
+        None if p is None else cast(p, y.dtype).reshape((-1, *(1,) * (len(shape) - 2))) for p in parameters.values()
     )
     if weight is not None and bias is not None:
-        return addcmul(bias, y, weight)
-    y = y if weight is None else mul(y, weight)
-    return y if bias is None else add(y, bias)
+        return bias.addcmul(y, weight)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
-@takes_tensors
 @composite
 def instance_norm(
     input: Tensor,
@@ -96,14 +88,14 @@ def instance_norm(
         raise ShapeError(f"instance_norm: got input {tuple(input.shape)}; expected (N, C, ...) with dims to normalize")
     samples, channels = input.shape[:2]
     given = (running_mean, running_var, weight, bias)
-    mean_, var_, weight, bias = (None if p is None else tile(p, (samples,)) for p in given)
-    one_batch = reshape(input, (1, samples * channels, *input.shape[2:]))
+    mean_, var_, weight, bias = (None if p is None else p.tile((samples,)) for p in given)
+    one_batch = input.reshape((1, samples * channels, *input.shape[2:]))
     y = batch_norm(one_batch, mean_, var_, weight, bias, True, momentum, eps)
     with no_grad():
         for running, updated in ((running_mean, mean_), (running_var, var_)):
             if running is not None:
-                running.copy_(mean(reshape(updated, (samples, channels)), 0))
-    return reshape(y, input.shape)
+                running.copy_(updated.reshape((samples, channels)).mean(0))
+    return y.reshape(input.shape)
 
 
 @takes_tensors
@@ -133,8 +125,8 @@ def rms_norm(
     check_parameters("rms_norm", input._array, shape, weight=None if weight is None else weight._array)
     x = cast(input, promote_types(input.dtype, float32))
     eps = float(np.finfo(x.dtype.numpy).eps) if eps is None else eps
-    x = mul(x, rsqrt(add(mean(mul(x, x), tuple(range(-len(shape), 0)), True), eps)))
-    return cast(x if weight is None else mul(x, weight), input.dtype)
+    x = x * ((x * x).mean(tuple(range(-len(shape), 0)), True) + eps).rsqrt()
+    return cast(x if weight is None else x * weight, input.dtype)
 
 
 @takes_tensors
@@ -158,5 +150,5 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
         raise ShapeError(f"local_response_norm: got input {tuple(input.shape)}; expected (N, C, ...), 3 dims or more")
     if size < 1:
         raise ArgumentError(f"local_response_norm: got size={size}; expected at least 1")
-    squares = pad(mul(input, input), (0, 0) * (input.ndim - 2) + (size // 2, (size - 1) // 2))
-    return div(input, pow(add(mul(mean(unfold(squares, 1, size, 1), -1), alpha), k), beta))
+    squares = pad(input * input, (0, 0) * (input.ndim - 2) + (size // 2, (size - 1) // 2))
+    return input / (squares.unfold(1, size, 1).mean(-1) * alpha + k) ** beta

@@ -17,13 +17,12 @@ from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch import Op, call
 from miniflow.dtype import fitting, int64
 from miniflow.errors import DTypeError, IndexRangeError
-from miniflow.ops.comparison import eq
 from miniflow.ops.creation import zeros
 from miniflow.ops.join import stack
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast, to_device
-from miniflow.ops.shape import View, check_broadcast, expand, input_shape, reshape
-from miniflow.ops.slice import Slice, basic_part, check_count, check_in_range, sliced_letters, sliced_shape
+from miniflow.ops.shape import View, check_broadcast, input_shape
+from miniflow.ops.slice import Slice, basic_part, check_count, check_in_range, sliced_shape
 from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
@@ -88,7 +87,7 @@ def _pick_by_mask(x: Tensor, dim: int, mask: np.ndarray) -> Tensor:
     """The elements where a mask over dims `dim`, `dim + 1` ... is true: those dims are made one first."""
     shape, behind = x._array.shape, dim + mask.ndim
     _check_mask("getitem", mask, dim, shape)
-    flat = reshape(x, shape[:dim] + (mask.size,) + shape[behind:])
+    flat = x.reshape(shape[:dim] + (mask.size,) + shape[behind:])
     return call(Index, flat, constant_like(x, np.flatnonzero(mask)[None]), dims=(dim,))
 
 
@@ -145,10 +144,8 @@ def _classify(op: str, part: Any) -> Any:
             f"{op}: got an index of uint8, which may mean a mask or positions; convert it with .bool() or .long()"
         )
     if array.dtype.kind not in "biu":
-        raise DTypeError(
-            f"{op}: got an index of type {type(part).__name__} and dtype {array.dtype}; expected ints, slices, None, "
-            "Ellipsis, or tensors and lists of integers or bool"
-        )
+        wanted = "ints, slices, None, Ellipsis, or tensors and lists of integers or bool"
+        raise DTypeError(f"{op}: got an index of type {type(part).__name__} and dtype {array.dtype}; expected {wanted}")
     return int(array) if array.ndim == 0 and array.dtype != np.bool_ else array
 
 
@@ -160,10 +157,8 @@ def _dims_taken(part: Any) -> int:
 
 def _check_mask(op: str, mask: np.ndarray, dim: int, shape: tuple[int, ...]) -> None:
     if mask.shape != shape[dim : dim + mask.ndim]:
-        raise IndexRangeError(
-            f"{op}: got a mask of shape {mask.shape} for the dims from {dim} on of a tensor of shape {tuple(shape)}; "
-            f"expected {tuple(shape[dim : dim + mask.ndim])}"
-        )
+        given = f"a mask of shape {mask.shape} for the dims from {dim} on of a tensor of shape {tuple(shape)}"
+        raise IndexRangeError(f"{op}: got {given}; expected {tuple(shape[dim : dim + mask.ndim])}")
 
 
 def stack_coordinates(
@@ -182,7 +177,7 @@ def stack_coordinates(
     shape = coordinates[0].shape if len(coordinates) == 1 else broadcast_shape(op, *[c.shape for c in coordinates])
     if any(isinstance(c, Tensor) for c in coordinates):
         tensors = [c if isinstance(c, Tensor) else Tensor._wrap(c) for c in coordinates]
-        return tuple(dims), stack([expand(cast(t, int64), shape) for t in tensors])
+        return tuple(dims), stack([cast(t, int64).expand(shape) for t in tensors])
     coordinates = [c if c.shape == shape else np.broadcast_to(c, shape) for c in coordinates]
     return tuple(dims), np.array(coordinates, np.int64)  # a copy, which the caller cannot change later
 
@@ -203,8 +198,7 @@ class Index(Op):
         return signatures([whole, batch], [picked], linear=[[0]])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(IndexIntoZeros, dy, index, dims=ctx.attrs["dims"], shape=input_shape(ctx)), None
+        return call(IndexIntoZeros, dy, *ctx.saved, dims=ctx.attrs["dims"], shape=input_shape(ctx)), None
 
 
 class IndexIntoZeros(Op):
@@ -222,8 +216,7 @@ class IndexIntoZeros(Op):
         return signatures([picked, batch], [whole], linear=[[0]])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(Index, dy, index, dims=ctx.attrs["dims"]), None
+        return call(Index, dy, *ctx.saved, dims=ctx.attrs["dims"]), None
 
 
 def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[int, ...]) -> None:
@@ -238,7 +231,7 @@ def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[i
             check_in_range(op, values[i : i + 1], dim, shape, negative=True)
 
 
-def picked_shape(shape: tuple[int, ...], batch: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+def picked_shape(shape: tuple, batch: tuple, dims: tuple[int, ...]) -> tuple:
     """The shape of `Index`: B in place of the indexed dims if they are neighbours, else in front."""
     if dims[-1] - dims[0] == len(dims) - 1:
         return (*shape[: dims[0]], *batch, *shape[dims[-1] + 1 :])
@@ -248,9 +241,7 @@ def picked_shape(shape: tuple[int, ...], batch: tuple[int, ...], dims: tuple[int
 def picked_letters(ndim: int, batch: int, dims: tuple[int, ...]) -> tuple[str, str, str]:
     """For `sbp.signatures`: letters for the dims of x, of the index, and of the result of `Index`."""
     whole, of_batch = letters_but(ndim, *dims), letters(batch, ndim)
-    if dims[-1] - dims[0] == len(dims) - 1:
-        return whole, "." + of_batch, whole[: dims[0]] + of_batch + whole[dims[-1] + 1 :]
-    return whole, "." + of_batch, of_batch + "".join([c for d, c in enumerate(whole) if d not in dims])
+    return whole, "." + of_batch, "".join(picked_shape(tuple(whole), tuple(of_batch), dims))
 
 
 def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
@@ -273,7 +264,7 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
         shape = picked_shape(shape, coordinates._array.shape[1:], dims)
     value = _as_value(x, value)
     while value._array.ndim > len(shape) and value._array.shape[0] == 1:
-        value = reshape(value, value._array.shape[1:])
+        value = value.reshape(value._array.shape[1:])
     check_broadcast(op, value._array.shape, shape)
     return value, coordinates, {"basic": basic, "dims": dims}
 
@@ -285,9 +276,8 @@ def _as_value(x: Tensor, value: Any) -> Tensor:
         return constant_like(x, np.asarray(fitting("setitem", value, x.dtype), x._array.dtype))
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" and array.dtype != x._array.dtype:
-        raise DTypeError(
-            f"setitem: got a value of type {type(value).__name__}; expected a number, an array or a Tensor"
-        )
+        wanted = "a number, an array or a Tensor"
+        raise DTypeError(f"setitem: got a value of type {type(value).__name__}; expected {wanted}")
     return constant_like(x, array.astype(x._array.dtype))
 
 
@@ -306,7 +296,7 @@ class SetItem(Op):
         return x.shape, x.dtype
 
     def sbp(x, value, index, *, ranks, basic, dims):
-        (whole,), (part,) = sliced_letters(x.shape, basic)
+        (whole,), (part,) = Slice.common_dims(x.shape, {"index": basic})
         for dim in dims:
             whole = whole.replace(part[dim], ".")
         left = "".join([c for d, c in enumerate(part) if d not in dims])
@@ -337,11 +327,11 @@ def _kept(dvalue: Tensor, index: Tensor, shape: tuple[int, ...], dims: tuple[int
     number = constant_like(index, np.arange(prod(batch)).reshape(batch))
     place = {"dims": tuple(range(len(dims)))}
     written = call(SetItem, zeros(*sizes, dtype=int64, device=index._place), number, index, basic=(...,), **place)
-    last = eq(call(Index, written, index, **place), number)
+    last = call(Index, written, index, **place) == number
     if modes.tracer is None and to_host(last._array).all():
         return dvalue
     behind = len(shape) - dims[-1] - 1 if dims[-1] - dims[0] == len(dims) - 1 else len(shape) - len(dims)
-    return where(reshape(last, batch + (1,) * behind), dvalue, 0.0)
+    return where(last.reshape(batch + (1,) * behind), dvalue, 0.0)
 
 
 class Nonzero(Op):

@@ -15,13 +15,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from miniflow.composite import composite
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.gather import index_select
-from miniflow.ops.matmul import matmul
-from miniflow.ops.pool import adaptive_avg_pool2d
-from miniflow.ops.pool_1d_3d import adaptive_avg_pool1d, adaptive_avg_pool3d
-from miniflow.ops.shape import flatten, reshape
+from miniflow.ops.pool import adaptive_avg_pool
 from miniflow.tensor import Tensor, constant_like
 
 MODES = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}  # mode -> the dims of its input
@@ -65,9 +61,7 @@ def interpolate(
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: expected size or scale_factor, and only one of them")
     if mode not in (*MODES, "nearest", "nearest-exact", "area"):
-        raise ArgumentError(
-            f"interpolate: got mode={mode!r}; expected nearest, nearest-exact, area, {', '.join(MODES)}"
-        )
+        raise refusal(ArgumentError, "interpolate", f"nearest, nearest-exact, area, {', '.join(MODES)}", mode=mode)
     if not 3 <= input.ndim <= 5 or MODES.get(mode, input.ndim) != input.ndim:
         raise ShapeError(f"interpolate: got shape {tuple(input.shape)}; expected {MODES.get(mode, '3 to 5')} dims")
     if align_corners is not None and mode not in MODES:
@@ -79,7 +73,7 @@ def interpolate(
     else:
         new, factors = [size] * count if isinstance(size, int) else list(size), [None] * count
     if mode == "area":
-        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[count - 1](input, new)
+        return adaptive_avg_pool("interpolate", count, input, new)
     factors = [None if recompute_scale_factor else factor for factor in factors]
     if antialias:
         return _resized(input, new, factors, mode, bool(align_corners), True)
@@ -99,7 +93,7 @@ def _resized(input, new, factors, mode, align_corners, antialias) -> Tensor:
         scale = n / m if factor is None else 1 / factor
         if mode.startswith("nearest"):
             places = np.floor((np.arange(m) + (0.5 if mode == "nearest-exact" else 0)) * scale)
-            input = index_select(input, dim, constant_like(input, np.minimum(places, n - 1).astype(int)))
+            input = input.index_select(dim, constant_like(input, np.minimum(places, n - 1).astype(int)))
         else:
             weights = _weights(n, m, scale, mode == "bicubic", align_corners, antialias)
             input = along_dim(input, dim, constant_like(input, weights.astype(input._array.dtype)))
@@ -173,9 +167,9 @@ def _far(x: np.ndarray | Tensor, a: float = CUBIC) -> np.ndarray | Tensor:
 def along_dim(x: Tensor, dim: int, weights: Tensor) -> Tensor:
     """The product with a matrix along one dim."""
     if dim == x.ndim - 1:
-        return matmul(x, weights.t())
+        return x @ weights.t()
     shape = (*x.shape[:dim], weights.shape[0], *x.shape[dim + 1 :])
-    return reshape(matmul(weights, flatten(x, dim + 1)), shape)
+    return (weights @ x.flatten(dim + 1)).reshape(shape)
 
 
 def upsample(

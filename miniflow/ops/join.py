@@ -13,8 +13,7 @@ from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_names
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
-from miniflow.ops.shape import reshape, sizes_of, unsqueeze, wrap_dim
-from miniflow.ops.slice import narrow, select
+from miniflow.ops.shape import sizes_of, wrap_dim
 from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tensor import Tensor
 
@@ -31,10 +30,8 @@ class Cat(Op):
             if x.shape == first:
                 continue
             if len(x.shape) != len(first) or x.shape[:dim] + x.shape[dim + 1 :] != first[:dim] + first[dim + 1 :]:
-                raise ShapeError(
-                    f"cat: got shape {x.shape} at position {position} and {tuple(first)} at position 0; "
-                    f"expected equal sizes in every dim but dim {dim}"
-                )
+                given = f"shape {x.shape} at position {position} and {tuple(first)} at position 0"
+                raise ShapeError(f"cat: got {given}; expected equal sizes in every dim but dim {dim}")
         return first[:dim] + (sum(sizes),) + first[dim + 1 :], xs[0].dtype
 
     def sbp(*xs, ranks, dim, sizes):
@@ -45,7 +42,7 @@ class Cat(Op):
         sizes, dim = ctx.attrs["sizes"], ctx.attrs["dim"]
         starts = accumulate(sizes, initial=0)
         parts = zip(starts, sizes, ctx.needs, strict=False)
-        return tuple([narrow(dy, dim, start, size) if needed else None for start, size, needed in parts])
+        return tuple([dy.narrow(dim, start, size) if needed else None for start, size, needed in parts])
 
 
 def _one_dtype(op: str, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -116,7 +113,7 @@ class Stack(Op):
 
     def backward(ctx, dy):
         dim = ctx.attrs["dim"]
-        return tuple([select(dy, dim, i) if needed else None for i, needed in enumerate(ctx.needs)])
+        return tuple([dy.select(dim, i) if needed else None for i, needed in enumerate(ctx.needs)])
 
 
 @takes_names
@@ -172,7 +169,7 @@ def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int 
     if sum(sizes) != total or any(size < 0 for size in sizes):
         raise ShapeError(f"split: got sizes {list(sizes)} for dim {dim}; expected sizes that add up to {total}")
     return tuple(
-        [narrow(tensor, dim, start, size) for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
+        [tensor.narrow(dim, start, size) for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
     )
 
 
@@ -215,7 +212,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     dim = wrap_dim("unbind", dim, input._array.ndim)
     if not input._array.ndim:
         raise ShapeError("unbind: got a 0-dim tensor; expected at least 1 dim")
-    return tuple([select(input, dim, i) for i in range(input._array.shape[dim])])
+    return tuple([input.select(dim, i) for i in range(input._array.shape[dim])])
 
 
 @method
@@ -238,7 +235,7 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
         small, larger = divmod(size, indices_or_sections)
         return split(input, [small + (i < larger) for i in range(indices_or_sections)], dim)
     places = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
-    return tuple([narrow(input, dim, a, max(b - a, 0)) for a, b in zip(places, places[1:], strict=False)])
+    return tuple([input.narrow(dim, a, max(b - a, 0)) for a, b in zip(places, places[1:], strict=False)])
 
 
 @method
@@ -272,17 +269,17 @@ def _at_least(ndim: int, tensors: tuple, widen: Callable[[Tensor], Tensor]) -> A
 
 def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """The tensors with at least 1 dim. `torch.atleast_1d`."""
-    return _at_least(1, tensors, lambda x: unsqueeze(x, 0))
+    return _at_least(1, tensors, lambda x: x.unsqueeze(0))
 
 
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """The tensors with at least 2 dims: a vector becomes a row. `torch.atleast_2d`."""
-    return _at_least(2, tensors, lambda x: unsqueeze(x, 0))
+    return _at_least(2, tensors, lambda x: x.unsqueeze(0))
 
 
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """The tensors with at least 3 dims: (n,) becomes (1, n, 1), (n, m) becomes (n, m, 1). `torch.atleast_3d`."""
-    return _at_least(3, tensors, lambda x: unsqueeze(x, x.ndim if x.ndim > 1 else 0))
+    return _at_least(3, tensors, lambda x: x.unsqueeze(x.ndim if x.ndim > 1 else 0))
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
@@ -303,7 +300,7 @@ def dstack(tensors: Sequence[Tensor]) -> Tensor:
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors side by side, vectors as columns. `torch.column_stack`."""
-    return hstack([reshape(x, (-1, 1)) if x.ndim < 2 else x for x in tensors])
+    return hstack([x.reshape((-1, 1)) if x.ndim < 2 else x for x in tensors])
 
 
 row_stack = vstack

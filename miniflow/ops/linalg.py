@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,20 +20,11 @@ import miniflow.backends.lapack  # noqa: F401  (registers the kernels)
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import gt
 from miniflow.ops.creation import new_empty, ones_like
-from miniflow.ops.elementwise import add, div, mul, neg, sub
-from miniflow.ops.extremum import amax
 from miniflow.ops.join import cat
-from miniflow.ops.matmul import matmul
 from miniflow.ops.method import method
-from miniflow.ops.permute import transpose
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape
-from miniflow.ops.reduce import sum
-from miniflow.ops.shape import expand, squeeze, unsqueeze
-from miniflow.ops.slice import narrow
-from miniflow.ops.triangle import tril, triu
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
 
@@ -67,23 +59,14 @@ class Factorization(Op):
         return signatures(given, made, linear=cls.linear)
 
 
-def T(A: Tensor) -> Tensor:
-    return transpose(A, -2, -1)
-
-
-def per_matrix(y: Tensor) -> Tensor:
-    """One number for each matrix, ready to be broadcast over it."""
-    return unsqueeze(unsqueeze(y, -1), -1)
-
-
 def identity_like(A: Tensor) -> Tensor:
-    return triu(tril(ones_like(A)))
+    return ones_like(A).tril().triu()
 
 
 def over_gaps(X: Tensor, values: Tensor) -> Tensor:
     """x_ij / (v_j - v_i), and 0 on the diagonal."""
     eye = identity_like(X)
-    return mul(div(X, add(sub(unsqueeze(values, -2), unsqueeze(values, -1)), eye)), sub(1.0, eye))
+    return X / (values.unsqueeze(-2) - values.unsqueeze(-1) + eye) * (1.0 - eye)
 
 
 class Det(Factorization):
@@ -96,7 +79,7 @@ class Det(Factorization):
 
     def backward(ctx, dy):
         A, y = ctx.saved
-        return mul(per_matrix(mul(dy, y)), T(inv(A)))
+        return (dy * y)[..., None, None] * inv(A).mT
 
 
 class Slogdet(Factorization):
@@ -110,7 +93,7 @@ class Slogdet(Factorization):
         return [(matrices("slogdet", A)[0], A.dtype)] * 2
 
     def backward(ctx, dy):
-        return mul(per_matrix(dy), T(inv(ctx.saved[0])))
+        return dy[..., None, None] * inv(ctx.saved[0]).mT
 
 
 class Inv(Factorization):
@@ -124,8 +107,8 @@ class Inv(Factorization):
         return A.shape, A.dtype
 
     def backward(ctx, dy):
-        y = T(ctx.saved[0])
-        return neg(matmul(y, matmul(dy, y)))
+        y = ctx.saved[0].mT
+        return -(y @ (dy @ y))
 
 
 class Solve(Factorization):
@@ -145,8 +128,8 @@ class Solve(Factorization):
 
     def backward(ctx, dy):
         A, y = ctx.saved
-        dB = call(Solve, T(A), dy)
-        return neg(matmul(dB, T(y))), dB
+        dB = call(Solve, A.mT, dy)
+        return -(dB @ y.mT), dB
 
 
 class Cholesky(Factorization):
@@ -161,10 +144,10 @@ class Cholesky(Factorization):
 
     def backward(ctx, dy):
         (L,) = ctx.saved
-        P = matmul(T(L), dy)
-        P = mul(add(tril(P), tril(P, -1)), 0.5)
-        dA = call(Solve, T(L), T(call(Solve, T(L), P)))
-        return mul(add(dA, T(dA)), 0.5)
+        P = L.mT @ dy
+        P = (P.tril() + P.tril(-1)) * 0.5
+        dA = call(Solve, L.mT, call(Solve, L.mT, P).mT)
+        return (dA + dA.mT) * 0.5
 
 
 class Eigh(Factorization):
@@ -179,11 +162,11 @@ class Eigh(Factorization):
 
     def backward(ctx, dw, dV):
         w, V = ctx.saved
-        inner = None if dw is None else mul(identity_like(V), unsqueeze(dw, -1))
+        inner = None if dw is None else identity_like(V) * dw.unsqueeze(-1)
         if dV is not None:
-            rotation = over_gaps(matmul(T(V), dV), w)
-            inner = rotation if inner is None else add(inner, rotation)
-        return matmul(V, matmul(inner, T(V)))
+            rotation = over_gaps(V.mT @ dV, w)
+            inner = rotation if inner is None else inner + rotation
+        return V @ (inner @ V.mT)
 
 
 class Qr(Factorization):
@@ -201,10 +184,10 @@ class Qr(Factorization):
         Q, R = ctx.saved
         if R.shape[-1] != R.shape[-2]:
             raise AutogradError(f"qr: got R {tuple(R.shape)}; expected a square one: use a matrix with rows >= columns")
-        M = matmul(R, T(dR)) if dQ is None else neg(matmul(T(dQ), Q))
-        M = add(M, matmul(R, T(dR))) if dQ is not None and dR is not None else M
-        X = matmul(Q, add(tril(M), T(tril(M, -1))))
-        return T(call(Solve, R, T(X if dQ is None else add(dQ, X))))
+        M = R @ dR.mT if dQ is None else -(dQ.mT @ Q)
+        M = M + R @ dR.mT if dQ is not None and dR is not None else M
+        X = Q @ (M.tril() + M.tril(-1).mT)
+        return call(Solve, R, (X if dQ is None else dQ + X).mT).mT
 
 
 class Svd(Factorization):
@@ -222,22 +205,22 @@ class Svd(Factorization):
     def backward(ctx, dU, dS, dVh):
         U, S, Vh = ctx.saved
         k = S.shape[-1]
-        U, V = narrow(U, -1, 0, k), narrow(T(Vh), -1, 0, k)
-        columns = unsqueeze(S, -2)
+        U, V = U.narrow(-1, 0, k), Vh.mT.narrow(-1, 0, k)
+        columns = S.unsqueeze(-2)
         parts = []
-        inner = [] if dS is None else [mul(identity_like(matmul(T(V), V)), unsqueeze(dS, -1))]
+        inner = [] if dS is None else [identity_like(V.mT @ V) * dS.unsqueeze(-1)]
         if dU is not None:
-            dU = narrow(dU, -1, 0, k)
-            P = matmul(T(U), dU)
-            inner.append(mul(over_gaps(sub(P, T(P)), mul(S, S)), columns))
-            parts.append(matmul(div(sub(dU, matmul(U, P)), columns), T(V)))
+            dU = dU.narrow(-1, 0, k)
+            P = U.mT @ dU
+            inner.append(over_gaps(P - P.mT, S * S) * columns)
+            parts.append(((dU - U @ P) / columns) @ V.mT)
         if dVh is not None:
-            dV = narrow(T(dVh), -1, 0, k)
-            P = matmul(T(V), dV)
-            inner.append(mul(over_gaps(sub(P, T(P)), mul(S, S)), unsqueeze(S, -1)))
-            parts.append(matmul(U, T(div(sub(dV, matmul(V, P)), columns))))
-        parts.append(matmul(U, matmul(functools.reduce(add, inner), T(V))))
-        return functools.reduce(add, parts)
+            dV = dVh.mT.narrow(-1, 0, k)
+            P = V.mT @ dV
+            inner.append(over_gaps(P - P.mT, S * S) * S.unsqueeze(-1))
+            parts.append(U @ ((dV - V @ P) / columns).mT)
+        parts.append(U @ (functools.reduce(operator.add, inner) @ V.mT))
+        return functools.reduce(operator.add, parts)
 
 
 class SlogdetResult(NamedTuple):
@@ -292,7 +275,7 @@ def slogdet(A: Tensor) -> SlogdetResult:
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of the determinant: NaN where that is negative, -inf where it is 0. `torch.logdet`."""
     sign, value = slogdet(input)
-    return where(gt(sign, -0.5), value, np.nan)
+    return where(sign > -0.5, value, np.nan)
 
 
 @takes_tensors
@@ -328,11 +311,11 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """
     is_vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
     if is_vector:
-        return squeeze(solve(A, unsqueeze(B, -1)), -1) if left else squeeze(solve(T(A), unsqueeze(B, -1)), -1)
+        return solve(A, B.unsqueeze(-1)).squeeze(-1) if left else solve(A.mT, B.unsqueeze(-1)).squeeze(-1)
     if not left:
-        return T(solve(T(A), T(B)))
+        return solve(A.mT, B.mT).mT
     batch = broadcast_shape("solve", A.shape[:-2], B.shape[:-2])
-    return call(Solve, expand(A, (*batch, *A.shape[-2:])), expand(B, (*batch, *B.shape[-2:])))
+    return call(Solve, A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:])))
 
 
 @takes_tensors
@@ -345,7 +328,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     Source: `torch.linalg.cholesky`.
     """
     L = call(Cholesky, A)
-    return T(L) if upper else L
+    return L.mT if upper else L
 
 
 @takes_tensors
@@ -413,8 +396,8 @@ def _smallest(S: Tensor, A: Tensor, atol: float | None, rtol: float | None) -> T
     """The threshold of singular values: max(atol, rtol max S), rtol by default max(m, n) eps if there is no atol."""
     if rtol is None:
         rtol = max(A.shape[-2:]) * float(np.finfo(A._array.dtype).eps) if atol is None else 0.0
-    threshold = mul(amax(S, -1, True), rtol)
-    return threshold if atol is None else where(gt(threshold, atol), threshold, atol)
+    threshold = S.amax(-1, True) * rtol
+    return threshold if atol is None else where(threshold > atol, threshold, atol)
 
 
 @takes_tensors
@@ -429,7 +412,7 @@ def matrix_rank(A: Tensor, *, atol: float | None = None, rtol: float | None = No
     Source: `torch.linalg.matrix_rank`.
     """
     S = svdvals(A)
-    return sum(gt(S, _smallest(S, A, atol, rtol)), -1)
+    return (S > _smallest(S, A, atol, rtol)).sum(-1)
 
 
 @takes_tensors
@@ -441,9 +424,9 @@ def pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> 
     Source: `torch.linalg.pinv`.
     """
     U, S, Vh = svd(A, False)
-    counts = gt(S, _smallest(S, A, atol, rtol))
-    inverse = where(counts, div(1.0, where(counts, S, 1.0)), 0.0)
-    return matmul(mul(T(Vh), unsqueeze(inverse, -2)), T(U))
+    counts = S > _smallest(S, A, atol, rtol)
+    inverse = where(counts, 1.0 / where(counts, S, 1.0), 0.0)
+    return (Vh.mT * inverse.unsqueeze(-2)) @ U.mT
 
 
 @takes_tensors
@@ -455,8 +438,8 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     if n == 0:
         return identity_like(A)
     half = matrix_power(A, n // 2) if n > 1 else None
-    square = A if half is None else matmul(half, half)
-    return matmul(square, A) if n > 1 and n % 2 else square
+    square = A if half is None else half @ half
+    return square @ A if n > 1 and n % 2 else square
 
 
 @takes_tensors
@@ -468,12 +451,12 @@ def matrix_exp(A: Tensor) -> Tensor:
     matrices("matrix_exp", A._array)
     size = A.detach().abs().sum(-1).max().item() if A.numel() else 0.0
     squarings = max(0, math.frexp(size)[1] + 1) if math.isfinite(size) else 0  # the rows sum to 1/2 at most
-    A, identity = mul(A, 0.5**squarings), identity_like(A)
+    A, identity = A * 0.5**squarings, identity_like(A)
     y = identity
     for k in range(14, 0, -1):  # 2^-15 / 15! < 2^-55
-        y = add(identity, matmul(A, y) / k)
+        y = identity + A @ y / k
     for _ in range(squarings):
-        y = matmul(y, y)
+        y = y @ y
     return y
 
 
@@ -492,8 +475,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         raise ShapeError(f"multi_dot: got {len(tensors)} tensors; expected two or more")
     first, last = tensors[0].ndim == 1, tensors[-1].ndim == 1
     chain = list(tensors)
-    chain[0] = unsqueeze(chain[0], 0) if first else chain[0]
-    chain[-1] = unsqueeze(chain[-1], 1) if last else chain[-1]
+    chain[0] = chain[0].unsqueeze(0) if first else chain[0]
+    chain[-1] = chain[-1].unsqueeze(1) if last else chain[-1]
     sizes = [x.shape[0] for x in chain] + [chain[-1].shape[1]]
 
     @functools.cache
@@ -504,11 +487,11 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
 
     def product(i: int, j: int) -> Tensor:
         split = best(i, j)[1]
-        return chain[i] if i == j else matmul(product(i, split), product(split + 1, j))
+        return chain[i] if i == j else product(i, split) @ product(split + 1, j)
 
     y = product(0, len(chain) - 1)
-    y = squeeze(y, -1) if last else y
-    return squeeze(y, 0) if first else y
+    y = y.squeeze(-1) if last else y
+    return y.squeeze(0) if first else y
 
 
 @takes_tensors
@@ -527,8 +510,8 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     shape = broadcast_shape("cross", input.shape, other.shape)
     if shape[dim] != 3 or 1 in (input.shape[dim], other.shape[dim]):
         raise ShapeError(f"cross: got {tuple(input.shape)}, {tuple(other.shape)}; expected 3 elements along dim {dim}")
-    x, y = expand(input, shape), expand(other, shape)
-    x0, x1, x2 = (narrow(x, dim, i, 1) for i in range(3))
-    y0, y1, y2 = (narrow(y, dim, i, 1) for i in range(3))
-    parts = [sub(mul(a, b), mul(c, d)) for a, b, c, d in ((x1, y2, x2, y1), (x2, y0, x0, y2), (x0, y1, x1, y0))]
+    x, y = input.expand(shape), other.expand(shape)
+    x0, x1, x2 = (x.narrow(dim, i, 1) for i in range(3))
+    y0, y1, y2 = (y.narrow(dim, i, 1) for i in range(3))
+    parts = [a * b - c * d for a, b, c, d in ((x1, y2, x2, y1), (x2, y0, x0, y2), (x0, y1, x1, y0))]
     return cat(parts, dim)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import warnings
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -13,21 +16,14 @@ from miniflow import scalar
 from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.dtype import float32, promote_types
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.activation import softplus
 from miniflow.ops.amp_identity import in_float32
-from miniflow.ops.comparison import eq, ne
-from miniflow.ops.elementwise import add, div, mul, neg, sub
-from miniflow.ops.gather import gather, index_select
 from miniflow.ops.pad import one_hot
-from miniflow.ops.permute import movedim
-from miniflow.ops.piecewise import abs, maximum, where
+from miniflow.ops.piecewise import maximum, where
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.reduce import mean, sum
-from miniflow.ops.shape import check_broadcast, reshape, unsqueeze
-from miniflow.ops.softmax import log_softmax, softmax
+from miniflow.ops.shape import check_broadcast
 from miniflow.sbp import signatures
 from miniflow.scalar import Formula
 from miniflow.tape import is_grad_enabled, modes
@@ -45,7 +41,27 @@ def check_reduction(op: str, reduction: str) -> None:
 def reduced(op: str, loss: Tensor, reduction: str) -> Tensor:
     """The mean or the sum of a loss, or the loss itself."""
     check_reduction(op, reduction)
-    return mean(loss) if reduction == "mean" else sum(loss) if reduction == "sum" else loss
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def loss(function: Callable) -> Callable:
+    """Decorate a function that returns the losses of elements or rows: it takes `reduction` too.
+
+    Autocast leaves its tensors in float32.
+    """
+    name, signature = function.__name__, inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    added = inspect.Parameter("reduction", inspect.Parameter.KEYWORD_ONLY, default="mean", annotation="str")
+    behind = [i for i, p in enumerate(parameters) if p.name in ("beta", "pos_weight")]  # in PyTorch's order
+    parameters.insert(behind[0] if behind else len(parameters), added)
+
+    @functools.wraps(function)
+    def reducing(*args: Any, reduction: str = "mean", **kwargs: Any) -> Tensor:
+        kwargs = dict(zip(kwargs, in_float32(*kwargs.values()), strict=True))
+        return reduced(name, function(*in_float32(*args), **kwargs), reduction)
+
+    reducing.__signature__ = signature.replace(parameters=parameters)
+    return takes_tensors(reducing)
 
 
 def check_rows(op: str, x: Any, target: Any, weight: Any) -> None:
@@ -84,8 +100,8 @@ class CrossEntropy(Op):
         if not is_grad_enabled():
             return call(CrossEntropyGrad, dy, x, target, weight, lse, total, **ctx.attrs), None, None
         q = target_weights(x, target, weight, ctx.attrs["ignore_index"], ctx.attrs["label_smoothing"])
-        dx = sub(mul(softmax(x, 1), sum(q, 1, True)), q)
-        return mul(dx, row_cotangent(dy, total, ctx.attrs["reduction"])), None, None
+        dx = x.softmax(1) * q.sum(1, True) - q
+        return dx * row_cotangent(dy, total, ctx.attrs["reduction"]), None, None
 
 
 class CrossEntropyGrad(Op):
@@ -107,24 +123,24 @@ def target_weights(
     """q_ic = w_c ((1 - s) [c = t_i] + s / C); 0 in the rows to be ignored."""
     counts, at = counted(target, ignore_index)
     classes = x.shape[1]
-    q = add(mul(cast(one_hot(at, classes), x.dtype), 1.0 - label_smoothing), label_smoothing / classes)
-    return where(unsqueeze(counts, 1), q if weight is None else mul(q, weight), 0.0)
+    q = cast(one_hot(at, classes), x.dtype) * (1.0 - label_smoothing) + label_smoothing / classes
+    return where(counts.unsqueeze(1), q if weight is None else q * weight, 0.0)
 
 
 def counted(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Which rows count, and their classes; class 0 in the others."""
     target = cast(target, np.int64)
-    counts = ne(target, ignore_index)
+    counts = target != ignore_index
     return counts, where(counts, target, 0)
 
 
 def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
     """The cotangent of each row's loss, ready to be broadcast over the classes."""
     if reduction == "none":
-        return unsqueeze(dy, 1)
+        return dy.unsqueeze(1)
     if reduction == "sum":
         return dy
-    return div(dy, where(eq(total, 0), math.inf, total))  # 0 if every row was to be ignored
+    return dy / where(total == 0, math.inf, total)  # 0 if every row was to be ignored
 
 
 def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,15 +154,13 @@ def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     shape, classes = input._array.shape, target._array.shape
     expected = shape[:1] + shape[2:]
     if len(shape) == 1 and classes == ():
-        return unsqueeze(input, 0), unsqueeze(target, 0)
+        return input.unsqueeze(0), target.unsqueeze(0)
     if len(shape) < 2 or classes != expected and (len(shape) > 2 or classes != (*expected, 1)):
-        raise ShapeError(
-            f"{op}: got input {shape} and target {classes}; expected (N, C) and (N,), "
-            "(N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
-        )
+        wanted = "(N, C) and (N,), (N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
+        raise refusal(ShapeError, op, wanted, input=input, target=target)
     if len(shape) == 2:
-        return input, target if classes == expected else reshape(target, expected)
-    return reshape(movedim(input, 1, -1), (prod(expected), shape[1])), reshape(target, (prod(expected),))
+        return input, target if classes == expected else target.reshape(expected)
+    return input.movedim(1, -1).reshape((prod(expected), shape[1])), target.reshape((prod(expected),))
 
 
 @takes_tensors
@@ -201,10 +215,10 @@ def cross_entropy(
         rows = cast(logits, promote_types(logits.dtype, float32))  # the sum might overflow in half precision
         weight = None if weight is None else cast(weight, rows.dtype)
         loss, _, total = call(CrossEntropy, rows, classes, weight, **options | {"reduction": "sum"})
-        loss = div(loss, cast(total, loss.dtype))
+        loss = loss / cast(total, loss.dtype)
         return loss if modes.autocast is not None else cast(loss, logits.dtype)
     loss = call(CrossEntropy, logits, classes, weight, **options)[0]
-    return reshape(loss, target.shape) if reduction == "none" and target.ndim != 1 else loss
+    return loss.reshape(target.shape) if reduction == "none" and target.ndim != 1 else loss
 
 
 def _soft_cross_entropy(
@@ -220,13 +234,13 @@ def _soft_cross_entropy(
     classes = shape[class_dim]
     input, target, weight = in_float32(input, target, weight)
     if smoothing:
-        target = add(mul(target, 1.0 - smoothing), smoothing / classes)
-    terms = mul(target, log_softmax(input, class_dim))
+        target = target * (1.0 - smoothing) + smoothing / classes
+    terms = target * input.log_softmax(class_dim)
     if weight is not None:
         if weight.shape != (classes,):
             raise ShapeError(f"cross_entropy: got a weight of shape {tuple(weight.shape)}; expected ({classes},)")
-        terms = mul(terms, reshape(weight, (classes,) + (1,) * (len(shape) - class_dim - 1)))
-    loss = neg(sum(terms, class_dim))
+        terms = terms * weight.reshape((classes,) + (1,) * (len(shape) - class_dim - 1))
+    loss = -terms.sum(class_dim)
     return reduced("cross_entropy", loss, reduction)
 
 
@@ -259,16 +273,16 @@ def nll_loss(
     rows, classes = as_rows("nll_loss", input, target)
     check_rows("nll_loss", rows._array, classes._array, None if weight is None else weight._array)
     counts, at = counted(classes, ignore_index)
-    factor = cast(counts, rows.dtype) if weight is None else where(counts, index_select(weight, 0, at), 0.0)
-    picked = reshape(gather(rows, 1, unsqueeze(at, 1)), -1)
-    loss = where(counts, neg(mul(picked, factor)), 0.0)
+    factor = cast(counts, rows.dtype) if weight is None else where(counts, weight.index_select(0, at), 0.0)
+    picked = rows.gather(1, at.unsqueeze(1)).reshape(-1)
+    loss = where(counts, -(picked * factor), 0.0)
     if reduction == "none":
-        return reshape(loss, target.shape)
-    return sum(loss) if reduction == "sum" else div(sum(loss), sum(factor))
+        return loss.reshape(target.shape)
+    return loss.sum() if reduction == "sum" else loss.sum() / factor.sum()
 
 
-@takes_tensors
-def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+@loss
+def mse_loss(input: Tensor, target: Tensor) -> Tensor:
     """The squared error (input - target)^2, reduced.
 
     Args:
@@ -287,11 +301,11 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
     Source: `torch.nn.functional.mse_loss`.
     """
     error = difference("mse_loss", input, target)
-    return reduced("mse_loss", mul(error, error), reduction)
+    return error * error
 
 
-@takes_tensors
-def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+@loss
+def l1_loss(input: Tensor, target: Tensor) -> Tensor:
     """The absolute error |input - target|, reduced; its gradient where they are equal is 0.
 
     Args:
@@ -309,7 +323,7 @@ def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor
 
     Source: `torch.nn.functional.l1_loss`.
     """
-    return reduced("l1_loss", abs(difference("l1_loss", input, target)), reduction)
+    return abs(difference("l1_loss", input, target))
 
 
 def difference(op: str, input: Tensor, target: Tensor) -> Tensor:
@@ -319,9 +333,9 @@ def difference(op: str, input: Tensor, target: Tensor) -> Tensor:
         warnings.warn(
             f"{op}: got input {tuple(input.shape)} and target {tuple(target.shape)}, which will be broadcast; expected "
             "the same shape: reshape one of them",
-            stacklevel=4,  # of the loss, which is guarded by takes_tensors
+            stacklevel=5,  # of the loss, which is guarded by takes_tensors and reduced
         )
-    return sub(*in_float32(input, target))
+    return input - target
 
 
 def refuse_other_than_probabilities(x: Any, target: Any) -> None:
@@ -358,17 +372,14 @@ def _(dy, x):
 def same_floats(op: str, x: Any, target: Any) -> None:
     """The rule of the binary losses: floating, with the same shape and dtype."""
     if x.dtype.kind in "biu" or target.dtype != x.dtype:
-        raise DTypeError(
-            f"{op}: got input of {x.dtype} and target of {target.dtype}; expected the same floating dtype: use .to"
-        )
+        wanted = "the same floating dtype: use .to"
+        raise DTypeError(f"{op}: got input of {x.dtype} and target of {target.dtype}; expected {wanted}")
     if x.shape != target.shape:
         raise ShapeError(f"{op}: got input {x.shape} and target {target.shape}; expected the same shape: reshape")
 
 
-@takes_tensors
-def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
-) -> Tensor:
+@loss
+def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x, the logarithms cut off at -100, reduced.
 
     Args:
@@ -387,20 +398,14 @@ def binary_cross_entropy(
 
     Source: `torch.nn.functional.binary_cross_entropy`.
     """
-    input, target, weight = in_float32(input, target, weight)
     same_floats("binary_cross_entropy", input._array, target._array)
     loss = call(BinaryCrossEntropy, input, target)
-    return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", loss, weight), reduction)
+    return _weighted("binary_cross_entropy", loss, weight)
 
 
-@takes_tensors
+@loss
 def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, pos_weight: Tensor | None = None
 ) -> Tensor:
     """Binary cross-entropy of sigmoid(input), stable for any input: (1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)).
 
@@ -422,24 +427,23 @@ def binary_cross_entropy_with_logits(
     Source: `torch.nn.functional.binary_cross_entropy_with_logits`.
     """
     op = "binary_cross_entropy_with_logits"
-    input, target, weight, pos_weight = in_float32(input, target, weight, pos_weight)
     same_floats(op, input._array, target._array)
-    positive = softplus(neg(input), threshold=float("inf"))
+    positive = (-input).softplus(threshold=float("inf"))
     if pos_weight is not None:
         check_broadcast(f"{op}: pos_weight", pos_weight.shape, input.shape)
-        positive = mul(positive, add(mul(sub(pos_weight, 1.0), target), 1.0))
-    loss = add(mul(sub(1.0, target), input), positive)
-    return reduced(op, _weighted(op, loss, weight), reduction)
+        positive = positive * ((pos_weight - 1.0) * target + 1.0)
+    loss = (1.0 - target) * input + positive
+    return _weighted(op, loss, weight)
 
 
 def _weighted(op: str, loss: Tensor, weight: Tensor | None) -> Tensor:
     if weight is None:
         return loss
     check_broadcast(f"{op}: weight", weight.shape, loss.shape)
-    return mul(loss, weight)
+    return loss * weight
 
 
 def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """The cross-entropy of each sample: logits (..., C), labels (...). `oneflow.nn.functional`."""
-    losses = cross_entropy(reshape(logits, (-1, logits.shape[-1])), reshape(labels, -1), reduction="none")
-    return reshape(losses, labels.shape)
+    losses = cross_entropy(logits.reshape((-1, logits.shape[-1])), labels.reshape(-1), reduction="none")
+    return losses.reshape(labels.shape)

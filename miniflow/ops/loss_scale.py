@@ -17,9 +17,8 @@ from miniflow.device import by_device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import HALF
 from miniflow.inplace import write
-from miniflow.ops.comparison import logical_or
 from miniflow.ops.promotion import cast, to_device
-from miniflow.sbp import elementwise
+from miniflow.sbp import each_element
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
@@ -27,11 +26,7 @@ from miniflow.tensor import Tensor
 class ScaleLoss(Op):
     """y = x * scale; `scale` may change from replay to replay of a graph."""
 
-    def infer(x, *, scale):
-        return x.shape, x.dtype
-
-    def sbp(x, *, ranks, scale):
-        return elementwise(x)
+    sbp = each_element
 
     def backward(ctx, dy):
         return call(ScaleLoss, dy, scale=ctx.attrs["scale"])
@@ -40,11 +35,7 @@ class ScaleLoss(Op):
 class UnscaleGradient(Op):
     """y = x * (1 / scale), the reciprocal rounded to the dtype of x: exact where the scale is a power of two."""
 
-    def infer(x, *, scale):
-        return x.shape, x.dtype
-
-    def sbp(x, *, ranks, scale):
-        return elementwise(x)
+    sbp = each_element
 
     def backward(ctx, dy):
         return call(UnscaleGradient, dy, scale=ctx.attrs["scale"])
@@ -87,5 +78,5 @@ def any_non_finite(gradients: Sequence[Tensor]) -> Tensor:
     """
     first, *others = [call(AnyNonFinite, *together) for together in by_device(gradients)]
     for found in others:
-        first = logical_or(first, to_device(found, first._place))
+        first = first | to_device(found, first._place)
     return first

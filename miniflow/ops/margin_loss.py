@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.activation import logsigmoid, softplus
-from miniflow.ops.amp_identity import in_float32
-from miniflow.ops.comparison import eq, ne
 from miniflow.ops.distance import pairwise_distance
-from miniflow.ops.elementwise import add, div, mul, neg, sqrt, sub
-from miniflow.ops.gather import gather, index_select
-from miniflow.ops.loss import check_rows, reduced
+from miniflow.ops.loss import check_rows, loss
 from miniflow.ops.pad import one_hot
-from miniflow.ops.piecewise import clamp, minimum, where
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import cast
-from miniflow.ops.reduce import mean, sum
-from miniflow.ops.scatter import scatter
-from miniflow.ops.shape import check_broadcast, reshape, unsqueeze
-from miniflow.ops.trigonometry import acos, cos
+from miniflow.ops.shape import check_broadcast
 from miniflow.tensor import Tensor
 
 
-@takes_tensors
-def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
-) -> Tensor:
+@loss
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0) -> Tensor:
     """max(0, -target (input1 - input2) + margin), reduced: input1 is to rank higher where the target is 1.
 
     Args:
@@ -38,17 +29,13 @@ def margin_ranking_loss(
 
     Source: `torch.nn.functional.margin_ranking_loss`.
     """
-    input1, input2, target = in_float32(input1, input2, target)
     if not input1.ndim == input2.ndim == target.ndim:
-        raise ShapeError(
-            f"margin_ranking_loss: got inputs {tuple(input1.shape)}, {tuple(input2.shape)} and target "
-            f"{tuple(target.shape)}; expected the same shape"
-        )
-    return reduced("margin_ranking_loss", clamp(sub(margin, mul(target, sub(input1, input2))), 0), reduction)
+        raise refusal(ShapeError, "margin_ranking_loss", "the same shape", input1=input1, input2=input2, target=target)
+    return (margin - target * (input1 - input2)).clamp(0)
 
 
-@takes_tensors
-def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: str = "mean") -> Tensor:
+@loss
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0) -> Tensor:
     """The distance `input` where the target is 1, max(0, margin - input) where it is -1, reduced.
 
     Args:
@@ -59,19 +46,16 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, *, 
 
     Source: `torch.nn.functional.hinge_embedding_loss`.
     """
-    input, target = in_float32(input, target)
-    return reduced("hinge_embedding_loss", _of_pairs(target, input, clamp(sub(margin, input), 0)), reduction)
+    return _of_pairs(target, input, (margin - input).clamp(0))
 
 
 def _of_pairs(target: Tensor, similar: Tensor, different: Tensor) -> Tensor:
     """The one loss where the target is 1, the other where it is -1, both (as in PyTorch) for any other target."""
-    return add(where(ne(target, -1), similar, 0.0), where(ne(target, 1), different, 0.0))
+    return where(target != -1, similar, 0.0) + where(target != 1, different, 0.0)
 
 
-@takes_tensors
-def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
-) -> Tensor:
+@loss
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0) -> Tensor:
     """1 - cos(input1, input2) where the target is 1, max(0, cos(input1, input2) - margin) where it is -1, reduced.
 
     Args:
@@ -85,20 +69,17 @@ def cosine_embedding_loss(
 
     Source: `torch.nn.functional.cosine_embedding_loss`.
     """
-    input1, input2, target = in_float32(input1, input2, target)
     if input1.ndim != target.ndim + 1 or input1.ndim > 2 or input2.ndim != input1.ndim:
-        raise ShapeError(
-            f"cosine_embedding_loss: got inputs {tuple(input1.shape)}, {tuple(input2.shape)} and target "
-            f"{tuple(target.shape)}; expected (N, D), (N, D) and (N,), or (D,), (D,) and ()"
-        )
-    squares = [add(sum(mul(x, x), -1), 1e-12) for x in (input1, input2)]
-    cosine = div(sum(mul(input1, input2), -1), sqrt(mul(*squares)))
-    similar, different = where(eq(target, 1), sub(1.0, cosine), 0.0), clamp(sub(cosine, margin), 0)
-    loss = add(similar, where(eq(target, -1), different, 0.0))
-    return reduced("cosine_embedding_loss", loss, reduction)
+        wanted = "(N, D), (N, D) and (N,), or (D,), (D,) and ()"
+        raise refusal(ShapeError, "cosine_embedding_loss", wanted, input1=input1, input2=input2, target=target)
+    squares = [(x * x).sum(-1) + 1e-12 for x in (input1, input2)]
+    cosine = (input1 * input2).sum(-1) / (squares[0] * squares[1]).sqrt()
+    similar, different = where(target == 1, 1.0 - cosine, 0.0), (cosine - margin).clamp(0)
+    loss = similar + where(target == -1, different, 0.0)
+    return loss
 
 
-@takes_tensors
+@loss
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -107,8 +88,6 @@ def triplet_margin_loss(
     p: float = 2,
     eps: float = 1e-6,
     swap: bool = False,
-    *,
-    reduction: str = "mean",
 ) -> Tensor:
     """max(0, margin + d(anchor, positive) - d(anchor, negative)), d being `pairwise_distance`, reduced.
 
@@ -126,14 +105,11 @@ def triplet_margin_loss(
     descriptors with triplet losses", 2016.
     """
 
-    def distance(x: Tensor, y: Tensor) -> Tensor:
-        return pairwise_distance(x, y, p, eps)
-
-    anchor, positive, negative = in_float32(anchor, positive, negative)
-    return _triplet("triplet_margin_loss", (anchor, positive, negative), distance, margin, swap, reduction)
+    distance = partial(pairwise_distance, p=p, eps=eps)
+    return _triplet("triplet_margin_loss", anchor, positive, negative, distance, margin, swap)
 
 
-@takes_tensors
+@loss
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -142,43 +118,39 @@ def triplet_margin_with_distance_loss(
     distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
     margin: float = 1.0,
     swap: bool = False,
-    reduction: str = "mean",
 ) -> Tensor:
     """`triplet_margin_loss` with any distance, a function of two tensors; None for `pairwise_distance`.
 
     Source: `torch.nn.functional.triplet_margin_with_distance_loss`.
     """
-    operands, distance = in_float32(anchor, positive, negative), distance_function or pairwise_distance
-    return _triplet("triplet_margin_with_distance_loss", operands, distance, margin, swap, reduction)
+    distance = distance_function or pairwise_distance
+    return _triplet("triplet_margin_with_distance_loss", anchor, positive, negative, distance, margin, swap)
 
 
-def _triplet(op: str, operands: tuple, distance: Callable, margin: float, swap: bool, reduction: str) -> Tensor:
+def _triplet(op, anchor, positive, negative, distance, margin, swap) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin)"""
     if margin <= 0:
         raise ArgumentError(f"{op}: got margin={margin}; expected a positive number")
-    anchor, positive, negative = operands
     if not anchor.ndim == positive.ndim == negative.ndim:
-        shapes = ", ".join(str(tuple(x.shape)) for x in operands)
+        shapes = ", ".join(str(tuple(x.shape)) for x in (anchor, positive, negative))
         raise ShapeError(f"{op}: got anchor, positive and negative {shapes}; expected the same shape")
     far = distance(anchor, negative)
     if swap:
-        far = minimum(far, distance(positive, negative))
-    return reduced(op, clamp(add(sub(distance(anchor, positive), far), margin), 0), reduction)
+        far = far.minimum(distance(positive, negative))
+    return (distance(anchor, positive) - far + margin).clamp(0)
 
 
-@takes_tensors
-def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+@loss
+def soft_margin_loss(input: Tensor, target: Tensor) -> Tensor:
     """log(1 + exp(-target input)) for targets 1 and -1, reduced; it does not overflow.
 
     Source: `torch.nn.functional.soft_margin_loss`.
     """
-    input, target = in_float32(input, target)
-    return reduced("soft_margin_loss", softplus(neg(mul(target, input)), threshold=math.inf), reduction)
+    return (-(target * input)).softplus(threshold=math.inf)
 
 
-@takes_tensors
-def multilabel_soft_margin_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
-) -> Tensor:
+@loss
+def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """-(t log sigmoid(x) + (1 - t) log sigmoid(-x)), averaged over the classes in the last dim, and then reduced.
 
     Args:
@@ -189,23 +161,16 @@ def multilabel_soft_margin_loss(
 
     Source: `torch.nn.functional.multilabel_soft_margin_loss`.
     """
-    input, target, weight = in_float32(input, target, weight)
-    loss = neg(add(mul(target, logsigmoid(input)), mul(sub(1.0, target), logsigmoid(neg(input)))))
+    loss = -(target * input.logsigmoid() + (1.0 - target) * (-input).logsigmoid())
     if weight is not None:
         check_broadcast("multilabel_soft_margin_loss: weight", weight.shape, loss.shape)
-        loss = mul(loss, weight)
-    return reduced("multilabel_soft_margin_loss", mean(loss, -1), reduction)
+        loss = loss * weight
+    return loss.mean(-1)
 
 
-@takes_tensors
+@loss
 def multi_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    p: int = 1,
-    margin: float = 1.0,
-    weight: Tensor | None = None,
-    *,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
     """sum over the classes c other than t of w_t max(0, margin - x_t + x_c)^p / C, reduced.
 
@@ -225,24 +190,23 @@ def multi_margin_loss(
     """
     if p not in (1, 2):
         raise ArgumentError(f"multi_margin_loss: got p={p}; expected 1 or 2")
-    input, weight = in_float32(input, weight)
     if single := input.ndim == 1:
-        input, target = unsqueeze(input, 0), reshape(target, 1)
+        input, target = input.unsqueeze(0), target.reshape(1)
     check_rows("multi_margin_loss", input._array, target._array, None if weight is None else weight._array)
     classes = input.shape[1]
-    at = unsqueeze(cast(target, "int64"), 1)
-    excess = clamp(add(sub(input, gather(input, 1, at)), margin), 0)
-    excess = where(ne(one_hot(reshape(at, -1), classes), 0), 0.0, mul(excess, excess) if p == 2 else excess)
-    loss = div(sum(excess, 1), classes)
+    at = cast(target, "int64").unsqueeze(1)
+    excess = (input - input.gather(1, at) + margin).clamp(0)
+    excess = where(one_hot(at.reshape(-1), classes) != 0, 0.0, excess * excess if p == 2 else excess)
+    loss = excess.sum(1) / classes
     if weight is not None:
-        loss = mul(loss, index_select(weight, 0, reshape(at, -1)))
-    return reduced("multi_margin_loss", reshape(loss, ()) if single else loss, reduction)
+        loss = loss * weight.index_select(0, at.reshape(-1))
+    return loss.reshape(()) if single else loss
 
 
 @takes_tensors
 def combined_margin(x: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> Tensor:
     """What `nn.CombinedMarginLoss` computes."""
-    at = unsqueeze(label, 1)
-    own = gather(x, 1, at)
-    own = own if m1 == 1 and m2 == 0 else cos(add(mul(acos(own), m1), m2))
-    return scatter(x, 1, at, sub(own, m3))
+    at = label.unsqueeze(1)
+    own = x.gather(1, at)
+    own = own if m1 == 1 and m2 == 0 else (own.acos() * m1 + m2).cos()
+    return x.scatter(1, at, own - m3)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from math import prod
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import ShapeError
+from miniflow.errors import ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.elementwise import add, mul
 from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote, require_one_dtype
-from miniflow.ops.reduce import sum
-from miniflow.ops.shape import reshape, squeeze, unsqueeze
 from miniflow.sbp import aligned, letters, signatures
 from miniflow.tensor import Tensor
 
@@ -88,7 +85,7 @@ class Linear(Op):
         return (
             product(dy, weight) if ctx.needs[0] else None,
             product(dy, x, transpose_x=True) if ctx.needs[1] else None,
-            sum(dy, 0) if ctx.needs[2] else None,
+            dy.sum(0) if ctx.needs[2] else None,
         )
 
 
@@ -114,32 +111,29 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     else:
         input, other = promote(input, other, "matmul")
     if input.ndim == 0 or other.ndim == 0:
-        raise ShapeError(
-            f"matmul: got shapes {tuple(input.shape)} and {tuple(other.shape)}; expected at least 1-D: use x * y"
-        )
+        wanted = "at least 1-D: use x * y"
+        raise ShapeError(f"matmul: got shapes {tuple(input.shape)} and {tuple(other.shape)}; expected {wanted}")
     _check_inner(input, other)
     if input.ndim == 1:
-        return squeeze(matmul(unsqueeze(input, 0), other), -2 if other.ndim > 1 else 0)
+        return matmul(input.unsqueeze(0), other).squeeze(-2 if other.ndim > 1 else 0)
     if other.ndim == 1:
-        return squeeze(matmul(input, unsqueeze(other, 1)), -1)
+        return matmul(input, other.unsqueeze(1)).squeeze(-1)
     if input.ndim > 2 and other.ndim == 2:  # one product of tall matrices instead of many small ones
-        return reshape(product(as_rows(input), other), (*input.shape[:-1], other.shape[1]))
+        return product(as_rows(input), other).reshape((*input.shape[:-1], other.shape[1]))
     return product(input, other)
 
 
 def as_rows(x: Tensor) -> Tensor:
     """All dims but the last as one."""
     shape = x._array.shape
-    return reshape(x, (prod(shape[:-1]), shape[-1]))
+    return x.reshape((prod(shape[:-1]), shape[-1]))
 
 
 def _check_inner(x: Tensor, y: Tensor) -> None:
     rows = y.shape[0] if y.ndim == 1 else y.shape[-2]
     if x.shape[-1] != rows:
-        raise ShapeError(
-            f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected the last size of the first "
-            f"({x.shape[-1]}) to equal the rows of the second ({rows})"
-        )
+        wanted = f"the last size of the first ({x.shape[-1]}) to equal the rows of the second ({rows})"
+        raise ShapeError(f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected {wanted}")
 
 
 def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:
@@ -179,21 +173,19 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha:
 
 def _added(name: str, input: Tensor, result: Tensor, beta: Number, alpha: Number) -> Tensor:
     """beta * input + alpha * result, `input` broadcast to the result; it is not read where beta is 0."""
-    result = result if alpha == 1 else mul(result, alpha)
+    result = result if alpha == 1 else result * alpha
     if broadcast_shape(name, input.shape, result.shape) != tuple(result.shape):
-        raise ShapeError(
-            f"{name}: got input {tuple(input.shape)}; expected a shape that broadcasts to {tuple(result.shape)}"
-        )
-    return result if beta == 0 else add(result, input if beta == 1 else mul(input, beta))
+        raise refusal(ShapeError, name, f"a shape that broadcasts to {tuple(result.shape)}", input=input)
+    return result if beta == 0 else result + (input if beta == 1 else input * beta)
 
 
 @method
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products along the last dims, of all pairs of the others. `torch.inner`."""
     if input.ndim == 0 or other.ndim == 0:
-        return mul(input, other)
+        return input * other
     rows = matmul(as_rows(input), as_rows(other).t())
-    return reshape(rows, (*input.shape[:-1], *other.shape[:-1]))
+    return rows.reshape((*input.shape[:-1], *other.shape[:-1]))
 
 
 @method
@@ -208,7 +200,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """All products of an element of one vector and one of another, (n,) and (m,) -> (n, m). `torch.outer`."""
     _check_ndim("outer", 1, input=input, vec2=vec2)
-    return mul(unsqueeze(input, 1), vec2)
+    return input.unsqueeze(1) * vec2
 
 
 @method(in_place=True)
@@ -254,4 +246,4 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
         Linear.infer(input._array, weight._array, None)
     rows = call(Linear, as_rows(input), weight, bias)
-    return reshape(rows, (*input.shape[:-1], weight.shape[0]))
+    return rows.reshape((*input.shape[:-1], weight.shape[0]))

@@ -6,13 +6,10 @@ from math import inf
 
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.extremum import amax, amin
 from miniflow.ops.linalg import svdvals
-from miniflow.ops.permute import movedim
-from miniflow.ops.piecewise import abs
 from miniflow.ops.promotion import Number, cast
-from miniflow.ops.reduce import Dim, sum
-from miniflow.ops.shape import unsqueeze, wrap_dim
+from miniflow.ops.reduce import Dim
+from miniflow.ops.shape import wrap_dim
 from miniflow.ops.statistics import norm as elements_norm
 from miniflow.tensor import Tensor
 
@@ -73,25 +70,20 @@ def matrix_norm(
     if ord == "fro":
         return elements_norm(A, 2, tuple(dim), keepdim)
     rows, columns = (wrap_dim("matrix_norm", d, A.ndim) for d in dim)
-    last = movedim(A, (rows, columns), (-2, -1))
+    last = A.movedim((rows, columns), (-2, -1))
     if ord in ("nuc", 2, -2):
         values = svdvals(last)
     else:
-        values = sum(abs(last), -2 if ord in (1, -1) else -1)
-    y = sum(values, -1) if ord == "nuc" else (amax if ord > 0 else amin)(values, -1)
+        values = abs(last).sum(-2 if ord in (1, -1) else -1)
+    y = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord > 0 else values.amin(-1)
     for d in sorted((rows, columns)) if keepdim else ():
-        y = unsqueeze(y, d)
+        y = y.unsqueeze(d)
     return y
 
 
 @takes_tensors
 def norm(
-    A: Tensor,
-    ord: Number | str | None = None,
-    dim: Dim = None,
-    keepdim: bool = False,
-    *,
-    dtype: object = None,
+    A: Tensor, ord: Number | str | None = None, dim: Dim = None, keepdim: bool = False, *, dtype: object = None
 ) -> Tensor:
     """`matrix_norm` where `ord` comes with two dims or a matrix; else `vector_norm`, by default with exponent 2.
 

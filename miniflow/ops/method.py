@@ -5,8 +5,10 @@ Pointwise operators are methods without it (see `ops.pointwise`).
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from miniflow.operands import takes_names, takes_tensors
 
@@ -36,3 +38,22 @@ def method(
     if in_place:
         IN_PLACE.append(function.__name__)
     return function
+
+
+def variant(general: Callable, *given: Any) -> Callable[[Callable], Callable]:
+    """Decorate the name and the docstring of a function that computes `general` of its name, of `given`, and of what it
+    is called with.
+    """
+
+    def decorate(named: Callable) -> Callable:
+        first = (named.__name__, *given)
+
+        @functools.wraps(named)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return general(*first, *args, **kwargs)
+
+        signature = inspect.signature(general)
+        function.__signature__ = signature.replace(parameters=list(signature.parameters.values())[len(first) :])
+        return function
+
+    return decorate

@@ -14,12 +14,9 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.dtype import HALF
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.elementwise import add, mul, rsqrt, sub
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.reduce import mean, sum
-from miniflow.ops.shape import reshape
 from miniflow.sbp import letters, signatures
 from miniflow.tape import is_grad_enabled, no_grad
 from miniflow.tensor import Tensor
@@ -46,15 +43,15 @@ def check_parameters(op: str, x: Any, expected: tuple[int, ...], **parameters: A
 
 def normalized(x: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
     """(x - mean) / sqrt(var + eps) over `dims`, and 1 / sqrt(var + eps), in differentiable ops."""
-    deviation = sub(x, mean(x, dims, True))
-    rstd = rsqrt(add(mean(mul(deviation, deviation), dims, True), eps))
-    return mul(deviation, rstd), rstd
+    deviation = x - x.mean(dims, True)
+    rstd = ((deviation * deviation).mean(dims, True) + eps).rsqrt()
+    return deviation * rstd, rstd
 
 
 def gradient_of_normalized(g: Tensor, xhat: Tensor, rstd: Tensor, dims: tuple[int, ...]) -> Tensor:
     """dx = rstd (g - mean(g) - xhat mean(g xhat)), where g is the cotangent of xhat."""
-    projection = mul(xhat, mean(mul(g, xhat), dims, True))
-    return mul(rstd, sub(sub(g, mean(g, dims, True)), projection))
+    projection = xhat * (g * xhat).mean(dims, True)
+    return rstd * (g - g.mean(dims, True) - projection)
 
 
 def row_letters(ndim: int, dims: int) -> tuple[str, str]:
@@ -89,9 +86,9 @@ class LayerNorm(Op):
             return call(LayerNormGrad, dy, x, weight, mean, rstd, dims=dims)
         last, first = tuple(range(x.ndim - dims, x.ndim)), tuple(range(x.ndim - dims))
         xhat, rstd = normalized(x, last, ctx.attrs["eps"])
-        dx = gradient_of_normalized(dy if weight is None else mul(dy, weight), xhat, rstd, last)
-        dweight = mul(dy, xhat)
-        return (dx, sum(dweight, first), sum(dy, first)) if first else (dx, dweight, dy)
+        dx = gradient_of_normalized(dy if weight is None else dy * weight, xhat, rstd, last)
+        dweight = dy * xhat
+        return (dx, dweight.sum(first), dy.sum(first)) if first else (dx, dweight, dy)
 
 
 class LayerNormGrad(Op):
@@ -141,10 +138,8 @@ def layer_norm(
     """
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
-        raise ShapeError(
-            f"layer_norm: got input {tuple(input.shape)} and normalized_shape {shape}; expected input (*, "
-            f"{', '.join(map(str, shape)) or 'at least one size'})"
-        )
+        wanted = f"input (*, {', '.join(map(str, shape)) or 'at least one size'})"
+        raise refusal(ShapeError, "layer_norm", wanted, input=input, normalized_shape=shape)
     return call(LayerNorm, input, weight, bias, dims=len(shape), eps=float(eps))[0]
 
 
@@ -176,7 +171,7 @@ class BatchNorm(Op):
             return call(BatchNormGrad, dy, x, weight, mean, var, eps=eps, training=True)
         dims = _not_channels(x)
         xhat, rstd = normalized(x, dims, eps)
-        return gradient_of_normalized(_weighted(dy, weight), xhat, rstd, dims), sum(mul(dy, xhat), dims), sum(dy, dims)
+        return gradient_of_normalized(_weighted(dy, weight), xhat, rstd, dims), (dy * xhat).sum(dims), dy.sum(dims)
 
 
 class BatchNormInference(Op):
@@ -200,9 +195,9 @@ class BatchNormInference(Op):
         if not is_grad_enabled():
             dx, dweight, dbias = call(BatchNormGrad, dy, x, weight, mean, var, eps=eps, training=False)
             return dx, None, None, dweight, dbias
-        dims, rstd = _not_channels(x), _per_channel(rsqrt(add(var, eps)), x)
-        xhat = mul(sub(x, _per_channel(mean, x)), rstd)
-        return mul(_weighted(dy, weight), rstd), None, None, sum(mul(dy, xhat), dims), sum(dy, dims)
+        dims, rstd = _not_channels(x), _per_channel((var + eps).rsqrt(), x)
+        xhat = (x - _per_channel(mean, x)) * rstd
+        return _weighted(dy, weight) * rstd, None, None, (dy * xhat).sum(dims), dy.sum(dims)
 
 
 class BatchNormGrad(Op):
@@ -243,11 +238,11 @@ def _not_channels(x: Tensor) -> tuple[int, ...]:
 
 
 def _per_channel(p: Tensor, x: Tensor) -> Tensor:
-    return reshape(p, (-1, *(1,) * (x.ndim - 2)))
+    return p.reshape((-1, *(1,) * (x.ndim - 2)))
 
 
 def _weighted(dy: Tensor, weight: Tensor | None) -> Tensor:
-    return dy if weight is None else mul(dy, _per_channel(weight, dy))
+    return dy if weight is None else dy * _per_channel(weight, dy)
 
 
 @takes_tensors
@@ -307,4 +302,4 @@ def batch_norm(
 def _update(running: Tensor, batch: Tensor, momentum: float | Tensor, correction: float) -> None:
     if running.shape != batch.shape:
         raise ShapeError(f"batch_norm: got running statistics {tuple(running.shape)}; expected {tuple(batch.shape)}")
-    running.mul_(1.0 - momentum).add_(cast(mul(batch, momentum * correction), running.dtype))
+    running.mul_(1.0 - momentum).add_(cast(batch * (momentum * correction), running.dtype))

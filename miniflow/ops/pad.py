@@ -9,7 +9,7 @@ import numpy as np
 from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.dtype import fitting
-from miniflow.errors import DTypeError, ShapeError
+from miniflow.errors import DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.index import Index
 from miniflow.ops.method import method
@@ -69,9 +69,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
     """
     shape, pad = input._array.shape, tuple(pad)
     if len(pad) % 2 or len(pad) > 2 * len(shape):
-        raise ShapeError(
-            f"pad: got widths {pad} for shape {shape}; expected pairs (before, after), at most one for each dim"
-        )
+        raise refusal(ShapeError, "pad", "pairs (before, after), at most one for each dim", widths=pad, input=input)
     pairs = tuple(zip(pad[::2], pad[1::2], strict=True))
     widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs[::-1]
     if mode == "constant":
@@ -106,10 +104,8 @@ def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int
         source = source[max(-before, 0) : size - max(-after, 0)]
     limit = {"reflect": size - 1, "circular": len(source), "replicate": max(before, after) if size else 0}[mode]
     if max(before, after) > limit or -min(before, after) > size:
-        raise ShapeError(
-            f"pad: got widths {(before, after)} for dim {dim} of size {size} (shape {shape}) with mode={mode!r}; "
-            f"expected from {-size} to {limit}"
-        )
+        wanted = f"from {-size} to {limit}"
+        raise refusal(ShapeError, "pad", wanted, widths=(before, after), shape=shape, dim=dim, mode=mode)
     source = np.pad(source, (max(before, 0), max(after, 0)), mode=BORDERS[mode])
     if mode != "circular":
         source = source[max(-before, 0) : len(source) - max(-after, 0)]

@@ -8,15 +8,13 @@ from miniflow.dispatch import Op, call
 from miniflow.errors import ShapeError
 from miniflow.ops.method import method
 from miniflow.ops.shape import sizes_of, wrap_dim, wrap_dims
-from miniflow.sbp import letters, letters_but, signatures
+from miniflow.ops.views import StridedView
+from miniflow.sbp import letters_but, signatures
 from miniflow.tensor import Tensor
 
 
-class Transpose(Op):
+class Transpose(StridedView):
     """x with two dims exchanged."""
-
-    amp = "clear"
-    view = True
 
     def infer(x, *, dim0, dim1):
         a, b = wrap_dim("transpose", dim0, len(x.shape)), wrap_dim("transpose", dim1, len(x.shape))
@@ -24,12 +22,6 @@ class Transpose(Op):
         if shape:
             shape[a], shape[b] = shape[b], shape[a]
         return tuple(shape), x.dtype
-
-    def sbp(x, *, ranks, dim0, dim1):
-        order = list(letters(x.ndim))
-        if order:
-            order[dim0], order[dim1] = order[dim1], order[dim0]
-        return signatures([letters(x.ndim)], ["".join(order)], linear=[[0]])
 
     def backward(ctx, dy):
         return call(Transpose, dy, dim0=ctx.attrs["dim0"], dim1=ctx.attrs["dim1"])
@@ -102,19 +94,13 @@ def mT(x: Tensor) -> Tensor:
     return call(Transpose, x, dim0=-2, dim1=-1)
 
 
-class Permute(Op):
+class Permute(StridedView):
     """y with dim d of y being dim `dims[d]` of x."""
-
-    amp = "clear"
-    view = True
 
     def infer(x, *, dims):
         if len(dims) != len(x.shape):
             raise ShapeError(f"permute: got dims {dims} for a tensor of shape {x.shape}; expected each dim once")
         return tuple([x.shape[d] for d in wrap_dims("permute", dims, len(x.shape))]), x.dtype
-
-    def sbp(x, *, ranks, dims):
-        return signatures([letters(x.ndim)], ["".join([letters(x.ndim)[d] for d in dims])], linear=[[0]])
 
     def backward(ctx, dy):
         dims = ctx.attrs["dims"]
@@ -174,9 +160,6 @@ class Flip(Op):
     """x in reverse order along `dims`."""
 
     amp = "clear"
-
-    def infer(x, *, dims):
-        return x.shape, x.dtype
 
     def sbp(x, *, ranks, dims):
         kept = letters_but(x.ndim, *dims)

@@ -141,13 +141,8 @@ class Gradient:
         self.attributes = [n for n in names if n in op.formula.attributes]
         self.saved = names[: len(names) - len(self.attributes)]  # the attributes come last
         self.positions: list[int] = []  # of `saved` among all that the op saves
-        formula = Formula(
-            name,
-            function,
-            ("dy", *self.saved),
-            op.formula.bools,
-            {n: op.formula.attributes[n] for n in self.attributes},
-        )
+        defaults = {n: op.formula.attributes[n] for n in self.attributes}
+        formula = Formula(name, function, ("dy", *self.saved), op.formula.bools, defaults)
         FORMULAS[name] = formula
         found = expression(default_key(formula))
         is_loop = found.size > 1 and "float32" not in found.slow
@@ -172,9 +167,8 @@ def make_op(formula: Formula, amp: str | None = None, **members: Any) -> type[Po
     """The op class of a formula."""
     FORMULAS[formula.name] = formula
     members |= {"formula": formula, "amp": amp, "gradients": {}, "results": {}, "__doc__": formula.function.__doc__}
-    members["parameters"] = (
-        ("input", "other")[: len(formula.operands)] if len(formula.operands) < 3 else formula.operands
-    )
+    count = len(formula.operands)
+    members["parameters"] = ("input", "other")[:count] if count < 3 else formula.operands
     members["broadcasts"] = len(formula.operands) > 1
     members["promotes"] = amp is not None and len(formula.operands) - len(formula.bools) > 1
     members |= {"predicate": expression(default_key(formula)).predicate, "__module__": __name__}

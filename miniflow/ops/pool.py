@@ -7,17 +7,18 @@ them (a gather).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
 import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import ge
-from miniflow.ops.gather import gather
-from miniflow.ops.piecewise import maximum, where
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.shape import flatten, input_shape, reshape, squeeze, unsqueeze
-from miniflow.ops.windows import Pair, check_image, pair, window_counts
+from miniflow.ops.shape import input_shape
+from miniflow.ops.windows import Sizes, check_image, check_signal, of_dims, per_dim, window_counts
 from miniflow.sbp import signatures
 from miniflow.tensor import Tensor
 
@@ -40,8 +41,7 @@ class MaxPool2d(Op):
         return signatures(["nc.."], ["nc..", "nc.."])
 
     def backward(ctx, dy):
-        (index,) = ctx.saved
-        return call(MaxPool2dGrad, dy, index, size=input_shape(ctx)[2:])
+        return call(MaxPool2dGrad, dy, *ctx.saved, size=input_shape(ctx)[2:])
 
 
 class MaxPool2dGrad(Op):
@@ -58,15 +58,22 @@ class MaxPool2dGrad(Op):
 
     def backward(ctx, ddx):
         (index,) = ctx.saved
-        place = flatten(cast(index, np.int64), 2)
-        taken = gather(flatten(ddx, 2), 2, maximum(place, 0))
-        return reshape(where(ge(place, 0), taken, 0), index.shape), None  # -1 stands for a window that saw nothing
+        place = cast(index, np.int64).flatten(2)
+        taken = ddx.flatten(2).gather(2, place.maximum(0))
+        return where(place >= 0, taken, 0).reshape(index.shape), None  # -1 stands for a window that saw nothing
 
 
-class AvgPool2d(Op):
-    """y = sum over the window / divisor, which is the number of its elements unless given."""
+class MeanPool(Op):
+    """An op that is linear in the elements of each image."""
 
     amp = "gray"
+
+    def sbp(x, *, ranks, **attrs):
+        return signatures(["nc.."], ["nc.."], linear=[[0]])
+
+
+class AvgPool2d(MeanPool):
+    """y = sum over the window / divisor, which is the number of its elements unless given."""
 
     def infer(x, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
         check_image("avg_pool2d", x)
@@ -74,32 +81,22 @@ class AvgPool2d(Op):
         counts = window_counts("avg_pool2d", x.shape, kernel, stride, padding, ceil_mode=ceil_mode)
         return (*x.shape[:2], *counts), x.dtype
 
-    def sbp(x, *, ranks, **windows):
-        return signatures(["nc.."], ["nc.."], linear=[[0]])
-
     def backward(ctx, dy):
         return call(AvgPool2dGrad, dy, size=input_shape(ctx)[2:], **ctx.attrs)
 
 
-class AvgPool2dGrad(Op):
+class AvgPool2dGrad(MeanPool):
     """dx: each cotangent, divided as in the forward, added to every element of its window."""
-
-    amp = "gray"
 
     def infer(dy, *, size, **windows):
         return (*dy.shape[:2], *size), dy.dtype
-
-    def sbp(dy, *, ranks, **windows):
-        return signatures(["nc.."], ["nc.."], linear=[[0]])
 
     def backward(ctx, ddx):
         return call(AvgPool2d, ddx, **{name: value for name, value in ctx.attrs.items() if name != "size"})
 
 
-class AdaptiveAvgPool2d(Op):
+class AdaptiveAvgPool2d(MeanPool):
     """y[i] = mean of x[floor(i H / OH)] to x[ceil((i + 1) H / OH) - 1], for rows and columns alike."""
-
-    amp = "gray"
 
     def infer(x, *, output_size):
         check_image("adaptive_avg_pool2d", x)
@@ -108,58 +105,118 @@ class AdaptiveAvgPool2d(Op):
             raise ShapeError(f"adaptive_avg_pool2d: got input of shape {x.shape}; expected non-zero C, H and W")
         return (*x.shape[:2], *output_size), x.dtype
 
-    def sbp(x, *, ranks, output_size):
-        return signatures(["nc.."], ["nc.."], linear=[[0]])
-
     def backward(ctx, dy):
         return call(AdaptiveAvgPool2dGrad, dy, size=input_shape(ctx)[2:])
 
 
-class AdaptiveAvgPool2dGrad(Op):
+class AdaptiveAvgPool2dGrad(MeanPool):
     """dx: each cotangent, divided by the size of its window, added to every element of it."""
-
-    amp = "gray"
 
     def infer(dy, *, size):
         return (*dy.shape[:2], *size), dy.dtype
-
-    def sbp(dy, *, ranks, size):
-        return signatures(["nc.."], ["nc.."], linear=[[0]])
 
     def backward(ctx, ddx):
         return call(AdaptiveAvgPool2d, ddx, output_size=input_shape(ctx)[2:])
 
 
-def _windows(
-    op: str, kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair, dilation: int | Pair
-) -> dict:
-    """The attributes that both pools share.
+Pooled = Tensor | tuple[Tensor, Tensor]
+Window = tuple[int, int, int, int]  # along one dim: the size, the stride, the padding, the dilation
+ALONE = 1, 1, 0, 1  # each element by itself
+
+
+def windows_of(
+    op: str, dims: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes = 1
+) -> list[Window]:
+    """The windows along each dim.
 
     Raises:
-        ArgumentError: for a border wider than half a window: a window could then see nothing but border.
+        ArgumentError: for numbers out of range.
     """
-    kernel, spread = pair(op, "kernel_size", kernel_size), pair(op, "dilation", dilation)
-    border = pair(op, "padding", padding, least=0)
+    kernel, spread = per_dim(op, "kernel_size", kernel_size, dims), per_dim(op, "dilation", dilation, dims)
+    step = kernel if stride is None else per_dim(op, "stride", stride, dims)
+    return list(zip(kernel, step, per_dim(op, "padding", padding, dims, least=0), spread, strict=True))
+
+
+def check_border(op: str, windows: list[Window]) -> None:
+    """Refuse a border wider than half a window, which could then see nothing but border.
+
+    Raises:
+        ArgumentError: for such a border.
+    """
+    kernel, _, border, spread = zip(*windows, strict=True)
     if any(2 * p > d * (k - 1) + 1 for p, k, d in zip(border, kernel, spread, strict=True)):
-        raise ArgumentError(
-            f"{op}: got padding={border} for kernel_size={kernel}, dilation={spread}; expected at most half of the "
-            "window: pad the input itself instead"
-        )
-    step = kernel if stride is None else pair(op, "stride", stride)
-    rows, columns = border
-    return {"kernel": kernel, "stride": step, "padding": ((rows, rows), (columns, columns)), "dilation": spread}
+        given = f"padding={border} for kernel_size={kernel}, dilation={spread}"
+        raise ArgumentError(f"{op}: got {given}; expected at most half of the window: pad the input itself instead")
 
 
-@takes_tensors
-def max_pool2d(
+def as_attributes(*windows: Window) -> dict[str, tuple]:
+    """The windows along rows and columns as attributes of `MaxPool2d`."""
+    kernel, stride, padding, dilation = zip(*windows, strict=True)
+    return {"kernel": kernel, "stride": stride, "padding": tuple([(p, p) for p in padding]), "dilation": dilation}
+
+
+def pool_signal(
+    dims: int, x: Tensor, sides: Sequence[Any], alone: Any, pool: Callable[..., Tensor | tuple]
+) -> list[tuple[Tensor, ...]]:
+    """Pool sequences (a row of an image), images, or volumes (their planes, and then the columns through the planes).
+
+    Args:
+        x: (N, C, *) or (C, *) with `dims` dims for *.
+        sides: of each dim, what `pool` takes for rows and for columns.
+        alone: the same for a dim whose elements are left alone.
+        pool: from images (N, C, H, W), and from what it takes for rows and columns, to its results.
+
+    Returns:
+        the results, with the leading dims of x; of a volume those of the planes, flat, and those through the planes.
+    """
+    outer, size = tuple(x.shape[:-dims]), tuple(x.shape[-dims:])
+    if dims == 3:
+        planes = _several(pool(x.reshape((prod(outer), *size)), *sides[1:]))
+        plane = tuple(planes[0].shape[2:])
+        through = _several(pool(planes[0].reshape((1, prod(outer), size[0], prod(plane))), sides[0], alone))
+        return [planes, tuple([y.reshape((*outer, y.shape[2], *plane)) for y in through])]
+    if dims == 2 and len(outer) == 2:
+        return [_several(pool(x, *sides))]
+    images = x.reshape((*(1,) * (2 - len(outer)), *outer, *(1,) * (2 - dims), *size))
+    return [tuple([y.reshape((*outer, *y.shape[4 - dims :])) for y in _several(pool(images, *[alone, *sides][-2:]))])]
+
+
+def _several(result: Tensor | tuple) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def max_pool(
+    op: str,
+    dims: int,
     input: Tensor,
-    kernel_size: int | Pair,
-    stride: int | Pair | None = None,
-    padding: int | Pair = 0,
-    dilation: int | Pair = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Pooled:
+    """`max_pool2d` and its siblings."""
+    check_signal(op, input, dims)
+    windows = windows_of(op, dims, kernel_size, stride, padding, dilation)
+    check_border(op, windows)
+
+    def pool(images: Tensor, *sides: Window) -> tuple[Tensor, Tensor]:
+        return call(MaxPool2d, images, ceil_mode=bool(ceil_mode), **as_attributes(*sides))
+
+    *planes, (y, index) = pool_signal(dims, input, windows, ALONE, pool)
+    if not return_indices:
+        return y
+    index = cast(index, np.dtype(np.int64))
+    if planes:  # of a volume the index counts among the largest of each plane
+        ((_, place),), rows = planes, prod(input.shape[:-3])
+        place = cast(place, index.dtype).reshape((rows, -1)).gather(1, index.reshape((rows, -1)))
+        index = index // prod(y.shape[-2:]) * prod(input.shape[-2:]) + place.reshape(y.shape)
+    return y, index
+
+
+@of_dims(2, max_pool)
+def max_pool2d(input: Tensor, *args: Any, **options: Any) -> Pooled:
     """The largest element of each window. As `torch.nn.functional.max_pool2d`.
 
     Args:
@@ -188,27 +245,58 @@ def max_pool2d(
 
     Source: `torch.nn.functional.max_pool2d`.
     """
-    attrs = _windows("max_pool2d", kernel_size, stride, padding, dilation)
-    single = input.ndim == 3
-    y, index = call(MaxPool2d, unsqueeze(input, 0) if single else input, ceil_mode=bool(ceil_mode), **attrs)
-    if single:
-        y = squeeze(y, 0)
-    if not return_indices:
-        return y
-    index = cast(index, np.dtype(np.int64))
-    return y, squeeze(index, 0) if single else index
 
 
-@takes_tensors
-def avg_pool2d(
+@of_dims(1, max_pool)
+def max_pool1d(input: Tensor, *args: Any, **options: Any) -> Pooled:
+    """`max_pool2d` of sequences: (N, C, L) -> (N, C, L').
+
+    >>> import miniflow as flow
+    >>> max_pool1d(flow.tensor([[1.0, 3.0, 2.0, 0.0]]), 2).tolist()
+    [[3.0, 2.0]]
+
+    Source: `torch.nn.functional.max_pool1d`.
+    """
+
+
+@of_dims(3, max_pool)
+def max_pool3d(input: Tensor, *args: Any, **options: Any) -> Pooled:
+    """`max_pool2d` of volumes: (N, C, D, H, W) -> (N, C, D', H', W'); an index counts in a volume (D, H, W).
+
+    Source: `torch.nn.functional.max_pool3d`.
+    """
+
+
+def avg_pool(
+    op: str,
+    dims: int,
     input: Tensor,
-    kernel_size: int | Pair,
-    stride: int | Pair | None = None,
-    padding: int | Pair = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
+    """`avg_pool2d` and its siblings."""
+    check_signal(op, input, dims)
+    windows = windows_of(op, dims, kernel_size, stride, padding)
+    check_border(op, windows)
+    if divisor_override is not None and (type(divisor_override) is not int or divisor_override == 0):
+        raise ArgumentError(f"{op}: got divisor_override={divisor_override!r}; expected a non-zero integer, or None")
+    divisors = [divisor_override, divisor_override and 1]  # of a volume, for its planes and through them
+    options = {"ceil_mode": bool(ceil_mode), "count_include_pad": bool(count_include_pad)}
+
+    def pool(images: Tensor, *sides: Window) -> Tensor:
+        attrs = as_attributes(*sides) | options | {"divisor_override": divisors.pop(0)}
+        del attrs["dilation"]
+        return call(AvgPool2d, images, **attrs)
+
+    return pool_signal(dims, input, windows, ALONE, pool)[-1][0]
+
+
+@of_dims(2, avg_pool)
+def avg_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The mean of each window. As `torch.nn.functional.avg_pool2d`.
 
     Args:
@@ -234,22 +322,50 @@ def avg_pool2d(
 
     Source: `torch.nn.functional.avg_pool2d`.
     """
-    attrs = _windows("avg_pool2d", kernel_size, stride, padding, 1)
-    del attrs["dilation"]
-    if divisor_override is not None and (type(divisor_override) is not int or divisor_override == 0):
-        raise ArgumentError(
-            f"avg_pool2d: got divisor_override={divisor_override!r}; expected a non-zero integer, or None"
-        )
-    attrs.update(
-        ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad), divisor_override=divisor_override
-    )
-    if input.ndim == 3:
-        return squeeze(call(AvgPool2d, unsqueeze(input, 0), **attrs), 0)
-    return call(AvgPool2d, input, **attrs)
 
 
-@takes_tensors
-def adaptive_avg_pool2d(input: Tensor, output_size: int | None | tuple[int | None, int | None]) -> Tensor:
+@of_dims(1, avg_pool)
+def avg_pool1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`avg_pool2d` of sequences: (N, C, L) -> (N, C, L').
+
+    >>> import miniflow as flow
+    >>> avg_pool1d(flow.tensor([[1.0, 3.0, 2.0, 0.0]]), 2).tolist()
+    [[2.0, 1.0]]
+
+    Source: `torch.nn.functional.avg_pool1d`.
+    """
+
+
+@of_dims(3, avg_pool)
+def avg_pool3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`avg_pool2d` of volumes: (N, C, D, H, W) -> (N, C, D', H', W').
+
+    Source: `torch.nn.functional.avg_pool3d`.
+    """
+
+
+def adaptive_sizes(op: str, dims: int, input: Tensor, output_size: Any, least: int = 0) -> tuple[int, ...]:
+    """The sizes that an adaptive pool makes; None keeps that of the input."""
+    check_signal(op, input, dims)
+    wanted = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * dims
+    if len(wanted) == dims:
+        wanted = tuple([n if size is None else size for n, size in zip(input.shape[-dims:], wanted, strict=True)])
+    return per_dim(op, "output_size", wanted, dims, least)
+
+
+def adaptive_avg_pool(op: str, dims: int, input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
+    """`adaptive_avg_pool2d` and its siblings."""
+    sizes = adaptive_sizes(op, dims, input, output_size)
+
+    def pool(images: Tensor, *sides: int | None) -> Tensor:
+        sides = tuple([n if side is None else side for n, side in zip(images.shape[2:], sides, strict=True)])
+        return call(AdaptiveAvgPool2d, images, output_size=sides)
+
+    return pool_signal(dims, input, sizes, None, pool)[-1][0]
+
+
+@of_dims(2, adaptive_avg_pool)
+def adaptive_avg_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The means of windows that cover the image evenly. As `torch.nn.functional.adaptive_avg_pool2d`.
 
     y[i] = mean of x[floor(i H / OH)] to x[ceil((i + 1) H / OH) - 1], for rows and columns alike; windows may overlap.
@@ -272,10 +388,19 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | None | tuple[int | Non
 
     Source: `torch.nn.functional.adaptive_avg_pool2d`.
     """
-    if input.ndim == 3:
-        return squeeze(adaptive_avg_pool2d(unsqueeze(input, 0), output_size), 0)
-    check_image("adaptive_avg_pool2d", input)
-    sizes = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size, output_size)
-    if len(sizes) == 2:
-        sizes = tuple([n if wanted is None else wanted for n, wanted in zip(input.shape[2:], sizes, strict=True)])
-    return call(AdaptiveAvgPool2d, input, output_size=pair("adaptive_avg_pool2d", "output_size", sizes, least=0))
+
+
+@of_dims(1, adaptive_avg_pool)
+def adaptive_avg_pool1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`adaptive_avg_pool2d` of sequences: (N, C, L) -> (N, C, output_size).
+
+    Source: `torch.nn.functional.adaptive_avg_pool1d`.
+    """
+
+
+@of_dims(3, adaptive_avg_pool)
+def adaptive_avg_pool3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`adaptive_avg_pool2d` of volumes: (N, C, D, H, W) -> (N, C, *output_size).
+
+    Source: `torch.nn.functional.adaptive_avg_pool3d`.
+    """

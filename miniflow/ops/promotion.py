@@ -23,7 +23,7 @@ from miniflow.dtype import (
 )
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.operands import refuse_operand, takes_tensors
-from miniflow.sbp import elementwise
+from miniflow.sbp import each_element_alone, elementwise
 from miniflow.scalar import Expr
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
@@ -116,10 +116,8 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         listed = " and ".join(str(tuple(s)) for s in shapes)
-        raise ShapeError(
-            f"{name}: shapes {listed} cannot be broadcast together; expected sizes that are equal or 1, aligned at the "
-            "last dimension: reshape or expand one of them"
-        ) from None
+        wanted = "sizes that are equal or 1, aligned at the last dimension: reshape or expand one of them"
+        raise ShapeError(f"{name}: shapes {listed} cannot be broadcast together; expected {wanted}") from None
 
 
 def require_floating(op: str, x: Any) -> None:
@@ -156,8 +154,7 @@ class ToInteger(Op):
     def infer(x, *, dtype):
         return x.shape, dtype
 
-    def sbp(x, *, ranks, dtype):
-        return elementwise(x, linear=False)
+    sbp = each_element_alone
 
 
 @takes_tensors
@@ -173,9 +170,6 @@ class ToDevice(Op):
     """The same values on another device; the gradient is copied back."""
 
     amp = "untouched"
-
-    def infer(x, *, source, target):
-        return x.shape, x.dtype
 
     def backward(ctx, dy):
         return to_device(dy, ctx.attrs["source"])

@@ -23,7 +23,7 @@ from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.method import method
 from miniflow.ops.promotion import broadcast_shape, require_floating
-from miniflow.sbp import elementwise
+from miniflow.sbp import each_element_alone
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
@@ -50,9 +50,7 @@ class Uniform(Op):
             raise ArgumentError(f"uniform: got low={low}, high={high}; expected finite bounds with low <= high")
         return like.shape, like.dtype
 
-    def sbp(like, *, ranks, **attrs):
-        return elementwise(like, linear=False)
-
+    sbp = each_element_alone
     on_shard = by_position
 
 
@@ -65,9 +63,7 @@ class Normal(Op):
             raise ArgumentError(f"normal: got std={std}; expected a standard deviation of at least 0")
         return like.shape, like.dtype
 
-    def sbp(like, *, ranks, **attrs):
-        return elementwise(like, linear=False)
-
+    sbp = each_element_alone
     on_shard = by_position
 
 
@@ -79,23 +75,17 @@ class Integers(Op):
             raise ArgumentError(f"randint: got low={low}, high={high}; expected low < high, since high is exclusive")
         limits = range_of(like.dtype)
         if low < limits[0] or high - 1 > limits[1]:
-            raise DTypeError(
-                f"randint: got low={low}, high={high} for {BY_NUMPY[like.dtype]}; expected values from {limits[0]} to "
-                f"{limits[1]}: give a wider dtype"
-            )
+            given = f"low={low}, high={high} for {BY_NUMPY[like.dtype]}"
+            wanted = f"values from {limits[0]} to {limits[1]}: give a wider dtype"
+            raise DTypeError(f"randint: got {given}; expected {wanted}")
         return like.shape, like.dtype
 
-    def sbp(like, *, ranks, **attrs):
-        return elementwise(like, linear=False)
-
+    sbp = each_element_alone
     on_shard = by_position
 
 
 class Permutation(Op):
     """The integers 0 .. n - 1 in random order."""
-
-    def infer(like, *, seed, offset):
-        return like.shape, like.dtype
 
     def sbp(like, *, ranks, seed, offset):
         return []

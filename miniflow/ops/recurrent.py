@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 
 from miniflow import scalar
 from miniflow.dispatch import Op, call
-from miniflow.ops.activation import relu, sigmoid
-from miniflow.ops.elementwise import add, lerp, mul
-from miniflow.ops.join import cat, chunk, split
+from miniflow.ops.activation import sigmoid
+from miniflow.ops.join import cat
 from miniflow.ops.matmul import linear
 from miniflow.ops.pointwise import OPERATORS, add_gradient, make_op
-from miniflow.ops.slice import narrow
 from miniflow.scalar import Formula
 from miniflow.tensor import Tensor
 
@@ -58,17 +56,17 @@ add_gradient(GatedTanh, "gate")(lambda dy, x, gate: _gate_grad(dy, gate, scalar.
 
 def tanh_cell(x: Tensor, projected: Tensor, state: State) -> State:
     """h = tanh(x + projected)"""
-    return (OPERATORS["tanh"](add(x, projected)),)
+    return (OPERATORS["tanh"](x + projected),)
 
 
 def relu_cell(x: Tensor, projected: Tensor, state: State) -> State:
     """h = relu(x + projected)"""
-    return (relu(add(x, projected)),)
+    return ((x + projected).relu(),)
 
 
 def lstm_cell(x: Tensor, projected: Tensor, state: State) -> State:
     """Of x + projected = (i, f, g, o): c = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c)."""
-    i, f, g, o = chunk(add(x, projected), 4, 1)
+    i, f, g, o = (x + projected).chunk(4, 1)
     c = call(GatedMemory, f, state[1], i, g)
     return call(GatedTanh, c, o), c
 
@@ -76,10 +74,10 @@ def lstm_cell(x: Tensor, projected: Tensor, state: State) -> State:
 def gru_cell(x: Tensor, projected: Tensor, state: State) -> State:
     """n = tanh(x_n + sigmoid(x_r + p_r) p_n), h = (1 - z) n + z h with z = sigmoid(x_z + p_z)."""
     size = state[0].shape[1]
-    gates = sigmoid(add(narrow(x, 1, 0, 2 * size), narrow(projected, 1, 0, 2 * size)))
-    reset, update = chunk(gates, 2, 1)
-    new = OPERATORS["tanh"](add(narrow(x, 1, 2 * size, size), mul(reset, narrow(projected, 1, 2 * size, size))))
-    return (lerp(new, state[0], update),)
+    gates = sigmoid(x.narrow(1, 0, 2 * size) + projected.narrow(1, 0, 2 * size))
+    reset, update = gates.chunk(2, 1)
+    new = OPERATORS["tanh"](x.narrow(1, 2 * size, size) + reset * projected.narrow(1, 2 * size, size))
+    return (new.lerp(state[0], update),)
 
 
 class Lstm(Op):
@@ -122,16 +120,16 @@ def scan(
     Returns:
         h after all time steps (sum of sizes, hidden), and the last state of each sequence.
     """
-    steps = list(split(x, list(sizes)))
+    steps = list(x.split(list(sizes)))
     waiting, results, ended = state, [], []
-    state = tuple([narrow(s, 0, 0, sizes[-1 if reverse else 0]) for s in state])
+    state = tuple([s.narrow(0, 0, sizes[-1 if reverse else 0]) for s in state])
     for rows, size in zip(steps[::-1] if reverse else steps, sizes[::-1] if reverse else sizes, strict=True):
         running = state[0].shape[0]
         if size < running:
-            ended.append([narrow(s, 0, size, running - size) for s in state])
-            state = tuple([narrow(s, 0, 0, size) for s in state])
+            ended.append([s.narrow(0, size, running - size) for s in state])
+            state = tuple([s.narrow(0, 0, size) for s in state])
         elif size > running:
-            begin = [narrow(s, 0, running, size - running) for s in waiting]
+            begin = [s.narrow(0, running, size - running) for s in waiting]
             state = tuple([cat(both) for both in zip(state, begin, strict=True)])
         state = cell(rows, linear(state[0], weight, bias), state)
         results.append(state[0])

@@ -8,13 +8,12 @@ from math import prod as product
 import numpy as np
 
 from miniflow.dispatch import Op, call, run_kernel
-from miniflow.ops.elementwise import add, div, mul
+from miniflow.errors import ShapeError
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import flip, movedim
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.shape import Expand, View, input_shape, reshape, wrap_dim, wrap_dims
-from miniflow.sbp import Signature, letters, letters_but, signatures
+from miniflow.ops.shape import Expand, View, input_shape, wrap_dim, wrap_dims
+from miniflow.sbp import Signature, each_row, letters, letters_but, signatures
 from miniflow.tensor import Tensor
 
 Dim = int | Sequence[int] | None
@@ -34,6 +33,16 @@ def reduced_shape(op: str, shape: tuple[int, ...], dim: Dim, keepdim: bool) -> t
         return shape[:dim] + (1,) * keepdim + shape[dim + 1 :]
     dims = wrap_dims(op, dim, len(shape))
     return tuple([1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims])
+
+
+def nonempty(op: str, shape: tuple[int, ...], dim: Dim) -> None:
+    """Refuse to reduce no elements.
+
+    Raises:
+        ShapeError: if a dim to be reduced has size 0.
+    """
+    if 0 in shape and 0 in [shape[d] for d in wrap_dims(op, dim, len(shape))]:
+        raise ShapeError(f"{op}: got shape {tuple(shape)} and dim={dim}: no elements to reduce; expected at least one")
 
 
 def as_dims(dim: Dim) -> int | tuple[int, ...] | None:
@@ -66,37 +75,30 @@ def reduced_signatures(x: Any, dim: Dim, keepdim: bool, linear: bool = False, re
 
 
 class Reduction(Op):
-    """An op over `dim` whose result has the dtype of its input."""
+    """An op over `dim`."""
+
+    requires = ""  # "floats", or "elements": at least one
+    result: np.dtype | None = None  # the dtype of the result; None for that of the input
+    widens = False  # integers and bool are reduced in int64
 
     @classmethod
-    def infer(cls, x, *, dim, keepdim):
-        return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
+    def infer(cls, x, *, dim, keepdim, **attrs):
+        if cls.requires == "floats":
+            require_floating(cls.function_name, x)
+        elif cls.requires:
+            nonempty(cls.function_name, x.shape, dim)
+        kind = INT64 if cls.widens and x.dtype.kind in "biu" else cls.result or x.dtype
+        return reduced_shape(cls.function_name, x.shape, dim, keepdim), kind
 
     def sbp(x, *, ranks, dim, keepdim, **attrs):
         return reduced_signatures(x, dim, keepdim)
 
 
-class FloatReduction(Reduction):
-    """A reduction of floating dtypes alone."""
-
-    @classmethod
-    def infer(cls, x, *, dim, keepdim):
-        require_floating(cls.function_name, x)
-        return super().infer(x, dim=dim, keepdim=keepdim)
-
-
-class Total(Reduction):
-    """A reduction of integers and bool in int64."""
-
-    @classmethod
-    def infer(cls, x, *, dim, keepdim):
-        return reduced_shape(cls.function_name, x.shape, dim, keepdim), INT64 if x.dtype.kind in "biu" else x.dtype
-
-
-class Sum(Total):
+class Sum(Reduction):
     """y = sum of x over `dim`; integers and bool in int64."""
 
     amp = "gray"
+    widens = True
 
     def sbp(x, *, ranks, dim, keepdim):
         return reduced_signatures(x, dim, keepdim, linear=True)
@@ -129,8 +131,10 @@ def sum(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object 
     return call(Sum, input, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
 
 
-class Mean(FloatReduction):
+class Mean(Reduction):
     """y = sum of x over `dim`, divided by the number of its terms."""
+
+    requires = "floats"
 
     def sbp(x, *, ranks, dim, keepdim):
         return reduced_signatures(x, dim, keepdim, linear=True)
@@ -144,7 +148,7 @@ class Mean(FloatReduction):
 
     def backward(ctx, dy):
         shape, dim = input_shape(ctx), ctx.attrs["dim"]
-        return expand_reduced(div(dy, float(term_count(shape, dim) or 1)), shape, ctx.attrs)
+        return expand_reduced(dy / float(term_count(shape, dim) or 1), shape, ctx.attrs)
 
 
 def term_count(shape: tuple[int, ...], dim: Dim) -> int:
@@ -177,33 +181,28 @@ def mean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object
     return call(Mean, input, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
 
 
-class Prod(Total):
+class Prod(Reduction):
     """y = product of x over one dim or all; dy/dx_i is the product of the others, right also where x has zeros."""
 
     saves = ("x",)
+    widens = True
 
     def backward(ctx, dy):
         (x,) = ctx.saved
         shape, dim = x._array.shape, ctx.attrs["dim"]
         if not shape:
-            return reshape(dy, ())
-        row = reshape(x, -1) if dim is None else movedim(x, dim, -1)
+            return dy.reshape(())
+        row = x.reshape(-1) if dim is None else x.movedim(dim, -1)
         others = call(ProdOfOthers, row)
-        others = reshape(others, shape) if dim is None else movedim(others, -1, dim)
-        return mul(expand_reduced(dy, shape, ctx.attrs), others)
+        others = others.reshape(shape) if dim is None else others.movedim(-1, dim)
+        return expand_reduced(dy, shape, ctx.attrs) * others
 
 
 class ProdOfOthers(Op):
     """y_i = product over j != i of x_j, along the last dim."""
 
     saves = ("x",)
-
-    def infer(x):
-        return x.shape, x.dtype
-
-    def sbp(x, *, ranks):
-        kept = letters_but(x.ndim, -1)
-        return signatures([kept], [kept])
+    sbp = each_row
 
     def backward(ctx, dy):
         (x,) = ctx.saved
@@ -219,8 +218,8 @@ def prod_of_others_gradient(x: Tensor, dy: Tensor) -> Tensor:
     if x._array.size == 0:
         return dy
     before, dbefore = _dual_products(x, dy)
-    behind, dbehind = (flip(part, -1) for part in _dual_products(flip(x, -1), flip(dy, -1)))
-    return add(mul(before, dbehind), mul(dbefore, behind))
+    behind, dbehind = (part.flip(-1) for part in _dual_products(x.flip(-1), dy.flip(-1)))
+    return before * dbehind + dbefore * behind
 
 
 def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
@@ -230,7 +229,7 @@ def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
     step = 1
     while step < count:
         shifted, dshifted = pad(y, (step, -step), value=1.0), pad(dy, (step, -step))
-        y, dy = mul(y, shifted), add(mul(y, dshifted), mul(dy, shifted))
+        y, dy = y * shifted, y * dshifted + dy * shifted
         step *= 2
     return y, dy
 
@@ -260,20 +259,16 @@ def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype:
     return call(Prod, input, dim=dim, keepdim=keepdim)
 
 
-class Truth(Reduction):
-    """Whether elements are not zero; no gradient."""
-
-    @classmethod
-    def infer(cls, x, *, dim, keepdim):
-        return reduced_shape(cls.function_name, x.shape, dim, keepdim), np.dtype(np.bool_)
-
-
-class Any(Truth):
+class Any(Reduction):
     """Whether any element over `dim` is not zero."""
 
+    result = np.dtype(np.bool_)
 
-class All(Truth):
+
+class All(Reduction):
     """Whether all elements over `dim` are not zero."""
+
+    result = np.dtype(np.bool_)
 
 
 @method(checked=False)

@@ -8,17 +8,13 @@ from miniflow.backends.memory import peek
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.amp_identity import in_float32
-from miniflow.ops.comparison import gt, lt
-from miniflow.ops.elementwise import add, div, exp, log, mul, sub
-from miniflow.ops.loss import difference, l1_loss, reduced
-from miniflow.ops.piecewise import abs, minimum, where
-from miniflow.ops.reduce import sum
-from miniflow.ops.shape import unsqueeze
+from miniflow.ops.loss import difference, loss, reduced
+from miniflow.ops.piecewise import where
 from miniflow.tensor import Tensor
 
 
-@takes_tensors
-def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+@loss
+def smooth_l1_loss(input: Tensor, target: Tensor, *, beta: float = 1.0) -> Tensor:
     """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2, reduced.
 
     Args:
@@ -38,8 +34,8 @@ def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", be
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss: got beta={beta}; expected a number that is not negative")
     if beta == 0:
-        return l1_loss(input, target, reduction=reduction)
-    return reduced("smooth_l1_loss", div(_huber("smooth_l1_loss", input, target, beta), beta), reduction)
+        return abs(difference("smooth_l1_loss", input, target))
+    return _huber("smooth_l1_loss", input, target, beta) / beta
 
 
 @takes_tensors
@@ -58,13 +54,13 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     """
     if delta <= 0:
         raise ArgumentError(f"huber_loss: got delta={delta}; expected a positive number")
-    return reduced("huber_loss", _huber("huber_loss", input, target, delta), reduction)
+    return reduced("huber_loss", _huber("huber_loss", *in_float32(input, target), delta), reduction)
 
 
 def _huber(op: str, input: Tensor, target: Tensor, delta: float) -> Tensor:
     distance = abs(difference(op, input, target))
-    cut = minimum(distance, delta)
-    return mul(cut, sub(distance, mul(cut, 0.5)))
+    cut = distance.minimum(delta)
+    return cut * (distance - cut * 0.5)
 
 
 @takes_tensors
@@ -90,24 +86,18 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
     """
     input, target = in_float32(input, target)
     if log_target:
-        loss = mul(exp(target), sub(target, input))
+        loss = target.exp() * (target - input)
     else:
-        some = gt(target, 0)
-        loss = sub(where(some, mul(target, log(where(some, target, 1.0))), 0.0), mul(target, input))
+        some = target > 0
+        loss = where(some, target * where(some, target, 1.0).log(), 0.0) - target * input
     if reduction == "batchmean":
-        return div(sum(loss), input.shape[0] if input.ndim else 1)
+        return loss.sum() / (input.shape[0] if input.ndim else 1)
     return reduced("kl_div", loss, reduction)
 
 
-@takes_tensors
+@loss
 def poisson_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    log_input: bool = True,
-    full: bool = False,
-    *,
-    eps: float = 1e-8,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, *, eps: float = 1e-8
 ) -> Tensor:
     """The negative log-likelihood of Poisson's distribution: exp(x) - t x, or x - t log(x + eps), reduced.
 
@@ -121,27 +111,21 @@ def poisson_nll_loss(
 
     Source: `torch.nn.functional.poisson_nll_loss`.
     """
-    input, target = in_float32(input, target)
     if log_input:
-        loss = sub(exp(input), mul(target, input))
+        loss = input.exp() - target * input
     else:
-        loss = sub(input, mul(target, log(add(input, eps))))
+        loss = input - target * (input + eps).log()
     if full:
-        several = gt(target, 1)
+        several = target > 1
         t = where(several, target, 1.0)
-        stirling = add(sub(mul(t, log(t)), t), mul(log(mul(t, 2 * math.pi)), 0.5))
-        loss = add(loss, where(several, stirling, 0.0))
-    return reduced("poisson_nll_loss", loss, reduction)
+        stirling = t * t.log() - t + (t * (2 * math.pi)).log() * 0.5
+        loss = loss + where(several, stirling, 0.0)
+    return loss
 
 
 @takes_tensors
 def gaussian_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
     """The negative log-likelihood of a normal distribution: (log v + (input - target)^2 / v) / 2, reduced.
 
@@ -163,13 +147,13 @@ def gaussian_nll_loss(
     input, target, var = in_float32(input, target, var)
     shape = tuple(input.shape)
     if var.ndim and tuple(var.shape) == shape[:-1] != shape:
-        var = unsqueeze(var, -1)
+        var = var.unsqueeze(-1)
     elif var.ndim and tuple(var.shape) not in (shape, (*shape[:-1], 1)):
         raise ShapeError(f"gaussian_nll_loss: got var {tuple(var.shape)} for input {shape}; expected {shape[:-1]}")
     values = peek(var._array)
     if values is not None and (values < 0).any():
         raise ArgumentError(f"gaussian_nll_loss: got a variance of {values.min()}; expected none below 0")
-    var = where(lt(var, eps), add(sub(var, var.detach()), eps), var)
-    error = sub(input, target)
-    loss = mul(add(log(var), div(mul(error, error), var)), 0.5)
-    return reduced("gaussian_nll_loss", add(loss, 0.5 * math.log(2 * math.pi)) if full else loss, reduction)
+    var = where(var < eps, var - var.detach() + eps, var)
+    error = input - target
+    loss = (var.log() + error * error / var) * 0.5
+    return reduced("gaussian_nll_loss", loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

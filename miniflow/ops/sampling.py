@@ -10,16 +10,11 @@ from miniflow.dtype import int64
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.inplace import write
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import eq
 from miniflow.ops.creation import ones_like
-from miniflow.ops.elementwise import log
-from miniflow.ops.extremum import argmax
 from miniflow.ops.generator import Generator
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.random import Uniform, draw, rand_like
-from miniflow.ops.scan import cumsum
-from miniflow.ops.softmax import softmax
 from miniflow.tensor import Tensor
 
 
@@ -150,8 +145,8 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
 
     Source: `torch.nn.functional.gumbel_softmax`; Jang et al. 2017, "Categorical Reparameterization".
     """
-    y = softmax((logits - log(-log(rand_like(logits)))) / tau, dim)
+    y = ((logits - (-rand_like(logits).log()).log()) / tau).softmax(dim)
     if not hard:
         return y
-    one_hot = eq(argmax(y, dim, True), cast(cumsum(ones_like(y.detach()), dim) - 1, "int64"))
+    one_hot = y.argmax(dim, True) == cast(ones_like(y.detach()).cumsum(dim) - 1, "int64")
     return cast(one_hot, y.dtype) - y.detach() + y

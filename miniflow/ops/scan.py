@@ -8,20 +8,15 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError
-from miniflow.ops.comparison import eq, isnan, logical_or, ne
-from miniflow.ops.elementwise import add, exp, mul, sub
 from miniflow.ops.extremum import Extreme
-from miniflow.ops.gather import gather
 from miniflow.ops.join import cat
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import movedim
-from miniflow.ops.piecewise import nan_to_num, where
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, cast, require_floating
-from miniflow.ops.reduce import INT64, sum
-from miniflow.ops.shape import reshape, wrap_dim
-from miniflow.ops.slice import narrow
-from miniflow.sbp import letters_but, signatures
+from miniflow.ops.reduce import INT64
+from miniflow.ops.shape import wrap_dim
+from miniflow.sbp import each_row, letters_but, signatures
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -35,9 +30,7 @@ class Scan(Op):
         wrap_dim(cls.function_name, dim, len(x.shape))
         return x.shape, x.dtype
 
-    def sbp(x, *, ranks, dim, reverse):
-        kept = letters_but(x.ndim, dim)
-        return signatures([kept], [kept])
+    sbp = each_row
 
 
 class Cumsum(Scan):
@@ -64,9 +57,9 @@ class Cumprod(Scan):
         dim, count = ctx.attrs["dim"], x._array.shape[ctx.attrs["dim"]]
         if count == 0:
             return dy
-        x, dy = movedim(x, dim, -1), movedim(dy, dim, -1)
-        before = pad(call(Cumprod, narrow(x, -1, 0, count - 1), dim=-1, reverse=False), (1, 0), value=1.0)
-        return movedim(mul(before, _recurrence(pad(narrow(x, -1, 1, count - 1), (0, 1)), dy)), -1, dim)
+        x, dy = x.movedim(dim, -1), dy.movedim(dim, -1)
+        before = pad(call(Cumprod, x.narrow(-1, 0, count - 1), dim=-1, reverse=False), (1, 0), value=1.0)
+        return (before * _recurrence(pad(x.narrow(-1, 1, count - 1), (0, 1)), dy)).movedim(-1, dim)
 
 
 class Logcumsumexp(Scan):
@@ -80,9 +73,9 @@ class Logcumsumexp(Scan):
         dim, count = ctx.attrs["dim"], x._array.shape[ctx.attrs["dim"]]
         if count == 0:
             return dy
-        x, y, dy = (movedim(t, dim, -1) for t in (x, nan_to_num(y, nan, inf), dy))
-        ratios = exp(sub(narrow(y, -1, 0, count - 1), narrow(y, -1, 1, count - 1)))
-        return movedim(mul(exp(sub(x, y)), _recurrence(pad(ratios, (0, 1)), dy)), -1, dim)
+        x, y, dy = (t.movedim(dim, -1) for t in (x, y.nan_to_num(nan, inf), dy))
+        ratios = (y.narrow(-1, 0, count - 1) - y.narrow(-1, 1, count - 1)).exp()
+        return ((x - y).exp() * _recurrence(pad(ratios, (0, 1)), dy)).movedim(-1, dim)
 
 
 class CumulativeMax(Scan):
@@ -97,8 +90,8 @@ def _recurrence(a: Tensor, x: Tensor) -> Tensor:
     """r_k = x_k + a_k r_{k+1} along the last dim, by doubling: log2(n) steps of differentiable ops."""
     step = 1
     while step < x._array.shape[-1]:
-        x = add(x, mul(a, pad(x, (-step, step))))
-        a = mul(a, pad(a, (-step, step)))
+        x = x + a * pad(x, (-step, step))
+        a = a * pad(a, (-step, step))
         step *= 2
     return x
 
@@ -106,7 +99,7 @@ def _recurrence(a: Tensor, x: Tensor) -> Tensor:
 def _scan(op: type[Scan], x: Tensor, dim: int) -> Tensor:
     """A tensor of no dims counts as one of one dim."""
     dim, shape = wrap_dim(op.function_name, dim, x._array.ndim), x._array.shape
-    return call(op, x, dim=dim, reverse=False) if shape else reshape(call(op, reshape(x, 1), dim=0, reverse=False), ())
+    return call(op, x, dim=dim, reverse=False) if shape else call(op, x.reshape(1), dim=0, reverse=False).reshape(())
 
 
 def _in_dtype(x: Tensor, dtype: object) -> Tensor:
@@ -180,12 +173,12 @@ def _cumulative(op: type[Scan], x: Tensor, dim: int) -> Extreme:
     """x_j is the extremum of x_0 to x_j, or NaN, at its own place: the last such j up to i is the index."""
     dim = wrap_dim(op.function_name, dim, x._array.ndim)
     if not x._array.shape:
-        values, indices = _cumulative(op, reshape(x, 1), 0)
-        return Extreme(reshape(values, ()), reshape(indices, ()))
+        values, indices = _cumulative(op, x.reshape(1), 0)
+        return Extreme(values.reshape(()), indices.reshape(()))
     values = x.detach()
-    own = logical_or(eq(values, call(op, values, dim=dim, reverse=False)), isnan(values))
+    own = (values == call(op, values, dim=dim, reverse=False)) | values.isnan()
     indices = call(CumulativeMax, where(own, positions(x, dim), 0), dim=dim, reverse=False)
-    return Extreme(gather(x, dim, indices), indices)
+    return Extreme(x.gather(dim, indices), indices)
 
 
 def positions(x: Tensor, dim: int) -> Tensor:
@@ -223,8 +216,8 @@ def diff(
     x = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
         count = max(x._array.shape[dim] - 1, 0)
-        behind, before = narrow(x, dim, min(1, x._array.shape[dim]), count), narrow(x, dim, 0, count)
-        x = ne(behind, before) if x._array.dtype == np.bool_ else sub(behind, before)
+        behind, before = x.narrow(dim, min(1, x._array.shape[dim]), count), x.narrow(dim, 0, count)
+        x = behind != before if x._array.dtype == np.bool_ else behind - before
     return x
 
 
@@ -243,12 +236,12 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, d
     Source: `torch.trapezoid`.
     """
     dim, count = wrap_dim("trapezoid", dim, y._array.ndim), max(y._array.shape[dim] - 1, 0)
-    heights = add(narrow(y, dim, 0, count), narrow(y, dim, y._array.shape[dim] - count, count))
+    heights = y.narrow(dim, 0, count) + y.narrow(dim, y._array.shape[dim] - count, count)
     if x is None:
-        return mul(sum(heights, dim), (1 if dx is None else dx) / 2)
+        return heights.sum(dim) * ((1 if dx is None else dx) / 2)
     if x._array.ndim == 1:
-        x = reshape(x, [-1 if d == dim else 1 for d in range(y._array.ndim)])
-    return mul(sum(mul(heights, diff(x, dim=dim - y._array.ndim)), dim), 0.5)
+        x = x.reshape([-1 if d == dim else 1 for d in range(y._array.ndim)])
+    return (heights * diff(x, dim=dim - y._array.ndim)).sum(dim) * 0.5
 
 
 trapz = trapezoid

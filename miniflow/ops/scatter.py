@@ -10,19 +10,17 @@ import numpy as np
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.inplace import ViewScatter
-from miniflow.ops.comparison import eq, isnan
 from miniflow.ops.creation import full, ones_like, zeros_like
-from miniflow.ops.elementwise import add, div, mul
-from miniflow.ops.gather import Scatter, ScatterAdd, coordinates_of, gather, source_for
+from miniflow.ops.elementwise import mul
+from miniflow.ops.gather import Scatter, ScatterAdd, coordinates_of, source_for
 from miniflow.ops.index import Index, IndexIntoZeros, SetItem, locate
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
-from miniflow.ops.piecewise import clamp, maximum, minimum, where
+from miniflow.ops.piecewise import maximum, minimum, where
 from miniflow.ops.promotion import Number, cast
 from miniflow.ops.reduce import INT64
-from miniflow.ops.scan import cumsum
-from miniflow.ops.shape import expand, reshape, wrap_dim
-from miniflow.ops.slice import Diagonal, Slice, diagonal
+from miniflow.ops.shape import wrap_dim
+from miniflow.ops.slice import Diagonal, Slice
 from miniflow.ops.sort import Argsort
 from miniflow.tensor import Tensor
 
@@ -57,33 +55,33 @@ def scatter_reduce(
     dim = wrap_dim("scatter_reduce", dim, input._array.ndim)
     src = source_for("scatter_reduce", input, dim, index, src)
     if not input._array.shape:
-        flat = [reshape(x, 1) for x in (input, index, src)]
-        return reshape(scatter_reduce(flat[0], 0, *flat[1:], reduce, include_self=include_self), ())
+        flat = [x.reshape(1) for x in (input, index, src)]
+        return scatter_reduce(flat[0], 0, *flat[1:], reduce, include_self=include_self).reshape(())
     shape = input._array.shape
     named = call(ScatterAdd, None, index, ones_like(src), dim=dim, shape=shape)
     if reduce in ("sum", "mean"):
-        base = input if include_self else where(eq(named, 0), input, zeros_like(input))
+        base = input if include_self else where(named == 0, input, zeros_like(input))
         y = call(ScatterAdd, base, index, src, dim=dim, shape=shape)
         if reduce == "sum":
             return y
-        count = add(named, 1) if include_self else clamp(named, 1)
-        return div(y, count) if y.is_floating_point() else y // count
+        count = named + 1 if include_self else named.clamp(1)
+        return y / count if y.is_floating_point() else y // count
     if reduce == "prod":
         y = _product_at(input, dim, index, src)
     else:
         y = _extremum_at(input, dim, index, src, smallest=reduce == "amin")
     if include_self:
         y = {"prod": mul, "amax": maximum, "amin": minimum}[reduce](input, y)
-    return where(eq(named, 0), input, y)
+    return where(named == 0, input, y)
 
 
 def _extremum_at(x: Tensor, dim: int, index: Tensor, src: Tensor, smallest: bool) -> Tensor:
     """`src` is written in order, so that the last at each place counts."""
     order = call(Argsort, src.detach(), dim=dim, descending=smallest, count=src._array.shape[dim], stable=True)
-    y = call(Scatter, x, gather(index, dim, order), gather(src, dim, order), dim=dim)
+    y = call(Scatter, x, index.gather(dim, order), src.gather(dim, order), dim=dim)
     if not smallest or not src.is_floating_point():
         return y
-    missing = cast(isnan(src), src.dtype)  # NaN wins, but comes first in a descending order
+    missing = cast(src.isnan(), src.dtype)  # NaN wins, but comes first in a descending order
     return where(call(ScatterAdd, None, index, missing, dim=dim, shape=x._array.shape) > 0, nan, y)
 
 
@@ -91,12 +89,12 @@ def _product_at(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """In the order of the index, the products of all elements of one place so far, by doubling; the last one counts."""
     count = src._array.shape[dim]
     order = call(Argsort, index, dim=dim, descending=False, count=count, stable=True)
-    places, products = gather(index, dim, order), gather(src, dim, order)
+    places, products = index.gather(dim, order), src.gather(dim, order)
     behind, step = (0, 0) * (src._array.ndim - 1 - dim), 1
     while step < count:
         shift = (*behind, step, -step)
-        same = eq(places, pad(places, shift, value=-1))
-        products = mul(products, where(same, pad(products, shift, value=1), ones_like(products)))
+        same = places == pad(places, shift, value=-1)
+        products = products * where(same, pad(products, shift, value=1), ones_like(products))
         step *= 2
     return call(Scatter, x, places, products, dim=dim)
 
@@ -191,7 +189,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 
 def _set_slices(op: str, x: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     if not x._array.shape:
-        return reshape(_set_slices(op, reshape(x, 1), 0, index, value), ())
+        return _set_slices(op, x.reshape(1), 0, index, value).reshape(())
     dim = wrap_dim(op, dim, x._array.ndim)
     coordinates = coordinates_of(op, index)
     value = value if isinstance(value, Tensor) else full((), value, dtype=x.dtype, device=x._place)
@@ -224,15 +222,15 @@ def index_put(input: Tensor, indices: tuple[Tensor, ...], values: Tensor, accumu
     if not accumulate:
         return call(SetItem, input, value, coordinates, **place)
     dims, shape = place["dims"], input._array.shape
-    value = expand(value, Index.infer(input._array, coordinates._array, dims=dims)[0])
-    return add(input, call(IndexIntoZeros, value, coordinates, dims=dims, shape=shape))
+    value = value.expand(Index.infer(input._array, coordinates._array, dims=dims)[0])
+    return input + call(IndexIntoZeros, value, coordinates, dims=dims, shape=shape)
 
 
 @method
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements that `index` names in the flattened tensor, in the shape of `index`. `torch.take`."""
-    flat = call(Index, reshape(input, -1), coordinates_of("take", reshape(index, -1)), dims=(0,))
-    return reshape(flat, index.shape)
+    flat = call(Index, input.reshape(-1), coordinates_of("take", index.reshape(-1)), dims=(0,))
+    return flat.reshape(index.shape)
 
 
 @method(in_place=True)
@@ -246,8 +244,8 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
     Source: `torch.put`.
     """
-    flat = index_put(reshape(input, -1), (reshape(index, -1),), reshape(source, -1), accumulate)
-    return reshape(flat, input.shape)
+    flat = index_put(input.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
+    return flat.reshape(input.shape)
 
 
 @method(in_place=True)
@@ -270,15 +268,13 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     Source: `torch.Tensor.masked_scatter`.
     """
     if mask._array.dtype != np.bool_ or source._array.dtype != input._array.dtype:
-        raise DTypeError(
-            f"masked_scatter: got {input.dtype}, a mask of {mask.dtype} and a source of {source.dtype}; expected bool "
-            "for the mask, and else one dtype"
-        )
-    number = clamp(cumsum(reshape(expand(cast(mask, INT64), input.shape), -1), 0) - 1, 0)
-    source = reshape(source, -1)
+        given = f"{input.dtype}, a mask of {mask.dtype} and a source of {source.dtype}"
+        raise DTypeError(f"masked_scatter: got {given}; expected bool for the mask, and else one dtype")
+    number = (cast(mask, INT64).expand(input.shape).reshape(-1).cumsum(0) - 1).clamp(0)
+    source = source.reshape(-1)
     if source._array.size == 0:
         source = pad(source, (0, 1))
-    return where(mask, reshape(take(source, number), input.shape), input)
+    return where(mask, take(source, number).reshape(input.shape), input)
 
 
 @method
@@ -304,7 +300,7 @@ def _scattered(op: str, x: Tensor, src: Tensor, dim: int, part: Any) -> Tensor:
 @method
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy of `input` with `src` in place of `input.diagonal(offset, dim1, dim2)`. `torch.diagonal_scatter`."""
-    place = diagonal(input, offset, dim1, dim2)
+    place = input.diagonal(offset, dim1, dim2)
     _same_shape("diagonal_scatter", src, place._array.shape)
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     return call(ViewScatter, input, cast(src, input.dtype), steps=((Diagonal, attrs),))

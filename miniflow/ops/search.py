@@ -5,19 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from miniflow.dispatch import Op, call
-from miniflow.dtype import float32
+from miniflow.dtype import can_cast, fitting, float32, of_scalar
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.ops.comparison import eq, ge, gt, logical_and, logical_not, ne
+from miniflow.ops.comparison import ge, gt
 from miniflow.ops.creation import full, ones_like, zeros
-from miniflow.ops.elementwise import add
-from miniflow.ops.extremum import amax, amin
-from miniflow.ops.gather import gather, scatter_add
+from miniflow.ops.index import Nonzero, get_item
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import clamp, floor, where
-from miniflow.ops.promotion import Number, cast, promote, require_floating
-from miniflow.ops.reduce import INT64, Dim, sum
-from miniflow.ops.shape import reshape
-from miniflow.ops.sort import msort
+from miniflow.ops.piecewise import where
+from miniflow.ops.promotion import Number, broadcast_shape, cast, promote, require_floating
+from miniflow.ops.reduce import INT64, Dim
+from miniflow.ops.slice import Slice
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -54,25 +51,23 @@ def searchsorted(
     """
     if side not in (None, "left", "right"):
         raise ArgumentError(f"searchsorted: got side={side!r}; expected 'left' or 'right'")
-    rows = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
+    rows = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
     if not isinstance(input, Tensor):
         input = constant_like(rows, np.asarray(input))
     rows, values = promote(rows.detach(), input.detach(), "searchsorted")
     shape, size = values._array.shape, rows._array.shape[-1]
     if rows._array.ndim == 1:
-        values = reshape(values, -1)
+        values = values.reshape(-1)
     elif rows._array.shape[:-1] != shape[:-1]:
-        raise ShapeError(
-            f"searchsorted: got sequences of shape {rows._array.shape} and an input of shape {shape}; expected equal "
-            "leading dims"
-        )
+        given = f"sequences of shape {rows._array.shape} and an input of shape {shape}"
+        raise ShapeError(f"searchsorted: got {given}; expected equal leading dims")
     beyond = gt if right or side == "right" else ge
     found = zeros(values.shape, dtype=INT64, device=values._place)
     for step in [1 << bit for bit in reversed(range(size.bit_length()))]:
-        probe = add(found, step)
-        behind = logical_not(beyond(gather(rows, -1, clamp(probe, max=size) - 1), values))
-        found = where(logical_and(behind, probe <= size), probe, found)
-    return cast(reshape(found, shape), np.int32 if out_int32 else INT64)
+        probe = found + step
+        behind = ~beyond(rows.gather(-1, probe.clamp(max=size) - 1), values)
+        found = where(behind & (probe <= size), probe, found)
+    return cast(found.reshape(shape), np.int32 if out_int32 else INT64)
 
 
 def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
@@ -89,7 +84,7 @@ def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = F
 @method
 def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
     """How many elements over `dim` are not zero: int64. `torch.count_nonzero`."""
-    return sum(ne(input, 0), dim)
+    return (input != 0).sum(dim)
 
 
 @method
@@ -114,16 +109,16 @@ def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> T
     require_floating("histc", input._array)
     if bins < 1 or min > max:
         raise ArgumentError(f"histc: got bins={bins}, min={min}, max={max}; expected at least one bin, and min <= max")
-    x = reshape(input.detach(), -1)
+    x = input.detach().reshape(-1)
     low, high = min, max
     if min == max and x._array.size:
-        low, high = amin(x), amax(x)
-        flat = eq(low, high)
+        low, high = x.amin(), x.amax()
+        flat = low == high
         low, high = where(flat, low - 1, low), where(flat, high + 1, high)
-    within = logical_and(x >= low, x <= high)
-    bin = clamp(floor((x - low) * bins / (high - low)), 0, bins - 1)
+    within = (x >= low) & (x <= high)
+    bin = ((x - low) * bins / (high - low)).floor().clamp(0, bins - 1)
     bin = cast(where(within, bin, 0.0), INT64)
-    return scatter_add(zeros(bins, dtype=x.dtype, device=x._place), 0, bin, cast(within, x.dtype))
+    return zeros(bins, dtype=x.dtype, device=x._place).scatter_add(0, bin, cast(within, x.dtype))
 
 
 @method
@@ -154,12 +149,12 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     if input._array.dtype.kind not in "iu":
         raise DTypeError(f"bincount: got {input.dtype}; expected integers: use .long()")
     empty = input._array.size == 0
-    if minlength < 0 or not empty and amin(input).item() < 0:
+    if minlength < 0 or not empty and input.amin().item() < 0:
         raise ArgumentError(f"bincount: got minlength={minlength} or a negative element; expected none below 0")
-    length = max(minlength, 0 if empty else amax(input).item() + 1)
+    length = max(minlength, 0 if empty else input.amax().item() + 1)
     kind = INT64 if weights is None else weights.dtype if weights.dtype is float32 else np.float64
     counted = ones_like(input) if weights is None else weights
-    return scatter_add(zeros(length, dtype=kind, device=input._place), 0, cast(input, INT64), cast(counted, kind))
+    return zeros(length, dtype=kind, device=input._place).scatter_add(0, cast(input, INT64), cast(counted, kind))
 
 
 class Unique(Op):
@@ -241,7 +236,92 @@ def isin(
     tests = tests if isinstance(tests, Tensor) else constant_like(x, np.asarray(tests, x._array.dtype))
     if tests._array.size == 0:
         return full(x.shape, invert, dtype=np.bool_, device=x._place)
-    rows = msort(reshape(tests, -1))
-    place = clamp(searchsorted(rows, x), max=tests._array.size - 1)
-    found = eq(reshape(gather(rows, 0, reshape(place, -1)), x.shape), x)
-    return logical_not(found) if invert else found
+    rows = tests.reshape(-1).msort()
+    place = searchsorted(rows, x).clamp(max=tests._array.size - 1)
+    found = rows.gather(0, place.reshape(-1)).reshape(x.shape) == x
+    return ~found if invert else found
+
+
+@method(in_place=True)
+def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+    """A copy of `input` with `value` where `mask` is true.
+
+    Args:
+        input: any shape.
+        mask: bool, broadcast with `input`.
+        value: a number, or a 0-dim tensor, to which the gradient flows.
+
+    Raises:
+        ShapeError: if the shapes cannot be broadcast, or `value` has dims.
+        DTypeError: if the mask is not bool, or the dtype of `input` cannot hold `value`.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([1.0, -2.0])
+    >>> x.masked_fill(x < 0, 0.0).tolist()
+    [1.0, 0.0]
+
+    Source: `torch.Tensor.masked_fill`.
+    """
+    if isinstance(value, Tensor) and value._array.ndim:
+        raise ShapeError(f"masked_fill: got a value of shape {tuple(value.shape)}; expected a number or a 0-dim tensor")
+    kind = value.dtype if isinstance(value, Tensor) else of_scalar(value)
+    if not can_cast(kind, input.dtype):
+        raise DTypeError(
+            f"masked_fill: got the value {value!r} for a tensor of {input.dtype}, which cannot hold it: convert one"
+        )
+    value = cast(value, input.dtype) if isinstance(value, Tensor) else fitting("masked_fill", value, input.dtype)
+    return where(mask, value, input)
+
+
+@method
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements of `input` where `mask` is true, in row-major order, as a copy of 1 dim.
+
+    Args:
+        input: any shape.
+        mask: bool, broadcast with `input`.
+
+    Raises:
+        ShapeError: if the shapes cannot be broadcast.
+        DTypeError: if the mask is not bool.
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([[1, 2], [3, 4]])
+    >>> x.masked_select(x > 2).tolist()
+    [3, 4]
+
+    Source: `torch.masked_select`.
+    """
+    if mask._array.dtype != np.bool_:
+        raise DTypeError(f"masked_select: got a mask of {mask.dtype}; expected bool: compare, or use .bool()")
+    shape = broadcast_shape("masked_select", input._array.shape, mask._array.shape)
+    return get_item(input.expand(shape), mask.expand(shape)).reshape(-1)
+
+
+@method
+def nonzero(input: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+    """Where `input` is not zero (or false): int64 coordinates in row-major order.
+
+    Args:
+        input: any shape.
+        as_tuple: one tensor (count,) for each dim, fit to index with: `x[x.nonzero(as_tuple=True)]`.
+
+    Returns:
+        shape (count, ndim), or the tuple.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[0, 5], [6, 0]]).nonzero().tolist()
+    [[0, 1], [1, 0]]
+
+    Source: `torch.nonzero`.
+    """
+    if as_tuple:
+        found = call(Nonzero, input.reshape(1) if input._array.ndim == 0 else input)
+        return tuple([call(Slice, found, index=(..., d)) for d in range(found._array.shape[1])])
+    return call(Nonzero, input)
+
+
+@method
+def argwhere(input: Tensor) -> Tensor:
+    """`x.nonzero()`."""
+    return call(Nonzero, input)

@@ -46,10 +46,8 @@ def arange(start: Number, end: Number | None = None, step: Number = 1, **options
     if kind is int64 and finite:
         start, end, step, integral = int(start), int(end), int(step), True
     if step == 0 or not finite or (end - start) * (1 if step > 0 else -1) < 0:
-        raise ArgumentError(
-            f"arange: got start={start}, end={end}, step={step}; expected finite bounds and a nonzero step that leads "
-            "from start to end"
-        )
+        wanted = "finite bounds and a nonzero step that leads from start to end"
+        raise ArgumentError(f"arange: got start={start}, end={end}, step={step}; expected {wanted}")
     count = -((start - end) // step) if integral else math.ceil((end - start) / step)
     if kind.category == 1:
         start, step = int(start), int(step)

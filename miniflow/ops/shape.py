@@ -14,7 +14,8 @@ from typing import Any
 from miniflow.dispatch import Op, call, run_kernel
 from miniflow.errors import DimError, DTypeError, ShapeError
 from miniflow.ops.method import method
-from miniflow.sbp import aligned, elementwise, letters, reshaped, signatures
+from miniflow.ops.views import StridedView, input_shape
+from miniflow.sbp import aligned, each_element, letters, reshaped, signatures
 from miniflow.tensor import Tensor
 
 
@@ -50,12 +51,6 @@ def wrap_dims(op: str, dims: int | Sequence[int] | None, ndim: int) -> tuple[int
     if len(set(wrapped)) != len(wrapped):
         raise DimError(f"{op}: got dims {tuple(dims)}, in which a dim comes twice; expected each dim once")
     return wrapped
-
-
-def input_shape(ctx: Any, position: int = 0) -> tuple[int, ...]:
-    """The shape that the input at `position` had, for a backward; it is on the tape, so the input need not be saved."""
-    node, output = ctx.edges[position]
-    return node.shapes[output]
 
 
 def sizes_of(sizes: tuple) -> tuple[int, ...]:
@@ -214,10 +209,8 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     known = prod(n for n in sizes if n != -1)
     fits = sizes.count(-1) == 1 and known > 0 and shape[dim] % known == 0 or known == shape[dim] and -1 not in sizes
     if not fits or not shape or any(n < -1 for n in sizes):
-        raise ShapeError(
-            f"unflatten: got sizes {sizes} for dim {dim} of shape {shape}; expected sizes that multiply to the size of "
-            "that dim: use -1 for one to be inferred"
-        )
+        wanted = "sizes that multiply to the size of that dim: use -1 for one to be inferred"
+        raise ShapeError(f"unflatten: got sizes {sizes} for dim {dim} of shape {shape}; expected {wanted}")
     sizes = tuple([shape[dim] // known if n == -1 else n for n in sizes])
     return call(View, input, shape=shape[:dim] + sizes + shape[dim + 1 :])
 
@@ -258,18 +251,12 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     return call(View, input, shape=shape[:dim] + (1,) + shape[dim:])
 
 
-class Expand(Op):
+class Expand(StridedView):
     """x broadcast to `shape`: dims of size 1, and new ones in front, repeat with stride 0."""
-
-    amp = "clear"
-    view = True
 
     def infer(x, *, shape):
         check_broadcast("expand", x.shape, shape)
         return shape, x.dtype
-
-    def sbp(x, *, ranks, shape):
-        return signatures([aligned(x.shape, len(shape))], [letters(len(shape))], linear=[[0]])
 
     def backward(ctx, dy):
         return sum_to_shape(dy, input_shape(ctx))
@@ -364,12 +351,7 @@ class Clone(Op):
     """y = x in new memory, in row-major order."""
 
     amp = "clear"
-
-    def infer(x):
-        return x.shape, x.dtype
-
-    def sbp(x, *, ranks):
-        return elementwise(x)
+    sbp = each_element
 
     def backward(ctx, dy):
         return dy

@@ -8,44 +8,25 @@ import numpy as np
 
 from miniflow.backends.cpu.index import first_outside
 from miniflow.backends.memory import peek
-from miniflow.dispatch import Op, call
-from miniflow.errors import IndexRangeError, ShapeError
+from miniflow.dispatch import call
+from miniflow.errors import IndexRangeError, ShapeError, refusal
 from miniflow.ops.method import method
-from miniflow.ops.shape import View, input_shape, wrap_dim
-from miniflow.sbp import letters, letters_but, signatures
+from miniflow.ops.shape import View, wrap_dim
+from miniflow.ops.views import IntoZeros, StridedView
 from miniflow.tensor import Tensor
 
 
-class Slice(Op):
+class Slice(StridedView):
     """y = x[index] for an `index` of ints, slices, None and exactly one Ellipsis: a view."""
-
-    amp = "clear"
-    view = True
 
     def infer(x, *, index):
         return sliced_shape("getitem", x.shape, index), x.dtype
 
-    def sbp(x, *, ranks, index):
-        return signatures(*sliced_letters(x.shape, index), linear=[[0]])
 
-    def backward(ctx, dy):
-        return call(SliceIntoZeros, dy, shape=input_shape(ctx), index=ctx.attrs["index"])
-
-
-class SliceIntoZeros(Op):
+class SliceIntoZeros(IntoZeros, of=Slice):
     """y = zeros of `shape` with y[index] = x: the adjoint of `Slice`."""
 
     amp = "clear"
-
-    def infer(x, *, shape, index):
-        return shape, x.dtype
-
-    def sbp(x, *, ranks, shape, index):
-        whole, part = sliced_letters(shape, index)
-        return signatures(part, whole, linear=[[0]])
-
-    def backward(ctx, dy):
-        return call(Slice, dy, index=ctx.attrs["index"])
 
 
 def sliced_shape(op: str, shape: tuple[int, ...], index: tuple) -> tuple[int, ...]:
@@ -73,38 +54,13 @@ def sliced_shape(op: str, shape: tuple[int, ...], index: tuple) -> tuple[int, ..
     return tuple(result)
 
 
-def sliced_letters(shape: tuple[int, ...], index: tuple) -> tuple[list[str], list[str]]:
-    """For `sbp.signatures`: letters for the dims of `x` and of `x[index]`; only dims that stay whole are split."""
-    whole, part, dim = ["."] * len(shape), [], 0
-    consumed = sum(one is not None and one is not Ellipsis for one in index)
-    for one in index:
-        count = len(shape) - consumed if one is Ellipsis else 0 if one is None else 1
-        for d in range(dim, dim + count):
-            if one is Ellipsis or isinstance(one, slice) and one.indices(shape[d]) == (0, shape[d], 1):
-                whole[d] = letters(1, d)
-            if one is Ellipsis or isinstance(one, slice):
-                part.append(whole[d])
-        if one is None:
-            part.append(".")
-        dim += count
-    return ["".join(whole)], ["".join(part)]
-
-
-def diagonal_letters(ndim: int, dim1: int, dim2: int) -> tuple[list[str], list[str]]:
-    """For `sbp.signatures`: letters for the dims of a tensor, and of a diagonal of it."""
-    whole = letters_but(ndim, dim1, dim2)
-    return [whole], ["".join([c for c in whole if c != "."]) + "."]
-
-
 def check_count(op: str, ellipses: int, consumed: int, shape: tuple[int, ...]) -> None:
     """Refuse several Ellipsis, and more indices than dims, with an IndexRangeError."""
     if ellipses > 1:
         raise IndexRangeError(f"{op}: got more than one Ellipsis (...); expected at most one")
     if consumed > len(shape):
-        raise IndexRangeError(
-            f"{op}: too many indices: got {consumed} for a tensor of shape {tuple(shape)}; expected at most "
-            f"{len(shape)}"
-        )
+        given = f"{consumed} for a tensor of shape {tuple(shape)}"
+        raise IndexRangeError(f"{op}: too many indices: got {given}; expected at most {len(shape)}")
 
 
 def check_in_range(
@@ -190,52 +146,28 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     dim = wrap_dim("narrow", dim, len(shape))
     size, first = shape[dim], int(start) + shape[dim] if start < 0 else int(start)
     if length < 0 or not 0 <= first <= size - length:
-        raise IndexRangeError(
-            f"narrow: got start={start} and length={length} for dim {dim} of size {size}; expected start from {-size} "
-            f"to {size}, and start + length inside the dim"
-        )
+        wanted = f"start from {-size} to {size}, and start + length inside the dim"
+        given = f"start={start} and length={length} for dim {dim} of size {size}"
+        raise IndexRangeError(f"narrow: got {given}; expected {wanted}")
     return call(Slice, input, index=(slice(None),) * dim + (slice(first, first + int(length)), ...))
 
 
-class Diagonal(Op):
+class Diagonal(StridedView):
     """y[..., i] = x[..., i, ..., i + offset, ...] with the two indices at dim1 and dim2: a view."""
-
-    amp = "clear"
-    view = True
 
     def infer(x, *, offset, dim1, dim2):
         ndim = len(x.shape)
         a, b = wrap_dim("diagonal", dim1, ndim), wrap_dim("diagonal", dim2, ndim)
         if ndim < 2 or a == b:
-            raise ShapeError(
-                f"diagonal: got dims {dim1} and {dim2} of a tensor of shape {tuple(x.shape)}; expected two different "
-                "dims"
-            )
+            raise refusal(ShapeError, "diagonal", "two different dims", input=x, dim1=dim1, dim2=dim2)
         length = min(x.shape[a], x.shape[b] - offset) if offset >= 0 else min(x.shape[a] + offset, x.shape[b])
         return (*[n for d, n in enumerate(x.shape) if d not in (a, b)], max(length, 0)), x.dtype
 
-    def sbp(x, *, ranks, offset, dim1, dim2):
-        return signatures(*diagonal_letters(x.ndim, dim1, dim2), linear=[[0]])
 
-    def backward(ctx, dy):
-        return call(DiagonalIntoZeros, dy, shape=input_shape(ctx), **ctx.attrs)
-
-
-class DiagonalIntoZeros(Op):
+class DiagonalIntoZeros(IntoZeros, of=Diagonal):
     """zeros of `shape` with x on the diagonal: the adjoint of `Diagonal`."""
 
     amp = "clear"
-
-    def infer(x, *, shape, offset, dim1, dim2):
-        return shape, x.dtype
-
-    def sbp(x, *, ranks, shape, offset, dim1, dim2):
-        whole, part = diagonal_letters(len(shape), dim1, dim2)
-        return signatures(part, whole, linear=[[0]])
-
-    def backward(ctx, dy):
-        offset, dim1, dim2 = (ctx.attrs[name] for name in ("offset", "dim1", "dim2"))
-        return call(Diagonal, dy, offset=offset, dim1=dim1, dim2=dim2)
 
 
 @method(checked=False)
@@ -261,42 +193,19 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return call(Diagonal, input, offset=offset, dim1=dim1, dim2=dim2)
 
 
-class Unfold(Op):
+class Unfold(StridedView):
     """y[..., w, ..., k] = x[..., w * step + k, ...]: all windows of `size` along `dim`, as a view."""
-
-    amp = "clear"
-    view = True
 
     def infer(x, *, dim, size, step):
         limit = x.shape[dim]
         if not 0 <= size <= limit or step <= 0:
-            raise ShapeError(
-                f"unfold: got size={size} and step={step} for dim {dim} of shape {tuple(x.shape)}; expected a size "
-                f"from 0 to {limit} and a step of at least 1"
-            )
+            given = f"size={size} and step={step} for dim {dim} of shape {tuple(x.shape)}"
+            raise ShapeError(f"unfold: got {given}; expected a size from 0 to {limit} and a step of at least 1")
         return (*x.shape[:dim], (limit - size) // step + 1, *x.shape[dim + 1 :], size), x.dtype
 
-    def sbp(x, *, ranks, dim, size, step):
-        kept = letters_but(x.ndim, dim)
-        return signatures([kept], [kept + "."], linear=[[0]])
 
-    def backward(ctx, dy):
-        return call(FoldAdd, dy, shape=input_shape(ctx), **ctx.attrs)
-
-
-class FoldAdd(Op):
+class FoldAdd(IntoZeros, of=Unfold):
     """Every window of x added to its position in zeros of `shape`: the adjoint of `Unfold`."""
-
-    def infer(x, *, shape, dim, size, step):
-        return shape, x.dtype
-
-    def sbp(x, *, ranks, shape, dim, size, step):
-        kept = letters_but(len(shape), dim)
-        return signatures([kept + "."], [kept], linear=[[0]])
-
-    def backward(ctx, dy):
-        dim, size, step = (ctx.attrs[name] for name in ("dim", "size", "step"))
-        return call(Unfold, dy, dim=dim, size=size, step=step)
 
 
 @method

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from miniflow.dispatch import Op, call
-from miniflow.ops.elementwise import exp, mul, neg, sub
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.reduce import sum
 from miniflow.ops.shape import wrap_dim
-from miniflow.sbp import letters_but, signatures
+from miniflow.sbp import each_row, letters_but, signatures
 from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
 
@@ -25,9 +23,7 @@ class RowOp(Op):
         wrap_dim(cls.function_name, dim, x.ndim)
         return x.shape, x.dtype
 
-    def sbp(x, *, ranks, dim):
-        kept = letters_but(x.ndim, dim)
-        return signatures([kept], [kept])
+    sbp = each_row
 
 
 class RowOpGrad(Op):
@@ -50,7 +46,7 @@ class Softmax(RowOp):
         (y,) = ctx.saved
         dim = ctx.attrs["dim"]
         if is_grad_enabled():
-            return mul(y, sub(dy, sum(mul(dy, y), dim, True)))
+            return y * (dy - (dy * y).sum(dim, True))
         return call(SoftmaxGrad, dy, y, dim=dim)
 
 
@@ -65,7 +61,7 @@ class LogSoftmax(RowOp):
         (y,) = ctx.saved
         dim = ctx.attrs["dim"]
         if is_grad_enabled():
-            return sub(dy, mul(exp(y), sum(dy, dim, True)))
+            return dy - y.exp() * dy.sum(dim, True)
         return call(LogSoftmaxGrad, dy, y, dim=dim)
 
 
@@ -121,4 +117,4 @@ def log_softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
 
 def softmin(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """softmax(-input) along `dim`. `torch.nn.functional.softmin`."""
-    return softmax(neg(input), dim, dtype)
+    return softmax(-input, dim, dtype)

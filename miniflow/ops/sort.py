@@ -7,26 +7,22 @@ numbers, as in PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.ops.comparison import eq, ne
-from miniflow.ops.elementwise import add, mul, sub
-from miniflow.ops.extremum import Extreme, argmax, nonempty
-from miniflow.ops.gather import gather
-from miniflow.ops.method import method
+from miniflow.ops.extremum import Extreme
+from miniflow.ops.method import method, variant
 from miniflow.ops.pad import pad
-from miniflow.ops.permute import movedim
-from miniflow.ops.piecewise import ceil, clamp, floor, round, where
+from miniflow.ops.piecewise import ceil, where
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.reduce import INT64, sum
+from miniflow.ops.reduce import INT64, nonempty
 from miniflow.ops.scan import CumulativeMax, positions
-from miniflow.ops.shape import reshape, squeeze, unsqueeze, wrap_dim
-from miniflow.ops.slice import narrow
-from miniflow.sbp import letters_but, signatures
+from miniflow.ops.shape import wrap_dim
+from miniflow.sbp import each_row
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -36,9 +32,7 @@ class Argsort(Op):
     def infer(x, *, dim, descending, count, stable):
         return (*x.shape[:dim], count, *x.shape[dim + 1 :]), INT64
 
-    def sbp(x, *, ranks, dim, descending, count, stable):
-        kept = letters_but(x.ndim, dim)
-        return signatures([kept], [kept])
+    sbp = each_row
 
 
 def _order(
@@ -47,8 +41,8 @@ def _order(
     """The elements in order along `dim`, and where they stood."""
     dim = wrap_dim(op, dim, x._array.ndim)
     if not x._array.shape:
-        values, indices = _order(op, reshape(x, 1), 0, descending, count, stable)
-        return reshape(values, -1 if count == 0 else ()), reshape(indices, -1 if count == 0 else ())
+        values, indices = _order(op, x.reshape(1), 0, descending, count, stable)
+        return values.reshape(-1 if count == 0 else ()), indices.reshape(-1 if count == 0 else ())
     size = x._array.shape[dim]
     count = size if count is None else count
     if not 0 <= count <= size:
@@ -60,7 +54,7 @@ def _order(
 def ordered(x: Tensor, dim: int, descending: bool, count: int, stable: bool) -> tuple[Tensor, Tensor]:
     """The first `count` elements in order along `dim`, and where they stood."""
     indices = call(Argsort, x.detach(), dim=dim, descending=descending, count=count, stable=stable)
-    return gather(x, dim, indices), indices
+    return x.gather(dim, indices), indices
 
 
 @method
@@ -122,6 +116,10 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return Extreme(*_order("topk", input, dim, largest, int(k)))
 
 
+def _extreme(pair: list[Tensor], dim: int, keepdim: bool) -> Extreme:
+    return Extreme(*[y if keepdim else y.squeeze(dim) for y in pair])
+
+
 @method
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme:
     """The `k`-th smallest element along `dim`, counted from 1, and where it stands.
@@ -136,8 +134,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ext
         raise ShapeError(f"kthvalue: got k={k}; expected at least 1")
     if not input._array.shape:
         return Extreme(*_order("kthvalue", input, dim, count=k))
-    found = [narrow(y, dim, k - 1, 1) for y in _order("kthvalue", input, dim, count=k)]
-    return Extreme(*[y if keepdim else squeeze(y, dim) for y in found])
+    return _extreme([y.narrow(dim, k - 1, 1) for y in _order("kthvalue", input, dim, count=k)], dim, keepdim)
 
 
 @method
@@ -165,20 +162,19 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 @method
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | Extreme:
     """The median of the elements that are not NaN; as `median` otherwise. `torch.nanmedian`."""
-    return _median("nanmedian", input, dim, keepdim, lambda size, numbers: clamp(numbers - 1, 0) // 2)
+    return _median("nanmedian", input, dim, keepdim, lambda size, numbers: (numbers - 1).clamp(0) // 2)
 
 
 def _median(op: str, x: Tensor, dim: int | None, keepdim: bool, place: Callable) -> Tensor | Extreme:
     """The element at place(size, numbers) of the order: numbers says how many elements are not NaN."""
     if dim is None:
-        return _median(op, reshape(x, -1), 0, False, place).values
+        return _median(op, x.reshape(-1), 0, False, place).values
     nonempty(op, x._array.shape, dim)
     if not x._array.shape:
         return Extreme(*_order(op, x, dim))
     dim, (values, indices) = wrap_dim(op, dim, x._array.ndim), _order(op, x, dim)
-    at = place(x._array.shape[dim], sum(eq(values, values), dim, keepdim=True))
-    found = [gather(y, dim, at) for y in (values, indices)]
-    return Extreme(*[y if keepdim else squeeze(y, dim) for y in found])
+    at = place(x._array.shape[dim], (values == values).sum(dim, keepdim=True))
+    return _extreme([y.gather(dim, at) for y in (values, indices)], dim, keepdim)
 
 
 @method
@@ -200,20 +196,68 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
     if not input._array.shape:
         return Extreme(values, indices)
     dim, size = wrap_dim("mode", dim, input._array.ndim), input._array.shape[dim]
-    differ = ne(narrow(values, dim, 1, size - 1), narrow(values, dim, 0, size - 1))
+    differ = values.narrow(dim, 1, size - 1) != values.narrow(dim, 0, size - 1)
     at = positions(values, dim)
-    start = where(differ, narrow(at, dim, 1, size - 1), 0)
+    start = where(differ, at.narrow(dim, 1, size - 1), 0)
     start = pad(start, (0, 0) * (values._array.ndim - 1 - dim) + (1, 0))
-    length = sub(at, call(CumulativeMax, start, dim=dim, reverse=False))
-    last = argmax(length, dim, keepdim=True)
-    found = [gather(y, dim, last) for y in (values, indices)]
-    return Extreme(*[y if keepdim else squeeze(y, dim) for y in found])
+    length = at - call(CumulativeMax, start, dim=dim, reverse=False)
+    last = length.argmax(dim, keepdim=True)
+    return _extreme([y.gather(dim, last) for y in (values, indices)], dim, keepdim)
+
+
+WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
+    "linear": lambda fraction: fraction,
+    "lower": lambda fraction: fraction * 0.0,
+    "higher": ceil,
+    "midpoint": lambda fraction: fraction.ceil() * 0.5,
+}
+
+
+def some_quantile(
+    op: str,
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """`quantile` and `nanquantile`."""
+    x = input
+    require_floating(op, x._array)
+    nonempty(op, x._array.shape, dim)
+    if interpolation != "nearest" and interpolation not in WEIGHTS:
+        raise ArgumentError(f"{op}: got interpolation={interpolation!r}; expected 'nearest' or one of {list(WEIGHTS)}")
+    if not isinstance(q, Tensor):
+        if not 0 <= q <= 1:
+            raise ArgumentError(f"{op}: got q={q}; expected a number from 0 to 1")
+        q = constant_like(x, np.asarray(q, x._array.dtype))
+    if q._array.dtype != x._array.dtype:
+        raise DTypeError(f"{op}: got {x.dtype} and a q of {q.dtype}; expected one dtype")
+    if q._array.ndim > 1:
+        raise ShapeError(f"{op}: got a q of shape {q._array.shape}; expected at most 1 dim")
+    shape, ndim = x._array.shape, x._array.ndim
+    x = x.reshape(-1) if dim is None or not shape else x.movedim(dim, -1)
+    values, size = _order(op, x, -1)[0], x._array.shape[-1]
+    numbers = cast((values == values).sum(-1, keepdim=True), x.dtype)
+    rank = q.reshape(-1) * (numbers - 1.0)
+    rank = where(numbers == size, rank, size - 1.0) if op == "quantile" else rank.clamp(0.0)
+    if interpolation == "nearest":
+        y = values.gather(-1, cast(rank.round(), INT64))
+    else:
+        below = rank.floor()
+        weight = WEIGHTS[interpolation](rank - below)
+        lower, upper = (values.gather(-1, cast(at, INT64)) for at in (below, rank.ceil()))
+        y = lower + weight * (upper - lower)
+    y = y.movedim(-1, 0)
+    if keepdim:
+        y = y.reshape((-1, *[1] * ndim)) if dim is None else y.unsqueeze(wrap_dim(op, dim, ndim) + 1) if ndim else y
+    return y if q._array.ndim else y.squeeze(0)
 
 
 @method
-def quantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Tensor:
+@variant(some_quantile)
+def quantile(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The values below which lie the fractions `q` of the elements along `dim`; NaN if there is one.
 
     Args:
@@ -234,52 +278,9 @@ def quantile(
 
     Source: `torch.quantile`.
     """
-    return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
 @method
-def nanquantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Tensor:
+@variant(some_quantile)
+def nanquantile(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The quantile of the elements that are not NaN; as `quantile` otherwise. `torch.nanquantile`."""
-    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
-
-
-WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
-    "linear": lambda fraction: fraction,
-    "lower": lambda fraction: mul(fraction, 0.0),
-    "higher": ceil,
-    "midpoint": lambda fraction: mul(ceil(fraction), 0.5),
-}
-
-
-def _quantile(op: str, x: Tensor, q: Tensor | float, dim: int | None, keepdim: bool, interpolation: str) -> Tensor:
-    require_floating(op, x._array)
-    nonempty(op, x._array.shape, dim)
-    if interpolation != "nearest" and interpolation not in WEIGHTS:
-        raise ArgumentError(f"{op}: got interpolation={interpolation!r}; expected 'nearest' or one of {list(WEIGHTS)}")
-    if not isinstance(q, Tensor):
-        if not 0 <= q <= 1:
-            raise ArgumentError(f"{op}: got q={q}; expected a number from 0 to 1")
-        q = constant_like(x, np.asarray(q, x._array.dtype))
-    if q._array.dtype != x._array.dtype:
-        raise DTypeError(f"{op}: got {x.dtype} and a q of {q.dtype}; expected one dtype")
-    if q._array.ndim > 1:
-        raise ShapeError(f"{op}: got a q of shape {q._array.shape}; expected at most 1 dim")
-    shape, ndim = x._array.shape, x._array.ndim
-    x = reshape(x, -1) if dim is None or not shape else movedim(x, dim, -1)
-    values, size = _order(op, x, -1)[0], x._array.shape[-1]
-    numbers = cast(sum(eq(values, values), -1, keepdim=True), x.dtype)
-    rank = mul(reshape(q, -1), sub(numbers, 1.0))
-    rank = where(eq(numbers, size), rank, size - 1.0) if op == "quantile" else clamp(rank, 0.0)
-    if interpolation == "nearest":
-        y = gather(values, -1, cast(round(rank), INT64))
-    else:
-        below = floor(rank)
-        weight = WEIGHTS[interpolation](sub(rank, below))
-        lower, upper = (gather(values, -1, cast(at, INT64)) for at in (below, ceil(rank)))
-        y = add(lower, mul(weight, sub(upper, lower)))
-    y = movedim(y, -1, 0)
-    if keepdim:
-        y = reshape(y, (-1, *[1] * ndim)) if dim is None else unsqueeze(y, wrap_dim(op, dim, ndim) + 1) if ndim else y
-    return y if q._array.ndim else squeeze(y, 0)

@@ -3,88 +3,74 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 from miniflow.dispatch import call
 from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.comparison import eq, isnan, ne
-from miniflow.ops.elementwise import div, exp, mul, pow, sub
-from miniflow.ops.extremum import amax, amin
-from miniflow.ops.method import method
-from miniflow.ops.piecewise import abs, sign, where
+from miniflow.ops.method import method, variant
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, cast, require_floating
-from miniflow.ops.reduce import (
-    Dim,
-    FloatReduction,
-    Reduction,
-    as_dims,
-    expand_reduced,
-    mean,
-    reduced_shape,
-    sum,
-    term_count,
-)
+from miniflow.ops.reduce import Dim, Reduction, as_dims, expand_reduced, term_count
 from miniflow.tensor import Tensor
-
-
-class Moment(Reduction):
-    """An op over `dim` that divides by the number of terms less `correction`."""
-
-    @classmethod
-    def infer(cls, x, *, dim, correction, keepdim):
-        require_floating(cls.function_name, x)
-        return reduced_shape(cls.function_name, x.shape, dim, keepdim), x.dtype
 
 
 def deviation(x: Tensor, attrs: dict) -> Tensor:
     """(x - mean) / (n - correction): half of the derivative of the variance."""
     dim = attrs["dim"]
     degrees = float(term_count(x._array.shape, dim) - attrs["correction"])
-    return mul(sub(x, mean(x, dim, keepdim=True)), 1.0 / degrees if degrees > 0 else inf)
+    return (x - x.mean(dim, keepdim=True)) * (1.0 / degrees if degrees > 0 else inf)
 
 
-class Var(Moment):
+class Var(Reduction):
     """y = sum of (x - mean)^2 over `dim`, divided by n - correction."""
 
     saves = ("x",)
+    requires = "floats"
 
     def backward(ctx, dy):
         (x,) = ctx.saved
-        return mul(mul(expand_reduced(dy, x._array.shape, ctx.attrs), 2.0), deviation(x, ctx.attrs))
+        return expand_reduced(dy, x._array.shape, ctx.attrs) * 2.0 * deviation(x, ctx.attrs)
 
 
-class Std(Moment):
+class Std(Reduction):
     """The square root of `Var`; where it is 0, the gradient is 0."""
 
     saves = ("x", "y")
+    requires = "floats"
 
     def backward(ctx, dy):
         x, y = ctx.saved
-        flat = eq(y, 0)
-        scale = where(flat, 0.0, div(dy, where(flat, 1.0, y)))
-        return mul(expand_reduced(scale, x._array.shape, ctx.attrs), deviation(x, ctx.attrs))
+        flat = y == 0
+        scale = where(flat, 0.0, dy / where(flat, 1.0, y))
+        return expand_reduced(scale, x._array.shape, ctx.attrs) * deviation(x, ctx.attrs)
 
 
-def _moment_attrs(dim: Dim | bool, unbiased: bool | None, correction: Number | None, keepdim: bool) -> dict:
-    """PyTorch's two ways to say what to subtract from n: `correction`, or `unbiased`, which may come alone."""
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    if unbiased is not None and correction is not None:
-        raise DTypeError(f"var: got unbiased={unbiased} and correction={correction}; expected one of them")
-    if correction is None:
-        correction = 0 if unbiased is False else 1
-    return {"dim": as_dims(dim), "correction": correction, "keepdim": keepdim}
-
-
-@method(checked=False)
-def var(
+def moment(
+    name: str,
+    op: type[Reduction],
+    with_mean: bool,
     input: Tensor,
     dim: Dim = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
     correction: Number | None = None,
-) -> Tensor:
+) -> Tensor | tuple[Tensor, Tensor]:
+    """PyTorch has two ways to say what to subtract from n: `correction`, or `unbiased`, which may come alone."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise DTypeError(f"{name}: got unbiased={unbiased} and correction={correction}; expected one of them")
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    y = call(op, input, dim=as_dims(dim), correction=correction, keepdim=keepdim)
+    return (y, input.mean(dim, keepdim)) if with_mean else y
+
+
+@method(checked=False)
+@variant(moment, Var, False)
+def var(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The variance over `dim`: sum of (x - mean)^2 / (n - correction).
 
     Args:
@@ -107,18 +93,11 @@ def var(
 
     Source: `torch.var`.
     """
-    return call(Var, input, **_moment_attrs(dim, unbiased, correction, keepdim))
 
 
 @method(checked=False)
-def std(
-    input: Tensor,
-    dim: Dim = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: Number | None = None,
-) -> Tensor:
+@variant(moment, Std, False)
+def std(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The standard deviation over `dim`, the square root of `var`.
 
     >>> import miniflow as flow
@@ -127,18 +106,11 @@ def std(
 
     Source: `torch.std`.
     """
-    return call(Std, input, **_moment_attrs(dim, unbiased, correction, keepdim))
 
 
 @takes_tensors
-def var_mean(
-    input: Tensor,
-    dim: Dim = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: Number | None = None,
-) -> tuple[Tensor, Tensor]:
+@variant(moment, Var, True)
+def var_mean(input: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The pair of `var` and `mean` over `dim`.
 
     >>> import miniflow as flow
@@ -147,46 +119,37 @@ def var_mean(
 
     Source: `torch.var_mean`.
     """
-    attrs = _moment_attrs(dim, unbiased, correction, keepdim)
-    return call(Var, input, **attrs), mean(input, attrs["dim"], keepdim)
 
 
 @takes_tensors
-def std_mean(
-    input: Tensor,
-    dim: Dim = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: Number | None = None,
-) -> tuple[Tensor, Tensor]:
+@variant(moment, Std, True)
+def std_mean(input: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The pair of `std` and `mean` over `dim`. `torch.std_mean`."""
-    attrs = _moment_attrs(dim, unbiased, correction, keepdim)
-    return call(Std, input, **attrs), mean(input, attrs["dim"], keepdim)
 
 
 @method
 def nansum(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The sum over `dim`, with 0 for NaN. `torch.nansum`."""
-    return sum(where(isnan(input), 0, input), dim, keepdim, dtype=dtype)
+    return where(input.isnan(), 0, input).sum(dim, keepdim, dtype=dtype)
 
 
 @method
 def nanmean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The mean over `dim` of the elements that are not NaN; NaN if there are none. `torch.nanmean`."""
     total = nansum(input, dim, keepdim, dtype=dtype)
-    return div(total, cast(sum(eq(input, input), dim, keepdim), total.dtype))
+    return total / cast((input == input).sum(dim, keepdim), total.dtype)
 
 
-class Logsumexp(FloatReduction):
+class Logsumexp(Reduction):
     """y = log(sum of exp(x) over `dim`); dy/dx = exp(x - y), the softmax."""
 
     saves = ("x", "y")
+    requires = "floats"
 
     def backward(ctx, dy):
         x, y = ctx.saved
         shape = x._array.shape
-        return mul(expand_reduced(dy, shape, ctx.attrs), exp(sub(x, expand_reduced(y, shape, ctx.attrs))))
+        return expand_reduced(dy, shape, ctx.attrs) * (x - expand_reduced(y, shape, ctx.attrs)).exp()
 
 
 @method(checked=False)
@@ -215,21 +178,17 @@ class Norm(Reduction):
     """y = (sum of |x|^p over `dim`)^(1/p) for a p other than 0 and infinity; where y is 0, the gradient is 0."""
 
     saves = ("x", "y")
-
-    @classmethod
-    def infer(cls, x, *, p, dim, keepdim):
-        require_floating("norm", x)
-        return reduced_shape("norm", x.shape, dim, keepdim), x.dtype
+    requires = "floats"
 
     def backward(ctx, dy):
         x, y = ctx.saved
         shape, attrs, p = x._array.shape, ctx.attrs, ctx.attrs["p"]
-        flat = eq(y, 0)
-        scale = where(flat, 0.0, div(dy, pow(where(flat, 1.0, y), p - 1)))
+        flat = y == 0
+        scale = where(flat, 0.0, dy / where(flat, 1.0, y) ** (p - 1))
         if p != 2:
-            zero = eq(x, 0)
-            x = where(zero, 0.0, mul(x, pow(abs(where(zero, 1.0, x)), p - 2)))
-        return mul(expand_reduced(scale, shape, attrs), x)
+            zero = x == 0
+            x = where(zero, 0.0, x * abs(where(zero, 1.0, x)) ** (p - 2))
+        return expand_reduced(scale, shape, attrs) * x
 
 
 @method
@@ -264,9 +223,9 @@ def norm(
     if isinstance(p, str):
         raise DTypeError(f"norm: got p={p!r}; expected a number, inf, -inf or 'fro'")
     if p in (inf, -inf):
-        return (amax if p > 0 else amin)(abs(input), dim, keepdim)
+        return abs(input).amax(dim, keepdim) if p > 0 else abs(input).amin(dim, keepdim)
     if p == 0:
-        return sum(where(ne(input, 0), 1.0, sign(input)), dim, keepdim)  # the gradient of `sign` is 0
+        return where(input != 0, 1.0, input.sign()).sum(dim, keepdim)  # the gradient of `sign` is 0
     if p == 1:
-        return sum(abs(input), dim, keepdim)
+        return abs(input).sum(dim, keepdim)
     return call(Norm, input, p=float(p), dim=as_dims(dim), keepdim=keepdim)

@@ -1,24 +1,15 @@
-"""`FloatTensor`, `LongTensor` and the like: each makes tensors of one dtype, and knows which tensors are of it."""
+"""`FloatTensor`, `LongTensor` and the like: each makes tensors of one dtype, and knows which tensors are of it.
+
+And questions about tensors whose answers are Python values.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from miniflow.device import CPU
-from miniflow.dtype import (
-    bfloat16,
-    bool_,
-    dtype,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-)
-from miniflow.errors import ArgumentError
+from miniflow.dtype import bfloat16, bool_, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.creation import empty, tensor
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
@@ -75,3 +66,32 @@ def type(self: Tensor, dtype: Any = None) -> str | Tensor:
             raise ArgumentError(f"type: got {dtype!r}; expected a dtype, or one of {', '.join(TENSOR_TYPES)}")
         dtype = known
     return cast(self, getattr(dtype, "dtype", dtype))
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether an object is a tensor. `torch.is_tensor`."""
+    return isinstance(obj, Tensor)
+
+
+def numel(input: Tensor) -> int:
+    """The number of elements. `torch.numel`."""
+    return input.numel()
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is a floating one. `torch.is_floating_point`."""
+    return input.is_floating_point()
+
+
+@method
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element is not zero.
+
+    Raises:
+        ShapeError: for another number of elements.
+
+    Source: `torch.is_nonzero`.
+    """
+    if input.numel() != 1:
+        raise ShapeError(f"is_nonzero: got {input.numel()} elements; expected one: use any() or all()")
+    return bool(input.item())

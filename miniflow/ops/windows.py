@@ -1,31 +1,31 @@
-"""Checks of the arguments of convolution and pooling: pairs of numbers, image shapes, floating dtypes."""
+"""The arguments of convolution and pooling: numbers for each dim, the shapes of images, functions for 1 to 3 dims."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from miniflow.backends.windows import Padding, Pair, window_count
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.composite import composite
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
+from miniflow.ops.method import variant
+from miniflow.tensor import Tensor
 
+Sizes = int | tuple[int, ...]  # one number for all dims, or one for each
 COUNTS = {1: ("one integer", "tuple"), 2: ("one or two integers", "pair"), 3: ("one or three integers", "triple")}
 
 
-def pair(op: str, name: str, value: Any, least: int = 1) -> Pair:
-    """An argument given as one number for rows and columns, or as two.
-
-    >>> pair("conv2d", "stride", 2), pair("conv2d", "stride", (2, 1))
-    ((2, 2), (2, 1))
-
-    Raises:
-        ArgumentError: if a number is below `least`, or there are not one or two of them.
-        DTypeError: if they are not integers.
-    """
-    return per_dim(op, name, value, 2, least)
+def of_dims(dims: int, general: Callable) -> Callable[[Callable], Callable]:
+    """Decorate the name and the docstring of a function of signals with `dims` dims, see `variant`."""
+    return lambda named: composite(variant(general, dims)(named))
 
 
 def per_dim(op: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:
     """An argument given as one number for all dims, or as `count` of them.
+
+    >>> per_dim("conv2d", "stride", 2, 2), per_dim("conv2d", "stride", (2, 1), 2)
+    ((2, 2), (2, 1))
 
     Raises:
         ArgumentError: if a number is below `least`, or there are neither one nor `count` of them.
@@ -43,13 +43,13 @@ def per_dim(op: str, name: str, value: Any, count: int, least: int = 1) -> tuple
     return numbers if len(numbers) == count else numbers * count
 
 
-def check_signal(op: str, x: Any, dims: int) -> None:
-    """Refuse what is neither (N, C, *) nor (C, *) with `dims` dims for *; `x` is a Tensor or an array.
+def check_signal(op: str, x: Tensor, dims: int) -> None:
+    """Refuse what is neither (N, C, *) nor (C, *) with `dims` dims for *.
 
     Raises:
         ShapeError: for another number of dims.
     """
-    if x.ndim not in (dims + 1, dims + 2):
+    if x._array.ndim not in (dims + 1, dims + 2):
         sizes = ", ".join(["D", "H", "W"][3 - dims :])
         raise ShapeError(f"{op}: got input {tuple(x.shape)}; expected (N, C, {sizes}) or (C, {sizes})")
 
@@ -81,8 +81,6 @@ def window_counts(
     along = zip(shape[2:], kernel, stride, padding, dilation, strict=True)
     rows, columns = (window_count(n, *rest, ceil_mode) if n else 0 for n, *rest in along)
     if rows < 1 or columns < 1:
-        raise ShapeError(
-            f"{op}: got input of shape {tuple(shape)}, kernel {kernel}, dilation {dilation}, padding {padding}; "
-            "expected images at least as large as the kernel: pad more, or use a smaller kernel"
-        )
+        wanted = "images at least as large as the kernel: pad more, or use a smaller kernel"
+        raise refusal(ShapeError, op, wanted, input=shape, kernel=kernel, dilation=dilation, padding=padding)
     return rows, columns

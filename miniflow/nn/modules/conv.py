@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.linear import init_weight_and_bias
-from miniflow.ops.conv import borders, conv2d
-from miniflow.ops.conv_1d_3d import conv1d, conv3d
+from miniflow.ops.conv import borders, conv1d, conv2d, conv3d
 from miniflow.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from miniflow.ops.pad import pad
 from miniflow.ops.windows import per_dim

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from miniflow.nn.modules.function_module import FunctionModule
-from miniflow.ops import pool_1d_3d as pools
-from miniflow.ops.pool import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+from miniflow.ops import pool as pools
+from miniflow.ops import pool_composed as composed
 from miniflow.tensor import Tensor
 
 
@@ -19,7 +19,7 @@ class Pool(FunctionModule, kernel_size=..., stride=None, padding=0):
         self.stride = self.kernel_size if self.stride is None else self.stride
 
 
-class MaxPool2d(Pool, function=max_pool2d, dilation=1, return_indices=False, ceil_mode=False):
+class MaxPool2d(Pool, function=pools.max_pool2d, dilation=1, return_indices=False, ceil_mode=False):
     """The largest element of each window.
 
     Args:
@@ -42,7 +42,7 @@ class MaxPool2d(Pool, function=max_pool2d, dilation=1, return_indices=False, cei
     shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
-class AvgPool2d(Pool, function=avg_pool2d, ceil_mode=False, count_include_pad=True, divisor_override=None):
+class AvgPool2d(Pool, function=pools.avg_pool2d, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The mean of each window.
 
     Args:
@@ -65,7 +65,7 @@ class AvgPool2d(Pool, function=avg_pool2d, ceil_mode=False, count_include_pad=Tr
     shown = ("kernel_size", "stride", "padding")
 
 
-class AdaptiveAvgPool2d(FunctionModule, function=adaptive_avg_pool2d, output_size=...):
+class AdaptiveAvgPool2d(FunctionModule, function=pools.adaptive_avg_pool2d, output_size=...):
     """The means of windows that cover the input evenly, so that the output has a given size.
 
     Args:
@@ -107,7 +107,7 @@ class AdaptiveAvgPool3d(AdaptiveAvgPool2d, function=pools.adaptive_avg_pool3d):
     """`AdaptiveAvgPool2d` of volumes: (N, C, D, H, W) -> (N, C, *output_size). `torch.nn.AdaptiveAvgPool3d`."""
 
 
-class AdaptiveMaxPool2d(FunctionModule, function=pools.adaptive_max_pool2d, output_size=..., return_indices=False):
+class AdaptiveMaxPool2d(FunctionModule, function=composed.adaptive_max_pool2d, output_size=..., return_indices=False):
     """The largest elements of windows that cover the input evenly, so that the output has a given size.
 
     Args:
@@ -120,36 +120,38 @@ class AdaptiveMaxPool2d(FunctionModule, function=pools.adaptive_max_pool2d, outp
     shown = ("output_size",)
 
 
-class AdaptiveMaxPool1d(AdaptiveMaxPool2d, function=pools.adaptive_max_pool1d):
+class AdaptiveMaxPool1d(AdaptiveMaxPool2d, function=composed.adaptive_max_pool1d):
     """`AdaptiveMaxPool2d` of sequences: (N, C, L) -> (N, C, output_size). `torch.nn.AdaptiveMaxPool1d`."""
 
 
-class AdaptiveMaxPool3d(AdaptiveMaxPool2d, function=pools.adaptive_max_pool3d):
+class AdaptiveMaxPool3d(AdaptiveMaxPool2d, function=composed.adaptive_max_pool3d):
     """`AdaptiveMaxPool2d` of volumes: (N, C, D, H, W) -> (N, C, *output_size). `torch.nn.AdaptiveMaxPool3d`."""
 
 
-class LPPool2d(FunctionModule, function=pools.lp_pool2d, norm_type=..., kernel_size=..., stride=None, ceil_mode=False):
+class LPPool2d(
+    FunctionModule, function=composed.lp_pool2d, norm_type=..., kernel_size=..., stride=None, ceil_mode=False
+):
     """The p-norm of each window, with p = norm_type: (N, C, H, W) -> (N, C, H', W'). `torch.nn.LPPool2d`."""
 
 
-class LPPool1d(LPPool2d, function=pools.lp_pool1d):
+class LPPool1d(LPPool2d, function=composed.lp_pool1d):
     """`LPPool2d` of sequences: (N, C, L) -> (N, C, L'). `torch.nn.LPPool1d`."""
 
 
-class LPPool3d(LPPool2d, function=pools.lp_pool3d):
+class LPPool3d(LPPool2d, function=composed.lp_pool3d):
     """`LPPool2d` of volumes: (N, C, D, H, W) -> (N, C, D', H', W'). `torch.nn.LPPool3d`."""
 
 
-class MaxUnpool2d(Pool, function=pools.max_unpool2d):
+class MaxUnpool2d(Pool, function=composed.max_unpool2d):
     """The reverse of `MaxPool2d`: zeros but for its results, at the indices that it returns. `torch.nn.MaxUnpool2d`."""
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         return self.function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
-class MaxUnpool1d(MaxUnpool2d, function=pools.max_unpool1d):
+class MaxUnpool1d(MaxUnpool2d, function=composed.max_unpool1d):
     """`MaxUnpool2d` of sequences: (N, C, L) -> (N, C, L'). `torch.nn.MaxUnpool1d`."""
 
 
-class MaxUnpool3d(MaxUnpool2d, function=pools.max_unpool3d):
+class MaxUnpool3d(MaxUnpool2d, function=composed.max_unpool3d):
     """`MaxUnpool2d` of volumes: (N, C, D, H, W) -> (N, C, D', H', W'). `torch.nn.MaxUnpool3d`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.utils.parametrize import is_parametrized, register_parametrization, remove_parametrizations
+from miniflow.ops.arrange import tril
 from miniflow.ops.elementwise import add, div, mul, neg, sub
 from miniflow.ops.join import cat
 from miniflow.ops.linalg import matrix_exp, qr, solve
@@ -17,7 +18,6 @@ from miniflow.ops.sequence import eye
 from miniflow.ops.shape import reshape, unsqueeze
 from miniflow.ops.slice import diagonal
 from miniflow.ops.statistics import norm
-from miniflow.ops.triangle import tril
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
