@@ -32,7 +32,7 @@ from miniflow.hostcuda.syntax import (
 
 PURE = {
     "min", "max", "abs", "int", "float", "bool", "complex", "len", "range", "round", "pow", "popc", "clz", "ffs",
-    "brev", "fma", "cbrt", "selp", "rsqrt", "fmod", "modf", "selected", "exp", "log", "erf", "tanh",
+    "brev", "fma", "cbrt", "selp", "rsqrt", "fmod", "modf", "remainder", "selected", "exp", "log", "erf", "tanh",
 }  # fmt: skip
 OWN_SCOPE = {**dict.fromkeys(THREAD_NAMES, THREAD), "warp": WARP, **dict.fromkeys(BLOCK_NAMES, BLOCK)}
 MODULES = {"np", "math", "types"}

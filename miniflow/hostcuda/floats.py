@@ -68,8 +68,14 @@ def llvm(builder: Any, name: str, *args: Any) -> Any:
 
 @lower_cast(types.float64, types.float16)
 def narrowed(context: Any, builder: Any, source: types.Type, target: types.Type, value: Any) -> Any:
-    """By way of float32, as LLVM's own would be a call: a tie of float32 may round the other way."""
-    return builder.fptrunc(builder.fptrunc(value, SINGLE), HALF)
+    """Rounded to odd in float32 first, so that rounding twice is as rounding once (LLVM's own would be a call)."""
+    single = builder.fptrunc(value, SINGLE)
+    word, back = builder.bitcast(single, BITS), builder.fpext(single, value.type)
+    smaller = builder.fcmp_ordered("<", llvm(builder, "fabs", back), llvm(builder, "fabs", value))
+    even = builder.icmp_signed("==", builder.and_(word, BITS(1)), BITS(0))
+    inexact = builder.and_(even, builder.fcmp_ordered("!=", back, value))
+    odd = builder.add(word, builder.select(smaller, BITS(1), BITS(-1)))
+    return builder.fptrunc(builder.bitcast(builder.select(inexact, odd, word), SINGLE), HALF)
 
 
 @intrinsic

@@ -43,6 +43,7 @@ fma                                   | xxx x | cuda.NAME
 fmod fmax fmin nextafter              | xx x | np.NAME
 rint nearbyint=rint exp2              | x x  | np.NAME
 round=round_away                      | x x  | NAME
+remainder                             | xx x | NAME
 erfinv                                | x x  | NAME(np.float64({0}))
 normcdf                               | x x  | math.erfc(-math.sqrt(0.5) * np.float64({0})) / 2
 sincos modf                           | x -  | NAME

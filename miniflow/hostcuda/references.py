@@ -14,7 +14,7 @@ from miniflow.hostcuda.libdevice import Counterpart
 from miniflow.hostcuda.syntax import Replace, call, expression
 
 OURS = (
-    *(math.fmod, math.modf),  # numba has them for GPUs only
+    *(math.fmod, math.modf, math.remainder),  # numba has them for GPUs only
     *(math.exp, math.log, math.erf, math.tanh, np.exp, np.log, np.tanh),  # numba's do not vectorise
 )
 """The functions that `runtime` has under the same name."""

@@ -116,6 +116,16 @@ def _round(number, ndigits=None):
 
 
 @njit
+def remainder(x, y):
+    """x - n * y for the whole n nearest to x / y, even in a tie."""
+    rest = np.fmod(x, y)
+    twice = 2 * abs(rest)
+    if twice > abs(y) or (twice == abs(y) and math.floor(abs(x / y)) % 2 == 1):
+        rest -= math.copysign(abs(y), rest)
+    return rest
+
+
+@njit
 def modf(x):
     """(fraction, whole part), both with the sign of x."""
     whole = np.trunc(x)
@@ -179,5 +189,5 @@ CONSTRUCTORS = {name: _constructor(name) for name in VECTORS}
 globals().update(CONSTRUCTORS)
 __all__ = [
     *CONSTRUCTORS, *FORMULAS, *ROUNDED, "popc", "brev", "clz", "ffs", "max", "min", "round", "fma", "modf",
-    "round_away", "erfinv",
+    "remainder", "round_away", "erfinv",
 ]  # fmt: skip

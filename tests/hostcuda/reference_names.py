@@ -63,8 +63,16 @@ class Math:
             return getattr(math, name)
         if name in ("erf", "erfc", "gamma", "lgamma"):
             return numbers.function_of_floats(lambda x: x.dtype.type(getattr(math, name)(float(x))))
+        if name == "remainder":
+            return numbers.function_of_floats(ieee_remainder)
         other = {"atan2": "arctan2", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
         return numbers.function_of_floats(getattr(np, {**self.OTHER_NAMES, **other}.get(name, name)))
+
+
+def ieee_remainder(x: Any, y: Any) -> Any:
+    """x minus the nearest multiple of y; NaN where there is none."""
+    undefined = y == 0 or not math.isfinite(x) or math.isnan(y)
+    return x.dtype.type(math.nan if undefined else math.remainder(x, y))
 
 
 def typed_range(*bounds: Any) -> Any:

@@ -410,12 +410,13 @@ def remainders(x, y, out):
     i = cuda.grid(1)
     if i < x.size:
         out[i, 0] = math.fmod(x[i], y[i])
+        out[i, 1] = math.remainder(x[i], y[i])
         fraction, whole = math.modf(x[i])
-        out[i, 1], out[i, 2] = fraction, whole
+        out[i, 2], out[i, 3] = fraction, whole
 
 
 def test_remainders():
     x = np.array([5.5, -5.5, 7.0, 2.5, 3.5, -7.25, 0.0, 10.0, 1e9])
     y = np.array([2.0, 2.0, -2.0, 1.0, 1.0, 3.0, 2.0, 4.0, 7.0])
-    expected = [[math.fmod(a, b), *math.modf(a)] for a, b in zip(x, y, strict=True)]
-    np.testing.assert_array_equal(launch(remainders, 1, 32, x, y, np.zeros((9, 3))), expected)
+    expected = [[math.fmod(a, b), math.remainder(a, b), *math.modf(a)] for a, b in zip(x, y, strict=True)]
+    np.testing.assert_array_equal(launch(remainders, 1, 32, x, y, np.zeros((9, 4))), expected)

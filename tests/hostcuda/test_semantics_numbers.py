@@ -293,6 +293,12 @@ def a_store_saturates(x, out):
     out[t] = x[t]
 
 
+@CASES.launch(1, 3, np.array([0.0, 7.0, 5.0]), np.array([0.0, 2.0, 3.0]), blank(3, np.float64), gives=[NAN, -1.0, -1.0])
+def ieee_remainder(x, y, out):
+    t = cuda.threadIdx.x
+    out[t] = math.remainder(x[t], y[t])
+
+
 @CASES.launch(1, 4, np.array([1.0, 0.0, -1.0, 0.0]), np.array([0.0, 0.0, 0.0, 2.0]), blank(4, np.float64), gives=[
     math.inf, NAN, -math.inf, 0.0
 ])  # fmt: skip

@@ -90,13 +90,17 @@ def test_remainders_of_special_numbers():
     @cuda.jit
     def kernel(x, y, out):
         t = cuda.threadIdx.x
-        out[0, t] = math.fmod(x[t], y[t])
-        out[1, t], out[2, t] = math.modf(x[t])
+        out[0, t] = math.remainder(x[t], y[t])
+        out[1, t] = math.fmod(x[t], y[t])
+        out[2, t], out[3, t] = math.modf(x[t])
+
+    def remainder(a, b):
+        return math.nan if math.isinf(a) or b == 0 else math.remainder(a, b)
 
     ends = [0.0, -0.0, 1, -2.5, 7.5, math.inf, -math.inf, math.nan, 1e300, 5e-324, 0.3]
     x, y = (a.ravel() for a in np.meshgrid(ends, ends))
-    out = np.zeros((3, x.size))
+    out = np.zeros((4, x.size))
     kernel[1, x.size](x, y, out)
     with np.errstate(all="ignore"):
-        expected = [np.fmod(x, y), *np.modf(x)]
+        expected = [[remainder(*pair) for pair in zip(x, y, strict=True)], np.fmod(x, y), *np.modf(x)]
     np.testing.assert_array_equal(out, expected)
