@@ -31,9 +31,9 @@ rng = np.random.default_rng(0)
 # and of earlier positions. The other scores become $-\infty$, so their weights are 0. There may be fewer queries than
 # keys: then the queries belong to the last positions. With 2 queries and 5 keys, query 0 is at position 3.
 #
-# **Task 11.1.** Write `scores(q, k, shift)` and `attention(q, k, v, causal)` in NumPy. `transposed`, which
-# is given, helps. Dims in front of the last two are batch and heads; `@` leaves them alone. Subtract the largest score
-# of each query before you take exponentials: then none overflows. `attention` also returns the logarithm of the sum of
+# **Task 11.1.** Write `scores(q, k, shift)` and `attention(q, k, v, causal)` in NumPy. `k.mT` swaps the last two dims
+# of `k`. Dims in front of them are batch and heads; `@` leaves them alone. Subtract the largest score of each query
+# before you take exponentials: then none overflows. `attention` also returns the logarithm of the sum of
 # $e^{\text{score}}$, the *logsumexp*. Add what you subtracted. The dtype stays that of `q`: divide by `math.sqrt`,
 # since a NumPy number of float64, and `np.where` with one, would turn arrays of float32 into float64.
 

@@ -15,11 +15,6 @@ TILE = 32  # threads of a block, queries of a block, and keys in shared memory
 WIDTH = 16  # of the queries, keys and values of the kernel
 
 
-def transposed(x):
-    """(..., m, n) -> (..., n, m)."""
-    return np.swapaxes(x, -1, -2)
-
-
 def scores(q, k, shift=None):
     """The products of queries and keys, divided by sqrt(E), and -inf where a query may not see a key.
 
@@ -32,7 +27,7 @@ def scores(q, k, shift=None):
         an array (..., L, S) of the dtype of q.
     """
     # task 11.1: scores, and attention
-    x = q @ transposed(k) / math.sqrt(q.shape[-1])
+    x = q @ k.mT / math.sqrt(q.shape[-1])
     return x if shift is None else np.where(np.tri(*x.shape[-2:], shift), x, -np.inf).astype(x.dtype)
     # end
 
@@ -71,8 +66,8 @@ def attention_backward(q, k, v, o, lse, do, shift=None):
     # task 11.2: the gradients of attention
     weights = np.exp(scores(q, k, shift) - lse[..., None])
     d = (do * o).sum(-1, keepdims=True)
-    ds = weights * (do @ transposed(v) - d) / math.sqrt(q.shape[-1])
-    return ds @ k, transposed(ds) @ q, transposed(weights) @ do
+    ds = weights * (do @ v.mT - d) / math.sqrt(q.shape[-1])
+    return ds @ k, ds.mT @ q, weights.mT @ do
     # end
 
 
@@ -166,16 +161,14 @@ def flash(q, k, v, scale, causal, o, lse):
 def split(x, heads):
     """(batch, length, width) -> (batch, heads, length, width / heads); head 0 takes the first width / heads numbers."""
     # task 11.5: a transformer block
-    batch, length, width = x.shape
-    return x.reshape(batch, length, heads, width // heads).transpose(1, 2)
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
     # end
 
 
 def join(x):
     """(batch, heads, length, size) -> (batch, length, heads * size): what `split` did, undone."""
     # task 11.5: a transformer block
-    batch, heads, length, size = x.shape
-    return x.transpose(1, 2).reshape(batch, length, heads * size)
+    return x.transpose(1, 2).flatten(2)
     # end
 
 
@@ -236,30 +229,25 @@ class Block(flow.nn.Module):
 
 
 class Model(flow.nn.Module):
-    """A character model: letters are numbers from 0 on, and the logits at a position are for the letter after it."""
+    """A character model of one block: letters are numbers from 0 on; logits at a position are for the letter after."""
 
-    def __init__(self, letters, context, width=32, heads=2, blocks=1):
+    def __init__(self, letters, context, width=32, heads=2):
         super().__init__()
         self.letter, self.place = flow.nn.Embedding(letters, width), flow.nn.Embedding(context, width)
-        self.blocks = flow.nn.ModuleList([Block(width, heads) for _ in range(blocks)])
+        self.block = Block(width, heads)
         self.norm, self.head = flow.nn.LayerNorm(width), flow.nn.Linear(width, letters)
 
     def forward(self, tokens):
         """tokens (batch, length), int64 -> logits (batch, length, letters)."""
         x = self.letter(tokens) + self.place(flow.arange(tokens.shape[1]))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
+        return self.head(self.norm(self.block(x)))
 
     @flow.no_grad()
-    def step(self, token, place, caches=None):
-        """The logits, a NumPy array (letters,), after one letter at a place, and the caches for the next step."""
-        x = (self.letter(flow.tensor([[token]])) + self.place(flow.tensor([[place]]))).detach()
-        after = []
-        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks)):
-            x, cache = block.step(x, cache)
-            after.append(cache)
-        return self.head(self.norm(x)).numpy()[0, 0], after
+    def step(self, token, place, cache=None):
+        """The logits, a NumPy array (letters,), after one letter at a place, and the cache for the next step."""
+        x = self.letter(flow.tensor([[token]])) + self.place(flow.tensor([[place]]))
+        x, cache = self.block.step(x, cache)
+        return self.head(self.norm(x)).numpy()[0, 0], cache
 
 
 def loss(model, windows):
@@ -312,7 +300,7 @@ def generate(model, prompt, count, temperature, rng):
     """The letters that a model writes after a prompt.
 
     Args:
-        model: `model.step(token, place, caches)` gives logits and caches, as in `Model`; `caches` is None at place 0.
+        model: `model.step(token, place, cache)` gives logits and a cache, as in `Model`; `cache` is None at place 0.
         prompt: a list of ints, at least one.
         count: how many letters to write, at least 1.
         temperature: for `sample`.
@@ -322,9 +310,9 @@ def generate(model, prompt, count, temperature, rng):
         a list of `count` ints. Each letter of the prompt, and each new one but the last, takes one step.
     """
     # task 11.6: generation with a cache
-    caches, text = None, list(prompt)
+    cache, text = None, list(prompt)
     for place in range(len(prompt) + count - 1):
-        logits, caches = model.step(text[place], place, caches)
+        logits, cache = model.step(text[place], place, cache)
         if place + 1 == len(text):
             text.append(sample(logits, temperature, rng.random()))
     return text[len(prompt) :]

@@ -10,10 +10,6 @@
 
 # %%
 import importlib
-import importlib.util
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -121,17 +117,11 @@ for size in (1, 2, 4):
     print(size, "ranks:", [round(loss, 6) for loss in results[0][0]], sum(comm.bytes for comm in comms), "bytes")
 
 # %% [markdown]
-# Now with processes: MPI starts two, and `main` in `ranks.py` connects them. Your function does not change. This
-# needs `pip install "miniflow-edu[mpi]"`.
+# Now with processes: `ranks.launch` starts two by MPI, and `main` in `ranks.py` connects them. Your function does not
+# change. This needs `pip install "miniflow-edu[mpi]"`.
 
 # %%
-if importlib.util.find_spec("mpi4py"):
-    launch = ["miniflow.distributed.launch", "--nproc_per_node", "2", "-m", ranks.__name__]
-    clone = Path(ranks.__file__).parents[2]
-    done = subprocess.run([sys.executable, "-m", *launch], cwd=clone, capture_output=True, text=True)
-    print(done.stdout or done.stderr)
-else:
-    print("mpi4py is not installed")
+print(ranks.launch(2) if ranks.MPI else "MPI is not installed")
 
 # %% [markdown]
 # When all tasks pass, the check draws the losses, the bytes, and the time of a step with buckets of each size.

@@ -49,8 +49,7 @@ def times(impl, axis):
     axis.semilogx(limits, ends, label="last all-reduce ends")
     axis.axhline(READY[0] * 1000, linestyle="--", color="gray", label="backward ends")
     axis.plot(limits[best], ends[best], "o", color="tab:red")
-    axis.set_title(f"24 layers: at best {ends[best]:.2f} ms")
-    axis.set(xlabel="limit of a bucket, bytes", ylabel="ms", ylim=(0, None))
+    axis.set(title=f"24 layers: at best {ends[best]:.2f} ms", xlabel="limit of a bucket, bytes", ylabel="ms", ylim=0)
     axis.legend(loc="lower left")
 
 

@@ -1,18 +1,22 @@
 """Ranks for lesson 16: threads of this process, or MPI processes; both count the bytes that they send.
 
-`run(function, 4)` calls function(comm) on four ranks, each in a thread of its own. As MPI ranks:
-
-    python -m miniflow.distributed.launch --nproc_per_node 2 -m tutorials.16_parallel_training.ranks
+`run(function, 4)` calls function(comm) on four ranks, each in a thread of its own. `launch(2)` trains on two MPI ranks.
 """
 
+import importlib.util
 import json
+import shutil
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
 LIMIT = 5  # seconds that a rank waits for the others
+MPIEXEC = shutil.which("mpiexec") or Path(sys.executable).with_name("mpiexec").exists()
+MPI = MPIEXEC and importlib.util.find_spec("mpi4py")  # whether `launch` can start MPI ranks
 
 
 class Ranks:
@@ -90,8 +94,18 @@ def problem(seed, rows=60, inputs=6, hidden=9, classes=3):
     return params, [(x[k : k + step], labels[k : k + step]) for k in range(0, rows, step)]
 
 
+def launch(count, *arguments):
+    """Run `main` with these arguments on `count` MPI ranks; returns what rank 0 says: a dict."""
+    command = ["-m", "miniflow.distributed.launch", "--nproc_per_node", str(count), "-m", __name__, *arguments]
+    clone, pipes = Path(__file__).parents[2], {"capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, *command], cwd=clone, timeout=60, **pipes)
+    if done.returncode:
+        raise RuntimeError(f"training on {count} MPI ranks failed: {done.stderr[-600:]}")
+    return json.loads(done.stdout)
+
+
 def main(seed="0", path=None):
-    """Train on MPI ranks; rank 0 prints the losses and the bytes that it sent."""
+    """Train on MPI ranks; rank 0 prints the losses and the bytes that it sent, as JSON."""
     from mpi4py import MPI
 
     from tutorials.implementation import implementation

@@ -1,6 +1,6 @@
 """Averages the ranks' means as if all parts had the same number of rows.
 
-rejected by: test_own_summands
+rejected by: test_data_parallel
 message: how much does a mean of few rows count?
 """
 

@@ -1,6 +1,6 @@
 """Each rank computes with all rows: the numbers are right, but nothing is gained.
 
-rejected by: test_own_summands
+rejected by: test_data_parallel
 message: only its own part
 """
 
