@@ -14,7 +14,6 @@ import timeit
 import numpy as np
 
 import miniflow as flow
-import miniflow.nn.functional as F
 from miniflow import nn
 from miniflow.graph.passes import PIPELINE, run_pass
 from miniflow.graph.plan import plan
@@ -122,13 +121,9 @@ print("the same:", np.allclose(f, one_by_one(), atol=1e-4))
 # block is memory that holds one value after another. Go through the groups. If a group is pointwise, the blocks of
 # operands that it reads last become free for its results. Each result takes one of these. If there is none, it gets a
 # new block. No other block is used again: that comes in the next task. Only what a group writes needs memory.
-#
-# `bound(blocks)` is the largest sum of bytes that are in use at one position. A block is in use from `first` to `last`,
-# both included. No arena can be smaller than this *lower bound*.
 
 # %%
-found = impl.blocks(network, fused)
-print(*found, f"lower bound: {impl.bound(found):,} bytes", sep="\n")
+print(*(found := impl.blocks(network, fused)), sep="\n")
 
 # %% [markdown]
 # ## One arena
@@ -140,11 +135,14 @@ print(*found, f"lower bound: {impl.bound(found):,} bytes", sep="\n")
 # Take the blocks by size, the largest first; of equal ones, the first in the list. Each gets the lowest offset from 0
 # at which it overlaps with no block that was placed before it and that is in use at one of the same positions. The
 # check looks at every byte of the arena, at every position. It accepts other rules if the arena is not larger.
+#
+# `bound(blocks)` is the largest sum of bytes that are in use at one position. A block is in use from `first` to `last`,
+# both included. No arena can be smaller than this *lower bound*.
 
 # %%
-offsets = impl.place(found)
+size = impl.arena(found, impl.place(found))
 values = sum(impl.nbytes(network, name) for block in found for name in block.names)
-print(f"arena: {impl.arena(found, offsets):,} bytes; {values:,} if each value had its own")
+print(f"arena: {size:,} bytes, {values:,} if each value had its own; lower bound: {impl.bound(found):,}")
 
 # %% [markdown]
 # When all tasks pass, the check draws the bytes that the network moves, and its blocks in the arena.
@@ -160,36 +158,25 @@ passed = check(13)
 # ## The same in nn.Graph
 #
 # A graph with an optimizer is a whole training step: `build` computes the loss and calls `backward`, and the update is
-# recorded too. This is a small block of a transformer.
+# recorded too. `x + self.model(x)` is a small block of a transformer.
 
 
 # %%
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 2 * width)
-        self.down = nn.Linear(2 * width, width)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x):
-        return x + self.drop(self.down(F.gelu(self.up(self.norm(x)))))
-
-
 class Train(nn.Graph):
-    def __init__(self, model):
+    def __init__(self):
         super().__init__()
-        self.model = model
-        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=1.0, momentum=0.9))
+        layers = {"norm": nn.LayerNorm(64), "up": nn.Linear(64, 128), "gelu": nn.GELU(), "down": nn.Linear(128, 64)}
+        self.model = nn.Sequential(layers | {"drop": nn.Dropout(0.1)})
+        self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=1.0, momentum=0.9))
 
     def build(self, x, target):
-        loss = (self.model(x) - target).square().mean()
+        loss = (x + self.model(x) - target).square().mean()
         loss.backward()
         return loss
 
 
 _ = flow.manual_seed(0)
-step, x, target = Train(Block(64)), flow.rand(256, 64), flow.rand(256, 64)
+step, x, target = Train(), flow.rand(256, 64), flow.rand(256, 64)
 losses = [step(x, target).item() for _ in range(30)]
 print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}")
 
@@ -226,7 +213,7 @@ def moved(program):
     return sum(slot.nbytes for i in steps for slot in (*i.reads, *i.outputs))
 
 
-unfused = Train(Block(64))
+unfused = Train()
 unfused.config.disable_pass("elementwise_fusion")
 unfused(x, target)
 print(f"moved: {moved(step.ir):,} bytes, without fusion {moved(unfused.ir):,}")

@@ -5,12 +5,11 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
-from tutorials import Todo  # noqa: F401
+from tutorials import Todo, programs  # noqa: F401
 
-OPS = {"add": np.add, "mul": np.multiply, "exp": np.exp, "matmul": np.matmul, "transpose": np.transpose}
-OPS |= {"relu": lambda x: np.maximum(x, 0), "sigmoid": lambda x: 1 / (1 + np.exp(-x))}
 # what the pointwise ops compute for one element
 FORMULAS = {"add": "{} + {}", "mul": "{} * {}", "exp": "math.exp({})", "relu": "max({}, 0.0)"}
 FORMULAS["sigmoid"] = "1 / (1 + math.exp(-{}))"
@@ -52,7 +51,7 @@ def program(text, outputs, **shapes):
     for output, op, names in re.findall(r"(\w+) = (\w+)\(([^)]*)\)", text):
         operands = tuple(names.split(", "))
         instructions.append(Instruction(output, op, operands))
-        shapes[output] = OPS[op](*[np.zeros(shapes[name], np.float32) for name in operands]).shape
+        shapes[output] = programs.OPS[op](*[np.zeros(shapes[name], np.float32) for name in operands]).shape
     return Program(inputs, instructions, outputs.split(), shapes)
 
 
@@ -63,8 +62,6 @@ def nbytes(program, name):
 
 def compiled(source):
     """The function `loop` of a source text, compiled by numba, with checked indices."""
-    import numba
-
     names = {"math": math}
     exec(source, names)
     return numba.njit(boundscheck=True)(names["loop"])
@@ -81,18 +78,14 @@ def schedule(program, groups):
         a list of the same groups, each after those whose results it reads. A group runs as a whole.
     """
     # task 13.1: put groups in order
-    group_of = {number: g for g, group in enumerate(groups) for number in group}
-    maker = {step.output: group_of[number] for number, step in enumerate(program.instructions)}
-    needs = [set() for _ in groups]
-    for number, step in enumerate(program.instructions):
-        needs[group_of[number]] |= {maker[name] for name in step.inputs if name in maker} - {group_of[number]}
-    order = []
-    for _ in groups:
-        ready = [g for g in range(len(groups)) if g not in order and needs[g] <= set(order)]
-        if not ready:
-            return None
-        order.append(ready[0])
-    return [groups[g] for g in order]
+    known, order = set(program.inputs), []
+    for group in groups * len(groups):  # each time through the list, at least one of those that are left can run
+        steps = [program.instructions[number] for number in group]
+        made = known | {step.output for step in steps}
+        if group not in order and all(made.issuperset(step.inputs) for step in steps):
+            order.append(group)
+            known = made
+    return order if len(order) == len(groups) else None
     # end
 
 
@@ -104,12 +97,9 @@ def fuse(program):
         first. Each instruction is in one group; what is not pointwise is alone in its group.
     """
     # task 13.2: which instructions become one loop
-    maker = {step.output: number for number, step in enumerate(program.instructions)}
-    pairs = []
-    for number, step in enumerate(program.instructions):
-        for name in step.inputs:
-            if name in maker and step.op in FORMULAS and program.instructions[maker[name]].op in FORMULAS:
-                pairs.append((maker[name], number))
+    made = {step.output: number for number, step in enumerate(program.instructions) if step.op in FORMULAS}
+    readers = [step for step in program.instructions if step.output in made]
+    pairs = [(made[name], made[step.output]) for step in readers for name in step.inputs if name in made]
     groups = [[number] for number in range(len(program.instructions))]
     for pair in pairs * len(pairs):  # a merger may allow one that failed before
         first, second = [next(group for group in groups if number in group) for number in pair]
@@ -196,21 +186,19 @@ def blocks(program, groups):
         in_place = program.instructions[group[0]].op in FORMULAS
         free = [block_of[name] for name in reads if name in block_of and last[name] == position and in_place]
         for name in writes:
-            if free:
-                block = free.pop()
-            else:
-                block = Block(nbytes(program, name), position, position, [])
-                found.append(block)
+            if not free:
+                found.append(Block(nbytes(program, name), position, position, []))
+                free = found[-1:]
+            block = block_of[name] = free.pop()
             block.names.append(name)
             block.last = last[name]
-            block_of[name] = block
     return found
     # end
 
 
 def bound(found):
     """The most bytes of blocks that are in use at one position: no arena is smaller."""
-    # task 13.5: lifetimes and blocks
+    # task 13.6: offsets in one arena
     positions = [block.first for block in found]
     return max(sum(b.nbytes for b in found if b.first <= position <= b.last) for position in positions)
     # end

@@ -140,10 +140,8 @@ print("the same results:", np.allclose(impl.run(folded, {"x": x})["y"], got, ato
 # opset=13)`.
 
 # %%
-node = onnx.helper.make_node("Squeeze", ["x"], ["y"], axes=[1])
-ends = [onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", (3, 1)), ("y", (3,)))]
-opset = [onnx.helper.make_opsetid("", 12)]
-old = onnx.helper.make_model(onnx.helper.make_graph([node], "old", ends[:1], ends[1:]), opset_imports=opset)
+text = "(float[3, 1] x) => (float[3] y) { y = Squeeze<axes=[1]>(x) }"
+old = onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["": 12]> old {text}')
 new = impl.upgrade(old)
 print(*new.graph.node[0].input, impl.arrays_of(new))
 

@@ -101,10 +101,9 @@ def export(program):
         node, more = translate(step)
         nodes.append(node)
         constants.update(more)
-    ends = []
-    for some in (program.inputs, program.outputs):
-        shapes = {name: ["batch", *shape[1:]] for name, shape in some.items()}
-        ends.append([helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()])
+    sizes = {name: ["batch", *shape[1:]] for name, shape in (program.inputs | program.outputs).items()}
+    infos = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, some) for name, some in sizes.items()}
+    ends = [[infos[name] for name in names] for names in (program.inputs, program.outputs)]
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "network", *ends, tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
@@ -190,10 +189,9 @@ def rebuilt(model, nodes, arrays, opset=None):
 def fold(model):
     """The model with each BatchNormalization after a Conv in the weights of the Conv, where that is possible."""
     # task 17.5: fold batch normalization
-    arrays, kept = arrays_of(model), []
+    arrays, kept, made = arrays_of(model), [], {}
     reads = Counter(name for node in model.graph.node for name in node.input)
     reads.update(output.name for output in model.graph.output)
-    made = {}
     for node in map(copy.deepcopy, model.graph.node):
         before = made.get(node.input[0])
         foldable = node.op_type == "BatchNormalization" and before is not None and before.op_type == "Conv"
@@ -236,9 +234,8 @@ def network():
     shapes = {"w1": (4, 1, 3, 3), "b1": (4,), "w2": (4, 4, 3, 3), "b2": (4,)}
     shapes |= {"w3": (16, 256), "b3": (16,), "w4": (10, 16), "b4": (10,)}
     constants = {name: 0.3 * rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
-    for k in "12":
-        for name in ("scale", "bias", "mean", "var"):
-            constants[name + k] = rng.uniform(0.5, 1.5, 4).astype(np.float32)
+    for name in ("scale1", "bias1", "mean1", "var1", "scale2", "bias2", "mean2", "var2"):
+        constants[name] = rng.uniform(0.5, 1.5, 4).astype(np.float32)
     steps = [
         Step("c1", "conv", ("x", "w1", "b1"), {"stride": 1, "padding": 1}),
         Step("n1", "batch_norm", ("c1", "scale1", "bias1", "mean1", "var1"), {"eps": 1e-5}),

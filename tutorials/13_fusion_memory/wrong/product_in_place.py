@@ -1,7 +1,7 @@
 """Lets a matrix product write over an operand that it still reads.
 
 rejected by: test_blocks
-message: is not in the block of
+message: values, and others that may not be in the block after them
 """
 
 

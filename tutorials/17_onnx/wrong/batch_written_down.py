@@ -1,7 +1,7 @@
 """Reshapes to the recorded shape, in which the batch is a number.
 
 rejected by: test_translated_step
-message: fails for a batch of 1
+message: for a batch of 1: expected a valid model
 """
 
 translate_others = translate

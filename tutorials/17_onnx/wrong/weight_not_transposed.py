@@ -1,7 +1,7 @@
 """Takes the weight of a linear layer for (in, out): transB is missing.
 
 rejected by: test_translated_step
-message: fails for a batch of 4
+message: for a batch of 4: expected a valid model
 """
 
 translate_others = translate
