@@ -159,7 +159,8 @@ passed = check(17)
 #
 # `flow.onnx.export` records a module, and `miniflow/onnx/exporter/handlers/` translates each op, as `translate` does.
 # `miniflow/onnx/exporter/optimizer.py` has `fold_batch_norms` and more rules. `miniflow/onnx/loader/operators/` has the
-# operators for `flow.onnx.load`, each with the opsets that it is for. `docs/onnx.md` counts which tests of ONNX pass.
+# operators for `flow.onnx.load`; what differs between opsets stands in the function. `docs/onnx.md` counts which tests
+# of ONNX pass.
 #
 # Further reading: the ONNX specification, "Open Neural Network Exchange intermediate representation" and "Operator
 # schemas"; Google, "Protocol buffers: encoding"; Ioffe and Szegedy 2015, "Batch normalization: accelerating deep
