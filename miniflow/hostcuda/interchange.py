@@ -69,7 +69,8 @@ class Interchange:
                 statement = self._loop(statement, level)
             elif isinstance(statement, ast.If) and not statement.orelse and self._is_guard(statement.test):
                 body = self._block(statement.body, level)
-                if any(hasattr(s, "interchanged") for s in body) or len(block) > 1 and self._is_for_one(statement):
+                alone = len(block) > 1 and not self.unit.checked and self._is_for_one(statement)
+                if alone or any(hasattr(s, "interchanged") for s in body):
                     statement.body, statement.interchanged = body, level
             result.append(statement)
         return result

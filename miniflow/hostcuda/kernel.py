@@ -164,8 +164,8 @@ class Kernel:
                 self.overloads.setdefault(types, Overload(self, compiled))
             return self.compiled[types, rank]
 
-    def compile(self, sig: Any, block: tuple[int, int, int] = (1, 1, 1)) -> Overload:
-        """Compile for the argument types of a signature, and blocks of such a rank."""
+    def compile(self, sig: Any, block: tuple[int, int, int] = (32, 1, 1)) -> Overload:
+        """Compile for the argument types of a signature, and blocks of such a rank: by default whole warps along x."""
         (types,) = parse(sig, self.device)
         self.check_call(len(types))
         self.compiled_for(types, rank_of(block))

@@ -469,8 +469,8 @@ def test_what_a_kernel_says_of_itself(recorder):
         KernelLaunchError, match="the source depends on the argument types: launch the kernel first, or"
     ):
         kernel.inspect_host()
-    kernel[1, 1](1)
-    kernel[1, 1](1.5)
+    kernel[1, 32](1)
+    kernel[1, 32](1.5)
     kernel[2, 64](1)
     assert [str(types[0]) for types in kernel.signatures] == ["int64", "float64"] and len(kernel.overloads) == 2
     assert kernel.inspect_host() == "# kernel for int64, 1 axes\n\n# kernel for float64, 1 axes"
@@ -495,7 +495,7 @@ def test_a_kernel_for_the_types_of_arguments(recorder):
     array = cuda.to_device(np.zeros(3, np.float32))
     special = two.specialize(array, 1)
     assert [tuple(map(str, types)) for types in special.signatures] == [("array(float32, 1d, C)", "int64")]
-    special[1, 1](array, np.int8(2))
+    special[1, 32](array, np.int8(2))
     assert recorder.compiled == [("two", ("array(float32, 1d, C)", "int64"), 1)]
     with pytest.raises(KernelArgumentError, match="two: no matching signature"):
         special[1, 1](cuda.to_device(np.zeros(3)), 2)
