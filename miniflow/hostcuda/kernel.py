@@ -253,6 +253,9 @@ for _name in "const_mem_size local_mem_per_thread max_threads_per_block regs_per
     setattr(Kernel, f"get_{_name}", _metadata(_name))
 
 
+ptx.KERNELS.append(Kernel)
+
+
 class Overload:
     """What is known of a kernel compiled for one list of argument types, by the names that numba.cuda has for it."""
 

@@ -18,12 +18,13 @@ from miniflow.hostcuda.intrinsic import INTRINSICS, Intrinsic
 from miniflow.hostcuda.libdevice import fp16, libdevice
 
 PACKAGE = "miniflow.hostcuda"
+KERNELS: list[type] = []
+"""The class of kernels and device functions: `kernel`, which imports this module, enters it."""
 
 
 @functools.cache
 def _teach() -> Any:
     """Tell numba.cuda the types of our names; the package."""
-    from miniflow.hostcuda.kernel import Kernel  # which imports this module
     from miniflow.hostcuda.memory import DeviceNDArray
 
     cuda = numba_cuda.package()
@@ -45,7 +46,7 @@ def _teach() -> Any:
         Intrinsic: lambda intrinsic: named(intrinsic.name),
         SimpleNamespace: lambda group: named(namespaces[id(group)]) if id(group) in namespaces else None,
         ModuleType: lambda module: modules.get(module.__name__),
-        Kernel: device_function,
+        **dict.fromkeys(KERNELS, device_function),
         DeviceNDArray: lambda array: array.host,
     }
     numba_cuda.typed_as(stand_ins)

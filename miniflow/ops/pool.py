@@ -215,7 +215,7 @@ def max_pool(
     return y, index
 
 
-@of_dims(2, max_pool)
+@of_dims(2, max_pool, is_operator=True)
 def max_pool2d(input: Tensor, *args: Any, **options: Any) -> Pooled:
     """The largest element of each window. As `torch.nn.functional.max_pool2d`.
 
@@ -295,7 +295,7 @@ def avg_pool(
     return pool_signal(dims, input, windows, ALONE, pool)[-1][0]
 
 
-@of_dims(2, avg_pool)
+@of_dims(2, avg_pool, is_operator=True)
 def avg_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The mean of each window. As `torch.nn.functional.avg_pool2d`.
 
@@ -364,7 +364,7 @@ def adaptive_avg_pool(op: str, dims: int, input: Tensor, output_size: int | None
     return pool_signal(dims, input, sizes, None, pool)[-1][0]
 
 
-@of_dims(2, adaptive_avg_pool)
+@of_dims(2, adaptive_avg_pool, is_operator=True)
 def adaptive_avg_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The means of windows that cover the image evenly. As `torch.nn.functional.adaptive_avg_pool2d`.
 

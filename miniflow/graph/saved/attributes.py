@@ -238,5 +238,5 @@ def attribute_names(op: type[Op]) -> set[str]:
     if op is AvgPool2dGrad:
         return named | attribute_names(AvgPool2d)
     if any(p.kind is p.VAR_KEYWORD for p in rule):
-        named |= {p.name for p in parameters[len(rule) - 1 :]}
+        named |= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
     return named
