@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ collect_ignore = ["scripts"]  # programs that peers/test_scripts.py runs
 LEFT_OUT = ("slow", "peers", "ptx", "notebooks")  # markers whose tests `pytest` alone does not run
 PEERS = Path(__file__).parent / "peers"
 COUNTS = pytest.StashKey[Counter]()
+# for machines where all of them take too long: of the cases of each test only one in so many runs
+SHARE = int(os.environ.get("MINIFLOW_TEST_SHARE", "1"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -105,12 +108,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what is slow or needs other packages, unless it was asked for."""
     mark_all_but_few(items)
     yield
+    if SHARE > 1:
+        left_out = others_than_every(SHARE, items)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     if not runs_default_tier(config):
         return
     marked = [(item, next((name for name in LEFT_OUT if item.get_closest_marker(name)), None)) for item in items]
     items[:] = [item for item, name in marked if name is None]
     config.stash[COUNTS] = Counter(name for _, name in marked if name is not None)
     config.hook.pytest_deselected(items=[item for item, name in marked if name is not None])
+
+
+def others_than_every(share: int, items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of a test with `share` cases or more, all but one of each `share`, others in each run."""
+    cases = defaultdict(list)
+    for item in items:
+        cases[item.path, getattr(item, "originalname", item.name)].append(item)
+    many = [group for group in cases.values() if len(group) >= share]
+    return {item for group in many for i, item in enumerate(group) if (i - checks.FRESH_SEED) % share}
 
 
 def mark_all_but_few(items: list[pytest.Item]) -> None:

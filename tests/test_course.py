@@ -19,8 +19,7 @@ from tutorials.report import by_task, run  # noqa: E402
 LESSONS = {found.name: found for found in lessons()}
 WRONG = [(name, wrong) for name, found in LESSONS.items() for wrong in found.wrong]
 LONGEST = 400  # lines of a lesson
-SHARE = int(os.environ.get("MINIFLOW_TEST_SHARE", "1"))
-MUTANTS = 20 // SHARE  # of each lesson, others in each run; `python -m tutorials.mutants NAME` tries all
+MUTANTS = 20  # of each lesson, others in each run; `python -m tutorials.mutants NAME` tries all
 
 
 @pytest.mark.parametrize("name", LESSONS)
