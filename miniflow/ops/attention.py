@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from miniflow.dtype import bool_
-from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import ones, zeros
 from miniflow.ops.dropout import dropout
@@ -83,6 +83,7 @@ def _repeat_heads(x: Tensor, heads: int) -> Tensor:
     """(..., h, S, E) -> (..., heads, S, E), each of the h heads several times in a row."""
     *batch, h, rows, width = x.shape
     if heads % h:
-        wanted = "a multiple of the heads of keys and values"
-        raise refusal(ShapeError, "scaled_dot_product_attention", wanted, query_heads=heads, key_heads=h)
+        raise ShapeError(
+            f"scaled_dot_product_attention: got {heads} heads of queries and {h} of keys or values; expected a multiple"
+        )
     return x.unsqueeze(-3).expand((*batch, h, heads // h, rows, width)).reshape((*batch, heads, rows, width))
