@@ -63,8 +63,9 @@ class Node:
             self._check_types(inputs)
             if known:
                 with on_host():
-                    return [x.numpy() if isinstance(x, Tensor) else x for x in self._call(inputs, values, "cpu")]
-            results = self._call(inputs, values, device)
+                    results = [x.numpy() if isinstance(x, Tensor) else x for x in self._call(inputs, values, "cpu")]
+                return self._narrowed(results, inputs)
+            results = self._narrowed(self._call(inputs, values, device), inputs)
             return results if inputs else [x.to(device) if isinstance(x, Tensor) else x for x in results]
         except GraphTraceError:
             raise
@@ -90,13 +91,23 @@ class Node:
 
     def _check_types(self, inputs: Sequence[Value | None]) -> None:
         """Refuse inputs of different element types where the schema has one type variable for them."""
-        variables, found = type_variables(self.operator.name, self.opset), {}
+        (variables, _), found = type_variables(self.operator.name, self.opset), {}
         for variable, x in zip([*variables, *variables[-1:] * len(inputs)], inputs, strict=False):
             if x is not None and variable:
                 dtype = dtype_of(x)
                 first = found.setdefault(variable, dtype)
                 if KINDS.get(first.kind, first.kind) != KINDS.get(dtype.kind, dtype.kind):
                     raise OnnxError(f"got operands of the types {first}, {dtype}; expected one")
+
+    def _narrowed(self, results: Sequence[Value | None], inputs: Sequence[Value | None]) -> Sequence[Value | None]:
+        """Results in the unsigned type that an input has of the same type variable; they are computed in int64."""
+        wide = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and is_unsigned(x.dtype)]
+        if not wide:
+            return results
+        variables, outputs = type_variables(self.operator.name, self.opset)
+        dtypes = {variables[min(i, len(variables) - 1)]: inputs[i].dtype for i in wide}
+        arrays = [x.numpy() if isinstance(x, Tensor) else x for x in results]
+        return [x.astype(dtypes[v]) if v in dtypes else x for x, v in zip(arrays, outputs, strict=False)]
 
 
 @dataclass(eq=False)
@@ -150,9 +161,10 @@ def names_read_inside(node: Node) -> set[str]:
 
 
 @functools.cache
-def type_variables(name: str, opset: int) -> list[str]:
-    """The type variables of the inputs of an operator; "" for those whose types may differ."""
-    return [x.type_str if x.is_homogeneous else "" for x in onnx.defs.get_schema(name, opset).inputs]
+def type_variables(name: str, opset: int) -> tuple[list[str], list[str]]:
+    """The type variables of the inputs of an operator, "" for those whose types may differ; and of its outputs."""
+    schema = onnx.defs.get_schema(name, opset)
+    return [x.type_str if x.is_homogeneous else "" for x in schema.inputs], [x.type_str for x in schema.outputs]
 
 
 @functools.cache
@@ -181,9 +193,18 @@ def as_argument(value: Value, kind: str, device: Any) -> Any:
         return value
     if kind == "Number" and value.ndim == 0:
         return value.item()
+    if is_unsigned(value.dtype):  # which tensors do not have
+        if value.size and value.max() > np.iinfo(np.int64).max:
+            raise OnnxError(f"got {value.max()} in {value.dtype}; expected at most {np.iinfo(np.int64).max}")
+        value = value.astype(np.int64)
     if value.dtype not in BY_NUMPY:
         raise OnnxError(f"got values of type {value.dtype}; expected one of the dtypes of miniflow")
     return from_numpy(np.array(value)).to(device)
+
+
+def is_unsigned(dtype: np.dtype) -> bool:
+    """Whether it is uint16, uint32 or uint64."""
+    return dtype.kind == "u" and dtype.itemsize > 1
 
 
 def dtype_of(x: Value) -> np.dtype:

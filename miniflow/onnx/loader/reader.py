@@ -109,9 +109,16 @@ def check_versions(model: ModelProto) -> None:
     newest = onnx.defs.onnx_opset_version()
     for part in (model, *model.functions):
         for version in [o.version for o in part.opset_import if o.domain in DEFAULT_DOMAINS]:
-            if not OLDEST_OPSET <= version <= newest:
-                remedy = "install a newer onnx package" if version > newest else "use onnx.version_converter"
+            nodes = messages(part, NodeProto) if version < OLDEST_OPSET else ()
+            names = {node.op_type for node in nodes if node.domain in DEFAULT_DOMAINS}
+            remedy = "install a newer onnx package" if version > newest else "use onnx.version_converter"
+            if not 0 < version <= newest or any(since(x, version) != since(x, OLDEST_OPSET) for x in names):
                 raise OnnxError(f"got opset {version}; expected {OLDEST_OPSET} to {newest}: {remedy}")
+
+
+def since(name: str, version: int) -> int:
+    """The opset that brought an operator as it is in this version."""
+    return onnx.defs.get_schema(name, version).since_version if onnx.defs.has(name, version, "") else 0
 
 
 def check_structure(model: ModelProto) -> None:

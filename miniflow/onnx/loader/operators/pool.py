@@ -8,7 +8,6 @@ import numpy as np
 
 import miniflow as flow
 import miniflow.nn.functional as F
-from miniflow.errors import OnnxError
 from miniflow.onnx.loader.body import Node
 from miniflow.onnx.loader.operators.conv import CONVOLUTIONS, Windows, windows
 from miniflow.onnx.loader.registry import operator
@@ -24,8 +23,6 @@ operator("GlobalMaxPool")(lambda x: flow.amax(x, list(range(2, x.ndim)), keepdim
 @operator("MaxPool")
 def max_pool(x, *, node: Node, ceil_mode: int = 0, storage_order: int = 0, **window: Any) -> Any:
     """With a second output also where the maxima are: the index among all elements of x."""
-    if storage_order and len(node.outputs) > 1:
-        raise OnnxError("got storage_order=1; expected 0")
     v, dtype = windows(x, **window), x.dtype
     x = x if x.is_floating_point() else x.float()
     if is_plain(v) and len(node.outputs) == 1:
@@ -34,7 +31,9 @@ def max_pool(x, *, node: Node, ceil_mode: int = 0, storage_order: int = 0, **win
     y, places = MAX[x.ndim](v.padded(x, -np.inf), v.kernel, v.strides, 0, v.dilations, return_indices=True)
     if len(node.outputs) == 1:
         return y.to(dtype)
-    numbers = v.padded(constant_like(x, np.arange(x.numel()).reshape(x.shape)), 0).flatten(2)
+    numbers = np.arange(x.numel()).reshape(*x.shape[:2], *v.size[:: -1 if storage_order else 1])
+    numbers = numbers.transpose(0, 1, *range(2, x.ndim)[:: -1 if storage_order else 1])
+    numbers = v.padded(constant_like(x, numbers), 0).flatten(2)
     return y.to(dtype), flow.gather(numbers, 2, places.flatten(2)).reshape(places.shape)
 
 

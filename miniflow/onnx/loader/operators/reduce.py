@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 import miniflow as flow
 from miniflow.onnx.loader.registry import Ints, operators
@@ -24,6 +25,17 @@ def reduction(function: Callable[[Tensor, Sequence[int], bool], Tensor]) -> Call
         return function(data, tuple(axes), bool(keepdims)).to(data.dtype)
 
     return reduced
+
+
+def extreme(function: Callable, least: float) -> Callable:
+    """Of no elements it is infinite, or False or True."""
+
+    def reduced(x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
+        if x.numel() or not (x.is_floating_point() or x.dtype is flow.bool):
+            return function(x, dims, keepdim)
+        return flow.full_like(flow.sum(x, dims, keepdim), least if x.is_floating_point() else least > 0)
+
+    return reduction(reduced)
 
 
 def position(function: Callable) -> Callable:
@@ -53,8 +65,8 @@ operators({
     "ReduceSum": reduction(flow.sum),
     "ReduceMean": reduction(flow.mean),
     "ReduceProd": reduction(product),
-    "ReduceMax": reduction(flow.amax),
-    "ReduceMin": reduction(flow.amin),
+    "ReduceMax": extreme(flow.amax, -inf),
+    "ReduceMin": extreme(flow.amin, inf),
     "ReduceL1": reduction(lambda x, dims, keepdim: flow.sum(x.abs(), dims, keepdim)),
     "ReduceL2": reduction(lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim).sqrt()),
     "ReduceSumSquare": reduction(lambda x, dims, keepdim: flow.sum(x * x, dims, keepdim)),

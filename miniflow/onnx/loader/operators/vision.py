@@ -28,8 +28,8 @@ NEAREST = {
 def resize(
     x, roi: Array = None, scales: Array = None, sizes: Ints = None, *, node: Node, antialias: int = 0,
     axes: Ints = None, coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
+    exclude_outside: int = 0, extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:  # fmt: skip
     if node.opset < 11:  # there were only scales, the second input or an attribute
         scales = np.float32(roi if scales is None else scales)
@@ -43,18 +43,27 @@ def resize(
             sizes = np.floor(scales * old + 0.5)
     else:
         sizes = np.floor(np.float32(old) * scales)
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    ends = np.ravel(roi).reshape(2, -1).T if crop else [(0.0, 1.0)] * len(axes)
     kernels = {"linear": (linear_kernel, 1), "cubic": (partial(cubic_kernel, a=cubic_coeff_a), 2)}
     kernel, reach = kernels.get(mode, (None, 0))
-    for axis, n, m, scale in zip(axes, old.tolist(), map(int, sizes), scales.astype(float), strict=True):
-        if n == m and scale == 1:
+    for axis, n, m, scale, (start, end) in zip(
+        axes, old.tolist(), map(int, sizes), map(float, scales), ends, strict=True
+    ):
+        if n == m and scale == 1 and not crop:
             continue
         at = places(coordinate_transformation_mode, n, m, scale)
+        if crop:
+            at = (n - 1) * (np.linspace(start, end, m) if m > 1 else np.full(1, (start + end) / 2))
         if mode == "nearest":
             index = NEAREST[nearest_mode](np.float32(at)).clip(0, n - 1).astype(int)
             x = x.index_select(axis, constant_like(x, index))
         else:
             weights = resampling(n, at, kernel, reach, max(1, 1 / scale) if antialias else 1, not exclude_outside)
             x = along_dim(x, axis % x.ndim, constant_like(x, weights.astype(x._array.dtype)))
+        if crop:
+            outside = ((at < 0) | (at > n - 1)).reshape([-1 if d == axis % x.ndim else 1 for d in range(x.ndim)])
+            x = flow.where(constant_like(x, outside), extrapolation_value, x)
     return x
 
 
@@ -63,8 +72,6 @@ def places(mode: str, n: int, m: int, scale: float) -> np.ndarray:
     new, span = np.arange(m), n * scale - 1
     if mode == "align_corners":
         return new * ((n - 1) / span if span else 0.0)
-    if mode == "tf_crop_and_resize":
-        raise OnnxError(f"got coordinate_transformation_mode={mode!r}, which is not supported: use RoiAlign")
     if mode == "asymmetric" or (mode == "pytorch_half_pixel" and m == 1):
         return new / scale
     return (new + 0.5) / scale - 0.5 + ((n - m / scale) / 2 if mode == "half_pixel_symmetric" else 0)
