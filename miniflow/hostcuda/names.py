@@ -54,11 +54,12 @@ REFUSED = {
     "global": ast.Global, "nonlocal": ast.Nonlocal, "class": ast.ClassDef, "async": ast.AsyncFunctionDef | ast.Await,
 }  # fmt: skip
 NOTHING = {"threadfence", "threadfence_block", "threadfence_system", "nanosleep"}  # memory is coherent, time passes
-COLLECTIVES = {
-    "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "syncwarp",
-    "shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync",
-    "all_sync", "any_sync", "eq_sync", "ballot_sync", "match_any_sync", "match_all_sync", "activemask",
-}  # fmt: skip
+COLLECTIVES = {  # and how many arguments they take
+    **dict.fromkeys(("syncthreads", "syncwarp", "activemask"), 0),
+    **dict.fromkeys(("syncthreads_count", "syncthreads_and", "syncthreads_or"), 1),
+    **dict.fromkeys("all_sync any_sync eq_sync ballot_sync match_any_sync match_all_sync".split(), 2),
+    **dict.fromkeys(("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync"), 3),
+}
 LOADS = {"ldca", "ldcg", "ldcs", "ldlu", "ldcv"}  # with hints to caches, which mean nothing here
 STORES = {"stcg", "stcs", "stwb", "stwt"}
 ARRAYS = {"shared.array", "local.array", "const.array_like"}
@@ -374,6 +375,9 @@ class Normaliser(ast.NodeTransformer):
         if intrinsic in NOTHING:
             return call("fence") if self.unit.checked and "fence" in intrinsic else ast.Constant(None)
         if intrinsic in COLLECTIVES:
+            wanted = COLLECTIVES[intrinsic]
+            if len(args) != wanted and intrinsic != "syncwarp":
+                self.refuse(node, f"cuda.{intrinsic} of {len(args)} arguments", f"it takes {wanted}")
             return call(MARK + intrinsic, *args)
         if intrinsic in LOADS and len(args) == 2:
             return ast.Subscript(args[0], args[1], ast.Load())

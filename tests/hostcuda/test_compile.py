@@ -158,11 +158,17 @@ def with_array_across_barrier(x, y):
 
 
 @cuda.jit
+def with_half_a_shuffle(x):
+    x[0] = cuda.shfl_sync(0xFFFFFFFF, x[0])
+
+
+@cuda.jit
 def with_keyword_arguments(x, **more):
     x[0] = 1
 
 
 REFUSALS = [
+    (with_half_a_shuffle, "cuda.shfl_sync of 2 arguments is not supported in a kernel: it takes 3", 2),
     (with_list, "a list is not supported in a kernel", 2),
     (with_try, "try is not supported in a kernel", 2),
     (with_undefined_name, "the undefined name nowhere is not supported", 2),
