@@ -22,7 +22,7 @@ from miniflow.vision import models
 ON_EVERY_DEVICE = True
 STEPS = 5
 # the passes that make several operations one: they round differently, or add in another order
-REWRITES = ("elementwise_fusion", "bias_gelu", "normalization_activation", "fused_update", "add_to_output")
+REWRITES = ("elementwise_fusion", "bias_add", "normalization_activation", "fused_update", "add_to_output")
 ABSTRACT = {"Module", "Optimizer", "LRScheduler"}
 NOT_IN_GRAPHS = {"ReduceLROnPlateau", "LBFGS", "SparseAdam"}  # their steps look at values
 

@@ -40,7 +40,7 @@ PIPELINE = (
     # several instructions as one
     "normalization_activation",
     "dropout_mask",
-    "bias_gelu",
+    "bias_add",
     "cast_scale",
     "fused_update",
     "multi_tensor_update",

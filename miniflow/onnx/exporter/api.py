@@ -334,6 +334,5 @@ def compare_result(
     """
     if print_outlier and a.shape == b.shape:
         outliers = ~np.isclose(a, b, rtol, atol)
-        for x, y in zip(a[outliers], b[outliers], strict=True):
-            print("a:", x, "b:", y)
+        print(f"outliers: {a[outliers]}, expected {b[outliers]}")
     np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)

@@ -75,10 +75,8 @@ class Writer(OnnxGraph):
         Raises:
             OnnxError: naming all operators without a handler, or what a handler refuses.
         """
-        found = [
-            (x, f"{x.op.function_name} ({x.location})", find(x.op.function_name, self.opset))
-            for x in self.program.instructions
-        ]
+        calls = self.program.instructions
+        found = [(x, f"{x.op.function_name} ({x.location})", find(x.op.function_name, self.opset)) for x in calls]
         if unknown := dict.fromkeys(place for _, place, function in found if function is None):
             raise OnnxError(f"opset {self.opset} has nothing for these operators: {', '.join(unknown)}")
         for call, place, function in found:

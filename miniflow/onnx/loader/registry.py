@@ -71,9 +71,8 @@ def operator(*names: str, **kinds: str) -> Callable:
         parameters = inspect.signature(function).parameters.values()
         by_kind: dict[Any, dict[str, str]] = {}
         for p in parameters:
-            by_kind.setdefault(p.kind, {})[p.name] = (
-                kinds.get(p.name, "Tensor") if p.annotation is p.empty else str(p.annotation)
-            )
+            kind = kinds.get(p.name, "Tensor") if p.annotation is p.empty else str(p.annotation)
+            by_kind.setdefault(p.kind, {})[p.name] = kind
         inputs, keywords = by_kind.get(p.POSITIONAL_OR_KEYWORD, {}), tuple(by_kind.get(p.KEYWORD_ONLY, ()))
         variadic = "".join(by_kind.get(p.VAR_POSITIONAL, {}).values())
         for name in names:

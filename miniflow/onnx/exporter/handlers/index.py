@@ -12,12 +12,8 @@ from miniflow.onnx.exporter.writer import Size, Value, Writer, find, handler
 handler("embedding")(lambda g, x, weight, *, padding_idx: g("Gather", weight, positions(g, x), axis=0))
 handler("gather", since=11)(lambda g, x, index, *, dim: g("GatherElements", x, positions(g, index), axis=dim))
 handler("scatter")(lambda g, x, index, src, *, dim: g("Scatter", x, positions(g, index), src, axis=dim))
-handler("scatter", since=11)(
-    lambda g, x, index, src, *, dim: g("ScatterElements", x, positions(g, index), src, axis=dim)
-)
-handler("one_hot")(
-    lambda g, x, *, num_classes: g("OneHot", g("Cast", x, to=np.int64), np.array(num_classes), [0, 1], axis=-1)
-)
+handler("scatter", since=11)(lambda g, x, i, src, *, dim: g("ScatterElements", x, positions(g, i), src, axis=dim))
+handler("one_hot")(lambda g, x, *, num_classes: g("OneHot", g("Cast", x, to=np.int64), np.array(num_classes), [0, 1]))
 handler("argsort")(lambda g, x, **given: ordered(g, x, **given)[1])
 handler("pad")(lambda g, x, *, widths, value: padded(g, x, widths, value=np.array(value, x.dtype)))
 handler("pad_border")(lambda g, x, widths, mode: padded(g, x, widths, mode="edge" if mode == "replicate" else mode))

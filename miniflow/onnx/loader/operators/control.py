@@ -40,19 +40,16 @@ def loop(*inputs: Value, body: Callable, node: Node) -> tuple[Value, ...]:
 
 @operator("Scan")
 def scan(
-    *inputs: Value, node: Node, body: Callable, num_scan_inputs: int,
-    scan_input_axes: Ints = None, scan_input_directions: Ints = None,
-    scan_output_axes: Ints = None, scan_output_directions: Ints = None,
+    *inputs: Value, node: Node, body: Callable, num_scan_inputs: int, scan_input_axes: Ints = None,
+    scan_input_directions: Ints = None, scan_output_axes: Ints = None, scan_output_directions: Ints = None,
 ) -> tuple[Value, ...]:  # fmt: skip
     """Over slices of inputs: the state goes in and out, other outputs are stacked."""
     if node.opset < 9:
         raise OnnxError("got opset 8, in which Scan has batches: convert the model with onnx.version_converter")
     states, scanned = inputs[:-num_scan_inputs], inputs[-num_scan_inputs:]
     zeros = [0] * len(scanned)
-    slices = [
-        slices_of(x, axis, backward)
-        for x, axis, backward in zip(scanned, scan_input_axes or zeros, scan_input_directions or zeros, strict=False)
-    ]
+    ways = zip(scanned, scan_input_axes or zeros, scan_input_directions or zeros, strict=False)
+    slices = [slices_of(*way) for way in ways]
     kept = []
     for parts in zip(*slices, strict=True):
         results = body(*states, *parts)
@@ -78,7 +75,4 @@ def stacked(steps: list[Sequence[Value]], some: bool, axes: Ints = None, backwar
     for i, column in enumerate(zip(*steps, strict=True)):
         axis, column = axes[i] if axes else 0, column[::-1] if backward and backward[i] else column
         devices = [x.device for x in column if isinstance(x, Tensor)]
-        if devices:
-            yield stack([as_argument(x, "Tensor", devices[0]) for x in column], axis)
-        else:
-            yield np.stack(column, axis)
+        yield stack([as_argument(x, "Tensor", devices[0]) for x in column], axis) if devices else np.stack(column, axis)

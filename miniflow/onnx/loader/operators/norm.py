@@ -42,12 +42,6 @@ def layer_normalization(
     return y, flow.mean(x, dims, keepdim=True), flow.rsqrt(variance + epsilon)
 
 
-@operator("RMSNormalization")
-def rms_normalization(x, scale, *, axis: int, epsilon: float) -> Tensor:
-    shape = tuple(x.shape[axis:])
-    return F.rms_norm(x, shape, expanded(scale, shape), epsilon)
-
-
 def expanded(weight: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
     """A weight of this shape."""
     return weight if weight is None or weight.shape == shape else weight.expand(*shape)

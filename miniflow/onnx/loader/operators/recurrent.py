@@ -43,17 +43,16 @@ class ResetFirst(GRU):
 @operator("LSTM", "GRU", "RNN")
 def recurrent(
     x, w, r, b=None, sequence_lens: Ints = None, initial_h=None, initial_c=None, p=None, *, node: Node,
-    activations: list[str] | None = None, direction: str, layout: int = 0, linear_before_reset: int = 1, **options: Any,
+    activations: list[str] | None = None, direction: str, linear_before_reset: int = 1, **options: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """All hidden states and the last states; a layer is made of the weights for each call."""
     kind, order, usual = LAYERS[node.operator.name]
     ends = DIRECTIONS[direction]
     usual, relu = usual * len(ends), kind is RNN and activations == ["Relu"] * len(ends)
-    refused = {name: options.get(name) for name in ("activation_alpha", "activation_beta", "clip", "input_forget")}
-    refused |= {"layout": layout, "P": p is not None}
+    names = ("activation_alpha", "activation_beta", "clip", "input_forget", "layout")
+    refused = {name: options.get(name) for name in names} | {"P": p is not None}
     refused |= {"activations": not relu and activations and activations[: len(usual)] != usual}
-    if any(refused.values()):
-        names = ", ".join(name for name, given in refused.items() if given)
+    if names := ", ".join(name for name, given in refused.items() if given):
         raise OnnxError(f"got {names}; expected a layer as PyTorch exports it")
     kind = kind if linear_before_reset else ResetFirst
     layer = kind.__new__(kind)

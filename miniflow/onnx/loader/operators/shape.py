@@ -17,33 +17,26 @@ from miniflow.tensor import Tensor
 
 BORDERS = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 ORDERS = {"CRD": False, "DCR": True}  # whether the rows and columns of blocks are before the depth in the channels
-CONSTANTS = {
-    "value": None, "value_int": np.int64, "value_ints": np.int64, "value_float": np.float32,
-    "value_floats": np.float32, "value_string": object, "value_strings": object,
-}  # fmt: skip
+CONSTANTS = {"value": None, "value_int": np.int64, "value_float": np.float32, "value_string": object}
 ZERO = np.zeros(1, np.float32)
-operators(
-    {
-        "Identity": lambda value: value,
-        "Shape": lambda value, *, start=0, end=None: np.array(value.shape[start:end], np.int64),
-        "Size": lambda value: np.array(prod(value.shape), np.int64),
-        "EyeLike": lambda value, *, dtype=0, k: np.eye(
-            *value.shape, k, dtype=numpy_dtype(dtype) if dtype else dtype_of(value)
-        ),
-        "Concat": lambda *inputs, axis: flow.cat(inputs, axis),
-        "Expand": lambda x, shape: x.expand(*np.broadcast_shapes(x.shape, tuple(shape))),
-        "Flatten": lambda x, *, axis: flatten(x, axis),
-        "Squeeze": lambda x, axes=None: x.squeeze(axes),
-        "Tile": lambda x, repeats: x.repeat(*repeats),
-        "Transpose": lambda x, *, perm=None: x.permute(perm or list(range(x.ndim))[::-1]),
-        "Trilu": lambda x, k=(0,), *, upper: (flow.triu if upper else flow.tril)(x, *k),
-        "Reshape": lambda x, shape, *, allowzero=0: x.reshape(
-            [x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(shape)]
-        ),
-    },
-    value="Value",
-    **dict.fromkeys(["shape", "axes", "repeats", "k"], "Ints"),
-)
+operators({
+    "Identity": lambda value: value,
+    "Shape": lambda value, *, start=0, end=None: np.array(value.shape[start:end], np.int64),
+    "Size": lambda value: np.array(prod(value.shape), np.int64),
+    "EyeLike": lambda value, *, dtype=0, k: np.eye(
+        *value.shape, k, dtype=numpy_dtype(dtype) if dtype else dtype_of(value)
+    ),
+    "Concat": lambda *inputs, axis: flow.cat(inputs, axis),
+    "Expand": lambda x, shape: x.expand(*np.broadcast_shapes(x.shape, tuple(shape))),
+    "Flatten": lambda x, *, axis: flatten(x, axis),
+    "Squeeze": lambda x, axes=None: x.squeeze(axes),
+    "Tile": lambda x, repeats: x.repeat(*repeats),
+    "Transpose": lambda x, *, perm=None: x.permute(perm or list(range(x.ndim))[::-1]),
+    "Trilu": lambda x, k=(0,), *, upper: (flow.triu if upper else flow.tril)(x, *k),
+    "Reshape": lambda x, shape, *, allowzero=0: x.reshape(
+        [x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(shape)]
+    ),
+}, value="Value", **dict.fromkeys(["shape", "axes", "repeats", "k"], "Ints"))  # fmt: skip
 
 
 @operator("Unsqueeze")
@@ -100,7 +93,7 @@ def space_to_depth(x, *, blocksize: int, mode: str = "DCR") -> Tensor:
 @operator("Constant")
 def constant(**values: Any) -> np.ndarray:
     ((name, value),) = values.items()
-    return np.array(value, choice("attribute", name, CONSTANTS))
+    return np.array(value, choice("attribute", name.rstrip("s"), CONSTANTS))
 
 
 @operator("ConstantOfShape")

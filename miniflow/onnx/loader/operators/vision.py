@@ -47,9 +47,8 @@ def resize(
     ends = np.ravel(roi).reshape(2, -1).T if crop else [(0.0, 1.0)] * len(axes)
     kernels = {"linear": (linear_kernel, 1), "cubic": (partial(cubic_kernel, a=cubic_coeff_a), 2)}
     kernel, reach = kernels.get(mode, (None, 0))
-    for axis, n, m, scale, (start, end) in zip(
-        axes, old.tolist(), map(int, sizes), map(float, scales), ends, strict=True
-    ):
+    dims = zip(axes, old.tolist(), map(int, sizes), map(float, scales), ends, strict=True)
+    for axis, n, m, scale, (start, end) in dims:
         if n == m and scale == 1 and not crop:
             continue
         at = places(coordinate_transformation_mode, n, m, scale)

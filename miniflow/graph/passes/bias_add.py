@@ -1,11 +1,12 @@
-"""Bias and activation as one: what a linear layer adds at its end is added by the loop that reads its result.
+"""Bias and activation as one: what a linear layer or a convolution adds at its end is added by the loop that reads its
+result.
 
     %3 = linear(%0, %1, %2)       %4 = matmul(%0, %1, transpose_x=False, transpose_y=True)
     %5 = gelu(%3)                 %3, %5 = fused_elementwise(%4, %2, body={v0 = add(x0, x1); v1 = gelu(v0) -> v0, v1})
 
-The product is then read and written once less. It is done for whatever pointwise op comes next, gelu, relu or the
+The result is then read and written once less. It is done for whatever pointwise op comes next, gelu, relu or the
 addition of a residual, also across the view that gives rows back their batch dims. On cuda devices the kernel of
-`linear` adds the bias itself, at no cost, and in half precision the sum would be rounded twice: nothing is done there.
+the layer adds the bias itself, at no cost, and in half precision the sum would be rounded twice: nothing is done there.
 
 Source: OneFlow, `fused_bias_add_gelu`, used by its GPT and BERT layers.
 """
@@ -16,10 +17,12 @@ import numpy as np
 
 from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.codegen.regions import Contraction
-from miniflow.graph.ir import Instruction, Program
+from miniflow.graph.ir import Instruction, Program, Slot
 from miniflow.graph.readers import Readers
+from miniflow.ops.conv import Conv2d
 from miniflow.ops.elementwise import Add
-from miniflow.ops.matmul import Matmul
+from miniflow.ops.matmul import Linear, Matmul
+from miniflow.ops.shape import View
 
 SMALLEST = 1024  # elements: see `elementwise_fusion`
 
@@ -40,44 +43,44 @@ def joined(program: Program, refused: set[Instruction]) -> tuple[Program, set[In
     readers = Readers(program)
     replaced: dict[Instruction, list[Instruction]] = {}
     pairs: list[tuple[Instruction, Instruction, Instruction]] = []
-    for linear in program.instructions:
-        if linear.op.__name__ != "Linear" or not is_worth_it(linear) or linear in refused:
+    for layer in program.instructions:
+        if layer.op not in (Linear, Conv2d) or not is_worth_it(layer) or layer in refused:
             continue
-        last = viewed(linear, readers)
+        last = viewed(layer, readers)
         follower = next((r for r in readers.consumers.get(last.output, ()) if follows(last, r)), None)
         if follower is not None:
-            product, view, addition = split(linear, last)
-            replaced[linear] = [product] if view is not None else [product, addition]
-            if view is not None:
-                replaced[last] = [view, addition]
-            pairs.append((linear, addition, follower))
+            product, *rest = split(layer, last)
+            replaced[layer] = [product]
+            replaced.setdefault(last, []).extend(rest)
+            pairs.append((layer, rest[-1], follower))
     if not pairs:
         return program, set()
     instructions = [new for old in program.instructions for new in replaced.get(old, [old])]
     result = program.with_(instructions=instructions)
     at = {instruction: i for i, instruction in enumerate(instructions)}
     contraction = Contraction(result)
-    failed = {linear for linear, a, b in pairs if not contraction.merge(at[a], at[b])}
+    failed = {layer for layer, a, b in pairs if not contraction.merge(at[a], at[b])}
     return (program, failed) if failed else (contraction.fused(), failed)
 
 
-def is_worth_it(linear: Instruction) -> bool:
+def is_worth_it(layer: Instruction) -> bool:
     """Whether there is a bias, an output of some size, and nothing that speaks against it; see the head."""
-    output = linear.output
+    output = layer.output
     return (
-        linear.inputs[2] is not None
+        layer.inputs[2] is not None
         and output.device.type == "cpu"
         and output.dtype in (np.float32, np.float64)
         and output.size >= SMALLEST
     )
 
 
-def viewed(linear: Instruction, readers: Readers) -> Instruction:
-    """The view of the result with other rows that alone is used, or else the instruction itself."""
-    view = readers.only_reader(linear.output)
-    if view is None or view.op.__name__ != "View" or view.output.shape[-1:] != linear.output.shape[-1:]:
-        return linear
-    return view if (view.phase, view.after) == (linear.phase, linear.after) else linear
+def viewed(layer: Instruction, readers: Readers) -> Instruction:
+    """The view of a linear layer's result with other rows that alone is used, or else the instruction itself."""
+    view = readers.only_reader(layer.output)
+    if layer.op is not Linear or view is None or view.op is not View:
+        return layer
+    same = (view.phase, view.after, view.output.shape[-1:]) == (layer.phase, layer.after, layer.output.shape[-1:])
+    return view if same else layer
 
 
 def follows(last: Instruction, reader: Instruction) -> bool:
@@ -88,12 +91,20 @@ def follows(last: Instruction, reader: Instruction) -> bool:
     return (reader.phase, reader.after) == (last.phase, last.after)
 
 
-def split(linear: Instruction, last: Instruction) -> tuple[Instruction, Instruction | None, Instruction]:
-    """The product, its view if `last` is one, and the addition of the bias, whose result is that of `last`."""
-    x, weight, bias = linear.inputs
-    attrs = {"transpose_x": False, "transpose_y": True}
-    product = linear.with_(op=Matmul, inputs=[x, weight], attrs=attrs, outputs=[linear.output.like()])
-    if last is linear:
-        return product, None, linear.with_(op=Add, inputs=[product.output, bias], attrs={}, outputs=[last.output])
-    view = last.with_(inputs=[product.output], outputs=[last.output.like()])
-    return product, view, linear.with_(op=Add, inputs=[view.output, bias], attrs={}, outputs=[last.output])
+def split(layer: Instruction, last: Instruction) -> list[Instruction]:
+    """The layer without its bias, the views that are needed, and the addition, whose result is that of `last`."""
+    x, weight, bias = layer.inputs
+    views = []
+    if layer.op is Conv2d:
+        shaped = Slot((*bias.shape, 1, 1), bias.dtype, bias.device)
+        views.append(layer.with_(op=View, inputs=[bias], attrs={"shape": shaped.shape}, outputs=[shaped]))
+        bias = shaped
+        product = layer.with_(inputs=[x, weight, None], outputs=[layer.output.like()])
+    else:
+        attrs = {"transpose_x": False, "transpose_y": True}
+        product = layer.with_(op=Matmul, inputs=[x, weight], attrs=attrs, outputs=[layer.output.like()])
+    y = product.output
+    if last is not layer:
+        y = last.output.like()
+        views.append(last.with_(inputs=[product.output], outputs=[y]))
+    return [product, *views, layer.with_(op=Add, inputs=[y, bias], attrs={}, outputs=[last.output])]
