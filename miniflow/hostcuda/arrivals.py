@@ -7,10 +7,10 @@ went around the barrier has missed it; that is wrong if it comes to another barr
 
 from __future__ import annotations
 
-from numba import njit, types
+from numba import types
 
 from miniflow.hostcuda import shadow
-from miniflow.hostcuda.shadow import NOBODY, NOTHING, WARP_LANES, block_at, lane_at, report, state, symbol
+from miniflow.hostcuda.shadow import NOBODY, NOTHING, WARP_LANES, block_at, lane_at, part, report, state, symbol
 from miniflow.hostcuda.syntax import GRID, WARP
 
 __all__ = ["begin_block", "end_blocks", "arrives", "leave", "fence", "meet", "shuffled_from"]
@@ -19,19 +19,19 @@ SHUFFLES = ("at", "up", "down", "xor")
 LANE_WORDS = shadow.LANE_STATE.itemsize // 8
 
 
-@njit
+@part
 def number_of(s, index):
     """The number in the grid of a thread, by its place among the lane states."""
     return index if s.cooperative else s.block * s.threads + index
 
 
-@njit
+@part
 def present(s):
     """The state of the thread that runs."""
     return lane_at(s.lanes, s.slot * s.threads + s.thread)
 
 
-@njit
+@part
 def waited_for(s, index, other_site, mask):
     """A thread came elsewhere than to the barrier that it missed. One thread of a block is enough in a report."""
     lane = lane_at(s.lanes, index)
@@ -42,7 +42,7 @@ def waited_for(s, index, other_site, mask):
         lane.missed = 0 if lane.missed == missed else lane.missed
 
 
-@njit
+@part
 def end(s, threads):
     """The block has ended, or in a grid that synchronises all have. Warps do not wait for lanes that have ended."""
     if s.logged > shadow.SLOTS // 4:
@@ -94,7 +94,7 @@ def fence():
     present(state()).fenced = 1
 
 
-@njit
+@part
 def order_lanes(s, first, end):
     """`syncwarp`: what the lanes of a mask did comes before what they do next."""
     s.now += 1

@@ -86,6 +86,9 @@ STATE_ARRAY = np.zeros(1, STATE)
 llvmlite.binding.add_symbol("miniflow_hostcuda_state", STATE_ARRAY.ctypes.data)
 
 
+part = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
 @intrinsic
 def state(typingctx: Any) -> Any:
     """The record of the launch."""
@@ -117,7 +120,7 @@ region_at, block_at, lane_at, cell_at, finding_at, request_at = map(
 )
 
 
-@njit
+@part
 def words_at(address, count):
     """The array of so many int64 at an address."""
     return carray(_pointer(address), count, np.int64)
@@ -144,7 +147,7 @@ def symbol(arguments: int, result: Any = types.void) -> Callable:
 # order
 
 
-@njit
+@part
 def ordered(s, who, stamp):
     """Whether an earlier access comes before one of the present thread, however threads run."""
     block, thread = who // s.threads, who % s.threads
@@ -160,7 +163,7 @@ def ordered(s, who, stamp):
     return stamp < block_at(s.blocks, block).published and stamp < block_at(s.blocks, s.block).acquired
 
 
-@njit
+@part
 def conflict(s, cell, kind):
     """Which earlier access to an element this one races with; -1 if there is none."""
     for k in range(3):
@@ -173,7 +176,7 @@ def conflict(s, cell, kind):
     return -1
 
 
-@njit
+@part
 def note(s, cell, kind, tag):
     """Enter an access into a cell."""
     who, k = s.block * s.threads + s.thread, 0
@@ -190,13 +193,13 @@ def note(s, cell, kind, tag):
     cell.who[k], cell.stamp[k], cell.tag[k] = who, s.now, tag
 
 
-@njit
+@part
 def is_over(s, cell, k):
     """Whether a barrier of the block separates an access of this block from all that follow."""
     return cell.who[k] // s.threads == s.block and cell.stamp[k] < block_at(s.blocks, s.block).barrier
 
 
-@njit
+@part
 def publish(s, cell):
     """An atomic: take over what other blocks published; publish, if a fence came before."""
     mine = block_at(s.blocks, s.block)
@@ -208,7 +211,7 @@ def publish(s, cell):
         mine.published = cell.release = s.now
 
 
-@njit
+@part
 def report(s, kind, site, other_site, region, who, other, value):
     """Count a finding. Its row, if it is the first of its kind, else one that nobody reads."""
     warps = who % s.threads // WARP_LANES ^ other % s.threads // WARP_LANES
@@ -239,7 +242,7 @@ llvmlite.binding.add_symbol("miniflow_hostcuda_count", ctypes.cast(_count, ctype
 count = types.ExternalFunction("miniflow_hostcuda_count", types.void())
 
 
-@njit
+@part
 def log_access(s, number, kind, site, size, offset):
     """Enter an access into its warp's request: lanes that come to a place in the same rounds of loops share one."""
     if s.logged > SLOTS // 2:
@@ -263,7 +266,7 @@ def log_access(s, number, kind, site, size, offset):
 # accesses
 
 
-@njit
+@part
 def report_access(s, kind, site, region, address, verb, count, dims, other, other_tag):
     """Report what is wrong with one access."""
     who = s.block * s.threads + s.thread
@@ -273,7 +276,7 @@ def report_access(s, kind, site, region, address, verb, count, dims, other, othe
         row.shape[k], row.index[k], row.bits[k] = dims[4 * k], dims[4 * k + 2], dims[4 * k + 3]
 
 
-@njit
+@part
 def find(s, address):
     """The number of the region that an address lies in, or -1."""
     for number in range(-1, s.region):
@@ -285,14 +288,14 @@ def find(s, address):
     return -1
 
 
-@njit
+@part
 def spare(s, size):
     """The address of zeros, which takes the place of an element that does not exist."""
     words_at(s.spare, (size + 7) // 8)[:] = 0
     return s.spare
 
 
-@njit
+@part
 def note_cells(s, region, number, address, size, kind, site, count, dims):
     """Hold an access against the shadow cells of its element, and enter it there."""
     tag, other, unwritten = site | (kind << KIND_BITS), NOBODY, False

@@ -62,7 +62,8 @@ def test_convolutions_too():
     before = b.build(b(Clamp, b(Conv2d, x, w, bias, **CONV), 0.0, 6.0))
     after = assert_unchanged(before, bias_add.run)
     assert str(after).splitlines()[4:] == [
-        "  %3:f32[2, 6, 3, 4] = conv2d(%0, %1, None, stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), groups=1)",
+        "  %3:f32[2, 6, 3, 4] = conv2d(%0, %1, None, "
+        "stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), groups=1)",
         "  %4:f32[6, 1, 1] = view(%2, shape=(6, 1, 1))",
         "  %5:f32[2, 6, 3, 4] = fused_elementwise(%3, %4, body={v0 = add(x0, x1); v1 = clamp(v0, 0.0, 6.0) -> v1})",
         "  return %5",

@@ -28,10 +28,11 @@ SERIAL_PRODUCT = 1_000_000
 
 def unlocked(fastmath: set[str] = STRICT) -> Callable[[Callable], Callable]:
     """Decorate a function that numba compiles when it is first called, and that runs without the interpreter's lock."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=set(fastmath))
+    return numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy", fastmath=set(fastmath))
 
 
-compiled = numba.njit(error_model="numpy", fastmath=set(STRICT))  # a part of a kernel
+compiled = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", fastmath=set(STRICT))
+"""Decorates a part of a kernel, which Python does not call."""
 
 
 def share(work: Callable, items: int, elements: int, *args: Any) -> None:

@@ -334,5 +334,5 @@ def compare_result(
     """
     if print_outlier and a.shape == b.shape:
         outliers = ~np.isclose(a, b, rtol, atol)
-        print(f"outliers: {a[outliers]}, expected {b[outliers]}")
+        print(*[f"a: {x} b: {y}" for x, y in zip(a[outliers], b[outliers], strict=True)], sep="\n")
     np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)

@@ -63,7 +63,8 @@ def max_pool2d(g: Writer, x: Value, **windows):
     if not any(g.call.outputs[1] is value for call in g.program.instructions for value in call.inputs):
         return pool(g, "MaxPool", x, **windows)
     y, places = pool(g, "MaxPool", x, **windows, outputs=2)  # counted from the first element of the batch
-    return y, g("Cast", g("Mod", places, np.array(prod(fixed(x.shape[2:])))), to=np.int32)
+    size = np.array(prod(fixed(x.shape[2:])))
+    return y, g("Cast", g("Sub", places, g("Mul", g("Div", places, size), size)), to=np.int32)
 
 
 @handler("avg_pool2d")
