@@ -63,8 +63,7 @@ class OnnxModule(Module):
         if len(args) > len(self.inputs):
             raise ArgumentTypeError(f"OnnxModule: got {len(args)} inputs; expected at most {len(self.inputs)}")
         given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
-        missing, unknown = set(self.inputs) - set(given), set(given) - set(self._body.inputs)
-        if missing or unknown:
+        if set(self.inputs) - set(given) or set(given) - set(self._body.inputs):
             raise ArgumentTypeError(f"OnnxModule: got the inputs {sorted(given)}; expected {self.inputs}")
         values: dict[str, Value] = {name: getattr(*place) for name, place in self._places.items()}
         values.update({name: as_value(x) for name, x in given.items()})

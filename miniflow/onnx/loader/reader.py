@@ -53,15 +53,17 @@ def read_model(source: Any) -> tuple[ModelProto, dict[str, np.ndarray]]:
         folder = Path(source).parent
         model = parsed(mapped(Path(source)))
     check_versions(model)
-    weights = {}
+    weights: dict[str, Any] = {}
     inputs = {x.name for x in model.graph.input}
-    for tensor in model.graph.initializer:
-        if tensor.name in weights:
-            raise OnnxError(f"the initializer {tensor.name!r} is there twice")
-        weights[tensor.name] = array_of(tensor, folder)
-        if tensor.name not in inputs:
-            kind = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            model.graph.input.append(kind)
+    for x in model.graph.initializer:
+        if x.name in weights:
+            raise OnnxError(f"the initializer {x.name!r} is there twice")
+        weights[x.name] = x
+        if x.name not in inputs:
+            model.graph.input.append(onnx.helper.make_tensor_value_info(x.name, x.data_type, list(x.dims)))
+    # the largest first: while it is read there are two copies, which then take the least memory
+    for name, tensor in sorted(weights.items(), key=lambda weight: -weight[1].ByteSize()):
+        weights[name] = array_of(tensor, folder)
     del model.graph.initializer[:]
     for tensor in messages(model, TensorProto):
         if not is_inside(tensor):
