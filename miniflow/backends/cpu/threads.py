@@ -31,8 +31,8 @@ def unlocked(fastmath: set[str] = STRICT) -> Callable[[Callable], Callable]:
     return numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy", fastmath=set(fastmath))
 
 
-compiled = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", fastmath=set(STRICT))
-"""Decorates a part of a kernel, which Python does not call."""
+compiled = numba.njit(no_cfunc_wrapper=True, error_model="numpy", fastmath=set(STRICT))
+"""Decorates a part of a kernel."""
 
 
 def share(work: Callable, items: int, elements: int, *args: Any) -> None:
