@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -50,8 +51,9 @@ def run(of: Lesson, which: str, *, options: Iterable[str] = (), limit: float = L
         path = Path(folder) / "report"
         command = [sys.executable, "-m", "pytest", str(of.tests), f"--impl={which}", f"--report={path}", "-q"]
         command += ["-p", "no:cacheprovider", f"--rootdir={ROOT.parent}", *options]
+        alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins that are installed take a second to load
         try:
-            done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, timeout=limit)
+            done = subprocess.run(command, cwd=ROOT.parent, env=alone, capture_output=True, text=True, timeout=limit)
             after = "" if path.exists() else (done.stdout + done.stderr)[-2000:]
         except subprocess.TimeoutExpired:
             after = f"not done after {limit:.0f} seconds: is there a loop without an end?"
