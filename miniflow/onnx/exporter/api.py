@@ -333,6 +333,6 @@ def compare_result(
     Source: `oneflow_onnx.oneflow2onnx.util.compare_result`.
     """
     if print_outlier and a.shape == b.shape:
-        outliers = ~np.isclose(a, b, rtol, atol)
-        print(*[f"a: {x} b: {y}" for x, y in zip(a[outliers], b[outliers], strict=True)], sep="\n")
+        for x, y in zip(*(array[~np.isclose(a, b, rtol, atol)] for array in (a, b)), strict=True):
+            print("a:", x, "b:", y)
     np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
