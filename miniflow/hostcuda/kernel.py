@@ -179,19 +179,18 @@ class Kernel:
                 self.overloads.setdefault(types, Overload(self, compiled))
             return self.compiled[types, rank]
 
-    def compile(self, sig: Any, block: tuple[int, int, int] = (32, 1, 1)) -> Overload:
-        """Compile for the argument types of a signature, and blocks of such a rank: by default whole warps along x."""
+    def compile(self, sig: Any) -> Overload:
+        """Compile for the argument types of a signature, and blocks along x, if the kernel has not been for any."""
         (types,) = parse(sig, self.device)
         self.check_call(len(types))
-        self._compiled(types, rank_of(block))
+        if types not in self.overloads:
+            self._compiled(types, Rank(1, True))
         return self.overloads[types]
 
     def specialize(self, *arguments: Any) -> Kernel:
-        """A kernel that accepts the types of these arguments only, compiled for them."""
+        """A kernel that accepts the types of these arguments only."""
         types = tuple(map(numba_type, Arguments(arguments, checked=True).kinds))
-        special = Kernel(self.py_func, self.device, self.options, [types])
-        special.compile(types)
-        return special
+        return Kernel(self.py_func, self.device, self.options, [types])
 
     def check_call(self, count: int, got: str = "got") -> None:
         """Refuse a wrong number of arguments, and a kernel that returns something."""
