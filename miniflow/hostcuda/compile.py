@@ -51,6 +51,7 @@ from miniflow.hostcuda.names import DeviceFunction, normalise
 from miniflow.hostcuda.one_thread import one_thread
 from miniflow.hostcuda.region_tree import count_divergent
 from miniflow.hostcuda.shape_up import WarpNames, count_with_range
+from miniflow.hostcuda.source import is_own
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, place
 from miniflow.hostcuda.syntax import WARP, Sync, Unit, statements, text
@@ -96,14 +97,13 @@ class Translation:
         self.unit = unit = Unit(function.__name__, function.__code__.co_filename)
         unit.taken |= runtime.RESERVED
         unit.checked, unit.debug = self.checked, bool(kernel.options.get("debug"))
-        own = (function.__module__ or "").startswith("miniflow.")
-        unit.boundscheck = not self.checked and bool(kernel.options.get("boundscheck", not own))
+        unit.boundscheck = not self.checked and bool(kernel.options.get("boundscheck", not is_own(function)))
         self.tree = normalise(kernel, unit)
         self.parameters = [a.arg for a in self.tree.args.args]
         named = dict(zip(self.parameters, argument_types, strict=True))
         self.tree.body = Exits(unit).function(Expander(unit).block(self.tree.body))
         if not any(isinstance(s, Sync) and s.level == WARP for s in statements(self.tree.body)):
-            self.rank = Rank(rank.axes, True)  # it makes no difference
+            self.rank = rank._replace(whole_warps=True)  # it makes no difference
         if rank.axes == 1:
             WarpNames(self.tree).visit(self.tree)
         separate(self.tree, unit)

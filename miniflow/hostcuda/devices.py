@@ -53,17 +53,21 @@ def resident_blocks(threads: int, shared: int) -> int:
 
 
 class Rank(NamedTuple):
-    """What kernels are compiled for: blocks that extend along so many axes, and whether their rows are whole warps."""
+    """What kernels are compiled for: blocks that extend along so many axes, and whether their rows are whole warps.
+
+    With `sizes` for blocks of these sizes only: constants, so that LLVM knows how often the loops over threads run.
+    """
 
     axes: int
     whole_warps: bool
+    sizes: tuple[int, int, int] | None = None
 
 
 def rank_of(block: tuple[int, int, int]) -> Rank:
     """That of a block's sizes.
 
     >>> rank_of((256, 1, 1)), rank_of((8, 8, 1))
-    (Rank(axes=1, whole_warps=True), Rank(axes=2, whole_warps=False))
+    (Rank(axes=1, whole_warps=True, sizes=None), Rank(axes=2, whole_warps=False, sizes=None))
     """
     axes = 3 if block[2] > 1 else 2 if block[1] > 1 else 1
     return Rank(axes, block[0] % LIMITS["WARP_SIZE"] == 0)

@@ -53,6 +53,8 @@ class Emitter(ThreadLoops):
         parameters = [a.arg for a in self.tree.args.args] + list(self.unit.hidden)
         self.lines.append(f"def blocks({', '.join([LAUNCH, *parameters])}):")
         axes = AXES[: self.rank.axes]
+        for axis, size in zip(axes, self.rank.sizes or (), strict=False):
+            self.line(f"blockDim_{axis} = {size}")
         self.line(f"threads = {' * '.join(f'blockDim_{axis}' for axis in axes)}")
         for name, constant in (("threadIdx", 0), ("blockDim", 1)):
             if flat := "".join(f"{name}_{axis} = " for axis in AXES[len(axes) :]):

@@ -19,6 +19,8 @@ from miniflow.hostcuda.launch import Launch, dimensions
 
 COMPILING = threading.RLock()
 CONFIGURATIONS_KEPT = 128
+BLOCK_SIZES = 4
+"""So many block sizes are compiled for, for each list of argument types."""
 THREADS_OF_FORALL = 256
 OPTIONS = set(
     "check profile debug opt fastmath inline forceinline lineinfo link cache max_registers launch_bounds lto extensions"
@@ -28,6 +30,8 @@ OPTIONS = set(
 
 def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
     """Make a kernel of a function, or a device function, as `numba.cuda.jit` does.
+
+    It is compiled when it is launched with arguments of new types or, up to four times, with a new block size.
 
     Args:
         func_or_sig: the function; or a signature or list of signatures, to accept those argument types only.
@@ -149,13 +153,24 @@ class Kernel:
         types = choose(self.explicit, given, self.__name__)
         return types, casts_between(given, types)
 
-    def compiled_for(self, types: tuple, rank: Rank) -> Any:
+    def compiled_for(self, types: tuple, block: tuple[int, int, int]) -> Any:
         """What runs for arguments of these types: compiled now, or found on disk, if it is their first launch.
+
+        A user's kernel is compiled for each of the first block sizes that it is launched with, and then once for all
+        others of a rank. The package's own kernels have many block sizes, and are compiled for any.
 
         Of what the compiler makes, this file and `launch` use `run(values, grid, block, shared_bytes)`, `stage`, the
         sizes of its arrays `shared_bytes`, `local_bytes` and `const_bytes`, and `cooperative`: whether it waits for
         the grid.
         """
+        rank = rank_of(block)
+        with COMPILING:
+            known = [sized for kinds, sized in self.compiled if kinds == types and sized.sizes]
+            sized = rank._replace(sizes=block)
+            fresh = len(known) < BLOCK_SIZES and not source.is_own(self.py_func)
+            return self._compiled(types, sized if fresh or sized in known else rank)
+
+    def _compiled(self, types: tuple, rank: Rank) -> Any:
         with COMPILING:
             if (types, rank) not in self.compiled:
                 from miniflow.hostcuda.compile import Compiled
@@ -164,19 +179,18 @@ class Kernel:
                 self.overloads.setdefault(types, Overload(self, compiled))
             return self.compiled[types, rank]
 
-    def compile(self, sig: Any, block: tuple[int, int, int] = (32, 1, 1)) -> Overload:
-        """Compile for the argument types of a signature, and blocks of such a rank: by default whole warps along x."""
+    def compile(self, sig: Any) -> Overload:
+        """Compile for the argument types of a signature, and blocks along x, if the kernel has not been for any."""
         (types,) = parse(sig, self.device)
         self.check_call(len(types))
-        self.compiled_for(types, rank_of(block))
+        if types not in self.overloads:
+            self._compiled(types, Rank(1, True))
         return self.overloads[types]
 
     def specialize(self, *arguments: Any) -> Kernel:
-        """A kernel that accepts the types of these arguments only, compiled for them."""
+        """A kernel that accepts the types of these arguments only."""
         types = tuple(map(numba_type, Arguments(arguments, checked=True).kinds))
-        special = Kernel(self.py_func, self.device, self.options, [types])
-        special.compile(types)
-        return special
+        return Kernel(self.py_func, self.device, self.options, [types])
 
     def check_call(self, count: int, got: str = "got") -> None:
         """Refuse a wrong number of arguments, and a kernel that returns something."""

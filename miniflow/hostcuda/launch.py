@@ -71,7 +71,7 @@ class Launch:
     def _prepared(self, kinds: tuple) -> tuple:
         """What runs for arguments of these kinds, if the hardware has the memory and the blocks for it."""
         types, casts = self.kernel.types_for(kinds)
-        compiled = self.kernel.compiled_for(types, self.rank)
+        compiled = self.kernel.compiled_for(types, self.blockdim)
         self.check_resources(compiled)
         self._ready[kinds] = compiled, casts
         return compiled, casts

@@ -135,3 +135,8 @@ def intrinsic_name(node: ast.AST, namespace: dict[str, Any], local: frozenset[st
     """ "shared.array" for whatever spelling of `cuda.shared.array`; "" for anything else."""
     found = resolve(node, namespace, local)
     return found.name if isinstance(found, Intrinsic) else ""
+
+
+def is_own(function: Callable) -> bool:
+    """Whether a function is one of this package's."""
+    return (function.__module__ or "").startswith("miniflow.")

@@ -25,17 +25,20 @@ def two_devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Recorder:
     """In the compiler's place: `launches` are what kernels would have run with; `action` may change their arrays.
 
+    `compiled` are the kernels, argument types and axes of blocks that it was asked for, `sizes` those of the blocks.
     `resources` are what the compiler says of a kernel's memory, and whether its blocks wait for each other.
     """
 
     def __init__(self) -> None:
         self.compiled: list[tuple] = []
+        self.sizes: list[tuple | None] = []
         self.launches: list[SimpleNamespace] = []
         self.action: Any = lambda *values: None
         self.resources: dict[str, int | bool] = {}
 
     def compile_kernel(self, kernel: Any, types: tuple, rank: Any) -> Any:
         self.compiled.append((kernel.__name__, tuple(map(str, types)), rank.axes))
+        self.sizes.append(rank.sizes)
         text = f"# {kernel.__name__} for {', '.join(map(str, types))}, {rank.axes} axes"
         needs = {"shared_bytes": 0, "local_bytes": 0, "const_bytes": 0, "cooperative": False, **self.resources}
         return SimpleNamespace(run=self.run, text=text, stage=lambda stage: text, **needs)

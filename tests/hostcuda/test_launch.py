@@ -75,6 +75,24 @@ def test_configurations(recorder, configuration, grid, block, axes):
     assert recorder.compiled == [("kernel", (), axes)]
 
 
+def test_block_sizes_that_are_compiled_for(recorder):
+    @cuda.jit
+    def kernel(x):
+        pass
+
+    sizes = [(64, 1, 1), (16, 4, 1), (8, 1, 1), (2, 3, 4), (64, 1, 1), (32, 1, 1), (96, 1, 1), (8, 1, 1), (4, 8, 1)]
+    for block in sizes:
+        kernel[1, block](1)
+    kernel[1, 96](1.5)
+    assert recorder.sizes == [*sizes[:4], None, None, (96, 1, 1)]
+
+    kernel.py_func.__module__ = "miniflow.kernels.reduce"
+    of_the_package = cuda.jit(kernel.py_func)
+    of_the_package[1, 64](1)
+    of_the_package[1, 96](1)
+    assert recorder.sizes[7:] == [None]
+
+
 def test_stream_and_shared_memory_of_a_launch(recorder):
     stream = cuda.stream()
     launch = fill[4, 64, stream, 1024]
@@ -476,7 +494,8 @@ def test_what_a_kernel_says_of_itself(recorder):
     assert kernel.inspect_host() == "# kernel for int64, 1 axes\n\n# kernel for float64, 1 axes"
     assert kernel.inspect_host("void(float32[:])") == "# kernel for array(float32, 1d, A), 1 axes"
     assert kernel.compile("(int64,)") is kernel.overloads[kernel.signatures[0]]
-    assert len(recorder.compiled) == 3
+    kinds = [(str(types[0]), axes) for _, types, axes in recorder.compiled]
+    assert kinds == [("int64", 1), ("float64", 1), ("int64", 1), ("array(float32, 1d, A)", 1)]
 
 
 def test_what_a_kernel_needs(recorder):
