@@ -9,49 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from miniflow import scalar
-from miniflow.dispatch import Op, call
+from miniflow.dispatch import Op
 from miniflow.ops.activation import sigmoid
 from miniflow.ops.join import cat
 from miniflow.ops.matmul import linear
-from miniflow.ops.pointwise import OPERATORS, add_gradient, make_op
-from miniflow.scalar import Formula
+from miniflow.ops.pointwise import OPERATORS
 from miniflow.tensor import Tensor
 
 State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM
 Cell = Callable[[Tensor, Tensor, State], State]  # of the projections of the input and of h, and the state
-
-
-def _gated_memory(forget, memory, gate, new):
-    """sigmoid(forget) * memory + sigmoid(gate) * tanh(new): the memory c of an LSTM after a time step."""
-    return sigmoid(forget) * memory + sigmoid(gate) * scalar.tanh(new)
-
-
-def _gated_tanh(x, gate):
-    """sigmoid(gate) * tanh(x): the output h of an LSTM."""
-    return sigmoid(gate) * scalar.tanh(x)
-
-
-def _gate_grad(dy, gate, value):
-    """Of sigmoid(gate) * value."""
-    s = sigmoid(gate)
-    return dy * value * s * (1 - s)
-
-
-def _tanh_grad(dy, x, gate):
-    """Of sigmoid(gate) * tanh(x) with respect to x."""
-    t = scalar.tanh(x)
-    return dy * sigmoid(gate) * (1 - t * t)
-
-
-GatedMemory = make_op(Formula.of(_gated_memory, "gated_memory"), "gray", accepts="f")
-add_gradient(GatedMemory, "forget")(lambda dy, forget, memory: _gate_grad(dy, forget, memory))
-add_gradient(GatedMemory, "memory")(lambda dy, forget: dy * sigmoid(forget))
-add_gradient(GatedMemory, "gate")(lambda dy, gate, new: _gate_grad(dy, gate, scalar.tanh(new)))
-add_gradient(GatedMemory, "new")(lambda dy, gate, new: _tanh_grad(dy, new, gate))
-GatedTanh = make_op(Formula.of(_gated_tanh, "gated_tanh"), "gray", accepts="f")
-add_gradient(GatedTanh, "x")(_tanh_grad)
-add_gradient(GatedTanh, "gate")(lambda dy, x, gate: _gate_grad(dy, gate, scalar.tanh(x)))
 
 
 def tanh_cell(x: Tensor, projected: Tensor, state: State) -> State:
@@ -67,8 +33,8 @@ def relu_cell(x: Tensor, projected: Tensor, state: State) -> State:
 def lstm_cell(x: Tensor, projected: Tensor, state: State) -> State:
     """Of x + projected = (i, f, g, o): c = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c)."""
     i, f, g, o = (x + projected).chunk(4, 1)
-    c = call(GatedMemory, f, state[1], i, g)
-    return call(GatedTanh, c, o), c
+    c = sigmoid(f) * state[1] + sigmoid(i) * OPERATORS["tanh"](g)
+    return sigmoid(o) * OPERATORS["tanh"](c), c
 
 
 def gru_cell(x: Tensor, projected: Tensor, state: State) -> State:
@@ -80,28 +46,37 @@ def gru_cell(x: Tensor, projected: Tensor, state: State) -> State:
     return (new.lerp(state[0], update),)
 
 
-class Lstm(Op):
-    """`scan` of `lstm_cell` without a bias: y, the last h and c, and for `LstmGrad` the gates and c of each row.
+CELLS: dict[str, Cell] = {"lstm": lstm_cell, "gru": gru_cell, "rnn_tanh": tanh_cell, "rnn_relu": relu_cell}
+SAVED = {"lstm": (4, 1), "gru": (3, 1)}  # columns of `gates` and `memory` for each hidden unit; by default (0, 0)
 
-    Only on the CPU, where one call for all time steps takes a third of the time.
+
+class Recurrent(Op):
+    """`scan` of one of the `CELLS`: y, the last h and c, and for `RecurrentGrad` the gates of each row, and its memory:
+    c of an LSTM, of a GRU the projection of h that r is multiplied by.
+
+    One call for all time steps takes a third of the time. c is None, and the last c is empty, but for an LSTM.
     """
 
     amp = "white"
     outputs = ("y", "h_last", "c_last", "gates", "memory")
 
-    def infer(x, h, c, weight, *, sizes, reverse):
-        rows, state = ((x.shape[0], h.shape[1]), x.dtype), (h.shape, x.dtype)
-        return [rows, state, state, (x.shape, x.dtype), rows]
+    def infer(x, h, c, weight, bias, *, cell, sizes, reverse):
+        rows, (batch, hidden), (gates, memory) = x.shape[0], h.shape, SAVED.get(cell, (0, 0))
+        last_c = (0 if c is None else batch, hidden)
+        shapes = (rows, hidden), h.shape, last_c, (rows, gates * hidden), (rows, memory * hidden)
+        return [(shape, x.dtype) for shape in shapes]
 
 
-class LstmGrad(Op):
+class RecurrentGrad(Op):
     """Backpropagation through time."""
 
     amp = "white"
-    outputs = ("dx", "dh", "dc", "dweight")
+    outputs = ("dx", "dh", "dc", "dweight", "dbias")
 
-    def infer(dy, dh_last, dc_last, h, c, weight, y, gates, memory, *, sizes, reverse):
-        return [(a.shape, dy.dtype) for a in (gates, h, c, weight)]
+    def infer(dy, dh_last, dc_last, h, c, weight, y, gates, memory, *, cell, sizes, reverse):
+        last_c = (0 if c is None else h.shape[0], h.shape[1])
+        shapes = (y.shape[0], weight.shape[0]), h.shape, last_c, weight.shape, weight.shape[:1]
+        return [(shape, dy.dtype) for shape in shapes]
 
 
 def scan(

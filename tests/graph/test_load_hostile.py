@@ -210,16 +210,16 @@ def test_hostile_documents(name, saved, tmp_path):
         flow.load(folder)
 
 
-@pytest.mark.cpu_only("elsewhere an LSTM is composed of other operators")
-def test_an_lstm_of_other_sizes(tmp_path):
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_a_recurrent_layer_of_other_sizes(kind, tmp_path):
     class Train(nn.Graph):
         def __init__(self):
             super().__init__()
-            self.lstm = nn.LSTM(3, 4)
-            self.add_optimizer(flow.optim.SGD(self.lstm.parameters(), lr=0.1))
+            self.layer = getattr(nn, kind)(3, 4)
+            self.add_optimizer(flow.optim.SGD(self.layer.parameters(), lr=0.1))
 
         def build(self, x):
-            loss = self.lstm(x)[0].sum()
+            loss = self.layer(x)[0].sum()
             loss.backward()
             return loss
 
@@ -228,14 +228,17 @@ def test_an_lstm_of_other_sizes(tmp_path):
     flow.save(graph, tmp_path / "g")
     document = json.loads((tmp_path / "g" / GRAPH).read_text())
     assert flow.load(tmp_path / "g")(x).item() == graph(x).item()
-    for op in ("Lstm", "LstmGrad"):
-        for sizes, reason in (
-            ([2, 2, 2, 2, 9], "sizes"),
-            ([3, 3, 2, 1, 1], "another layer"),
-            ([2, 2], "another layer"),
+    other = "gru" if kind == "LSTM" else "lstm"
+    for op in ("Recurrent", "RecurrentGrad"):
+        for name, value, reason in (
+            ("sizes", {"tuple": [2, 2, 2, 2, 9]}, "sizes"),
+            ("sizes", {"tuple": [3, 3, 2, 1, 1]}, "another layer"),
+            ("sizes", {"tuple": [2, 2]}, "another layer"),
+            ("cell", other, "another layer"),
+            ("cell", "elman", "cell=.elman"),
         ):
             changed = copy.deepcopy(document)
-            attribute(op, "sizes", {"tuple": sizes})(changed)
+            attribute(op, name, value)(changed)
             sign(changed, tmp_path / "g")
             with pytest.raises(CheckpointError, match=f"{op} does not accept its operands.*{reason}"):
                 flow.load(tmp_path / "g")

@@ -148,6 +148,20 @@ def test_recurrent_layers_are_nodes_of_onnx(kind, opset):
     assert [node.op_type for node in found.graph.node].count(kind) == 4
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_cells_are_exported_operator_by_operator(kind):
+    class OneStep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = getattr(nn, f"{kind}Cell")(5, 7)
+
+        def forward(self, x):
+            state = self.cell(x)
+            return state[0] if kind == "LSTM" else state
+
+    compare_with_onnx(OneStep(), [np.random.default_rng(0).normal(size=(2, 5)).astype("float32")], {})
+
+
 def test_a_given_state():
     draw = np.random.default_rng(0)
     x, h, c = (draw.normal(size=shape).astype("float32") for shape in ((6, 2, 5), (1, 2, 7), (1, 2, 7)))

@@ -16,7 +16,6 @@ from samples import ROWS
 import miniflow as flow
 from miniflow import dispatch
 from miniflow.dispatch import Op
-from miniflow.ops.recurrent import lstm_cell
 from miniflow.parallel import partition, world
 from miniflow.parallel.placement import placement
 from miniflow.sbp import B, P, show
@@ -67,7 +66,6 @@ OTHERS = {  # of operators that the sample table has not: a function, and its op
     "bernoulli": (lambda x: flow.bernoulli(x.abs().clamp(0, 1)), [ROWS_AND_COLUMNS]),
     "shifts": (lambda x, y: flow.bitwise_left_shift(x, y) + flow.bitwise_right_shift(x, y),
                [np.arange(30).reshape(6, 5), np.arange(5)]),
-    "lstm": (lambda x, y, c: lstm_cell(x, y, (c, c)), [draw(6, 20), draw(6, 20), draw(6, 5)]),
     "linalg": (factorized, [draw(4, 3, 3)]),
     "cat": (lambda x, y: flow.cat([x, y], 1), [ROWS_AND_COLUMNS, draw(6, 3)]),
     "stack": (lambda x, y: flow.stack([x, y], 1), [ROWS_AND_COLUMNS, draw(6, 5)]),

@@ -5,8 +5,8 @@ import pytest
 from checks import assert_close
 
 import miniflow as flow
-from miniflow.nn.modules.rnn import FusedLSTM
-from miniflow.ops.recurrent import lstm_cell, scan
+from miniflow.nn.modules.rnn import TimeSteps
+from miniflow.ops.recurrent import CELLS, SAVED, scan
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 
@@ -130,17 +130,22 @@ def test_second_derivatives(name):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_lstm_of_one_operator(reverse):
+@pytest.mark.parametrize("cell", CELLS)
+def test_time_steps_as_one_operator(cell, reverse):
     """Its gradient, and that of the gradient, by finite differences: sequences of 3, 3 and 1 time steps."""
-    x, h, c, weight = (flow.tensor(draw(*s), requires_grad=True) for s in ((7, 8), (3, 2), (3, 2), (8, 2)))
+    columns = 2 * max(SAVED.get(cell, (1, 0))[0], 1)
+    shapes = [(7, columns), (3, 2), (3, 2), (columns, 2)]
+    x, h, c, weight = (flow.tensor(draw(*s), requires_grad=True) for s in shapes)
+    bias = flow.tensor(draw(columns) + (cell == "rnn_relu"), requires_grad=True)  # less of the flat part
+    state = (h, c) if cell == "lstm" else (h,)
 
-    def run(*inputs):
-        return FusedLSTM.apply(*inputs, (3, 2, 2), reverse)
+    def run(x, weight, bias, h, c=None):
+        return TimeSteps.apply(x, h, c, weight, bias, cell, (3, 2, 2), reverse)
 
-    assert flow.autograd.gradcheck(run, (x, h, c, weight))
-    assert flow.autograd.gradgradcheck(run, (x, h, c, weight))
-    composed = scan(lstm_cell, x, (h, c), weight, None, (3, 2, 2), reverse)
-    for ours, expected in zip(run(x, h, c, weight), flat(composed), strict=True):
+    assert flow.autograd.gradcheck(run, (x, weight, bias, *state))
+    assert flow.autograd.gradgradcheck(run, (x, weight, bias, *state))
+    composed = scan(CELLS[cell], x, state, weight, bias, (3, 2, 2), reverse)
+    for ours, expected in zip(run(x, weight, bias, *state), flat(composed), strict=True):
         assert_close(ours, expected, rtol=1e-12)
 
 

@@ -22,6 +22,7 @@ from miniflow.backends.cuda import (  # noqa: F401
     pointwise,
     pool,
     random,
+    recurrent,
     reduce,
     scan,
     shape,

@@ -16,6 +16,7 @@ from miniflow.dtype import BY_NUMPY
 from miniflow.graph.ir import Scalar
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.pool import AvgPool2d, AvgPool2dGrad
+from miniflow.ops.recurrent import CELLS
 from miniflow.scalar import is_number
 from miniflow.update_rules import RULES
 
@@ -95,6 +96,7 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
     "basic": several(is_part_of_index),
     "beta": number,
     "ceil_mode": FLAG,
+    "cell": among(*CELLS),
     "correction": number,
     "count": SIZE,
     "count_include_pad": FLAG,

@@ -28,11 +28,14 @@ from miniflow.ops.norm import BatchNorm, LayerNorm
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from miniflow.ops.promotion import ToDevice
+from miniflow.ops.recurrent import SAVED
 from miniflow.ops.slice import Diagonal, Unfold, sliced_shape
 from miniflow.scalar import expression
 
 REFUSED = (ValueError, TypeError, IndexError, AttributeError, KeyError, ArithmeticError, MemoryError, RecursionError)
-ABSENT = (("ScatterAdd", "x"), ("SetItem", "index"))  # beside weights and biases
+ABSENT = {  # beside weights and biases
+    ("ScatterAdd", "x"), ("SetItem", "index"), ("Recurrent", "c"), ("RecurrentGrad", "c"), ("RecurrentGrad", "dc_last"),
+}  # fmt: skip
 
 
 @functools.cache
@@ -261,12 +264,16 @@ def scattered(index: Slot, src: Slot, shape: tuple[int, ...], dim: int) -> None:
     require(fits, f"an index of shape {index.shape} for {shape}")
 
 
-def lstm(x, h, c, weight, *others, sizes, reverse, makers) -> None:
-    state, rows = (sizes[0], weight.shape[-1]), (sum(sizes), weight.shape[-1])
-    wanted = [(rows[0], 4 * rows[1]), state, state, (4 * rows[1], rows[1]), state, state, rows, rows, rows]
-    got = [(slot.shape, slot.dtype) for slot in (x, h, c, weight, *others)]
+def recurrent(x, h, c, weight, bias, dh=None, dc=None, *others, cell, sizes, reverse, makers) -> None:
+    (rows, hidden), (gates, memory) = (sum(sizes), weight.shape[-1]), SAVED.get(cell, (0, 0))
+    columns, state, row = max(gates, 1) * hidden, (sizes[0], hidden), (rows, hidden)
+    wanted = [(rows, columns), state, state, (columns, hidden), (columns,), state, state, row, row]
+    wanted += [(rows, gates * hidden), (rows, memory * hidden)]
+    given = list(zip((x, h, c, weight, bias, dh, dc, *others), wanted, strict=False))
+    memories = (c, dc) if others else (c,)
+    fits = all(slot is None or (slot.shape, slot.dtype) == (shape, h.dtype) for slot, shape in given)
     require(list(sizes) == sorted(sizes, reverse=True), f"sizes {sizes}")
-    require(got == [(shape, x.dtype) for shape in wanted[: len(got)]], "operands of another layer")
+    require(fits and all((slot is None) == (cell != "lstm") for slot in memories), "operands of another layer")
 
 
 def view_scatter(x, values, *, steps, makers) -> None:
@@ -302,9 +309,9 @@ RULES: dict[str, Callable[..., None]] = {
     "IndexIntoZeros": index_into_zeros,
     "LayerNorm": lambda x, *_, dims, makers, eps: require(dims <= len(x.shape), f"dims {dims}"),
     "LayerNormGrad": layer_norm_grad,
-    "Lstm": lstm,
-    "LstmGrad": lambda dy, dh, dc, h, c, weight, y, gates, memory, **attrs: lstm(
-        gates, h, c, weight, dh, dc, dy, y, memory, **attrs
+    "Recurrent": recurrent,
+    "RecurrentGrad": lambda dy, dh, dc, h, c, weight, *saved, **attrs: recurrent(
+        None, h, c, weight, None, dh, dc, dy, *saved, **attrs
     ),
     "MaxPool2dGrad": max_pool_grad,
     "Scatter": lambda x, index, src, *, dim, makers: scattered(index, src, x.shape, dim),

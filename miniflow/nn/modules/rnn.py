@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,13 @@ from miniflow.nn.modules.layer import Layer
 from miniflow.nn.utils.rnn import PackedSequence, check_state
 from miniflow.ops.creation import zeros
 from miniflow.ops.dropout import dropout
-from miniflow.ops.elementwise import add
 from miniflow.ops.gather import index_select
 from miniflow.ops.join import cat, stack
 from miniflow.ops.matmul import linear
 from miniflow.ops.permute import transpose
-from miniflow.ops.recurrent import Cell, Lstm, LstmGrad, State, gru_cell, lstm_cell, relu_cell, scan, tanh_cell
+from miniflow.ops.recurrent import CELLS, Recurrent, RecurrentGrad, State, scan
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
-from miniflow.tape import is_grad_enabled
+from miniflow.tape import is_grad_enabled, modes
 from miniflow.tensor import Tensor
 
 
@@ -36,7 +34,7 @@ class RecurrentBase(Layer):
     }  # fmt: skip
     gates = 1  # rows of a weight for each hidden unit
     states = 1  # tensors of a state
-    _step: Callable[..., State] | None = None  # what a time step computes; None for that of the nonlinearity
+    cell: str | None = None  # what a time step computes, one of `CELLS`; None for that of the nonlinearity
 
     def _make(self, suffix: str, inputs: int, bias: bool, place: dict[str, Any]) -> None:
         rows, hidden = self.gates * self.hidden_size, self.hidden_size
@@ -50,8 +48,15 @@ class RecurrentBase(Layer):
         for p in self.parameters():
             init.uniform_(p, -bound, bound)
 
-    def _cell(self) -> Cell:
-        return type(self)._step or {"tanh": tanh_cell, "relu": relu_cell}[self.nonlinearity]
+    def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
+        """The results of a layer in one direction, and its last state."""
+        x, cell = linear(x, weight_ih, bias_ih), self.cell or f"rnn_{self.nonlinearity}"
+        exported = modes.tracer is not None and modes.tracer.whole  # to a format that has no such operator
+        if exported or not x.is_local:
+            return scan(CELLS[cell], x, state, weight_hh, bias_hh, sizes, reverse)
+        h, c = state if self.states == 2 else (state[0], None)
+        y, *state = TimeSteps.apply(x, h, c, weight_hh, bias_hh, cell, tuple(sizes), reverse)
+        return y, tuple(state)
 
     def extra_repr(self) -> str:
         unshown = {"input_size", "hidden_size", "nonlinearity", "proj_size", "device", "dtype"}
@@ -67,6 +72,30 @@ class RecurrentBase(Layer):
 
     def _returned(self, state: State) -> Any:
         return state[0] if self.states == 1 else state
+
+
+class TimeSteps(Function):
+    """The time steps of a layer as one operator; a gradient that is recorded is that of the single ones."""
+
+    @staticmethod
+    def forward(ctx, x, h, c, weight, bias, cell, sizes, reverse):
+        ctx.attrs = {"cell": cell, "sizes": sizes, "reverse": reverse}
+        y, h_last, c_last, *kept = call(Recurrent, x, h, c, weight, bias, **ctx.attrs)
+        ctx.save_for_backward(x, h, c, weight, bias, y, *kept)
+        return (y, h_last) if c is None else (y, h_last, c_last)
+
+    @staticmethod
+    def backward(ctx, dy, dh, dc=None):
+        *inputs, y, gates, memory = ctx.saved_tensors
+        x, h, c, weight, bias = inputs
+        if not is_grad_enabled():
+            return *call(RecurrentGrad, dy, dh, dc, h, c, weight, y, gates, memory, **ctx.attrs), None, None, None
+        state, cotangents = ((h,), (dy, dh)) if c is None else ((h, c), (dy, dh, dc))
+        attrs = dict(ctx.attrs)
+        y, state = scan(CELLS[attrs.pop("cell")], x, state, weight, bias, **attrs)
+        needed = [t for t, need in zip(inputs, ctx.needs_input_grad, strict=False) if need]
+        found = iter(grad((y, *state), needed, cotangents, create_graph=True))
+        return *[next(found) if need else None for need in ctx.needs_input_grad[:5]], None, None, None
 
 
 class RNNBase(
@@ -163,10 +192,6 @@ class RNNBase(
                 x = dropout(x, self.dropout, self.training)
         return x, tuple([stack(parts) for parts in zip(*last, strict=True)])
 
-    def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
-        """The results of a layer in one direction, and its last state."""
-        return scan(self._cell(), linear(x, weight_ih, bias_ih), state, weight_hh, bias_hh, sizes, reverse)
-
     def flatten_parameters(self) -> None:
         """Does nothing: there is no cuDNN that would want one block of memory."""
 
@@ -206,35 +231,7 @@ class LSTM(RNNBase):
     Source: `torch.nn.LSTM`; Hochreiter and Schmidhuber 1997, "Long Short-Term Memory".
     """
 
-    gates, states, _step = 4, 2, lstm_cell
-
-    def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
-        if not x.is_local or x.device.type != "cpu":
-            return super()._scan(x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse)
-        projected = linear(x, weight_ih, bias_ih if bias_hh is None else add(bias_ih, bias_hh))
-        y, h, c = FusedLSTM.apply(projected, *state, weight_hh, tuple(sizes), reverse)
-        return y, (h, c)
-
-
-class FusedLSTM(Function):
-    """The time steps of an LSTM as one operator; a gradient that is recorded is that of the single ones."""
-
-    @staticmethod
-    def forward(ctx, x, h, c, weight, sizes, reverse):
-        *results, gates, memory = call(Lstm, x, h, c, weight, sizes=sizes, reverse=reverse)
-        ctx.attrs = {"sizes": sizes, "reverse": reverse}
-        ctx.save_for_backward(x, h, c, weight, results[0], gates, memory)
-        return tuple(results)
-
-    @staticmethod
-    def backward(ctx, *cotangents):
-        x, h, c, weight, *computed = ctx.saved_tensors
-        if not is_grad_enabled():
-            return *call(LstmGrad, *cotangents, h, c, weight, *computed, **ctx.attrs), None, None
-        y, state = scan(lstm_cell, x, (h, c), weight, None, **ctx.attrs)
-        inputs = [t if need else None for t, need in zip((x, h, c, weight), ctx.needs_input_grad, strict=False)]
-        found = iter(grad((y, *state), [t for t in inputs if t is not None], cotangents, create_graph=True))
-        return *[None if t is None else next(found) for t in inputs], None, None
+    gates, states, cell = 4, 2, "lstm"
 
 
 class GRU(RNNBase):
@@ -247,7 +244,7 @@ class GRU(RNNBase):
     Source: `torch.nn.GRU`; Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder".
     """
 
-    gates, _step = 3, gru_cell
+    gates, cell = 3, "gru"
 
 
 class RNNCellBase(RecurrentBase, input_size=..., hidden_size=..., bias=True, device=None, dtype=None):
@@ -274,8 +271,8 @@ class RNNCellBase(RecurrentBase, input_size=..., hidden_size=..., bias=True, dev
         check_state(self._get_name(), state, (*input.shape[:-1], self.hidden_size))
         if alone:
             input, state = unsqueeze(input, 0), tuple([unsqueeze(s, 0) for s in state])
-        projected = linear(state[0], self.weight_hh, self.bias_hh)
-        state = self._cell()(linear(input, self.weight_ih, self.bias_ih), projected, state)
+        parameters = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        _, state = self._scan(input, state, *parameters, [input.shape[0]], False)
         return self._returned(tuple([squeeze(s, 0) for s in state]) if alone else state)
 
 
@@ -286,10 +283,10 @@ class RNNCell(RNNCellBase, bias=True, nonlinearity="tanh", device=None, dtype=No
 class LSTMCell(RNNCellBase):
     """One time step of `LSTM`; takes and returns a pair (h, c). `torch.nn.LSTMCell`."""
 
-    gates, states, _step = 4, 2, lstm_cell
+    gates, states, cell = 4, 2, "lstm"
 
 
 class GRUCell(RNNCellBase):
     """One time step of `GRU`. `torch.nn.GRUCell`."""
 
-    gates, _step = 3, gru_cell
+    gates, cell = 3, "gru"

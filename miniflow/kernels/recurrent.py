@@ -1,0 +1,36 @@
+"""One time step of recurrent layers: the cells of `miniflow.recurrent_cells`.
+
+    thread i  ->  unit j of row k, i = k hidden + j, and column j of each of its gates
+
+A thread reads and writes elements of its own unit only, each from one to four times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, tanh
+
+from miniflow.hostcuda import cuda
+from miniflow.recurrent_cells import cells
+
+
+def make_steps(cell: Callable, gradient: Callable) -> tuple[Callable, Callable]:
+    """The kernels of a time step and of its gradient, for at least `rows * hidden` threads."""
+
+    @cuda.jit
+    def step(x, projected, bias, h, c, gates, memory, y):
+        k, j = divmod(cuda.grid(1), h.shape[1])
+        if k < h.shape[0]:
+            cell(k, j, j + 1, x, projected, bias, h, c, gates, memory, y)
+
+    @cuda.jit
+    def step_grad(dy, dh, dc, before, gates, memory, y, dx, dprojected):
+        k, j = divmod(cuda.grid(1), dh.shape[1])
+        if k < dh.shape[0]:
+            gradient(k, j, j + 1, dy, dh, dc, before, gates, memory, y, dx, dprojected)
+
+    return step, step_grad
+
+
+CELLS = {name: make_steps(*pair) for name, pair in cells(tanh, exp, cuda.jit(device=True)).items()}
+"""The kernels by the name of their cell."""
