@@ -9,7 +9,7 @@ from typing import Any
 
 from miniflow.errors import AutogradError
 from miniflow.inplace import refuse_leaf, rewrite_history
-from miniflow.ops.creation import zeros
+from miniflow.ops.creation import new_zeros
 from miniflow.tape import Node, enable_grad, is_grad_enabled, no_grad
 from miniflow.tensor import Tensor
 
@@ -63,8 +63,9 @@ class _FunctionOp:
     def backward(self, node: Node, *cotangents: Tensor | None) -> tuple:
         self.context.needs_input_grad = tuple([bool(needed) for needed in node.needs])
         if self.context._materialize:
+            given = next(dy for dy in cotangents if dy is not None)
             cotangents = tuple(
-                zeros(shape, dtype=dtype) if dy is None else dy
+                new_zeros(given, shape, dtype=dtype) if dy is None else dy
                 for dy, shape, dtype in zip(cotangents, node.shapes, node.dtypes, strict=True)
             )
         gradients = self.function.backward(self.context, *cotangents)

@@ -88,8 +88,9 @@ def test_gradients_that_are_not_needed():
     assert_close(x.grad, 1 + y.cpu().numpy())
 
 
-def test_an_output_without_a_cotangent_gets_zeros():
-    x, y = leaf(3), leaf(3, seed=1)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_an_output_without_a_cotangent_gets_zeros(device):
+    x, y = (leaf(3, seed=seed).detach().to(device).requires_grad_() for seed in (0, 1))
     SumAndProduct.apply(x, y)[1].sum().backward()
     assert_same(x.grad, y.detach().cpu().numpy())
     assert_same(y.grad, x.detach().cpu().numpy())
