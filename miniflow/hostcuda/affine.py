@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 
 from miniflow.hostcuda.aliases import values_of
-from miniflow.hostcuda.divergence import is_pure
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.signs import CASTS, dotted, is_metadata, is_natural
 from miniflow.hostcuda.syntax import COORDINATES, Sync, statements, target_names
 

@@ -16,8 +16,9 @@ import copy
 from collections import Counter
 
 from miniflow.hostcuda.affine import Affine, is_range, names_of
-from miniflow.hostcuda.divergence import Divergence, is_pure, names_in
+from miniflow.hostcuda.divergence import Divergence, names_in
 from miniflow.hostcuda.guards import comparison, conjuncts
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.signs import is_metadata, is_natural
 from miniflow.hostcuda.syntax import (
     BLOCK,

@@ -21,8 +21,9 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from miniflow.hostcuda.divergence import Divergence, is_pure
+from miniflow.hostcuda.divergence import Divergence
 from miniflow.hostcuda.exits import counted
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.syntax import (
     BLOCK,
     GRID,

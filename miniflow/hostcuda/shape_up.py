@@ -13,7 +13,8 @@ import ast
 from collections import Counter
 
 from miniflow.hostcuda.affine import Affine, is_integer, names_of
-from miniflow.hostcuda.divergence import is_pure, names_in
+from miniflow.hostcuda.divergence import names_in
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.signs import is_natural
 from miniflow.hostcuda.syntax import (
     Renamer,

@@ -18,8 +18,9 @@ from typing import Any
 
 from numba.core import types
 
-from miniflow.hostcuda.divergence import Divergence, is_pure, names_in
+from miniflow.hostcuda.divergence import Divergence, names_in
 from miniflow.hostcuda.liveness import Flow
+from miniflow.hostcuda.purity import is_repeatable
 from miniflow.hostcuda.region_tree import (
     Barrier,
     Branch,
@@ -33,7 +34,7 @@ from miniflow.hostcuda.region_tree import (
     count_divergent,
     walk,
 )
-from miniflow.hostcuda.signs import CASTS, dotted
+from miniflow.hostcuda.signs import dotted
 from miniflow.hostcuda.syntax import (
     LANE_READ,
     THREAD,
@@ -42,14 +43,12 @@ from miniflow.hostcuda.syntax import (
     Sync,
     Unit,
     bodies,
+    is_plain,
     level_of,
     reads,
     statements,
     target_names,
 )
-
-CHEAP = {*CASTS, "min", "max", "abs", "bool", "len", "popc", "clz", "ffs", "selp", "float"}
-MOST_NODES = 60
 
 
 @dataclass
@@ -256,7 +255,7 @@ class Rematerialiser:
 
     def _is_guard(self, condition: Condition) -> bool:
         """Whether a condition can be checked wherever the branch's threads run."""
-        if condition.changes or not is_pure(condition.test, self.divergence.tuples) or not is_cheap(condition.test):
+        if condition.changes or not is_repeatable(condition.test, self.divergence.tuples):
             return False
         return all(self._holds(o, condition.statement) for o in set(reads(condition.test)))
 
@@ -272,13 +271,10 @@ class Rematerialiser:
             return False
         if operand in self.storage.once:
             return self.storage.once[operand] >= level_of(branch)
-        if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
+        if operand in self.crossing.exchanged or not is_plain(statement):
             return False
-        if not (is_pure(statement.value, self.divergence.tuples) and is_cheap(statement.value)):
-            return False
-        if operand in self.crossing.exchanged:
-            return False
-        return all(self._holds(o, branch) for o in set(reads(statement.value)))
+        known = is_repeatable(statement.value, self.divergence.tuples)
+        return known and all(self._holds(o, branch) for o in set(reads(statement.value)))
 
     def _expanded(self, test: ast.expr) -> ast.expr:
         """A condition in terms of what is kept once, parameters and coordinates."""
@@ -304,11 +300,9 @@ class Rematerialiser:
         statement, _ = self.definition[variable]
         if variable in waiting or variable in self.crossing.exchanged:
             return False
-        if self.divergence.definitions[variable] != 1 or not isinstance(statement, ast.Assign):
+        if self.divergence.definitions[variable] != 1 or not is_plain(statement):
             return False
-        if not all(isinstance(t, ast.Name) for t in statement.targets):
-            return False
-        cheap = is_pure(statement.value, self.divergence.tuples) and is_cheap(statement.value)
+        cheap = is_repeatable(statement.value, self.divergence.tuples)
         view = not cheap and isinstance(self.kinds.get(variable), types.Array)
         if not cheap and not view:
             return False
@@ -334,13 +328,6 @@ class Rematerialiser:
             self.names[id(loop)] = Counter(names_in(loop.body))
         inside = self.names[id(loop)].get(variable, 0)
         return inside == self.divergence.occurrences[variable] and variable not in self.flows[id(loop)]
-
-
-def is_cheap(node: ast.expr) -> bool:
-    """Whether computing an expression again costs less than keeping its value."""
-    nodes = list(ast.walk(node))
-    calls = [dotted(n.func) for n in nodes if isinstance(n, ast.Call)]
-    return len(nodes) <= MOST_NODES and all(c in CHEAP for c in calls)
 
 
 def kept_arrays(nodes: list[Node], unit: Unit) -> set[str]:

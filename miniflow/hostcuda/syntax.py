@@ -226,6 +226,11 @@ def expressions(statement: ast.stmt) -> list[ast.expr]:
     return [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]
 
 
+def is_plain(statement: ast.stmt) -> bool:
+    """Whether a statement assigns a value to variables, and to nothing else."""
+    return isinstance(statement, ast.Assign) and all(isinstance(t, ast.Name) for t in statement.targets)
+
+
 def target_names(statement: ast.stmt) -> list[str]:
     """The variables that a statement itself assigns."""
     if isinstance(statement, ast.Assign):

@@ -22,10 +22,10 @@ from miniflow.hostcuda.accesses import Access, CheckedAccess
 from miniflow.hostcuda.affine import Affine, names_of
 from miniflow.hostcuda.bounds import Intervals, greatest
 from miniflow.hostcuda.devices import Rank
-from miniflow.hostcuda.divergence import is_pure
 from miniflow.hostcuda.guards import Limits, conjuncts, limits
 from miniflow.hostcuda.intrinsic import VECTORS
 from miniflow.hostcuda.liveness import Flow
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.region_tree import Barrier, Threads, Units, walk
 from miniflow.hostcuda.signs import dotted, is_metadata
 from miniflow.hostcuda.storage import Storage
@@ -37,6 +37,7 @@ from miniflow.hostcuda.syntax import (
     Unit,
     call,
     expression,
+    is_plain,
     name,
     reads,
     simplified,
@@ -279,7 +280,7 @@ class ThreadLoops:
             return statements, tests
         values: dict[str, ast.expr] = {}
         for statement in statements[:-1]:
-            if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
+            if not is_plain(statement):
                 return statements, tests
             for variable in target_names(statement):
                 if variable in self.storage.private or variable in values or not is_pure(statement.value, self.tuples):
