@@ -49,7 +49,7 @@ class Divergence:
         """Find the scopes again, after the tree has changed; what was lowered stays so."""
         tree = self.tree
         self.parameters = {a.arg for a in tree.args.args}
-        self.definitions = Counter(v for s in statements(tree.body) for v in set(assigned_by(s)))
+        self.definitions = Counter(v for s in statements(tree.body) for v in set(target_names(s)))
         self.scope = {v: self.lowered.get(v, GRID) for v in self.definitions}
         self.occurrences = Counter(names_in(tree.body))
         self.spread()
@@ -70,8 +70,7 @@ class Divergence:
     def _block(self, block: list[ast.stmt], control: list[tuple[int, int, ast.stmt]]) -> None:
         for statement in block:
             if isinstance(statement, Sync):
-                if statement.collective:
-                    self._assign([statement.collective[2]], statement.level, control)
+                self._assign(target_names(statement), statement.level, control)
             elif isinstance(statement, ast.If | ast.While | ast.For):
                 self._compound(statement, control)
             elif isinstance(statement, ast.Assign):
@@ -137,13 +136,6 @@ class Divergence:
         if array is not None:
             return THREAD if array.kind == "local" else BLOCK
         return OWN_SCOPE.get(variable, GRID)
-
-
-def assigned_by(statement: ast.stmt) -> list[str]:
-    """The variables that a statement itself assigns, a vote's outcome among them."""
-    if isinstance(statement, Sync):
-        return [statement.collective[2]] if statement.collective else []
-    return target_names(statement)
 
 
 def names_in(block: list[ast.stmt]) -> Iterator[str]:

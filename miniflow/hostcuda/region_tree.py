@@ -155,7 +155,7 @@ class Builder:
             if isinstance(statement, Sync) and statement.level >= level:
                 self._flush(run, nodes, level, mask)
                 nodes.append(Barrier(level, [statement], mask))
-                for variable in [statement.collective[2]] if statement.collective else []:
+                for variable in target_names(statement):
                     self._place(variable)
             elif level_of(statement) >= level:
                 self._collective(statement, run, nodes, level, mask)

@@ -40,7 +40,6 @@ from miniflow.hostcuda.syntax import (
     THREAD,
     WARP,
     Replace,
-    Sync,
     Unit,
     bodies,
     is_plain,
@@ -227,10 +226,7 @@ class Rematerialiser:
         for statement in block:
             inner = (*loops, statement) if isinstance(statement, ast.For | ast.While) else loops
             own = inner if isinstance(statement, ast.For) else loops
-            targets = target_names(statement)
-            if isinstance(statement, Sync) and statement.collective:
-                targets = [statement.collective[2]]
-            for variable in targets:
+            for variable in target_names(statement):
                 self.definition[variable] = (statement, own)
             for body in bodies(statement):
                 self._locate(body, inner)

@@ -28,6 +28,7 @@ LAUNCH_NAMES = tuple(f"{what}_{axis}" for what in ("blockDim", "gridDim") for ax
 COORDINATES = THREAD_NAMES + BLOCK_NAMES + LAUNCH_NAMES
 LANE_READ = "lane_read"
 MARK = "@"
+LEAVES = (ast.Return, ast.Break, ast.Continue)
 
 
 class Sync(ast.stmt):
@@ -232,7 +233,9 @@ def is_plain(statement: ast.stmt) -> bool:
 
 
 def target_names(statement: ast.stmt) -> list[str]:
-    """The variables that a statement itself assigns."""
+    """The variables that a statement itself assigns, a vote's outcome among them."""
+    if isinstance(statement, Sync) and statement.collective:
+        return [statement.collective[2]]
     if isinstance(statement, ast.Assign):
         targets = statement.targets
     elif isinstance(statement, ast.AugAssign | ast.For):
@@ -265,9 +268,13 @@ def local_names(tree: ast.FunctionDef) -> set[str]:
 
 def reads(node: ast.AST) -> Iterator[str]:
     """The names that are read in a statement or expression, in no order."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        yield node.target.id
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load):
             yield node.id
+    elif isinstance(node, Sync):
+        yield from node.collective[1:2] if node.collective else ()
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == LANE_READ:
         yield from reads(node.args[1])  # the variable is read from other threads' entries
     else:
