@@ -9,7 +9,7 @@ from miniflow.hostcuda.affine import Affine
 from miniflow.hostcuda.bounds import Intervals, inside
 from miniflow.hostcuda.runtime import OWN
 from miniflow.hostcuda.signs import is_metadata, is_natural
-from miniflow.hostcuda.syntax import LANE_READ, Unit, call, name, statements, target_names
+from miniflow.hostcuda.syntax import LANE_READ, Unit, assigned_in, call, name
 
 
 class Access(ast.NodeTransformer):
@@ -21,8 +21,7 @@ class Access(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> ast.If:
         node.test = self.visit(node.test)
         before = self.natural
-        assigned = {n for s in statements(node.body) for n in target_names(s)}
-        self.natural = before | {v for v in known_natural(node.test) if v not in assigned}
+        self.natural = before | known_natural(node.test) - assigned_in(node.body)
         node.body = [self.visit(s) for s in node.body]
         self.natural = before
         node.orelse = [self.visit(s) for s in node.orelse]
@@ -95,7 +94,7 @@ class CheckedAccess(Access):
         node.test = self.visit(node.test)
         for key, holds in (("body", True), ("orelse", False)):
             block = getattr(node, key)
-            with self.intervals.where(test, holds, {n for s in statements(block) for n in target_names(s)}):
+            with self.intervals.where(test, holds, assigned_in(block)):
                 setattr(node, key, [self.visit(s) for s in block])
         return node
 

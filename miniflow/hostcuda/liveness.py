@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from miniflow.hostcuda.syntax import LEAVES, bodies, expressions, reads, statements, target_names
+from miniflow.hostcuda.syntax import LEAVES, assigned_in, bodies, expressions, reads, target_names
 
 
 class Flow:
@@ -18,7 +18,7 @@ class Flow:
 
     def __init__(self, block: list[ast.stmt]):
         self.exposed: set[str] = set()
-        self.assigned = {v for s in statements(block) for v in target_names(s)}
+        self.assigned = assigned_in(block)
         self.certain = self._block(block, set())
 
     def _block(self, block: list[ast.stmt], known: set[str]) -> set[str]:

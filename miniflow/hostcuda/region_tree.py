@@ -21,7 +21,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from miniflow.hostcuda.divergence import Divergence
+from miniflow.hostcuda.divergence import Divergence, names_in
 from miniflow.hostcuda.exits import counted
 from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.syntax import (
@@ -32,6 +32,7 @@ from miniflow.hostcuda.syntax import (
     Sync,
     Unit,
     assign,
+    assigned_in,
     bodies,
     call,
     has_sync,
@@ -233,8 +234,8 @@ class Builder:
 
     def _is_once(self, statement: ast.stmt, level: int) -> bool:
         """Whether a statement does nothing but set uniform variables, one of which is kept once at this level."""
-        targets = {v for s in statements([statement]) for v in target_names(s)}
-        return any(self.once.get(v) == level for v in targets) and self.is_uniform(statement, level)
+        kept = any(self.once.get(v) == level for v in assigned_in([statement]))
+        return kept and self.is_uniform(statement, level)
 
     def is_uniform(self, statement: ast.stmt, level: int) -> bool:
         """Whether a statement does nothing but set variables that are uniform over the unit."""
@@ -259,14 +260,7 @@ class Builder:
 
 def movable(statement: ast.stmt, run: list[ast.stmt]) -> bool:
     """Whether a statement may as well run before others."""
-    own = {v for s in statements([statement]) for v in target_names(s)}
-    needed = set(reads(statement))
-    for other in run:
-        if own & {n.id for n in ast.walk(other) if isinstance(n, ast.Name)}:
-            return False
-        if needed & {v for s in statements([other]) for v in target_names(s)}:
-            return False
-    return True
+    return assigned_in([statement]).isdisjoint(names_in(run)) and assigned_in(run).isdisjoint(reads(statement))
 
 
 def walk(nodes: list[Node], loops: int = 0) -> Iterator[tuple[Node, int]]:

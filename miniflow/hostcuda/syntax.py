@@ -245,6 +245,11 @@ def target_names(statement: ast.stmt) -> list[str]:
     return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
 
+def assigned_in(block: list[ast.stmt]) -> set[str]:
+    """The variables that the statements of a list, and those inside them, assign."""
+    return {v for s in statements(block) for v in target_names(s)}
+
+
 def filled(tree: ast.FunctionDef) -> ast.FunctionDef:
     """The function, with `pass` where the body of a statement has become empty."""
     for node in ast.walk(tree):

@@ -35,6 +35,7 @@ from miniflow.hostcuda.syntax import (
     WARP,
     Replace,
     Unit,
+    assigned_in,
     call,
     expression,
     is_plain,
@@ -190,8 +191,7 @@ class ThreadLoops:
             axis = variable.removeprefix("threadIdx_")
             named[variable] = f"begin_{axis}", f"end_{axis}"
             self.line(f"begin_{axis}, end_{axis} = {begin}, {end}")
-        local = {v for s in ast.walk(ast.Module(statements, [])) if isinstance(s, ast.stmt) for v in target_names(s)}
-        known = local | self.storage.rematerialised.keys()
+        known = assigned_in(statements) | self.storage.rematerialised.keys()
         uniform = set(self.storage.once)
         if self.rank.axes < 3:
             uniform.add("threadIdx_z")
@@ -360,11 +360,8 @@ class ThreadLoops:
 
     def _is_made_again(self, statement: ast.stmt, region: list[ast.stmt]) -> bool:
         """Whether a statement sets rematerialised variables, which every region computes at its beginning."""
-        targets = set(target_names(statement))
-        if not targets or not targets <= self.storage.rematerialised.keys():
-            return False
-        operands = set(reads(statement))
-        return not any(operands & Flow([s]).assigned for s in region if s is not statement and not self._made(s))
+        others = [s for s in region if s is not statement and not self._made(s)]
+        return self._made(statement) and not set(reads(statement)) & assigned_in(others)
 
     def _made(self, statement: ast.stmt) -> bool:
         return bool(target_names(statement)) and set(target_names(statement)) <= self.storage.rematerialised.keys()
