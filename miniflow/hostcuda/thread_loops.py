@@ -12,6 +12,8 @@ from __future__ import annotations
 import ast
 import copy
 import re
+import textwrap
+from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +24,7 @@ from miniflow.hostcuda.accesses import Access, CheckedAccess
 from miniflow.hostcuda.affine import Affine, names_of
 from miniflow.hostcuda.bounds import Intervals, greatest
 from miniflow.hostcuda.devices import Rank
+from miniflow.hostcuda.divergence import names_in
 from miniflow.hostcuda.guards import Limits, conjuncts, limits
 from miniflow.hostcuda.intrinsic import VECTORS
 from miniflow.hostcuda.liveness import Flow
@@ -33,6 +36,7 @@ from miniflow.hostcuda.syntax import (
     BLOCK,
     LANE_READ,
     WARP,
+    Renamer,
     Replace,
     Unit,
     assigned_in,
@@ -168,21 +172,15 @@ class ThreadLoops:
 
         Its loops are not unrolled, and LLVM keeps those arrays in registers alone whose indices are all constants.
         """
-        kept = [c for v in sorted(self.storage.in_warp) for c, _ in cells(v, self.storage.private[v])]
-        written = "\n".join(self.lines[start:])
-        stored = [array for array in kept if re.search(rf"^ *{array}\[.*?\] = ", written, re.MULTILINE)]
-        loaded = [array for array in kept if re.search(rf"[^ \n] *\b{array}\[", written) or masked and array in stored]
-        del self.lines[start:]
-        self._copy({f"{array}_copy": array for array in loaded})
-        for array in kept:
-            written = re.sub(rf"\b{array}\b", f"{array}_copy", written)
-        self.lines.append(written)
-        self._copy({array: f"{array}_copy" for array in stored})
-
-    def _copy(self, arrays: dict[str, str]) -> None:
-        for target, source in arrays.items():
-            with self.indented("for lane in range(32):"):
-                self.line(f"{target}[unsigned(lane)] = {source}[unsigned(lane)]")
+        region = ast.parse(textwrap.dedent("\n".join(self.lines[start:])))
+        nodes = [n for n in ast.walk(region) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        stores, names = Counter(dotted(n.value) for n in nodes), Counter(names_in(region.body))
+        kept = sorted(c for v in self.storage.in_warp for c, _ in cells(v, self.storage.private[v]))
+        Renamer({array: f"{array}_copy" for array in kept}).visit(region)
+        move = "for lane in range(32):\n    {}[unsigned(lane)] = {}[unsigned(lane)]"
+        there = [move.format(f"{a}_copy", a) for a in kept if names[a] > (0 if masked else stores[a])]
+        back = [move.format(a, f"{a}_copy") for a in kept if stores[a]]
+        self.lines[start:] = textwrap.indent("\n".join([*there, text(region), *back]), INDENT * self.depth).split("\n")
 
     def _intervals(self, node: Threads, statements: list[ast.stmt], loops: Loops) -> tuple[Loops, Intervals]:
         """Names for the ends of loops, and what they say about integers."""
