@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -140,7 +141,7 @@ class Builder:
     def __init__(self, unit: Unit, divergence: Divergence, once: dict[str, int], copied: set[str]):
         self.unit, self.divergence, self.once, self.copied = unit, divergence, once, copied
         self.conditions: dict[str, Condition] = {}
-        self.placed: dict[str, int] = {}  # variable of `once` -> how many of its definitions are in Once nodes
+        self.placed: Counter[str] = Counter()  # variable of `once` -> how many of its definitions are in Once nodes
 
     def kernel(self, body: list[ast.stmt]) -> list[Node]:
         """The tree of a kernel."""
@@ -156,8 +157,7 @@ class Builder:
             if isinstance(statement, Sync) and statement.level >= level:
                 self._flush(run, nodes, level, mask)
                 nodes.append(Barrier(level, [statement], mask))
-                for variable in target_names(statement):
-                    self._place(variable)
+                self.placed.update(target_names(statement))
             elif level_of(statement) >= level:
                 self._collective(statement, run, nodes, level, mask)
             elif self._is_once(statement, level):
@@ -165,15 +165,11 @@ class Builder:
                     self._flush(run, nodes, level, mask)
                 nodes.append(Once(level, [statement], mask))
                 for s in statements([statement]):
-                    for variable in target_names(s):
-                        self._place(variable)
+                    self.placed.update(target_names(s))
             elif not isinstance(statement, ast.Pass):
                 run.append(statement)
         self._flush(run, nodes, level, mask)
         return nodes
-
-    def _place(self, variable: str) -> None:
-        self.placed[variable] = self.placed.get(variable, 0) + 1
 
     def _flush(self, run: list[ast.stmt], nodes: list[Node], level: int, mask: str) -> None:
         if not run:
@@ -216,12 +212,9 @@ class Builder:
 
     def _body(self, statement: ast.stmt) -> list[ast.stmt]:
         """The body of a uniform branch or loop; a loop's variable is uniform too, or copied by every thread."""
-        copies = []
-        for variable in target_names(statement):
-            self._place(variable)
-            if variable in self.copied:
-                copies.append(assign(variable, name(f"{variable}_now"), statement.lineno))
-        return copies + statement.body
+        targets = target_names(statement)
+        self.placed.update(targets)
+        return [assign(v, name(f"{v}_now"), statement.lineno) for v in targets if v in self.copied] + statement.body
 
     def _condition(self, stem: str, value: ast.expr, condition: Condition, run: list[ast.stmt]) -> str:
         line = condition.statement.lineno

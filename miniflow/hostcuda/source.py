@@ -129,9 +129,3 @@ def resolve(node: ast.AST, namespace: dict[str, Any], local: frozenset[str] | se
         if isinstance(owner, ModuleType | SimpleNamespace | Intrinsic | type):
             return getattr(owner, node.attr, UNKNOWN)
     return UNKNOWN
-
-
-def intrinsic_name(node: ast.AST, namespace: dict[str, Any], local: frozenset[str] | set[str] = frozenset()) -> str:
-    """ "shared.array" for whatever spelling of `cuda.shared.array`; "" for anything else."""
-    found = resolve(node, namespace, local)
-    return found.name if isinstance(found, Intrinsic) else ""

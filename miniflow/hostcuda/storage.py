@@ -90,17 +90,11 @@ def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any)
         builder = Builder(unit, divergence, once, copied)
         nodes = builder.kernel(tree.body)
         crossing = Crossing(nodes, divergence, set(builder.conditions))
-        uniform = [v for v in crossing.exchanged if divergence.scope.get(v, THREAD) > THREAD]
-        for variable in uniform:  # votes and shuffles look at what every thread says
+        for variable in crossing.exchanged & divergence.scope.keys():  # which every thread tells the others
             divergence.lower(variable, THREAD)
-        wanted = {}
-        for variable, level in crossing.levels.items():
-            if variable in builder.conditions:
-                continue
-            if divergence.scope[variable] >= level:
-                wanted[variable] = level
-        stable = all(once.get(v) == level for v, level in wanted.items())
-        if not stable:
+        crossed = {v: level for v, level in crossing.levels.items() if v not in builder.conditions}
+        wanted = {v: level for v, level in crossed.items() if divergence.scope[v] >= level}
+        if not wanted.items() <= once.items():
             once = {**once, **wanted}
             continue
         own = {
@@ -116,10 +110,10 @@ def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any)
                 divergence.lower(variable, THREAD)
                 once.pop(variable, None)
             continue
-        failed = [v for v in wanted if builder.placed.get(v, 0) < divergence.definitions[v] and v not in copied]
+        failed = [v for v in wanted if builder.placed[v] < divergence.definitions[v] and v not in copied]
         if not failed:
             storage = Storage(nodes, {v: once[v] for v in wanted}, conditions=builder.conditions)
-            others = {v: n for v, n in crossing.levels.items() if v not in wanted and v not in builder.conditions}
+            others = {v: level for v, level in crossed.items() if v not in wanted}
             Rematerialiser(tree, divergence, storage, crossing, kinds).choose(others)
             failed = sorted(read_by_units(nodes) & storage.private.keys())
             if not failed:
@@ -233,9 +227,7 @@ class Rematerialiser:
 
     def choose(self, variables: dict[str, int]) -> None:
         """Fill in `storage`."""
-        found: dict[str, bool] = {}
-        for variable, level in variables.items():
-            found[variable] = self._can(variable, level, frozenset())
+        found = {v: self._can(v, level, frozenset()) for v, level in variables.items()}
         conditions = self.storage.conditions
         self.storage.guards = {c: self._expanded(v.test) for c, v in conditions.items() if self._is_guard(v)}
         chosen = self._closure([v for v in variables if found[v]])
@@ -328,11 +320,9 @@ class Rematerialiser:
 
 def kept_arrays(nodes: list[Node], unit: Unit) -> set[str]:
     """The local arrays that several regions use, or one that is run again and again."""
-    uses: dict[str, int] = {}
+    local, uses = {v for v, array in unit.arrays.items() if array.kind == "local"}, Counter()
     for node, loops in walk(nodes):
         if isinstance(node, Threads):
-            for variable in {n.id for s in node.statements for n in ast.walk(s) if isinstance(n, ast.Name)}:
-                array = unit.arrays.get(variable)
-                if array is not None and array.kind == "local":
-                    uses[variable] = uses.get(variable, 0) + 1 + loops
+            for variable in local.intersection(names_in(node.statements)):
+                uses[variable] += 1 + loops
     return {v for v, n in uses.items() if n > 1}
