@@ -237,7 +237,7 @@ class Builder:
             return True
         if isinstance(statement, ast.Assign | ast.AugAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            if not all(isinstance(n, ast.Name | ast.Tuple) for t in targets for n in [t]):
+            if not all(isinstance(t, ast.Name | ast.Tuple) for t in targets):
                 return False
             head = statement.value
         elif isinstance(statement, ast.If | ast.While | ast.For) and level_of(statement) == THREAD:

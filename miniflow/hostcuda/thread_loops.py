@@ -175,7 +175,7 @@ class ThreadLoops:
         region = ast.parse(textwrap.dedent("\n".join(self.lines[start:])))
         nodes = [n for n in ast.walk(region) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
         stores, names = Counter(dotted(n.value) for n in nodes), Counter(names_in(region.body))
-        kept = sorted(c for v in self.storage.in_warp for c, _ in cells(v, self.storage.private[v]))
+        kept = sorted(c for v in self.storage.in_warp for c, *_ in cells(v, self.storage.private[v]))
         Renamer({array: f"{array}_copy" for array in kept}).visit(region)
         move = "for lane in range(32):\n    {}[unsigned(lane)] = {}[unsigned(lane)]"
         there = [move.format(f"{a}_copy", a) for a in kept if names[a] > (0 if masked else stores[a])]
@@ -389,14 +389,8 @@ class ThreadLoops:
 
     def _store(self, flow: Flow) -> None:
         for variable in sorted(flow.assigned & self.storage.private.keys()):
-            self._store_value(variable, variable, self.storage.private[variable], self._cell(variable))
-
-    def _store_value(self, array: str, variable: str, kind: types.Type, cell: str) -> None:
-        if isinstance(kind, types.BaseTuple):
-            for i, k in enumerate(kind.types):
-                self._store_value(f"{array}_{i}", f"{variable}[{i}]", k, cell)
-        else:
-            self.line(f"{array}_of[unsigned({cell})] = {variable}")
+            for array, _, member in cells(variable, self.storage.private[variable]):
+                self.line(f"{array}[unsigned({self._cell(variable)})] = {member}")
 
     def _statement(self, statement: ast.stmt, access: Access) -> None:
         for content in text(access.visit(copy.deepcopy(statement))).split("\n"):
@@ -444,11 +438,12 @@ class Decided(ast.NodeTransformer):
         return self.visit(node.body if holds else node.orelse)
 
 
-def cells(variable: str, kind: types.Type) -> list[tuple[str, str]]:
-    """The arrays that hold a private variable: one, or one for each member of a tuple."""
+def cells(variable: str, kind: types.Type, member: str = "") -> list[tuple[str, str, str]]:
+    """The arrays that hold a private variable, their dtypes, and what of it: all, or a member of a tuple each."""
+    member = member or variable
     if isinstance(kind, types.BaseTuple):
-        return [cell for i, k in enumerate(kind.types) for cell in cells(f"{variable}_{i}", k)]
-    return [(f"{variable}_of", dtype_text(kind))]
+        return [cell for i, k in enumerate(kind.types) for cell in cells(f"{variable}_{i}", k, f"{member}[{i}]")]
+    return [(f"{variable}_of", dtype_text(kind), member)]
 
 
 def value(variable: str, kind: types.Type, cell: str) -> str:

@@ -18,6 +18,7 @@ from miniflow.hostcuda.exits import Exits
 from miniflow.hostcuda.guards import facts, limits
 from miniflow.hostcuda.interchange import interchange
 from miniflow.hostcuda.live_ranges import separate
+from miniflow.hostcuda.purity import is_pure, is_repeatable
 from miniflow.hostcuda.shape_up import count_with_range
 from miniflow.hostcuda.syntax import BLOCK, GRID, THREAD, WARP, Allocation, Sync, Unit, expression, simplified, text
 
@@ -275,6 +276,23 @@ def test_interchange_of_a_strided_loop():
         """
     )
     assert tree.body[0].interchanged == BLOCK
+
+
+@pytest.mark.parametrize(
+    ("value", "pure", "repeatable"),
+    [
+        ("2 * i + x.shape[0] - np.int64(t[1])", True, True),  # t is a tuple
+        ("min(i, n) if i < n else np.pi", True, True),
+        ("z.real", True, True),
+        ("math.sqrt(v)", True, False),
+        ("x[i]", False, False),
+        ("device_function(i)", False, False),
+        ("record.field", False, False),
+        (" + ".join(["i"] * 40), True, False),
+    ],
+)
+def test_what_may_be_computed_again(value, pure, repeatable):
+    assert (is_pure(expression(value), {"t"}), is_repeatable(expression(value), {"t"})) == (pure, repeatable)
 
 
 def test_intervals():
