@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import copy
+from typing import Any
 
 from miniflow.hostcuda.affine import Affine
 from miniflow.hostcuda.bounds import Intervals, inside
+from miniflow.hostcuda.guards import Fact, facts
 from miniflow.hostcuda.runtime import OWN
 from miniflow.hostcuda.signs import is_metadata, is_natural
-from miniflow.hostcuda.syntax import LANE_READ, Unit, call, name, statements, target_names
+from miniflow.hostcuda.syntax import LANE_READ, Unit, assigned_in, call, literal, name
 
 
 class Access(ast.NodeTransformer):
@@ -17,16 +19,22 @@ class Access(ast.NodeTransformer):
 
     def __init__(self, unit: Unit, affine: Affine | None, arrays: set[str]):
         self.unit, self.arrays, self.natural = unit, arrays, set(affine.natural) if affine else set()
+        self.known: list[Fact] = []  # what the conditions say that the visited statement stands under
 
-    def visit_If(self, node: ast.If) -> ast.If:
+    def visit_If(self, node: ast.If | ast.IfExp) -> ast.If | ast.IfExp:
+        before, found = self.known, list(facts(copy.deepcopy(node.test)))
         node.test = self.visit(node.test)
-        before = self.natural
-        assigned = {n for s in statements(node.body) for n in target_names(s)}
-        self.natural = before | {v for v in known_natural(node.test) if v not in assigned}
-        node.body = [self.visit(s) for s in node.body]
-        self.natural = before
-        node.orelse = [self.visit(s) for s in node.orelse]
+        assigned = assigned_in(node.body) if isinstance(node, ast.If) else set()
+        self.known = before + [fact for fact in found if fact[0] not in assigned]
+        node.body = self._arm(node.body)
+        self.known = before
+        node.orelse = self._arm(node.orelse)
         return node
+
+    visit_IfExp = visit_If
+
+    def _arm(self, arm: Any) -> Any:
+        return [self.visit(s) for s in arm] if isinstance(arm, list) else self.visit(arm)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
@@ -41,11 +49,11 @@ class Access(ast.NodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        natural = self.natural
         self.generic_visit(node)
         if is_metadata(node) or not (isinstance(node.value, ast.Name) and node.value.id in self.arrays):
             return node
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        natural = self.natural | {variable for variable, kind, bound in self.known if is_from_zero(kind, bound)}
         known = [self._is_known(index, natural) for index in indices]
         if all(k or isinstance(index, ast.Constant) for k, index in zip(known, indices, strict=True)):
             node.slice = unsigned(node.slice)
@@ -57,23 +65,9 @@ class Access(ast.NodeTransformer):
         return not isinstance(index, ast.Constant | ast.Slice | ast.Tuple) and is_natural(index, natural)
 
 
-def known_natural(test: ast.expr) -> set[str]:
-    """The variables that cannot be negative where a condition holds."""
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return set().union(*map(known_natural, test.values))
-    if not isinstance(test, ast.Compare):
-        return set()
-    found = set()
-    sides = [test.left, *test.comparators]
-    for left, op, right in zip(sides, test.ops, sides[1:], strict=False):
-        if isinstance(op, ast.Gt | ast.GtE):
-            left, right = right, left
-        elif not isinstance(op, ast.Lt | ast.LtE):
-            continue
-        if isinstance(right, ast.Name) and isinstance(left, ast.Constant) and left.value in (0, -1):
-            if left.value == 0 or isinstance(op, ast.Lt | ast.Gt):
-                found.add(right.id)
-    return found
+def is_from_zero(kind: type, bound: ast.expr) -> bool:
+    """Whether a comparison as `>= 0` says that a variable is not negative."""
+    return literal(bound) == 0 and kind in (ast.Gt, ast.GtE) or literal(bound) == -1 and kind is ast.Gt
 
 
 class CheckedAccess(Access):
@@ -87,28 +81,6 @@ class CheckedAccess(Access):
         super().__init__(unit, affine, arrays)
         self.intervals = intervals
         self.proven: list[str] = []
-
-    def visit_If(self, node: ast.If) -> ast.If:
-        if self.intervals is None:
-            return super().visit_If(node)
-        test = copy.deepcopy(node.test)
-        node.test = self.visit(node.test)
-        for key, holds in (("body", True), ("orelse", False)):
-            block = getattr(node, key)
-            with self.intervals.where(test, holds, {n for s in statements(block) for n in target_names(s)}):
-                setattr(node, key, [self.visit(s) for s in block])
-        return node
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.IfExp:
-        if self.intervals is None:
-            return self.generic_visit(node)
-        test = copy.deepcopy(node.test)
-        node.test = self.visit(node.test)
-        with self.intervals.where(test, True, set()):
-            node.body = self.visit(node.body)
-        with self.intervals.where(test, False, set()):
-            node.orelse = self.visit(node.orelse)
-        return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -128,7 +100,7 @@ class CheckedAccess(Access):
         is_array = isinstance(node.value, ast.Name) and node.value.id in self.arrays
         made = self.unit.arrays.get(node.value.id) if is_array else None
         shape = made.shape if made is not None and made.kind != "dynamic" else None
-        conditions = inside(node, self.intervals, shape) if is_array and self.intervals else None
+        conditions = inside(node, self.intervals, shape, self.known) if is_array and self.intervals else None
         original = copy.deepcopy(node)
         ast.NodeTransformer.generic_visit(self, node)
         if conditions is not None:

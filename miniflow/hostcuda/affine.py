@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 
 from miniflow.hostcuda.aliases import values_of
-from miniflow.hostcuda.divergence import is_pure
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.signs import CASTS, dotted, is_metadata, is_natural
-from miniflow.hostcuda.syntax import COORDINATES, Sync, statements, target_names
+from miniflow.hostcuda.syntax import COORDINATES, statements, target_names
 
 DEPTH = 20
 
@@ -39,9 +39,6 @@ class Affine:
             elif isinstance(statement, ast.For):
                 for variable in target_names(statement):
                     self.loops.setdefault(variable, []).append(statement)
-        for statement in statements(tree.body):
-            if isinstance(statement, Sync) and statement.collective:
-                self.values[statement.collective[2]] = [None]
         self.integers = {"warp_first", "warp_x"} | self._greatest(
             integers, lambda e, known: is_integer(e, known, tuples)
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from miniflow.hostcuda.syntax import Renamer, Unit, call, filled, name, statements, target_names
+from miniflow.hostcuda.syntax import Renamer, Unit, call, filled, is_plain, name, statements, target_names
 
 
 def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
@@ -59,9 +59,8 @@ def values_of(tree: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
     """What is assigned to every variable; None for what is no plain assignment to a name."""
     found: dict[str, list[ast.expr | None]] = {}
     for statement in statements(tree.body):
-        plain = isinstance(statement, ast.Assign) and all(isinstance(t, ast.Name) for t in statement.targets)
         for variable in target_names(statement):
-            found.setdefault(variable, []).append(statement.value if plain else None)
+            found.setdefault(variable, []).append(statement.value if is_plain(statement) else None)
     return found
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from miniflow.hostcuda.affine import Affine, is_range
-from miniflow.hostcuda.guards import MIRRORED, comparison, conjuncts
+from miniflow.hostcuda.affine import Affine, is_integer, is_range
+from miniflow.hostcuda.guards import Fact
 from miniflow.hostcuda.signs import dotted, is_metadata
 from miniflow.hostcuda.syntax import (
     BLOCK_NAMES,
@@ -55,25 +54,7 @@ class Intervals:
     ):
         self.affine, self.uniform, self.local, self.axes = affine, uniform, local, axes
         self.coordinates = coordinates
-        self.known: dict[str, list[tuple[type, ast.expr]]] = {}  # variable -> comparisons that hold, as (ast.Lt, n)
-
-    @contextmanager
-    def where(self, test: ast.expr, holds: bool, assigned: set[str]) -> Iterator[None]:
-        """Within, a condition holds (or does not), which says something about variables that are not assigned there."""
-        before = self.known
-        self.known = {v: list(facts) for v, facts in before.items() if v not in assigned}
-        for part in conjuncts(test, not holds):
-            if found := comparison(part):
-                left, kind, right = found
-                self._note(left, kind, right, assigned)
-                self._note(right, MIRRORED[kind], left, assigned)
-        yield
-        self.known = before
-
-    def _note(self, left: ast.expr, kind: type, right: ast.expr, assigned: set[str]) -> None:
-        if isinstance(left, ast.Name) and left.id in self.local.union(THREAD_NAMES) - assigned - self.uniform:
-            if left.id in self.affine.integers or left.id in COORDINATES:
-                self.known.setdefault(left.id, []).append((kind, right))
+        self.known: Sequence[Fact] = ()
 
     def of(self, node: ast.expr, depth: int = 0) -> Interval | None:
         """The least and the greatest value, as expressions of the unit; None if that is not known."""
@@ -95,12 +76,13 @@ class Intervals:
 
     def _of_name(self, variable: str, depth: int) -> Interval | None:
         """Between the ends that follow from what a variable is, and those that conditions set."""
-        found = self._of_value(variable, depth)
-        if variable not in self.known:
+        found, known = self._of_value(variable, depth), self.known
+        facts = [fact[1:] for fact in known if fact[0] == variable]
+        if not facts or variable not in self.local.union(THREAD_NAMES) - self.uniform:
             return found
         low, high = ([found[0]], [found[1]]) if found else ([], [])
-        known, self.known = self.known, {}  # what bounds it is not bounded in turn
-        for kind, value in known[variable]:
+        self.known = ()  # what bounds it is not bounded in turn
+        for kind, value in facts if is_integer(name(variable), self.affine.integers, set()) else ():
             end = self.of(value, depth + 1)
             if end is not None and kind not in (ast.Gt, ast.GtE):
                 high.append(minus(end[1], ast.Constant(int(kind is ast.Lt))))
@@ -196,14 +178,18 @@ def minus(left: ast.expr, right: ast.expr) -> ast.expr:
     return folded(ast.BinOp(left, ast.Sub(), right))
 
 
-def inside(access: ast.Subscript, intervals: Intervals, shape: tuple[int, ...] | None) -> list[str] | None:
+def inside(
+    access: ast.Subscript, intervals: Intervals, shape: tuple[int, ...] | None, known: Sequence[Fact] = ()
+) -> list[str] | None:
     """Conditions under which an access of an array needs no check; None if none are found.
 
     Args:
         access: of an array with a name.
         intervals: of the region.
         shape: the array's, if it is known when compiling.
+        known: what the conditions say that it stands under.
     """
+    intervals.known = known
     index = access.slice.elts if isinstance(access.slice, ast.Tuple) else [access.slice]
     conditions = []
     for dim, value in enumerate(index):

@@ -12,12 +12,11 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from miniflow.hostcuda.signs import dotted, is_metadata
+from miniflow.hostcuda.purity import is_pure_node
 from miniflow.hostcuda.syntax import (
     BLOCK,
     BLOCK_NAMES,
     GRID,
-    LANE_READ,
     THREAD,
     THREAD_NAMES,
     WARP,
@@ -30,12 +29,7 @@ from miniflow.hostcuda.syntax import (
     target_names,
 )
 
-PURE = {
-    "min", "max", "abs", "int", "float", "bool", "complex", "len", "range", "round", "pow", "popc", "clz", "ffs",
-    "brev", "fma", "cbrt", "selp", "rsqrt", "fmod", "modf", "remainder", "selected", "exp", "log", "erf", "tanh",
-}  # fmt: skip
 OWN_SCOPE = {**dict.fromkeys(THREAD_NAMES, THREAD), "warp": WARP, **dict.fromkeys(BLOCK_NAMES, BLOCK)}
-MODULES = {"np", "math", "types"}
 
 
 class Divergence:
@@ -55,7 +49,7 @@ class Divergence:
         """Find the scopes again, after the tree has changed; what was lowered stays so."""
         tree = self.tree
         self.parameters = {a.arg for a in tree.args.args}
-        self.definitions = Counter(v for s in statements(tree.body) for v in set(assigned_by(s)))
+        self.definitions = Counter(v for s in statements(tree.body) for v in set(target_names(s)))
         self.scope = {v: self.lowered.get(v, GRID) for v in self.definitions}
         self.occurrences = Counter(names_in(tree.body))
         self.spread()
@@ -76,8 +70,7 @@ class Divergence:
     def _block(self, block: list[ast.stmt], control: list[tuple[int, int, ast.stmt]]) -> None:
         for statement in block:
             if isinstance(statement, Sync):
-                if statement.collective:
-                    self._assign([statement.collective[2]], statement.level, control)
+                self._assign(target_names(statement), statement.level, control)
             elif isinstance(statement, ast.If | ast.While | ast.For):
                 self._compound(statement, control)
             elif isinstance(statement, ast.Assign):
@@ -132,22 +125,8 @@ class Divergence:
         """The widest group of threads for which an expression has one value."""
         if isinstance(node, ast.Name):
             return self._of_name(node.id)
-        if isinstance(node, ast.Subscript) and not is_metadata(node):
-            if not (isinstance(node.value, ast.Name) and node.value.id in self.tuples):
-                return THREAD
-        if isinstance(node, ast.Attribute):
-            if is_metadata(node):
-                return THREAD if isinstance(node.value, ast.Subscript) else self.of(node.value)
-            owner = dotted(node.value)
-            if owner in MODULES or owner in self.tuples:
-                return GRID
-            if node.attr not in ("real", "imag"):
-                return THREAD
-        if isinstance(node, ast.Call):
-            function = dotted(node.func)
-            if function == LANE_READ or not is_pure_function(function):
-                return THREAD
-            return min([GRID, *map(self.of, [*node.args, *(k.value for k in node.keywords)])])
+        if not is_pure_node(node, self.tuples):
+            return THREAD
         return min([GRID, *(self.of(child) for child in ast.iter_child_nodes(node))])
 
     def _of_name(self, variable: str) -> int:
@@ -157,32 +136,6 @@ class Divergence:
         if array is not None:
             return THREAD if array.kind == "local" else BLOCK
         return OWN_SCOPE.get(variable, GRID)
-
-
-def is_pure_function(function: str) -> bool:
-    """Whether a function has no effect, and its result depends on its arguments alone."""
-    return function in PURE or function.startswith(("math.", "np.", "types."))
-
-
-def is_pure(node: ast.AST, tuples: set[str]) -> bool:
-    """Whether an expression reads no memory and has no effect."""
-    for n in ast.walk(node):
-        if isinstance(n, ast.Call) and not is_pure_function(dotted(n.func)):
-            return False
-        if isinstance(n, ast.Subscript) and not is_metadata(n):
-            if not (isinstance(n.value, ast.Name) and n.value.id in tuples):
-                return False
-        if isinstance(n, ast.Attribute) and not is_metadata(n) and n.attr not in ("real", "imag"):
-            if dotted(n.value) not in MODULES | tuples:
-                return False
-    return True
-
-
-def assigned_by(statement: ast.stmt) -> list[str]:
-    """The variables that a statement itself assigns, a vote's outcome among them."""
-    if isinstance(statement, Sync):
-        return [statement.collective[2]] if statement.collective else []
-    return target_names(statement)
 
 
 def names_in(block: list[ast.stmt]) -> Iterator[str]:

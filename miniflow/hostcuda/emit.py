@@ -64,7 +64,7 @@ class Emitter(ThreadLoops):
         for variable, array in self.unit.arrays.items():
             self._array(variable, array)
         for variable, kind in sorted(self.storage.private.items()):
-            for cell, dtype in cells(variable, kind):
+            for cell, dtype, _ in cells(variable, kind):
                 if variable in self.storage.in_warp:
                     for array in [cell, f"{cell}_copy"] if self.unit.boundscheck else [cell]:
                         self.line(f"{array} = stack((32,), {dtype})")
@@ -126,7 +126,7 @@ class Emitter(ThreadLoops):
         if BLOCK in self.masked:
             self.line("arrived_of = arrived_of_all[block]")
         for variable, kind in sorted(self.storage.private.items()):
-            for cell, _ in cells(variable, kind) if variable not in self.storage.in_warp else []:
+            for cell, *_ in cells(variable, kind) if variable not in self.storage.in_warp else []:
                 self.line(f"{cell} = {cell}_all[block]")
 
     # nodes
@@ -148,33 +148,32 @@ class Emitter(ThreadLoops):
                 self._branch(node)
 
     def _units(self, node: Units) -> None:
-        if node.level == GRID:
-            first = "0" if self.unit.cooperative else "first"
-            with self.indented(f"for block in range({first}, last):"):
-                start = len(self.lines)
-                self.line("blockIdx_x = block % gridDim_x")
-                self.line("blockIdx_y = block // gridDim_x % gridDim_y")
-                self.line("blockIdx_z = block // (gridDim_x * gridDim_y)")
-                if self.unit.cooperative:
-                    self._bind_block()
-                body = len(self.lines)
-                if self.masked and not self.unit.cooperative:
-                    self.line("arrived_of[:] = missed = 0")
-                self._nodes(node.nodes)
-                self._drop_unused(start, body)
-        else:
-            with self.indented("for warp in range((threads + 31) // 32):"):
-                start = len(self.lines)
-                self.line("warp_first = warp * 32")
-                self.line(f"lanes = {'32' if self.rank.whole_warps else 'min(32, threads - warp_first)'}")
-                self.line("warp_end = warp_first + lanes")
-                if self.rank.axes > 1 and self.rank.whole_warps:  # rows of threads are whole warps
-                    self.line("warp_x = warp_first % blockDim_x")
-                    self.line("threadIdx_y = warp_first // blockDim_x % blockDim_y")
-                    self.line("threadIdx_z = warp_first // (blockDim_x * blockDim_y)")
-                body = len(self.lines)
-                self._nodes(node.nodes)
-                self._drop_unused(start, body)
+        blocks = f"block in range({'0' if self.unit.cooperative else 'first'}, last)"
+        with self.indented(f"for {blocks if node.level == GRID else 'warp in range((threads + 31) // 32)'}:"):
+            start = len(self.lines)
+            self._coordinates(node.level)
+            body = len(self.lines)
+            if node.level == GRID and self.masked and not self.unit.cooperative:
+                self.line("arrived_of[:] = missed = 0")
+            self._nodes(node.nodes)
+            self._drop_unused(start, body)
+
+    def _coordinates(self, level: int) -> None:
+        """What a block or a warp has of its own; what of it nobody uses is dropped later."""
+        if level == GRID:
+            self.line("blockIdx_x = block % gridDim_x")
+            self.line("blockIdx_y = block // gridDim_x % gridDim_y")
+            self.line("blockIdx_z = block // (gridDim_x * gridDim_y)")
+            if self.unit.cooperative:
+                self._bind_block()
+            return
+        self.line("warp_first = warp * 32")
+        self.line(f"lanes = {'32' if self.rank.whole_warps else 'min(32, threads - warp_first)'}")
+        self.line("warp_end = warp_first + lanes")
+        if self.rank.axes > 1 and self.rank.whole_warps:  # rows of threads are whole warps
+            self.line("warp_x = warp_first % blockDim_x")
+            self.line("threadIdx_y = warp_first // blockDim_x % blockDim_y")
+            self.line("threadIdx_z = warp_first // (blockDim_x * blockDim_y)")
 
     def _at_barrier(self, node: Barrier) -> None:
         (sync,) = node.statements

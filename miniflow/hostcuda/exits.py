@@ -21,9 +21,18 @@ import ast
 import copy
 from collections.abc import Iterator
 
-from miniflow.hostcuda.syntax import Unit, assign, call, has_sync, literal, loop_exits, name, statements, target_names
-
-JUMPS = (ast.Return, ast.Break, ast.Continue)
+from miniflow.hostcuda.syntax import (
+    LEAVES,
+    Unit,
+    assign,
+    call,
+    has_sync,
+    literal,
+    loop_exits,
+    name,
+    statements,
+    target_names,
+)
 
 
 class Loop:
@@ -58,7 +67,7 @@ class Exits:
         result: list[ast.stmt] = []
         for position, statement in enumerate(block):
             rest = block[position + 1 :]
-            if isinstance(statement, JUMPS):
+            if isinstance(statement, LEAVES):
                 return [*result, *self._jump(statement, loop, tail)]
             jumps = jumps_out(statement)
             if isinstance(statement, ast.If) and jumps:
@@ -156,7 +165,7 @@ def always_jumps(block: list[ast.stmt]) -> bool:
     if not block:
         return False
     end = block[-1]
-    return isinstance(end, JUMPS) or (isinstance(end, ast.If) and always_jumps(end.body) and always_jumps(end.orelse))
+    return isinstance(end, LEAVES) or (isinstance(end, ast.If) and always_jumps(end.body) and always_jumps(end.orelse))
 
 
 def guard(flags: list[str], body: list[ast.stmt], like: ast.stmt) -> ast.stmt:

@@ -22,6 +22,8 @@ ENDS = {  # comparison of a loop's variable with a bound -> the ends that it set
     ast.Eq: [("lower", False), ("upper", True)],
 }
 MIRRORED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE, ast.Eq: ast.Eq}
+Fact = tuple[str, type, ast.expr]
+"""A comparison of a variable that holds, as ("i", ast.Lt, n)."""
 
 
 @dataclass
@@ -81,6 +83,15 @@ def comparison(part: ast.expr) -> tuple[ast.expr, type, ast.expr] | None:
     kind = type(compare.ops[0])
     kind = OPPOSITE.get(kind) if negated else kind
     return (compare.left, kind, compare.comparators[0]) if kind in MIRRORED else None
+
+
+def facts(test: ast.expr) -> Iterator[Fact]:
+    """What a condition says of variables where it holds."""
+    for left, kind, right in filter(None, map(comparison, conjuncts(test))):
+        if isinstance(left, ast.Name):
+            yield left.id, kind, right
+        if isinstance(right, ast.Name):
+            yield right.id, MIRRORED[kind], left
 
 
 def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], found: Limits) -> bool:

@@ -16,8 +16,9 @@ import copy
 from collections import Counter
 
 from miniflow.hostcuda.affine import Affine, is_range, names_of
-from miniflow.hostcuda.divergence import Divergence, is_pure, names_in
+from miniflow.hostcuda.divergence import Divergence, names_in
 from miniflow.hostcuda.guards import comparison, conjuncts
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.signs import is_metadata, is_natural
 from miniflow.hostcuda.syntax import (
     BLOCK,
@@ -26,12 +27,13 @@ from miniflow.hostcuda.syntax import (
     Replace,
     Unit,
     assign,
+    assigned_in,
+    call,
     has_sync,
     level_of,
     literal,
     name,
     statements,
-    target_names,
 )
 
 SHORT = 32
@@ -84,7 +86,7 @@ class Interchange:
 
         As a loop over these threads it keeps out of the way of the vectors.
         """
-        inside = {v for s in statements(branch.body) for v in target_names(s)}
+        inside = assigned_in(branch.body)
         if any(not isinstance(s, PLAIN) or hasattr(s, "interchanged") for s in statements(branch.body)):
             return False
         used = Counter(names_in([branch]))
@@ -120,8 +122,8 @@ class Interchange:
             count = literal(loop.iter.args[-1]) if len(loop.iter.args) == 1 else None
             if count is not None and count <= SHORT:
                 return loop
-        elif level == BLOCK and self._is_strided(loop):
-            loop = self._from_base(loop)
+        elif level == BLOCK and (first := self._first(loop)):
+            loop = self._from_base(loop, first)
         else:
             return loop
         loop.interchanged = level
@@ -154,48 +156,44 @@ class Interchange:
 
     def _is_private(self, loop: ast.For) -> bool:
         """Whether every thread adds up values of its own, though all read the same elements."""
-        targets = {v for s in statements(loop.body) for v in target_names(s)}
         stores = [n for n in ast.walk(loop) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
-        return not stores and any(self.divergence.scope[v] == THREAD for v in targets)
+        return not stores and any(self.divergence.scope[v] == THREAD for v in assigned_in(loop.body))
 
-    def _is_strided(self, loop: ast.For) -> bool:
-        """Whether a loop is `range(start + threadIdx.x, stop, step)` with the same stop and step for all threads."""
+    def _first(self, loop: ast.For) -> ast.expr | None:
+        """What start is for thread 0 in `range(start, stop, step)`, if threads start one behind another.
+
+        All threads must have the same stop and step; None for another loop.
+        """
         args = loop.iter.args
         if len(args) != 3 or any(self.divergence.of(a) < BLOCK for a in args[1:]):
-            return False
+            return None
         if not is_natural(args[2], self.affine.natural) or self.affine.stride(args[0], "x") != 1:
-            return False
-        assigned = {v for s in statements(loop.body) for v in target_names(s)}
-        if self.divergence.definitions[loop.target.id] != 1 or assigned & names_of(loop.iter):
-            return False
-        if sum(n == loop.target.id for n in names_in([loop])) != self.divergence.occurrences[loop.target.id]:
-            return False
-        first = self._first(args[0])
-        return first is not None and self.divergence.of(first) >= BLOCK
+            return None
+        if self.divergence.definitions[loop.target.id] != 1 or assigned_in(loop.body) & names_of(loop.iter):
+            return None
+        if Counter(names_in([loop]))[loop.target.id] != self.divergence.occurrences[loop.target.id]:
+            return None
+        first = self._for_thread_0(args[0])
+        return first if self.divergence.of(first) >= BLOCK else None
 
-    def _first(self, node: ast.expr, depth: int = 0) -> ast.expr | None:
-        """What the start of a strided loop is for thread 0."""
-        known = {}
+    def _for_thread_0(self, node: ast.expr, depth: int = 0) -> ast.expr:
+        """An expression for thread 0; variables that differ in the block are replaced by what they stand for."""
+        known = {"threadIdx_x": ast.Constant(0)}
         for variable in names_of(node):
-            values = self.affine.values.get(variable)
-            if values is not None and self.divergence.scope[variable] < BLOCK:
-                if len(values) != 1 or values[0] is None or depth > 5 or not is_pure(values[0], self.divergence.tuples):
-                    return None
-                known[variable] = self._first(values[0], depth + 1)
-                if known[variable] is None:
-                    return None
-        known["threadIdx_x"] = ast.Constant(0)
+            value, *others = self.affine.values.get(variable, [None])
+            if value is not None and not others and self.divergence.scope[variable] < BLOCK and depth <= 5:
+                if is_pure(value, self.divergence.tuples):
+                    known[variable] = self._for_thread_0(value, depth + 1)
         return Replace(known).visit(copy.deepcopy(node))
 
-    def _from_base(self, loop: ast.For) -> ast.For:
+    def _from_base(self, loop: ast.For, first: ast.expr) -> ast.For:
         """The same with a uniform loop over the start of each round: `i = base + threadIdx.x; if i < stop: ...`."""
-        start, stop, step = loop.iter.args
+        _, stop, step = loop.iter.args
         base = self.unit.fresh(f"{loop.target.id}_base")
         inside = ast.If(ast.Compare(name(loop.target.id), [ast.Lt()], [copy.deepcopy(stop)]), loop.body, [])
         element = ast.BinOp(name(base), ast.Add(), name("threadIdx_x"))
         body = [assign(loop.target.id, element, loop.lineno), ast.copy_location(inside, loop)]
-        iteration = ast.Call(name("range"), [self._first(start), stop, step], [])
-        made = ast.For(ast.Name(base, ast.Store()), iteration, body, [])
+        made = ast.For(ast.Name(base, ast.Store()), call("range", first, stop, step), body, [])
         self.divergence.scope[base] = BLOCK
         self.affine.values[loop.target.id], self.affine.loops[loop.target.id] = [element], []
         return ast.fix_missing_locations(ast.copy_location(made, loop))

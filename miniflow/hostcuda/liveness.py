@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from miniflow.hostcuda.syntax import Sync, expressions, reads, target_names
-
-LEAVES = (ast.Return, ast.Break, ast.Continue)
+from miniflow.hostcuda.syntax import LEAVES, assigned_in, bodies, expressions, reads, target_names
 
 
 class Flow:
@@ -20,58 +18,21 @@ class Flow:
 
     def __init__(self, block: list[ast.stmt]):
         self.exposed: set[str] = set()
-        self.assigned: set[str] = set()
+        self.assigned = assigned_in(block)
         self.certain = self._block(block, set())
 
-    def _read(self, node: ast.AST, known: set[str]) -> None:
-        self.exposed.update(r for r in reads(node) if r not in known)
-
     def _block(self, block: list[ast.stmt], known: set[str]) -> set[str]:
-        known = set(known)
+        """What is surely assigned behind a statement list, given what is before it."""
         for statement in block:
-            known = self._statement(statement, known)
+            inner = bodies(statement)
+            for node in expressions(statement) if inner else [statement]:
+                self.exposed |= set(reads(node)) - known
+            inside = known | set(target_names(statement))
+            ends = [self._block(body, inside) for body in inner]
+            if isinstance(statement, LEAVES):
+                known = known | self.assigned  # nothing follows
+            elif isinstance(statement, ast.If):
+                known = set.intersection(*ends)
+            elif not inner:  # the body of a loop may not be run
+                known = inside
         return known
-
-    def _statement(self, statement: ast.stmt, known: set[str]) -> set[str]:
-        if isinstance(statement, ast.If):
-            self._read(statement.test, known)
-            ends = [
-                self._block(branch, known)
-                for branch in (statement.body, statement.orelse)
-                if not (branch and isinstance(branch[-1], LEAVES) and not self._scan(branch, known))
-            ]
-            return set.intersection(*ends) if ends else known
-        if isinstance(statement, ast.While):
-            self._read(statement.test, known)
-            self._block(statement.body, known)
-            return self._block(statement.orelse, known)
-        if isinstance(statement, ast.For):
-            self._read(statement.iter, known)
-            targets = set(target_names(statement))
-            self.assigned |= targets
-            self._block(statement.body, known | targets)
-            return self._block(statement.orelse, known)
-        if isinstance(statement, Sync):
-            if statement.collective is None:
-                return known
-            _, voted, result = statement.collective
-            self._read(ast.Name(voted, ast.Load()), known)
-            self.assigned.add(result)
-            return known | {result}
-        if isinstance(statement, ast.AugAssign):
-            self._read(statement.value, known)
-            if isinstance(statement.target, ast.Name):
-                self._read(ast.Name(statement.target.id, ast.Load()), known)
-            else:
-                self._read(statement.target, known)
-        else:
-            for node in expressions(statement):
-                self._read(node, known)
-        targets = set(target_names(statement))
-        self.assigned |= targets
-        return known | targets
-
-    def _scan(self, branch: list[ast.stmt], known: set[str]) -> bool:
-        """Look through a branch that leaves: what it reads counts, what it assigns does not reach the end."""
-        self._block(branch, known)
-        return False

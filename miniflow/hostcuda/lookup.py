@@ -27,7 +27,7 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from miniflow.hostcuda.shadow import ATOMIC, COMPARE, EXCHANGE, READ, UPDATE, WRITE, declare, state
+from miniflow.hostcuda.shadow import ATOMIC, COMPARE, EXCHANGE, READ, ROUNDS, UPDATE, WRITE, declare, state
 
 __all__ = [
     "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare", "state", "enter", "back",
@@ -62,8 +62,11 @@ def element(kind: np.int64) -> Callable:
         return _of_sequence(typingctx, x, index)
 
     def each(x, site):
-        for index in np.ndindex(x.shape):
+        outer = state().path
+        for number, index in enumerate(np.ndindex(x.shape)):
+            state().path = outer * ROUNDS + number
             check(x, index, site)
+        state().path = outer
         return x
 
     return check

@@ -23,6 +23,7 @@ from miniflow.hostcuda import runtime
 from miniflow.hostcuda.constants import take_constants
 from miniflow.hostcuda.intrinsic import Intrinsic
 from miniflow.hostcuda.libdevice import COUNTERPARTS
+from miniflow.hostcuda.purity import is_repeatable
 from miniflow.hostcuda.references import function_of, is_for_kernels, is_kernel, libdevice_call, literal_of
 from miniflow.hostcuda.source import UNKNOWN, Source, read, resolve
 from miniflow.hostcuda.syntax import (
@@ -418,7 +419,7 @@ class Normaliser(ast.NodeTransformer):
             self.refuse(node, f"a call of {device.name} with {count} of {len(callee.parameters)} arguments")
         passed = [self.visit(bound[p]) if p in bound else copy.deepcopy(callee.defaults[p]) for p in callee.parameters]
         passed += [name(v) for v in callee.captured]
-        if device.formula is not None and not device.recursive and all(map(is_repeatable, passed)):
+        if device.formula is not None and not device.recursive and all(is_repeatable(p, set()) for p in passed):
             return self._substituted(device, passed, node)
         if not device.must_inline:
             return call(device.name, *passed, *map(name, device.coordinates))
@@ -477,14 +478,6 @@ class Normaliser(ast.NodeTransformer):
         variable = self.unit.fresh(getattr(value, "__name__", "injected"))
         self.unit.injected[variable] = value
         return variable
-
-
-def is_repeatable(node: ast.expr) -> bool:
-    """Whether an expression may be computed as often as one likes: sums and products of variables and literals."""
-    return all(isinstance(n, REPEATABLE) for n in ast.walk(node))
-
-
-REPEATABLE = ast.Name | ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop | ast.expr_context
 
 
 def is_taken(variable: str) -> bool:

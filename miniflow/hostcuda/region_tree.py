@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from miniflow.hostcuda.divergence import Divergence, is_pure
+from miniflow.hostcuda.divergence import Divergence, names_in
 from miniflow.hostcuda.exits import counted
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.syntax import (
     BLOCK,
     GRID,
@@ -31,6 +33,7 @@ from miniflow.hostcuda.syntax import (
     Sync,
     Unit,
     assign,
+    assigned_in,
     bodies,
     call,
     has_sync,
@@ -138,7 +141,7 @@ class Builder:
     def __init__(self, unit: Unit, divergence: Divergence, once: dict[str, int], copied: set[str]):
         self.unit, self.divergence, self.once, self.copied = unit, divergence, once, copied
         self.conditions: dict[str, Condition] = {}
-        self.placed: dict[str, int] = {}  # variable of `once` -> how many of its definitions are in Once nodes
+        self.placed: Counter[str] = Counter()  # variable of `once` -> how many of its definitions are in Once nodes
 
     def kernel(self, body: list[ast.stmt]) -> list[Node]:
         """The tree of a kernel."""
@@ -154,8 +157,7 @@ class Builder:
             if isinstance(statement, Sync) and statement.level >= level:
                 self._flush(run, nodes, level, mask)
                 nodes.append(Barrier(level, [statement], mask))
-                for variable in [statement.collective[2]] if statement.collective else []:
-                    self._place(variable)
+                self.placed.update(target_names(statement))
             elif level_of(statement) >= level:
                 self._collective(statement, run, nodes, level, mask)
             elif self._is_once(statement, level):
@@ -163,15 +165,11 @@ class Builder:
                     self._flush(run, nodes, level, mask)
                 nodes.append(Once(level, [statement], mask))
                 for s in statements([statement]):
-                    for variable in target_names(s):
-                        self._place(variable)
+                    self.placed.update(target_names(s))
             elif not isinstance(statement, ast.Pass):
                 run.append(statement)
         self._flush(run, nodes, level, mask)
         return nodes
-
-    def _place(self, variable: str) -> None:
-        self.placed[variable] = self.placed.get(variable, 0) + 1
 
     def _flush(self, run: list[ast.stmt], nodes: list[Node], level: int, mask: str) -> None:
         if not run:
@@ -214,12 +212,9 @@ class Builder:
 
     def _body(self, statement: ast.stmt) -> list[ast.stmt]:
         """The body of a uniform branch or loop; a loop's variable is uniform too, or copied by every thread."""
-        copies = []
-        for variable in target_names(statement):
-            self._place(variable)
-            if variable in self.copied:
-                copies.append(assign(variable, name(f"{variable}_now"), statement.lineno))
-        return copies + statement.body
+        targets = target_names(statement)
+        self.placed.update(targets)
+        return [assign(v, name(f"{v}_now"), statement.lineno) for v in targets if v in self.copied] + statement.body
 
     def _condition(self, stem: str, value: ast.expr, condition: Condition, run: list[ast.stmt]) -> str:
         line = condition.statement.lineno
@@ -232,8 +227,8 @@ class Builder:
 
     def _is_once(self, statement: ast.stmt, level: int) -> bool:
         """Whether a statement does nothing but set uniform variables, one of which is kept once at this level."""
-        targets = {v for s in statements([statement]) for v in target_names(s)}
-        return any(self.once.get(v) == level for v in targets) and self.is_uniform(statement, level)
+        kept = any(self.once.get(v) == level for v in assigned_in([statement]))
+        return kept and self.is_uniform(statement, level)
 
     def is_uniform(self, statement: ast.stmt, level: int) -> bool:
         """Whether a statement does nothing but set variables that are uniform over the unit."""
@@ -242,7 +237,7 @@ class Builder:
             return True
         if isinstance(statement, ast.Assign | ast.AugAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            if not all(isinstance(n, ast.Name | ast.Tuple) for t in targets for n in [t]):
+            if not all(isinstance(t, ast.Name | ast.Tuple) for t in targets):
                 return False
             head = statement.value
         elif isinstance(statement, ast.If | ast.While | ast.For) and level_of(statement) == THREAD:
@@ -258,14 +253,7 @@ class Builder:
 
 def movable(statement: ast.stmt, run: list[ast.stmt]) -> bool:
     """Whether a statement may as well run before others."""
-    own = {v for s in statements([statement]) for v in target_names(s)}
-    needed = set(reads(statement))
-    for other in run:
-        if own & {n.id for n in ast.walk(other) if isinstance(n, ast.Name)}:
-            return False
-        if needed & {v for s in statements([other]) for v in target_names(s)}:
-            return False
-    return True
+    return assigned_in([statement]).isdisjoint(names_in(run)) and assigned_in(run).isdisjoint(reads(statement))
 
 
 def walk(nodes: list[Node], loops: int = 0) -> Iterator[tuple[Node, int]]:

@@ -13,7 +13,9 @@ import ast
 from collections import Counter
 
 from miniflow.hostcuda.affine import Affine, is_integer, names_of
-from miniflow.hostcuda.divergence import is_pure, names_in
+from miniflow.hostcuda.aliases import values_of
+from miniflow.hostcuda.divergence import names_in
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.signs import is_natural
 from miniflow.hostcuda.syntax import (
     Renamer,
@@ -35,15 +37,9 @@ class WarpNames(ast.NodeTransformer):
 
     def __init__(self, tree: ast.FunctionDef):
         self.x = {"threadIdx_x"}
-        counts: dict[str, int] = {}
-        for statement in statements(tree.body):
-            for variable in target_names(statement):
-                counts[variable] = counts.get(variable, 0) + 1
-        for statement in statements(tree.body):
-            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name):
-                for variable in target_names(statement):
-                    if counts[variable] == 1 and statement.value.id in self.x:
-                        self.x.add(variable)
+        for variable, (value, *others) in values_of(tree).items():
+            if not others and isinstance(value, ast.Name) and value.id in self.x:
+                self.x.add(variable)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)

@@ -6,19 +6,8 @@ import ast
 
 from miniflow.hostcuda.syntax import COORDINATES
 
-CASTS = (
-    "int",
-    "np.int8",
-    "np.int16",
-    "np.int32",
-    "np.int64",
-    "np.uint8",
-    "np.uint16",
-    "np.uint32",
-    "np.uint64",
-    "np.intp",
-)
-CASTS += tuple(c.replace("np.", "types.") for c in CASTS)
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "intp")
+CASTS = ("int", *(f"{module}.{integer}" for module in ("np", "types") for integer in INTEGERS))
 WIDE = tuple(c for c in CASTS if c.endswith(("int", "64", "intp")) or "uint" in c)
 """Casts that do not make a negative number of a large one."""
 METADATA = ("shape", "strides", "size", "ndim", "itemsize", "nbytes")

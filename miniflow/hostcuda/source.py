@@ -131,12 +131,6 @@ def resolve(node: ast.AST, namespace: dict[str, Any], local: frozenset[str] | se
     return UNKNOWN
 
 
-def intrinsic_name(node: ast.AST, namespace: dict[str, Any], local: frozenset[str] | set[str] = frozenset()) -> str:
-    """ "shared.array" for whatever spelling of `cuda.shared.array`; "" for anything else."""
-    found = resolve(node, namespace, local)
-    return found.name if isinstance(found, Intrinsic) else ""
-
-
 def is_own(function: Callable) -> bool:
     """Whether a function is one of this package's."""
     return (function.__module__ or "").startswith("miniflow.")

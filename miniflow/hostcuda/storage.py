@@ -18,8 +18,9 @@ from typing import Any
 
 from numba.core import types
 
-from miniflow.hostcuda.divergence import Divergence, is_pure, names_in
+from miniflow.hostcuda.divergence import Divergence, names_in
 from miniflow.hostcuda.liveness import Flow
+from miniflow.hostcuda.purity import is_repeatable
 from miniflow.hostcuda.region_tree import (
     Barrier,
     Branch,
@@ -33,23 +34,20 @@ from miniflow.hostcuda.region_tree import (
     count_divergent,
     walk,
 )
-from miniflow.hostcuda.signs import CASTS, dotted
+from miniflow.hostcuda.signs import dotted
 from miniflow.hostcuda.syntax import (
     LANE_READ,
     THREAD,
     WARP,
     Replace,
-    Sync,
     Unit,
     bodies,
+    is_plain,
     level_of,
     reads,
     statements,
     target_names,
 )
-
-CHEAP = {*CASTS, "min", "max", "abs", "bool", "len", "popc", "clz", "ffs", "selp", "float"}
-MOST_NODES = 60
 
 
 @dataclass
@@ -92,17 +90,11 @@ def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any)
         builder = Builder(unit, divergence, once, copied)
         nodes = builder.kernel(tree.body)
         crossing = Crossing(nodes, divergence, set(builder.conditions))
-        uniform = [v for v in crossing.exchanged if divergence.scope.get(v, THREAD) > THREAD]
-        for variable in uniform:  # votes and shuffles look at what every thread says
+        for variable in crossing.exchanged & divergence.scope.keys():  # which every thread tells the others
             divergence.lower(variable, THREAD)
-        wanted = {}
-        for variable, level in crossing.levels.items():
-            if variable in builder.conditions:
-                continue
-            if divergence.scope[variable] >= level:
-                wanted[variable] = level
-        stable = all(once.get(v) == level for v, level in wanted.items())
-        if not stable:
+        crossed = {v: level for v, level in crossing.levels.items() if v not in builder.conditions}
+        wanted = {v: level for v, level in crossed.items() if divergence.scope[v] >= level}
+        if not wanted.items() <= once.items():
             once = {**once, **wanted}
             continue
         own = {
@@ -118,10 +110,10 @@ def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any)
                 divergence.lower(variable, THREAD)
                 once.pop(variable, None)
             continue
-        failed = [v for v in wanted if builder.placed.get(v, 0) < divergence.definitions[v] and v not in copied]
+        failed = [v for v in wanted if builder.placed[v] < divergence.definitions[v] and v not in copied]
         if not failed:
             storage = Storage(nodes, {v: once[v] for v in wanted}, conditions=builder.conditions)
-            others = {v: n for v, n in crossing.levels.items() if v not in wanted and v not in builder.conditions}
+            others = {v: level for v, level in crossed.items() if v not in wanted}
             Rematerialiser(tree, divergence, storage, crossing, kinds).choose(others)
             failed = sorted(read_by_units(nodes) & storage.private.keys())
             if not failed:
@@ -228,19 +220,14 @@ class Rematerialiser:
         for statement in block:
             inner = (*loops, statement) if isinstance(statement, ast.For | ast.While) else loops
             own = inner if isinstance(statement, ast.For) else loops
-            targets = target_names(statement)
-            if isinstance(statement, Sync) and statement.collective:
-                targets = [statement.collective[2]]
-            for variable in targets:
+            for variable in target_names(statement):
                 self.definition[variable] = (statement, own)
             for body in bodies(statement):
                 self._locate(body, inner)
 
     def choose(self, variables: dict[str, int]) -> None:
         """Fill in `storage`."""
-        found: dict[str, bool] = {}
-        for variable, level in variables.items():
-            found[variable] = self._can(variable, level, frozenset())
+        found = {v: self._can(v, level, frozenset()) for v, level in variables.items()}
         conditions = self.storage.conditions
         self.storage.guards = {c: self._expanded(v.test) for c, v in conditions.items() if self._is_guard(v)}
         chosen = self._closure([v for v in variables if found[v]])
@@ -256,7 +243,7 @@ class Rematerialiser:
 
     def _is_guard(self, condition: Condition) -> bool:
         """Whether a condition can be checked wherever the branch's threads run."""
-        if condition.changes or not is_pure(condition.test, self.divergence.tuples) or not is_cheap(condition.test):
+        if condition.changes or not is_repeatable(condition.test, self.divergence.tuples):
             return False
         return all(self._holds(o, condition.statement) for o in set(reads(condition.test)))
 
@@ -272,13 +259,10 @@ class Rematerialiser:
             return False
         if operand in self.storage.once:
             return self.storage.once[operand] >= level_of(branch)
-        if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
+        if operand in self.crossing.exchanged or not is_plain(statement):
             return False
-        if not (is_pure(statement.value, self.divergence.tuples) and is_cheap(statement.value)):
-            return False
-        if operand in self.crossing.exchanged:
-            return False
-        return all(self._holds(o, branch) for o in set(reads(statement.value)))
+        known = is_repeatable(statement.value, self.divergence.tuples)
+        return known and all(self._holds(o, branch) for o in set(reads(statement.value)))
 
     def _expanded(self, test: ast.expr) -> ast.expr:
         """A condition in terms of what is kept once, parameters and coordinates."""
@@ -304,11 +288,9 @@ class Rematerialiser:
         statement, _ = self.definition[variable]
         if variable in waiting or variable in self.crossing.exchanged:
             return False
-        if self.divergence.definitions[variable] != 1 or not isinstance(statement, ast.Assign):
+        if self.divergence.definitions[variable] != 1 or not is_plain(statement):
             return False
-        if not all(isinstance(t, ast.Name) for t in statement.targets):
-            return False
-        cheap = is_pure(statement.value, self.divergence.tuples) and is_cheap(statement.value)
+        cheap = is_repeatable(statement.value, self.divergence.tuples)
         view = not cheap and isinstance(self.kinds.get(variable), types.Array)
         if not cheap and not view:
             return False
@@ -336,20 +318,11 @@ class Rematerialiser:
         return inside == self.divergence.occurrences[variable] and variable not in self.flows[id(loop)]
 
 
-def is_cheap(node: ast.expr) -> bool:
-    """Whether computing an expression again costs less than keeping its value."""
-    nodes = list(ast.walk(node))
-    calls = [dotted(n.func) for n in nodes if isinstance(n, ast.Call)]
-    return len(nodes) <= MOST_NODES and all(c in CHEAP for c in calls)
-
-
 def kept_arrays(nodes: list[Node], unit: Unit) -> set[str]:
     """The local arrays that several regions use, or one that is run again and again."""
-    uses: dict[str, int] = {}
+    local, uses = {v for v, array in unit.arrays.items() if array.kind == "local"}, Counter()
     for node, loops in walk(nodes):
         if isinstance(node, Threads):
-            for variable in {n.id for s in node.statements for n in ast.walk(s) if isinstance(n, ast.Name)}:
-                array = unit.arrays.get(variable)
-                if array is not None and array.kind == "local":
-                    uses[variable] = uses.get(variable, 0) + 1 + loops
+            for variable in local.intersection(names_in(node.statements)):
+                uses[variable] += 1 + loops
     return {v for v, n in uses.items() if n > 1}

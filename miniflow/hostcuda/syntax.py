@@ -28,6 +28,7 @@ LAUNCH_NAMES = tuple(f"{what}_{axis}" for what in ("blockDim", "gridDim") for ax
 COORDINATES = THREAD_NAMES + BLOCK_NAMES + LAUNCH_NAMES
 LANE_READ = "lane_read"
 MARK = "@"
+LEAVES = (ast.Return, ast.Break, ast.Continue)
 
 
 class Sync(ast.stmt):
@@ -226,8 +227,15 @@ def expressions(statement: ast.stmt) -> list[ast.expr]:
     return [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]
 
 
+def is_plain(statement: ast.stmt) -> bool:
+    """Whether a statement assigns a value to variables, and to nothing else."""
+    return isinstance(statement, ast.Assign) and all(isinstance(t, ast.Name) for t in statement.targets)
+
+
 def target_names(statement: ast.stmt) -> list[str]:
-    """The variables that a statement itself assigns."""
+    """The variables that a statement itself assigns, a vote's outcome among them."""
+    if isinstance(statement, Sync) and statement.collective:
+        return [statement.collective[2]]
     if isinstance(statement, ast.Assign):
         targets = statement.targets
     elif isinstance(statement, ast.AugAssign | ast.For):
@@ -235,6 +243,11 @@ def target_names(statement: ast.stmt) -> list[str]:
     else:
         return []
     return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def assigned_in(block: list[ast.stmt]) -> set[str]:
+    """The variables that the statements of a list, and those inside them, assign."""
+    return {v for s in statements(block) for v in target_names(s)}
 
 
 def filled(tree: ast.FunctionDef) -> ast.FunctionDef:
@@ -260,9 +273,13 @@ def local_names(tree: ast.FunctionDef) -> set[str]:
 
 def reads(node: ast.AST) -> Iterator[str]:
     """The names that are read in a statement or expression, in no order."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        yield node.target.id
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load):
             yield node.id
+    elif isinstance(node, Sync):
+        yield from node.collective[1:2] if node.collective else ()
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == LANE_READ:
         yield from reads(node.args[1])  # the variable is read from other threads' entries
     else:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import ast
 import copy
 import re
+import textwrap
+from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,10 +24,11 @@ from miniflow.hostcuda.accesses import Access, CheckedAccess
 from miniflow.hostcuda.affine import Affine, names_of
 from miniflow.hostcuda.bounds import Intervals, greatest
 from miniflow.hostcuda.devices import Rank
-from miniflow.hostcuda.divergence import is_pure
+from miniflow.hostcuda.divergence import names_in
 from miniflow.hostcuda.guards import Limits, conjuncts, limits
 from miniflow.hostcuda.intrinsic import VECTORS
 from miniflow.hostcuda.liveness import Flow
+from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.region_tree import Barrier, Threads, Units, walk
 from miniflow.hostcuda.signs import dotted, is_metadata
 from miniflow.hostcuda.storage import Storage
@@ -33,10 +36,13 @@ from miniflow.hostcuda.syntax import (
     BLOCK,
     LANE_READ,
     WARP,
+    Renamer,
     Replace,
     Unit,
+    assigned_in,
     call,
     expression,
+    is_plain,
     name,
     reads,
     simplified,
@@ -166,21 +172,15 @@ class ThreadLoops:
 
         Its loops are not unrolled, and LLVM keeps those arrays in registers alone whose indices are all constants.
         """
-        kept = [c for v in sorted(self.storage.in_warp) for c, _ in cells(v, self.storage.private[v])]
-        written = "\n".join(self.lines[start:])
-        stored = [array for array in kept if re.search(rf"^ *{array}\[.*?\] = ", written, re.MULTILINE)]
-        loaded = [array for array in kept if re.search(rf"[^ \n] *\b{array}\[", written) or masked and array in stored]
-        del self.lines[start:]
-        self._copy({f"{array}_copy": array for array in loaded})
-        for array in kept:
-            written = re.sub(rf"\b{array}\b", f"{array}_copy", written)
-        self.lines.append(written)
-        self._copy({array: f"{array}_copy" for array in stored})
-
-    def _copy(self, arrays: dict[str, str]) -> None:
-        for target, source in arrays.items():
-            with self.indented("for lane in range(32):"):
-                self.line(f"{target}[unsigned(lane)] = {source}[unsigned(lane)]")
+        region = ast.parse(textwrap.dedent("\n".join(self.lines[start:])))
+        nodes = [n for n in ast.walk(region) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        stores, names = Counter(dotted(n.value) for n in nodes), Counter(names_in(region.body))
+        kept = sorted(c for v in self.storage.in_warp for c, *_ in cells(v, self.storage.private[v]))
+        Renamer({array: f"{array}_copy" for array in kept}).visit(region)
+        move = "for lane in range(32):\n    {}[unsigned(lane)] = {}[unsigned(lane)]"
+        there = [move.format(f"{a}_copy", a) for a in kept if names[a] > (0 if masked else stores[a])]
+        back = [move.format(a, f"{a}_copy") for a in kept if stores[a]]
+        self.lines[start:] = textwrap.indent("\n".join([*there, text(region), *back]), INDENT * self.depth).split("\n")
 
     def _intervals(self, node: Threads, statements: list[ast.stmt], loops: Loops) -> tuple[Loops, Intervals]:
         """Names for the ends of loops, and what they say about integers."""
@@ -189,8 +189,7 @@ class ThreadLoops:
             axis = variable.removeprefix("threadIdx_")
             named[variable] = f"begin_{axis}", f"end_{axis}"
             self.line(f"begin_{axis}, end_{axis} = {begin}, {end}")
-        local = {v for s in ast.walk(ast.Module(statements, [])) if isinstance(s, ast.stmt) for v in target_names(s)}
-        known = local | self.storage.rematerialised.keys()
+        known = assigned_in(statements) | self.storage.rematerialised.keys()
         uniform = set(self.storage.once)
         if self.rank.axes < 3:
             uniform.add("threadIdx_z")
@@ -279,7 +278,7 @@ class ThreadLoops:
             return statements, tests
         values: dict[str, ast.expr] = {}
         for statement in statements[:-1]:
-            if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
+            if not is_plain(statement):
                 return statements, tests
             for variable in target_names(statement):
                 if variable in self.storage.private or variable in values or not is_pure(statement.value, self.tuples):
@@ -359,11 +358,8 @@ class ThreadLoops:
 
     def _is_made_again(self, statement: ast.stmt, region: list[ast.stmt]) -> bool:
         """Whether a statement sets rematerialised variables, which every region computes at its beginning."""
-        targets = set(target_names(statement))
-        if not targets or not targets <= self.storage.rematerialised.keys():
-            return False
-        operands = set(reads(statement))
-        return not any(operands & Flow([s]).assigned for s in region if s is not statement and not self._made(s))
+        others = [s for s in region if s is not statement and not self._made(s)]
+        return self._made(statement) and not set(reads(statement)) & assigned_in(others)
 
     def _made(self, statement: ast.stmt) -> bool:
         return bool(target_names(statement)) and set(target_names(statement)) <= self.storage.rematerialised.keys()
@@ -393,14 +389,8 @@ class ThreadLoops:
 
     def _store(self, flow: Flow) -> None:
         for variable in sorted(flow.assigned & self.storage.private.keys()):
-            self._store_value(variable, variable, self.storage.private[variable], self._cell(variable))
-
-    def _store_value(self, array: str, variable: str, kind: types.Type, cell: str) -> None:
-        if isinstance(kind, types.BaseTuple):
-            for i, k in enumerate(kind.types):
-                self._store_value(f"{array}_{i}", f"{variable}[{i}]", k, cell)
-        else:
-            self.line(f"{array}_of[unsigned({cell})] = {variable}")
+            for array, _, member in cells(variable, self.storage.private[variable]):
+                self.line(f"{array}[unsigned({self._cell(variable)})] = {member}")
 
     def _statement(self, statement: ast.stmt, access: Access) -> None:
         for content in text(access.visit(copy.deepcopy(statement))).split("\n"):
@@ -448,11 +438,12 @@ class Decided(ast.NodeTransformer):
         return self.visit(node.body if holds else node.orelse)
 
 
-def cells(variable: str, kind: types.Type) -> list[tuple[str, str]]:
-    """The arrays that hold a private variable: one, or one for each member of a tuple."""
+def cells(variable: str, kind: types.Type, member: str = "") -> list[tuple[str, str, str]]:
+    """The arrays that hold a private variable, their dtypes, and what of it: all, or a member of a tuple each."""
+    member = member or variable
     if isinstance(kind, types.BaseTuple):
-        return [cell for i, k in enumerate(kind.types) for cell in cells(f"{variable}_{i}", k)]
-    return [(f"{variable}_of", dtype_text(kind))]
+        return [cell for i, k in enumerate(kind.types) for cell in cells(f"{variable}_{i}", k, f"{member}[{i}]")]
+    return [(f"{variable}_of", dtype_text(kind), member)]
 
 
 def value(variable: str, kind: types.Type, cell: str) -> str:

@@ -8,15 +8,17 @@ import pytest
 from numba import float32
 
 from miniflow.hostcuda import cuda
+from miniflow.hostcuda.accesses import CheckedAccess
 from miniflow.hostcuda.affine import Affine
 from miniflow.hostcuda.aliases import propagate
 from miniflow.hostcuda.bounds import Intervals, inside
 from miniflow.hostcuda.constants import take_constants
 from miniflow.hostcuda.divergence import Divergence
 from miniflow.hostcuda.exits import Exits
-from miniflow.hostcuda.guards import limits
+from miniflow.hostcuda.guards import facts, limits
 from miniflow.hostcuda.interchange import interchange
 from miniflow.hostcuda.live_ranges import separate
+from miniflow.hostcuda.purity import is_pure, is_repeatable
 from miniflow.hostcuda.shape_up import count_with_range
 from miniflow.hostcuda.syntax import BLOCK, GRID, THREAD, WARP, Allocation, Sync, Unit, expression, simplified, text
 
@@ -276,6 +278,23 @@ def test_interchange_of_a_strided_loop():
     assert tree.body[0].interchanged == BLOCK
 
 
+@pytest.mark.parametrize(
+    ("value", "pure", "repeatable"),
+    [
+        ("2 * i + x.shape[0] - np.int64(t[1])", True, True),  # t is a tuple
+        ("min(i, n) if i < n else np.pi", True, True),
+        ("z.real", True, True),
+        ("math.sqrt(v)", True, False),
+        ("x[i]", False, False),
+        ("device_function(i)", False, False),
+        ("record.field", False, False),
+        (" + ".join(["i"] * 40), True, False),
+    ],
+)
+def test_what_may_be_computed_again(value, pure, repeatable):
+    assert (is_pure(expression(value), {"t"}), is_repeatable(expression(value), {"t"})) == (pure, repeatable)
+
+
 def test_intervals():
     tree = tree_of("i = 32 * blockIdx_x + threadIdx_x")
     intervals = Intervals(Affine(tree, {"n"}, set(), set()), set(), {"i"}, ENDS, {})
@@ -291,21 +310,24 @@ def test_conditions_bound_indices():
     tree = tree_of("t = threadIdx_x\ni = 32 * blockIdx_x + t")
     affine = Affine(tree, {"n", "d"}, set(), set())
     intervals = Intervals(affine, set(), {"i", "t"}, ENDS, {})
-    with intervals.where(expression("t >= d and i < n"), True, set()):
-        assert inside(expression("x[t - d]"), intervals, (64,)) == [
-            "0 <= max(begin_x, d) - d",
-            "end_x - 1 - d < 64",
-        ]
-        assert (
-            inside(expression("x[i]"), intervals, None)[1] == "min(32 * blockIdx_x + (end_x - 1), n - 1) < x.shape[0]"
-        )
-    with intervals.where(expression("i >= n"), False, {"t"}):
-        assert (
-            inside(expression("x[i]"), intervals, None)[1] == "min(32 * blockIdx_x + (end_x - 1), n - 1) < x.shape[0]"
-        )
-    with intervals.where(expression("i < n"), True, {"i"}):  # which is assigned there
-        assert inside(expression("x[i]"), intervals, None)[1] == "32 * blockIdx_x + (end_x - 1) < x.shape[0]"
+    known = list(facts(expression("t >= d and i < n")))
+    assert inside(expression("x[t - d]"), intervals, (64,), known) == ["0 <= max(begin_x, d) - d", "end_x - 1 - d < 64"]
+    below_n = "min(32 * blockIdx_x + (end_x - 1), n - 1) < x.shape[0]"
+    assert inside(expression("x[i]"), intervals, None, known)[1] == below_n
+    assert inside(expression("x[i]"), intervals, None, list(facts(expression("not n <= i"))))[1] == below_n
     assert inside(expression("x[i]"), intervals, None)[1] == "32 * blockIdx_x + (end_x - 1) < x.shape[0]"
+
+
+def test_conditions_hold_for_what_is_not_assigned_under_them():
+    tree = tree_of("i = 32 * blockIdx_x + threadIdx_x\nif i < n:\n    x[i] = 0\nif i < n:\n    i = n\n    x[i] = 0")
+    affine = Affine(tree, {"n"}, set(), set())
+    affine.values["i"] = affine.values["i"][:1]  # as if the second were no assignment
+    access = CheckedAccess(Unit("kernel", ""), affine, {"x"}, Intervals(affine, set(), {"i"}, ENDS, {}))
+    ends = ["min(32 * blockIdx_x + (end_x - 1), n - 1)", "32 * blockIdx_x + (end_x - 1)"]
+    for branch, end in zip(tree.body[1:], ends, strict=True):
+        access.proven = []
+        access.visit(branch)
+        assert access.proven[1] == f"{end} < x.shape[0]"
 
 
 @cuda.jit(boundscheck=False)

@@ -94,6 +94,18 @@ def test_column_wise_access_costs_a_sector_for_each_lane():
 
 
 @cuda.jit
+def fill_rows(y):
+    for half in range(2):
+        y[cuda.threadIdx.x, half::2] = half
+
+
+def test_each_element_of_a_slice_is_a_request_of_the_warp():
+    y = np.zeros((32, 6000), np.float32)  # in time that grows with the elements, not with their square
+    total = check.launch(fill_rows, [cuda.to_device(y)], 1, 32, profile=True).total
+    assert (total.global_requests, total.global_stores, total.sectors) == (6000, 32 * 6000, 32 * 6000)
+
+
+@cuda.jit
 def broadcast_and_shifted(x, y):
     i = cuda.grid(1)
     y[i] = x[0]
