@@ -1,4 +1,4 @@
-"""The operator of recurrent layers beside its time steps one by one; the peers' tests compare the layers with PyTorch."""
+"""The operator of recurrent layers beside single time steps; the tests of the peers compare the layers with PyTorch."""
 
 import numpy as np
 import pytest
