@@ -12,6 +12,7 @@ import ast
 import dataclasses
 import functools
 import multiprocessing
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +27,8 @@ from expectations import launch, with_options
 from random_kernels import RandomKernel, draw, function_of
 from reference import run_reference
 
-NO_END = {"both": "the process died, or did not end in two minutes"}
+NO_END = {"both": "the process died, or took more than four minutes of CPU time"}
+LIMIT = 240  # seconds
 MODES: dict[str, dict[str, Any]] = {"compiled": {}, "checked": {"check": True}}
 
 
@@ -77,14 +79,19 @@ def disagreements(kernel: RandomKernel) -> dict[str, str]:
     return {mode: message for mode, message in found.items() if message}
 
 
-def in_child(function: Callable[[], Any], seconds: float, otherwise: Any) -> Any:
-    """What a function returns in a forked process; `otherwise` if it does not end in time, or dies."""
+def in_child(function: Callable[[], Any], seconds: int, otherwise: Any) -> Any:
+    """What a function returns in a forked process; `otherwise` if it dies, or takes more seconds of CPU time."""
     receive, send = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=lambda: send.send(function()))
+
+    def run() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        send.send(function())
+
+    child = multiprocessing.get_context("fork").Process(target=run)
     child.start()
     send.close()
     try:
-        return receive.recv() if receive.poll(seconds) else otherwise
+        return receive.recv() if receive.poll(10 * seconds) else otherwise
     except EOFError:
         return otherwise
     finally:
@@ -121,7 +128,7 @@ def without(text: str, number: int, count: int) -> str | None:
 
 def reduced(kernel: RandomKernel, mode: str, seconds: float) -> RandomKernel:
     """A smaller kernel on which a mode differs in the same way: a wrong result, or an error of the same class."""
-    message = in_child(lambda: disagreements(kernel), 120, {}).get(mode, "")
+    message = in_child(lambda: disagreements(kernel), LIMIT, {}).get(mode, "")
     kind = message.split(" ")[0].split(":")[0]
     end = time.time() + seconds
     for count in (16, 8, 4, 2, 1, 0, 4, 2, 1, 0):
@@ -167,7 +174,7 @@ def main() -> None:
         fuzz(options.start, options.length, options.seconds)
         return
     kernel = draw(options.seed, options.length)
-    found = in_child(lambda: disagreements(kernel), 120, NO_END)
+    found = in_child(lambda: disagreements(kernel), LIMIT, NO_END)
     for mode in [mode for mode in found if mode in MODES] if options.reduce else []:
         print(mode, reduced(kernel, mode, options.seconds).text, sep="\n")
     print("" if options.reduce else kernel.text, kernel.grid, kernel.block, found or "all agree", sep="\n")
@@ -181,7 +188,7 @@ def fuzz(start: int, length: int, seconds: float) -> None:
     """Seeds from `start` on; prints those that differ."""
     seed, end, wrong = start, time.time() + seconds, 0
     while time.time() < end:
-        for mode, message in in_child(functools.partial(disagree, seed, length), 120, NO_END).items():
+        for mode, message in in_child(functools.partial(disagree, seed, length), LIMIT, NO_END).items():
             print(f"seed {seed}, {mode}: {message}", flush=True)
             wrong += 1
         seed += 1
