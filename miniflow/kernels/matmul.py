@@ -67,15 +67,9 @@ def eight_of(tile, k, first):
     """(tile[k, first], ..., tile[k, first + 7]), which all threads of a warp read at once."""
     i = np.uint32(first)  # numba counts negative indices from the end: of unsigned ones it need not test the sign
     return (
-        tile[k, i],
-        tile[k, i + 1],
-        tile[k, i + 2],
-        tile[k, i + 3],
-        tile[k, i + 4],
-        tile[k, i + 5],
-        tile[k, i + 6],
-        tile[k, i + 7],
-    )
+        tile[k, i], tile[k, i + 1], tile[k, i + 2], tile[k, i + 3],
+        tile[k, i + 4], tile[k, i + 5], tile[k, i + 6], tile[k, i + 7],
+    )  # fmt: skip
 
 
 @cuda.jit(device=True)

@@ -93,18 +93,9 @@ def conv2d_weight_grad(dweight, dy, x, *, size: Pair, stride, padding, dilation,
     count = _pixels_of_a_part(pixels, columns * rows * groups)
     splits = max(1, -(-pixels // count))
     parts = empty((splits, groups, outputs, inner), dy.dtype, dy.device_index) if splits > 1 else dweight
-    launch(
-        implicit.weight_gradient,
-        (columns, rows, groups * splits),
-        THREADS,
-        dy.reshape(*dy.shape[:3], dy.shape[3] * dy.shape[4]),
-        x,
-        parts.reshape(splits, groups, outputs, inner),
-        count,
-        dy.shape[4],
-        tuple(size),
-        *where,
-    )
+    planes, width = dy.reshape(*dy.shape[:3], dy.shape[3] * dy.shape[4]), dy.shape[4]
+    given = planes, x, parts.reshape(splits, groups, outputs, inner), count, width, tuple(size), *where
+    launch(implicit.weight_gradient, (columns, rows, groups * splits), THREADS, *given)
     if splits > 1:
         each(implicit.add_parts, dweight.size, parts.reshape(splits, dweight.size), dweight.reshape(dweight.size))
 
