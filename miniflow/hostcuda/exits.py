@@ -106,6 +106,9 @@ class Exits:
             node.body, rest = node.body + rest, []
         elif always_jumps(node.body) and always_jumps(node.orelse):
             rest = []
+        if self.announced and always_jumps(node.orelse) and any(map(has_sync, node.body)):
+            # threads that leave do so before others come to a barrier
+            node.test, node.body, node.orelse = negated(node.test), node.orelse, node.body
         jumps = jumps_out(node)
         last = tail and not rest
         node.body, node.orelse = self._block(node.body, loop, last), self._block(node.orelse, loop, last)

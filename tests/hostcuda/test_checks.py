@@ -228,10 +228,23 @@ def early_return(x, y):
     y[i] = tile[x.size - 1 - i]
 
 
+@cuda.jit
+def early_return_in_an_else(x, y):
+    tile = cuda.shared.array(32, np.float32)
+    i = cuda.threadIdx.x
+    if i < x.size:
+        tile[i] = x[i]
+    else:
+        return
+    cuda.syncthreads()
+    y[i] = tile[x.size - 1 - i]
+
+
 def test_threads_that_returned_are_not_waited_for():
-    x, y = numbers(20), empty(20)
-    check.launch(early_return, [x, y], 1, 32)
-    np.testing.assert_array_equal(y, x[::-1])
+    for kernel in (early_return, early_return_in_an_else):
+        x, y = numbers(20), empty(20)
+        check.launch(kernel, [x, y], 1, 32)
+        np.testing.assert_array_equal(y, x[::-1])
 
 
 @cuda.jit
