@@ -278,6 +278,7 @@ def test_interchange_of_a_strided_loop():
     assert tree.body[0].interchanged == BLOCK
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize(
     ("value", "pure", "repeatable"),
     [
