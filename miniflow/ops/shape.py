@@ -55,7 +55,7 @@ def wrap_dims(op: str, dims: int | Sequence[int] | None, ndim: int) -> tuple[int
 
 def sizes_of(sizes: tuple) -> tuple[int, ...]:
     """Sizes given one by one, `x.reshape(2, 3)`, or as one sequence, `x.reshape((2, 3))`."""
-    if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
+    if len(sizes) == 1 and sizes[0].__class__ is not int and isinstance(sizes[0], tuple | list):
         return tuple(sizes[0])
     return sizes
 

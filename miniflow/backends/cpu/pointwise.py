@@ -188,17 +188,11 @@ def eager(compute: Callable, bodies: Bodies) -> Callable[..., np.ndarray]:
     known: dict[tuple, tuple] = {}
 
     def run(*operands: Any, **attrs: Any) -> np.ndarray:
-        arrays, numbers, key = [], [], [*attrs.values()]
-        for x in operands:
-            if x.__class__ is np.ndarray:
-                arrays.append(x)
-                key.append((x.shape, x.strides, x.dtype))
-            elif x is None:
-                key.append(None)
-            else:
-                numbers.append(x)
-                key.append(float)
-        key = tuple(key)
+        arrays, numbers, key = operands, (), None
+        if len(operands) == 1 and not attrs:  # the most common case
+            key = operands[0].shape, operands[0].strides, operands[0].dtype
+        else:
+            arrays, numbers, key = sorted_out(operands, attrs)
         found = known.get(key)
         if found is None:  # the first time
             out = compute(*operands, **attrs)
@@ -206,16 +200,32 @@ def eager(compute: Callable, bodies: Bodies) -> Callable[..., np.ndarray]:
             launch = launcher(body).launch((out,), arrays)
             if launch is not None and launch.kernel is not None and not launch.shared:
                 table = number_table(body, values)
-                known[key] = out.shape, out.dtype, launch, body, values[len(numbers) :], table
+                start = launch.kernel, launch.items, id(launch.table)
+                known[key] = out.shape, out.dtype, *start, table, body, values[len(numbers) :], launch
             return out
-        shape, dtype, launch, body, values, table = found
+        shape, dtype, compiled_loop, items, geometry, table, body, values, _ = found
         out = np.empty(shape, dtype)
         if numbers:
             table = number_table(body, [*numbers, *values])
-        launch.kernel(0, launch.items, id(launch.table), id(table), id(out), *map(id, arrays))
+        compiled_loop(0, items, geometry, id(table), id(out), *map(id, arrays))
         return out
 
     return run
+
+
+def sorted_out(operands: Sequence[Any], attrs: dict[str, Any]) -> tuple[list, list, tuple]:
+    """The arrays and the numbers among operands, and what is the same for all operands of one geometry."""
+    arrays, numbers, key = [], [], [*attrs.values()]
+    for x in operands:
+        if x.__class__ is np.ndarray:
+            arrays.append(x)
+            key.append((x.shape, x.strides, x.dtype))
+        elif x is None:
+            key.append(None)
+        else:
+            numbers.append(x)
+            key.append(float)
+    return arrays, numbers, tuple(key)
 
 
 def kernel_of(body: Body, forms: str) -> Callable:
