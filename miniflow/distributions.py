@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from miniflow.errors import ArgumentError
-from miniflow.ops.activation import sigmoid
 from miniflow.ops.arrange import broadcast_tensors
 from miniflow.ops.creation import as_tensor
-from miniflow.ops.elementwise import erf, erfinv, log
+from miniflow.ops.elementwise import erf, erfinv, log, sigmoid
 from miniflow.ops.loss import binary_cross_entropy_with_logits
 from miniflow.ops.piecewise import clamp
 from miniflow.ops.random import rand, randn

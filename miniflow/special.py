@@ -23,8 +23,9 @@ def entr(input: Tensor) -> Tensor:
 
 def xlog1py(input: Tensor, other: Tensor) -> Tensor:
     """x log(1 + y), 0 where x is 0 and y is a number. `torch.special.xlog1py`."""
-    product = input * OPERATORS["log1p"](other)
-    return OPERATORS["where"]((input == 0) & ~other.isnan(), 0.0, product)
+    logarithm = OPERATORS["log1p"](other)
+    undefined = (input == 0) & ~logarithm.isfinite() & ~other.isnan()
+    return OPERATORS["where"](undefined, 0.0, input * OPERATORS["where"](undefined, 0.0, logarithm))
 
 
 def ndtr(input: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import math
 from miniflow import scalar
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.creation import empty_like
+from miniflow.ops.elementwise import sigmoid
 from miniflow.ops.join import chunk
 from miniflow.ops.piecewise import abs, maximum, minimum
 from miniflow.ops.pointwise import called_as, pointwise
@@ -43,22 +44,6 @@ relu.gradient(lambda dy, out: where(out <= 0, 0, dy))
 
 
 Relu, ReluGrad = relu.op, relu.op.gradients["x"].op  # op classes, for passes over graphs
-
-
-@pointwise(accepts="f", integers="float", amp="gray", nn="Sigmoid")
-def sigmoid(x):
-    """1 / (1 + exp(-x)), elementwise. Integers are computed in the default floating dtype.
-
-    >>> import miniflow as flow
-    >>> flow.sigmoid(flow.tensor(0.0)).item()
-    0.5
-
-    Source: `torch.sigmoid`.
-    """
-    return 1 / (1 + exp(-x))
-
-
-sigmoid.gradient(lambda dy, out: dy * out * (1 - out))
 
 
 @pointwise(accepts="f", amp="gray", nn="GELU")
@@ -213,7 +198,8 @@ def logit(x, eps=None):
 @logit.gradient
 def logit_grad(dy, x, eps):
     slope = dy / (x * (1 - x))
-    return slope if eps is None else where((x < eps) | (x > 1 - eps), 0, slope)
+    low, outside = (0, math.nan) if eps is None else (eps, 0)
+    return where((x < low) | (x > 1 - low), outside, slope)
 
 
 @pointwise(accepts="f", amp="clear", nn="Hardtanh")

@@ -367,6 +367,22 @@ def log10(x):
 log10.gradient(lambda dy, x: dy / (x * math.log(10)))
 
 
+@pointwise(accepts="f", integers="float", amp="gray", nn="Sigmoid")
+def sigmoid(x):
+    """1 / (1 + exp(-x)), elementwise. Integers are computed in the default floating dtype.
+
+    >>> import miniflow as flow
+    >>> flow.sigmoid(flow.tensor(0.0)).item()
+    0.5
+
+    Source: `torch.sigmoid`.
+    """
+    return 1 / (1 + scalar.exp(-x))
+
+
+sigmoid.gradient(lambda dy, out: dy * out * (1 - out))
+
+
 @pointwise(accepts="f")
 def logaddexp(x, y):
     """log(e^input + e^other), without overflow. `torch.logaddexp`."""
@@ -374,8 +390,8 @@ def logaddexp(x, y):
     return select(x == y, x + LOG_OF_2, larger + scalar.log1p(scalar.exp(-distance)))
 
 
-logaddexp.gradient("x")(lambda dy, x, out: dy * scalar.exp(x - out))
-logaddexp.gradient("y")(lambda dy, y, out: dy * scalar.exp(y - out))
+logaddexp.gradient("x")(lambda dy, x, y: dy * sigmoid(x - y))
+logaddexp.gradient("y")(lambda dy, x, y: dy * sigmoid(y - x))
 
 
 @pointwise(accepts="f")
@@ -385,8 +401,8 @@ def logaddexp2(x, y):
     return select(x == y, x + 1, larger + scalar.log1p(scalar.exp(-distance * LOG_OF_2)) / LOG_OF_2)
 
 
-logaddexp2.gradient("x")(lambda dy, x, out: dy * exp2(x - out))
-logaddexp2.gradient("y")(lambda dy, y, out: dy * exp2(y - out))
+logaddexp2.gradient("x")(lambda dy, x, y: dy * sigmoid((x - y) * LOG_OF_2))
+logaddexp2.gradient("y")(lambda dy, x, y: dy * sigmoid((y - x) * LOG_OF_2))
 
 
 @pointwise(accepts="f", integers="float")

@@ -224,7 +224,7 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, 
 @method(in_place=True)
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * the sum of the products of two batches of matrices. `torch.addbmm`."""
-    return _added("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)
+    return _added("addbmm", input, bmm(batch1, batch2).sum(0, dtype=batch1.dtype), beta, alpha)
 
 
 @takes_tensors

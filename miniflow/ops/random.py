@@ -157,8 +157,10 @@ def randn(
 
 
 @takes_tensors
-def rand_like(input: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
-    """`rand` with the shape of `input`, and its dtype unless another is given.
+def rand_like(
+    input: Tensor, dtype: dtype | None = None, generator: Generator | None = None, device: Any = None
+) -> Tensor:
+    """`rand` with the shape of `input`, and its dtype and device unless others are given.
 
     >>> import miniflow as flow
     >>> flow.rand_like(flow.zeros(2, 3)).shape
@@ -166,12 +168,14 @@ def rand_like(input: Tensor, dtype: dtype | None = None, generator: Generator | 
 
     Source: `torch.rand_like`.
     """
-    return draw(Uniform, empty_like(input, dtype=dtype), generator, low=0.0, high=1.0)
+    return draw(Uniform, empty_like(input, dtype=dtype, device=device), generator, low=0.0, high=1.0)
 
 
 @takes_tensors
-def randn_like(input: Tensor, dtype: dtype | None = None, generator: Generator | None = None) -> Tensor:
-    """`randn` with the shape of `input`, and its dtype unless another is given.
+def randn_like(
+    input: Tensor, dtype: dtype | None = None, generator: Generator | None = None, device: Any = None
+) -> Tensor:
+    """`randn` with the shape of `input`, and its dtype and device unless others are given.
 
     >>> import miniflow as flow
     >>> flow.randn_like(flow.zeros(2, 3)).shape
@@ -179,7 +183,7 @@ def randn_like(input: Tensor, dtype: dtype | None = None, generator: Generator |
 
     Source: `torch.randn_like`.
     """
-    return draw(Normal, empty_like(input, dtype=dtype), generator, mean=0.0, std=1.0)
+    return draw(Normal, empty_like(input, dtype=dtype, device=device), generator, mean=0.0, std=1.0)
 
 
 def randint(
@@ -227,9 +231,10 @@ def randint(
 
 @takes_tensors
 def randint_like(
-    input: Tensor, low: int, high: int | None = None, dtype: dtype | None = None, generator: Generator | None = None
-) -> Tensor:
-    """`randint` with the shape of `input`, and its dtype unless another is given: `(x, high)` or `(x, low, high)`.
+    input: Tensor, low: int, high: int | None = None, dtype: dtype | None = None, generator: Generator | None = None,
+    device: Any = None,
+) -> Tensor:  # fmt: skip
+    """`randint` with the shape, dtype and device of `input`, unless others are given: `(x, high)` or `(x, low, high)`.
 
     Raises:
         ArgumentError: unless low < high.
@@ -241,7 +246,8 @@ def randint_like(
     Source: `torch.randint_like`.
     """
     low, high = (0, low) if high is None else (low, high)
-    return draw(Integers, empty_like(input, dtype=dtype), generator, low=operator.index(low), high=operator.index(high))
+    like = empty_like(input, dtype=dtype, device=device)
+    return draw(Integers, like, generator, low=operator.index(low), high=operator.index(high))
 
 
 def randperm(n: int, *, generator: Generator | None = None, dtype: dtype | None = None, device: Any = None) -> Tensor:

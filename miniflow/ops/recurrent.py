@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from miniflow.dispatch import Op
-from miniflow.ops.activation import sigmoid
+from miniflow.ops.elementwise import sigmoid
 from miniflow.ops.join import cat
 from miniflow.ops.matmul import linear
 from miniflow.ops.pointwise import OPERATORS

@@ -10,6 +10,7 @@ from miniflow.operands import takes_tensors
 from miniflow.ops.amp_identity import in_float32
 from miniflow.ops.loss import difference, loss, reduced
 from miniflow.ops.piecewise import where
+from miniflow.ops.promotion import broadcast_shape
 from miniflow.tensor import Tensor
 
 
@@ -88,7 +89,7 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
     if log_target:
         loss = target.exp() * (target - input)
     else:
-        some = target > 0
+        some = target != 0
         loss = where(some, target * where(some, target, 1.0).log(), 0.0) - target * input
     if reduction == "batchmean":
         return loss.sum() / (input.shape[0] if input.ndim else 1)
@@ -148,7 +149,7 @@ def gaussian_nll_loss(
     shape = tuple(input.shape)
     if var.ndim and tuple(var.shape) == shape[:-1] != shape:
         var = var.unsqueeze(-1)
-    elif var.ndim and tuple(var.shape) not in (shape, (*shape[:-1], 1)):
+    elif broadcast_shape("gaussian_nll_loss", shape, var.shape) != shape:
         raise ShapeError(f"gaussian_nll_loss: got var {tuple(var.shape)} for input {shape}; expected {shape[:-1]}")
     values = peek(var._array)
     if values is not None and (values < 0).any():

@@ -1,5 +1,7 @@
 """Pointwise ops beside torch: values, dtypes and gradients, also at zeros, infinities and NaN."""
 
+from operator import attrgetter
+
 import numpy as np
 import pytest
 from checks import as_array, assert_close, check_against_torch, torch_tensor
@@ -22,6 +24,29 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
     """Random values of either sign, away from zero."""
     random = np.random.default_rng((seed, *shape))
     return random.uniform(0.3, 3.0, shape) * random.choice([-1.0, 1.0], shape)
+
+
+ACTIVATIONS = """celu elu gelu hardshrink hardswish hardtanh leaky_relu logsigmoid mish relu relu6 selu silu softplus
+    softshrink softsign tanhshrink""".split()
+OF_ONE = """abs acos acosh asin asinh atan atanh cos cosh deg2rad erf erfc erfinv exp exp2 expm1 frac log log10 log1p
+    log2 logit neg rad2deg reciprocal rsqrt sigmoid sign sin sinc sinh sqrt square tan tanh""".split()
+OF_TWO = """add atan2 div fmax fmin fmod hypot logaddexp logaddexp2 maximum minimum mul remainder special.xlog1py sub
+    xlogy""".split()
+ELSEWHERE = {  # where the gradients differ: at infinity, where torch has NaN, and at NaN, where it has two answers
+    "gelu": [4, 5], "hardswish": [4, 5, 6], "softsign": [4, 5], "logit": [1], "special.xlog1py": [0, 1],
+    **dict.fromkeys(("hardshrink", "hardtanh", "relu6", "softshrink"), [6]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*ACTIVATIONS, *OF_ONE, *OF_TWO])
+def test_gradients_at_special_values(name):
+    def function(framework):
+        place = framework.nn.functional if name in ACTIVATIONS else framework
+        return attrgetter(name)(place)
+
+    x = np.delete(SPECIAL, ELSEWHERE.get(name, []))
+    operands = [x] if name in ACTIVATIONS + OF_ONE else np.meshgrid(x, SPECIAL)
+    check_against_torch(function(flow), function(torch), operands, dtype="float64")
 
 
 def test_powers_of_special_values():

@@ -151,6 +151,8 @@ SIGNS = np.sign(draw.normal(size=(4, 3)))
         ("multi_margin_loss", [(4, 3), np.array([0, 2, 1, 1])], [0], {"p": 2}),
         ("multi_margin_loss", [(3,), np.array(2)], [0], {}),
         ("gaussian_nll_loss", [(4, 3), (4, 3), np.full((4, 1), 1e-9)], [0, 1, 2], {"eps": 0.1}),
+        ("gaussian_nll_loss", [(4, 3), (4, 3), np.array([[0.5, 2.0, 1.0]])], [0, 1, 2], {}),
+        ("kl_div", [(5,), np.array([0.5, 0.0, -1.0, np.nan, 2.0])], [0], {}),
     ],
 )
 def test_other_losses(name, inputs, grad, options, reduction):

@@ -45,6 +45,14 @@ def test_edges(name):
     assert_close(ours, theirs)
 
 
+def test_gradients_of_xlog1py_at_zero():
+    results = []
+    for framework in (flow, torch):
+        x, y = (framework.tensor(v, requires_grad=True) for v in ([0.0, 0.0, 0.0], [1.0, -1.0, -2.0]))
+        results.append(framework.autograd.grad(framework.special.xlog1py(x, y).sum(), x)[0])
+    assert_close(*results)
+
+
 def test_chain_matmul():
     parts = [np.random.default_rng(k).normal(size=shape) for k, shape in enumerate([(3, 5), (5, 2), (2, 4)])]
     assert_close(flow.chain_matmul(*map(flow.tensor, parts)), torch.linalg.multi_dot([*map(torch.tensor, parts)]))
