@@ -71,6 +71,9 @@ class Intervals:
             return inner and (minus(ast.Constant(0), inner[1]), minus(ast.Constant(0), inner[0]))
         if isinstance(node, ast.Call) and not node.keywords:
             return self._of_call(node, depth)
+        if isinstance(node, ast.IfExp):
+            arms = [self.of(arm, depth + 1) for arm in (node.body, node.orelse)]
+            return None if None in arms else (call("min", *(a[0] for a in arms)), call("max", *(a[1] for a in arms)))
         known = is_metadata(node) and (not isinstance(node, ast.Subscript) or literal(node.slice) is not None)
         return (node, node) if known else None
 

@@ -6,7 +6,8 @@ for every thread:                                    for k in range(n):
 
 That pays where neighbouring threads touch neighbouring elements (or the same one). Threads between two barriers may run
 in any order, so it is always allowed. (Loop interchange: Allen and Kennedy, "Optimizing compilers for modern
-architectures", section 5.2.)
+architectures", section 5.2.) If the body is short, each thread runs a strip of a few rounds at once, so that `total_of`
+is read and written once for all of these (strip mining; chapter 8 of the same).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import ast
 import copy
 from collections import Counter
 
-from miniflow.hostcuda.affine import Affine, is_range, names_of
+from miniflow.hostcuda.affine import Affine, is_integer, is_range, names_of
 from miniflow.hostcuda.divergence import Divergence, names_in
 from miniflow.hostcuda.guards import comparison, conjuncts
 from miniflow.hostcuda.purity import is_pure
@@ -29,6 +30,7 @@ from miniflow.hostcuda.syntax import (
     assign,
     assigned_in,
     call,
+    expression,
     has_sync,
     level_of,
     literal,
@@ -38,6 +40,7 @@ from miniflow.hostcuda.syntax import (
 
 SHORT = 32
 """Loops of at most so many rounds, known when compiling, stay inside: LLVM unrolls them and keeps sums in registers."""
+STRIP, SHORT_BODY = 4, 4  # rounds, statements
 PLAIN = ast.Assign | ast.AugAssign | ast.Expr | ast.If | ast.For | ast.Pass
 
 
@@ -126,9 +129,38 @@ class Interchange:
             loop = self._from_base(loop, first)
         else:
             return loop
-        loop.interchanged = level
         loop.body = self._block(loop.body, level)
+        loop = self._strip_mined(loop) if self._is_short(loop) else loop
+        loop.interchanged = level
         return loop
+
+    def _is_short(self, loop: ast.For) -> bool:
+        """Whether a loop has few statements without branches, steps of one, and an end known before it."""
+        variable, inside, args = loop.target.id, assigned_in(loop.body), loop.iter.args
+        if self.unit.checked or len(args) > 2 or len(loop.body) > SHORT_BODY:
+            return False
+        if not all(isinstance(s, ast.Assign | ast.AugAssign) for s in loop.body):
+            return False
+        if not all(is_integer(a, self.affine.integers, self.divergence.tuples) for a in args):
+            return False
+        if inside & {variable, *names_of(loop.iter)}:
+            return False
+        return Counter(names_in([loop]))[variable] == self.divergence.occurrences[variable]
+
+    def _strip_mined(self, loop: ast.For) -> ast.For:
+        """The same with a loop over strips outside, and the rounds of a strip inside of the threads."""
+        base = self.unit.fresh(f"{loop.target.id}_base")
+        start, stop = [ast.Constant(0), *loop.iter.args][-2:]
+        whole = expression(f"{base} + {STRIP}")
+        end = ast.IfExp(ast.Compare(whole, [ast.LtE()], [stop]), whole, stop)
+        end.strip = True  # a condition that is looked at once for all threads, see `thread_loops`
+        rounds = ast.For(loop.target, call("range", name(base), end), loop.body, [])
+        self.divergence.scope[base] = BLOCK
+        made = ast.For(
+            ast.Name(base, ast.Store()), call("range", start, stop, ast.Constant(STRIP)),
+            [ast.copy_location(rounds, loop)], [],
+        )  # fmt: skip
+        return ast.fix_missing_locations(ast.copy_location(made, loop))
 
     def _is_contiguous(self, loop: ast.For) -> bool:
         """Whether all accesses move by one element along one axis of the block, or not at all."""

@@ -206,13 +206,16 @@ class ThreadLoops:
         parameters = {a.arg for a in self.tree.args.args}
         values, held = dict(loops.coordinates), {}
         for statement in statements:
-            for test in [n.test for n in ast.walk(statement) if isinstance(n, ast.IfExp)]:
+            for node in [n for n in ast.walk(statement) if isinstance(n, ast.IfExp)]:
+                test = node.test
                 expanded = self._expanded(Replace(values).visit(copy.deepcopy(test)))
                 found = limits([expanded], [variable], self.affine, set(self.storage.once))
                 lower, upper = found.lower.get(variable, []), found.upper.get(variable, [])
                 if not found.rest and len(lower) + len(upper) == 1 and names_of(expanded) & parameters:
                     border = text(simplified([*lower, *upper][0]))
                     held[text(test)] = f"{end} <= {border}" if upper else f"{border} <= {begin}"
+                elif hasattr(node, "strip"):
+                    held[text(test)] = text(expanded)
             for target in target_names(statement) if isinstance(statement, ast.Assign) else []:
                 if len(self.affine.values.get(target, [])) == 1 and is_pure(statement.value, self.tuples):
                     values[target] = Replace(values).visit(copy.deepcopy(statement.value))

@@ -278,6 +278,21 @@ def test_interchange_of_a_strided_loop():
     assert tree.body[0].interchanged == BLOCK
 
 
+def test_interchange_takes_short_loops_in_strips():
+    tree = tree_of("for k in range(n):\n    s += x[k, threadIdx_x]")
+    unit = Unit("kernel", "", taken={"k", "s"})
+    divergence = Divergence(tree, unit, set())
+    interchange(tree, unit, divergence, Affine(tree, {"n"}, {"n"}, set()), "x")
+    assert shown(tree.body) == lines(
+        """
+        for k_base in range(0, n, 4):
+            for k in range(k_base, k_base + 4 if k_base + 4 <= n else n):
+                s += x[k, threadIdx_x]
+        """
+    )
+    assert tree.body[0].interchanged == BLOCK
+
+
 @pytest.mark.few(10)
 @pytest.mark.parametrize(
     ("value", "pure", "repeatable"),

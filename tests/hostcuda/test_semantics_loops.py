@@ -2,6 +2,8 @@
 """What a loop variable holds after its loop, and loops that threads leave early."""
 
 import numpy as np
+import pytest
+from compare import assert_same
 from expectations import Table, blank
 
 from miniflow.hostcuda import cuda
@@ -219,6 +221,37 @@ def while_true_left_at_different_steps(out):
             break
     cuda.syncthreads()
     out[t] = total
+
+
+# Loops with the threads inside are run in strips of a few rounds.
+
+
+@cuda.jit
+def sums_of_columns(x, first, last, out):
+    t = cuda.grid(1)
+    if t < x.shape[1]:
+        total = np.float32(0)
+        for k in range(first, last):
+            total += x[k, t]
+        out[t] = total
+
+
+@pytest.mark.parametrize("kind", [int, np.uint64])
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 1), (0, 3), (0, 4), (0, 5), (2, 9), (5, 2), (3, 12)])
+def test_strips(first, last, kind):
+    x, out = np.random.default_rng(0).normal(size=(12, 40)).astype(np.float32), blank(40, np.float32)
+    sums_of_columns[2, 32](x, kind(first), kind(last), out)
+    expected = np.zeros(40, np.float32)
+    for row in x[first:last]:
+        expected += row
+    assert_same(out, expected)
+
+
+@pytest.mark.parametrize("last", [13, 14, 17])
+def test_rounds_outside_the_array(last):
+    """Those before the first of them are run."""
+    with pytest.raises(IndexError, match=r"x\[k, t\].*12"):
+        sums_of_columns[1, 32](np.ones((12, 40), np.float32), 0, last, blank(40, np.float32))
 
 
 test_compiled, test_checked, test_reference = CASES.tests(default=3)
