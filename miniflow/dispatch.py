@@ -29,6 +29,7 @@ from miniflow.tape import ABSENT, Node, modes
 from miniflow.tensor import Tensor
 
 NUMBERS = (bool, int, float, np.generic)
+wrap = Tensor._wrap
 
 
 class Op:
@@ -179,11 +180,11 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
     if kernel.__class__ is ufunc and not result.flags.c_contiguous:
         result = np.ascontiguousarray(result)
     if not op.single:
-        outputs = tuple([Tensor._wrap(as_array(array)) for array in result])
+        outputs = tuple([wrap(as_array(array)) for array in result])
         if tracked:
             record(op, inputs, attrs, outputs)
         return outputs
-    output = Tensor._wrap(result if type(result) is ndarray else as_array(result))
+    output = wrap(result if type(result) is ndarray else as_array(result))
     if op.view:
         parent = inputs[0]
         output._version = version = parent._shared_version()
