@@ -31,7 +31,7 @@ def unlocked(fastmath: set[str] = STRICT) -> Callable[[Callable], Callable]:
     return numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy", fastmath=set(fastmath))
 
 
-compiled = numba.njit(no_cfunc_wrapper=True, error_model="numpy", fastmath=set(STRICT))
+compiled = numba.njit(no_cfunc_wrapper=True, error_model="numpy", fastmath=set(STRICT), inline="always")
 """Decorates a part of a kernel."""
 
 
