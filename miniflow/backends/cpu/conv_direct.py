@@ -170,7 +170,7 @@ def _forward(start, stop, x, weight, y, at, shape, place, rows, bias):
                             row[k] = source[k]
 
 
-@unlocked(SUMS)
+@compiled
 def _add_products(part, seen, at, total):
     """total[t] += sum over k of part[k] seen[at[t] + k]"""
     for t in range(0, at.size - 2, 3):
