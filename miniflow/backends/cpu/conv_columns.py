@@ -135,11 +135,11 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
     """dy (N, O, OH, OW), weight (O, C, KH, KW) -> out (N, C, H, W)
 
-    At a stride the columns of large images are (OH, OW, KH, KW, C): what col2im adds is then contiguous.
+    At a stride the columns of large images are (OH, OW, KH, KW, C): what col2im adds, KW * C numbers, is contiguous.
     """
     (n, o, *counts), c, (sh, sw) = dy.shape, out.shape[1], windows.stride
     parts, small = _parts(n, weight[0].size, counts)
-    channels_last = not small and sw > 1 and not _is_pointwise(windows)
+    channels_last = not small and sw > 1 and c * windows.kernel[1] >= 16 and not _is_pointwise(windows)
     matrix = (weight.transpose(0, 2, 3, 1) if channels_last else weight).reshape(o, -1)
     if _is_pointwise(windows) and windows.stride != (1, 1):
         out[...] = 0

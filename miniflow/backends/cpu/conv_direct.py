@@ -2,8 +2,8 @@
 
 With one channel a group (depthwise) a matrix product would have a single row, and the BLAS nothing to gain. An image is
 copied into a grid that has room for its border of zeros, cut into phases by the stride: row i and column j of the phase
-p, q hold the pixel (i * stride + p, j * stride + q) of the image with its border. What a tap (a, b) sees lies then in one
-phase, without gaps as long as rows of y have the length of those of the grid, `pitch`:
+p, q hold the pixel (i * stride + p, j * stride + q) of the image with its border. What a tap (a, b) sees lies then in
+one phase, without gaps as long as rows of y have the length of those of the grid, `pitch`:
     y[k] = sum over taps of weight[a, b] * grid[at[a, b] + k]
 What that computes for the columns too many is not copied into the result. The loops take so many rows at a time that
 what they read stays in the L1 cache, up to nine taps, and two outputs.
@@ -18,7 +18,7 @@ import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from miniflow.backends.cpu.loops import SUMS
-from miniflow.backends.cpu.threads import compiled, share, unlocked
+from miniflow.backends.cpu.threads import inlined, share, unlocked
 from miniflow.backends.windows import Windows
 
 IN_L1 = 8192  # elements that a loop reads before it reads them for the next output
@@ -35,11 +35,12 @@ def forward(
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, groups: int, dx: np.ndarray) -> None:
     """dy (N, O, OH, OW), weight (O, C / groups, KH, KW) -> dx (N, C, H, W)
 
-    Each phase of dx is the convolution of dy, at stride 1, with the taps that see it, flipped, input and output channels
-    exchanged. Shi et al. 2016, "Is the deconvolution layer the same as a convolutional layer?"
+    Each phase of dx is the convolution of dy, at stride 1, with the taps that see it, flipped, and input and output
+    channels exchanged. Shi et al. 2016, "Is the deconvolution layer the same as a convolutional layer?"
     """
+    outputs = len(weight) // groups
     exchanged = (
-        weight.reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(-1, len(weight) // groups, *windows.kernel)
+        weight.reshape(groups, outputs, -1, *windows.kernel).swapaxes(1, 2).reshape(-1, outputs, *windows.kernel)
     )
     dims = (_phases(*dim) for dim in zip(*windows[:4], strict=True))
     for (rows, a, down, top), (columns, b, across, left) in itertools.product(*dims):
@@ -55,7 +56,7 @@ def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, groups: int,
 
 
 def _phases(kernel: int, stride: int, padding: tuple[int, int], dilation: int) -> Iterator[tuple]:
-    """The phases of a dim: pixels, the taps that see them, flipped, and the dilation and border of their convolution."""
+    """The phases of a dim: pixels, the taps that see them, flipped, dilation and border of their convolution."""
     for phase in range(stride):
         taps = [t for t in range(kernel) if t * dilation % stride == phase][::-1]
         first = (phase - padding[0]) % stride
@@ -95,7 +96,7 @@ def _share(
     share(work, items, elements, x, weight, y, at.ravel(), (sh, sw, height, pitch), (top, left), rows, *rest)
 
 
-@compiled
+@inlined
 def _lay_out(image, grid, top, left):
     """Copy an image (H, W) into a grid (SH, SW, rows, columns), of zeros until then."""
     (height, width), (sh, sw, rows, columns) = image.shape, grid.shape
@@ -115,7 +116,13 @@ def _lay_out(image, grid, top, left):
                         target[k] = source[k * sw]
 
 
-@compiled
+@inlined
+def _copy(source, target):
+    for k in range(target.size):
+        target[k] = source[k]
+
+
+@inlined
 def _add_nine(first, second, seen, at, w, v):
     """first[k] += sum over nine taps t of w[t] seen[at[t] + k], and if there is a second output with its weights v"""
     s0, s1, s2, s3, s4 = seen[at[0] :], seen[at[1] :], seen[at[2] :], seen[at[3] :], seen[at[4] :]
@@ -134,7 +141,7 @@ def _add_nine(first, second, seen, at, w, v):
         second[k] += v0 * x0 + v1 * x1 + v2 * x2 + v3 * x3 + v4 * x4 + v5 * x5 + v6 * x6 + v7 * x7 + v8 * x8
 
 
-@compiled
+@inlined
 def _add_tap(part, seen, weight):
     for k in range(part.size):
         part[k] += weight * seen[k]
@@ -165,12 +172,10 @@ def _forward(start, stop, x, weight, y, at, shape, place, rows, bias):
                         _add_tap(second, seen[at[t] :], v[t])
                 for output in range(o, last + 1):
                     for i in range(min(rows, oh - top)):
-                        row, source = y[item, output, top + i], parts[output - o, i * pitch :]
-                        for k in range(row.size):
-                            row[k] = source[k]
+                        _copy(parts[output - o, i * pitch :], y[item, output, top + i])
 
 
-@compiled
+@inlined
 def _add_products(part, seen, at, total):
     """total[t] += sum over k of part[k] seen[at[t] + k]"""
     for t in range(0, at.size - 2, 3):
@@ -192,10 +197,9 @@ def _add_products(part, seen, at, total):
 
 @unlocked(SUMS)
 def _weight_grad(start, stop, x, dweight, dy, at, shape, place, rows):
-    """Groups from start to stop."""
-    (_, outputs, inputs, taps), (oh, ow), (sh, sw, height, pitch) = dweight.shape, dy.shape[2:], shape
-    groups = len(dweight)
-    grid, cotangents = np.zeros((inputs, sh, sw, height, pitch), x.dtype), np.zeros((1, 1, oh, pitch), x.dtype)
+    """Groups from start to stop; the rows of dy are filled up with zeros to the length of those of the grid."""
+    (groups, outputs, inputs, _), (oh, ow), (sh, sw, height, pitch) = dweight.shape, dy.shape[2:], shape
+    grid, cotangents = np.zeros((inputs, sh, sw, height, pitch), x.dtype), np.zeros((oh, pitch), x.dtype)
     views, flat = grid.reshape(inputs, grid[0].size), cotangents.reshape(oh * pitch)
     dweight[start:stop] = 0
     for g in range(start, stop):
@@ -203,7 +207,8 @@ def _weight_grad(start, stop, x, dweight, dy, at, shape, place, rows):
             for c in range(inputs):
                 _lay_out(x[item, c], grid[c], place[0], place[1])
             for o in range(outputs):
-                _lay_out(dy[item, o], cotangents, 0, 0)
+                for i in range(oh):
+                    _copy(dy[item, o, i], cotangents[i, :ow])
                 for top in range(0, oh, rows):
                     part = flat[top * pitch :][: (min(rows, oh - top) - 1) * pitch + ow]
                     for c in range(inputs):
