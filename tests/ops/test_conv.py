@@ -103,6 +103,9 @@ LARGE = {
     "one small image": ((1, 6, 7, 9), (5, 6, 3, 3), (1, 1, 1, 1), conv_columns),
     "several images at a time": ((9, 3, 30, 28), (5, 3, 5, 5), (1, 2, 1, 1), conv_columns),
     "columns, strided": ((3, 16, 39, 17), (16, 16, 3, 3), (2, 1, 1, 1), conv_columns),
+    "columns, strided, few channels": ((2, 3, 40, 31), (5, 3, 3, 3), (2, 1, 1, 1), conv_columns),
+    "columns, rows strided": ((2, 6, 41, 17), (5, 6, 3, 3), ((2, 1), 1, 1, 1), conv_columns),
+    "columns, strided and dilated": ((2, 8, 41, 37), (5, 8, 3, 4), ((2, 3), (1, 2), (1, 2), 1), conv_columns),
     "columns, dilated": ((3, 16, 19, 17), (16, 16, 3, 3), (1, 1, 2, 1), conv_columns),
     "columns, wide border": ((3, 16, 9, 9), (16, 16, 3, 3), (1, 3, 1, 1), conv_columns),
     "winograd 3x3": ((5, 16, 13, 14), (32, 16, 3, 3), (1, 1, 1, 1), conv_winograd),
@@ -114,6 +117,10 @@ LARGE = {
     "pointwise": ((3, 5, 16, 17), (4, 5, 1, 1), (1, 0, 1, 1), conv_columns),
     "pointwise, strided": ((3, 5, 40, 29), (4, 5, 1, 1), (2, 0, 1, 1), conv_columns),
     "narrow groups": ((3, 12, 16, 17), (24, 3, 3, 3), (1, 1, 1, 4), None),
+    "narrow groups, odd": ((2, 6, 23, 19), (9, 2, 4, 5), ((2, 3), (1, 2), (1, 2), 3), None),
+    "narrow groups, rows in parts": ((1, 8, 50, 120), (6, 4, 3, 3), (1, 1, 1, 2), None),
+    "narrow groups, phases without taps": ((2, 4, 20, 21), (8, 2, 2, 3), ((3, 2), 0, (1, 2), 2), None),
+    "depthwise, wide border": ((2, 4, 9, 10), (4, 1, 3, 3), (1, (4, 3), 1, 4), None),
     "depthwise": ((3, 24, 40, 41), (24, 1, 5, 5), (1, 2, 1, 24), None),
     "depthwise, halved 3x3": ((3, 6, 41, 37), (6, 1, 3, 3), (2, (0, 1), 1, 6), None),
     "depthwise, halved 5x5": ((2, 6, 21, 40), (6, 1, 5, 5), (2, (3, 4), 1, 6), None),
@@ -216,6 +223,21 @@ def test_narrow_outputs_of_a_buffer_filled_with_nan(monkeypatch):
             ]
         for a, b in zip(again, plain, strict=True):
             assert_same(a, b)
+
+
+@pytest.mark.parametrize(("weight_shape", "stride"), [((4, 1, 3, 3), 1), ((6, 2, 3, 5), (1, 2))])
+def test_only_those_that_see_a_nan_become_nan(weight_shape, stride):
+    """In loops over whole planes other windows meet pixels too, and zeros times NaN: neither may come through."""
+    x, weight = (a.astype(np.float32) for a in operands((2, 4, 7, 9), weight_shape)[:2])
+    options = (stride, 1, 1, 4 // weight_shape[1])
+    dy = RNG.standard_normal(numpy_conv2d(x, weight, None, *options).shape).astype(np.float32)
+    x[1, 2, 3, 0], x[0, 1, 0, 8], dy[0, 0, 2, 2] = np.nan, np.inf, np.nan
+    inputs = [flow.tensor(a).requires_grad_() for a in (x, weight)]
+    y = conv2d(inputs[0], inputs[1], None, *options)
+    expected = (numpy_conv2d(x, weight, None, *options), *numpy_gradients(dy, x, weight, *options))
+    for got, wanted in zip((y.detach(), *flow.autograd.grad(y, inputs, flow.tensor(dy))), expected, strict=True):
+        assert 0 < np.isfinite(wanted).sum() < wanted.size
+        np.testing.assert_allclose(got.cpu().numpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_one_image():

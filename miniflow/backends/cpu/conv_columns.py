@@ -110,9 +110,13 @@ def forward(x: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray
 
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray) -> None:
-    """dy (N, O, OH, OW), x (N, C, H, W) -> out (O, C, KH, KW)"""
+    """dy (N, O, OH, OW), x (N, C, H, W) -> out (O, C, KH, KW)
+
+    It is added up transposed, columns @ dy^T, where a BLAS takes less time because the first factor has more rows.
+    """
     (n, o, *counts), inner = dy.shape, out[0].size
     parts, small = _parts(n, inner, counts)
+    transposed = o < inner < dy.size // o  # else it takes longer to transpose the sum
     totals: dict[int, np.ndarray] = {}
 
     def add_up(start: int, stop: int, copy: Copy) -> None:
@@ -120,7 +124,7 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
         for images in parts[start:stop]:
             columns = _columns(x[images], windows, counts, small, copy)
             cotangents = _ordered(dy[images], small).reshape(len(columns), o, -1)
-            for a, b in zip(cotangents, columns, strict=True):
+            for a, b in zip(*((columns, cotangents) if transposed else (cotangents, columns)), strict=True):
                 if total is None:
                     total, product = np.matmul(a, b.T), None
                 else:
@@ -129,55 +133,68 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
         totals[start] = total
 
     _share(add_up, len(parts), inner * dy.size // o, inner * dy[0].size)
-    np.copyto(out.reshape(o, inner), sum_of_parts(totals))
+    total = sum_of_parts(totals)
+    transpose_into(total if transposed else total.T, out.reshape(o, inner))
 
 
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, out: np.ndarray) -> None:
-    """dy (N, O, OH, OW), weight (O, C, KH, KW) -> out (N, C, H, W)"""
-    (n, o, *counts), (_, c, h, w) = dy.shape, out.shape
+    """dy (N, O, OH, OW), weight (O, C, KH, KW) -> out (N, C, H, W)
+
+    At a stride the columns of large images are (OH, OW, KH, KW, C): what col2im adds, KW * C numbers, is contiguous.
+    """
+    (n, o, *counts), c, (sh, sw) = dy.shape, out.shape[1], windows.stride
     parts, small = _parts(n, weight[0].size, counts)
-    matrix, (sh, sw) = weight.reshape(o, -1).T, windows.stride
+    channels_last = not small and sw > 1 and c * windows.kernel[1] >= 16 and not _is_pointwise(windows)
+    matrix = (weight.transpose(0, 2, 3, 1) if channels_last else weight).reshape(o, -1)
     if _is_pointwise(windows) and windows.stride != (1, 1):
         out[...] = 0
     for images in parts:
         dx, cotangents = out[images], _ordered(dy[images], small)
         cotangents = cotangents.reshape(len(cotangents), o, -1)
-        if _is_pointwise(windows) and windows.stride == (1, 1) and not small:
-            np.matmul(matrix, cotangents, out=dx.reshape(len(dx), c, -1))
-            continue
-        columns = np.matmul(matrix, cotangents)
-        lanes = len(dx) // len(columns)
-        if _is_pointwise(windows):
-            columns = columns.reshape(-1, c, *counts, lanes)
-            np.copyto(dx[:, :, ::sh, ::sw], columns.swapaxes(0, 4)[..., 0] if small else columns[..., 0])
-            continue
-        bordered, inside = _bordered((len(columns), c, h, w, lanes), windows, dx.dtype)
-        columns = columns.reshape(len(columns) * c, *windows.kernel, counts[0], counts[1] * lanes)
-        planes = bordered.reshape(len(columns), bordered.shape[2], -1)
-        share(_add_columns, len(columns), columns.size, columns, planes, lanes, *windows.stride, *windows.dilation)
-        if small:
-            transpose_into(inside.reshape(-1, lanes), dx.reshape(lanes, -1))
+        if channels_last:
+            columns = np.matmul(cotangents.swapaxes(1, 2), matrix).reshape(-1, *counts, *windows.kernel, c)
+            pixels = _add_up(columns, windows, out.shape[2:], windows.stride, windows.dilation)
+            for image, target in zip(pixels, dx, strict=True):
+                transpose_into(image.reshape(-1, c), target.reshape(c, -1))
+        elif not _is_pointwise(windows):
+            columns = np.matmul(matrix.T, cotangents).reshape(len(cotangents) * c, *windows.kernel, *counts, -1)
+            pixels = _add_up(columns, windows, out.shape[2:], windows.dilation, windows.stride)
+            if small:
+                transpose_into(pixels.reshape(-1, len(dx)), dx.reshape(len(dx), -1))
+            else:
+                np.copyto(dx, pixels[..., 0].reshape(dx.shape))
+        elif windows.stride == (1, 1) and not small:
+            np.matmul(matrix.T, cotangents, out=dx.reshape(len(dx), c, -1))
         else:
-            np.copyto(dx, inside[..., 0])
+            columns = np.matmul(matrix.T, cotangents).reshape(-1, c, *counts, len(dx) if small else 1)
+            np.copyto(dx[:, :, ::sh, ::sw], columns.swapaxes(0, 4)[..., 0] if small else columns[..., 0])
+
+
+def _add_up(columns: np.ndarray, windows: Windows, size: Pair, outer: Pair, inner: Pair) -> np.ndarray:
+    """col2im: images (B, *size, L), the sums of the columns (B, A, A', I, I', L) for places a * outer + i * inner."""
+    (top, bottom), (left, right) = windows.padding
+    (b, *shape, lanes), (h, w) = columns.shape, size
+    x = np.zeros((b, h + top + bottom, w + left + right, lanes), columns.dtype)
+    rows, columns = x.reshape(b * x.shape[1], -1), columns.reshape(b, *shape[:3], -1)
+    share(_add_columns, len(rows), columns.size, columns, rows, lanes, *outer, *inner)
+    return x[:, top : top + h, left : left + w]
 
 
 @unlocked()
-def _add_columns(start, stop, columns, x, lanes, sh, sw, dh, dw):
-    """col2im: add the columns (B*C, KH, KW, OH, OW*L) to the channels of x (B*C, H, W*L) from start to stop."""
-    _, kernel_h, kernel_w, oh, width = columns.shape
-    for c in range(start, stop):
-        for kh in range(kernel_h):
-            for kw in range(kernel_w):
-                for i in range(oh):
-                    source, row = columns[c, kh, kw, i], x[c, i * sh + kh * dh, kw * dw * lanes :]
-                    if sw == 1:
+def _add_columns(start, stop, columns, x, lanes, outer_h, outer_w, inner_h, inner_w):
+    """Add the columns (B, A, A', I, I' L) to the rows of x (B H, W L) from start to stop."""
+    images, outer_rows, outer_columns, inner_rows, width = columns.shape
+    for b in range(images):
+        for a in range(outer_rows):
+            for i in range(inner_rows):
+                r = b * (len(x) // images) + a * outer_h + i * inner_h
+                for c in range(outer_columns if start <= r < stop else 0):
+                    target, source = x[r, c * outer_w * lanes :], columns[b, a, c, i]
+                    if inner_w == 1:
                         for k in range(width):
-                            row[k] += source[k]
-                    elif lanes == 1:
-                        for k in range(width):
-                            row[k * sw] += source[k]
+                            target[k] += source[k]
                     else:
                         for j in range(width // lanes):
-                            target, seen = row[j * sw * lanes :], source[j * lanes :]
+                            part, seen = target[j * inner_w * lanes :], source[j * lanes :]
                             for k in range(lanes):
-                                target[k] += seen[k]
+                                part[k] += seen[k]

@@ -33,6 +33,8 @@ def unlocked(fastmath: set[str] = STRICT) -> Callable[[Callable], Callable]:
 
 compiled = numba.njit(no_cfunc_wrapper=True, error_model="numpy", fastmath=set(STRICT))
 """Decorates a part of a kernel."""
+inlined = numba.njit(no_cfunc_wrapper=True, inline="always")
+"""Decorates a part of a kernel that does little work: a call would count references to its arrays, at 10 ns each."""
 
 
 def share(work: Callable, items: int, elements: int, *args: Any) -> None:
