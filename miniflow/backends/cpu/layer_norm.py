@@ -62,45 +62,95 @@ def weighted_cotangent_totals(dy, weight, x, mean):
     return result, result_product
 
 
+@unlocked(SUMS)
+def plane_totals(dy, x, mean, sums, products):
+    """sum_j dy_j and sum_j dy_j (x_j - mean) of each of the equally long planes that x consists of"""
+    length, center = x.size // sums.size, x.dtype.type(mean)
+    for k in range(sums.size):
+        plane, cotangent = x[k * length : (k + 1) * length], dy[k * length : (k + 1) * length]
+        sums[k] = products[k] = 0.0
+        for start in range(0, length, BLOCK):
+            block, g = plane[start : start + BLOCK], cotangent[start : start + BLOCK]
+            partial = product = x.dtype.type(0)
+            for j in range(block.size):
+                partial += g[j]
+                product += g[j] * (block[j] - center)
+            sums[k] += partial
+            products[k] += product
+
+
 @unlocked(STRICT)
 def normalize_rows(start, stop, x, weight, bias, eps, mean, rstd, y):
+    groups, planes = weight.shape
+    length = x.shape[1] // planes
     for i in range(start, stop):
-        row, out = x[i], y[i]
+        g = i % groups
+        row, out, w, b = x[i], y[i], weight[g], bias[g]
         mean[i] = total(row) / row.size
         rstd[i] = 1.0 / np.sqrt(total_square_deviation(row, mean[i]) / row.size + eps)
         center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
+        if length == 1:
+            for j in range(row.size):
+                out[j] = (row[j] - center) * scale * w[j] + b[j]
+        else:
+            for k in range(planes):
+                plane, result = row[k * length : (k + 1) * length], out[k * length : (k + 1) * length]
+                factor, shift = scale * w[k], b[k]
+                for j in range(length):
+                    result[j] = (plane[j] - center) * factor + shift
+
+
+@unlocked(STRICT)
+def differentiate_elements(start, stop, dy, x, weight, mean, rstd, dx, dweight, dbias):
+    """Rows start to stop with a parameter for each element, whose gradients are added to dweight and dbias."""
+    for i in range(start, stop):
+        g = i % len(weight)
+        row, cotangent, w, out, dw, db = x[i], dy[i], weight[g], dx[i], dweight[g], dbias[g]
+        summed, product = weighted_cotangent_totals(cotangent, w, row, mean[i])
+        center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
+        g_mean, slope = x.dtype.type(summed / row.size), x.dtype.type(product * rstd[i] * rstd[i] / row.size)
         for j in range(row.size):
-            out[j] = (row[j] - center) * scale * weight[j] + bias[j]
+            out[j] = scale * (cotangent[j] * w[j] - g_mean - (row[j] - center) * slope)
+        for j in range(row.size):  # a loop of its own: one over all of these arrays takes longer
+            dw[j] += cotangent[j] * ((row[j] - center) * scale)
+            db[j] += cotangent[j]
+
+
+@unlocked(STRICT)
+def differentiate_planes(start, stop, dy, x, weight, mean, rstd, dx, dweight, dbias):
+    """The same with a parameter for each plane: its gradients are sums over the plane, which make up the row's."""
+    groups, planes = weight.shape
+    width, length = x.shape[1], x.shape[1] // planes
+    sums, products = np.empty(planes), np.empty(planes)
+    for i in range(start, stop):
+        g = i % groups
+        row, cotangent, w, out = x[i], dy[i], weight[g], dx[i]
+        plane_totals(cotangent, row, mean[i], sums, products)
+        summed = product = 0.0
+        for k in range(planes):
+            summed += w[k] * sums[k]
+            product += w[k] * products[k]
+            dweight[g, k] += x.dtype.type(products[k] * rstd[i])
+            dbias[g, k] += x.dtype.type(sums[k])
+        center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
+        g_mean, slope = x.dtype.type(summed / width), x.dtype.type(product * rstd[i] * rstd[i] / width)
+        for k in range(planes):
+            first, last = k * length, (k + 1) * length
+            plane, dplane, result, factor = row[first:last], cotangent[first:last], out[first:last], w[k]
+            for j in range(length):
+                result[j] = scale * (dplane[j] * factor - g_mean - (plane[j] - center) * slope)
 
 
 @unlocked(STRICT)
 def differentiate_parts(start, stop, dy, x, weight, mean, rstd, dx, partial):
-    """Parts start to stop of the rows; `partial` (parts, 2, width) gets their shares of dweight and dbias."""
-    rows, width = x.shape
+    """Parts start to stop of the rows; `partial` (parts, 2, groups, planes) gets their shares of dweight and dbias."""
     for p in range(start, stop):
-        dw, db = partial[p, 0], partial[p, 1]
-        dw[:] = 0
-        db[:] = 0
-        for i in range(p * rows // len(partial), (p + 1) * rows // len(partial)):
-            cotangent, row, out = dy[i], x[i], dx[i]
-            center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
-            summed, product = weighted_cotangent_totals(cotangent, weight, row, mean[i])
-            g_mean, slope = x.dtype.type(summed / width), x.dtype.type(product * rstd[i] * rstd[i] / width)
-            for j in range(width):
-                xhat = (row[j] - center) * scale
-                out[j] = scale * (cotangent[j] * weight[j] - g_mean) - xhat * slope
-                dw[j] += cotangent[j] * xhat
-                db[j] += cotangent[j]
-
-
-@unlocked(STRICT)
-def add_parts(partial, dweight, dbias):
-    dweight[:] = 0
-    dbias[:] = 0
-    for p in range(len(partial)):
-        for j in range(dweight.size):
-            dweight[j] += partial[p, 0, j]
-            dbias[j] += partial[p, 1, j]
+        partial[p] = 0
+        first, last = p * len(x) // len(partial), (p + 1) * len(x) // len(partial)
+        if weight.shape[1] == x.shape[1]:
+            differentiate_elements(first, last, dy, x, weight, mean, rstd, dx, partial[p, 0], partial[p, 1])
+        else:
+            differentiate_planes(first, last, dy, x, weight, mean, rstd, dx, partial[p, 0], partial[p, 1])
 
 
 def parameter(values: np.ndarray | None, default: float, size: int, dtype: np.dtype) -> np.ndarray:
@@ -110,41 +160,32 @@ def parameter(values: np.ndarray | None, default: float, size: int, dtype: np.dt
     return np.ascontiguousarray(values, dtype).reshape(size)
 
 
-@kernel("cpu")
-def layer_norm(
-    out: tuple[np.ndarray, ...],
-    x: np.ndarray,
-    weight: np.ndarray | None,
-    bias: np.ndarray | None,
-    *,
-    dims: int,
-    eps: float,
-) -> None:
-    y, mean, rstd = out
+def by_group(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, dims: int) -> list[np.ndarray]:
+    """Rows (rows, width), and parameters (groups, planes): row i has those of group i % groups."""
     width = prod(x.shape[x.ndim - dims :])
-    rows = np.ascontiguousarray(x).reshape(mean.size, width)
-    weight, bias = parameter(weight, 1, width, x.dtype), parameter(bias, 0, width, x.dtype)
+    planes = width if weight is None else prod(weight.shape[weight.ndim - dims :])
+    size = width if weight is None else weight.size
+    parameters = parameter(weight, 1, size, x.dtype), parameter(bias, 0, size, x.dtype)
+    rows = np.ascontiguousarray(x).reshape(prod(x.shape[: x.ndim - dims]), width)
+    return [rows, *(p.reshape(size // max(planes, 1), planes) for p in parameters)]
+
+
+@kernel("cpu")
+def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
+    y, mean, rstd = out
+    rows, weight, bias = by_group(x, weight, bias, dims)
     results = mean.reshape(-1), rstd.reshape(-1), y.reshape(rows.shape)
     share(normalize_rows, mean.size, x.size // 2, rows, weight, bias, eps, *results)
 
 
 @kernel("cpu")
-def layer_norm_grad(
-    out: tuple[np.ndarray, ...],
-    dy: np.ndarray,
-    x: np.ndarray,
-    weight: np.ndarray | None,
-    mean: np.ndarray,
-    rstd: np.ndarray,
-    *,
-    dims: int,
-) -> None:
+def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims) -> None:
     """The parameters' gradients are first added up for each part of the rows, then over the parts."""
     dx, dweight, dbias = out
-    shape = mean.size, dweight.size
-    dy, rows = np.ascontiguousarray(dy).reshape(shape), np.ascontiguousarray(x).reshape(shape)
-    partial = np.empty((min(mean.size, PARTS), 2, dweight.size), x.dtype)
+    rows, weight, _ = by_group(x, weight, None, dims)
+    partial = np.empty((min(mean.size, PARTS), 2, *weight.shape), x.dtype)
     statistics = [np.ascontiguousarray(v).reshape(-1) for v in (mean, rstd)]
-    given = dy, rows, parameter(weight, 1, dweight.size, x.dtype), *statistics, dx.reshape(shape)
+    given = np.ascontiguousarray(dy).reshape(rows.shape), rows, weight, *statistics, dx.reshape(rows.shape)
     share(differentiate_parts, len(partial), x.size // 2, *given, partial)
-    add_parts(partial, dweight.reshape(-1), dbias.reshape(-1))
+    partial[:, 0].sum(0, out=dweight.reshape(weight.shape))
+    partial[:, 1].sum(0, out=dbias.reshape(weight.shape))
