@@ -26,6 +26,7 @@ EXCEPTIONS = {
     "masked_scatter": (2, "the place of every element, int64"),
     **dict.fromkeys(("grid_sample", "roi_align"), (3, "the corners of every point and their weights")),
     "conv3d": (2, "the planes that a kernel covers, side by side"),
+    "group_norm": (1, "mean and rstd of each group, float64"),
     **dict.fromkeys(("instance_norm", "rms_norm", "local_response_norm"), (2, "the normalized elements")),
     "cosine_similarity": (4, "both operands broadcast, and divided by their lengths"),
     **dict.fromkeys(("pairwise_distance", "cdist", "pdist"), (4, "the differences of all pairs")),

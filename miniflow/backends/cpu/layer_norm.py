@@ -187,5 +187,4 @@ def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims) -> None:
     statistics = [np.ascontiguousarray(v).reshape(-1) for v in (mean, rstd)]
     given = np.ascontiguousarray(dy).reshape(rows.shape), rows, weight, *statistics, dx.reshape(rows.shape)
     share(differentiate_parts, len(partial), x.size // 2, *given, partial)
-    partial[:, 0].sum(0, out=dweight.reshape(weight.shape))
-    partial[:, 1].sum(0, out=dbias.reshape(weight.shape))
+    dweight[...], dbias[...] = partial.sum(0).reshape(2, *dweight.shape)
