@@ -101,79 +101,70 @@ def normalize_rows(start, stop, x, weight, bias, eps, mean, rstd, y):
 
 
 @unlocked(STRICT)
-def differentiate_elements(start, stop, dy, x, weight, mean, rstd, dx, dweight, dbias):
-    """Rows start to stop with a parameter for each element, whose gradients are added to dweight and dbias."""
-    for i in range(start, stop):
-        g = i % len(weight)
-        row, cotangent, w, out, dw, db = x[i], dy[i], weight[g], dx[i], dweight[g], dbias[g]
-        summed, product = weighted_cotangent_totals(cotangent, w, row, mean[i])
-        center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
-        g_mean, slope = x.dtype.type(summed / row.size), x.dtype.type(product * rstd[i] * rstd[i] / row.size)
-        for j in range(row.size):
-            out[j] = scale * (cotangent[j] * w[j] - g_mean - (row[j] - center) * slope)
-        for j in range(row.size):  # a loop of its own: one over all of these arrays takes longer
-            dw[j] += cotangent[j] * ((row[j] - center) * scale)
-            db[j] += cotangent[j]
-
-
-@unlocked(STRICT)
-def differentiate_planes(start, stop, dy, x, weight, mean, rstd, dx, dweight, dbias):
-    """The same with a parameter for each plane: its gradients are sums over the plane, which make up the row's."""
-    groups, planes = weight.shape
-    width, length = x.shape[1], x.shape[1] // planes
-    sums, products = np.empty(planes), np.empty(planes)
-    for i in range(start, stop):
-        g = i % groups
-        row, cotangent, w, out = x[i], dy[i], weight[g], dx[i]
-        plane_totals(cotangent, row, mean[i], sums, products)
-        summed = product = 0.0
-        for k in range(planes):
-            summed += w[k] * sums[k]
-            product += w[k] * products[k]
-            dweight[g, k] += x.dtype.type(products[k] * rstd[i])
-            dbias[g, k] += x.dtype.type(sums[k])
-        center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
-        g_mean, slope = x.dtype.type(summed / width), x.dtype.type(product * rstd[i] * rstd[i] / width)
-        for k in range(planes):
-            first, last = k * length, (k + 1) * length
-            plane, dplane, result, factor = row[first:last], cotangent[first:last], out[first:last], w[k]
-            for j in range(length):
-                result[j] = scale * (dplane[j] * factor - g_mean - (plane[j] - center) * slope)
-
-
-@unlocked(STRICT)
-def differentiate_parts(start, stop, dy, x, weight, mean, rstd, dx, partial):
-    """Parts start to stop of the rows; `partial` (parts, 2, groups, planes) gets their shares of dweight and dbias."""
+def differentiate_elements(start, stop, dy, x, weight, mean, rstd, dx, partial):
+    """Parts start to stop of the rows; `partial` (parts, 2, groups, width) gets their shares of dweight and dbias."""
     for p in range(start, stop):
         partial[p] = 0
-        first, last = p * len(x) // len(partial), (p + 1) * len(x) // len(partial)
-        if weight.shape[1] == x.shape[1]:
-            differentiate_elements(first, last, dy, x, weight, mean, rstd, dx, partial[p, 0], partial[p, 1])
-        else:
-            differentiate_planes(first, last, dy, x, weight, mean, rstd, dx, partial[p, 0], partial[p, 1])
+        for i in range(p * len(x) // len(partial), (p + 1) * len(x) // len(partial)):
+            g = i % len(weight)
+            row, cotangent, w, out, dw, db = x[i], dy[i], weight[g], dx[i], partial[p, 0, g], partial[p, 1, g]
+            summed, product = weighted_cotangent_totals(cotangent, w, row, mean[i])
+            center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
+            g_mean, slope = x.dtype.type(summed / row.size), x.dtype.type(product * rstd[i] * rstd[i] / row.size)
+            for j in range(row.size):
+                out[j] = scale * (cotangent[j] * w[j] - g_mean - (row[j] - center) * slope)
+            for j in range(row.size):  # a loop of its own: one over all of these arrays takes longer
+                dw[j] += cotangent[j] * ((row[j] - center) * scale)
+                db[j] += cotangent[j]
 
 
-def parameter(values: np.ndarray | None, default: float, size: int, dtype: np.dtype) -> np.ndarray:
-    """A weight or bias as a contiguous vector, filled with its neutral value if there is none."""
+@unlocked(STRICT)
+def differentiate_planes(start, stop, dy, x, weight, mean, rstd, dx, partial):
+    """The same with a parameter for each plane: its gradients are sums over the plane, which make up the row's."""
+    width, (groups, planes) = x.shape[1], weight.shape
+    length, sums, products = width // planes, np.empty(planes), np.empty(planes)
+    for p in range(start, stop):
+        partial[p] = 0
+        for i in range(p * len(x) // len(partial), (p + 1) * len(x) // len(partial)):
+            g = i % groups
+            row, cotangent, w, out = x[i], dy[i], weight[g], dx[i]
+            plane_totals(cotangent, row, mean[i], sums, products)
+            summed = product = 0.0
+            for k in range(planes):
+                summed += w[k] * sums[k]
+                product += w[k] * products[k]
+                partial[p, 0, g, k] += x.dtype.type(products[k] * rstd[i])
+                partial[p, 1, g, k] += x.dtype.type(sums[k])
+            center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
+            g_mean, slope = x.dtype.type(summed / width), x.dtype.type(product * rstd[i] * rstd[i] / width)
+            for k in range(planes):
+                first, last = k * length, (k + 1) * length
+                plane, dplane, result, factor = row[first:last], cotangent[first:last], out[first:last], w[k]
+                for j in range(length):
+                    result[j] = scale * (dplane[j] * factor - g_mean - (plane[j] - center) * slope)
+
+
+def parameter(values: np.ndarray | None, default: float, shape: int | tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A weight or bias as a contiguous array, filled with its neutral value if there is none."""
     if values is None:
-        return np.full(size, default, dtype)
-    return np.ascontiguousarray(values, dtype).reshape(size)
+        return np.full(shape, default, dtype)
+    return np.ascontiguousarray(values, dtype).reshape(shape)
 
 
-def by_group(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, dims: int) -> list[np.ndarray]:
-    """Rows (rows, width), and parameters (groups, planes): row i has those of group i % groups."""
+def by_group(x: np.ndarray, weight: np.ndarray | None, dims: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """x as (rows, width), and the shape (groups, planes) of its parameters: row i has those of group i % groups."""
     width = prod(x.shape[x.ndim - dims :])
-    planes = width if weight is None else prod(weight.shape[weight.ndim - dims :])
-    size = width if weight is None else weight.size
-    parameters = parameter(weight, 1, size, x.dtype), parameter(bias, 0, size, x.dtype)
     rows = np.ascontiguousarray(x).reshape(prod(x.shape[: x.ndim - dims]), width)
-    return [rows, *(p.reshape(size // max(planes, 1), planes) for p in parameters)]
+    if weight is None or weight.ndim == dims:
+        return rows, (1, width)
+    return rows, (prod(weight.shape[:-dims]), prod(weight.shape[-dims:]))
 
 
 @kernel("cpu")
 def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
     y, mean, rstd = out
-    rows, weight, bias = by_group(x, weight, bias, dims)
+    rows, shape = by_group(x, weight, dims)
+    weight, bias = parameter(weight, 1, shape, x.dtype), parameter(bias, 0, shape, x.dtype)
     results = mean.reshape(-1), rstd.reshape(-1), y.reshape(rows.shape)
     share(normalize_rows, mean.size, x.size // 2, rows, weight, bias, eps, *results)
 
@@ -182,9 +173,10 @@ def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
 def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims) -> None:
     """The parameters' gradients are first added up for each part of the rows, then over the parts."""
     dx, dweight, dbias = out
-    rows, weight, _ = by_group(x, weight, None, dims)
-    partial = np.empty((min(mean.size, PARTS), 2, *weight.shape), x.dtype)
+    rows, shape = by_group(x, weight, dims)
+    partial = np.empty((min(mean.size, PARTS), 2, *shape), x.dtype)
     statistics = [np.ascontiguousarray(v).reshape(-1) for v in (mean, rstd)]
-    given = np.ascontiguousarray(dy).reshape(rows.shape), rows, weight, *statistics, dx.reshape(rows.shape)
-    share(differentiate_parts, len(partial), x.size // 2, *given, partial)
-    dweight[...], dbias[...] = partial.sum(0).reshape(2, *dweight.shape)
+    given = np.ascontiguousarray(dy).reshape(rows.shape), rows, parameter(weight, 1, shape, x.dtype), *statistics
+    differentiate = differentiate_elements if shape[1] == rows.shape[1] else differentiate_planes
+    share(differentiate, len(partial), x.size // 2, *given, dx.reshape(rows.shape), partial)
+    dweight[...], dbias[...] = np.add.reduce(partial).reshape(2, *dweight.shape)
