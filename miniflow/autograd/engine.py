@@ -281,6 +281,8 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
     elif tensor._grad is None and not functional and hasattr(gradient._array, "placement"):
         tensor._grad = Tensor._wrap(gradient._array.copy())  # an operator might choose another layout
     elif tensor._grad is None:
+        if alone and not functional:
+            gradient._view = None  # which may hold the only other array on the memory
         tensor._grad = gradient if functional or (alone and _is_whole(gradient)) else clone(gradient)
     elif functional:
         tensor._grad = add(tensor._grad, gradient)

@@ -195,15 +195,19 @@ def long_rows_grad(dy, x, weight, mean, rstd, dx):
 
 @cuda.jit
 def parameter_grad_parts(dy, x, mean, rstd, chunk, dweight, dbias):
-    """dweight = sum dy xhat and dbias = sum dy over the rows of each part; both are (parts, width).
+    """dweight = sum dy xhat and dbias = sum dy over the rows of each part; both are (parts, width). A row of x may have
+    several equally long parts with a mean and a rstd each.
 
     `parameter_grad_parts[(tiles, parts), threads]`, tiles = ceil(width / threads), parts = ceil(rows / chunk).
     """
     j, part = cuda.grid(1), cuda.blockIdx.y
     if j < x.shape[1]:
+        groups = mean.shape[0] // max(x.shape[0], 1)
+        group = j * groups // x.shape[1]
         product = total = x.dtype.type(0)
         for row in range(part * chunk, min((part + 1) * chunk, x.shape[0])):
-            product += dy[row, j] * ((x[row, j] - x.dtype.type(mean[row])) * x.dtype.type(rstd[row]))
+            center, scale = x.dtype.type(mean[row * groups + group]), x.dtype.type(rstd[row * groups + group])
+            product += dy[row, j] * ((x[row, j] - center) * scale)
             total += dy[row, j]
         dweight[part, j] = product
         dbias[part, j] = total

@@ -6,6 +6,7 @@ All are composed: of layer norm over the rows that groups are, and of batch norm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from miniflow.dispatch import call
 from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
+from miniflow.ops.creation import ones_like
 from miniflow.ops.norm import LayerNorm, batch_norm, check_parameters
 from miniflow.ops.pad import pad
 from miniflow.ops.promotion import cast, require_floating
@@ -44,15 +46,12 @@ def group_norm(
     parameters = {"weight": weight, "bias": bias}
     arrays = {name: None if p is None else p._array for name, p in parameters.items()}
     check_parameters("group_norm", input._array, shape[1:2], **arrays)
-    rows = input.reshape((shape[0], num_groups, -1) if input.numel() else (shape[0], num_groups, 0))
-    y = call(LayerNorm, rows, None, None, dims=1, eps=float(eps))[0].reshape(shape)
-    weight, bias = (
-        None if p is None else cast(p, y.dtype).reshape((-1, *(1,) * (len(shape) - 2))) for p in parameters.values()
-    )
-    if weight is not None and bias is not None:
-        return bias.addcmul(y, weight)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    groups = num_groups, shape[1] // num_groups
+    if weight is None and bias is not None:
+        weight = ones_like(bias)
+    parameters = [None if p is None else p.reshape((*groups, 1)) for p in (weight, bias)]
+    planes = input.reshape((shape[0], *groups, prod(shape[2:])))
+    return call(LayerNorm, planes, *parameters, dims=2, eps=float(eps))[0].reshape(shape)
 
 
 @composite

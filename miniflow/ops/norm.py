@@ -17,6 +17,7 @@ from miniflow.dtype import HALF
 from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.promotion import cast, require_floating
+from miniflow.ops.shape import sum_to_shape
 from miniflow.sbp import letters, signatures
 from miniflow.tape import is_grad_enabled, no_grad
 from miniflow.tensor import Tensor
@@ -60,6 +61,13 @@ def row_letters(ndim: int, dims: int) -> tuple[str, str]:
     return rows, rows + "." * dims
 
 
+def parameter_shape(x: Any, weight: Any, dims: int) -> tuple[int, ...]:
+    """What a layer norm's weight and bias have to be: a number for each element of the last `dims` dims of x; or with
+    more dims than those, as group norm has them, (..., 1): one for all elements of the last dim."""
+    more = weight is not None and weight.ndim > dims
+    return (*x.shape[x.ndim - weight.ndim : -1], 1) if more else tuple(x.shape[x.ndim - dims :])
+
+
 class LayerNorm(Op):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over the last `dims` dims. Ba, Kiros, Hinton 2016."""
 
@@ -70,13 +78,13 @@ class LayerNorm(Op):
     saves = ("x", "weight", "mean", "rstd")
 
     def infer(x, weight, bias, *, dims, eps):
-        check_parameters("layer_norm", x, x.shape[x.ndim - dims :], weight=weight, bias=bias)
+        check_parameters("layer_norm", x, parameter_shape(x, weight, dims), weight=weight, bias=bias)
         rows = x.shape[: x.ndim - dims]
         return [(x.shape, x.dtype), (rows, STATISTICS), (rows, STATISTICS)]
 
     def sbp(x, weight, bias, *, ranks, dims, eps):
         rows, result = row_letters(x.ndim, dims)
-        given = [result, *[None if p is None else "." * p.ndim for p in (weight, bias)]]
+        given = [result, *[None if p is None else result[x.ndim - p.ndim :] for p in (weight, bias)]]
         return signatures(given, [result, rows, rows])
 
     def backward(ctx, dy):
@@ -84,11 +92,11 @@ class LayerNorm(Op):
         dims = ctx.attrs["dims"]
         if not is_grad_enabled():
             return call(LayerNormGrad, dy, x, weight, mean, rstd, dims=dims)
-        last, first = tuple(range(x.ndim - dims, x.ndim)), tuple(range(x.ndim - dims))
+        last = tuple(range(x.ndim - dims, x.ndim))
         xhat, rstd = normalized(x, last, ctx.attrs["eps"])
         dx = gradient_of_normalized(dy if weight is None else dy * weight, xhat, rstd, last)
-        dweight = dy * xhat
-        return (dx, dweight.sum(first), dy.sum(first)) if first else (dx, dweight, dy)
+        shape = parameter_shape(x, weight, dims)
+        return dx, sum_to_shape(dy * xhat, shape), sum_to_shape(dy, shape)
 
 
 class LayerNormGrad(Op):
@@ -99,12 +107,12 @@ class LayerNormGrad(Op):
     outputs = ("dx", "dweight", "dbias")
 
     def infer(dy, x, weight, mean, rstd, *, dims):
-        parameter = (x.shape[x.ndim - dims :], x.dtype)
+        parameter = (parameter_shape(x, weight, dims), x.dtype)
         return [(x.shape, x.dtype), parameter, parameter]
 
     def sbp(dy, x, weight, mean, rstd, *, ranks, dims):
         rows, given = row_letters(x.ndim, dims)
-        parameter = "." * dims
+        parameter = given[x.ndim - (dims if weight is None else weight.ndim) :]
         scale = None if weight is None else parameter
         return signatures([given, given, scale, rows, rows], [given, parameter, parameter], linear=[[0]])
 
@@ -140,6 +148,8 @@ def layer_norm(
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         wanted = f"input (*, {', '.join(map(str, shape)) or 'at least one size'})"
         raise refusal(ShapeError, "layer_norm", wanted, input=input, normalized_shape=shape)
+    if weight is not None and weight.ndim > len(shape):  # which is what group norm has
+        check_parameters("layer_norm", input._array, shape, weight=weight._array)
     return call(LayerNorm, input, weight, bias, dims=len(shape), eps=float(eps))[0]
 
 

@@ -62,6 +62,19 @@ def test_every_gradient_has_memory_of_its_own(name):
     assert_same(cotangent, kept)
 
 
+@pytest.mark.cpu_only("it looks at NumPy's arrays")
+def test_the_gradient_of_a_reshaped_leaf_is_not_copied():
+    x, kept = leaf(3, 3), []
+    y = -x.reshape(9)
+    y.backward(flow.ones_like(y))
+    assert x.grad._array.base is not None, "it is a view of what the gradient of neg made"
+    z = x.reshape(9)
+    z.register_hook(kept.append)
+    x.grad = None
+    (-z).backward(flow.ones_like(y))
+    assert not np.shares_memory(x.grad.numpy(), kept[0].numpy()), "which here another reader has"
+
+
 def test_the_gradient_of_a_leaf_itself():
     x = leaf(2, 2)
     given = flow.ones(2, 2, dtype=flow.float64)

@@ -192,6 +192,15 @@ def test_layer_norm_over_dims_that_are_viewed_away_stays():
     assert layout.run(program) is program
 
 
+@pytest.mark.parametrize("before, moves", [((12, 4), False), ((2, 2, 3, 4), True)])
+def test_views_of_dims_that_have_parameters_stay_before_layer_norm(before, moves):
+    b = ProgramBuilder()
+    x, weight = b(View, b.input(*before), shape=(4, 3, 4)), b.input(3, 1)
+    y, mean, rstd = b(LayerNorm, x, weight, None, dims=1, eps=1e-5)
+    norm = next(i for i in layout.run(b.build(y, mean, rstd)).instructions if i.op is LayerNorm)
+    assert norm.inputs[0].shape == (before if moves else (4, 3, 4))
+
+
 def test_gradients_of_layer_norm_work_on_rows():
     b = ProgramBuilder()
     x, dy = (b(View, b.input(6, 4), shape=(2, 3, 4)) for _ in range(2))

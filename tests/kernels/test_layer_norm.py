@@ -115,6 +115,17 @@ def test_parameter_gradients(rows, width, chunk):
         assert_close(dbias[part], sums[rows_of_part].sum(0).astype(np.float32), atol=1e-5)
 
 
+def test_parameter_gradients_of_several_rows_together():
+    dy, x, weight, mean, rstd = backward_inputs(15, 7)
+    dweight, dbias = nans((2, 21)), nans((2, 21))
+    arrays = [a.reshape(5, 21) for a in (dy, x)]
+    kernels.parameter_grad_parts[(1, 2), 32](*arrays, mean, rstd, 3, dweight, dbias)
+    _, products, sums = gradients(dy, x, weight)
+    for terms, found in ((products, dweight), (sums, dbias)):
+        terms = terms.reshape(5, 21)
+        assert_close(found, np.stack([terms[:3].sum(0), terms[3:].sum(0)]).astype("f"), rtol=1e-4, atol=2e-5)
+
+
 def forward_arguments(rows, width):
     return [*inputs(rows, width), EPS, nans((rows, width)), nans(rows, np.float64), nans(rows, np.float64)]
 

@@ -235,6 +235,8 @@ def test_batch_norm_errors():
     [
         (lambda f, x: f.group_norm(x, 4), "group_norm: got input .2, 6, 3. and num_groups=4"),
         (lambda f, x: f.group_norm(x, 2, flow.ones(2)), "group_norm: got weight"),
+        (lambda f, x: f.layer_norm(x, 3, flow.ones(6, 1)), r"layer_norm: got weight .6, 1. .*; expected .3,."),
+        (lambda f, x: f.layer_norm(x, 3, flow.ones(3), flow.ones(6, 1)), r"layer_norm: got bias .6, 1."),
         (lambda f, x: f.instance_norm(x[:, :, 0]), "instance_norm: got input .2, 6."),
         (lambda f, x: f.rms_norm(x, 4), "rms_norm: got input .2, 6, 3.; expected .*4"),
         (lambda f, x: f.local_response_norm(x[0], 2), "local_response_norm: got input .6, 3."),

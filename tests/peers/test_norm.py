@@ -54,7 +54,7 @@ def test_batch_norm(training, affine, shape, kind):
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("affine", [False, True])
-@pytest.mark.parametrize("shape", [(2, 6), (3, 6, 4, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 6), (3, 6, 4, 5), (11, 6, 3)], ids=str)
 def test_group_norm(shape, affine, kind):
     inputs = [1 + 3 * draw.normal(size=shape)]
     inputs += [draw.normal(size=6), draw.normal(size=6)] if affine else []
@@ -66,6 +66,29 @@ def test_group_norm(shape, affine, kind):
         dtype=kind,
         rtol=tolerance,
         atol=tolerance,
+    )
+
+
+@pytest.mark.parametrize("groups, channels", [(2, 4), (4, 4), (1, 2)])
+def test_group_norm_of_long_planes(groups, channels):
+    inputs = [1 + 3 * draw.normal(size=(2, channels, 4099)), draw.normal(size=channels), draw.normal(size=channels)]
+    checks.check_against_torch(
+        lambda x, *p: flow.nn.functional.group_norm(x, groups, *p),
+        lambda x, *p: F.group_norm(x, groups, *p),
+        inputs,
+        dtype="float32",
+        rtol=2e-4,
+        atol=2e-4,
+    )
+
+
+@pytest.mark.parametrize("parameter", ["weight", "bias"])
+def test_group_norm_with_one_parameter(parameter):
+    checks.check_against_torch(
+        lambda x, p: flow.nn.functional.group_norm(x, 2, **{parameter: p}),
+        lambda x, p: F.group_norm(x, 2, **{"weight": torch.ones(4, dtype=torch.float64), parameter: p}),
+        [draw.normal(size=(3, 4, 5)), draw.normal(size=4)],
+        dtype="float64",
     )
 
 

@@ -11,28 +11,11 @@ from math import prod
 
 import numpy as np
 
-from miniflow.backends.cpu.layer_norm import BLOCK, parameter, total, total_square_deviation
-from miniflow.backends.cpu.loops import SUMS
+from miniflow.backends.cpu.layer_norm import parameter, plane_totals, total, total_square_deviation
 from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.registry import kernel
 
 SHORT_PLANE = 8  # elements
-
-
-@unlocked(SUMS)
-def cotangent_totals(dy, x, mean):
-    """sum_j dy_j and sum_j dy_j (x_j - mean)"""
-    center = x.dtype.type(mean)
-    result = result_product = 0.0
-    for start in range(0, x.size, BLOCK):
-        block, cotangent = x[start : start + BLOCK], dy[start : start + BLOCK]
-        partial = product = x.dtype.type(0)
-        for j in range(block.size):
-            partial += cotangent[j]
-            product += cotangent[j] * (block[j] - center)
-        result += partial
-        result_product += product
-    return result, result_product
 
 
 @unlocked()
@@ -75,6 +58,7 @@ def differentiate_channels(start, stop, dy, y, x, weight, eps, training, mean, v
     images, _, size = x.shape
     count, zero = max(images * size, 1), x.dtype.type(0)
     masked = np.empty((images if y.size else 0, size), x.dtype)
+    plane_sum, plane_product = np.empty(1), np.empty(1)
     for c in range(start, stop):
         rstd = 1.0 / np.sqrt(var[c] + eps)
         summed = products = 0.0
@@ -85,9 +69,9 @@ def differentiate_channels(start, stop, dy, y, x, weight, eps, training, mean, v
                 for j in range(size):
                     value = cotangent[j]
                     g[j] = zero if kept[j] <= zero else value
-            partial, product = cotangent_totals(g, x[n, c], mean[c])
-            summed += partial
-            products += product
+            plane_totals(g, x[n, c], mean[c], plane_sum, plane_product)
+            summed += plane_sum[0]
+            products += plane_product[0]
         dweight[c], dbias[c] = products * rstd, summed
         dy_mean = x.dtype.type(summed / count if training else 0.0)
         slope = x.dtype.type(products * rstd * rstd / count if training else 0.0)

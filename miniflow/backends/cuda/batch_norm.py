@@ -70,8 +70,8 @@ def normalize(y, planes, mean, var, weight, bias, z, *, relu, eps) -> None:
     from_planes(results, y)
 
 
-def train(out, x, weight, bias, z, *, relu, eps) -> None:
-    """Statistics of the batch, then results."""
+@kernel("cuda")
+def batch_norm_relu(out, x, weight, bias, z, *, eps, relu=True) -> None:
     y, mean, var = out
     planes = as_planes(x)
     batch_statistics(mean, var, planes)
@@ -80,12 +80,7 @@ def train(out, x, weight, bias, z, *, relu, eps) -> None:
 
 @kernel("cuda")
 def batch_norm(out, x, weight, bias, *, eps) -> None:
-    train(out, x, weight, bias, None, relu=False, eps=eps)
-
-
-@kernel("cuda")
-def batch_norm_relu(out, x, weight, bias, z, *, eps) -> None:
-    train(out, x, weight, bias, z, relu=True, eps=eps)
+    batch_norm_relu(out, x, weight, bias, None, eps=eps, relu=False)
 
 
 @kernel("cuda")
@@ -100,19 +95,15 @@ def batch_norm_relu_inference(y, x, mean, var, weight, bias, z, *, eps) -> None:
 
 @kernel("cuda")
 def batch_norm_grad(out, dy, x, weight, mean, var, *, eps, training) -> None:
-    differentiate(kernels.ALONE, out, dy, dy, x, weight, mean, var, eps, training)
+    batch_norm_relu_grad(out, dy, None, x, weight, mean, var, eps=eps, training=training)
 
 
 @kernel("cuda")
 def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training) -> None:
-    differentiate(kernels.RELU, out, dy, y, x, weight, mean, var, eps, training)
-
-
-def differentiate(planes: kernels.Planes, out, dy, y, x, weight, mean, var, eps, training) -> None:
-    """The gradients, from the cotangents of what follows batch norm and from its result."""
+    """From the cotangents of what follows batch norm, and from its result `y` if that is ReLU."""
     dx, dweight, dbias = out
-    cotangents = [as_planes(dy)]
-    cotangents.append(cotangents[0] if y is dy else as_planes(y))
+    planes, dy = kernels.ALONE if y is None else kernels.RELU, as_planes(dy)
+    cotangents = dy, dy if y is None else as_planes(y)
     x, mean, var, results = as_planes(x), contiguous(mean, np.float64), contiguous(var, np.float64), planes_for(dx)
     sums, products = (of_segments(x, mean.size) for _ in range(2))
     launch(planes.products, *over_segments(x), *cotangents, x, mean, sums, products)

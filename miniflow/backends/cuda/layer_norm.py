@@ -7,6 +7,7 @@ from math import prod
 from miniflow.backends.cuda.array import DeviceArray, contiguous, empty, full
 from miniflow.backends.cuda.driver import driver
 from miniflow.backends.cuda.launch import launch
+from miniflow.backends.cuda.pointwise import pointwise
 from miniflow.backends.cuda.reduce import total
 from miniflow.backends.cuda.softmax import threads_for
 from miniflow.backends.registry import kernel
@@ -15,10 +16,8 @@ from miniflow.kernels.reduce import THREADS, WARP, WARPS
 
 PART_ROWS, PARTS = 64, 256  # rows of a part at least, and parts at most, in the sums for the parameters' gradients
 
-Parameter = DeviceArray | None
 
-
-def parameter(values: Parameter, default: float, size: int, x: DeviceArray) -> DeviceArray:
+def parameter(values: DeviceArray | None, default: float, size: int, x: DeviceArray) -> DeviceArray:
     """A weight or bias as a contiguous vector in the dtype of x, filled with its neutral value if there is none."""
     if values is None:
         return full((size,), default, x.dtype, x.device_index)
@@ -43,6 +42,9 @@ def in_registers(width: int) -> bool:
 @kernel("cuda")
 def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
     y, mean, rstd = out
+    if weight is not None and weight.ndim > dims:  # a number for each plane
+        layer_norm(out, x, None, None, dims=dims, eps=eps)
+        return pointwise("addcmul", y, 0 if bias is None else bias, y, weight, value=1)
     x = as_rows(x, dims)
     count, width = x.shape
     weight, bias = parameter(weight, 1, width, x), parameter(bias, 0, width, x)
@@ -58,6 +60,12 @@ def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
 @kernel("cuda")
 def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims) -> None:
     dx, dweight, dbias = out
+    last = dims if weight is None else weight.ndim  # dims that have parameters of their own
+    arrays = [as_rows(a, last) for a in (dy, x)]
+    if last > dims:  # a number for each plane
+        product = empty(dy.shape, dy.dtype, dy.device_index)
+        pointwise("mul", product, dy, weight)
+        dy, weight = product, None
     dy, x = as_rows(dy, dims), as_rows(x, dims)
     count, width = x.shape
     mean, rstd = contiguous(mean).reshape((count,)), contiguous(rstd).reshape((count,))
@@ -66,22 +74,20 @@ def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims) -> None:
         launch(kernels.warp_rows_grad(values_per_lane(width)), -(-count // WARPS), THREADS, *arguments)
     else:
         launch(kernels.long_rows_grad, count, threads_for(width), *arguments)
-    parameter_gradients(dweight.reshape((1, width)), dbias.reshape((1, width)), dy, x, mean, rstd)
+    parameter_gradients(dweight, dbias, *arrays, mean, rstd)
 
 
-def parameter_gradients(
-    dweight: DeviceArray, dbias: DeviceArray, dy: DeviceArray, x: DeviceArray, mean: DeviceArray, rstd: DeviceArray
-) -> None:
-    """The sums of dy xhat and of dy over the rows: first over parts of the rows, then over the parts."""
-    count, width = x.shape
+def parameter_gradients(dweight, dbias, dy, x, mean, rstd) -> None:
+    """The sums of dy xhat and of dy over the rows and over planes: first over parts of the rows, then over the rest."""
+    (count, width), length = x.shape, x.shape[1] // max(dweight.size, 1)
     chunk = max(PART_ROWS, -(-count // PARTS))
     parts = max(1, -(-count // chunk))
-    products, sums = dweight, dbias
-    if parts > 1:
+    products, sums = dweight.reshape((1, -1)), dbias.reshape((1, -1))
+    if parts > 1 or length > 1:
         products, sums = (empty((parts, width), x.dtype, x.device_index) for _ in range(2))
     threads = min(THREADS, -(-width // WARP) * WARP)
     grid = (-(-width // max(threads, 1)), parts)
     launch(kernels.parameter_grad_parts, grid, threads, dy, x, mean, rstd, chunk, products, sums)
-    if parts > 1:
-        total(dweight, products, 0)
-        total(dbias, sums, 0)
+    if parts > 1 or length > 1:
+        for y, found in ((dweight, products), (dbias, sums)):
+            total(y, found.reshape((parts, y.size, length)), (0, 2) if length > 1 else 0)

@@ -238,7 +238,8 @@ def fits(instruction: Instruction, view: Instruction) -> bool:
     """Whether the op means the same before the view: rows stay rows, and what is broadcast is along the same dims."""
     before, behind = view.inputs[0].shape, view.output.shape
     if instruction.op in ROW_OPS:
-        dims = instruction.attrs["dims"]
+        weight = instruction.inputs[ROW_OPS[instruction.op]]
+        dims = max(instruction.attrs["dims"], 0 if weight is None else weight.ndim)
         return view.op is View and dims < len(before) and before[-dims:] == behind[-dims:]
     small = [x for x in instruction.inputs if isinstance(x, Slot) and x.ndim and x.shape != behind]
     if view.op is not View:

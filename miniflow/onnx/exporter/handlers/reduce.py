@@ -105,7 +105,7 @@ def normalized(g: Writer, x: Value, dims, eps: float, weight, bias) -> str:
 
 @handler("layer_norm")
 def layer_norm(g: Writer, x: Value, weight: Value | None, bias: Value | None, *, dims: int, eps: float) -> str:
-    if g.opset < 17:
+    if g.opset < 17 or weight is not None and len(weight.shape) > dims:
         return normalized(g, x, range(len(x.shape))[-dims:], eps, weight, bias)
     weight, _ = given(x, x.shape[len(x.shape) - dims :], weight)
     return g("LayerNormalization", x, weight, bias, axis=-dims, epsilon=eps)
