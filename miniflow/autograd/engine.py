@@ -295,9 +295,9 @@ def _is_whole(gradient: Tensor) -> bool:
     """Whether the array of `gradient` owns its memory, or is the only view of an array that does, from end to end."""
     if not memory.is_host(gradient._array):
         return not hasattr(gradient._array, "placement") and gradient._array.is_alone()
-    base = gradient._array.base
-    if not gradient._array.flags.c_contiguous or base is None:
-        return base is None and gradient._array.flags.c_contiguous
+    base, flags = gradient._array.base, gradient._array.flags
+    if base is None or not (flags.c_contiguous and flags.writeable):  # NumPy's broadcast views are read-only
+        return base is None and flags.c_contiguous
     whole = memory.is_host(base) and base.base is None and base.nbytes == gradient._array.nbytes
     del base
     return whole and sys.getrefcount(gradient._array.base) <= 2

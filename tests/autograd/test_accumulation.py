@@ -63,6 +63,13 @@ def test_every_gradient_has_memory_of_its_own(name):
 
 
 @pytest.mark.cpu_only("it looks at NumPy's arrays")
+def test_the_gradient_of_a_leaf_of_one_element_can_be_changed():
+    x = flow.tensor([[2.0]], requires_grad=True)
+    (x.reshape(1).mean() * 2).backward()  # its gradient is a broadcast view from end to end
+    x.grad.mul_(3)
+    assert_same(x.grad, np.array([[6.0]], np.float32))
+
+
 def test_the_gradient_of_a_reshaped_leaf_is_not_copied():
     x, kept = leaf(3, 3), []
     y = -x.reshape(9)
