@@ -71,11 +71,11 @@ def cross_entropy_rows() -> Launch:
 
 def adam() -> Launch:
     arrays = [(np.abs(numbers(256, seed=seed)),) for seed in range(4)]
-    step_size, root, *options = [np.float32(value) for value in (1e-3, 1, 0.1, 0.999, 0.001, 1e-8, 0, 1, 0)]
+    step_size, root, *options = [np.float32(value) for value in (1e-3, 1, 0.1, 0.999, 0.001, 1e-8, 1, 0)]
     states = [*arrays, (np.zeros(1, np.float32),), (True, True, False)]
     norms, own = (np.ones(1, np.float32),), ((step_size,), (root,), (np.float32(0),))  # the norm is not bounded
-    factor, max_norm = np.float64(1), np.float64(-1)
-    arguments = [(0, 1), *states, norms, own, tuple(options), factor, max_norm]
+    factor, weight_decay, max_norm = np.float64(1), np.float64(0), np.float64(-1)
+    arguments = [(0, 1), *states, norms, own, tuple(options), factor, weight_decay, max_norm]
     return Launch(optim.UPDATES["adam_update"], 1, 256, arguments)
 
 

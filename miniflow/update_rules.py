@@ -4,14 +4,15 @@ A rule is a function of one element, all in the dtype of the parameter:
 
     rule(p, g, states, own, numbers) -> the new p, the new states
 
-    p, g       the parameter and its gradient, times -1 to maximize and times what a graph fused into the update
+    p, g       the parameter and its gradient, times -1 to maximize and times what a graph fused into the update, plus
+               weight_decay p
     states     three numbers; where a rule or its options have no such state, it is 0 and the result is not used
     own        three numbers of each parameter alone, 0 where a rule needs fewer
     numbers    those that all parameters of an update share
 
-A second function makes `own`, a list with an entry for each of `count` parameters, and `numbers` of the options of the
-optimizer: what does not depend on the element is computed once, in float64. `steps[k]` is how many updates parameter k
-has seen, this one included.
+A second function makes `own`, a list with an entry for each of `count` parameters, the weight decay that the gradient
+gets, and `numbers` of the options of the optimizer: what does not depend on the element is computed once, in float64.
+`steps[k]` is how many updates parameter k has seen, this one included.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Rule(NamedTuple):
 
     element: Callable[..., tuple]
     states: int
-    numbers: Callable[..., tuple[Own, tuple[float, ...]]]
+    numbers: Callable[..., tuple[Own, float, tuple[float, ...]]]
     count: int
 
 
@@ -54,10 +55,8 @@ compiled = numba.njit(error_model="numpy", fastmath={"contract"})
 def sgd(p, g, states, own, numbers):
     """v = momentum v + undamped g;  p -= lr v, or lr (g + momentum v) with Nesterov; p -= lr g without momentum."""
     lr, undamped, _ = own
-    momentum, nesterov, weight_decay = numbers
+    momentum, nesterov = numbers
     velocity, second, third = states
-    if weight_decay != 0:  # 0 * inf is nan
-        g += weight_decay * p
     if momentum != 0:
         velocity = momentum * velocity + undamped * g
         g = g + momentum * velocity if nesterov != 0 else velocity
@@ -67,17 +66,15 @@ def sgd(p, g, states, own, numbers):
 def sgd_numbers(count, lr, momentum, dampening, nesterov, weight_decay, fresh):
     """`fresh[k]`: the buffer of parameter k is new, and its first gradient is not dampened."""
     own = (lr, 1.0 - dampening, 0.0), (lr, 1.0, 0.0)
-    return [own[is_fresh] for is_fresh in fresh], (momentum, nesterov, weight_decay)
+    return [own[is_fresh] for is_fresh in fresh], weight_decay, (momentum, nesterov)
 
 
 @rule
 def adam(p, g, states, own, numbers):
     """m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  p = decay p - step_size m / (root sqrt(v) + eps)."""
     step_size, root, _ = own
-    fresh1, beta2, fresh2, eps, l2, decay, amsgrad = numbers
+    fresh1, beta2, fresh2, eps, decay, amsgrad = numbers
     mean, square, largest = states
-    if l2 != 0:  # 0 * inf is nan
-        g += l2 * p
     mean += fresh1 * (g - mean)
     square = beta2 * square + fresh2 * g * g
     largest = max(square, largest) if amsgrad != 0 else square
@@ -88,17 +85,15 @@ def adam_numbers(count, lr, betas, eps, weight_decay, decoupled, amsgrad, do_bia
     beta1, beta2 = betas
     l2, decay = (0.0, 1 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
     own = {t: (lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t), 0.0) for t in {*steps}} if do_bias_correction else {}
-    return [own.get(t, (lr, 1.0, 0.0)) for t in steps], (1 - beta1, beta2, 1 - beta2, eps, l2, decay, amsgrad)
+    return [own.get(t, (lr, 1.0, 0.0)) for t in steps], l2, (1 - beta1, beta2, 1 - beta2, eps, decay, amsgrad)
 
 
 @rule
 def rmsprop(p, g, states, own, numbers):
     """v = alpha v + (1 - alpha) g^2;  b = momentum b + g / (sqrt(v) + eps), or sqrt(v - mean(g)^2);  p -= lr b."""
     lr, _, _ = own
-    alpha, fresh, eps, weight_decay, momentum, centered = numbers
+    alpha, fresh, eps, momentum, centered = numbers
     square, mean, buffer = states
-    if weight_decay != 0:  # 0 * inf is nan
-        g += weight_decay * p
     square = alpha * square + fresh * g * g
     variance = square
     if centered != 0:
@@ -109,50 +104,44 @@ def rmsprop(p, g, states, own, numbers):
 
 
 def rmsprop_numbers(count, lr, alpha, eps, weight_decay, momentum, centered):
-    return [(lr, 0.0, 0.0)] * count, (alpha, 1 - alpha, eps, weight_decay, momentum, centered)
+    return [(lr, 0.0, 0.0)] * count, weight_decay, (alpha, 1 - alpha, eps, momentum, centered)
 
 
 @rule
 def adagrad(p, g, states, own, numbers):
     """s += g^2;  p -= lr g / (sqrt(s) + eps), with a learning rate that has already decayed."""
     lr, _, _ = own
-    eps, weight_decay = numbers
+    (eps,) = numbers
     square_sum, second, third = states
-    if weight_decay != 0:  # 0 * inf is nan
-        g += weight_decay * p
     square_sum += g * g
     return p - lr * g / (math.sqrt(square_sum) + eps), (square_sum, second, third)
 
 
 def adagrad_numbers(count, lr, lr_decay, eps, weight_decay, steps):
-    return [(lr / (1 + (t - 1) * lr_decay), 0.0, 0.0) for t in steps], (eps, weight_decay)
+    return [(lr / (1 + (t - 1) * lr_decay), 0.0, 0.0) for t in steps], weight_decay, (eps,)
 
 
 @rule
 def adamax(p, g, states, own, numbers):
     """m += (1 - beta1) (g - m);  u = max(beta2 u, |g| + eps);  p -= step_size m / u."""
     step_size, _, _ = own
-    fresh1, beta2, eps, weight_decay = numbers
+    fresh1, beta2, eps = numbers
     mean, largest, third = states
-    if weight_decay != 0:  # 0 * inf is nan
-        g += weight_decay * p
     mean += fresh1 * (g - mean)
     largest = max(beta2 * largest, abs(g) + eps)
     return p - step_size * (mean / largest), (mean, largest, third)
 
 
 def adamax_numbers(count, lr, betas, eps, weight_decay, steps):
-    return [(lr / (1 - betas[0] ** t), 0.0, 0.0) for t in steps], (1 - betas[0], betas[1], eps, weight_decay)
+    return [(lr / (1 - betas[0] ** t), 0.0, 0.0) for t in steps], weight_decay, (1 - betas[0], betas[1], eps)
 
 
 @rule
 def radam(p, g, states, own, numbers):
     """As `adam`, but p -= step_size m while the variance of v is infinite."""
     step_size, rectified, _ = own
-    fresh1, beta2, fresh2, eps, l2, decay = numbers
+    fresh1, beta2, fresh2, eps, decay = numbers
     mean, square, third = states
-    if l2 != 0:  # 0 * inf is nan
-        g += l2 * p
     mean += fresh1 * (g - mean)
     square = beta2 * square + fresh2 * g * g
     ratio = mean / (math.sqrt(square) + eps) if rectified != 0 else mean
@@ -172,17 +161,15 @@ def radam_numbers(count, lr, betas, eps, weight_decay, decoupled_weight_decay, s
         return step_size * rectification * math.sqrt(1 - beta2**t), 1.0, 0.0
 
     l2, decay = (0.0, 1 - lr * weight_decay) if decoupled_weight_decay else (weight_decay, 1.0)
-    return [own(t) for t in steps], (1 - beta1, beta2, 1 - beta2, eps, l2, decay)
+    return [own(t) for t in steps], l2, (1 - beta1, beta2, 1 - beta2, eps, decay)
 
 
 @rule
 def nadam(p, g, states, own, numbers):
     """As `adam`, but p -= (now g + ahead m) / (root sqrt(v) + eps)."""
     now, ahead, root = own
-    fresh1, beta2, fresh2, eps, l2, decay = numbers
+    fresh1, beta2, fresh2, eps, decay = numbers
     mean, square, third = states
-    if l2 != 0:  # 0 * inf is nan
-        g += l2 * p
     mean += fresh1 * (g - mean)
     square = beta2 * square + fresh2 * g * g
     return decay * p - (now * g + ahead * mean) / (math.sqrt(square) * root + eps), (mean, square, third)
@@ -208,41 +195,37 @@ def nadam_numbers(count, lr, betas, eps, weight_decay, momentum_decay, decoupled
         return now, ahead, 1 / math.sqrt(1 - beta2**t)
 
     l2, decay = (0.0, 1 - lr * weight_decay) if decoupled_weight_decay else (weight_decay, 1.0)
-    return [own(t) for t in steps], (1 - beta1, beta2, 1 - beta2, eps, l2, decay)
+    return [own(t) for t in steps], l2, (1 - beta1, beta2, 1 - beta2, eps, decay)
 
 
 @rule
 def adadelta(p, g, states, own, numbers):
     """v = rho v + (1 - rho) g^2;  d = sqrt(a + eps) / sqrt(v + eps) g;  a = rho a + (1 - rho) d^2;  p -= lr d."""
     lr, _, _ = own
-    rho, fresh, eps, weight_decay = numbers
+    rho, fresh, eps = numbers
     square, steps, third = states
-    if weight_decay != 0:  # 0 * inf is nan
-        g += weight_decay * p
     square = rho * square + fresh * g * g
     delta = math.sqrt(steps + eps) / math.sqrt(square + eps) * g
     return p - lr * delta, (square, rho * steps + fresh * delta * delta, third)
 
 
 def adadelta_numbers(count, lr, rho, eps, weight_decay):
-    return [(lr, 0.0, 0.0)] * count, (rho, 1 - rho, eps, weight_decay)
+    return [(lr, 0.0, 0.0)] * count, weight_decay, (rho, 1 - rho, eps)
 
 
 @rule
 def asgd(p, g, states, own, numbers):
     """p = (1 - lambd eta) p - eta g;  ax += mu (p - ax)."""
     eta, mu, _ = own
-    lambd, weight_decay = numbers
+    (lambd,) = numbers
     average, second, third = states
-    if weight_decay != 0:  # 0 * inf is nan
-        g += weight_decay * p
     p = p - lambd * eta * p - eta * g
     return p, (p if mu == 1 else average + mu * (p - average), second, third)
 
 
 def asgd_numbers(count, lr, lambd, alpha, t0, weight_decay, steps):
     own = [(lr / (1 + lambd * lr * (t - 1)) ** alpha, 1 / max(1, t - 1 - t0), 0.0) for t in steps]
-    return own, (lambd, weight_decay)
+    return own, weight_decay, (lambd,)
 
 
 @rule
@@ -266,17 +249,15 @@ def rprop(p, g, states, own, numbers):
 
 
 def rprop_numbers(count, lr, etas, step_sizes, steps):
-    return [(lr if t == 1 else 0.0, 0.0, 0.0) for t in steps], (*etas, *step_sizes)
+    return [(lr if t == 1 else 0.0, 0.0, 0.0) for t in steps], 0.0, (*etas, *step_sizes)
 
 
 @rule
 def ftrl(p, g, states, own, numbers):
     """b = a + g^2;  z += g - (b^r - a^r) / lr p;  p = (sign(z) l1 - z) / ((beta + b^r) / lr + l2), 0 if |z| <= l1."""
     lr, initial, _ = own
-    power, l1, l2, beta, weight_decay = numbers
+    power, l1, l2, beta = numbers
     square_sum, z, third = states
-    if weight_decay != 0:  # 0 * inf is nan
-        g += weight_decay * p
     square_sum += initial
     before = square_sum**power
     square_sum += g * g
@@ -288,21 +269,21 @@ def ftrl(p, g, states, own, numbers):
 
 def ftrl_numbers(count, lr, weight_decay, lr_power, initial_accumulator_value, lambda1, lambda2, beta, steps):
     own = [(lr, initial_accumulator_value if t == 1 else 0.0, 0.0) for t in steps]
-    return own, (-lr_power, lambda1, lambda2, beta, weight_decay)
+    return own, weight_decay, (-lr_power, lambda1, lambda2, beta)
 
 
 RULES = {
-    "sgd_update": Rule(sgd, 1, sgd_numbers, 3),
-    "adam_update": Rule(adam, 3, adam_numbers, 7),
-    "rmsprop_update": Rule(rmsprop, 3, rmsprop_numbers, 6),
-    "adagrad_update": Rule(adagrad, 1, adagrad_numbers, 2),
-    "adamax_update": Rule(adamax, 2, adamax_numbers, 4),
-    "radam_update": Rule(radam, 2, radam_numbers, 6),
-    "nadam_update": Rule(nadam, 2, nadam_numbers, 6),
-    "adadelta_update": Rule(adadelta, 2, adadelta_numbers, 4),
-    "asgd_update": Rule(asgd, 1, asgd_numbers, 2),
+    "sgd_update": Rule(sgd, 1, sgd_numbers, 2),
+    "adam_update": Rule(adam, 3, adam_numbers, 6),
+    "rmsprop_update": Rule(rmsprop, 3, rmsprop_numbers, 5),
+    "adagrad_update": Rule(adagrad, 1, adagrad_numbers, 1),
+    "adamax_update": Rule(adamax, 2, adamax_numbers, 3),
+    "radam_update": Rule(radam, 2, radam_numbers, 5),
+    "nadam_update": Rule(nadam, 2, nadam_numbers, 5),
+    "adadelta_update": Rule(adadelta, 2, adadelta_numbers, 3),
+    "asgd_update": Rule(asgd, 1, asgd_numbers, 1),
     "rprop_update": Rule(rprop, 2, rprop_numbers, 4),
-    "ftrl_update": Rule(ftrl, 2, ftrl_numbers, 5),
+    "ftrl_update": Rule(ftrl, 2, ftrl_numbers, 4),
 }
 """By the name of the kernel."""
 
@@ -333,20 +314,23 @@ def loop_over(one: Rule) -> Callable:
 
     `sizes` has their numbers of elements, `params` and so on their addresses, or None for states that are left out.
     `numbers` has a row for each parameter, or one for all, in the dtype of all arrays: two factors of the gradient, the
-    parameter's own numbers, and those of all.
+    weight decay, the parameter's own numbers, and those of all.
 
     It stands in this file so that numba's cache, which looks at the time of one file, notices a changed rule.
     """
     element, count = one.element, one.count
 
     @rule  # numba's cache tells plain functions apart, which the loop refers to, but no compiled ones
-    def update(param, grad, first, second, third, factor, bound, own, numbers):
+    def update(param, grad, first, second, third, factor, bound, weight_decay, own, numbers):
         zero = param.dtype.type(0)
         for i in range(param.size):
             a = zero if first is None else first[i]
             b = zero if second is None else second[i]
             c = zero if third is None else third[i]
-            param[i], states = element(param[i], factor * grad[i] * bound, (a, b, c), own, numbers)
+            g = factor * grad[i] * bound
+            if weight_decay != 0:  # 0 * inf is nan
+                g += weight_decay * param[i]
+            param[i], states = element(param[i], g, (a, b, c), own, numbers)
             if first is not None:
                 first[i] = states[0]
             if second is not None:
@@ -365,7 +349,7 @@ def loop_over(one: Rule) -> Callable:
                 second = None if seconds is None else vector(seconds[k], begin, end, numbers)
                 third = None if thirds is None else vector(thirds[k], begin, end, numbers)
                 row = numbers[k % len(numbers)]
-                own, shared = (row[2], row[3], row[4]), to_fixed_tuple(row[5:], count)
-                update(param, grad, first, second, third, row[0], row[1], own, shared)
+                own, shared = (row[3], row[4], row[5]), to_fixed_tuple(row[6:], count)
+                update(param, grad, first, second, third, row[0], row[1], row[2], own, shared)
 
     return loop

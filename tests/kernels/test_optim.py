@@ -22,7 +22,7 @@ def numbers(*values):
     return [np.float32(v) for v in values]
 
 
-def launched(rule, arrays, own, *numbers, factor=1.0, norm=2.0, max_norm=-1.0):
+def launched(rule, arrays, own, *numbers, decay=DECAY, factor=1.0, norm=2.0, max_norm=-1.0):
     """The arrays of one parameter after an update, and before it in float64; `own` are its own numbers."""
     before = [x.astype(np.float64) for x in arrays]
     blocks = -(-arrays[0].size // 64)
@@ -30,7 +30,7 @@ def launched(rule, arrays, own, *numbers, factor=1.0, norm=2.0, max_norm=-1.0):
     columns = [(x,) for x in arrays] + [(np.float32([np.nan]),)] * (5 - len(arrays))
     own = tuple((n,) for n in (*own, np.float32(0)))
     UPDATES[rule][blocks, 64](
-        (0, blocks), *columns, present, (np.float32([norm]),), own, tuple(numbers), factor, max_norm
+        (0, blocks), *columns, present, (np.float32([norm]),), own, tuple(numbers), factor, decay, max_norm
     )
     return arrays, before
 
@@ -45,7 +45,7 @@ def close(got, want):
 def test_sgd(size, momentum, nesterov):
     arrays = [values(size, k) for k in range(3)]
     (p, g, v), (p0, g0, v0) = launched(
-        "sgd_update", arrays, numbers(LR, 0.8), *numbers(momentum, nesterov, DECAY), factor=-1.0
+        "sgd_update", arrays, numbers(LR, 0.8), *numbers(momentum, nesterov), factor=-1.0
     )
     g1 = -g0 + DECAY * p0
     v1 = momentum * v0 + 0.8 * g1
@@ -58,7 +58,7 @@ def test_sgd(size, momentum, nesterov):
 def test_adam(amsgrad):
     arrays = [values(65, k) for k in range(4 + amsgrad)]
     (p, _, m, v, *largest), (p0, g0, m0, v0, *largest0) = launched(
-        "adam_update", arrays, numbers(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, DECAY, 0.9, amsgrad)
+        "adam_update", arrays, numbers(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, 0.9, amsgrad)
     )
     g1 = g0 + DECAY * p0
     m1, v1 = m0 + 0.1 * (g1 - m0), 0.99 * v0 + 0.01 * g1**2
@@ -76,7 +76,7 @@ def test_rmsprop(momentum, centered):
     arrays = [values(65, k) for k in range(5)]
     arrays[2] += 5  # the mean square is above the squared mean
     (p, _, v, mean, b), (p0, g0, v0, mean0, b0) = launched(
-        "rmsprop_update", arrays, numbers(LR, 0), *numbers(0.9, 0.1, EPS, DECAY, momentum, centered)
+        "rmsprop_update", arrays, numbers(LR, 0), *numbers(0.9, 0.1, EPS, momentum, centered)
     )
     g1 = g0 + DECAY * p0
     v1, mean1 = 0.9 * v0 + 0.1 * g1**2, mean0 + 0.1 * (g1 - mean0)
@@ -89,7 +89,7 @@ def test_rmsprop(momentum, centered):
 
 def test_adagrad():
     arrays = [values(65, k) for k in range(3)]
-    (p, _, s), (p0, g0, s0) = launched("adagrad_update", arrays, numbers(LR, 0), *numbers(EPS, DECAY), factor=-1.0)
+    (p, _, s), (p0, g0, s0) = launched("adagrad_update", arrays, numbers(LR, 0), *numbers(EPS), factor=-1.0)
     g1 = -g0 + DECAY * p0
     close(s, s0 + g1**2)
     close(p, p0 - LR * g1 / (np.sqrt(s0 + g1**2) + EPS))
@@ -97,7 +97,7 @@ def test_adagrad():
 
 def test_without_decay_an_infinite_parameter_is_not_nan_in_the_states():
     p, g, v = np.float32([np.inf]), np.float32([1]), np.float32([0])
-    launched("sgd_update", [p, g, v], numbers(LR, 1), *numbers(0.9, 0, 0))
+    launched("sgd_update", [p, g, v], numbers(LR, 1), *numbers(0.9, 0), decay=0.0)
     assert np.isinf(p[0]) and v[0] == 1
 
 
@@ -105,7 +105,7 @@ def test_without_decay_an_infinite_parameter_is_not_nan_in_the_states():
 def test_factors_of_the_gradient(norm, max_norm, shrink):
     arrays = [values(65, k) for k in range(3)]
     options = {"factor": -0.5, "norm": norm, "max_norm": float(max_norm)}
-    (p, _, _), (p0, g0, _) = launched("sgd_update", arrays, numbers(LR, 1), *numbers(0, 0, DECAY), **options)
+    (p, _, _), (p0, g0, _) = launched("sgd_update", arrays, numbers(LR, 1), *numbers(0, 0), **options)
     close(p, p0 - LR * (-0.5 * shrink * g0 + DECAY * p0))
 
 
@@ -201,7 +201,7 @@ SIZES = (70, 3, 64)
 STARTS = (0, 3, 4, 6)
 
 
-def arguments(present, own, *shared, max_norm=1.5):
+def arguments(present, own, *shared, decay=DECAY, max_norm=1.5):
     """A launch over three parameters with those states that are present; `own` are the first parameter's numbers."""
 
     def made():
@@ -209,18 +209,20 @@ def arguments(present, own, *shared, max_norm=1.5):
         columns += [(np.float32([np.nan]),)] * (5 - len(columns))
         norms = tuple(np.float32([n]) for n in (0.5, 2, 9))
         own_numbers = tuple(tuple(np.float32(n + k / 8) for k in range(len(SIZES))) for n in (*own, 0))
-        return [STARTS, *columns, present, norms, own_numbers, tuple(numbers(*shared)), 1.0, max_norm]
+        return [STARTS, *columns, present, norms, own_numbers, tuple(numbers(*shared)), 1.0, decay, max_norm]
 
     return made
 
 
 ALL, ONE, NONE = (True, True, True), (True, False, False), (False, False, False)
 CASES = [
-    Case("sgd", UPDATES["sgd_update"], arguments(ONE, (LR, 1), 0.9, 1, DECAY), 6, 32),
-    Case("sgd without momentum", UPDATES["sgd_update"], arguments(NONE, (LR, 1), 0, 0, 0, max_norm=-1.0), 6, 32),
-    Case("adam", UPDATES["adam_update"], arguments(ALL, (LR, 1.7), 0.1, 0.99, 0.01, EPS, DECAY, 0.9, 1), 6, 32),
-    Case("rmsprop", UPDATES["rmsprop_update"], arguments(ALL, (LR, 0), 0.9, 0.1, EPS, DECAY, 0.9, 0), 6, 32),
-    Case("adagrad", UPDATES["adagrad_update"], arguments(ONE, (LR, 0), EPS, DECAY), 6, 32),
+    Case("sgd", UPDATES["sgd_update"], arguments(ONE, (LR, 1), 0.9, 1), 6, 32),
+    Case(
+        "sgd without momentum", UPDATES["sgd_update"], arguments(NONE, (LR, 1), 0, 0, decay=0.0, max_norm=-1.0), 6, 32
+    ),
+    Case("adam", UPDATES["adam_update"], arguments(ALL, (LR, 1.7), 0.1, 0.99, 0.01, EPS, 0.9, 1), 6, 32),
+    Case("rmsprop", UPDATES["rmsprop_update"], arguments(ALL, (LR, 0), 0.9, 0.1, EPS, 0.9, 0), 6, 32),
+    Case("adagrad", UPDATES["adagrad_update"], arguments(ONE, (LR, 0), EPS), 6, 32),
 ]
 
 

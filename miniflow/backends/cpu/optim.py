@@ -100,7 +100,7 @@ def update_by(rule: Rule, loop: Callable, name: str) -> Callable[..., None]:
         share(loop, total, total, sizes, params, sources, *states, *missing, np.array(numbers, real))
 
     def update(params, grads, *states, maximize, multiply=(), divide=(), max_norm=None, **options):
-        own, shared = rule.numbers(len(params), **options)
+        own, decay, shared = rule.numbers(len(params), **options)
         factor, shrink = fused_factor(maximize, multiply, divide), bounds(states[rule.states :], max_norm, len(params))
         groups = params, *states[: rule.states]
         table = table_of(groups)
@@ -108,12 +108,12 @@ def update_by(rule: Rule, loop: Callable, name: str) -> Callable[..., None]:
             alike = own.count(own[0]) == shrink.count(shrink[0]) == len(own)
             rows = 1 if alike else len(own)
             pairs = zip(shrink[:rows], own[:rows], strict=True)
-            run(table, grads, [(factor, bound, *mine, *shared) for bound, mine in pairs])
+            run(table, grads, [(factor, bound, decay, *mine, *shared) for bound, mine in pairs])
             return
         for k, arrays in enumerate(zip(*groups, strict=True)):  # they may share memory
             real = FLOAT64 if arrays[0].dtype == FLOAT64 else FLOAT32
             working = [x if is_regular(x, real) else np.array(x, real, order="C") for x in arrays]
-            run(make_table([[x] for x in working]), [grads[k]], [(factor, shrink[k], *own[k], *shared)])
+            run(make_table([[x] for x in working]), [grads[k]], [(factor, shrink[k], decay, *own[k], *shared)])
             for x, changed in zip(arrays, working, strict=True):
                 if changed is not x:
                     x[...] = changed

@@ -14,8 +14,8 @@ THREADS = 256
 
 
 def update(
-    on_device: Callable, groups: Sequence[Sequence], norms: Sequence | None, own: Own, shared: Sequence[float],
-    factor: float = 1.0, max_norm: float = -1.0,
+    on_device: Callable, groups: Sequence[Sequence], norms: Sequence | None, own: Own, decay: float,
+    shared: Sequence[float], factor: float = 1.0, max_norm: float = -1.0,
 ) -> None:  # fmt: skip
     """Launch a kernel of `make_update` for parameters, their gradients and their states, which stand in `groups`."""
     params = groups[0]
@@ -29,7 +29,8 @@ def update(
         bounds = absent if norms is None else padded([norms[i].reshape((1,)) for i in some])
         own_numbers = tuple(padded([real(own[i][j]) for i in some]) for j in range(3))
         numbers = own_numbers, tuple(map(real, shared))
-        launch(on_device, starts[-1], THREADS, starts, *flat, present, bounds, *numbers, factor, float(max_norm))
+        factors = factor, float(decay), float(max_norm)
+        launch(on_device, starts[-1], THREADS, starts, *flat, present, bounds, *numbers, *factors)
         for group, column in zip([params, *groups[2:]], [columns[0], *columns[2:]], strict=True):
             write_back([group[i] for i in some], column)
 
@@ -38,10 +39,10 @@ def update_by(rule: Rule, on_device: Callable, name: str) -> None:
     """Register the kernel that updates parameters by a rule; its groups are those of the CPU's."""
 
     def run(*groups, maximize, multiply=(), divide=(), max_norm=None, **options):
-        own, shared = rule.numbers(len(groups[0]), **options)
+        numbers = rule.numbers(len(groups[0]), **options)
         factor, states = fused_factor(maximize, multiply, divide), rule.states + 2
         bound = (None, -1.0) if max_norm is None else (groups[states], max_norm)
-        update(on_device, groups[:states], bound[0], own, shared, factor, bound[1])
+        update(on_device, groups[:states], bound[0], *numbers, factor, bound[1])
 
     run.__name__ = name
     kernel("cuda", returns=True)(run)
