@@ -12,7 +12,7 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from miniflow.context_decorator import ContextDecorator
@@ -164,6 +164,7 @@ class Leaf:
     """The node of a leaf that requires grad; gradients arriving here are added to `tensor.grad`."""
 
     __slots__ = ("tensor", "sequence", "shapes", "dtypes", "hooks", "after")
+    edges = ()
 
     def __init__(self, tensor: Tensor):
         self.tensor = weakref.ref(tensor)
@@ -253,3 +254,14 @@ class Node:
         """Free the saved tensors; a later backward through this node is an error if it needs them."""
         if self._saved:
             self._saved = FREED
+
+
+def ancestors(roots: Iterable[Node | Leaf]) -> list[Node | Leaf]:
+    """These nodes and all that their inputs come from, newest first: in the order in which backward visits them."""
+    found, waiting = set(), list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [edge[0] for edge in node.edges if edge is not None]
+    return sorted(found, key=lambda node: -node.sequence)

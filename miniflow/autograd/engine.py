@@ -15,7 +15,7 @@ from miniflow.ops.creation import ones_like
 from miniflow.ops.elementwise import add
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import clone, sum_to_shape
-from miniflow.tape import Leaf, Node, modes
+from miniflow.tape import Leaf, Node, ancestors, modes
 from miniflow.tensor import Tensor
 
 Edge = tuple[Node | Leaf, int]
@@ -211,17 +211,10 @@ class BackwardPass:
 
 
 def _leading_to(targets: set[Node | Leaf], roots: list[Node | Leaf]) -> set[Node | Leaf]:
-    """The nodes reachable from `roots` from which a target can be reached."""
-    found, stack = set(), list(roots)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            if isinstance(node, Node):
-                stack.extend(edge[0] for edge in node.edges if edge is not None)
-    needed = set()
-    for node in sorted(found, key=lambda n: n.sequence):  # what a node leads to is older than itself
-        if node in targets or isinstance(node, Node) and any(e is not None and e[0] in needed for e in node.edges):
+    """The ancestors of `roots` that have a target among theirs."""
+    needed: set[Node | Leaf] = set()
+    for node in reversed(ancestors(roots)):  # what a node leads to is older than itself
+        if node in targets or any(edge is not None and edge[0] in needed for edge in node.edges):
             needed.add(node)
     return needed
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from miniflow.errors import AutogradError
 from miniflow.show.layout import Layout, layered
-from miniflow.tape import Leaf, Node
+from miniflow.tape import Leaf, Node, ancestors
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -76,20 +76,13 @@ def tape(
 
 def reachable(root: Node | Leaf, max_nodes: int) -> tuple[list, list[tuple]]:
     """The nodes from which `root` was made, newest first as backward visits them, and the edges (maker, user)."""
-    seen, waiting, edges = {root}, [root], []
-    while waiting:
-        node = waiting.pop()
-        for source, _ in filter(None, getattr(node, "edges", ())):
-            edges.append((source, node))
-            if source not in seen:
-                seen.add(source)
-                waiting.append(source)
-        if len(seen) > max_nodes:
-            raise AutogradError(
-                f"show.tape: the graph has more than {max_nodes} boxes, too many to read; draw a smaller part of the "
-                "network, or pass a larger max_nodes"
-            )
-    return sorted(seen, key=lambda node: -node.sequence), edges
+    nodes = ancestors([root])
+    if len(nodes) > max_nodes:
+        raise AutogradError(
+            f"show.tape: the graph has more than {max_nodes} boxes, too many to read; draw a smaller part of the "
+            "network, or pass a larger max_nodes"
+        )
+    return nodes, [(edge[0], node) for node in nodes for edge in node.edges if edge is not None]
 
 
 def label(nodes: list, names: Mapping[str, Tensor]) -> dict[Any, tuple[str, str]]:

@@ -22,7 +22,7 @@ from miniflow.nn.modules.module import Module
 from miniflow.ops.creation import zeros_like
 from miniflow.parallel import collectives, world
 from miniflow.parallel.nest import each_tensor, tensors_in
-from miniflow.tape import Leaf, is_grad_enabled
+from miniflow.tape import Leaf, ancestors, is_grad_enabled
 from miniflow.tensor import Tensor
 
 
@@ -214,20 +214,8 @@ def last_uses(tensors: list[Tensor]) -> dict[Leaf, int]:
     """leaf -> the sequence number of the operation, of those that made the tensors, that backward visits last of those
     that use it."""
     found: dict[Leaf, int] = {}
-    stack = [x._edge[0] for x in tensors if x._edge is not None]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
+    for node in ancestors([x._edge[0] for x in tensors if x._edge is not None]):
         if type(node) is Leaf:
-            found.setdefault(node, node.sequence)
-            continue
-        for edge in node.edges:
-            if edge is None:
-                continue
-            source = edge[0]
-            if type(source) is Leaf:
-                found[source] = min(found.get(source, node.sequence), node.sequence)
-            elif source not in seen:
-                seen.add(source)
-                stack.append(source)
+            found.setdefault(node, node.sequence)  # one of the tensors
+        found.update({edge[0]: node.sequence for edge in node.edges if edge is not None and type(edge[0]) is Leaf})
     return found
