@@ -58,13 +58,15 @@ class WithOptions:
         cls.__signature__ = OfTheClass(inspect.Signature(parameters))
 
     def given(self, args: tuple, options: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of a constructor by name, those that are left out by their defaults."""
+        """The arguments of a constructor by name, those that are left out by their defaults; `check_options` looks at
+        them."""
         signature = type(self).__signature__
         try:
             bound = signature.bind(*args, **options)
         except TypeError as error:
             raise ArgumentTypeError(f"{type(self).__name__}: {error}; expected {signature}") from None
         bound.apply_defaults()
+        self.check_options(bound.arguments)
         return dict(bound.arguments)
 
     def check_options(self, options: dict[str, Any]) -> None:
@@ -79,7 +81,7 @@ def check(got: str, value: Any, limits: tuple[float, float] | list, is_pair: boo
     """Raise ArgumentError unless a value is one of a list, or within limits; two numbers are below the upper one."""
     if isinstance(limits, list):
         *others, last = map(repr, limits)
-        right, expected = value in limits, f"{', '.join(others)} or {last}"
+        right, expected = value in limits, f"{', '.join(others)} or {last}" if others else last
     elif is_pair:
         low, high = limits
         right = isinstance(value, tuple | list) and len(value) == 2 and all(low <= x < high for x in value)

@@ -104,7 +104,7 @@ def test_conv_padding_modes(mode, padding):
     [
         ({"groups": 2}, "groups=2; expected groups above 0 that divide both"),
         ({"groups": 0}, "groups=0"),
-        ({"padding_mode": "mirror"}, "padding_mode='mirror'; expected one of"),
+        ({"padding_mode": "mirror"}, "padding_mode='mirror'; expected 'zeros', 'reflect', 'replicate' or 'circular'"),
         ({"padding": "all"}, "padding='all'; expected 'same', 'valid'"),
         ({"padding": "same", "stride": 2}, "padding='same' with stride"),
         ({"stride": (1, 2, 3)}, "expected one or two integers of at least 1"),

@@ -60,8 +60,15 @@ def test_moving_averages(scheme):
             assert_close(got, np.float32([want]), rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [("cambricon",), ("google", 9), ("google", 8, "signed")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("cambricon",), "quantization_formula='cambricon'; expected 'google'"),
+        (("google", 9), "quantization_bit=9; expected 2, 3, 4, 5, 6, 7 or 8"),
+        (("google", 8, "signed"), "quantization_scheme='signed'; expected 'symmetric' or 'affine'"),
+    ],
+)
 @pytest.mark.parametrize("layer", [nn.MinMaxObserver, nn.Quantization, nn.FakeQuantization])
-def test_what_is_not_there_is_refused(layer, options):
-    with pytest.raises(ArgumentError, match=f"{layer.__name__}: got quantization_formula=.*expected"):
+def test_what_is_not_there_is_refused(layer, options, words):
+    with pytest.raises(ArgumentError, match=f"{layer.__name__}: got {words}"):
         layer(*options)

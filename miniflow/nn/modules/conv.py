@@ -15,8 +15,6 @@ from miniflow.ops.pad import pad
 from miniflow.ops.windows import per_dim
 from miniflow.tensor import Tensor
 
-PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
-
 
 class Convolution(
     Layer, in_channels=..., out_channels=..., kernel_size=..., stride=1, padding=0, dilation=1, groups=1, bias=True,
@@ -27,6 +25,7 @@ class Convolution(
     dims: ClassVar[int]
     function: ClassVar[Callable[..., Tensor]]
     transposed: ClassVar[bool] = False
+    limits = {"padding_mode": ["zeros", "reflect", "replicate", "circular"]}
 
     def __init_subclass__(cls, function: Callable | None = None, dims: int = 2, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -53,9 +52,6 @@ class Convolution(
                 f"{name}: got in_channels={self.in_channels}, out_channels={self.out_channels}, groups={self.groups}; "
                 "expected groups above 0 that divide both"
             )
-        modes = PADDING_MODES[:1] if self.transposed else PADDING_MODES
-        if self.padding_mode not in modes:
-            raise ArgumentError(f"{name}: got padding_mode={self.padding_mode!r}; expected one of {modes}")
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again, at random."""
@@ -155,6 +151,7 @@ class ConvTranspose2d(
     """
 
     transposed = True
+    limits = {"padding_mode": ["zeros"]}
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """`output_size`, the last dims of the result, takes the place of `output_padding`."""

@@ -33,9 +33,7 @@ class FunctionModule(WithOptions, Module):
 
     def __init__(self, *args: Any, **options: Any):
         Module.__init__(self)
-        values = self.given(args, options)
-        self.check_options(values)
-        for name, value in values.items():
+        for name, value in self.given(args, options).items():
             if name in self.buffer_names:
                 self.register_buffer(name, value)
             else:

@@ -24,7 +24,6 @@ class Layer(WithOptions, Module):
 
     def __init__(self, *args: Any, **options: Any):
         values = self.given(args, options)
-        self.check_options(values)
         Module.__init__(self)
         bias, place = values.pop("bias", True), {name: values.pop(name) for name in ("device", "dtype")}
         for name, value in values.items():

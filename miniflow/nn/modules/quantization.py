@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from miniflow.composite import composite
-from miniflow.errors import ArgumentError
 from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops.creation import zeros, zeros_like
 from miniflow.ops.extremum import amax, amin
@@ -29,16 +28,15 @@ class Quantizing(FunctionModule, quantization_formula="google", quantization_bit
         ArgumentError: for other values.
     """
 
+    limits = {
+        "quantization_formula": ["google"], "quantization_bit": list(range(2, 9)),
+        "quantization_scheme": ["symmetric", "affine"],
+    }  # fmt: skip
+
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        bits, scheme = self.quantization_bit, self.quantization_scheme
-        if self.quantization_formula != "google" or bits not in range(2, 9) or scheme not in ("symmetric", "affine"):
-            raise ArgumentError(
-                f"{self._get_name()}: got {self.extra_repr()}; expected quantization_formula='google', 2 to 8 bits, "
-                "and the scheme 'symmetric' or 'affine'"
-            )
-        self.symmetric = scheme == "symmetric"
-        self.upper = 2 ** (bits - self.symmetric) - 1
+        self.symmetric = self.quantization_scheme == "symmetric"
+        self.upper = 2 ** (self.quantization_bit - self.symmetric) - 1
         self.lower = -self.upper - 1 if self.symmetric else 0
 
     def parameters_of(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -170,7 +170,6 @@ class Schedule(WithOptions, LRScheduler):
         values = self.given(args, options)
         optimizer, last_step = values.pop("optimizer"), values["last_step"]
         check_optimizer(type(self).__name__, optimizer)
-        self.check_options(values)
         vars(self).update(values)
         self.prepare(optimizer)
         LRScheduler.__init__(self, optimizer, last_step)

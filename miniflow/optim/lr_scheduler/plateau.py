@@ -50,16 +50,14 @@ class ReduceLROnPlateau(
 
     def __init__(self, *args: Any, **options: Any):
         values = self.given(args, options)
-        optimizer, min_lr = values["optimizer"], values["min_lr"]
-        check_optimizer("ReduceLROnPlateau", optimizer)
-        self.check_options(values)
+        check_optimizer("ReduceLROnPlateau", values["optimizer"])
         vars(self).update(values)
         if not 0 <= self.factor < 1:
             raise ArgumentError(f"ReduceLROnPlateau: got factor={self.factor}; expected a number from 0 to below 1")
-        self.min_lrs = per_group("ReduceLROnPlateau", optimizer, min_lr, "values for min_lr")
+        self.min_lrs = per_group("ReduceLROnPlateau", self.optimizer, self.min_lr, "values for min_lr")
         self.best = math.inf if self.mode == "min" else -math.inf
         self.num_bad_steps = self.cooldown_counter = self.last_step = 0
-        self._last_lr = [group["lr"] for group in optimizer.param_groups]
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, metrics: Any) -> None:
         """Record the metric, a number or a 0-dim tensor, and reduce the learning rates if it is time."""

@@ -43,7 +43,6 @@ class WarmupLR(Schedule, warmup_factor=1 / 3, warmup_iters=5, warmup_method="lin
 
     def __init__(self, *args: Any, **options: Any):
         values = self.given(args, options)
-        self.check_options(values)
         other, last_step = values.pop("scheduler_or_optimizer"), values["last_step"]
         vars(self).update(values)
         self.scheduler = other if isinstance(other, LRScheduler) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
@@ -69,6 +70,7 @@ class DataLoader(
     """
 
     by_keyword = "prefetch_factor"
+    limits = {"num_workers": (0, math.inf)}
 
     def __init__(self, *args: Any, **options: Any):
         vars(self).update(self.given(args, options))
@@ -76,8 +78,6 @@ class DataLoader(
         self.multiprocessing_context = multiprocessing.get_context(context) if isinstance(context, str) else context
         self.prefetch_factor = 2 if self.prefetch_factor is None else self.prefetch_factor
         self._idle: list[WorkerPool] = []  # persistent workers between epochs
-        if not self.num_workers >= 0:
-            raise ArgumentError(f"DataLoader: got num_workers={self.num_workers!r}; expected 0 or more")
         check_positive("DataLoader", "prefetch_factor", self.prefetch_factor)
         self._choose_samplers()
         self.collate_fn = self.collate_fn or (default_convert if self.batch_sampler is None else default_collate)

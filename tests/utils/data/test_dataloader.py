@@ -307,7 +307,7 @@ REFUSED = {
     "no batches and drop_last": (dict(batch_size=None, drop_last=True), "drop_last=True with batch_size=None"),
     "batch_size 0": (dict(batch_size=0), "batch_size=0; expected an integer above zero"),
     "batch_size 2.0": (dict(batch_size=2.0), "batch_size=2.0; expected an integer"),
-    "num_workers": (dict(num_workers=-1), "num_workers=-1; expected 0 or more"),
+    "num_workers": (dict(num_workers=-1), "num_workers=-1; expected a number of at least 0"),
     "prefetch_factor": (dict(prefetch_factor=0, num_workers=1), "prefetch_factor=0; expected an integer"),
 }
 
