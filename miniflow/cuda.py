@@ -10,8 +10,11 @@ MINIFLOW_DEVICE_MEMORY how many bytes each may use.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
+from miniflow import hostcuda
+from miniflow.deferred import defer
 from miniflow.device import device as as_device
 from miniflow.device import is_emulated
 from miniflow.errors import DeviceError
@@ -20,15 +23,6 @@ from miniflow.ops.generator import default_generator
 if TYPE_CHECKING:
     from miniflow.backends.cuda.allocator import Allocator
     from miniflow.backends.cuda.streams import Stream
-
-
-def __getattr__(name: str) -> Any:
-    """`Stream` and `Event` are loaded when they are first asked for, with the backend."""
-    if name in ("Stream", "Event"):
-        from miniflow.backends.cuda import streams
-
-        return getattr(streams, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # devices
@@ -46,10 +40,8 @@ def is_available() -> bool:
 
 def device_count() -> int:
     """How many CUDA devices there are, emulated ones included."""
-    from miniflow.hostcuda import cuda
-
     try:
-        return len(cuda.gpus)
+        return len(hostcuda.cuda.gpus)
     except RuntimeError as error:
         raise DeviceError(f"cuda.device_count: {error}") from error
 
@@ -68,9 +60,7 @@ def set_device(device: Any) -> None:
     Raises:
         DeviceError: for a device that does not exist.
     """
-    from miniflow.hostcuda import cuda
-
-    cuda.select_device(_index(device))
+    hostcuda.cuda.select_device(_index(device))
 
 
 class device:
@@ -103,17 +93,13 @@ def _index(device: Any) -> int:
 
 def get_device_name(device: Any = None) -> str:
     """The name of a device, the current one by default."""
-    from miniflow.hostcuda import cuda
-
-    name = cuda.gpus[_index(device)].name
+    name = hostcuda.cuda.gpus[_index(device)].name
     return name.decode() if isinstance(name, bytes) else name
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
     """The compute capability (major, minor) of a device, the current one by default."""
-    from miniflow.hostcuda import cuda
-
-    return tuple(cuda.gpus[_index(device)].compute_capability)
+    return tuple(hostcuda.cuda.gpus[_index(device)].compute_capability)
 
 
 def synchronize(device: Any = None) -> None:
@@ -123,10 +109,9 @@ def synchronize(device: Any = None) -> None:
         IndexRangeError: if an op since the last call got an index out of range, which a GPU reports late.
     """
     from miniflow.backends.cuda import faults
-    from miniflow.hostcuda import cuda
 
-    with cuda.gpus[_index(device)]:
-        cuda.synchronize()
+    with hostcuda.cuda.gpus[_index(device)]:
+        hostcuda.cuda.synchronize()
     faults.check(_index(device))
 
 
@@ -190,13 +175,11 @@ def empty_cache() -> None:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Free and total bytes of a device. An emulated one has MINIFLOW_DEVICE_MEMORY, else what the computer has."""
-    from miniflow.hostcuda import cuda
-
     found = _allocator(device)
     if found.limit is not None:
         return found.limit - memory_reserved(device), found.limit
-    with cuda.gpus[found.device_index]:
-        free, total = cuda.current_context().get_memory_info()
+    with hostcuda.cuda.gpus[found.device_index]:
+        free, total = hostcuda.cuda.current_context().get_memory_info()
     return (free - memory_reserved(device) if is_emulated() else free), total
 
 
@@ -231,8 +214,5 @@ def default_stream(device: Any = None) -> Stream:
     return streams.default(_index(device))
 
 
-def stream(stream: Stream) -> Any:
-    """Make a stream current within a `with` block. As `torch.cuda.stream`."""
-    from miniflow.backends.cuda import streams
-
-    return streams.stream(stream)
+STREAMS = "miniflow.backends.cuda.streams"  # is loaded with the backend, when it is first asked for
+defer(sys.modules[__name__], {name: f"{STREAMS}:{name}" for name in ("Event", "Stream", "stream")})

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from miniflow import hostcuda
 from miniflow.errors import DeviceError
+from miniflow.hostcuda import choice
 
 
 class device:
@@ -58,13 +60,10 @@ class device:
 
 
 def _cuda_index(wanted: str, index: int | None) -> int:
-    from miniflow.hostcuda import cuda
-    from miniflow.hostcuda.choice import current_device
-
     try:
-        count = len(cuda.gpus)
+        count = len(hostcuda.cuda.gpus)
         if index is None:
-            return current_device()
+            return choice.current_device()
     except RuntimeError as error:  # no working driver, or an impossible MINIFLOW_DEVICES
         raise DeviceError(f"device {wanted!r} does not exist: {error}") from error
     if not 0 <= index < count:
@@ -77,9 +76,7 @@ def _cuda_index(wanted: str, index: int | None) -> int:
 @functools.cache
 def is_emulated() -> bool:
     """Whether CUDA devices are emulated on the CPU, since no GPU is usable."""
-    from miniflow.hostcuda import choice, cuda
-
-    return cuda.__name__ == "miniflow.hostcuda.host" or choice.simulator_asked_for()
+    return hostcuda.cuda.__name__ == "miniflow.hostcuda.host" or choice.simulator_asked_for()
 
 
 CPU = device("cpu")

@@ -19,6 +19,7 @@ from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
 from miniflow.graph.nested import names as places_of
 from miniflow.graph.state import module_names, parameter_names, state_label
 from miniflow.graph.trace import active, record
+from miniflow.nn.modules.hooks import call_with_hooks
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tape import enable_grad, modes
@@ -191,7 +192,7 @@ class Recording:
             say(1, "\n".join([f"(MODULE:{name}:{module._get_name()}({module.extra_repr()}))", *inputs, *states]))
         self._inside.append(module)
         try:
-            result = module._run(args, kwargs)
+            result = call_with_hooks(module, args, kwargs)
         finally:
             self._inside.pop()
         outputs = _lines("OUTPUT", f"{name}_output", ((result,), {}))

@@ -124,7 +124,7 @@ def current(device_index: int) -> Stream:
 
 @contextmanager
 def stream(new: Stream) -> Iterator[None]:
-    """Make a stream, and its device, current for a `with` block."""
+    """Make a stream, and its device, current for a `with` block. As `torch.cuda.stream`."""
     previous = current(new.device_index)
     _current.streams[new.device_index] = new
     try:

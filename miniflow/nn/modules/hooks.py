@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def call_with_hooks(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Call a module that has hooks."""
+    """The result of a module and of its hooks, if it has any."""
     for hook, with_kwargs in list(module._forward_pre_hooks):
         args, kwargs = _run_pre_hook(module, hook, with_kwargs, args, kwargs)
     backward_hooks = None

@@ -57,18 +57,14 @@ class Module(AttributeTables):
         try:
             if modes.tracer is not None:
                 with modes.tracer.scope(self):
-                    return self._run(args, kwargs) if modes.watcher is None else modes.watcher.run(self, args, kwargs)
+                    run = hooks.call_with_hooks if modes.watcher is None else modes.watcher.run
+                    return run(self, args, kwargs)
             if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
                 return hooks.call_with_hooks(self, args, kwargs)
             return self.forward(*args, **kwargs)
         except AttributeError as error:
             self._explain_non_tensor((*args, *kwargs.values()), error)
             raise
-
-    def _run(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
-            return hooks.call_with_hooks(self, args, kwargs)
-        return self.forward(*args, **kwargs)
 
     def _explain_non_tensor(self, values: tuple, error: AttributeError) -> None:
         """Explain an error that comes from an argument which is not a tensor."""
