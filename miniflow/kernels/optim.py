@@ -37,15 +37,13 @@ def make_update(element):
         own: three tuples of numbers of that dtype.
         numbers: tuple of numbers of that dtype, for all parameters.
         factor: float64, what gradients are multiplied by.
-        weight_decay: float64, times the parameter it is added to its gradient.
+        decay: float64, the weight decay: times the parameter it is added to its gradient.
         max_norm: float64, the bound on the norms, see `bound`.
     """
     element = cuda.jit(device=True)(element)
 
     @cuda.jit
-    def update(
-        starts, params, grads, first, second, third, present, norms, own, numbers, factor, weight_decay, max_norm
-    ):
+    def update(starts, params, grads, first, second, third, present, norms, own, numbers, factor, decay, max_norm):
         k, block = array_and_block(starts)
         param, grad = params[k], grads[k]
         a, b, c = first[min(k, len(first) - 1)], second[min(k, len(second) - 1)], third[min(k, len(third) - 1)]
@@ -53,10 +51,9 @@ def make_update(element):
         if i < param.size:
             real = param.dtype.type
             g = real(factor) * grad[i] * real(bound(norms[min(k, len(norms) - 1)], max_norm))
-            if weight_decay != 0:  # 0 * inf is nan
-                g += real(weight_decay) * param[i]
-            zero = real(0)
-            states = (a[i] if present[0] else zero, b[i] if present[1] else zero, c[i] if present[2] else zero)
+            if decay != 0:  # 0 * inf is nan
+                g += real(decay) * param[i]
+            states = (a[i] if present[0] else real(0), b[i] if present[1] else real(0), c[i] if present[2] else real(0))
             param[i], states = element(param[i], g, states, (own[0][k], own[1][k], own[2][k]), numbers)
             if present[0]:
                 a[i] = states[0]

@@ -45,9 +45,7 @@ def check(device_index: int) -> None:
         IndexRangeError: for an index out of range.
     """
     cell = _cells.get(device_index)
-    if cell is None:
-        return
-    number = int(cell.item())
+    number = 0 if cell is None else int(cell.item())
     if number:
         _cells[device_index] = full((1,), 0, np.int64, device_index)
         raise IndexRangeError(

@@ -28,9 +28,8 @@ def update(
         present = tuple(arrays is not absent for arrays in flat[2:])
         bounds = absent if norms is None else padded([norms[i].reshape((1,)) for i in some])
         own_numbers = tuple(padded([real(own[i][j]) for i in some]) for j in range(3))
-        numbers = own_numbers, tuple(map(real, shared))
-        factors = factor, float(decay), float(max_norm)
-        launch(on_device, starts[-1], THREADS, starts, *flat, present, bounds, *numbers, *factors)
+        numbers = own_numbers, tuple(map(real, shared)), factor, float(decay), float(max_norm)
+        launch(on_device, starts[-1], THREADS, starts, *flat, present, bounds, *numbers)
         for group, column in zip([params, *groups[2:]], [columns[0], *columns[2:]], strict=True):
             write_back([group[i] for i in some], column)
 
