@@ -38,7 +38,6 @@ from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 LARGEST = float(np.finfo(np.float32).max)
-READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
 
 class GradScaler:
@@ -79,7 +78,8 @@ class GradScaler:
         self._enabled = enabled
         self._scale = _scale("init_scale", init_scale)
         self._finite_steps = 0  # in a row
-        self._stages: dict[int, tuple[str, bool]] = {}  # id of an optimizer -> stage, whether an inf was found
+        self._found: dict[int, bool] = {}  # id of an optimizer whose gradients were unscaled -> whether one was inf
+        self._stepped: set[int] = set()  # ids of optimizers
         self.set_growth_factor(growth_factor)
         self.set_backoff_factor(backoff_factor)
         self.set_growth_interval(growth_interval)
@@ -149,16 +149,14 @@ class GradScaler:
         self._refuse_in_build("unscale_")
         if not self._enabled:
             return
-        stage = self._stages.get(id(optimizer), (READY, False))[0]
-        if stage is UNSCALED:
-            raise GradScalerError("unscale_() has already been called on this optimizer since the last update().")
-        if stage is STEPPED:
+        if id(optimizer) in self._stepped:
             raise GradScalerError("unscale_() is being called after step(): call it before, or update() first.")
+        if id(optimizer) in self._found:
+            raise GradScalerError("unscale_() has already been called on this optimizer since the last update().")
         gradients = gradients_of(p for group in optimizer.param_groups for p in group["params"])
         if gradients:
-            found = self._has_overflowed(gradients)
+            self._found[id(optimizer)] = self._has_overflowed(gradients)
             unscale_gradients(gradients, self._scale)
-            self._stages[id(optimizer)] = (UNSCALED, found)
 
     def _has_overflowed(self, gradients: list[Tensor]) -> bool:
         return bool(any_non_finite(gradients).item())
@@ -179,17 +177,16 @@ class GradScaler:
             return optimizer.step(*args, **kwargs)
         if args or "closure" in kwargs:
             raise ArgumentError("GradScaler.step: got a closure; expected none: its gradients could not be unscaled")
-        if self._stages.get(id(optimizer), (READY, False))[0] is STEPPED:
+        if id(optimizer) in self._stepped:
             raise GradScalerError("step() has already been called since the last update().")
-        if id(optimizer) not in self._stages:
+        if id(optimizer) not in self._found:
             self.unscale_(optimizer)
-        if id(optimizer) not in self._stages:
+        if id(optimizer) not in self._found:
             raise GradScalerError(
                 "step(): no gradient was checked for this optimizer: call scaler.scale(loss).backward() before"
             )
-        found = self._stages[id(optimizer)][1]
-        self._stages[id(optimizer)] = (STEPPED, found)
-        return None if found else optimizer.step(**kwargs)
+        self._stepped.add(id(optimizer))
+        return None if self._found[id(optimizer)] else optimizer.step(**kwargs)
 
     def update(self, new_scale: float | None = None) -> None:
         """Increase or decrease the scale, once after the `step` of all optimizers; or set it to `new_scale`.
@@ -202,11 +199,12 @@ class GradScaler:
             return
         if new_scale is not None:
             self._scale = _scale("new_scale", new_scale)
-        elif not self._stages:
+        elif not self._found:
             raise GradScalerError("update(): no gradients were checked before: call step(optimizer) or unscale_ first.")
         else:
-            self.replayed(any(found for _, found in self._stages.values()))
-        self._stages.clear()
+            self.replayed(any(self._found.values()))
+        self._found.clear()
+        self._stepped.clear()
 
     def _refuse_in_build(self, what: str) -> None:
         if modes.watcher is not None:
@@ -291,7 +289,7 @@ class GradScaler:
             )
         *numbers, finite_steps = (state_dict[name] for name in names)
         loaded = vars(GradScaler(*numbers)) | {"_finite_steps": _whole("_growth_tracker", finite_steps, 0)}
-        vars(self).update({name: value for name, value in loaded.items() if name != "_stages"})
+        vars(self).update(loaded | {"_found": self._found, "_stepped": self._stepped})
 
     def __repr__(self) -> str:
         return (

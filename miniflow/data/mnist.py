@@ -70,7 +70,10 @@ def mnist(
         images, labels = (read_idx(_present(Path(root), name)) for name, _ in FILES[split])
     else:
         images, labels = _bundled(split)
-    return _dataset(images, labels, normalize)
+    pixels = images[:, None].astype(np.float32) / np.float32(255)
+    if normalize:
+        pixels = (pixels - np.float32(MEAN)) / np.float32(STD)
+    return TensorDataset(Tensor._wrap(pixels), Tensor._wrap(labels.astype(np.int64)))
 
 
 def _bundled(split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -103,10 +106,3 @@ def _present(folder: Path, name: str) -> Path:
     """The file as published, or else unpacked."""
     path = folder / name
     return path if path.is_file() else path.with_suffix("")
-
-
-def _dataset(images: np.ndarray, labels: np.ndarray, normalize: bool) -> TensorDataset:
-    pixels = images[:, None].astype(np.float32) / np.float32(255)
-    if normalize:
-        pixels = (pixels - np.float32(MEAN)) / np.float32(STD)
-    return TensorDataset(Tensor._wrap(pixels), Tensor._wrap(labels.astype(np.int64)))

@@ -123,15 +123,15 @@ def current(device_index: int) -> Stream:
 
 
 @contextmanager
-def stream(new: Stream) -> Iterator[None]:
+def stream(stream: Stream) -> Iterator[None]:
     """Make a stream, and its device, current for a `with` block. As `torch.cuda.stream`."""
-    previous = current(new.device_index)
-    _current.streams[new.device_index] = new
+    previous = current(stream.device_index)
+    _current.streams[stream.device_index] = stream
     try:
-        with selected(new.device_index):
+        with selected(stream.device_index):
             yield
     finally:
-        _current.streams[new.device_index] = previous
+        _current.streams[stream.device_index] = previous
 
 
 def device_count() -> int:

@@ -48,11 +48,8 @@ class AttributeTables:
             modes.tracer.kept.assigning(self, name)
         table = "_parameters" if isinstance(value, Parameter) else "_modules"
         if isinstance(value, Parameter | AttributeTables):
-            self._require_init(KINDS[table], name)
-            own.pop(name, None)
-            for other in KINDS:
-                if other != table:  # in its own table it keeps its position
-                    own[other].pop(name, None)
+            for other in (own, *(own.get(other, {}) for other in KINDS if other != table)):
+                other.pop(name, None)  # in its own table it keeps its position
             self._add(table, name, value)
             return
         for table in KINDS:
@@ -72,16 +69,13 @@ class AttributeTables:
         names = [name for table in KINDS for name in self.__dict__.get(table, ())]
         return sorted({*super().__dir__(), *names})
 
-    def _require_init(self, kind: str, name: str) -> None:
+    def _check_name(self, table: str, name: str) -> None:
+        kind = KINDS[table]
         if "_parameters" not in self.__dict__:
             raise AttributeError(
                 f"cannot assign {kind} {name!r} before Module.__init__ has run: "
                 f"call super().__init__() first in {self._get_name()}.__init__"
             )
-
-    def _check_name(self, table: str, name: str) -> None:
-        kind = KINDS[table]
-        self._require_init(kind, name)
         if not isinstance(name, str):
             raise ArgumentTypeError(f"{self._get_name()}: got {name!r} as the name of a {kind}; expected a str")
         if name == "" or "." in name:

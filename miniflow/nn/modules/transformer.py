@@ -19,6 +19,7 @@ from miniflow.nn.modules.norm import LayerNorm
 from miniflow.ops.activation import gelu, relu
 from miniflow.ops.arrange import triu
 from miniflow.ops.creation import full
+from miniflow.options import WithOptions
 from miniflow.tensor import Tensor
 
 ACTIVATIONS = {"relu": relu, "gelu": gelu}
@@ -131,14 +132,13 @@ class TransformerDecoderLayer(TransformerLayer):
         return self._residual(self._residual(self._residual(tgt, 1, attention), 2, to_memory), 3, self._feed_forward)
 
 
-class _Stack(Module):
-    """Copies of a layer, one after the other, then a norm."""
+class _Stack(WithOptions, Module):
+    """Copies of a layer, one after the other, then a norm: the first three options."""
 
-    def __init__(self, layer: Module, num_layers: int, norm: Module | None = None):
-        super().__init__()
-        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
-        self.num_layers = num_layers
-        self.norm = norm
+    def __init__(self, *args: Any, **options: Any):
+        Module.__init__(self)
+        layer, self.num_layers, self.norm, *_ = self.given(args, options).values()
+        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(self.num_layers)])
 
     def _through(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
         for layer in self.layers:
@@ -146,7 +146,9 @@ class _Stack(Module):
         return x if self.norm is None else self.norm(x)
 
 
-class TransformerEncoder(_Stack):
+class TransformerEncoder(
+    _Stack, encoder_layer=..., num_layers=..., norm=None, enable_nested_tensor=True, mask_check=True
+):
     """`num_layers` copies of an encoder layer, one after the other, then `norm`.
 
     Args:
@@ -158,16 +160,6 @@ class TransformerEncoder(_Stack):
     Source: `torch.nn.TransformerEncoder`.
     """
 
-    def __init__(
-        self,
-        encoder_layer: Module,
-        num_layers: int,
-        norm: Module | None = None,
-        enable_nested_tensor: bool = True,
-        mask_check: bool = True,
-    ):
-        super().__init__(encoder_layer, num_layers, norm)
-
     def forward(
         self,
         src: Tensor,
@@ -178,11 +170,8 @@ class TransformerEncoder(_Stack):
         return self._through(src, mask, src_key_padding_mask, bool(is_causal))
 
 
-class TransformerDecoder(_Stack):
+class TransformerDecoder(_Stack, decoder_layer=..., num_layers=..., norm=None):
     """`num_layers` copies of a decoder layer, one after the other, then `norm`. `torch.nn.TransformerDecoder`."""
-
-    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
-        super().__init__(decoder_layer, num_layers, norm)
 
     def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **options: Any) -> Tensor:
         """Takes what a layer takes, see `TransformerDecoderLayer`."""
