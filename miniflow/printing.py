@@ -17,11 +17,7 @@ from miniflow.backends.memory import to_host
 from miniflow.tensor import Tensor
 
 DEFAULT = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
-PROFILES = {
-    "default": DEFAULT,
-    "short": {**DEFAULT, "precision": 2, "edgeitems": 2},
-    "full": {**DEFAULT, "threshold": math.inf},
-}
+PROFILES = {"default": {}, "short": {"precision": 2, "edgeitems": 2}, "full": {"threshold": math.inf}}
 OPTIONS = SimpleNamespace(**DEFAULT)
 
 
@@ -52,7 +48,7 @@ def set_printoptions(
     Source: `torch.set_printoptions`.
     """
     if profile is not None:
-        vars(OPTIONS).update(PROFILES[profile])
+        vars(OPTIONS).update(DEFAULT | PROFILES[profile])
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
     vars(OPTIONS).update({name: value for name, value in given.items() if value is not None})
     OPTIONS.sci_mode = sci_mode

@@ -120,9 +120,8 @@ def trunc_normal_(
         raise ArgumentError(
             f"trunc_normal_: got mean={mean}, std={std}, a={a}, b={b}; expected bounds within a few std of the mean"
         )
-    u = random.uniform_(
-        empty(tensor.shape, dtype=float64, device=tensor._place_and_sbp), low, high, generator=generator
-    )
+    u = empty(tensor.shape, dtype=float64, device=tensor._place_and_sbp)
+    random.uniform_(u, low, high, generator=generator)
     return tensor.copy_((erfinv(u) * (std * math.sqrt(2.0)) + mean).clamp(a, b))
 
 
@@ -342,10 +341,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     if tensor.numel() == 0:
         return tensor
     rows, columns = len(tensor), tensor.numel() // len(tensor)
-    flat = random.normal_(
-        empty(max(rows, columns), min(rows, columns), dtype=float64, device="cpu"), generator=generator
-    )
-    q, r = np.linalg.qr(flat.numpy())
+    flat = empty(max(rows, columns), min(rows, columns), dtype=float64, device="cpu")
+    q, r = np.linalg.qr(random.normal_(flat, generator=generator).numpy())
     q = q * np.sign(np.diag(r)) * gain
     return tensor.copy_(as_tensor((q if rows >= columns else q.T).reshape(tensor.shape), device="cpu"))
 
@@ -377,9 +374,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     zeros_per_column = math.ceil(sparsity * tensor.shape[0])
     keys = random.rand(tensor.shape, dtype=float64, device="cpu", generator=generator).numpy()
     ranks = np.argsort(keys, axis=0)  # in each column a random permutation
-    return normal_(tensor, 0.0, std, generator).masked_fill_(
-        as_tensor(ranks < zeros_per_column, device=tensor._place), 0
-    )
+    mask = as_tensor(ranks < zeros_per_column, device=tensor._place)
+    return normal_(tensor, 0.0, std, generator).masked_fill_(mask, 0)
 
 
 for _function in (trunc_normal_, xavier_normal_, xavier_uniform_, kaiming_normal_, kaiming_uniform_):

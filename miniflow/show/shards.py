@@ -103,12 +103,9 @@ def draw_part(axis: Any, rank: int, shape: tuple[int, ...], bounds: tuple, color
 
     height, width = (1, 1, *shape)[-2:]
     (top, bottom), (left, right) = ((0, 1), (0, 1), *bounds)[-2:]
+    look = {"facecolor": color, "edgecolor": INK, "linewidth": 0.8, "hatch": "//" if partial else None}
     axis.add_patch(Rectangle((0, 0), width, height, facecolor=ABSENT, edgecolor=INK, linewidth=0.8))
-    hatch = "//" if partial else None
-    part = Rectangle(
-        (left, top), right - left, bottom - top, facecolor=color, edgecolor=INK, linewidth=0.8, hatch=hatch
-    )
-    axis.add_patch(part)
+    axis.add_patch(Rectangle((left, top), right - left, bottom - top, **look))
     held = ", ".join(f"{start}:{stop}" for start, stop in bounds)
     axis.set_title(f"rank {rank}  [{held}]", size=8, color=INK, pad=3)
     axis.set_xlim(-0.02 * width, 1.02 * width)

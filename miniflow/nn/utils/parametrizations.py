@@ -6,6 +6,7 @@ from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.utils.parametrize import is_parametrized, register_parametrization, remove_parametrizations
 from miniflow.ops.arrange import tril
+from miniflow.ops.distance import normalize
 from miniflow.ops.elementwise import add, div, mul, neg, sub
 from miniflow.ops.join import cat
 from miniflow.ops.linalg import matrix_exp, qr, solve
@@ -66,20 +67,17 @@ class SpectralNorm(Module):
         with no_grad():
             matrix = self._matrix(weight.detach())
             for name, size in zip(("_u", "_v"), matrix.shape, strict=True):
-                self.register_buffer(name, self._unit(randn(size, dtype=weight.dtype, device=weight._place)))
+                self.register_buffer(name, normalize(randn(size, dtype=weight.dtype, device=weight._place), dim=0))
             self._iterate(matrix, 15)
 
     def _matrix(self, weight: Tensor) -> Tensor:
         return reshape(movedim(weight, self.dim, 0), (weight.shape[self.dim], -1))
 
-    def _unit(self, x: Tensor) -> Tensor:
-        return div(x, norm(x).clamp(self.eps))
-
     @no_grad()
     def _iterate(self, matrix: Tensor, count: int) -> None:
         for _ in range(count):
-            self._u.copy_(self._unit(matmul(matrix, self._v)))
-            self._v.copy_(self._unit(matmul(matrix.T, self._u)))
+            self._u.copy_(normalize(matmul(matrix, self._v), dim=0, eps=self.eps))
+            self._v.copy_(normalize(matmul(matrix.T, self._u), dim=0, eps=self.eps))
 
     def forward(self, weight: Tensor) -> Tensor:
         matrix = self._matrix(weight)
@@ -109,9 +107,8 @@ def spectral_norm(
         raise ArgumentError(f"spectral_norm: got n_power_iterations={n_power_iterations}; expected at least 1")
     if dim is None:
         dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
-    return register_parametrization(
-        module, name, SpectralNorm(getattr(module, name), n_power_iterations, eps, dim).train(module.training)
-    )
+    parametrization = SpectralNorm(getattr(module, name), n_power_iterations, eps, dim)
+    return register_parametrization(module, name, parametrization.train(module.training))
 
 
 class Orthogonal(Module):

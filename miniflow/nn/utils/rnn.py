@@ -75,9 +75,8 @@ def pack_padded_sequence(
     sizes = as_tensor(np.bincount(steps), device="cpu")
     if enforce_sorted:
         return PackedSequence(data, sizes)
-    return PackedSequence(
-        data, sizes, as_tensor(order, device=input._place), as_tensor(np.argsort(order), device=input._place)
-    )
+    orders = [as_tensor(x, device=input._place) for x in (order, np.argsort(order))]
+    return PackedSequence(data, sizes, *orders)
 
 
 def pad_packed_sequence(

@@ -44,6 +44,7 @@ class LRScheduler:
     def __init__(self, optimizer: Optimizer, last_step: int = -1):
         name = type(self).__name__
         check_optimizer(name, optimizer)
+        self.prepare(optimizer)
         for i, group in enumerate(optimizer.param_groups):
             if last_step == -1:
                 group.setdefault("initial_lr", group["lr"])
@@ -57,6 +58,9 @@ class LRScheduler:
         self.last_step = last_step
         self._last_lr = self.get_lrs(self.base_lrs, last_step) if last_step >= 0 else list(self.base_lrs)
         self.step()
+
+    def prepare(self, optimizer: Optimizer) -> None:
+        """What else a schedule does before its first step."""
 
     def get_lr(self, base_lr: float, step: int) -> float:
         """The learning rate of step number `step`, counted from 0, of a group that began with `base_lr`."""
@@ -169,13 +173,8 @@ class Schedule(WithOptions, LRScheduler):
     def __init__(self, *args: Any, **options: Any):
         values = self.given(args, options)
         optimizer, last_step = values.pop("optimizer"), values["last_step"]
-        check_optimizer(type(self).__name__, optimizer)
         vars(self).update(values)
-        self.prepare(optimizer)
         LRScheduler.__init__(self, optimizer, last_step)
-
-    def prepare(self, optimizer: Optimizer) -> None:
-        """What else a schedule does before its first step."""
 
 
 def per_group(name: str, optimizer: Optimizer, value: Any, what: str = "values") -> list[Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.dtype import dtype
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops.creation import from_numpy
 from miniflow.tensor import Tensor
 
 
@@ -43,9 +43,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, Tensor | np.ndarray):
         arrays = [sample.detach().numpy() if isinstance(sample, Tensor) else sample for sample in batch]
         _refuse_unequal("shapes", {array.shape for array in arrays}, "pad or crop them")
-        return Tensor._wrap(_checked(np.stack(arrays)))
+        return from_numpy(np.stack(arrays))
     if isinstance(first, bool | int | float | np.number | np.bool_):
-        return Tensor._wrap(_checked(np.array(batch)))
+        return from_numpy(np.array(batch))
     if isinstance(first, str | bytes):
         return list(batch)
     if isinstance(first, Mapping):
@@ -66,11 +66,6 @@ def _refuse_unequal(what: str, found: set, remedy: str) -> None:
             f"default_collate: got samples of {what} {sorted(found)}; expected equal {what}: "
             f"{remedy} in the data set, or pass collate_fn to the DataLoader"
         )
-
-
-def _checked(array: np.ndarray) -> np.ndarray:
-    dtype.from_numpy(array.dtype)  # raises DTypeError for what a tensor cannot hold
-    return array
 
 
 def _of_kind(original: Mapping, items: dict) -> Mapping:
@@ -99,7 +94,7 @@ def default_convert(sample: Any) -> Any:
     Source: `torch.utils.data.default_convert`.
     """
     if isinstance(sample, np.ndarray | np.generic) and sample.dtype.kind not in "SUO":
-        return Tensor._wrap(_checked(np.asarray(sample)))
+        return from_numpy(np.asarray(sample))
     if isinstance(sample, Mapping):
         return _of_kind(sample, {key: default_convert(value) for key, value in sample.items()})
     if isinstance(sample, tuple | list):
