@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from numbers import Real
 from typing import Any, ClassVar
 
 from miniflow.errors import ArgumentError, ArgumentTypeError
@@ -88,7 +89,7 @@ def check(got: str, value: Any, limits: tuple[float, float] | list, is_pair: boo
         expected = f"two numbers of at least {low} and below {high}"
     else:
         low, high = limits
-        right = isinstance(value, int | float) and low <= value <= high
+        right = isinstance(value, Real) and low <= value <= high
         least = "above 0" if limits == ABOVE_0 else f"of at least {low}"
         expected = f"a number {least}" if high == math.inf else f"a number from {low} to {high}"
     if not right:

@@ -137,8 +137,9 @@ class _Stack(WithOptions, Module):
 
     def __init__(self, *args: Any, **options: Any):
         Module.__init__(self)
-        layer, self.num_layers, self.norm, *_ = self.given(args, options).values()
-        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(self.num_layers)])
+        layer, count, norm, *_ = self.given(args, options).values()
+        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(count)])
+        self.num_layers, self.norm = count, norm  # the layers are registered first, as in PyTorch
 
     def _through(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
         for layer in self.layers:
