@@ -330,7 +330,7 @@ class Tensor:
             def keep(gradient: Tensor) -> None:
                 tensor = reference()
                 if tensor is not None:
-                    tensor._grad = gradient if tensor._grad is None else tensor._grad + gradient
+                    tensor._grad = gradient.clone() if tensor._grad is None else tensor._grad + gradient
 
             self.register_hook(keep)
 

@@ -8,6 +8,7 @@ consecutive; LLVM's scalar evolution finds the same for loops.)
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
 from miniflow.hostcuda.aliases import values_of
 from miniflow.hostcuda.purity import is_pure
@@ -25,9 +26,13 @@ class Affine:
         integers: its parameters that are integers.
         naturals: those of them that are never negative.
         tuples: its parameters that are tuples.
+        unsigned: its parameters that are unsigned integers.
     """
 
-    def __init__(self, tree: ast.FunctionDef, integers: set[str], naturals: set[str], tuples: set[str]):
+    def __init__(
+        self, tree: ast.FunctionDef, integers: set[str], naturals: set[str], tuples: set[str],
+        unsigned: Collection[str] = (),
+    ):  # fmt: skip
         self.tuples = tuples
         self.values = values_of(tree)
         self.loops: dict[str, list[ast.For]] = {}
@@ -39,8 +44,9 @@ class Affine:
             elif isinstance(statement, ast.For):
                 for variable in target_names(statement):
                     self.loops.setdefault(variable, []).append(statement)
-        self.integers = {"warp_first", "warp_x"} | self._greatest(
-            integers, lambda e, known: is_integer(e, known, tuples)
+        self.integers, self.signed = (
+            {"warp_first", "warp_x"} | self._greatest(some, lambda e, known: is_integer(e, known, tuples))
+            for some in (integers, integers.difference(unsigned))
         )
         self.natural = self._greatest(naturals, is_natural, signs=True)
 

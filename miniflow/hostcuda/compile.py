@@ -113,6 +113,7 @@ class Translation:
         self.types = LAUNCH_TYPES + argument_types + tuple(numba.typeof(np.array(a)) for a in self.hidden)
         unit.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
         self.integers = {n for n, t in named.items() if isinstance(t, types.Integer) and (t.signed or t.bitwidth < 64)}
+        self.unsigned = {n for n, t in named.items() if isinstance(t, types.Integer) and not t.signed}
         self.naturals = {n for n, t in named.items() if isinstance(t, types.Integer) and (natural or not t.signed)}
         self.shared_bytes, self.local_bytes = unit.nbytes("shared"), unit.nbytes("local")
         self.const_bytes, self.cooperative = sum(a.nbytes for a in self.hidden), unit.cooperative
@@ -136,7 +137,7 @@ class Translation:
 
     def _affine(self) -> Affine:
         """What is known of the integers of the tree as it is now."""
-        return Affine(self.tree, self.integers, self.naturals, self.unit.tuples)
+        return Affine(self.tree, self.integers, self.naturals, self.unit.tuples, self.unsigned)
 
     def _placed(self) -> tuple[Storage, Affine]:
         """The tree of regions with its variables' places."""

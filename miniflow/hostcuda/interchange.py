@@ -135,13 +135,16 @@ class Interchange:
         return loop
 
     def _is_short(self, loop: ast.For) -> bool:
-        """Whether a loop has few statements without branches, steps of one, and an end known before it."""
+        """Whether a loop has few statements without branches, steps of one, and an end known before it.
+
+        The ends are signed: what numba makes of `range` for unsigned ones counts in uint64, which strips do not.
+        """
         variable, inside, args = loop.target.id, assigned_in(loop.body), loop.iter.args
         if self.unit.checked or len(args) > 2 or len(loop.body) > SHORT_BODY:
             return False
         if not all(isinstance(s, ast.Assign | ast.AugAssign) for s in loop.body):
             return False
-        if not all(is_integer(a, self.affine.integers, self.divergence.tuples) for a in args):
+        if not all(is_integer(a, self.affine.signed, self.divergence.tuples) for a in args):
             return False
         if inside & {variable, *names_of(loop.iter)}:
             return False

@@ -212,8 +212,10 @@ def diff(
     """
     if n < 0:
         raise ArgumentError(f"diff: got n={n}; expected a number of times, at least 0")
+    if n == 0:
+        return input.clone()
     parts = [x for x in (prepend, input, append) if x is not None]
-    x = cat(parts, dim) if n and len(parts) > 1 else input
+    x = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
         count = max(x._array.shape[dim] - 1, 0)
         behind, before = x.narrow(dim, min(1, x._array.shape[dim]), count), x.narrow(dim, 0, count)

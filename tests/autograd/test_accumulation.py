@@ -91,6 +91,18 @@ def test_the_gradient_of_a_leaf_itself():
     assert_same(x.grad, np.full((2, 2), 2.0))
 
 
+def test_a_retained_gradient_is_a_copy():
+    x, given = leaf(3), flow.ones(3, dtype=flow.float64)
+    y = x * 1
+    z = y + x
+    y.retain_grad()
+    z.retain_grad()
+    z.backward(given)
+    z.grad.zero_()
+    assert_same(given, np.ones(3))
+    assert_same(y.grad, np.ones(3))
+
+
 def test_a_gradient_kept_elsewhere_is_not_changed_by_accumulation():
     kept = []
     x = leaf(3)

@@ -76,7 +76,8 @@ def ieee_remainder(x: Any, y: Any) -> Any:
 
 
 def typed_range(*bounds: Any) -> Any:
-    return (np.int64(i) for i in range(*map(int, bounds)))
+    kind = np.uint64 if all(isinstance(bound, np.unsignedinteger) for bound in bounds) else np.int64
+    return (kind(i) for i in range(*map(int, bounds)))
 
 
 BUILTINS = {

@@ -247,6 +247,23 @@ def test_strips(first, last, kind):
     assert_same(out, expected)
 
 
+@cuda.jit
+def rounds_from_a_lag_on(x, n, lag, out):
+    t = cuda.grid(1)
+    total = 0.0
+    for k in range(n):
+        total += x[k, t] if k - lag >= 0 else 100.0
+    out[t] = total
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.uint64, np.int32, np.int64])
+def test_unsigned_rounds(kind):
+    """numba counts them in uint64, where no difference is below 0."""
+    out = np.zeros(32)
+    rounds_from_a_lag_on[1, 32](np.ones((8, 32)), kind(6), kind(3), out)
+    assert_same(out, np.full(32, 303.0 if np.issubdtype(kind, np.signedinteger) else 6.0))
+
+
 @pytest.mark.parametrize("last", [13, 14, 17])
 def test_rounds_outside_the_array(last):
     """Those before the first of them are run."""

@@ -250,3 +250,11 @@ def test_shapes_that_other_norms_refuse(call, message):
 
 def test_group_norm_of_no_samples():
     checks.assert_close(flow.nn.functional.group_norm(flow.ones(0, 4, 3), 2, flow.ones(4)), np.ones((0, 4, 3), "f"))
+
+
+def test_group_norm_of_no_pixels():
+    weight, bias = (flow.ones(6).requires_grad_() for _ in range(2))
+    y = flow.nn.functional.group_norm(flow.ones(2, 6, 0), 3, weight, bias)
+    y.sum().backward()
+    checks.assert_close(weight.grad, np.zeros(6, "f"))
+    checks.assert_close(bias.grad, np.zeros(6, "f"))

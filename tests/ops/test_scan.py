@@ -50,4 +50,7 @@ def test_refused():
 def test_joined_differences():
     x = flow.tensor([[1.0, 4.0], [2.0, 8.0]])
     assert flow.diff(x, prepend=flow.zeros(2, 1), append=flow.zeros(2, 2)).tolist() == [[1, 3, -4, 0], [2, 6, -8, 0]]
+    same = flow.diff(x, 0, prepend=flow.zeros(2, 1))
+    same.add_(1)
+    assert x.tolist() == [[1, 4], [2, 8]] and same.tolist() == [[2, 5], [3, 9]]
     assert flow.trapz(flow.tensor([[1.0, 4.0], [2.0, 8.0]]), flow.tensor([1.0, 3.0]), dim=0).tolist() == [3.0, 12.0]

@@ -36,7 +36,8 @@ def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, groups: int,
     """dy (N, O, OH, OW), weight (O, C / groups, KH, KW) -> dx (N, C, H, W)
 
     Each phase of dx is the convolution of dy, at stride 1, with the taps that see it, flipped, and input and output
-    channels exchanged. Shi et al. 2016, "Is the deconvolution layer the same as a convolutional layer?"
+    channels exchanged. Shi et al. 2016, "Is the deconvolution layer the same as a convolutional layer?" Taps beyond
+    dy meet a border of zeros: a weight that is not finite makes NaN there.
     """
     outputs = len(weight) // groups
     exchanged = (

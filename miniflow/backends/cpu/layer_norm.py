@@ -133,7 +133,7 @@ def differentiate_planes(start, stop, dy, x, weight, mean, rstd, dx, partial):
             for k in range(planes):
                 summed += w[k] * sums[k]
                 product += w[k] * products[k]
-                partial[p, 0, g, k] += x.dtype.type(products[k] * rstd[i])
+                partial[p, 0, g, k] += x.dtype.type(products[k] * rstd[i] if length else 0.0)
                 partial[p, 1, g, k] += x.dtype.type(sums[k])
             center, scale = x.dtype.type(mean[i]), x.dtype.type(rstd[i])
             g_mean, slope = x.dtype.type(summed / width), x.dtype.type(product * rstd[i] * rstd[i] / width)

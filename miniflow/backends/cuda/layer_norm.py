@@ -83,11 +83,11 @@ def parameter_gradients(dweight, dbias, dy, x, mean, rstd) -> None:
     chunk = max(PART_ROWS, -(-count // PARTS))
     parts = max(1, -(-count // chunk))
     products, sums = dweight.reshape((1, -1)), dbias.reshape((1, -1))
-    if parts > 1 or length > 1:
+    if parts > 1 or length != 1:
         products, sums = (empty((parts, width), x.dtype, x.device_index) for _ in range(2))
     threads = min(THREADS, -(-width // WARP) * WARP)
     grid = (-(-width // max(threads, 1)), parts)
     launch(kernels.parameter_grad_parts, grid, threads, dy, x, mean, rstd, chunk, products, sums)
-    if parts > 1 or length > 1:
+    if parts > 1 or length != 1:
         for y, found in ((dweight, products), (dbias, sums)):
-            total(y, found.reshape((parts, y.size, length)), (0, 2) if length > 1 else 0)
+            total(y, found.reshape((parts, y.size, length)), (0, 2) if length != 1 else 0)
