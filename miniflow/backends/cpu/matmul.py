@@ -23,10 +23,10 @@ SMALL = 1024  # elements of an operand
 
 
 def eager(compute: Callable) -> Callable:
-    """The short way of small products of two matrices: NumPy allocates. It leaves errors to the long way."""
+    """The short way of small products of two matrices: NumPy allocates. Vectors and errors are left to the long way."""
 
     def run(x: np.ndarray, y: np.ndarray, *, transpose_x: bool, transpose_y: bool) -> np.ndarray:
-        if x.ndim == 2 == y.ndim and x.size < SMALL > y.size and x.dtype.char in "fd":
+        if x.ndim == 2 == y.ndim and SMALL > x.size > len(x) > 1 and y.size < SMALL and x.dtype.char in "fd":
             try:
                 return np.matmul(x.T if transpose_x else x, y.T if transpose_y else y, order="C")
             except ValueError:
