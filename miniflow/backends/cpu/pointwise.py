@@ -188,9 +188,9 @@ def eager(compute: Callable, bodies: Bodies) -> Callable[..., np.ndarray]:
     known: dict[tuple, tuple] = {}
 
     def run(*operands: Any, **attrs: Any) -> np.ndarray:
-        arrays, numbers, key = operands, (), None
         if len(operands) == 1 and not attrs:  # the most common case
-            key = operands[0].shape, operands[0].strides, operands[0].dtype
+            (x,) = arrays = operands
+            numbers, key = (), (x.shape, x.strides, x.dtype)
         else:
             arrays, numbers, key = sorted_out(operands, attrs)
         found = known.get(key)
@@ -203,7 +203,7 @@ def eager(compute: Callable, bodies: Bodies) -> Callable[..., np.ndarray]:
                 start = launch.kernel, launch.items, id(launch.table)
                 known[key] = out.shape, out.dtype, *start, table, body, values[len(numbers) :], launch
             return out
-        shape, dtype, compiled_loop, items, geometry, table, body, values, _ = found
+        shape, dtype, compiled_loop, items, geometry, table, body, values, _ = found  # the launch holds `geometry`
         out = np.empty(shape, dtype)
         if numbers:
             table = number_table(body, [*numbers, *values])
