@@ -23,9 +23,9 @@ from numba.core import types
 from numba.core.boxing import unbox_float
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import default_manager
-from numba.core.imputils import lower_builtin, lower_cast
 from numba.core.pythonapi import NativeValue, _unboxers
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.cpython.mathimpl import registry
 from numba.cpython.numbers import float_to_integer
 from numba.extending import intrinsic
 
@@ -38,6 +38,10 @@ ROUNDED = (
     *(np.floor, np.ceil, np.trunc, np.exp2),  # the names of math.floor and its like in generated code
 )
 """Functions of float16 that are computed in float32 and rounded."""
+
+
+lower_builtin, lower_cast = registry.lower, registry.lower_cast
+"""For CPUs alone: numba-cuda takes what others add to numba's registry of builtins, too."""
 
 
 class FloatModel(models.PrimitiveModel):
@@ -97,6 +101,13 @@ def _typed(function: Callable, result: types.Type) -> None:
             return None
 
 
+@lower_builtin(operator.mul, types.float16, types.float16)
+@lower_builtin(operator.imul, types.float16, types.float16)
+def multiply(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """Not contracted with an addition. (The flag means nothing here; to what has none numba gives its own.)"""
+    return builder.fmul(*args, flags=("arcp",))
+
+
 @lower_builtin(operator.truediv, types.float16, types.float16)
 @lower_builtin(operator.itruediv, types.float16, types.float16)
 def divide(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -135,7 +146,9 @@ DEVICE_CODE = ("miniflow_hostcuda", "8miniflow8hostcuda")
 """What is in the mangled names of functions of generated modules, and of this package."""
 
 
-@lower_cast(types.Float, types.Integer)
+@lower_cast(types.float16, types.Integer)
+@lower_cast(types.float32, types.Integer)
+@lower_cast(types.float64, types.Integer)
 def convert(context: Any, builder: Any, source: types.Float, target: types.Integer, value: Any) -> Any:
     """As a GPU does it. What does not fit is replaced by selects, which vectorise where `llvm.fptosi.sat` does not."""
     if not any(part in builder.function.name for part in DEVICE_CODE):

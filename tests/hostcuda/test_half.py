@@ -28,7 +28,7 @@ def quiet(function, *arguments):
 
 @CASES.launch(1, PAIRS, X, Y, blank((4, PAIRS), HALF), gives=[
     quiet(f, X, Y) for f in (operator.add, operator.sub, operator.mul, operator.truediv)
-], checked=False)  # fmt: skip
+])  # fmt: skip
 def arithmetic(x, y, out):
     t = cuda.threadIdx.x
     out[0, t] = x[t] + y[t]
@@ -39,7 +39,7 @@ def arithmetic(x, y, out):
 
 @CASES.launch(1, PAIRS, X, Y, blank((6, PAIRS), np.int32), gives=[
     f(X, Y) for f in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
-], checked=False)  # fmt: skip
+])  # fmt: skip
 def comparisons(x, y, out):
     t = cuda.threadIdx.x
     out[0, t] = x[t] == y[t]
@@ -50,9 +50,7 @@ def comparisons(x, y, out):
     out[5, t] = x[t] >= y[t]
 
 
-@CASES.launch(
-    1, 64, A, A[::-1].copy(), blank(64, HALF), gives=(A * A[::-1] + A) / A[::-1] - A, checked=False
-)  # numba-cuda makes IR of `v /= y` on float16 that NVVM refuses
+@CASES.launch(1, 64, A, A[::-1].copy(), blank(64, HALF), gives=(A * A[::-1] + A) / A[::-1] - A)
 def each_operation_is_rounded(x, y, out):
     t = cuda.threadIdx.x
     v = x[t] * y[t]
@@ -93,8 +91,7 @@ WIDE = np.concatenate([RANDOM.normal(size=40) * 2.0 ** RANDOM.integers(-26, 17, 
 
 @CASES.launch(1, 50, WIDE, WIDE.astype(np.float32), blank((2, 50), HALF), gives=[
     quiet(WIDE.astype, HALF), quiet(WIDE.astype(np.float32).astype, HALF)
-], checked=False)  # fmt: skip
-# numba-cuda does not compile a store of float64 into float16
+])  # fmt: skip
 def rounded_once(x, single, out):
     t = cuda.threadIdx.x
     out[0, t] = x[t]
@@ -141,7 +138,7 @@ def fields_of_records(r, out):
 @CASES.launch(1, 64, abs(A) + HALF(0.1), blank((9, 64), np.float64), gives=[
     f((abs(A) + HALF(0.1)).astype(np.float32)).astype(HALF)
     for f in (np.exp, np.log, np.sqrt, np.sin, np.cos, np.tanh, np.floor, np.ceil, np.log2)
-], tolerance=1e-3, checked=False, reference=False)  # fmt: skip
+], tolerance=1e-3, reference=False)  # fmt: skip
 def functions_of_math(x, out):
     t = cuda.threadIdx.x
     out[0, t] = math.exp(x[t])
@@ -172,7 +169,7 @@ def fp16_arithmetic(x, y, out):
 
 @CASES.launch(1, PAIRS, X, Y, blank((8, PAIRS), HALF), gives=[
     f(X, Y) for f in (np.fmax, np.fmin, np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
-], checked=False, reference=False)  # fmt: skip
+], reference=False)  # fmt: skip
 def fp16_of_special_numbers(x, y, out):
     t = cuda.threadIdx.x
     out[0, t] = fp16.hmax(x[t], y[t])

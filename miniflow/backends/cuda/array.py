@@ -101,9 +101,10 @@ class DeviceArray(LaidOut):
         return DeviceArray(self.layout.reshape(*shape, copy=False), self.block)
 
     def is_alone(self) -> bool:
-        """Whether this is the only array on its memory, fills it, and lies in it in row-major order."""
+        """Whether this is the only array on its memory, fills it in row-major order, and may be written to."""
         layout, block = self.layout, self.block
-        return layout.flags.c_contiguous and layout.nbytes == block.memory.nbytes and getrefcount(block) <= REFERENCES
+        whole = layout.flags.c_contiguous and layout.flags.writeable and layout.nbytes == block.memory.nbytes
+        return whole and getrefcount(block) <= REFERENCES
 
     # elements
 
