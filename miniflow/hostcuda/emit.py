@@ -97,6 +97,8 @@ class Emitter(ThreadLoops):
         shape, comment = ", ".join(map(str, array.shape)), f"  # {array.kind}, line {array.line}"
         if array.kind == "shared":
             self._allocate(variable, shape, math.prod(array.shape), array.dtype, comment)
+        elif variable in self.storage.in_warp:
+            self.line(f"{variable}_of = np.empty(({shape}, 32), {array.dtype}){comment}")
         elif array.kind == "local" and variable in self.storage.kept_arrays:
             self._allocate(f"{variable}_of", f"threads, {shape}", None, array.dtype, comment)
         elif array.kind == "local":
@@ -121,7 +123,7 @@ class Emitter(ThreadLoops):
         for variable, array in self.unit.arrays.items():
             if array.kind == "dynamic":
                 self._dynamic(variable, array)
-            elif variable in self.storage.kept_arrays:
+            elif variable in self.storage.kept_arrays - self.storage.in_warp:
                 self.line(f"{variable}_of = {variable}_of_all[block]")
         if BLOCK in self.masked:
             self.line("arrived_of = arrived_of_all[block]")

@@ -36,6 +36,7 @@ from miniflow.hostcuda.region_tree import (
 )
 from miniflow.hostcuda.signs import dotted
 from miniflow.hostcuda.syntax import (
+    BLOCK,
     LANE_READ,
     THREAD,
     WARP,
@@ -58,7 +59,8 @@ class Storage:
         once: variable -> level.
         rematerialised: variable -> the statement that computes it, in the order of the kernel.
         private: variable -> its type.
-        in_warp: the private variables that only regions of one warp, one after another, use: 32 entries do.
+        in_warp: the private variables and kept arrays that only regions of one warp, one after another, use: they have
+            entries for 32 threads.
         kept_arrays: local arrays that are used in several regions.
         conditions: the variables of the compiler's that hold conditions of threads.
         guards: those of them that every region checks for itself, since that is as cheap, and what they say.
@@ -123,9 +125,12 @@ def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any)
             once.pop(variable, None)
     for variable in sorted(asked_for(nodes, storage)):
         storage.private[variable] = types.boolean
+    local = {v for v, array in unit.arrays.items() if array.kind == "local"}
+    storage.kept_arrays = {v for v, n in count_uses(nodes, local, Threads).items() if n > 1}
     if not unit.checked:
         storage.in_warp = {v for v in storage.private if crossing.levels.get(v) == WARP}
-    storage.kept_arrays = kept_arrays(nodes, unit)
+        uses = count_uses(nodes, storage.kept_arrays, Threads | Units, BLOCK)
+        storage.in_warp |= {v for v, n in uses.items() if n == 1}
     return storage
 
 
@@ -318,11 +323,11 @@ class Rematerialiser:
         return inside == self.divergence.occurrences[variable] and variable not in self.flows[id(loop)]
 
 
-def kept_arrays(nodes: list[Node], unit: Unit) -> set[str]:
-    """The local arrays that several regions use, or one that is run again and again."""
-    local, uses = {v for v, array in unit.arrays.items() if array.kind == "local"}, Counter()
+def count_uses(nodes: list[Node], arrays: set[str], kinds: Any, level: int | None = None) -> Counter[str]:
+    """How many nodes of these kinds, at one level or at any, use an array; those that are run again and again twice."""
+    uses: Counter[str] = Counter()
     for node, loops in walk(nodes):
-        if isinstance(node, Threads):
-            for variable in local.intersection(names_in(node.statements)):
+        if isinstance(node, kinds) and level in (None, node.level):
+            for variable in arrays.intersection(names_in(node.statements)):
                 uses[variable] += 1 + loops
-    return {v for v, n in uses.items() if n > 1}
+    return uses

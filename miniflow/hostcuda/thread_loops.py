@@ -76,6 +76,7 @@ class ThreadLoops:
         self.masked = {node.level for node in barriers if node.mask and node.level >= BLOCK}
         self.cell = "entry" if self._runs_down_columns() else "thread"  # what numbers the entries of private arrays
         self.lanes = "32" if rank.whole_warps else "lanes"
+        self.interleaved = {v: len(unit.arrays[v].shape) for v in storage.kept_arrays & storage.in_warp}
         self.wholes: set[str] = set()
         self.lines: list[str] = []
         self.depth = 1
@@ -175,7 +176,8 @@ class ThreadLoops:
         region = ast.parse(textwrap.dedent("\n".join(self.lines[start:])))
         nodes = [n for n in ast.walk(region) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
         stores, names = Counter(dotted(n.value) for n in nodes), Counter(names_in(region.body))
-        kept = sorted(c for v in self.storage.in_warp for c, *_ in cells(v, self.storage.private[v]))
+        variables = self.storage.in_warp & self.storage.private.keys()
+        kept = sorted(c for v in variables for c, *_ in cells(v, self.storage.private[v]))
         Renamer({array: f"{array}_copy" for array in kept}).visit(region)
         move = "for lane in range(32):\n    {}[unsigned(lane)] = {}[unsigned(lane)]"
         there = [move.format(f"{a}_copy", a) for a in kept if names[a] > (0 if masked else stores[a])]
@@ -247,7 +249,7 @@ class ThreadLoops:
         for variable, (begin, end) in loops.bounds.items():
             self.line(f"for {variable} in range({end if begin == '0' else f'{begin}, {end}'}):")
             self.depth += 1
-        for content in loops.inside:
+        for content in [*loops.inside, *map(self._own_array, sorted(self.storage.kept_arrays))]:
             self.line(content)
         body = len(self.lines)
         if conditions:
@@ -340,6 +342,11 @@ class ThreadLoops:
     def _cell(self, variable: str) -> str:
         return "lane" if variable in self.storage.in_warp else self.cell
 
+    def _own_array(self, variable: str) -> str:
+        """A thread's part of the memory of a local array: in a warp, the lanes' elements lie side by side."""
+        own = "[..., unsigned(lane)]" if variable in self.storage.in_warp else f"[unsigned({self.cell})]"
+        return f"{variable} = {variable}_of{own}"
+
     def _runs_down_columns(self) -> bool:
         """Whether threads had better follow one another along y: more accesses are contiguous then than along x.
 
@@ -381,9 +388,6 @@ class ThreadLoops:
         for variable in reversed(again):
             if variable in needed:
                 needed |= set(reads(again[variable]))
-        arrays = [v for v in sorted(self.storage.kept_arrays) if v in needed]
-        for variable in arrays:
-            self.line(f"{variable} = {variable}_of[unsigned({self.cell})]")
         for variable in sorted((needed | (flow.assigned - flow.certain)) & self.storage.private.keys()):
             self.line(f"{variable} = {value(variable, self.storage.private[variable], self._cell(variable))}")
         for variable, statement in again.items():
@@ -396,7 +400,8 @@ class ThreadLoops:
                 self.line(f"{array}[unsigned({self._cell(variable)})] = {member}")
 
     def _statement(self, statement: ast.stmt, access: Access) -> None:
-        for content in text(access.visit(copy.deepcopy(statement))).split("\n"):
+        written = Interleaved(self.interleaved).visit(access.visit(copy.deepcopy(statement)))
+        for content in text(written).split("\n"):
             self.line(content)
 
     def _expression(self, node: ast.expr) -> str:
@@ -439,6 +444,22 @@ class Decided(ast.NodeTransformer):
         if holds is None:
             return self.generic_visit(node)
         return self.visit(node.body if holds else node.orelse)
+
+
+class Interleaved(ast.NodeTransformer):
+    """Elements of local arrays whose lanes have theirs side by side, as on a GPU: variable -> dimensions."""
+
+    def __init__(self, arrays: dict[str, int]):
+        self.arrays = arrays
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        variable = node.value.id if isinstance(node.value, ast.Name) else ""
+        if self.arrays.get(variable) != len(index):
+            return node
+        place = ast.Tuple([*index, call("unsigned", name("lane"))], ast.Load())
+        return ast.Subscript(name(f"{variable}_of"), place, node.ctx)
 
 
 def cells(variable: str, kind: types.Type, member: str = "") -> list[tuple[str, str, str]]:

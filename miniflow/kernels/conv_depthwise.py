@@ -27,11 +27,11 @@ def direct(x, weight, bias, y, step, first, spread):
         step, first, spread: pairs, for rows and columns; see the head of conv.py.
     """
     pixel = cuda.grid(1)
+    if pixel >= y.shape[3] * y.shape[4]:
+        return
     image, plane = cuda.blockIdx.z, cuda.blockIdx.y
     group, o = plane // weight.shape[1], plane % weight.shape[1]
     i, j = pixel // y.shape[4], pixel % y.shape[4]
-    if i >= y.shape[3]:
-        return
     total = bias[plane] if bias.shape[0] > 0 else x.dtype.type(0)
     for c in range(weight.shape[2]):
         for a in range(weight.shape[3]):

@@ -65,6 +65,59 @@ def local_arrays_swapped_in_a_loop(n, out):
     out[1, t] = b[0]
 
 
+# Local arrays of which a warp's lanes have the elements side by side.
+
+
+@cuda.jit(device=True)
+def row_sum(row):
+    total = 0
+    for k in range(row.size):
+        total += row[k] * (k + 1)
+    return total
+
+
+def lanes_in_turn(values):
+    """What each thread gets from its neighbour in the warp, the last from the first."""
+    return np.roll(np.asarray(values).reshape(-1, 32), -1, axis=1).ravel()
+
+
+@CASES.launch(1, 64, blank((3, 64), np.int64), gives=[
+    lanes_in_turn(T * 6 + 2), lanes_in_turn(10 * T + 8), 3 * lanes_in_turn(T) + 2 * T
+])  # fmt: skip
+def local_arrays_of_lanes(out):
+    a = cuda.local.array((2, 3), int64)
+    t = cuda.threadIdx.x
+    for i in range(2):
+        for j in range(3):
+            a[i, j] = t * (i + 1) + j * i
+    other = cuda.shfl_sync(-1, row_sum(a[0]), t + 1)
+    out[0, t] = other + 2
+    out[1, t] = cuda.shfl_sync(-1, row_sum(a[1, :2]) + 4 * a[0, 2], t + 1) + 6
+    a[0][1] = cuda.shfl_sync(-1, t, t + 1)
+    out[2, t] = row_sum(a[0, 0:2]) + a[0, 1] + a.shape[0] * t - t
+
+
+IN_TURN = 3 * lanes_in_turn(T) + T
+
+
+@CASES.launch(1, 64, 3, blank((3, 64), np.int64), gives=[IN_TURN, IN_TURN, lanes_in_turn(IN_TURN)])
+def local_arrays_of_lanes_in_a_loop(n, out):
+    """The arrays are kept from round to round of a loop around a barrier, one of them by the code behind it too."""
+    a = cuda.local.array(2, int64)
+    b = cuda.local.array(2, int64)
+    t = cuda.threadIdx.x
+    a[0] = t
+    for k in range(n):
+        if k == 0:
+            b[0] = t
+        a[0] += cuda.shfl_sync(-1, t, t + 1)
+        b[0] += cuda.shfl_sync(-1, t, t + 1)
+        out[1, t] = b[0]
+        cuda.syncthreads()
+    out[0, t] = a[0]
+    out[2, t] = cuda.shfl_sync(-1, a[0], t + 1)
+
+
 @CASES.launch(1, 64, T, 5, blank(64, np.int64), gives=[T[max(0, t - 31) : t + 1].sum() for t in T])
 def ping_pong_scan(x, n, out):
     """Hillis and Steele's scan: shared arrays change places at each step."""

@@ -84,6 +84,20 @@ def test_outside_of_a_local_array():
 
 
 @cuda.jit
+def local_of_lanes_too_small(out):
+    a = cuda.local.array(4, int64)
+    t = cuda.threadIdx.x
+    for k in range(4):
+        a[k] = t
+    a[cuda.shfl_sync(-1, t, 0) + 4] = 1
+    out[t] = a[0]
+
+
+def test_outside_of_a_local_array_of_lanes():
+    leaves_the_array(local_of_lanes_too_small, "a[cuda.shfl_sync(-1, t, 0) + 4]", ["a", "4"], 1, 32, np.zeros(32))
+
+
+@cuda.jit
 def below_zero(x, out):
     t = cuda.threadIdx.x
     out[t] = x[t - 9]
