@@ -1,7 +1,8 @@
 """Floats as a GPU has them: float16, for which numba on CPUs has nothing but the type, and conversion to integers.
 
 The types of results are those of numba-cuda: float16 with float16, int8 or bool gives float16, rounded after each
-operation; with anything else what float32 would give. `//`, `%`, `**` and most of `math` compute in float32.
+operation (a GPU may fuse a product and a sum); with anything else what float32 would give. `//`, `%`, `**` and most of
+`math` compute in float32.
 
 Conversions to integers are those of a GPU in generated code and in this package; elsewhere numba's own stand. PTX's
 `cvt.rzi` truncates, and saturates to the limits of the integer type; NaN becomes 0, or the lowest bit pattern with the

@@ -36,7 +36,7 @@ def is_available() -> bool:
 
 
 def is_float16_supported() -> bool:
-    """True: kernels compute with float16, rounded after each operation as on a GPU."""
+    """True: kernels compute with float16, rounded after each operation."""
     return True
 
 
