@@ -292,8 +292,8 @@ def _is_whole(gradient: Tensor) -> bool:
     if not memory.is_host(gradient._array):
         return not hasattr(gradient._array, "placement") and gradient._array.is_alone()
     base, flags = gradient._array.base, gradient._array.flags
-    if base is None or not (flags.c_contiguous and flags.writeable):  # NumPy's broadcast views are read-only
-        return base is None and flags.c_contiguous
+    if base is None or not flags.carray:  # contiguous and writeable, which NumPy's broadcast views are not
+        return base is None and flags.carray
     whole = memory.is_host(base) and base.base is None and base.nbytes == gradient._array.nbytes
     del base
     return whole and sys.getrefcount(gradient._array.base) <= 2

@@ -63,8 +63,18 @@ def test_every_gradient_has_memory_of_its_own(name):
     assert_same(cotangent, kept)
 
 
-def test_the_gradient_of_a_leaf_of_one_element_can_be_changed():
+def read_only(g: flow.Tensor) -> flow.Tensor:
+    """A gradient whose memory is read-only, on the CPU."""
+    values = g.cpu().numpy().copy()
+    values.flags.writeable = False
+    return flow.from_numpy(values).to(g.device)
+
+
+@pytest.mark.parametrize("hook", [None, read_only])
+def test_the_gradient_of_a_leaf_of_one_element_can_be_changed(hook):
     x = flow.tensor([[2.0]], requires_grad=True)
+    if hook is not None:
+        x.register_hook(hook)
     (x.reshape(1).mean() * 2).backward()  # its gradient is a broadcast view from end to end
     x.grad.mul_(3)
     assert_same(x.grad, np.array([[6.0]], np.float32))
