@@ -22,7 +22,7 @@ import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of, without_half
 from miniflow.device import of_array
-from miniflow.errors import DeviceError, PlacementError
+from miniflow.errors import DeviceError, PlacementError, ShapeError
 from miniflow.operands import refuse_operand
 from miniflow.scalar import Expr
 from miniflow.tape import ABSENT, Node, modes
@@ -239,7 +239,12 @@ def update(
         live: tells a graph where it finds, at each replay, those attributes that change from step to step: a dict of
             functions that return the value; for names in `op.per_parameter` lists of such functions.
         attrs: for the kernel; those named in `op.per_parameter` are lists with one entry for each parameter.
+
+    Raises:
+        ShapeError: if one of the first group that it changes is an expanded view.
     """
+    for x in groups[op.mutates[0]]:
+        refuse_shared_elements(op.function_name, x)
     if modes.tracer is not None:
         modes.tracer.update(op, groups, attrs, {} if live is None else live())
     else:
@@ -253,6 +258,14 @@ def update(
         for x in groups[position]:
             if x is not None:
                 (x._version or x._shared_version()).value += 1
+
+
+def refuse_shared_elements(name: str, x: Tensor) -> None:
+    """Raise ShapeError for a tensor that cannot be written to, such as an expanded view."""
+    if not x._array.flags.writeable:
+        raise ShapeError(
+            f"{name}: the tensor is an expanded or read-only view, its elements share memory; use x.clone() first"
+        )
 
 
 def find_kernel(op: type[Op], arrays: list) -> Callable:

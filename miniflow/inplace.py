@@ -13,7 +13,7 @@ from typing import Any
 
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op, call
+from miniflow.dispatch import Op, call, refuse_shared_elements
 from miniflow.dtype import can_cast
 from miniflow.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from miniflow.ops import index
@@ -94,14 +94,6 @@ def refuse_leaf(name: str, x: Tensor) -> None:
     if is_grad_enabled() and root.requires_grad and type(root._edge[0]) is Leaf:
         what = "a leaf tensor that requires grad" if root is x else "a view of a leaf tensor that requires grad"
         raise AutogradError(f"{name}: {what} is changed in place; use flow.no_grad(), or change a copy: x.clone()")
-
-
-def refuse_shared_elements(name: str, x: Tensor) -> None:
-    """Raise ShapeError for a tensor that cannot be written to, such as an expanded view."""
-    if not x._array.flags.writeable:
-        raise ShapeError(
-            f"{name}: the tensor is an expanded or read-only view, its elements share memory; use x.clone() first"
-        )
 
 
 def _root(x: Tensor) -> tuple[Tensor, tuple]:

@@ -18,6 +18,7 @@ from miniflow.hostcuda.kernel import Kernel
 
 ON_EVERY_DEVICE = (
     "amp",
+    "autograd",
     "nn",
     "ops",
     "optim",

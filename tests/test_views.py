@@ -22,6 +22,8 @@ TAKE = {
     "flatten": (lambda x: x.flatten(1), lambda a: a.reshape(2, 12)),
     "narrow": (lambda x: x.narrow(2, 1, 2), lambda a: a[:, :, 1:3]),
     "select": (lambda x: x.select(1, 2), lambda a: a[:, 2]),
+    "expand": (lambda x: x.expand(1, 1, 2, 3, 4), lambda a: a[None, None]),
+    "expand of one element": (lambda x: x[1, 2, 3].expand(1, 1), lambda a: a[None, None, 1, 2, 3]),
     "unsqueeze": (lambda x: x.unsqueeze(-1), lambda a: a[..., None]),
     "squeeze": (lambda x: x[:1].squeeze(0), lambda a: a[0]),
     "unfold": (lambda x: x.unfold(2, 2, 2), lambda a: a.reshape(2, 3, 2, 2)),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends import memory
+from miniflow.dispatch import refuse_shared_elements
 from miniflow.errors import AutogradError, DeviceError
 from miniflow.ops.creation import ones_like
 from miniflow.ops.elementwise import add
@@ -225,10 +226,11 @@ def run_hooks(node: Node | Leaf, cotangents: list[Tensor | None]) -> None:
         if cotangents[index] is not None:
             replaced = hook(cotangents[index])
             if replaced is not None:
-                if replaced.shape != cotangents[index].shape:
+                got, expected = [(tuple(g.shape), g.dtype) for g in (replaced, cotangents[index])]
+                if got != expected:
                     raise AutogradError(
-                        f"hook: got a replacement of shape {tuple(replaced.shape)} for a gradient of shape "
-                        f"{tuple(cotangents[index].shape)}; return a gradient of the same shape, or None"
+                        f"hook: got a replacement of shape {got[0]} and {got[1]} for a gradient of shape {expected[0]} "
+                        f"and {expected[1]}; return a gradient like the given one, or None"
                     )
                 cotangents[index] = replaced
 
@@ -275,11 +277,12 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
         tensor._grad = Tensor._wrap(gradient._array.copy())  # an operator might choose another layout
     elif tensor._grad is None:
         if alone and not functional:
-            gradient._view = None  # which may hold the only other array on the memory
+            gradient._view = gradient._edge = None  # the view may hold the only other array on the memory
         tensor._grad = gradient if functional or (alone and _is_whole(gradient)) else clone(gradient)
     elif functional:
         tensor._grad = add(tensor._grad, gradient)
     else:
+        refuse_shared_elements("backward", tensor._grad)
         memory.add_into(tensor._grad._array, gradient._array)
         tensor._grad._written()
 
@@ -289,8 +292,8 @@ def _is_whole(gradient: Tensor) -> bool:
     if not memory.is_host(gradient._array):
         return not hasattr(gradient._array, "placement") and gradient._array.is_alone()
     base, flags = gradient._array.base, gradient._array.flags
-    if base is None or not (flags.c_contiguous and flags.writeable):  # NumPy's broadcast views are read-only
-        return base is None and flags.c_contiguous
+    if base is None or not flags.carray:  # contiguous and writeable, which NumPy's broadcast views are not
+        return base is None and flags.carray
     whole = memory.is_host(base) and base.base is None and base.nbytes == gradient._array.nbytes
     del base
     return whole and sys.getrefcount(gradient._array.base) <= 2

@@ -6,6 +6,7 @@ from checks import assert_same
 
 import miniflow as flow
 from miniflow.autograd import engine
+from miniflow.errors import ShapeError
 
 
 def leaf(*shape: int, seed: int = 0) -> flow.Tensor:
@@ -62,14 +63,24 @@ def test_every_gradient_has_memory_of_its_own(name):
     assert_same(cotangent, kept)
 
 
-@pytest.mark.cpu_only("it looks at NumPy's arrays")
-def test_the_gradient_of_a_leaf_of_one_element_can_be_changed():
+def read_only(g: flow.Tensor) -> flow.Tensor:
+    """A gradient whose memory is read-only, on the CPU."""
+    values = g.cpu().numpy().copy()
+    values.flags.writeable = False
+    return flow.from_numpy(values).to(g.device)
+
+
+@pytest.mark.parametrize("hook", [None, read_only])
+def test_the_gradient_of_a_leaf_of_one_element_can_be_changed(hook):
     x = flow.tensor([[2.0]], requires_grad=True)
+    if hook is not None:
+        x.register_hook(hook)
     (x.reshape(1).mean() * 2).backward()  # its gradient is a broadcast view from end to end
     x.grad.mul_(3)
     assert_same(x.grad, np.array([[6.0]], np.float32))
 
 
+@pytest.mark.cpu_only("it looks at NumPy's arrays")
 def test_the_gradient_of_a_reshaped_leaf_is_not_copied():
     x, kept = leaf(3, 3), []
     y = -x.reshape(9)
@@ -118,6 +129,21 @@ def test_a_gradient_kept_elsewhere_is_not_changed_by_accumulation():
     for g, value in zip(kept[:2], values, strict=True):
         assert_same(g, value)
     assert_same(y.grad, retained)
+
+
+def test_a_gradient_with_history_is_taken_without_it():
+    x, w = leaf(3), leaf(3, seed=1)
+    x.register_hook(flow.enable_grad()(lambda g: w * 2))
+    x.sum().backward()
+    assert_same(x.grad, 2 * w.detach().cpu().numpy())
+    assert not x.grad.requires_grad
+
+
+def test_nothing_is_added_to_an_expanded_gradient():
+    x = leaf(3)
+    x.grad = flow.ones(1, dtype=flow.float64).expand(3)
+    with pytest.raises(ShapeError, match="backward: the tensor is an expanded or read-only view"):
+        (x * 2).sum().backward()
 
 
 def test_fresh_gradients_are_not_copied(monkeypatch):

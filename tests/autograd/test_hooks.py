@@ -1,5 +1,7 @@
 """Hooks on tensors, and gradients kept by retain_grad."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -49,12 +51,16 @@ def test_a_hook_runs_once_with_the_complete_gradient():
     assert seen == [5.0 + np.exp(2.0)]
 
 
-def test_a_hook_must_keep_the_shape():
-    x = leaf(3)
-    y = x * 2
-    y.register_hook(lambda g: g[:2])
-    with pytest.raises(AutogradError, match=r"hook: got a replacement of shape \(2,\) for a gradient of shape \(3,\)"):
-        y.sum().backward()
+def test_a_hook_must_keep_the_shape_and_the_dtype():
+    for replace, got in (
+        (lambda g: g[:2], "(2,) and miniflow.float64"),
+        (lambda g: g.float(), "(3,) and miniflow.float32"),
+    ):
+        x = leaf(3)
+        x.register_hook(replace)
+        message = f"hook: got a replacement of shape {got} for a gradient of shape (3,) and miniflow.float64"
+        with pytest.raises(AutogradError, match=re.escape(message)):
+            x.sum().backward()
     with pytest.raises(AutogradError, match="register_hook: the tensor does not require grad"):
         flow.ones(2).register_hook(print)
 

@@ -84,7 +84,7 @@ def test_refusals():
     p = flow.zeros(3, requires_grad=True)
     p.grad = flow.ones(1).expand(3)
     for clip in (clip_grad_norm_, clip_grad_value_):
-        with pytest.raises(ShapeError, match=f"{clip.__name__}: the tensor is an expanded or read-only view"):
+        with pytest.raises(ShapeError, match=f"{clip.__name__[:-1]}: the tensor is an expanded or read-only view"):
             clip([p], 1)
 
 

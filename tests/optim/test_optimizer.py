@@ -8,7 +8,7 @@ from checks import assert_same
 
 import miniflow as flow
 from miniflow import nn, optim
-from miniflow.errors import ArgumentError, AutogradError, CheckpointError
+from miniflow.errors import ArgumentError, AutogradError, CheckpointError, ShapeError
 
 ALL = [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.Adagrad]
 WITH_STATE = [
@@ -51,6 +51,13 @@ def test_a_loss_falls(optimizer):
         steps.step()
         losses.append(loss.item())
     assert losses[-1] < 0.1 * losses[0]
+
+
+def test_an_expanded_parameter_is_refused():
+    p = nn.Parameter(flow.ones(1).expand(3))
+    p.grad = flow.ones(3)
+    with pytest.raises(ShapeError, match="adam_update: the tensor is an expanded or read-only view"):
+        optim.Adam([p]).step()
 
 
 def test_parameters_without_gradient_are_left_alone():

@@ -40,9 +40,10 @@ def expand(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
         return x.view()
     if x.size == 1 and len(shape) >= x.ndim:  # as the gradient of a loss; broadcast_to takes ten times as long
         y = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
-        y.flags.writeable = False
-        return y
-    return np.broadcast_to(x, shape)  # read-only: several elements share one place in memory
+    else:
+        y = np.broadcast_to(x, shape)
+    y.flags.writeable = y.size == x.size and x.flags.writeable  # else several elements share one place in memory
+    return y
 
 
 @kernel("cpu", returns=True)
