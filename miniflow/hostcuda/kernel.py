@@ -153,11 +153,12 @@ class Kernel:
         types = choose(self.explicit, given, self.__name__)
         return types, casts_between(given, types)
 
-    def compiled_for(self, types: tuple, block: tuple[int, int, int]) -> Any:
+    def compiled_for(self, types: tuple, block: tuple[int, int, int], natural: bool) -> Any:
         """What runs for arguments of these types: compiled now, or found on disk, if it is their first launch.
 
         A user's kernel is compiled for each of the first block sizes that it is launched with, and then once for all
-        others of a rank. The package's own kernels have many block sizes, and are compiled for any.
+        others of a rank. The package's own kernels have many block sizes, and are compiled for any. If no integer of
+        the first launch is negative (`natural`), what is compiled relies on it, until one is.
 
         Of what the compiler makes, this file and `launch` use `run(values, grid, block, shared_bytes)`, `stage`, the
         sizes of its arrays `shared_bytes`, `local_bytes` and `const_bytes`, and `cooperative`: whether it waits for
@@ -168,14 +169,14 @@ class Kernel:
             known = [sized for kinds, sized in self.compiled if kinds == types and sized.sizes]
             sized = rank._replace(sizes=block)
             fresh = len(known) < BLOCK_SIZES and not source.is_own(self.py_func)
-            return self._compiled(types, sized if fresh or sized in known else rank)
+            return self._compiled(types, sized if fresh or sized in known else rank, natural)
 
-    def _compiled(self, types: tuple, rank: Rank) -> Any:
+    def _compiled(self, types: tuple, rank: Rank, natural: bool = True) -> Any:
         with COMPILING:
             if (types, rank) not in self.compiled:
                 from miniflow.hostcuda.compile import Compiled
 
-                compiled = self.compiled[types, rank] = Compiled(self, types, rank)
+                compiled = self.compiled[types, rank] = Compiled(self, types, rank, natural)
                 self.overloads.setdefault(types, Overload(self, compiled))
             return self.compiled[types, rank]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from miniflow.hostcuda import devices
@@ -61,19 +62,20 @@ class Launch:
 
             kernel.profile = profile.Profile() if kernel.options["profile"] else None
             return check.run(self, given, kernel.profile)
-        compiled, casts = self._ready.get(given.kinds) or self._prepared(given.kinds)
+        compiled, casts = self._ready.get(given.kinds) or self._prepared(given)
         values = given.values if casts is None else cast(given.values, casts)
         compiled.run(values, self.griddim, self.blockdim, self.sharedmem)
         if given.back:
             given.write_back()
         return None
 
-    def _prepared(self, kinds: tuple) -> tuple:
+    def _prepared(self, given: Arguments) -> tuple:
         """What runs for arguments of these kinds, if the hardware has the memory and the blocks for it."""
-        types, casts = self.kernel.types_for(kinds)
-        compiled = self.kernel.compiled_for(types, self.blockdim)
+        types, casts = self.kernel.types_for(given.kinds)
+        negative = any(isinstance(v, Integral) and v < 0 for v in given.values)
+        compiled = self.kernel.compiled_for(types, self.blockdim, natural=not negative)
         self.check_resources(compiled)
-        self._ready[kinds] = compiled, casts
+        self._ready[given.kinds] = compiled, casts
         return compiled, casts
 
     def check_resources(self, compiled: Any) -> None:

@@ -364,10 +364,18 @@ def negative_index(x, offset, y):
 
 
 @pytest.mark.parametrize("offset", [-2, 0])
-def test_negative_indices_count_from_the_end_as_in_numba(offset):
+def test_negative_indices_count_from_the_end_as_in_numba(offset, kernel=negative_index):
     x = draw.normal(size=10)
     t = np.arange(8)
-    np.testing.assert_allclose(launch(negative_index, 1, 8, x, offset, np.zeros(8)), x[t + offset] + x[t - 1])
+    np.testing.assert_allclose(launch(kernel, 1, 8, x, offset, np.zeros(8)), x[t + offset] + x[t - 1])
+
+
+def test_what_is_compiled_for_a_negative_number_serves_all():
+    kernel = cuda.jit(negative_index.py_func)
+    for offset in (-2, 0, -1):
+        test_negative_indices_count_from_the_end_as_in_numba(offset, kernel)
+    (compiled,) = kernel.compiled.values()
+    assert "general" not in vars(compiled)  # compiled once more, for negative numbers
 
 
 @cuda.jit
