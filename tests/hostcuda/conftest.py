@@ -36,7 +36,7 @@ class Recorder:
         self.action: Any = lambda *values: None
         self.resources: dict[str, int | bool] = {}
 
-    def compile_kernel(self, kernel: Any, types: tuple, rank: Any) -> Any:
+    def compile_kernel(self, kernel: Any, types: tuple, rank: Any, natural: bool) -> Any:
         self.compiled.append((kernel.__name__, tuple(map(str, types)), rank.axes))
         self.sizes.append(rank.sizes)
         text = f"# {kernel.__name__} for {', '.join(map(str, types))}, {rank.axes} axes"
