@@ -203,6 +203,11 @@ class Unfold(StridedView):
             raise ShapeError(f"unfold: got {given}; expected a size from 0 to {limit} and a step of at least 1")
         return (*x.shape[:dim], (limit - size) // step + 1, *x.shape[dim + 1 :], size), x.dtype
 
+    @classmethod
+    def common_dims(cls, shape, attrs):
+        (whole,), (part,) = super().common_dims(shape, attrs)
+        return [whole.replace(part[-1], ".")], [f"{part[:-1]}."]  # a window is not split, even if there is only one
+
 
 class FoldAdd(IntoZeros, of=Unfold):
     """Every window of x added to its position in zeros of `shape`: the adjoint of `Unfold`."""
