@@ -178,3 +178,24 @@ def _view_of_both(y, reference, kind, number):
     if kind == 4 and reference.flags.c_contiguous:
         return y.view(-1), reference.reshape(-1)
     return y, reference
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.roll(0, 2),
+        lambda x: x.roll((2, 3), (2, 3)),
+        lambda x: x.rot90(4, (2, 3)),
+        lambda x: x.repeat_interleave(1, 1),
+        lambda x: x[:1, :1, :1, :1].repeat_interleave(2),
+        lambda x: flow.nn.functional.pixel_shuffle(x, 1),
+        lambda x: flow.nn.functional.pixel_unshuffle(x, 1),
+        lambda x: flow.nn.functional.channel_shuffle(x, 1),
+        lambda x: flow.linalg.matrix_power(x[..., :2], 1),
+    ],
+)
+def test_results_that_are_no_views_can_be_written(function):
+    x = flow.rand(1, 2, 2, 3)
+    before = x.clone()
+    function(x).zero_()
+    assert flow.equal(x, before)

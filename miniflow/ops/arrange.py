@@ -39,19 +39,20 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
     if len(shifts) != len(dims):
         raise ShapeError(f"roll: got shifts {shifts} and dims {dims}; expected as many of each")
+    rolled = input
     for shift, dim in zip(shifts, wrap_dims("roll", dims, input.ndim), strict=True):
         size = input.shape[dim]
         split = -shift % size if size else 0
         if split:
-            input = cat([input.narrow(dim, split, size - split), input.narrow(dim, 0, split)], dim)
-    return input
+            rolled = cat([rolled.narrow(dim, split, size - split), rolled.narrow(dim, 0, split)], dim)
+    return rolled.clone() if rolled is input else rolled
 
 
 @method
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """The planes of two dims turned `k` times by 90 degrees, from the first dim towards the second. `torch.rot90`."""
     first, second = wrap_dims("rot90", dims, input.ndim)
-    turns = [lambda x: x, lambda x: x.flip(second).transpose(first, second), lambda x: x.flip(first, second)]
+    turns = [lambda x: x.clone(), lambda x: x.flip(second).transpose(first, second), lambda x: x.flip(first, second)]
     return turns[k % 4](input) if k % 4 < 3 else input.transpose(first, second).flip(second)
 
 
@@ -89,7 +90,7 @@ def repeat_interleave(
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
     if isinstance(repeats, int):
         wide = [*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :]]
-        return input.unsqueeze(dim + 1).expand(wide).flatten(dim, dim + 1)
+        return input.unsqueeze(dim + 1).expand(wide).clone().flatten(dim, dim + 1)
     counts = np.broadcast_to(repeats._host_array(), input.shape[dim])
     return input.index_select(dim, constant_like(input, np.repeat(np.arange(counts.size), counts)))
 

@@ -113,7 +113,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         raise ShapeError(f"pixel_shuffle: got input {shape} and upscale_factor={r}; expected (*, C * {r**2}, H, W)")
     (*outer, channels, height, width), k = shape, len(shape) - 3
     y = input.reshape((*outer, channels // r**2, r, r, height, width))
-    y = y.permute((*range(k + 1), k + 3, k + 1, k + 4, k + 2))
+    y = y.permute((*range(k + 1), k + 3, k + 1, k + 4, k + 2)).clone()
     return y.reshape((*outer, channels // r**2, height * r, width * r))
 
 
@@ -131,7 +131,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         raise refusal(ShapeError, "pixel_unshuffle", f"(*, C, H * {r}, W * {r})", input=input, downscale_factor=r)
     (*outer, channels, height, width), k = shape, len(shape) - 3
     y = input.reshape((*outer, channels, height // r, r, width // r, r))
-    y = y.permute((*range(k + 1), k + 2, k + 4, k + 1, k + 3))
+    y = y.permute((*range(k + 1), k + 2, k + 4, k + 1, k + 3)).clone()
     return y.reshape((*outer, channels * r**2, height // r, width // r))
 
 
@@ -148,4 +148,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     if len(shape) < 3 or groups < 1 or shape[1] % groups:
         raise refusal(ShapeError, "channel_shuffle", "groups that divide (N, C, *)", input=input, groups=groups)
     y = input.reshape((shape[0], groups, shape[1] // groups, *shape[2:]))
-    return y.permute((0, 2, 1, *range(3, y.ndim))).reshape(shape)
+    return y.permute((0, 2, 1, *range(3, y.ndim))).clone().reshape(shape)

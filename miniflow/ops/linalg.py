@@ -435,11 +435,10 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     matrices("matrix_power", A._array)
     if n < 0:
         return matrix_power(inv(A), -n)
-    if n == 0:
-        return identity_like(A)
-    half = matrix_power(A, n // 2) if n > 1 else None
-    square = A if half is None else half @ half
-    return square @ A if n > 1 and n % 2 else square
+    if n < 2:
+        return A.clone() if n else identity_like(A)
+    half = matrix_power(A, n // 2)
+    return half @ half @ A if n % 2 else half @ half
 
 
 @takes_tensors

@@ -76,3 +76,15 @@ def compare_gradients(got: list, want: list, leaves: list, generator: np.random.
     for mine, right, (x, _) in zip(ours, theirs, leaves, strict=True):
         mine, right = (np.zeros(x.shape) if g is None else g for g in (mine, right))
         assert_close(mine, right, rtol=1e-6, atol=1e-8 * scale_of(right), what="gradient")
+
+
+def compare_memory(got: list, want: list, given: list, theirs: list) -> None:
+    """A result is a view of an operand only where PyTorch has one too; of contiguous operands, as these are copies."""
+    operands = [x for x in theirs if isinstance(x, torch.Tensor)]
+    if not all(x.is_contiguous() for x in operands):
+        return
+    places = {x.untyped_storage().data_ptr() for x in operands}
+    for ours, other in zip(got, want, strict=True):
+        if isinstance(other, torch.Tensor) and other.untyped_storage().data_ptr() not in places:
+            views = [x for x in given if isinstance(x, flow.Tensor) and np.shares_memory(x._array, ours._array)]
+            assert not views, "the result is a view of an operand"

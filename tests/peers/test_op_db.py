@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compare import count_comparison
-from database import Unknown, compare_gradients, compare_values, converted, flat, torch
+from database import Unknown, compare_gradients, compare_memory, compare_values, converted, flat, torch
 
 import miniflow as flow
 from miniflow import errors
@@ -98,6 +98,7 @@ def compare(op: Any, sample: Any, seed: int) -> None:
     if any(isinstance(y, torch.Tensor) and y.is_complex() for y in want):
         raise Unknown
     got = flat(function_of(op.name)(*arguments, **options))
+    compare_memory(got, want, flat(arguments), flat([sample.input, *sample.args]))
     if op.name not in RANDOM:
         compare_values(got, want)
         compare_gradients(got, want, leaves, np.random.default_rng(seed))
