@@ -59,7 +59,7 @@ class Gather(Op):
 
     def sbp(x, index, *, ranks, dim):
         kept = common_letters(dim, x.shape, index.shape)
-        along = kept[:dim] + "Z" + kept[dim + 1 :]
+        along = kept[:dim] + "Z"[: len(kept)] + kept[dim + 1 :]
         return signatures([kept, along], [along], linear=[[0]])
 
     def backward(ctx, dy):
@@ -161,7 +161,7 @@ class ScatterAdd(Op):
 
     def sbp(x, index, src, *, ranks, dim, shape):
         kept = common_letters(dim, shape, index.shape)
-        along = kept[:dim] + "Z" + kept[dim + 1 :]
+        along = kept[:dim] + "Z"[: len(kept)] + kept[dim + 1 :]
         given = [None if x is None else kept, along, along]
         return signatures(given, [kept], linear=[[2] if x is None else [0, 2]], added=[0])
 

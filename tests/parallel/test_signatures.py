@@ -76,6 +76,8 @@ OTHERS = {  # of operators that the sample table has not: a function, and its op
                           [ROWS_AND_COLUMNS]),
     "unfold": (lambda x: x.unfold(1, 3, 2), [draw(4, 7, 5)]),
     "unfold, one window": (lambda x: x.unfold(1, 7, 2), [draw(4, 7, 5)]),
+    "gather, a number": (lambda x: x.gather(0, flow.zeros_like(x).long()), [draw()]),
+    "scatter_add, a number": (lambda x: x.scatter_add(0, flow.zeros_like(x).long(), x), [draw()]),
     "random": (lambda x: flow.rand_like(x) + flow.randn_like(x) + flow.randint_like(x, 9), [ROWS_AND_COLUMNS]),
     "randperm": (lambda x: flow.randperm(6), [ROWS_AND_COLUMNS]),
     "multinomial": (lambda x: flow.multinomial(x.abs(), 2), [ROWS_AND_COLUMNS]),
