@@ -5,6 +5,9 @@
     rematerialised   it differs between threads, but is cheap to compute again wherever it is read
     private          it differs between threads: an array with one entry a thread, `variable_of[thread]`
 
+A local array that several regions use is kept likewise, as `array_of[thread]`; if these are the regions of one loop
+over warps, as `array_of[..., lane]`, so that the lanes' elements lie side by side.
+
 Rematerialisation: Briggs et al., 1992. A value may be computed again if what it is made of has not changed since.
 """
 
