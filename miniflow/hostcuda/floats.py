@@ -105,7 +105,7 @@ def _typed(function: Callable, result: types.Type) -> None:
 @lower_builtin(operator.mul, types.float16, types.float16)
 @lower_builtin(operator.imul, types.float16, types.float16)
 def multiply(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """Not contracted with an addition. (The flag means nothing here; to what has none numba gives its own.)"""
+    """Not contracted with an addition, which numba allows for instructions without flags; `arcp` concerns division."""
     return builder.fmul(*args, flags=("arcp",))
 
 

@@ -327,7 +327,7 @@ class Rematerialiser:
 
 
 def count_uses(nodes: list[Node], arrays: set[str], kinds: Any, level: int | None = None) -> Counter[str]:
-    """How many nodes of these kinds, at one level or at any, use an array; those that are run again and again twice."""
+    """How many nodes of these kinds, at one level or at any, use an array; each counts once more for each loop."""
     uses: Counter[str] = Counter()
     for node, loops in walk(nodes):
         if isinstance(node, kinds) and level in (None, node.level):

@@ -41,7 +41,7 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
         raise ShapeError(f"roll: got shifts {shifts} and dims {dims}; expected as many of each")
     rolled = input
     for shift, dim in zip(shifts, wrap_dims("roll", dims, input.ndim), strict=True):
-        size = input.shape[dim] if input.ndim else 1
+        size = input.shape[dim]
         split = -shift % size if size else 0
         if split:
             rolled = cat([rolled.narrow(dim, split, size - split), rolled.narrow(dim, 0, split)], dim)
