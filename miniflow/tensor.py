@@ -340,7 +340,8 @@ class Tensor:
         return self.__dict__.get("retains_grad", False)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
-        """Call `hook(gradient)` when the gradient of this tensor is complete; a returned tensor replaces it.
+        """Call `hook(gradient)` when the gradient of this tensor is complete; a returned tensor replaces it, if it has
+        that shape and dtype.
 
         Returns:
             a handle whose `remove()` removes the hook.
