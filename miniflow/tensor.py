@@ -340,8 +340,9 @@ class Tensor:
         return self.__dict__.get("retains_grad", False)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
-        """Call `hook(gradient)` when the gradient of this tensor is complete; a returned tensor replaces it, if it has
-        that shape and dtype.
+        """Call `hook(gradient)` when the gradient of this tensor is complete; a returned tensor replaces it.
+
+        The replacement must have the same shape and dtype; else backward raises AutogradError.
 
         Returns:
             a handle whose `remove()` removes the hook.
