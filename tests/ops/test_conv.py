@@ -122,6 +122,9 @@ LARGE = {
     "narrow groups, phases without taps": ((2, 4, 20, 21), (8, 2, 2, 3), ((3, 2), 0, (1, 2), 2), None),
     "depthwise, wide border": ((2, 4, 9, 10), (4, 1, 3, 3), (1, (4, 3), 1, 4), None),
     "depthwise": ((3, 24, 40, 41), (24, 1, 5, 5), (1, 2, 1, 24), None),
+    "depthwise, rows in parts": ((2, 3, 70, 90), (3, 1, 3, 3), (1, 1, 1, 3), None),
+    "depthwise, rows in parts, halved": ((2, 3, 140, 180), (3, 1, 3, 3), (2, 1, 1, 3), None),
+    "depthwise, border wider than the image": ((2, 4, 1, 3), (4, 1, 1, 9), (1, (0, 4), 1, 4), None),
     "depthwise, halved 3x3": ((3, 6, 41, 37), (6, 1, 3, 3), (2, (0, 1), 1, 6), None),
     "depthwise, halved 5x5": ((2, 6, 21, 40), (6, 1, 5, 5), (2, (3, 4), 1, 6), None),
 }

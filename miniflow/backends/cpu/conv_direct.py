@@ -1,26 +1,29 @@
 """Convolution in groups of few channels, by long loops over whole planes.
 
 With one channel a group (depthwise) a matrix product would have a single row, and the BLAS nothing to gain. An image is
-copied into a grid that has room for its border of zeros, cut into phases by the stride: row i and column j of the phase
-p, q hold the pixel (i * stride + p, j * stride + q) of the image with its border. What a tap (a, b) sees lies then in
-one phase, without gaps as long as rows of y have the length of those of the grid, `pitch`:
+copied into a grid, once for every column b of taps: what that column sees, with zeros outside of the image. The rows
+are cut into phases by the stride: in phase p the row below is `stride` rows further in the image.
+    grid[b, p, i, j] = image[i * stride + p - top, j * stride + b * dilation - left]
+Rows of the grid are as long as those of y, so that one loop without gaps runs over many rows of y:
     y[k] = sum over taps of weight[a, b] * grid[at[a, b] + k]
-What that computes for the columns too many is not copied into the result. The loops take so many rows at a time that
-what they read stays in the L1 cache, up to nine taps, and two outputs.
+It takes so many rows at a time that what it reads stays in the L1 cache, up to nine taps, and two outputs.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from miniflow.backends.cpu.loops import SUMS
 from miniflow.backends.cpu.threads import inlined, share, unlocked
-from miniflow.backends.windows import Windows
+from miniflow.backends.windows import Pair, Windows
 
+unsigned = np.uint64  # an index that cannot be negative: numba does not ask
 IN_L1 = 8192  # elements that a loop reads before it reads them for the next output
 
 
@@ -68,8 +71,6 @@ def _phases(kernel: int, stride: int, padding: tuple[int, int], dilation: int) -
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int, dweight: np.ndarray) -> None:
     """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C / groups, KH, KW)"""
     _share(_weight_grad, groups, x, dweight, dy, windows, groups)
-    if not np.isfinite(dweight).all():  # zeros between rows of dy have met infinities of x: take rows one by one
-        _share(_weight_grad, groups, x, dweight, dy, windows, groups, rows=1)
 
 
 def _share(
@@ -80,47 +81,78 @@ def _share(
     y: np.ndarray,
     windows: Windows,
     groups: int,
-    *rest: np.ndarray,
-    rows: int | None = None,
+    *rest: Any,
 ) -> None:
-    """Run `work` in threads, on arrays (N G, C / G, H, W), (G, O / G, C / G, taps) and (N G, O / G, OH, OW)."""
-    (_, _, oh, ow), ((top, _), (left, _)) = y.shape, windows.padding
-    (kh, kw), (sh, sw), (dh, dw) = windows.kernel, windows.stride, windows.dilation
-    height, pitch = oh + (kh - 1) * dh // sh, ow + (kw - 1) * dw // sw
-    a, b = np.arange(0, kh * dh, dh)[:, None], np.arange(0, kw * dw, dw)
-    at = ((a % sh * sw + b % sw) * height + a // sh) * pitch + b // sw
-    x = np.ascontiguousarray(x).reshape(len(x) * groups, -1, *x.shape[2:])
-    weight = np.ascontiguousarray(weight).reshape(groups, -1, weight.shape[1], kh * kw)
-    y = np.ascontiguousarray(y).reshape(len(x), -1, oh, ow)
-    rows = rows or max(1, min(oh, IN_L1 // ((x.shape[1] + 1) * pitch)))
-    elements = y.size * weight[0, 0].size // 4
-    share(work, items, elements, x, weight, y, at.ravel(), (sh, sw, height, pitch), (top, left), rows, *rest)
+    """Run `work` in threads, on arrays (N G, C / G, H W), (G, O / G, C / G, taps) and (N G, O / G, OH OW)."""
+    inputs, taps = weight.shape[1], weight.shape[2] * weight.shape[3]
+    place, at, part = _layout(x.shape[2:], y.shape[2:], windows, inputs)
+    x = np.ascontiguousarray(x).reshape(len(x) * groups, inputs, -1)
+    weight = np.ascontiguousarray(weight).reshape(groups, -1, inputs, taps)
+    y = np.ascontiguousarray(y).reshape(len(x), -1, y.shape[2] * y.shape[3])
+    share(work, items, y.size * inputs * taps // 4, x, weight, y, at, place, part, *rest)
+
+
+@functools.lru_cache(256)
+def _layout(size: Pair, out: Pair, windows: Windows, inputs: int) -> tuple[tuple, np.ndarray, int]:
+    """`place` as `_lay_out` takes it, `at`, and how many elements of a plane of y are computed from one grid."""
+    (kh, kw), (sh, sw), ((top, _), (left, _)), (dh, dw) = windows[:4]
+    band = max(1, min(out[0], IN_L1 // ((kw * inputs + 1) * out[1])))
+    rows = band + (kh - 1) * dh // sh
+    at = [((b * sh + a * dh % sh) * rows + a * dh // sh) * out[1] for a in range(kh) for b in range(kw)]
+    lines = [_seen(phase - top, sh, size[0]) for phase in range(sh)]
+    columns = [_seen(b * dw - left, sw, size[1]) for b in range(kw)]
+    place = size[1], out[1], rows, sw, band == out[0], np.array(lines), np.array(columns)
+    return place, np.array(at), band * out[1]
+
+
+def _seen(start: int, stride: int, size: int) -> tuple[int, int, int]:
+    """Start, and the first and the end of the k for which there is a pixel start + k * stride; they may be negative."""
+    return start, -(start // stride), -((start - size) // stride)
 
 
 @inlined
-def _lay_out(image, grid, top, left):
-    """Copy an image (H, W) into a grid (SH, SW, rows, columns), of zeros until then."""
-    (height, width), (sh, sw, rows, columns) = image.shape, grid.shape
-    up, back = max(0, -top), max(0, -left)  # pixels that no window sees
-    for p in range(sh):
-        for q in range(sw):
-            h, w = up + (p - up - top) % sh, back + (q - back - left) % sw
-            i, j = (h + top) // sh, (w + left) // sw
-            count = min((width - w + sw - 1) // sw, columns - j)
-            for row in range(min((height - h + sh - 1) // sh, rows - i)):
-                source, target = image[h + row * sh, w:], grid[p, q, i + row, j:]
-                if sw == 1:
-                    for k in range(count):
-                        target[k] = source[k]
-                else:
-                    for k in range(count):
-                        target[k] = source[k * sw]
+def _lay_out(image, grid, place, top):
+    """Fill the grid of an image, from a row of y on; what no pixel is copied to is zero before.
+
+    Args:
+        place: lengths of a row of the image and of one of the grid; rows of the grid; stride along rows; whether one
+            grid has all rows of y; what `_seen` says of each phase and of each column of taps.
+    """
+    width, pitch, rows, stride, whole, lines, columns = place
+    for p in range(len(lines)):
+        low, high = min(max(lines[p, 1] - top, 0), rows), min(max(lines[p, 2] - top, 0), rows)
+        line = lines[p, 0] + top * len(lines)
+        for b in range(len(columns)):
+            shift, first = columns[b, 0], min(max(columns[b, 1], 0), pitch)
+            end = min(max(columns[b, 2], first), pitch)
+            base = (b * len(lines) + p) * rows * pitch
+            if not whole:
+                grid[base : base + low * pitch] = 0
+                grid[base + high * pitch : base + rows * pitch] = 0
+            if len(lines) == 1 and stride == 1 and pitch == width and low < high:  # all rows at once
+                offset = line * width + shift  # of the image against the grid
+                begin, after = max(low * width, -offset), min(high * width, image.size - offset)
+                _copy_part(image, begin + offset, 1, grid, base + begin, max(0, after - begin))
+                for j in range(end - pitch, first):
+                    k = base + low * pitch + (j if j >= 0 else j + pitch)
+                    while k < base + high * pitch:  # a range would become scattered stores of vectors, which are slow
+                        grid[unsigned(k)] = 0
+                        k += pitch
+            else:
+                for i in range(low, high):
+                    at, to = (i * len(lines) + line) * width + shift + first * stride, base + i * pitch + first
+                    if stride == 2:  # which LLVM makes vectors of
+                        _copy_part(image, at, 2, grid, to, end - first)
+                    else:
+                        _copy_part(image, at, stride, grid, to, end - first)
 
 
 @inlined
-def _copy(source, target):
-    for k in range(target.size):
-        target[k] = source[k]
+def _copy_part(source, at, stride, target, to, count):
+    """Copy so many elements from one place to another."""
+    at, to = unsigned(at), unsigned(to)
+    for k in range(unsigned(count)):
+        target[to + unsigned(k)] = source[at + unsigned(k) * unsigned(stride)]
 
 
 @inlined
@@ -149,31 +181,27 @@ def _add_tap(part, seen, weight):
 
 
 @unlocked()
-def _forward(start, stop, x, weight, y, at, shape, place, rows, bias):
+def _forward(start, stop, x, weight, y, at, place, part, bias):
     """Images and groups from start to stop."""
-    (groups, outputs, inputs, taps), (oh, ow), (sh, sw, height, pitch) = weight.shape, y.shape[2:], shape
-    grid = np.zeros((inputs, sh, sw, height, pitch), x.dtype)
-    views, parts = grid.reshape(inputs, grid[0].size), np.empty((2, rows * pitch), x.dtype)
+    (groups, outputs, inputs, taps), size = weight.shape, y.shape[2]
+    grid = np.zeros((inputs, len(place[5]) * len(place[6]) * place[1] * place[2]), x.dtype)
     for item in range(start, stop):
         g = item % groups
-        for c in range(inputs):
-            _lay_out(x[item, c], grid[c], place[0], place[1])
-        for top in range(0, oh, rows):
-            size = (min(rows, oh - top) - 1) * pitch + ow
+        for begin in range(0, size, part):
+            end = min(begin + part, size)
+            for c in range(inputs):
+                _lay_out(x[item, c], grid[c], place, begin // place[1])
             for o in range(0, outputs, 2):
                 last = min(o + 1, outputs - 1)
-                first, second = parts[0, :size], parts[1, : size * (last - o)]
+                first, second = y[item, o, begin:end], y[item, last, begin : begin + (end - begin) * (last - o)]
                 first[:], second[:] = bias[g, o], bias[g, last]
                 for c in range(inputs):
-                    seen, w, v = views[c, top * pitch :], weight[g, o, c], weight[g, last, c]
+                    seen, w, v = grid[c], weight[g, o, c], weight[g, last, c]
                     for t in range(0, taps - 8, 9):
                         _add_nine(first, second, seen, at[t:], w[t:], v[t:])
                     for t in range(taps // 9 * 9, taps):
                         _add_tap(first, seen[at[t] :], w[t])
                         _add_tap(second, seen[at[t] :], v[t])
-                for output in range(o, last + 1):
-                    for i in range(min(rows, oh - top)):
-                        _copy(parts[output - o, i * pitch :], y[item, output, top + i])
 
 
 @inlined
@@ -197,20 +225,16 @@ def _add_products(part, seen, at, total):
 
 
 @unlocked(SUMS)
-def _weight_grad(start, stop, x, dweight, dy, at, shape, place, rows):
-    """Groups from start to stop; the rows of dy are filled up with zeros to the length of those of the grid."""
-    (groups, outputs, inputs, _), (oh, ow), (sh, sw, height, pitch) = dweight.shape, dy.shape[2:], shape
-    grid, cotangents = np.zeros((inputs, sh, sw, height, pitch), x.dtype), np.zeros((oh, pitch), x.dtype)
-    views, flat = grid.reshape(inputs, grid[0].size), cotangents.reshape(oh * pitch)
+def _weight_grad(start, stop, x, dweight, dy, at, place, part):
+    """Groups from start to stop."""
+    (groups, outputs, inputs, _), size = dweight.shape, dy.shape[2]
+    grid = np.zeros((inputs, len(place[5]) * len(place[6]) * place[1] * place[2]), x.dtype)
     dweight[start:stop] = 0
     for g in range(start, stop):
         for item in range(g, len(x), groups):
-            for c in range(inputs):
-                _lay_out(x[item, c], grid[c], place[0], place[1])
-            for o in range(outputs):
-                for i in range(oh):
-                    _copy(dy[item, o, i], cotangents[i, :ow])
-                for top in range(0, oh, rows):
-                    part = flat[top * pitch :][: (min(rows, oh - top) - 1) * pitch + ow]
+            for begin in range(0, size, part):
+                for c in range(inputs):
+                    _lay_out(x[item, c], grid[c], place, begin // place[1])
+                for o in range(outputs):
                     for c in range(inputs):
-                        _add_products(part, views[c, top * pitch :], at, dweight[g, o, c])
+                        _add_products(dy[item, o, begin : begin + part], grid[c], at, dweight[g, o, c])
