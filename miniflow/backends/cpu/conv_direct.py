@@ -32,7 +32,10 @@ def forward(
 ) -> None:
     """x (N, C, H, W), weight (O, C / groups, KH, KW), bias (O,) -> y (N, O, OH, OW)"""
     bias = np.zeros(len(weight), x.dtype) if bias is None else np.ascontiguousarray(bias)
-    _share(_forward, len(x) * groups, x, weight, y, windows, groups, bias.reshape(groups, -1))
+    taps = windows.kernel[0] * windows.kernel[1]
+    nines = np.zeros((groups, len(weight) // groups, weight.shape[1], taps + -taps % 9), x.dtype)
+    nines[..., :taps] = weight.reshape(*nines.shape[:3], taps)
+    _share(_forward, len(x) * groups, x, nines, y, windows, groups, bias.reshape(groups, -1))
 
 
 def data_grad(dy: np.ndarray, weight: np.ndarray, windows: Windows, groups: int, dx: np.ndarray) -> None:
@@ -70,7 +73,8 @@ def _phases(kernel: int, stride: int, padding: tuple[int, int], dilation: int) -
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int, dweight: np.ndarray) -> None:
     """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C / groups, KH, KW)"""
-    _share(_weight_grad, groups, x, dweight, dy, windows, groups)
+    taps = dweight.reshape(groups, -1, dweight.shape[1], windows.kernel[0] * windows.kernel[1])
+    _share(_weight_grad, groups, x, taps, dy, windows, groups)
 
 
 def _share(
@@ -84,12 +88,10 @@ def _share(
     *rest: Any,
 ) -> None:
     """Run `work` in threads, on arrays (N G, C / G, H W), (G, O / G, C / G, taps) and (N G, O / G, OH OW)."""
-    inputs, taps = weight.shape[1], weight.shape[2] * weight.shape[3]
-    place, at, part = _layout(x.shape[2:], y.shape[2:], windows, inputs)
-    x = np.ascontiguousarray(x).reshape(len(x) * groups, inputs, -1)
-    weight = np.ascontiguousarray(weight).reshape(groups, -1, inputs, taps)
+    place, at, part = _layout(x.shape[2:], y.shape[2:], windows, weight.shape[2])
+    x = np.ascontiguousarray(x).reshape(len(x) * groups, weight.shape[2], -1)
     y = np.ascontiguousarray(y).reshape(len(x), -1, y.shape[2] * y.shape[3])
-    share(work, items, y.size * inputs * taps // 4, x, weight, y, at, place, part, *rest)
+    share(work, items, y.size * weight[0, 0].size // 4, x, weight, y, at, place, part, *rest)
 
 
 @functools.lru_cache(256)
@@ -102,6 +104,7 @@ def _layout(size: Pair, out: Pair, windows: Windows, inputs: int) -> tuple[tuple
     lines = [_seen(phase - top, sh, size[0]) for phase in range(sh)]
     columns = [_seen(b * dw - left, sw, size[1]) for b in range(kw)]
     place = size[1], out[1], rows, sw, band == out[0], np.array(lines), np.array(columns)
+    at += [kw * sh * rows * out[1]] * (-len(at) % 9)
     return place, np.array(at), band * out[1]
 
 
@@ -174,17 +177,11 @@ def _add_nine(first, second, seen, at, w, v):
         second[k] += v0 * x0 + v1 * x1 + v2 * x2 + v3 * x3 + v4 * x4 + v5 * x5 + v6 * x6 + v7 * x7 + v8 * x8
 
 
-@inlined
-def _add_tap(part, seen, weight):
-    for k in range(part.size):
-        part[k] += weight * seen[k]
-
-
 @unlocked()
 def _forward(start, stop, x, weight, y, at, place, part, bias):
     """Images and groups from start to stop."""
     (groups, outputs, inputs, taps), size = weight.shape, y.shape[2]
-    grid = np.zeros((inputs, len(place[5]) * len(place[6]) * place[1] * place[2]), x.dtype)
+    grid = np.zeros((inputs, len(place[5]) * len(place[6]) * place[1] * place[2] + part), x.dtype)
     for item in range(start, stop):
         g = item % groups
         for begin in range(0, size, part):
@@ -197,17 +194,14 @@ def _forward(start, stop, x, weight, y, at, place, part, bias):
                 first[:], second[:] = bias[g, o], bias[g, last]
                 for c in range(inputs):
                     seen, w, v = grid[c], weight[g, o, c], weight[g, last, c]
-                    for t in range(0, taps - 8, 9):
+                    for t in range(0, taps, 9):
                         _add_nine(first, second, seen, at[t:], w[t:], v[t:])
-                    for t in range(taps // 9 * 9, taps):
-                        _add_tap(first, seen[at[t] :], w[t])
-                        _add_tap(second, seen[at[t] :], v[t])
 
 
 @inlined
 def _add_products(part, seen, at, total):
     """total[t] += sum over k of part[k] seen[at[t] + k]"""
-    for t in range(0, at.size - 2, 3):
+    for t in range(0, total.size - 2, 3):
         s0, s1, s2, zero = seen[at[t] :], seen[at[t + 1] :], seen[at[t + 2] :], part.dtype.type(0)
         t0, t1, t2 = zero, zero, zero
         for k in range(part.size):
@@ -217,7 +211,7 @@ def _add_products(part, seen, at, total):
         total[t] += t0
         total[t + 1] += t1
         total[t + 2] += t2
-    for t in range(at.size // 3 * 3, at.size):
+    for t in range(total.size // 3 * 3, total.size):
         s, sum_ = seen[at[t] :], part.dtype.type(0)
         for k in range(part.size):
             sum_ += part[k] * s[k]
@@ -228,7 +222,7 @@ def _add_products(part, seen, at, total):
 def _weight_grad(start, stop, x, dweight, dy, at, place, part):
     """Groups from start to stop."""
     (groups, outputs, inputs, _), size = dweight.shape, dy.shape[2]
-    grid = np.zeros((inputs, len(place[5]) * len(place[6]) * place[1] * place[2]), x.dtype)
+    grid = np.zeros((inputs, len(place[5]) * len(place[6]) * place[1] * place[2] + part), x.dtype)
     dweight[start:stop] = 0
     for g in range(start, stop):
         for item in range(g, len(x), groups):
