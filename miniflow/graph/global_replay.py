@@ -38,6 +38,10 @@ class GlobalReplay:
         self.program = program
         self.tensors = [program.tensors[slot] for slot in program.states]
         self._last = self._last_reads()
+        self._borrowed = {*program.inputs, *program.states, *program.constants}  # what is in memory that others hold
+        for instruction in program.instructions:
+            if instruction.op.view and instruction.inputs[0] in self._borrowed:
+                self._borrowed.update(instruction.outputs)
         self._lock = threading.Lock()
 
     @property
@@ -73,9 +77,8 @@ class GlobalReplay:
                 values.update(zip(instruction.outputs, execute(instruction, values, numbers), strict=True))
                 for slot in done:
                     del values[slot]
-            owned = {id(values[slot]) for slot in (*program.inputs, *program.states, *program.constants)}
+            values.update({slot: values[slot].copy() for slot in self._borrowed.intersection(program.results)})
             outputs = [values[slot] for slot in program.outputs]
-            outputs = [x.copy() if id(x) in owned else x for x in outputs]
             for slot, value in program.writes.items():
                 memory.copy_into(program.tensors[slot]._array, values[value])
                 program.tensors[slot]._written()

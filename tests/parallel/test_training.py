@@ -74,6 +74,50 @@ def test_an_evaluation_graph_is_eager_evaluation(four_ranks):
         graph(x.to_global(sbp=(flow.sbp.broadcast, flow.sbp.broadcast)).to_local())
 
 
+@pytest.mark.parametrize("sbp", [B, S(0)], ids=repr)
+def test_a_copy_of_a_state_stays_what_it_was(sbp, four_ranks):
+    """Values of states that are copied in the step do not change with these at its end."""
+
+    class Net(flow.nn.Module):
+        def __init__(self):
+            super().__init__()
+            values = np.arange(16.0).reshape(4, 4)
+            self.weight = flow.nn.Parameter(flow.tensor(values, placement=four_ranks, sbp=sbp))
+            for name, factor in (("a", 2), ("b", 3)):
+                self.register_buffer(name, flow.tensor(factor * values, placement=four_ranks, sbp=sbp))
+
+        def forward(self, x):
+            copied, turned, before, b = x.abs(), x.abs(), x.abs(), self.b.clone()
+            copied.copy_(self.weight.detach())
+            turned.copy_(self.weight.detach().t())
+            before.copy_(self.a)
+            self.b.copy_(self.a.t())
+            self.a.copy_(b)
+            return (x * self.weight).sum(), copied, turned, before
+
+    class Train(flow.nn.Graph):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+            self.add_optimizer(flow.optim.SGD(net.parameters(), 1.0))
+
+        def build(self, x):
+            loss, *results = self.net(x)
+            loss.backward()
+            return results
+
+    x, eager, recorded = flow.ones(4, 4, placement=four_ranks, sbp=sbp), Net(), Net()
+    graph, optimizer = Train(recorded), flow.optim.SGD(eager.parameters(), 1.0)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss, *wanted = eager(x)
+        loss.backward()
+        optimizer.step()
+        found = [*graph(x), *recorded.state_dict().values()]
+        for got, want in zip(found, [*wanted, *eager.state_dict().values()], strict=True):
+            assert_close(got.numpy(), want.numpy(), rtol=0, atol=0)
+
+
 def test_what_graphs_of_global_tensors_refuse(four_ranks, tmp_path):
     class Predict(flow.nn.Graph):
         def __init__(self, build):
