@@ -81,7 +81,7 @@ def test_a_copy_of_a_state_stays_what_it_was(sbp, four_ranks):
     class Net(flow.nn.Module):
         def __init__(self):
             super().__init__()
-            values = np.arange(16.0).reshape(4, 4)
+            values = np.arange(16, dtype=np.float32).reshape(4, 4)
             self.weight = flow.nn.Parameter(flow.tensor(values, placement=four_ranks, sbp=sbp))
             for name, factor in (("a", 2), ("b", 3)):
                 self.register_buffer(name, flow.tensor(factor * values, placement=four_ranks, sbp=sbp))
