@@ -79,8 +79,10 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     Assign modules to attributes in `__init__`, override `build`, and call the graph. With an optimizer, a call is a
     training step: `build` calls backward once, and the update of the parameters belongs to the graph. Parameters share
-    their memory with eager code, which sees the new values; their `.grad` is left alone. No gradient flows from one call
-    into the one before: what a step leaves in buffers counts as detached. In-place operations on inputs change copies.
+    their memory with eager code, which sees the new values; their `.grad` is left alone.
+
+    No gradient flows from one call into the one before: what a step leaves in buffers counts as detached. In-place
+    operations on inputs change copies of them.
 
     Args:
         debug_v_level: what is printed, as in `debug`.

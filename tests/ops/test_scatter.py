@@ -43,6 +43,9 @@ def test_index_put():
     assert y.tolist() == [[0, 0, 1], [2, 0, 0]]
     y = x.index_put((flow.tensor([True, False]),), flow.tensor(4.0), accumulate=True)
     assert y.tolist() == [[4, 4, 4], [0, 0, 0]]
+    for accumulate in (False, True):
+        y = x.index_put((flow.tensor(1), flow.tensor(-1)), flow.tensor(4.0), accumulate)
+        assert y.tolist() == [[0, 0, 0], [0, 0, 4]]
     (g,) = flow.autograd.grad(
         (x.index_put((flow.tensor([0, 0]),), values[:, None], True) * flow.arange(6.0).view(2, 3)).sum(), [values]
     )
