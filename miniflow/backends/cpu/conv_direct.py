@@ -6,7 +6,7 @@ are cut into phases by the stride: in phase p the row below is `stride` rows fur
     grid[b, p, i, j] = image[i * stride + p - top, j * stride + b * dilation - left]
 Rows of the grid are as long as those of y, so that one loop without gaps runs over many rows of y:
     y[k] = sum over taps of weight[a, b] * grid[at[a, b] + k]
-It takes so many rows at a time that what it reads stays in the L1 cache, up to nine taps, and two outputs.
+It takes nine taps and up to two outputs at a time, and so many rows that all it touches stays in the L1 cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from miniflow.backends.cpu.threads import inlined, share, unlocked
 from miniflow.backends.windows import Pair, Windows
 
 unsigned = np.uint64  # an index that cannot be negative: numba does not ask
-IN_L1 = 8192  # elements that a loop reads before it reads them for the next output
+IN_L1 = 8192  # elements
 
 
 def forward(
@@ -73,8 +73,10 @@ def _phases(kernel: int, stride: int, padding: tuple[int, int], dilation: int) -
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int, dweight: np.ndarray) -> None:
     """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C / groups, KH, KW)"""
-    taps = dweight.reshape(groups, -1, dweight.shape[1], windows.kernel[0] * windows.kernel[1])
-    _share(_weight_grad, groups, x, taps, dy, windows, groups)
+    taps = windows.kernel[0] * windows.kernel[1]
+    nines = np.empty((groups, len(dweight) // groups, dweight.shape[1], taps + -taps % 9), x.dtype)
+    _share(_weight_grad, groups, x, nines, dy, windows, groups)
+    dweight[...] = nines[..., :taps].reshape(dweight.shape)
 
 
 def _share(
@@ -88,17 +90,18 @@ def _share(
     *rest: Any,
 ) -> None:
     """Run `work` in threads, on arrays (N G, C / G, H W), (G, O / G, C / G, taps) and (N G, O / G, OH OW)."""
-    place, at, part = _layout(x.shape[2:], y.shape[2:], windows, weight.shape[2])
+    place, at, part = _layout(x.shape[2:], y.shape[2:], windows)
     x = np.ascontiguousarray(x).reshape(len(x) * groups, weight.shape[2], -1)
     y = np.ascontiguousarray(y).reshape(len(x), -1, y.shape[2] * y.shape[3])
     share(work, items, y.size * weight[0, 0].size // 4, x, weight, y, at, place, part, *rest)
 
 
 @functools.lru_cache(256)
-def _layout(size: Pair, out: Pair, windows: Windows, inputs: int) -> tuple[tuple, np.ndarray, int]:
+def _layout(size: Pair, out: Pair, windows: Windows) -> tuple[tuple, np.ndarray, int]:
     """`place` as `_lay_out` takes it, `at`, and how many elements of a plane of y are computed from one grid."""
     (kh, kw), (sh, sw), ((top, _), (left, _)), (dh, dw) = windows[:4]
-    band = max(1, min(out[0], IN_L1 // ((kw * inputs + 1) * out[1])))
+    bands = -(-out[0] // max(1, IN_L1 // ((kw + 2) * out[1])))
+    band = -(-out[0] // bands)
     rows = band + (kh - 1) * dh // sh
     at = [((b * sh + a * dh % sh) * rows + a * dh // sh) * out[1] for a in range(kh) for b in range(kw)]
     lines = [_seen(phase - top, sh, size[0]) for phase in range(sh)]
@@ -200,22 +203,24 @@ def _forward(start, stop, x, weight, y, at, place, part, bias):
 
 @inlined
 def _add_products(part, seen, at, total):
-    """total[t] += sum over k of part[k] seen[at[t] + k]"""
-    for t in range(0, total.size - 2, 3):
-        s0, s1, s2, zero = seen[at[t] :], seen[at[t + 1] :], seen[at[t + 2] :], part.dtype.type(0)
-        t0, t1, t2 = zero, zero, zero
-        for k in range(part.size):
-            t0 += part[k] * s0[k]
-            t1 += part[k] * s1[k]
-            t2 += part[k] * s2[k]
-        total[t] += t0
-        total[t + 1] += t1
-        total[t + 2] += t2
-    for t in range(total.size // 3 * 3, total.size):
-        s, sum_ = seen[at[t] :], part.dtype.type(0)
-        for k in range(part.size):
-            sum_ += part[k] * s[k]
-        total[t] += sum_
+    """total[t] += sum over k of part[k] seen[at[t] + k], for nine taps t"""
+    s0, s1, s2, s3, s4 = seen[at[0] :], seen[at[1] :], seen[at[2] :], seen[at[3] :], seen[at[4] :]
+    s5, s6, s7, s8, zero = seen[at[5] :], seen[at[6] :], seen[at[7] :], seen[at[8] :], part.dtype.type(0)
+    t0, t1, t2, t3, t4, t5, t6, t7, t8 = zero, zero, zero, zero, zero, zero, zero, zero, zero
+    for k in range(part.size):
+        y = part[k]
+        t0, t1, t2 = t0 + y * s0[k], t1 + y * s1[k], t2 + y * s2[k]
+        t3, t4, t5 = t3 + y * s3[k], t4 + y * s4[k], t5 + y * s5[k]
+        t6, t7, t8 = t6 + y * s6[k], t7 + y * s7[k], t8 + y * s8[k]
+    total[0] += t0
+    total[1] += t1
+    total[2] += t2
+    total[3] += t3
+    total[4] += t4
+    total[5] += t5
+    total[6] += t6
+    total[7] += t7
+    total[8] += t8
 
 
 @unlocked(SUMS)
@@ -231,4 +236,5 @@ def _weight_grad(start, stop, x, dweight, dy, at, place, part):
                     _lay_out(x[item, c], grid[c], place, begin // place[1])
                 for o in range(outputs):
                     for c in range(inputs):
-                        _add_products(dy[item, o, begin : begin + part], grid[c], at, dweight[g, o, c])
+                        for t in range(0, at.size, 9):
+                            _add_products(dy[item, o, begin : begin + part], grid[c], at[t:], dweight[g, o, c, t:])
