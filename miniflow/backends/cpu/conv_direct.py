@@ -6,7 +6,8 @@ are cut into phases by the stride: in phase p the row below is `stride` rows fur
     grid[b, p, i, j] = image[i * stride + p - top, j * stride + b * dilation - left]
 Rows of the grid are as long as those of y, so that one loop without gaps runs over many rows of y:
     y[k] = sum over taps of weight[a, b] * grid[at[a, b] + k]
-It takes nine taps and up to two outputs at a time, and so many rows that all it touches stays in the L1 cache.
+It takes nine taps and up to two outputs at a time, and so many rows that all it touches stays in the L1 cache. Taps are
+filled up to nines by weights of zero, which see zeros behind the grid.
 """
 
 from __future__ import annotations
