@@ -156,7 +156,7 @@ from miniflow.ops.search import (
     unique_consecutive,
 )
 from miniflow.ops.sequence import arange, eye, linspace, logspace
-from miniflow.ops.shape import broadcast_to, clone, expand, flatten, reshape, squeeze, unflatten, unsqueeze
+from miniflow.ops.shape import broadcast_to, clone, expand, flatten, reshape, squeeze, unflatten, unsqueeze, view
 from miniflow.ops.slice import diagonal, narrow, select
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.ops.sort import argsort, kthvalue, median, mode, msort, nanmedian, nanquantile, quantile, sort, topk

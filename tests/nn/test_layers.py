@@ -45,6 +45,33 @@ def test_linear():
     assert nn.Linear(0, 2)(flow.zeros(3, 0)).tolist() == [[0.0, 0.0]] * 3
 
 
+def test_fused_mlp():
+    for hidden in ([], [7], [7, 3]):
+        for skips in (False, True):
+            mlp = nn.FusedMLP(5, hidden, 4, skip_final_activation=skips)
+            assert [name for name, _ in mlp.named_parameters()] == [
+                f"{kind}_{k}" for k in range(len(hidden) + 1) for kind in ("weight", "bias")
+            ]
+            sizes = [5, *hidden, 4]
+            layers = [nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+            for mine, other in zip(mlp.parameters(), [p for layer in layers for p in layer.parameters()], strict=True):
+                assert mine.shape == other.shape
+                other.data.copy_(mine.data)
+            layers = [part for layer in layers for part in (layer, nn.ReLU())]
+            x = flow.randn(2, 6, 5)
+            assert_close(mlp(x).numpy(), nn.Sequential(*layers[: len(layers) - skips])(x).numpy())
+
+
+def test_dropout_of_fused_mlp():
+    x, mlp = flow.randn(6, 5), nn.FusedMLP(5, [7, 3], 4, [0.0, 1.0], skip_final_activation=True)
+    assert (mlp(x) == mlp.bias_2).all().item()  # nothing is left of the second layer
+    assert (mlp.eval()(x) != mlp.bias_2).any().item()
+    mlp = nn.FusedMLP(5, [7], 4, out_dropout_rate=1.0, skip_final_activation=True)
+    assert (mlp(x) == 0).all().item() and (mlp.eval()(x) != 0).any().item()
+    with pytest.raises(ArgumentError, match=r"hidden_dropout_rate=\[0.5\]; expected 2 rates"):
+        nn.FusedMLP(5, [7, 3], 4, [0.5])
+
+
 def assert_uniform(x, bound):
     x = np.sort(x.detach().cpu().numpy().ravel() / bound)
     assert -1 <= x[0] < -0.99 and 0.99 < x[-1] <= 1

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
-from miniflow.errors import ShapeError
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.module import Module
+from miniflow.ops.activation import relu
+from miniflow.ops.dropout import dropout
 from miniflow.ops.matmul import linear
 from miniflow.tensor import Tensor
 
@@ -52,6 +55,61 @@ class Linear(Layer, in_features=..., out_features=..., bias=True, device=None, d
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
+
+
+class FusedMLP(
+    Layer, in_features=..., hidden_features=..., out_features=..., hidden_dropout_rate=None, out_dropout_rate=0.0,
+    skip_final_activation=False, device=None, dtype=None,
+):  # fmt: skip
+    """A multilayer perceptron: linear layers, each followed by relu and dropout.
+
+    Args:
+        in_features: the size of the last dim of the input.
+        hidden_features: the sizes after all layers but the last; may be empty.
+        out_features: the size of the last dim of the output.
+        hidden_dropout_rate: the probability of dropout after each of these layers; None for no dropout.
+        out_dropout_rate: that after the last layer.
+        skip_final_activation: whether the last layer has no relu.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight_0, bias_0, weight_1, bias_1 ...: of the layers, drawn as in `Linear`.
+
+    Shapes: (*, in_features) -> (*, out_features).
+
+    Raises:
+        ArgumentError: if there are not as many rates as hidden layers.
+
+    >>> import miniflow as flow
+    >>> flow.nn.FusedMLP(8, [32, 16], 4, skip_final_activation=True)(flow.zeros(5, 8)).shape
+    miniflow.Size([5, 4])
+
+    Source: `oneflow.nn.FusedMLP`.
+    """
+
+    shown = "in_features={in_features}, hidden_features={hidden_features}, out_features={out_features}"
+
+    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
+        hidden, rates = list(self.hidden_features), self.hidden_dropout_rate
+        self.rates = [*([0.0] * len(hidden) if rates is None else rates), self.out_dropout_rate]
+        if len(self.rates) != len(hidden) + 1:
+            raise ArgumentError(f"FusedMLP: got hidden_dropout_rate={rates}; expected {len(hidden)} rates or None")
+        for k, (inputs, outputs) in enumerate(itertools.pairwise([self.in_features, *hidden, self.out_features])):
+            self.add_parameters(place, **{f"weight_{k}": (outputs, inputs), f"bias_{k}": (outputs,)})
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters again, at random."""
+        for k in range(len(self.rates)):
+            weight = self.get_parameter(f"weight_{k}")
+            init_weight_and_bias(weight, self.get_parameter(f"bias_{k}"), weight.shape[1])
+
+    def forward(self, input: Tensor) -> Tensor:
+        for k, rate in enumerate(self.rates):
+            input = linear(input, self.get_parameter(f"weight_{k}"), self.get_parameter(f"bias_{k}"))
+            if not self.skip_final_activation or k < len(self.rates) - 1:
+                input = relu(input)
+            input = dropout(input, rate, self.training)
+        return input
 
 
 class Identity(Module):
