@@ -218,7 +218,7 @@ def index_put(input: Tensor, indices: tuple[Tensor, ...], values: Tensor, accumu
     """
     if values._array.dtype != input._array.dtype:
         raise DTypeError(f"index_put: got {input.dtype} and values of {values.dtype}; expected one dtype")
-    indices = tuple([index if index.ndim else index.reshape(1) for index in indices])
+    indices = tuple([i.reshape(1) if isinstance(i, Tensor) and not i.ndim else i for i in indices])
     value, coordinates, place = locate("index_put", input, indices, values)
     if not accumulate:
         return call(SetItem, input, value, coordinates, **place)
