@@ -182,6 +182,7 @@ MODULES: dict[str, list] = {
         for name in ("ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
     },
     "Sequential": [(lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2)), [ROWS])],
+    "FusedMLP": [(lambda: nn.FusedMLP(6, [5, 4], 3, [0.2, 0.4], 0.1, True), [ROWS])],
     "Linear": [(lambda: nn.Linear(6, 3), [ROWS]), (lambda: nn.Linear(6, 3, bias=False), [normal(2, 3, 6)])],
     "Conv2d": [
         (lambda: nn.Conv2d(3, 5, 3), [IMAGES]),

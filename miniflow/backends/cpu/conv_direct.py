@@ -5,7 +5,7 @@ copied into a grid, once for every column b of taps: what that column sees, with
 are cut into phases by the stride: in phase p the row below is `stride` rows further in the image.
     grid[b, p, i, j] = image[i * stride + p - top, j * stride + b * dilation - left]
 Rows of the grid are as long as those of y, so that one loop without gaps runs over many rows of y:
-    y[k] = sum over taps of weight[a, b] * grid[at[a, b] + k]
+    y[k] = sum over channels and taps of weight[c, a, b] * grid[at[c, a, b] + k]
 It takes nine taps and up to two outputs at a time, and so many rows that all it touches stays in the L1 cache. Taps are
 filled up to nines by weights of zero, which see zeros behind the grid.
 """
@@ -33,9 +33,9 @@ def forward(
 ) -> None:
     """x (N, C, H, W), weight (O, C / groups, KH, KW), bias (O,) -> y (N, O, OH, OW)"""
     bias = np.zeros(len(weight), x.dtype) if bias is None else np.ascontiguousarray(bias)
-    taps = windows.kernel[0] * windows.kernel[1]
-    nines = np.zeros((groups, len(weight) // groups, weight.shape[1], taps + -taps % 9), x.dtype)
-    nines[..., :taps] = weight.reshape(*nines.shape[:3], taps)
+    taps = weight[0].size
+    nines = np.zeros((groups, len(weight) // groups, taps + -taps % 9), x.dtype)
+    nines[..., :taps] = weight.reshape(*nines.shape[:2], taps)
     _share(_forward, len(x) * groups, x, nines, y, windows, groups, bias.reshape(groups, -1))
 
 
@@ -74,8 +74,8 @@ def _phases(kernel: int, stride: int, padding: tuple[int, int], dilation: int) -
 
 def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, groups: int, dweight: np.ndarray) -> None:
     """dy (N, O, OH, OW), x (N, C, H, W) -> dweight (O, C / groups, KH, KW)"""
-    taps = windows.kernel[0] * windows.kernel[1]
-    nines = np.empty((groups, len(dweight) // groups, dweight.shape[1], taps + -taps % 9), x.dtype)
+    taps = dweight[0].size
+    nines = np.empty((groups, len(dweight) // groups, taps + -taps % 9), x.dtype)
     _share(_weight_grad, groups, x, nines, dy, windows, groups)
     dweight[...] = nines[..., :taps].reshape(dweight.shape)
 
@@ -90,26 +90,28 @@ def _share(
     groups: int,
     *rest: Any,
 ) -> None:
-    """Run `work` in threads, on arrays (N G, C / G, H W), (G, O / G, C / G, taps) and (N G, O / G, OH OW)."""
-    place, at, part = _layout(x.shape[2:], y.shape[2:], windows)
-    x = np.ascontiguousarray(x).reshape(len(x) * groups, weight.shape[2], -1)
+    """Run `work` in threads, on arrays (N G, C / G, H W), (G, O / G, taps) and (N G, O / G, OH OW)."""
+    inputs = x.shape[1] // groups
+    place, at, part = _layout(x.shape[2:], y.shape[2:], windows, inputs)
+    x = np.ascontiguousarray(x).reshape(len(x) * groups, inputs, -1)
     y = np.ascontiguousarray(y).reshape(len(x), -1, y.shape[2] * y.shape[3])
-    share(work, items, y.size * weight[0, 0].size // 4, x, weight, y, at, place, part, *rest)
+    share(work, items, y.size * weight.shape[2] // 4, x, weight, y, at, place, part, *rest)
 
 
 @functools.lru_cache(256)
-def _layout(size: Pair, out: Pair, windows: Windows) -> tuple[tuple, np.ndarray, int]:
+def _layout(size: Pair, out: Pair, windows: Windows, inputs: int) -> tuple[tuple, np.ndarray, int]:
     """`place` as `_lay_out` takes it, `at`, and how many elements of a plane of y are computed from one grid."""
     (kh, kw), (sh, sw), ((top, _), (left, _)), (dh, dw) = windows[:4]
     bands = -(-out[0] // max(1, IN_L1 // ((kw + 2) * out[1])))
     band = -(-out[0] // bands)
     rows = band + (kh - 1) * dh // sh
+    grid = kw * sh * rows * out[1]
     at = [((b * sh + a * dh % sh) * rows + a * dh // sh) * out[1] for a in range(kh) for b in range(kw)]
+    at = [c * grid + k for c in range(inputs) for k in at]
     lines = [_seen(phase - top, sh, size[0]) for phase in range(sh)]
     columns = [_seen(b * dw - left, sw, size[1]) for b in range(kw)]
     place = size[1], out[1], rows, sw, band == out[0], np.array(lines), np.array(columns)
-    at += [kw * sh * rows * out[1]] * (-len(at) % 9)
-    return place, np.array(at), band * out[1]
+    return place, np.array(at + [inputs * grid] * (-len(at) % 9)), band * out[1]
 
 
 def _seen(start: int, stride: int, size: int) -> tuple[int, int, int]:
@@ -184,22 +186,21 @@ def _add_nine(first, second, seen, at, w, v):
 @unlocked()
 def _forward(start, stop, x, weight, y, at, place, part, bias):
     """Images and groups from start to stop."""
-    (groups, outputs, inputs, taps), size = weight.shape, y.shape[2]
-    grid = np.zeros((inputs, len(place[5]) * len(place[6]) * place[1] * place[2] + part), x.dtype)
+    (groups, outputs, taps), size, inputs = weight.shape, y.shape[2], x.shape[1]
+    each = len(place[5]) * len(place[6]) * place[1] * place[2]
+    grid = np.zeros(inputs * each + part, x.dtype)
     for item in range(start, stop):
         g = item % groups
         for begin in range(0, size, part):
             end = min(begin + part, size)
             for c in range(inputs):
-                _lay_out(x[item, c], grid[c], place, begin // place[1])
+                _lay_out(x[item, c], grid[c * each :], place, begin // place[1])
             for o in range(0, outputs, 2):
                 last = min(o + 1, outputs - 1)
                 first, second = y[item, o, begin:end], y[item, last, begin : begin + (end - begin) * (last - o)]
                 first[:], second[:] = bias[g, o], bias[g, last]
-                for c in range(inputs):
-                    seen, w, v = grid[c], weight[g, o, c], weight[g, last, c]
-                    for t in range(0, taps, 9):
-                        _add_nine(first, second, seen, at[t:], w[t:], v[t:])
+                for t in range(0, taps, 9):
+                    _add_nine(first, second, grid, at[t:], weight[g, o, t:], weight[g, last, t:])
 
 
 @inlined
@@ -227,15 +228,15 @@ def _add_products(part, seen, at, total):
 @unlocked(SUMS)
 def _weight_grad(start, stop, x, dweight, dy, at, place, part):
     """Groups from start to stop."""
-    (groups, outputs, inputs, _), size = dweight.shape, dy.shape[2]
-    grid = np.zeros((inputs, len(place[5]) * len(place[6]) * place[1] * place[2] + part), x.dtype)
+    (groups, outputs, taps), size, inputs = dweight.shape, dy.shape[2], x.shape[1]
+    each = len(place[5]) * len(place[6]) * place[1] * place[2]
+    grid = np.zeros(inputs * each + part, x.dtype)
     dweight[start:stop] = 0
     for g in range(start, stop):
         for item in range(g, len(x), groups):
             for begin in range(0, size, part):
                 for c in range(inputs):
-                    _lay_out(x[item, c], grid[c], place, begin // place[1])
+                    _lay_out(x[item, c], grid[c * each :], place, begin // place[1])
                 for o in range(outputs):
-                    for c in range(inputs):
-                        for t in range(0, at.size, 9):
-                            _add_products(dy[item, o, begin : begin + part], grid[c], at[t:], dweight[g, o, c, t:])
+                    for t in range(0, taps, 9):
+                        _add_products(dy[item, o, begin : begin + part], grid, at[t:], dweight[g, o, t:])
