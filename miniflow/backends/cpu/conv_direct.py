@@ -92,26 +92,26 @@ def _share(
 ) -> None:
     """Run `work` in threads, on arrays (N G, C / G, H W), (G, O / G, taps) and (N G, O / G, OH OW)."""
     inputs = x.shape[1] // groups
-    place, at, part = _layout(x.shape[2:], y.shape[2:], windows, inputs)
+    place, at, each, part = _layout(x.shape[2:], y.shape[2:], windows, inputs)
     x = np.ascontiguousarray(x).reshape(len(x) * groups, inputs, -1)
     y = np.ascontiguousarray(y).reshape(len(x), -1, y.shape[2] * y.shape[3])
-    share(work, items, y.size * weight.shape[2] // 4, x, weight, y, at, place, part, *rest)
+    share(work, items, y.size * weight.shape[2] // 4, x, weight, y, at, place, each, part, *rest)
 
 
 @functools.lru_cache(256)
-def _layout(size: Pair, out: Pair, windows: Windows, inputs: int) -> tuple[tuple, np.ndarray, int]:
-    """`place` as `_lay_out` takes it, `at`, and how many elements of a plane of y are computed from one grid."""
+def _layout(size: Pair, out: Pair, windows: Windows, inputs: int) -> tuple[tuple, np.ndarray, int, int]:
+    """`place` as `_lay_out` takes it, `at`, the size of a channel's grid, and the part of y's plane that it gives."""
     (kh, kw), (sh, sw), ((top, _), (left, _)), (dh, dw) = windows[:4]
     bands = -(-out[0] // max(1, IN_L1 // ((kw + 2) * out[1])))
     band = -(-out[0] // bands)
     rows = band + (kh - 1) * dh // sh
-    grid = kw * sh * rows * out[1]
+    each = kw * sh * rows * out[1]
     at = [((b * sh + a * dh % sh) * rows + a * dh // sh) * out[1] for a in range(kh) for b in range(kw)]
-    at = [c * grid + k for c in range(inputs) for k in at]
+    at = [c * each + k for c in range(inputs) for k in at]
     lines = [_seen(phase - top, sh, size[0]) for phase in range(sh)]
     columns = [_seen(b * dw - left, sw, size[1]) for b in range(kw)]
     place = size[1], out[1], rows, sw, band == out[0], np.array(lines), np.array(columns)
-    return place, np.array(at + [inputs * grid] * (-len(at) % 9)), band * out[1]
+    return place, np.array(at + [inputs * each] * (-len(at) % 9)), each, band * out[1]
 
 
 def _seen(start: int, stride: int, size: int) -> tuple[int, int, int]:
@@ -184,10 +184,9 @@ def _add_nine(first, second, seen, at, w, v):
 
 
 @unlocked()
-def _forward(start, stop, x, weight, y, at, place, part, bias):
+def _forward(start, stop, x, weight, y, at, place, each, part, bias):
     """Images and groups from start to stop."""
     (groups, outputs, taps), size, inputs = weight.shape, y.shape[2], x.shape[1]
-    each = len(place[5]) * len(place[6]) * place[1] * place[2]
     grid = np.zeros(inputs * each + part, x.dtype)
     for item in range(start, stop):
         g = item % groups
@@ -226,10 +225,9 @@ def _add_products(part, seen, at, total):
 
 
 @unlocked(SUMS)
-def _weight_grad(start, stop, x, dweight, dy, at, place, part):
+def _weight_grad(start, stop, x, dweight, dy, at, place, each, part):
     """Groups from start to stop."""
     (groups, outputs, taps), size, inputs = dweight.shape, dy.shape[2], x.shape[1]
-    each = len(place[5]) * len(place[6]) * place[1] * place[2]
     grid = np.zeros(inputs * each + part, x.dtype)
     dweight[start:stop] = 0
     for g in range(start, stop):
