@@ -198,8 +198,9 @@ def logit(x, eps=None):
 @logit.gradient
 def logit_grad(dy, x, eps):
     slope = dy / (x * (1 - x))
-    low, outside = (0, math.nan) if eps is None else (eps, 0)
-    return where((x < low) | (x > 1 - low), outside, slope)
+    if eps is None:
+        return slope * where((x < 0) | (x > 1), math.nan, 1)
+    return where((x < eps) | (x > 1 - eps), 0, slope)
 
 
 @pointwise(accepts="f", amp="clear", nn="Hardtanh")

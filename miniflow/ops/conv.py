@@ -66,7 +66,9 @@ class Conv2dDataGrad(Op):
     saved_if_needed = {"dy": 1, "weight": 0}
 
     def infer(dy, weight, *, size, stride, padding, dilation, groups):
-        return (dy.shape[0], weight.shape[1] * groups, *size), dy.dtype
+        shape = (dy.shape[0], weight.shape[1] * groups, *size)
+        _check_cotangent(dy, weight, shape, weight.shape, (stride, padding, dilation), groups)
+        return shape, dy.dtype
 
     def sbp(dy, weight, *, ranks, groups, **windows):
         given, result = (["no..", "oc.."], "nc..") if groups == 1 else (["n...", "...."], "n...")
@@ -88,7 +90,9 @@ class Conv2dWeightGrad(Op):
     saved_if_needed = {"dy": 1, "x": 0}
 
     def infer(dy, x, *, size, stride, padding, dilation, groups):
-        return (dy.shape[1], x.shape[1] // groups, *size), dy.dtype
+        shape = (dy.shape[1], x.shape[1] // groups, *size)
+        _check_cotangent(dy, x, x.shape, shape, (stride, padding, dilation), groups)
+        return shape, dy.dtype
 
     def sbp(dy, x, *, ranks, groups, **windows):
         given, result = (["no..", "nc.."], "oc..") if groups == 1 else (["n...", "n..."], "....")
@@ -122,6 +126,17 @@ def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
         raise ShapeError(f"conv2d: got bias of shape {bias.shape}; expected ({o},), one for each output channel")
     require_one_dtype("conv2d", x, weight, bias)
     require_floating("conv2d", x)
+
+
+def _check_cotangent(
+    dy: Any, other: Any, x: tuple[int, ...], weight: tuple[int, ...], windows: tuple, groups: int
+) -> None:
+    """Raises an error unless a convolution of these shapes has the cotangent `dy`: kernels read as far as it says."""
+    require_one_dtype("conv2d", dy, other)
+    shape = (x[0], weight[0], *window_counts("conv2d", x, weight[2:], *windows))
+    if dy.shape != shape or x[1] != weight[1] * groups or weight[0] % groups:
+        of = f"input {x} and weight {weight} with groups={groups}"
+        raise ShapeError(f"conv2d: got a cotangent of shape {dy.shape} of {of}")
 
 
 def borders(

@@ -1,8 +1,8 @@
 """What instructions a program from a file may have.
 
 Ops check what users give them. But gradients are called by the tape alone, whose operands fit by construction, and so
-their shape rules take them on trust, as compiled kernels do: operands of the wrong shape would be read behind their
-end. A file is not the tape. Here stand the rules that such ops would have, and what values attributes may take.
+most of their shape rules take them on trust, as compiled kernels do: operands of the wrong shape would be read behind
+their end. A file is not the tape. Here stand the rules that such ops would have, and what values attributes may take.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from miniflow.graph.codegen.expressions import parts_of
 from miniflow.graph.ir import Instruction, Slot
 from miniflow.graph.saved.attributes import check_attributes, require
 from miniflow.nn.utils.clip_grad import ClipGradNorm
-from miniflow.ops.conv import Conv2d
 from miniflow.ops.index import picked_shape
 from miniflow.ops.norm import BatchNorm, LayerNorm
 from miniflow.ops.pointwise import Pointwise
@@ -155,22 +154,6 @@ def adjoint(forward: Callable[..., Any], what: Slot, shape: tuple[int, ...], **a
     require(tuple(result) == what.shape, f"shape {what.shape}; the forward op gives {tuple(result)}")
 
 
-def conv_data_grad(dy, weight, *, size, makers, **attrs) -> None:
-    x = like(dy, (dy.shape[0], weight.shape[1] * attrs["groups"], *size))
-    adjoint_conv(dy, x, weight, attrs)
-
-
-def conv_weight_grad(dy, x, *, size, makers, **attrs) -> None:
-    require(x.shape[1] % attrs["groups"] == 0, "groups that do not divide the channels")
-    weight = like(dy, (dy.shape[1], x.shape[1] // attrs["groups"], *size))
-    adjoint_conv(dy, x, weight, attrs)
-
-
-def adjoint_conv(dy: Slot, x: Slot, weight: Slot, attrs: dict) -> None:
-    shape = Conv2d.infer(x, weight, None, **attrs)[0]
-    require(tuple(shape) == dy.shape, f"a cotangent of shape {dy.shape}; the convolution gives {tuple(shape)}")
-
-
 def made_by(slot: Any, position: int, makers: dict[Slot, Instruction], *ops: str) -> Instruction:
     """The instruction that made `slot` as its output `position`, which must be of one of some ops."""
     maker = makers.get(slot)
@@ -298,8 +281,6 @@ RULES: dict[str, Callable[..., None]] = {
     "BatchNormGrad": batch_norm_grad,
     **dict.fromkeys(("Gather", "Unfold"), one_dim),
     "Cat": cat,
-    "Conv2dDataGrad": conv_data_grad,
-    "Conv2dWeightGrad": conv_weight_grad,
     "CrossEntropyGrad": cross_entropy_grad,
     "DiagonalIntoZeros": lambda x, *, shape, makers, **attrs: adjoint(Diagonal.infer, x, shape, **attrs),
     "Dropout": lambda x, *, p, makers, **_: require(0 <= p <= 1, f"p={p}"),
