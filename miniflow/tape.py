@@ -205,7 +205,8 @@ class Node:
             self.dtypes = tuple([y._array.dtype for y in outputs])
         self.sequence = sequence()
         self.hooks = None
-        self._saved = None  # entries (value, version when saved, output index or None); see dispatch.record
+        # [ (value, version when saved, output index or None)], see dispatch.record; or a function that puts it here
+        self._saved = None
 
     @property
     def name(self) -> str:
@@ -227,11 +228,13 @@ class Node:
         Raises:
             AutogradError: if they were freed by an earlier backward, or changed in place since they were saved.
         """
-        if self._saved is FREED:
-            raise AutogradError(
-                f"{self.op.function_name}: backward through a graph whose saved tensors were freed by an earlier "
-                "backward. Specify retain_graph=True when calling .backward() or autograd.grad() the first time."
-            )
+        while type(self._saved) is not list:
+            if self._saved is FREED:
+                raise AutogradError(
+                    f"{self.op.function_name}: backward through a graph whose saved tensors were freed by an earlier "
+                    "backward. Specify retain_graph=True when calling .backward() or autograd.grad() the first time."
+                )
+            self._saved()
         return tuple([self._unpack(*entry) for entry in self._saved])
 
     def _unpack(self, value: Any, version: int | None, index: int | None) -> Any:

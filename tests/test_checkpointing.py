@@ -1,5 +1,7 @@
 """Activation checkpointing gives the same gradients as the plain call."""
 
+import weakref
+
 import checks
 import pytest
 
@@ -69,3 +71,69 @@ def test_sequential():
     )
     for a, b in zip(parts, plain, strict=True):
         checks.assert_close(a, b)
+
+
+def nested(call, x):
+    a, rest = call(lambda x: (x * 2, {"b": [x.exp()], "c": x.sin()}), x)
+    return (a * rest["b"][0] + rest["c"]).sum()
+
+
+def cross(call, x):
+    context = x.exp()  # reaches the function by its closure, twice
+    for _ in range(2):
+        x = call(lambda x: (x * context).tanh(), x)
+    return x.sum()
+
+
+def within(call, x):
+    return call(lambda x: (call(lambda y: (y.sin() * y).tanh(), x.exp()) * x).cos(), x).sum()
+
+
+def penalty(call, x):
+    y = call(lambda x: (x.exp() * x).sin(), x).sum()
+    (slope,) = flow.autograd.grad(y, x, create_graph=True)
+    return y + slope.square().sum()
+
+
+def through_an_output(call, x):
+    u, w = call(lambda x: ((y := x.exp()), y * y * y), x)
+    (slope,) = flow.autograd.grad(w.sum(), u, create_graph=True)
+    return flow.autograd.grad(slope.sum(), u, create_graph=True)[0].sum()
+
+
+@pytest.mark.parametrize("run", [nested, cross, within, penalty, through_an_output])
+def test_gradients_of_programs(run):
+    x = flow.tensor([0.3, -0.7, 1.1], requires_grad=True)
+    plain = gradients(lambda: run(lambda f, *args: f(*args), x), x)
+    for a, b in zip(gradients(lambda: run(checkpoint, x), x), plain, strict=True):
+        checks.assert_close(a, b)
+
+
+def test_grad_leaves_parameters_alone_and_frozen_functions_are_not_recorded():
+    model = nn.Linear(3, 1)
+    x = flow.ones(3, requires_grad=True)
+    by_x, by_weight = flow.autograd.grad(checkpoint(model, x).sum(), [x, model.weight])
+    checks.assert_close(by_x, model.weight[0])
+    assert by_weight.tolist() == [[1.0] * 3] and model.weight.grad is None
+    assert not checkpoint(model.requires_grad_(False), flow.ones(3)).requires_grad
+
+
+def test_what_does_not_repeat_is_refused():
+    calls = []
+    x = flow.ones(3, requires_grad=True)
+    y = checkpoint(lambda x: x.sin() if calls.append(x) or len(calls) == 1 else x.exp(), x)
+    with pytest.raises(flow.errors.AutogradError, match="other operators"):
+        y.sum().backward()
+    z = flow.ones(3)
+    y = checkpoint(lambda z: z * x * z, z)
+    z.add_(1)
+    with pytest.raises(flow.errors.AutogradError, match="changed in place"):
+        y.sum().backward()
+
+
+def test_a_result_that_is_dropped_frees_its_memory_at_once():
+    x = flow.ones(3, requires_grad=True)
+    y = checkpoint(lambda x: x.exp().sin(), x)
+    node = weakref.ref(y.grad_fn)
+    del y
+    assert node() is None

@@ -6,16 +6,14 @@ Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; `tor
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from miniflow.autograd import Function, backward
-from miniflow.ops.creation import zeros
+from miniflow.errors import AutogradError
 from miniflow.ops.generator import get_rng_state, set_rng_state
-from miniflow.tape import enable_grad, is_grad_enabled, modes
+from miniflow.tape import Node, enable_grad, is_grad_enabled, modes, sequence
 from miniflow.tensor import Tensor
-
-TENSOR = object()  # stands among the arguments where a tensor was
 
 
 def checkpoint(
@@ -23,15 +21,24 @@ def checkpoint(
     *args: Any,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
+    determinism_check: str = "default",
+    debug: bool = False,
     **kwargs: Any,
 ) -> Any:
     """Call `function(*args, **kwargs)` without keeping what its backward needs: that computes it all again.
 
+    In a graph, `module.config.activation_checkpointing = True` does this.
+
     Args:
-        function: returns a tensor or a tuple of tensors, and gives the same when it is called again.
-        args, kwargs: gradients reach tensors among `args`, and the parameters that the function uses.
-        use_reentrant: accepted as in PyTorch; both ways are the same here.
+        function: returns tensors, alone or in tuples, lists and dicts, and gives the same when it is called again.
+        args, kwargs: gradients reach all tensors that the function uses, parameters and those of closures too.
+        use_reentrant, determinism_check, debug: accepted as in PyTorch; here it is always `use_reentrant=False`, and
+            always checked that the same operators are called again.
         preserve_rng_state: draw the same random numbers when it is computed again, for dropout.
+
+    Raises:
+        AutogradError: in backward, if the function calls other operators than before, or an argument was changed in
+            place in between.
 
     >>> import miniflow as flow
     >>> x = flow.ones(3, requires_grad=True)
@@ -43,42 +50,81 @@ def checkpoint(
     """
     if not is_grad_enabled():
         return function(*args, **kwargs)
-    state = get_rng_state() if preserve_rng_state else None
-    return _Recomputed.apply(lambda *args: function(*args, **kwargs), state, zeros(0, requires_grad=True), *args)
+    again = _Recomputation(lambda: function(*args, **kwargs), (args, kwargs), preserve_rng_state)
+    outputs, nodes = again.record()
+    again.nodes = [weakref.ref(node) for node in nodes]  # which hold this recomputation in turn
+    for node in nodes:
+        if node._saved:
+            node._saved = again
+    return outputs
 
 
-class _Recomputed(Function):
-    """A function whose forward is run again by its backward. `anchor` requires grad, even if no argument does."""
+class _Recomputation:
+    """Stands for what some nodes saved, until one of them needs it: then it is computed again for all of them."""
 
-    @staticmethod
-    def forward(ctx: Any, function: Callable, state: Tensor | None, anchor: Tensor, *args: Any) -> Any:
-        ctx.function, ctx.state, ctx.autocast = function, state, modes.autocast
-        ctx.args = [TENSOR if isinstance(x, Tensor) else x for x in args]
-        ctx.save_for_backward(*[x for x in args if isinstance(x, Tensor)])
-        ctx.set_materialize_grads(False)
-        return function(*args)
+    def __init__(self, function: Callable[[], Any], arguments: Any, preserve_rng_state: bool):
+        self.function, self.autocast = function, modes.autocast
+        self.state = get_rng_state() if preserve_rng_state else None
+        self.versions = [(x, x.version) for x in _tensors(arguments)]
+        self.nodes: list[weakref.ref[Node]] = []
 
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple:
-        needs, saved = ctx.needs_input_grad[3:], iter(ctx.saved_tensors)
-        args = [
-            next(saved).detach().requires_grad_(need) if x is TENSOR else x
-            for x, need in zip(ctx.args, needs, strict=True)
-        ]
+    def record(self) -> tuple[Any, list[Node]]:
+        """Call the function; its result, and the nodes that it left on the tape, oldest first."""
+        start = sequence()
+        outputs = self.function()
+        found, waiting = set(), [x._edge for x in _tensors(outputs) if x.requires_grad]
+        while waiting:
+            edge = waiting.pop()
+            if edge is not None and edge[0].sequence > start and edge[0] not in found:
+                found.add(edge[0])
+                waiting += edge[0].edges
+        return outputs, sorted([node for node in found if isinstance(node, Node)], key=lambda node: node.sequence)
+
+    def __call__(self) -> None:
+        """Give the nodes back what they saved."""
+        if any(x.version != version for x, version in self.versions):
+            raise AutogradError(
+                "checkpoint: an argument was changed in place before backward; change a copy (x.clone())"
+            )
         state, autocast = get_rng_state(), modes.autocast
-        if ctx.state is not None:
-            set_rng_state(ctx.state)
-        modes.autocast = ctx.autocast
+        if self.state is not None:
+            set_rng_state(self.state)
+        modes.autocast = self.autocast
         try:
             with enable_grad():
-                outputs = ctx.function(*args)
+                _, nodes = self.record()
         finally:
             modes.autocast = autocast
             set_rng_state(state)
-        outputs = [y for y in (outputs if isinstance(outputs, tuple) else (outputs,)) if isinstance(y, Tensor)]
-        pairs = [(y, dy) for y, dy in zip(outputs, cotangents, strict=True) if dy is not None and y.requires_grad]
-        backward([y for y, _ in pairs], [dy for _, dy in pairs])
-        return None, None, None, *[x.grad if need else None for x, need in zip(args, needs, strict=True)]
+        old = [node() for node in self.nodes]  # None for those that nothing needs any more
+        if len(old) != len(nodes) or any(
+            a is not None and _kind(a) != _kind(b) for a, b in zip(old, nodes, strict=True)
+        ):
+            raise AutogradError("checkpoint: the function calls other operators when it is computed again in backward")
+        of, references = dict(zip(nodes, old, strict=True)), dict(zip(nodes, self.nodes, strict=True))
+        for recomputed in {
+            node._saved for node in nodes if isinstance(node._saved, _Recomputation)
+        }:  # a checkpoint inside
+            recomputed.nodes = [references.get(node(), node) for node in recomputed.nodes]
+        for node, target in of.items():
+            for value, *_ in node._saved if isinstance(node._saved, list) else ():
+                if isinstance(value, Tensor) and value._edge is not None and of.get(value._edge[0]) is not None:
+                    value._edge = of[value._edge[0]], value._edge[1]
+            if target is not None and target._saved is self:
+                target._saved = node._saved
+
+
+def _kind(node: Node) -> tuple:
+    return node.op.function_name, node.shapes
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list | dict):
+        for x in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(x)
 
 
 def checkpoint_sequential(functions: Sequence[Callable], segments: int, input: Any, **options: Any) -> Any:
