@@ -12,12 +12,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from miniflow.dtype import bfloat16, float16, float32, float64
 from miniflow.errors import ArgumentError
-from miniflow.ops.arrange import broadcast_tensors
+from miniflow.ops.arrange import broadcast_shapes, broadcast_tensors
 from miniflow.ops.creation import as_tensor
 from miniflow.ops.elementwise import erf, erfinv, log, sigmoid
 from miniflow.ops.loss import binary_cross_entropy_with_logits
-from miniflow.ops.piecewise import clamp
+from miniflow.ops.piecewise import clamp, where
+from miniflow.ops.promotion import result_type
 from miniflow.ops.random import rand, randn
 from miniflow.ops.sampling import bernoulli, multinomial
 from miniflow.ops.softmax import log_softmax, softmax
@@ -25,6 +27,7 @@ from miniflow.tape import no_grad
 from miniflow.tensor import Size, Tensor
 
 HALF_LOG_OF_2_PI = 0.5 * math.log(2 * math.pi)
+EPSILON = {float64: 2.0**-52, float32: 2.0**-23, float16: 2.0**-10, bfloat16: 2.0**-7}
 
 
 class Distribution:
@@ -40,7 +43,11 @@ class Distribution:
     event_shape = Size(())
 
     def __init__(self, **parameters: Any):
-        tensors = broadcast_tensors(*[as_tensor(x) * 1.0 for x in parameters.values()])
+        tensors = [x for x in parameters.values() if isinstance(x, Tensor)]
+        kind = result_type(*tensors, 1.0)
+        tensors = broadcast_tensors(
+            *[x.to(kind) if isinstance(x, Tensor) else as_tensor(x, dtype=kind) for x in parameters.values()]
+        )
         vars(self).update(zip(parameters, tensors, strict=True))
         self.batch_shape = tensors[0].shape
 
@@ -148,6 +155,12 @@ def _one_of(name: str, probs: Any, logits: Any) -> None:
         raise ArgumentError(f"{name}: got {'neither' if probs is None else 'both'}; expected probs or logits")
 
 
+def _within(probs: Tensor) -> Tensor:
+    """Probabilities whose logarithms are finite, as in PyTorch."""
+    eps = EPSILON[probs.dtype]
+    return clamp(probs, eps, 1 - eps)
+
+
 class Bernoulli(Distribution):
     """1 with probability `probs`, else 0; `logits` are the logarithms of the odds. `torch.distributions.Bernoulli`."""
 
@@ -155,7 +168,8 @@ class Bernoulli(Distribution):
         _one_of("Bernoulli", probs, logits)
         super().__init__(**({"probs": probs} if logits is None else {"logits": logits}))
         if logits is None:
-            self.logits = log(self.probs) - log(1 - self.probs)
+            probs = _within(self.probs)
+            self.logits = log(probs) - log(1 - probs)
         else:
             self.probs = sigmoid(self.logits)
         self.mean = self.probs
@@ -171,7 +185,7 @@ class Bernoulli(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p where the value is 1, else log(1 - p)."""
-        return -binary_cross_entropy_with_logits(self.logits.expand_as(value), value, reduction="none")
+        return -binary_cross_entropy_with_logits(*broadcast_tensors(self.logits, value), reduction="none")
 
     def entropy(self) -> Tensor:
         """In nats."""
@@ -188,7 +202,7 @@ class Categorical(Distribution):
         _one_of("Categorical", probs, logits)
         if logits is None:
             self.probs = probs / probs.sum(-1, keepdim=True)
-            self.logits = log(self.probs)
+            self.logits = log(_within(self.probs))
         else:
             self.logits = log_softmax(logits, -1)
             self.probs = softmax(logits, -1)
@@ -202,8 +216,9 @@ class Categorical(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the probability of each class in `value`."""
-        index = value.long().unsqueeze(-1)
-        return self.logits.expand((*value.shape, self.logits.shape[-1])).gather(-1, index).squeeze(-1)
+        shape = broadcast_shapes(value.shape, self.batch_shape)
+        index = value.long().expand(shape).unsqueeze(-1)
+        return self.logits.expand((*shape, self.logits.shape[-1])).gather(-1, index).squeeze(-1)
 
     def entropy(self) -> Tensor:
         """In nats; a class of probability 0 counts 0."""
@@ -224,5 +239,6 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     if isinstance(p, Bernoulli) and isinstance(q, Bernoulli):
         return binary_cross_entropy_with_logits(q.logits, p.probs, reduction="none") - p.entropy()
     if isinstance(p, Categorical) and isinstance(q, Categorical):
-        return (p.probs * (p.logits - q.logits)).sum(-1)
+        terms = where(q.probs == 0, math.inf, p.probs * (p.logits - q.logits))
+        return where(p.probs == 0, 0, terms).sum(-1)
     raise ArgumentError(f"kl_divergence: got {p!r} and {q!r}; expected two Normal, two Bernoulli or two Categorical")

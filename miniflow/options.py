@@ -39,6 +39,8 @@ class WithOptions:
         limits: for some options, the least and the largest number, or the list of the values that there are; for two
             numbers, the least, and what they are below.
         usual_limits: of the other options that are numbers; None if they have none.
+        synonyms: other names of options.
+        ignored: keywords that are accepted as in PyTorch and have no effect.
     """
 
     options: ClassVar[dict[str, Any]] = {}
@@ -46,6 +48,8 @@ class WithOptions:
     by_keyword: ClassVar[str] = ""
     limits: ClassVar[dict[str, tuple[float, float] | list]] = {}
     usual_limits: ClassVar[tuple[float, float] | None] = None
+    synonyms: ClassVar[dict[str, str]] = {}
+    ignored: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__()
@@ -62,6 +66,7 @@ class WithOptions:
         """The arguments of a constructor by name, those that are left out by their defaults; `check_options` looks at
         them."""
         signature = type(self).__signature__
+        options = {self.synonyms.get(name, name): value for name, value in options.items() if name not in self.ignored}
         try:
             bound = signature.bind(*args, **options)
         except TypeError as error:

@@ -33,7 +33,7 @@ from miniflow.atomic import replacing
 from miniflow.backends.memory import address, to_host
 from miniflow.device import device
 from miniflow.dtype import ALL, BY_NUMPY
-from miniflow.errors import ArgumentError, AutogradError, CheckpointError, DeviceError
+from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, CheckpointError, DeviceError
 from miniflow.parallel import world
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.nest import each_tensor, tensors_in
@@ -141,6 +141,9 @@ def load(
     Source: `torch.load`, with safetensors instead of pickle.
     """
     path = Path(path)
+    if not (map_location is None or isinstance(map_location, str | device)):
+        kind = type(map_location).__name__
+        raise ArgumentTypeError(f"load: got map_location of type {kind}; expected a device or its name, such as 'cpu'")
     _check_rank("load: got global_src_rank", global_src_rank)
     if global_src_rank is not None:
         return _load_on(global_src_rank, path)

@@ -134,6 +134,7 @@ def test_cast_methods(method):
 
 
 def test_to_takes_dtypes_devices_and_tensors():
+    assert flow.ones(2).to(flow.float64, True).dtype is flow.float64  # non_blocking
     x, like = flow.tensor([1, 2]), flow.zeros(1, dtype=flow.float64)
     for y in (x.to(flow.float64), x.to("cpu", flow.float64), x.to(dtype=flow.float64), x.to(like), x.type_as(like)):
         assert_same(y, np.array([1.0, 2.0]))

@@ -169,6 +169,8 @@ def test_reads_plain_safetensors(path):
 def test_map_location(path):
     flow.save({"w": flow.from_numpy(np.ones(3, np.float32))}, path)
     assert flow.load(path, map_location="cpu")["w"].device == flow.device("cpu")
+    with pytest.raises(TypeError, match="map_location of type function; expected a device"):
+        flow.load(path, map_location=lambda storage, location: storage)
 
 
 class Other:

@@ -54,7 +54,11 @@ class autocast(ContextDecorator):
     """
 
     def __init__(
-        self, device_type: str, dtype: dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None
+        self,
+        device_type: str = "cuda",
+        dtype: dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
     ):
         if not isinstance(device_type, str):
             raise ArgumentTypeError(f"autocast: got device_type={device_type!r}; expected 'cuda' or 'cpu'")

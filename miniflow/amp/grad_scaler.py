@@ -44,6 +44,7 @@ class GradScaler:
     """Dynamic loss scaling: the scale is halved after an overflow, and doubled after many steps without one.
 
     Args:
+        device: accepted as in PyTorch; the scale belongs to no device.
         init_scale: the first scale.
         growth_factor: the scale is multiplied by it after `growth_interval` finite steps in a row.
         backoff_factor: the scale is multiplied by it after a step with an inf or nan; it does not fall below 1.
@@ -69,12 +70,17 @@ class GradScaler:
 
     def __init__(
         self,
+        device: str = "cuda",
         init_scale: float = 2.0**16,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
     ):
+        if not isinstance(device, str):
+            raise ArgumentTypeError(
+                f"GradScaler: got device={device!r}; expected 'cuda' or 'cpu', and init_scale by its name"
+            )
         self._enabled = enabled
         self._scale = _scale("init_scale", init_scale)
         self._finite_steps = 0  # in a row
@@ -288,7 +294,7 @@ class GradScaler:
                 "was not enabled?"
             )
         *numbers, finite_steps = (state_dict[name] for name in names)
-        loaded = vars(GradScaler(*numbers)) | {"_finite_steps": _whole("_growth_tracker", finite_steps, 0)}
+        loaded = vars(GradScaler("cuda", *numbers)) | {"_finite_steps": _whole("_growth_tracker", finite_steps, 0)}
         vars(self).update(loaded | {"_found": self._found, "_stepped": self._stepped})
 
     def __repr__(self) -> str:
@@ -311,7 +317,7 @@ class StaticGradScaler(GradScaler):
     """
 
     def __init__(self, scale_factor: float):
-        super().__init__(scale_factor)
+        super().__init__(init_scale=scale_factor)
 
     def _has_overflowed(self, gradients: list[Tensor]) -> bool:
         return False

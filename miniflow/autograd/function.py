@@ -22,6 +22,8 @@ class Context:
         self._nondifferentiable: set[int] = set()
         self._dirty: tuple[Tensor, ...] = ()
         self._materialize = True
+        # for each output: its number among the differentiable ones or None, its shape and dtype or None
+        self._outputs: list[tuple[int | None, tuple | None]] = []
         self.needs_input_grad: tuple[bool, ...] = ()  # whether `backward` has to return it, for each argument
         self._node: weakref.ref[Node] | None = None  # the node holds the context: a strong reference would be a cycle
 
@@ -62,13 +64,14 @@ class _FunctionOp:
 
     def backward(self, node: Node, *cotangents: Tensor | None) -> tuple:
         self.context.needs_input_grad = tuple([bool(needed) for needed in node.needs])
-        if self.context._materialize:
-            given = next(dy for dy in cotangents if dy is not None)
-            cotangents = tuple(
-                new_zeros(given, shape, dtype=dtype) if dy is None else dy
-                for dy, shape, dtype in zip(cotangents, node.shapes, node.dtypes, strict=True)
-            )
-        gradients = self.function.backward(self.context, *cotangents)
+        given = next(dy for dy in cotangents if dy is not None)
+        passed = []
+        for index, like in self.context._outputs:
+            dy = None if index is None else cotangents[index]
+            if dy is None and like is not None and self.context._materialize:
+                dy = new_zeros(given, like[0], dtype=like[1])
+            passed.append(dy)
+        gradients = self.function.backward(self.context, *passed)
         gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
         if len(gradients) < len(node.edges) or any(g is not None for g in gradients[len(node.edges) :]):
             raise AutogradError(
@@ -105,7 +108,11 @@ class Function:
 
     @staticmethod
     def backward(ctx: Context, *cotangents: Any) -> Any:
-        """Return the gradient of every argument of `forward`; written in ops, it can be differentiated again."""
+        """Return the gradient of every argument of `forward`; written in ops, it can be differentiated again.
+
+        Args:
+            cotangents: of every output of `forward`; zeros for those that have no gradient, None for what is no tensor.
+        """
         raise NotImplementedError("Function: backward must be overridden by a static method backward(ctx, ...)")
 
     @classmethod
@@ -140,9 +147,11 @@ def _record(cls: type, context: Context, edges: tuple, args: tuple, results: tup
     dirty, given = set(map(id, context._dirty)), set(map(id, args))
     differentiable, position = [], {}
     for r, y in zip(results, outputs, strict=True):
+        index = None
         if isinstance(y, Tensor) and id(r) not in context._nondifferentiable and y.is_floating_point():
-            position[id(r)] = position[id(y)] = len(differentiable)
+            index = position[id(r)] = position[id(y)] = len(differentiable)
             differentiable.append(y)
+        context._outputs.append((index, (y.shape, y.dtype) if isinstance(y, Tensor) else None))
     node = Node(_FunctionOp(cls, context), edges, {}, differentiable)
     context._node = weakref.ref(node)
     node._saved = []

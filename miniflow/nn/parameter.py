@@ -41,6 +41,11 @@ class Parameter(Tensor):
         self._grad = None
         self.requires_grad_(requires_grad)
 
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        result = super().__deepcopy__(memo)
+        result._grad = None
+        return result
+
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
 

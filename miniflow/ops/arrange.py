@@ -35,8 +35,7 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
     """
     if dims is None:
         return roll(input.flatten(), shifts, 0).reshape(input.shape)
-    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    shifts, dims = ((x,) if hasattr(x, "__index__") else tuple(x) for x in (shifts, dims))
     if len(shifts) != len(dims):
         raise ShapeError(f"roll: got shifts {shifts} and dims {dims}; expected as many of each")
     rolled = input
@@ -88,7 +87,7 @@ def repeat_interleave(
     if dim is None:
         input, dim = input.flatten(), 0
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
-    if isinstance(repeats, int):
+    if not isinstance(repeats, Tensor) and hasattr(repeats, "__index__"):
         wide = [*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :]]
         return input.unsqueeze(dim + 1).expand(wide).clone().flatten(dim, dim + 1)
     counts = np.broadcast_to(repeats._host_array(), input.shape[dim])

@@ -7,6 +7,7 @@ changed it), NumPy arrays and scalars keep theirs.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -15,7 +16,17 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.device import CPU, chosen
-from miniflow.dtype import BY_NUMPY, as_dtype, dtype, fitting, float32, float64, get_default_dtype, of_scalar
+from miniflow.dtype import (
+    BY_NUMPY,
+    as_dtype,
+    dtype,
+    fitting,
+    float32,
+    float64,
+    get_default_dtype,
+    of_scalar,
+    promote_types,
+)
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.operands import takes_names, takes_tensors
 from miniflow.ops.method import method
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
 Number = bool | int | float
+NUMBERS = {bool, int, float}
 
 
 class Options(TypedDict, total=False):
@@ -173,13 +185,24 @@ def _from_sequence(data: Any, dtype: dtype | None) -> np.ndarray:
         wanted = f"a rectangular nesting: pad the rows ({error})"
         raise ShapeError(f"tensor: got nested sequences of unequal lengths; expected {wanted}") from None
     target = _numpy_dtype(dtype, array.dtype)
-    if dtype is None and array.dtype == float64.numpy and type(leaf) in (float, int, bool, list, tuple):
-        target = get_default_dtype().numpy
+    if dtype is None and array.dtype == float64.numpy:  # NumPy's choice for mixed elements, and for Python's floats
+        found = _dtypes(data) or {get_default_dtype()}
+        target = functools.reduce(promote_types, found).numpy
     with np.errstate(invalid="ignore", over="ignore"):
         result = array.astype(target)
     if target.kind in "iu" and array.dtype.kind in "iuf" and (result != np.trunc(array)).any():
         raise DTypeError(f"tensor: got values that do not fit into {as_dtype(target)}; expected a wider dtype")
     return result
+
+
+def _dtypes(data: Any) -> set[dtype]:
+    """The dtypes of the elements of nested lists."""
+    if isinstance(data, list | tuple):
+        kinds = set(map(type, data))
+        return {of_scalar(kind()) for kind in kinds} if kinds <= NUMBERS else set().union(*map(_dtypes, data))
+    if type(data) in NUMBERS:
+        return {of_scalar(data)}
+    return {data.dtype if isinstance(data, Tensor) else as_dtype(np.asarray(data).dtype)}
 
 
 def _arrays(data: Any) -> Any:

@@ -167,7 +167,7 @@ def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
         return input.maximum(dim)
     if dim is None:
         return call(Amax, input, dim=None, keepdim=keepdim)
-    return Extreme(*call(MaxDim, input, dim=dim, keepdim=keepdim))
+    return Extreme(*call(MaxDim, input, dim=as_dims(dim), keepdim=keepdim))
 
 
 @method
@@ -184,7 +184,7 @@ def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
         return input.minimum(dim)
     if dim is None:
         return call(Amin, input, dim=None, keepdim=keepdim)
-    return Extreme(*call(MinDim, input, dim=dim, keepdim=keepdim))
+    return Extreme(*call(MinDim, input, dim=as_dims(dim), keepdim=keepdim))
 
 
 class Position(Reduction):
@@ -221,7 +221,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     Source: `torch.argmax`.
     """
-    return call(Argmax, input, dim=dim, keepdim=keepdim)
+    return call(Argmax, input, dim=as_dims(dim), keepdim=keepdim)
 
 
 @method(checked=False)
@@ -234,4 +234,4 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     Source: `torch.argmin`.
     """
-    return call(Argmin, input, dim=dim, keepdim=keepdim)
+    return call(Argmin, input, dim=as_dims(dim), keepdim=keepdim)

@@ -71,7 +71,7 @@ def interpolate(
         factors = [scale_factor] * count if isinstance(scale_factor, int | float) else list(scale_factor)
         new = [math.floor(n * f) for n, f in zip(old, factors, strict=True)]
     else:
-        new, factors = [size] * count if isinstance(size, int) else list(size), [None] * count
+        new, factors = [size] * count if hasattr(size, "__index__") else list(size), [None] * count
     if mode == "area":
         return adaptive_avg_pool("interpolate", count, input, new)
     factors = [None if recompute_scale_factor else factor for factor in factors]

@@ -162,7 +162,7 @@ def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int 
     if not shape:
         raise ShapeError("split: got a 0-dim tensor; expected at least 1 dim")
     sizes, total = split_size_or_sections, shape[dim]
-    if isinstance(sizes, int):
+    if hasattr(sizes, "__index__"):
         if sizes < 0 or sizes == 0 and total:
             raise ShapeError(f"split: got split_size={sizes} for dim {dim} of size {total}; expected at least 1")
         sizes = [min(sizes, total - start) for start in range(0, total, sizes)] if total else [0]

@@ -144,7 +144,7 @@ def layer_norm(
 
     Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; `torch.nn.functional.layer_norm`.
     """
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = (normalized_shape,) if hasattr(normalized_shape, "__index__") else tuple(normalized_shape)
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         wanted = f"input (*, {', '.join(map(str, shape)) or 'at least one size'})"
         raise refusal(ShapeError, "layer_norm", wanted, input=input, normalized_shape=shape)

@@ -142,8 +142,7 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
     Source: `torch.movedim`.
     """
     ndim = input._array.ndim
-    source = (source,) if isinstance(source, int) else tuple(source)
-    destination = (destination,) if isinstance(destination, int) else tuple(destination)
+    source, destination = ((x,) if hasattr(x, "__index__") else tuple(x) for x in (source, destination))
     if len(source) != len(destination):
         raise ShapeError(f"movedim: got source {source} and destination {destination}; expected as many of each")
     if not source or not ndim:

@@ -209,6 +209,8 @@ def device_and_dtype(args: tuple, device: Any, dtype: Any) -> tuple[Any, Any]:
     for argument in args:
         if isinstance(argument, Tensor):
             device, dtype = argument._place, argument.dtype
+        elif isinstance(argument, bool):  # `non_blocking` of PyTorch
+            continue
         elif isinstance(argument, str | int | Device) or hasattr(argument, "ranks"):
             device = argument
         else:

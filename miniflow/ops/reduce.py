@@ -46,8 +46,8 @@ def nonempty(op: str, shape: tuple[int, ...], dim: Dim) -> None:
 
 
 def as_dims(dim: Dim) -> int | tuple[int, ...] | None:
-    """`dim` as an attribute: lists become tuples."""
-    return tuple(dim) if isinstance(dim, list) else dim
+    """`dim` as an attribute: lists become tuples, NumPy's integers those of Python."""
+    return tuple(dim) if isinstance(dim, list) else int(dim) if isinstance(dim, np.integer) else dim
 
 
 def keep_dims(y: Tensor, shape: tuple[int, ...], dim: Dim, keepdim: bool) -> Tensor:
@@ -128,7 +128,7 @@ def sum(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object 
     """
     if dtype is not None:  # modulo 2^n the sum of integers is the same in any wider dtype
         return cast(sum(cast(input, dtype), dim, keepdim), dtype)
-    return call(Sum, input, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
+    return call(Sum, input, dim=dim if dim is None or dim.__class__ is int else as_dims(dim), keepdim=keepdim)
 
 
 class Mean(Reduction):
@@ -178,7 +178,7 @@ def mean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: object
     """
     if dtype is not None:
         input = cast(input, dtype)
-    return call(Mean, input, dim=tuple(dim) if dim.__class__ is list else dim, keepdim=keepdim)
+    return call(Mean, input, dim=dim if dim is None or dim.__class__ is int else as_dims(dim), keepdim=keepdim)
 
 
 class Prod(Reduction):
@@ -256,7 +256,7 @@ def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype:
     if dtype is not None:
         return cast(prod(cast(input, dtype), dim, keepdim), dtype)
     dim = None if dim is None else wrap_dim("prod", dim, input._array.ndim)
-    return call(Prod, input, dim=dim, keepdim=keepdim)
+    return call(Prod, input, dim=as_dims(dim), keepdim=keepdim)
 
 
 class Any(Reduction):

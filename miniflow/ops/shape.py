@@ -45,7 +45,7 @@ def wrap_dims(op: str, dims: int | Sequence[int] | None, ndim: int) -> tuple[int
     Raises:
         DimError: if a dim does not exist or comes twice.
     """
-    if dims is None or dims == () or dims == []:
+    if dims is None or isinstance(dims, tuple | list) and not dims:
         return tuple(range(ndim))
     wrapped = tuple([wrap_dim(op, d, ndim) for d in (dims if isinstance(dims, tuple | list) else (dims,))])
     if len(set(wrapped)) != len(wrapped):
@@ -229,7 +229,13 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     Source: `torch.squeeze`.
     """
     shape = input._array.shape
-    dims = range(len(shape)) if dim is None else () if dim == () else wrap_dims("squeeze", dim, len(shape))
+    dims = (
+        range(len(shape))
+        if dim is None
+        else ()
+        if isinstance(dim, tuple) and not dim
+        else wrap_dims("squeeze", dim, len(shape))
+    )
     return call(View, input, shape=tuple([n for d, n in enumerate(shape) if n != 1 or d not in dims]))
 
 

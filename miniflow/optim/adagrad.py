@@ -10,7 +10,7 @@ class AdagradUpdate(Update, sum=None):
 
 
 class Adagrad(
-    RuleOptimizer, rule=AdagradUpdate, lr=1e-3, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10
+    RuleOptimizer, rule=AdagradUpdate, lr=1e-2, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10
 ):  # fmt: skip
     """Steps divided by the root of the sum of all squared gradients so far.
 
@@ -20,7 +20,7 @@ class Adagrad(
 
     Args:
         params: tensors, or groups of them.
-        lr: the learning rate; 1e-3 by default as in OneFlow, where PyTorch has 1e-2.
+        lr: the learning rate; 1e-2 by default as in PyTorch, where OneFlow has 1e-3.
         lr_decay: how fast the learning rate falls with the number of steps.
         weight_decay: the factor of the L2 penalty.
         initial_accumulator_value: the first s.

@@ -51,13 +51,16 @@ class Adam(
         return {"decoupled": self.decoupled, **super().attributes(group)}
 
 
-class AdamW(Adam):
+class AdamW(
+    Adam, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, amsgrad=False, maximize=False,
+    do_bias_correction=True,
+):  # fmt: skip
     """Adam with decoupled weight decay: p <- (1 - lr * weight_decay) * p before the step, and no L2 penalty.
 
     Args:
         params: tensors, or groups of them.
         lr, betas, eps, amsgrad, maximize, do_bias_correction: as for Adam.
-        weight_decay: the decay of the parameter itself; 0 by default as in OneFlow, where PyTorch has 0.01.
+        weight_decay: the decay of the parameter itself; 0.01 by default as in PyTorch, where OneFlow has 0.
 
     >>> import miniflow as flow
     >>> w = flow.tensor([1.0], requires_grad=True)

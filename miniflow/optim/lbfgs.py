@@ -32,7 +32,7 @@ class LBFGS(
 ):  # fmt: skip
     """Newton's method with an approximation of the inverse Hessian from the last changes of the gradient.
 
-    These changes are not part of its state dict: one that was loaded begins anew. nn.Graph does not take it.
+    nn.Graph does not take it.
 
     Args:
         params: tensors, in one group.
@@ -63,6 +63,18 @@ class LBFGS(
             raise ArgumentError(f"LBFGS: got {len(self.param_groups)} groups; expected one")
         self.changes: list[tuple[Tensor, Tensor]] = []  # of the parameters and of the gradient
         self.previous: tuple[Tensor, Tensor] | None = None  # the last change of the parameters, the gradient before it
+
+    def state_dict(self) -> dict[str, Any]:
+        """The options, and the changes so far as the state of the first parameter."""
+        history = {"changes": list(self.changes), "previous": self.previous}
+        return {**super().state_dict(), "state": {0: history} if self.previous is not None else {}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` gave."""
+        super().load_state_dict({**state_dict, "state": {}})
+        history = state_dict["state"].get(0, {"changes": [], "previous": None})
+        self.changes = [(s.clone(), y.clone()) for s, y in history["changes"]]
+        self.previous = history["previous"] and tuple(x.clone() for x in history["previous"])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Minimize for at most `max_iter` iterations.

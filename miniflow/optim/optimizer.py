@@ -10,6 +10,7 @@ recorded a step looks it up through `live` and calls `count_step` after each rep
 from __future__ import annotations
 
 import copy
+import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -246,21 +247,22 @@ class Optimizer:
                 norm_type = group.get("clip_grad_norm_type", 2.0)
                 clip_grad_norm_(group["params"], group["clip_grad_max_norm"], norm_type, error_if_nonfinite)
 
-    def add_param_group(self, group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with options of their own, for example when frozen layers are to be trained too.
+
+        Keys that are no options are kept for the user, unless they look like a misspelt one.
 
         Raises:
             TypeError, ArgumentError: as the constructor.
         """
+        group = param_group
         if not isinstance(group, dict) or "params" not in group:
             raise ArgumentTypeError(
                 f"{self._name}: got a parameter group {group!r:.80}; expected a dict with the key 'params'"
             )
-        unknown = [key for key in group if key not in self.defaults and key not in EXTRA_KEYS]
-        if unknown:
-            raise ArgumentError(
-                f"{self._name}: a parameter group has unknown options {unknown}; expected {list(self.defaults)}"
-            )
+        for key in group.keys() - {*self.defaults, *EXTRA_KEYS}:
+            if close := difflib.get_close_matches(key, self.defaults, cutoff=0.8):
+                raise ArgumentError(f"{self._name}: a parameter group has {key!r}; did you mean {close[0]!r}?")
         params = self._check_params(group["params"])
         group = {"params": params, **copy.copy(self.defaults), **{k: v for k, v in group.items() if k != "params"}}
         self.check_options(group)
@@ -322,10 +324,10 @@ class Optimizer:
                 f"{where}: got groups of {saved_sizes} parameters; expected {sizes}: "
                 "build the optimizer from the same parameters as when it was saved"
             )
-        for saved in saved_groups:
-            if saved.keys() - set(EXTRA_KEYS) != self.defaults.keys():
+        for saved, group in zip(saved_groups, self.param_groups, strict=True):
+            if saved.keys() - set(EXTRA_KEYS) != group.keys() - set(EXTRA_KEYS):
                 raise CheckpointError(
-                    f"{where}: got a group with the options {list(saved)}; expected {list(self.defaults)}: "
+                    f"{where}: got a group with the options {list(saved)}; expected {list(group)}: "
                     "was it saved by another kind of optimizer?"
                 )
         params = [p for group in self.param_groups for p in group["params"]]

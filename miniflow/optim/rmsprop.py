@@ -10,7 +10,7 @@ class RmspropUpdate(Update, square_avg=None, grad_avg="centered", momentum_buffe
 
 
 class RMSprop(
-    RuleOptimizer, rule=RmspropUpdate, lr=1e-3, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False
+    RuleOptimizer, rule=RmspropUpdate, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False
 ):  # fmt: skip
     """Steps divided by the running root mean square of the gradient.
 
@@ -21,7 +21,7 @@ class RMSprop(
 
     Args:
         params: tensors, or groups of them.
-        lr: the learning rate; 1e-3 by default as in OneFlow, where PyTorch has 1e-2.
+        lr: the learning rate; 1e-2 by default as in PyTorch, where OneFlow has 1e-3.
         alpha: the decay rate of v.
         eps: added to the denominator.
         weight_decay: the factor of the L2 penalty.

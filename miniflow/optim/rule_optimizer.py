@@ -62,6 +62,7 @@ class RuleOptimizer(WithOptions, Optimizer):
     by_keyword = "maximize"
     limits: ClassVar[dict[str, Any]] = {"betas": (0, 1)}
     usual_limits = (0, math.inf)
+    ignored = ("foreach", "fused", "capturable", "differentiable")  # how PyTorch is to compute it
     counts_steps = True
 
     def __init_subclass__(cls, rule: type[Update] | None = None, **options: Any) -> None:

@@ -126,15 +126,17 @@ def test_outputs_without_a_gradient():
             ctx.mark_non_differentiable(count)
             ctx.save_for_backward(where)
             ctx.rows = x.shape[0]
-            return top, where, count
+            return top, where, count, "a word"
 
         @staticmethod
-        def backward(ctx, dtop, *others):
+        def backward(ctx, dtop, dwhere, dcount, dword):
+            assert dword is None and dcount.item() == 0 and dcount.dtype == flow.float64
             (where,) = ctx.saved_tensors
+            assert dwhere.shape == where.shape and not dwhere.any()
             return flow.nn.functional.one_hot(where, ctx.rows).t().double() * dtop
 
     x = leaf(4, 3)
-    top, where, count = MaxAndWhere.apply(x)
+    top, where, count, _ = MaxAndWhere.apply(x)
     assert top.requires_grad and not where.requires_grad and not count.requires_grad
     top.backward(flow.tensor([1.0, 2.0, 3.0]))
     expected = np.zeros((4, 3))

@@ -10,9 +10,55 @@ from checks import assert_close, assert_same
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, DeviceError, DTypeError, PickleError
+from miniflow.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AutogradError,
+    CheckpointError,
+    DeviceError,
+    DTypeError,
+    PickleError,
+)
 
 pytestmark = pytest.mark.cpu_only("no test here looks at the device")
+
+
+class Frozen(nn.Module):
+    """Keeps its normalisation in evaluation, and writes only a part of its state."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        return self.norm(x)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def state_dict(self, *args, **kwargs):
+        return {name: value for name, value in super().state_dict(*args, **kwargs).items() if "running" in name}
+
+
+def test_children_may_override_train():
+    model = nn.Sequential(Frozen(), nn.Linear(3, 3)).train()
+    assert model[0].training and not model[0].norm.training
+    model(flow.ones(4, 3))
+    assert model[0].norm.num_batches_tracked.item() == 0
+
+
+def test_what_must_be_loaded_does_not_depend_on_what_is_written():
+    with pytest.raises(CheckpointError, match="norm.weight is missing"):
+        Frozen().load_state_dict(Frozen().state_dict())
+    assert Frozen().load_state_dict(Frozen().state_dict(), strict=False).missing_keys[0] == "norm.weight"
+
+
+def test_a_copy_has_no_gradients():
+    layer = nn.Linear(2, 2)
+    layer(flow.ones(1, 2)).sum().backward()
+    assert copy.deepcopy(layer).weight.grad is None and layer.weight.grad is not None
 
 
 class Block(nn.Module):

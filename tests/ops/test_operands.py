@@ -127,3 +127,36 @@ def test_attributes_of_pointwise_operators_are_refused_by_name(name, attribute):
     for value in (wrong, [1.0], SQUARE):
         with pytest.raises(ArgumentTypeError, match=f"(?s){name}: got {attribute}=.*; expected {expected}"):
             function(*[SQUARE] * len(function.op.formula.operands), **{attribute: value})
+
+
+WITH_INTEGERS_OF_NUMPY = {
+    **{
+        name: lambda x, i, name=name: getattr(x, name)(i)
+        for name in (
+            "sum mean prod max min argmax amax any all std var logsumexp squeeze unsqueeze cumsum softmax sort flip "
+            "count_nonzero nansum median mode unbind"
+        ).split()
+    },
+    "kthvalue": lambda x, i: x.kthvalue(2, i),
+    "roll": lambda x, i: x.roll(i, i),
+    "movedim": lambda x, i: x.movedim(i, 0),
+    "split": lambda x, i: x.split(i, i),
+    "chunk": lambda x, i: x.chunk(i, i),
+    "repeat_interleave": lambda x, i: x.repeat_interleave(i, i),
+    "layer_norm": lambda x, i: flow.nn.LayerNorm(type(i)(4)).double()(x),
+    "interpolate": lambda x, i: flow.nn.functional.interpolate(x, size=i),
+    "normalize": lambda x, i: flow.nn.functional.normalize(x, dim=i),
+}
+
+
+@pytest.mark.parametrize("name", WITH_INTEGERS_OF_NUMPY)
+def test_integers_of_numpy_are_integers(name):
+    x = flow.tensor(np.random.default_rng(0).normal(size=(2, 3, 4)))
+    function = WITH_INTEGERS_OF_NUMPY[name]
+    got, want = (flat(function(x, i)) for i in (np.int64(1), 1))
+    assert got and got == want
+
+
+def flat(result):
+    """What tells tensors apart."""
+    return [(y.dtype, y.tolist()) for y in ([result] if isinstance(result, flow.Tensor) else result)]

@@ -95,11 +95,12 @@ def test_going_on_by_state_dict(name, tmp_path):
 
 def test_going_on_by_last_step():
     straight = lrs_of(schedules.ExponentialLR(optimizer(0.5), 0.9))
-    resumed = optimizer(straight[7, 0])
-    resumed.param_groups[0]["initial_lr"] = 0.5
-    np.testing.assert_allclose(
-        lrs_of(schedules.ExponentialLR(resumed, 0.9, last_step=7), 5), straight[8:13], rtol=1e-12
-    )
+    for name in ("last_step", "last_epoch"):  # in OneFlow, in PyTorch
+        resumed = optimizer(straight[7, 0])
+        resumed.param_groups[0]["initial_lr"] = 0.5
+        schedule = schedules.ExponentialLR(resumed, 0.9, **{name: 7})
+        assert schedule.last_step == schedule.last_epoch == 8
+        np.testing.assert_allclose(lrs_of(schedule, 5), straight[8:13], rtol=1e-12)
     with pytest.raises(ArgumentError, match="last_step=3, but group 0 of the optimizer has no 'initial_lr'"):
         schedules.ExponentialLR(optimizer(0.5), 0.9, last_step=3)
 
@@ -129,6 +130,19 @@ def test_a_schedule_of_ones_own():
     np.testing.assert_allclose(lrs_of(Inverse(optimizer(1.0)), 4)[:, 0], [1, 1 / 2, 1 / 3, 1 / 4])
     with pytest.raises(NotImplementedError, match=r"must override get_lr\(base_lr, step\)"):
         schedules.LRScheduler(optimizer())
+
+
+def test_a_schedule_written_for_pytorch():
+    class Warm(schedules._LRScheduler):
+        def __init__(self, optimizer, steps, last_epoch=-1):
+            self.steps = steps
+            super().__init__(optimizer, last_epoch)
+
+        def get_lr(self):
+            return [lr * min(1.0, (self.last_epoch + 1) / self.steps) for lr in self.base_lrs]
+
+    rows = lrs_of(Warm(optimizer(0.5, 1.0), 4), 6)
+    np.testing.assert_allclose(rows, np.outer(np.minimum(1, np.arange(1, 7) / 4), [0.5, 1.0]), rtol=1e-12)
 
 
 def test_the_optimizer_uses_the_schedule():
@@ -170,7 +184,7 @@ def test_refusals():
             "got a ReduceLROnPlateau; expected an Optimizer",
         ),
         (lambda: schedules.StepLR([1], 1), TypeError, "StepLR: got a list; expected an Optimizer"),
-        (lambda: schedules.StepLR(o, 1, last_epoch=3), TypeError, "last_epoch"),
+        (lambda: schedules.StepLR(o, 1, last_epch=3), TypeError, "last_epch"),
         (lambda: schedules.ReduceLROnPlateau(o, factor=1.0), ArgumentError, "factor=1.0"),
         (lambda: schedules.ReduceLROnPlateau(o, mode="best"), ArgumentError, "mode='best'"),
         (lambda: schedules.ReduceLROnPlateau(o, threshold_mode="x"), ArgumentError, "threshold_mode='x'"),

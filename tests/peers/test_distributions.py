@@ -40,6 +40,37 @@ def test_formulas(name, parameters, values):
         check_against_torch(compute(flow, measure), compute(torch, measure), list(parameters.values()))
 
 
+BOUNDARY = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+
+
+@pytest.mark.parametrize("name", ["Bernoulli", "Categorical"])
+def test_probabilities_of_0_and_1(name):
+    def compute(library):
+        def function(p):
+            made, value = getattr(library.distributions, name)(probs=p), library.tensor(1)
+            log_prob = made.log_prob(value if name == "Categorical" else value.to(p.dtype))  # of all rows
+            return log_prob.sum() + made.entropy().sum()
+
+        return function
+
+    check_against_torch(compute(flow), compute(torch), [BOUNDARY])
+
+
+def test_kl_divergence_from_what_is_impossible():
+    for first, second in [(BOUNDARY[0], BOUNDARY[1]), (BOUNDARY[1], BOUNDARY[0])]:
+        ours, theirs = (
+            library.distributions.kl_divergence(
+                *[library.distributions.Categorical(library.tensor(p)) for p in (first, second)]
+            )
+            for library in (flow, torch)
+        )
+        assert ours.item() == pytest.approx(theirs.item())
+
+
+def test_a_number_beside_float64():
+    assert flow.distributions.Normal(flow.zeros(2, dtype=flow.float64), 0.1).scale.tolist() == [0.1, 0.1]
+
+
 @pytest.mark.parametrize("name", ["Normal", "Bernoulli", "Categorical"])
 def test_kl_divergence(name):
     def compute(library):

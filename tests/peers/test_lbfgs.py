@@ -45,3 +45,31 @@ def test_what_is_refused():
         flow.optim.LBFGS([{"params": [x]}, {"params": [flow.ones(1, requires_grad=True)]}])
     with pytest.raises(ArgumentError, match="LBFGS: got no closure"):
         flow.optim.LBFGS([x]).step()
+
+
+def test_it_goes_on_where_it_was(tmp_path):
+    def made(start):
+        w = flow.nn.Parameter(start)
+        return w, flow.optim.LBFGS([w], max_iter=4)
+
+    def steps(w, optimizer, count=3):
+        def closure():
+            optimizer.zero_grad()
+            loss = (1 - w[0]) ** 2 + 100 * (w[1] - w[0] ** 2) ** 2
+            loss.backward()
+            return loss
+
+        for _ in range(count):
+            optimizer.step(closure)
+        return w.tolist()
+
+    w, optimizer = made(flow.tensor([-1.5, 2.0]))
+    steps(w, optimizer)
+    flow.save([w.detach(), optimizer.state_dict()], tmp_path / "run")
+    start, state = flow.load(tmp_path / "run")
+    again, resumed = made(start)
+    resumed.load_state_dict(state)
+    assert steps(again, resumed) == steps(w, optimizer)
+    fresh, unused = made(flow.tensor([1.0, 2.0]))
+    unused.load_state_dict(flow.optim.LBFGS([fresh]).state_dict())
+    assert unused.previous is None

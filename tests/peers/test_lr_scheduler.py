@@ -34,6 +34,7 @@ CASES = [
         {"max_lr": 0.7, "total_steps": 40, "anneal_strategy": "linear", "div_factor": 5, "base_momentum": 0.5},
     ),
     ("CyclicLR", {"base_lr": 0.1, "max_lr": 0.9, "step_size_up": 6, "cycle_momentum": False}),
+    ("CyclicLR", {"base_lr": 0.0, "max_lr": 0.9, "step_size_up": 6, "cycle_momentum": False}),
     (
         "CyclicLR",
         {"base_lr": [0.1, 0.2], "max_lr": [0.9, 0.4], "step_size_up": 4, "step_size_down": 7, "mode": "triangular2"},
@@ -64,7 +65,7 @@ def trace(framework, make, step=lambda schedule, t: schedule.step(), steps=40):
         assert schedule is None or list(schedule.get_last_lr()) == rates
         rows.append(rates + [group["momentum"] for group in o.param_groups])
         o.step()
-        if t + 1 == getattr(schedule, "total_steps", None):
+        if t == getattr(schedule, "total_steps", None):  # a loop steps once after the last
             break
         step(schedule, t)
     return np.array(rows)

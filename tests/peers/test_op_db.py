@@ -60,7 +60,7 @@ ANOTHER_DTYPE = {  # of integers and bools
     "baddbmm": "alpha and beta that are no integers are not rounded", "nan_to_num": "bools become int64",
 }  # fmt: skip
 REFUSED = {
-    "gather": "an index without elements and with more dims", "isclose": "bools", "linalg.matrix_rank": "no elements",
+    "gather": "an index without elements and with more dims", "linalg.matrix_rank": "no elements",
     "linalg.pinv": "no elements", "linalg.qr": "the gradient of fewer rows than columns", "logit": "integers",
     "logsumexp": "integers", "masked_fill": "a number in bools", "masked_scatter": "a source that is broadcast",
     "nn.functional.adaptive_avg_pool3d": "no elements", "nn.functional.avg_pool1d": "integers",

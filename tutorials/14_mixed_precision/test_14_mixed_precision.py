@@ -55,7 +55,7 @@ def test_lost(impl, rng):
 @pytest.mark.task("14.2")
 def test_factor(impl, rng):
     parameters, without = [flow.zeros(3, requires_grad=True), flow.zeros(2, 2, requires_grad=True)], flow.ones(1)
-    scaler, oracle, good = impl.LossScaler(8.0, interval=3), flow.amp.GradScaler(8.0, growth_interval=3), 0
+    scaler, oracle, good = impl.LossScaler(8.0, interval=3), flow.amp.GradScaler(init_scale=8.0, growth_interval=3), 0
     sgd = flow.optim.SGD(parameters, lr=0.0)
     for number in range(40):
         factor, seen = scaler.factor, []
@@ -109,7 +109,7 @@ def test_train_step(impl, rng):
     seed, scaler, loss_function = int(rng.integers(1000)), FixedScaler(), flow.nn.CrossEntropyLoss()
     models = [flow.manual_seed(seed) and flow.nn.Sequential(flow.nn.Linear(5, 7), flow.nn.Linear(7, 3)) for _ in "ab"]
     optimizers = [flow.optim.SGD(model.parameters(), lr=0.5) for model in models]
-    oracle = flow.amp.GradScaler(1024.0)
+    oracle = flow.amp.GradScaler(init_scale=1024.0)
     for number in range(3):
         x, labels = flow.tensor(rng.standard_normal((4, 5)).astype(np.float32)), flow.tensor(rng.integers(0, 3, 4))
         optimizers[1].zero_grad()
@@ -136,7 +136,7 @@ class Run:
         self.model = flow.nn.Sequential(flow.nn.Linear(3, 5), flow.nn.Dropout(0.5), flow.nn.Linear(5, 2))
         optimizer = flow.optim.Adam(self.model.parameters(), lr=0.1)
         scheduler = flow.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
-        scaler = flow.amp.GradScaler(4.0, growth_interval=3)
+        scaler = flow.amp.GradScaler(init_scale=4.0, growth_interval=3)
         self.parts = {"model": self.model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
 
     def train(self, steps):

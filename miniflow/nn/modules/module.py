@@ -188,8 +188,9 @@ class Module(AttributeTables):
         """Switch this module and all below it to training (or, with False, to evaluation); returns the module."""
         if not isinstance(mode, bool):
             raise ArgumentError(f"{self._get_name()}.train: got mode={mode!r}; expected True or False")
-        for module in self.modules():
-            module.training = mode
+        self.training = mode
+        for module in self.children():  # which may override this, to stay in evaluation
+            module.train(mode)
         return self
 
     def eval(self: Self) -> Self:
@@ -288,14 +289,17 @@ class Module(AttributeTables):
             keep_vars: return the parameters themselves, not detached tensors that share their memory.
         """
         destination = OrderedDict() if destination is None else destination
-        own = {**self._parameters, **{k: b for k, b in self._buffers.items() if k not in self._not_saved}}
-        for name, member in own.items():
-            if member is not None:
-                destination[prefix + name] = member if keep_vars else member.detach()
+        for name, member in self._own_state().items():
+            destination[prefix + name] = member if keep_vars else member.detach()
         for name, module in self._modules.items():
             if module is not None:
                 module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         return destination
+
+    def _own_state(self) -> dict[str, Tensor]:
+        """The parameters and persistent buffers of this module alone."""
+        own = {**self._parameters, **{k: b for k, b in self._buffers.items() if k not in self._not_saved}}
+        return {name: member for name, member in own.items() if member is not None}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> state.IncompatibleKeys:
         """Copy values into the parameters and buffers.

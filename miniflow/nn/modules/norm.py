@@ -239,7 +239,7 @@ class RMSNorm(Norm, normalized_shape=..., eps=None, elementwise_affine=True, dev
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape = self.normalized_shape
-        self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.normalized_shape = (shape,) if hasattr(shape, "__index__") else tuple(shape)
         self.add_parameters(place, weight=self.normalized_shape if self.elementwise_affine else None)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -276,7 +276,7 @@ class LayerNorm(Norm, normalized_shape=..., eps=1e-5, elementwise_affine=True, b
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape, affine = self.normalized_shape, self.elementwise_affine
-        self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.normalized_shape = (shape,) if hasattr(shape, "__index__") else tuple(shape)
         shape = self.normalized_shape if affine else None
         self.add_parameters(place, weight=shape, bias=shape if bias else None)
 

@@ -34,7 +34,8 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool) -> Incompa
         raise CheckpointError(
             f"{name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict of tensors from state_dict()"
         )
-    own = module.state_dict(keep_vars=True)
+    modules = module.named_modules(remove_duplicate=False)  # not state_dict, which may be overridden
+    own = {f"{path}.{key}".lstrip("."): value for path, m in modules for key, value in m._own_state().items()}
     missing = [key for key in own if key not in state_dict]
     unexpected = [key for key in state_dict if key not in own]
     problems = [

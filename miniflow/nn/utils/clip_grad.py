@@ -95,6 +95,7 @@ def clip_grad_norm_(
     """
     if not max_norm >= 0:
         raise ArgumentError(f"clip_grad_norm_: got max_norm={max_norm}; expected a number of at least 0")
+    norm_type = float(norm_type)
     if not norm_type > 0:
         raise ArgumentError(f"clip_grad_norm_: got norm_type={norm_type}; expected a number above 0, or float('inf')")
     gradients = _gradients("clip_grad_norm_", parameters)

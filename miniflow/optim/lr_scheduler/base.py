@@ -9,6 +9,7 @@ One that was set to 0 stays 0 until it is set to something else; the schedule th
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,7 +69,18 @@ class LRScheduler:
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         """The learning rates of all groups at step number `step`."""
-        return [self.get_lr(base_lr, step) for base_lr in base_lrs]
+        if inspect.signature(self.get_lr).parameters:
+            return [self.get_lr(base_lr, step) for base_lr in base_lrs]
+        before = self.base_lrs, self.last_step  # written for PyTorch: it reads these, and returns all of them
+        self.base_lrs, self.last_step = base_lrs, step
+        rates = self.get_lr()
+        self.base_lrs, self.last_step = before
+        return rates
+
+    @property
+    def last_epoch(self) -> int:
+        """The name of `last_step` in PyTorch."""
+        return self.last_step
 
     def step(self) -> None:
         """Advance to the next step and set its learning rates; call it after `optimizer.step()`.
@@ -166,6 +178,8 @@ class Schedule(WithOptions, LRScheduler):
     """Base of the schedules that options describe, see `WithOptions`, which are their attributes."""
 
     before = ("optimizer",)
+    synonyms = {"last_epoch": "last_step"}
+    ignored = ("verbose",)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options, last_step=-1)  # the last argument

@@ -88,8 +88,8 @@ class OneCycleLR(
 
     def _between(self, step: int, which: int) -> float:
         """The fraction of the highest rate (1), or the momentum (2), at a step."""
-        if step >= self.total_steps:
-            raise ArgumentError(f"OneCycleLR: got step {step + 1}; expected at most total_steps={self.total_steps}")
+        if step > self.total_steps:  # a loop steps once more after its last step
+            raise ArgumentError(f"OneCycleLR: got step {step}; expected at most total_steps={self.total_steps}")
         pairs = list(zip(self.corners, self.corners[1:], strict=False))
         begin, end = next((pair for pair in pairs if step <= pair[1][0]), pairs[-1])
         part = (step - begin[0]) / (end[0] - begin[0] or 1.0)
@@ -131,7 +131,7 @@ class CyclicLR(
 
     def prepare(self, optimizer: Optimizer) -> None:
         lows, highs = (per_group("CyclicLR", optimizer, value) for value in (self.base_lr, self.max_lr))
-        self.ratios = [high / low for high, low in zip(highs, lows, strict=True)]
+        self.lows, self.spans = lows, [high - low for high, low in zip(highs, lows, strict=True)]
         self.step_size_down = self.step_size_up if self.step_size_down is None else self.step_size_down
         self.begin(optimizer, lows)
 
@@ -146,7 +146,10 @@ class CyclicLR(
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         height = self._height(step)
-        return [lr * (1 + (ratio - 1) * height) for lr, ratio in zip(base_lrs, self.ratios, strict=True)]
+        return [
+            lr + span * height * (lr / low if low else 1.0)
+            for lr, low, span in zip(base_lrs, self.lows, self.spans, strict=True)
+        ]
 
     def momentum(self, i: int, step: int) -> float:
         return self.max_momentum - (self.max_momentum - self.base_momentum) * self._height(step)
