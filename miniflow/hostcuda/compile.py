@@ -51,6 +51,7 @@ from miniflow.hostcuda.names import DeviceFunction, normalise
 from miniflow.hostcuda.one_thread import one_thread
 from miniflow.hostcuda.region_tree import count_divergent
 from miniflow.hostcuda.shape_up import WarpNames, count_with_range
+from miniflow.hostcuda.signs import METADATA, dotted
 from miniflow.hostcuda.source import is_own
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, place
@@ -101,6 +102,7 @@ class Translation:
         self.tree = normalise(kernel, unit)
         self.parameters = [a.arg for a in self.tree.args.args]
         named = dict(zip(self.parameters, argument_types, strict=True))
+        Fields(named).visit(self.tree)
         self.tree.body = Exits(unit).function(Expander(unit).block(self.tree.body))
         if not any(isinstance(s, Sync) and s.level == WARP for s in statements(self.tree.body)):
             self.rank = rank._replace(whole_warps=True)  # it makes no difference
@@ -166,6 +168,7 @@ class Translation:
         functions = self._functions()
         sites = f"SITES = {self.unit.sites}\n\n\n" if self.unit.boundscheck else ""
         cached = not any(device.recursive for device in self.unit.devices)  # numba loads those with addresses of old
+        cached &= not any(hasattr(v, "py_func") for v in self.unit.injected.values())  # they depend on their globals
         return self._head() + functions + sites + f"@njit(cache={cached}, no_cfunc_wrapper=True, **OPTIONS)\n" + written
 
     def _emitter(self, storage: Storage, *args: Any) -> Emitter:
@@ -194,7 +197,7 @@ class Translation:
         return module
 
     def _infer(self) -> dict[str, types.Type]:
-        module = self._module(self._head() + self._functions(), "miniflow_hostcuda_probe")
+        module = self._module(self._head() + Translation._functions(self), "miniflow_hostcuda_probe")
         exec(compile(one_thread(self.tree, self.unit), self.unit.filename, "exec"), vars(module))
         try:
             return infer(module.one_thread, self.types[len(LAUNCH_TYPES) :])
@@ -301,6 +304,24 @@ class Compiled(Translation):
             f"{size} elements; block {where[0]}, thread {where[1]}. Guard it, as in `if i < x.size`; the arrays hold "
             "what was written so far"
         )
+
+
+class Fields(ast.NodeTransformer):
+    """Takes fields that are called as what is known of arrays, `size` or `shape`, by subscript."""
+
+    def __init__(self, kinds: dict[str, types.Type]):
+        self.kinds = kinds
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        element = isinstance(node.value, ast.Subscript)
+        kind = self.kinds.get(dotted(node.value.value if element else node.value))
+        kind = getattr(kind, "dtype", None) if element else kind
+        fields = getattr(kind, "fields", ())
+        if node.attr not in METADATA or node.attr not in fields:
+            return node
+        index = node.attr if isinstance(kind, types.Record) else fields.index(node.attr)
+        return ast.copy_location(ast.Subscript(node.value, ast.Constant(index), node.ctx), node)
 
 
 class Kinds:

@@ -219,11 +219,12 @@ class Emitter(ThreadLoops):
         test = self._taken(node)
         if test == "True":  # every region asks for itself
             return self._nodes(node.body)
+        start = len(self.lines)
         with self.indented(f"if {test}:"):
             self._whole(node)
             self._nodes(node.body)
         if node.orelse:
-            with self.indented(f"if not ({test}):"):
+            with self.indented("else:" if len(self.lines) > start else f"if not ({test}):"):
                 self._nodes(node.orelse)
 
     def _whole(self, node: Branch) -> None:

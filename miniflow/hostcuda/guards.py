@@ -100,8 +100,12 @@ def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], found
     Returns whether it says nothing more: what grows by a number that is only known at run time may not grow at all.
     """
     compared = comparison(part)
-    if not compared or not all(is_integer(e, affine.integers, affine.tuples) for e in compared[::2]):
+    if not compared:
         return False
+    for side in compared[::2]:  # a difference of unsigned integers wraps around where it is computed, and only there
+        known = affine.integers if isinstance(side, ast.Name) else affine.signed
+        if not is_integer(side, known, affine.tuples):
+            return False
     left, kind, right = compared
     if thread in names_of(right):  # bound < value
         left, right, kind = right, left, MIRRORED[kind]

@@ -66,6 +66,8 @@ def infer(function: Callable, argument_types: tuple[types.Type, ...]) -> dict[st
     pipeline = TypesOnly(context, target, None, argument_types, None, flags, {})
     versions: dict[str, list[types.Type]] = {}
     for version, kind in pipeline.compile_extra(function).typemap.items():
+        if version.startswith("arg.") and not version[4:].isdigit():  # numba's name of a parameter
+            continue
         versions.setdefault(version.split(".")[0], []).append(types.unliteral(kind))
     kinds = {}
     for variable, found in versions.items():

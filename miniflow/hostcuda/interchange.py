@@ -217,9 +217,16 @@ class Interchange:
         for variable in names_of(node):
             value, *others = self.affine.values.get(variable, [None])
             if value is not None and not others and self.divergence.scope[variable] < BLOCK and depth <= 5:
-                if is_pure(value, self.divergence.tuples):
+                if is_pure(value, self.divergence.tuples) and all(self._is_steady(v) for v in names_of(value)):
                     known[variable] = self._for_thread_0(value, depth + 1)
         return Replace(known).visit(copy.deepcopy(node))
+
+    def _is_steady(self, variable: str) -> bool:
+        """Whether a variable is set once in the kernel, from what is."""
+        values = self.affine.values.get(variable, [])
+        if len(values) > 1 or None in values:
+            return False
+        return all(is_pure(v, self.divergence.tuples) and all(map(self._is_steady, names_of(v))) for v in values)
 
     def _from_base(self, loop: ast.For, first: ast.expr) -> ast.For:
         """The same with a uniform loop over the start of each round: `i = base + threadIdx.x; if i < stop: ...`."""

@@ -175,10 +175,12 @@ class Normaliser(ast.NodeTransformer):
             self.refuse(node, "a decorated function inside it", "define it outside")
         own, called, parameters = local_names(node) - {node.name}, node.name, [a.arg for a in node.args.args]
         defaults, node.args.defaults = [self.visit(d) for d in node.args.defaults], []
+        outer, self.allocated = self.allocated, False
         node.body = self._block(node.body)
         captured = sorted({r for s in node.body for r in reads(s)} & self.local - own - self.nested.keys())
         node.args.args += [ast.arg(v) for v in captured]
-        device = lifted(filled(node), self.unit, self.unit.fresh(node.name), False)
+        device = lifted(filled(node), self.unit, self.unit.fresh(node.name), self.allocated)
+        self.allocated |= outer
         self.nested[called] = Callee(device, parameters, defaults, captured)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
@@ -462,9 +464,9 @@ class Normaliser(ast.NodeTransformer):
         known = isinstance(value, type) or hasattr(value, "py_func") or value is numba.literal_unroll
         if function or callable(value) and not known:
             self.refuse(node, f"{ast.unparse(node)}, which no GPU has,", "compute with numbers and array elements")
-        return name(self._inject(value))
+        return name(self._inject(value, node))
 
-    def _inject(self, value: Any) -> str:
+    def _inject(self, value: Any, node: ast.AST) -> str:
         """A name for an object that cannot be spelled, such as a function compiled by numba or a named tuple's type."""
         for variable, known in self.unit.injected.items():
             if known is value:
@@ -475,14 +477,14 @@ class Normaliser(ast.NodeTransformer):
         except (OSError, TypeError):
             self._know(repr(value))
         self._know([repr(c.cell_contents) for c in getattr(function, "__closure__", None) or ()])
-        variable = self.unit.fresh(getattr(value, "__name__", "injected"))
+        variable = self.unit.fresh(getattr(value, "__name__", getattr(node, "id", "injected")))
         self.unit.injected[variable] = value
         return variable
 
 
 def is_taken(variable: str) -> bool:
     """Whether generated code may have a variable of this name."""
-    if variable in COORDINATES or variable in runtime.RESERVED or variable.startswith("_"):
+    if variable in COORDINATES or variable in {*runtime.RESERVED, "range", "bool", "slice"} or variable.startswith("_"):
         return True
     return variable.endswith(("_of", "_all", "_now", "_is")) or variable.startswith(("taken_", "skipped_", "whole_"))
 
@@ -504,9 +506,9 @@ def device_function(kernel: Any, unit: Unit, stack: tuple) -> Callee:
     tree.args.defaults = []
     device = lifted(tree, unit, identifier, normaliser.allocated)
     if any(isinstance(n, ast.Name) and n.id == identifier for n in ast.walk(tree)):
-        device.recursive, device.coordinates = True, itself.coordinates
-        if device.must_inline:
+        if device.must_inline or not set(device.coordinates) <= set(itself.coordinates):
             normaliser.refuse(source.tree, f"the recursion of {kernel.py_func.__name__}, which has barriers or arrays,")
+        device.recursive, device.coordinates = True, itself.coordinates
     return Callee(device, parameters, defaults)
 
 
@@ -519,7 +521,7 @@ def lifted(tree: ast.FunctionDef, unit: Unit, identifier: str, allocates: bool) 
     """A function of the generated module."""
     used = {r for s in tree.body for r in reads(s)}
     tree.name = identifier
-    coordinates = [c for c in COORDINATES if c in used] + places(unit)
+    coordinates = [c for c in (*COORDINATES, *unit.hidden) if c in used] + places(unit)
     device = DeviceFunction(identifier, tree, allocates or any(MARK in r for r in used), coordinates)
     unit.devices.append(device)
     return device

@@ -55,11 +55,12 @@ class WarpNames(ast.NodeTransformer):
 def count_with_range(tree: ast.FunctionDef, unit: Unit, affine: Affine) -> None:
     """Turn while loops that count up into for loops, in place, where nobody asks for the counter afterwards."""
     occurrences = Counter(names_in(tree.body))
-    for block in [tree.body, *(inner for s in statements(tree.body) for inner in bodies(s))]:
-        block[:] = [_counted(s, occurrences, unit, affine) for s in block]
+    for block in reversed([tree.body, *(inner for s in statements(tree.body) for inner in bodies(s))]):  # inner first
+        started = {v for s in block for v in target_names(s)}
+        block[:] = [_counted(s, occurrences, unit, affine, started) for s in block]
 
 
-def _counted(loop: ast.stmt, occurrences: Counter, unit: Unit, affine: Affine) -> ast.stmt:
+def _counted(loop: ast.stmt, occurrences: Counter, unit: Unit, affine: Affine, started: set[str]) -> ast.stmt:
     if not isinstance(loop, ast.While) or loop.orelse or has_sync(loop):
         return loop
     test, last = loop.test, loop.body[-1]
@@ -72,6 +73,8 @@ def _counted(loop: ast.stmt, occurrences: Counter, unit: Unit, affine: Affine) -
     if target_names(last) != [counter] or assigned[counter] != 1 or any(loop_exits(loop.body, (ast.Continue,))):
         return loop
     if occurrences[counter] != 1 + Counter(names_in([loop]))[counter] or len(affine.values[counter]) != 2:
+        return loop
+    if counter not in started:  # in an outer loop it goes on from where it was
         return loop
     if counter not in affine.integers or not is_natural(step, affine.natural):
         return loop

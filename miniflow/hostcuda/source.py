@@ -86,10 +86,14 @@ def is_of(definition: ast.FunctionDef, function: Callable) -> bool:
     made = next(c for c in module.co_consts if isinstance(c, CodeType) and c.co_name == definition.name)
     code = function.__code__
 
+    def names(c: CodeType) -> set[str]:
+        inner = [names(k) for k in c.co_consts if isinstance(k, CodeType)]
+        return {*c.co_names, *c.co_freevars}.union(*inner).difference(c.co_cellvars)
+
     def traits(c: CodeType) -> tuple:
         constants = {repr(k) for k in c.co_consts if not isinstance(k, CodeType)}
         own = "" if "<lambda>" in (c.co_name, code.co_name) else c.co_name
-        return own, c.co_argcount, c.co_varnames, {*c.co_names, *c.co_freevars}, c.co_cellvars, constants
+        return own, c.co_argcount, c.co_varnames, names(c), c.co_cellvars, constants
 
     return traits(made) == traits(code)
 

@@ -23,7 +23,7 @@ from numba.core import types
 
 from miniflow.hostcuda.divergence import Divergence, names_in
 from miniflow.hostcuda.liveness import Flow
-from miniflow.hostcuda.purity import is_repeatable
+from miniflow.hostcuda.purity import is_pure, is_repeatable
 from miniflow.hostcuda.region_tree import (
     Barrier,
     Branch,
@@ -299,7 +299,8 @@ class Rematerialiser:
         if self.divergence.definitions[variable] != 1 or not is_plain(statement):
             return False
         cheap = is_repeatable(statement.value, self.divergence.tuples)
-        view = not cheap and isinstance(self.kinds.get(variable), types.Array)
+        view = not cheap and is_view(statement.value, self.divergence.tuples)
+        view = view and isinstance(self.kinds.get(variable), types.Array)
         if not cheap and not view:
             return False
         waiting |= {variable}
@@ -311,7 +312,9 @@ class Rematerialiser:
             return True
         if self.divergence.definitions[operand] != 1:
             return False
-        kept = operand in self.storage.once and self.storage.once[operand] >= level
+        kept = operand in self.storage.once
+        if kept and self.storage.once[operand] < level:  # the next warp, or block, has set it since
+            return False
         if not kept and not view and not self._can(operand, level, waiting):
             return False
         loops = self.definition[operand][1]
@@ -324,6 +327,17 @@ class Rematerialiser:
             self.names[id(loop)] = Counter(names_in(loop.body))
         inside = self.names[id(loop)].get(variable, 0)
         return inside == self.divergence.occurrences[variable] and variable not in self.flows[id(loop)]
+
+
+def is_view(node: ast.expr, tuples: set[str]) -> bool:
+    """Whether an expression takes a part of an array, and reads no element on the way."""
+    if isinstance(node, ast.Subscript):
+        return is_pure(node.slice, tuples) and is_view(node.value, tuples)
+    if isinstance(node, ast.IfExp):
+        return is_pure(node.test, tuples) and is_view(node.body, tuples) and is_view(node.orelse, tuples)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # a method
+        return is_view(node.func, tuples) and all(is_pure(a, tuples) for a in node.args)
+    return isinstance(node, ast.Attribute) and is_view(node.value, tuples) or is_pure(node, tuples)
 
 
 def count_uses(nodes: list[Node], arrays: set[str], kinds: Any, level: int | None = None) -> Counter[str]:

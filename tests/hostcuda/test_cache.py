@@ -236,3 +236,31 @@ def test_recursion_in_a_second_process(chosen, tmp_path):
     for _ in range(2):
         ran = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=300)
         assert ran.stdout == "[24.]\n", ran.stderr
+
+
+def test_a_constant_of_a_helper_that_changes_between_processes(tmp_path):
+    program = """
+        import numba
+        import numpy as np
+        from miniflow.hostcuda import cuda
+
+        FACTOR = {factor}
+
+        @numba.njit
+        def scaled(x):
+            return x * FACTOR
+
+        @cuda.jit
+        def kernel(out):
+            out[0] = scaled(2.0)
+
+        out = np.zeros(1)
+        kernel[1, 1](out)
+        print(out)
+    """
+    path = tmp_path / "program.py"
+    environment = os.environ | {"MINIFLOW_CUDA": "host"}
+    for factor in (3, 4):
+        path.write_text(textwrap.dedent(program).format(factor=factor))
+        ran = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=300)
+        assert ran.stdout == f"[{2.0 * factor}]\n".replace(".0]", ".]"), ran.stderr

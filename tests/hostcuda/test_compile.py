@@ -199,6 +199,70 @@ def test_a_view_that_cannot_be_kept_is_refused():
 
 
 @cuda.jit
+def row_given_by_memory(buf, sel, out):
+    t = cuda.threadIdx.x
+    row = buf[sel[0]]
+    cuda.syncthreads()
+    if t == 0:
+        sel[0] = 1
+    cuda.syncthreads()
+    out[t] = row[t]
+
+
+@cuda.jit
+def row_given_by_a_counter(buf, sel, out):
+    t = cuda.threadIdx.x
+    row = buf[cuda.atomic.add(sel, 0, 1) % 2]
+    row[t] = t
+    cuda.syncthreads()
+    out[t] = row[t]
+
+
+@cuda.jit(device=True)
+def selected_row(buf, sel):
+    if sel[0] > 0:
+        return buf[1]
+    return buf[0]
+
+
+@cuda.jit
+def row_given_by_a_device_function(buf, sel, out):
+    t = cuda.threadIdx.x
+    row = selected_row(buf, sel)
+    cuda.syncthreads()
+    if t == 0:
+        sel[0] = 1
+    cuda.syncthreads()
+    out[t] = row[t]
+
+
+@pytest.mark.parametrize(
+    "kernel", [row_given_by_memory, row_given_by_a_counter, row_given_by_a_device_function], ids=lambda k: k.__name__
+)
+def test_a_view_that_depends_on_memory_is_refused_across_a_barrier(kernel):
+    with pytest.raises(UnsupportedKernelError, match=r"the variable row holds array.* across a barrier"):
+        kernel[1, 32](np.zeros((2, 32)), np.zeros(1, np.int64), np.zeros(32))
+
+
+@cuda.jit
+def row_given_by_a_variable(buf, sel, out):
+    t = cuda.threadIdx.x
+    at = sel[0]
+    row = buf[at, ::-1].T if at > 0 else buf[at]
+    cuda.syncthreads()
+    if t == 0:
+        sel[0] = 1
+    cuda.syncthreads()
+    out[t] = row[t]
+
+
+def test_a_view_at_an_index_that_is_kept():
+    out = np.zeros(32)
+    row_given_by_a_variable[1, 32](np.arange(64.0).reshape(2, 32), np.zeros(1, np.int64), out)
+    np.testing.assert_array_equal(out, np.arange(32))
+
+
+@cuda.jit
 def wrong_types(x):
     x[0] = math.sin((1, 2))
 

@@ -149,6 +149,24 @@ def test_mutual_recursion_is_refused():
         launch(mutually_recursive, 1, 1, np.zeros(1))
 
 
+ADDENDS = np.array([3.0, 1.0])
+
+
+@cuda.jit(device=True)
+def from_addends(i):
+    return ADDENDS[0] if i <= 0 else from_addends(i - 1) + ADDENDS[1]
+
+
+@cuda.jit
+def recursive_with_array(y):
+    y[0] = from_addends(3)
+
+
+def test_recursion_with_a_global_array_is_refused():
+    with pytest.raises(UnsupportedKernelError, match="the recursion of from_addends, which has barriers or arrays"):
+        recursive_with_array[1, 1](np.zeros(1))
+
+
 def make_kernel(factor, name_of_operation):
     @cuda.jit
     def scaled(x, y):

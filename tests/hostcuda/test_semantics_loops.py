@@ -271,4 +271,59 @@ def test_rounds_outside_the_array(last):
         sums_of_columns[1, 32](np.ones((12, 40), np.float32), 0, last, blank(40, np.float32))
 
 
+# Counters of while loops, and where loops start.
+
+
+@CASES.launch(1, 4, np.zeros(12), 3, gives={0: np.repeat([1.0, 2.0, 3.0, 4.0], 3)})
+def counter_that_goes_on_over_an_outer_loop(y, n):
+    i = cuda.threadIdx.x
+    for stage in range(4):
+        limit = (stage + 1) * n
+        while i < limit:
+            y[i] += 1 + stage
+            i += cuda.blockDim.x
+
+
+@CASES.launch(2, 2, np.arange(50.0).reshape(10, 5), blank(10, np.float64), gives=np.arange(50.0).reshape(10, 5).sum(1))
+def nested_loops_that_count(a, out):
+    i = cuda.grid(1)
+    while i < a.shape[0]:
+        j = 0
+        total = 0.0
+        while j < a.shape[1]:
+            total += a[i, j]
+            j += 1
+        out[i] = total
+        i += cuda.gridsize(1)
+
+
+@CASES.launch(1, 8, np.zeros(40), 40, 1, gives={0: np.full(40, 9.0)})
+def start_taken_before_its_variable_changes(y, n, big):
+    off = 0
+    first = cuda.threadIdx.x + off
+    if big > 0:
+        off = 8
+    for i in range(first, n, cuda.blockDim.x):
+        y[i] += 1 + off
+
+
+@CASES.launch(1, 32, 5, blank(32, np.int64), gives=3 * np.arange(32)[::-1] + 206)
+def states_that_take_turns(n, out):
+    s = cuda.shared.array(32, np.int64)
+    t = cuda.threadIdx.x
+    phase = 0
+    acc = 0
+    for k in range(n):
+        if phase == 0:
+            s[t] = t + k
+            cuda.syncthreads()
+            acc += s[31 - t]
+            phase = 1
+        else:
+            cuda.syncthreads()
+            acc += 100
+            phase = 0
+    out[t] = acc
+
+
 test_compiled, test_checked, test_reference = CASES.tests(default=3)

@@ -1,8 +1,10 @@
 """Names of arrays that change what they stand for, records, and arrays that a kernel captured."""
 
+from collections import namedtuple
+
 import numpy as np
 from expectations import Table, blank, launch
-from numba import float32, int32, int64
+from numba import float32, float64, int32, int64
 
 from miniflow.hostcuda import cuda
 
@@ -294,6 +296,65 @@ def two_parts_of_dynamic_shared_memory(out):
     floats[t] = t * 0.5
     cuda.syncthreads()
     out[t] = ints[7 - t] + floats[t]
+
+
+# Values that are computed from what is known once a warp or once a block.
+
+
+@CASES.launch(1, 64, 1.0 + np.arange(128), blank(128, np.float64), gives=(1.0 + np.arange(128)) / 196.0)
+def index_from_a_warp_after_a_barrier_of_the_block(x, out):
+    s = cuda.shared.array(2, float64)
+    t = cuda.threadIdx.x
+    w, lane = t // 32, t % 32
+    at = w * 64 + lane
+    v = x[at] + x[at + 32]
+    v = cuda.shfl_sync(0xFFFFFFFF, v, 0)
+    if lane == 0:
+        s[w] = v
+    cuda.syncthreads()
+    total = s[0] + s[1]
+    out[at] = x[at] / total
+    out[at + 32] = x[at + 32] / total
+
+
+@CASES.launch(3, 32, np.arange(192.0), np.zeros(192), gives=np.arange(192) * 2.0 * (np.arange(192) % 64 < 32))
+def index_from_a_block_after_a_barrier_of_the_grid(x, y):
+    g = cuda.cg.this_grid()
+    s = cuda.shared.array(32, float64)
+    t = cuda.threadIdx.x
+    first = cuda.blockIdx.x * 64
+    at = first + t
+    s[t] = x[at]
+    cuda.syncthreads()
+    x[first + 32 + t] = s[31 - t]
+    g.sync()
+    y[at] = x[at] * 2
+
+
+# Fields that are called as what is known of arrays.
+
+SPAN = namedtuple("SPAN", "size shape")
+SIZED = np.dtype([("size", np.int32), ("ndim", np.float32)], align=True)
+
+
+def sized(size):
+    result = np.zeros(size, SIZED)
+    result["size"], result["ndim"] = np.arange(size)[::-1], 3
+    return result
+
+
+@CASES.launch(2, 32, SPAN(22.5, -3), np.zeros(40), gives=np.arange(40) < 22.5)
+def size_of_a_named_tuple(span, out):
+    i = cuda.grid(1)
+    if i < span.size:
+        out[i] = span.shape + 4
+
+
+@CASES.launch(2, 32, sized(40), np.arange(40.0), np.zeros(40), gives=np.arange(40)[::-1] + 3.0)
+def size_of_a_record(p, x, out):
+    i = cuda.grid(1)
+    if i < p.shape[0]:
+        out[i] = x[p[i].size] + p[i].ndim
 
 
 test_compiled, test_checked, test_reference = CASES.tests(default=3)

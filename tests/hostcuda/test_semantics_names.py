@@ -222,6 +222,81 @@ def loop_variable_after_grid_barriers(n, out):
     out[cuda.grid(1)] = s + cuda.blockIdx.x
 
 
+# Names of the compiler, of numba and of Python.
+
+
+@CASES.launch(1, 8, np.arange(8), blank(8, np.int64), gives=5 * np.arange(8)[::-1] + 4)
+def variable_named_arg(x, out):
+    s = cuda.shared.array(8, int64)
+    t = cuda.threadIdx.x
+    arg = x[t] * 4
+    s[t] = x[t]
+    cuda.syncthreads()
+    out[7 - t] = arg + s[t] + 4
+
+
+@CASES.launch(1, 8, np.arange(8), blank(8, np.int64), gives=np.arange(8) + 7 * (np.arange(8) < 4))
+def variables_named_range_bool_and_slice(x, out):
+    t = cuda.threadIdx.x
+    range = x[t]
+    bool = t < 4
+    slice = 7
+    cuda.syncthreads()
+    out[t] = range + slice * bool
+
+
+# Arrays from outside and of a nested function.
+
+TABLE = np.array([3, 1, 4])
+
+
+@cuda.jit(device=True)
+def from_table(i):
+    if i > 2:
+        i = 0
+    return TABLE[i]
+
+
+@cuda.jit(device=True)
+def from_tables(i):
+    if i > 4:
+        return 0
+    return from_table(i) + TABLE[1]
+
+
+@CASES.launch(1, 6, blank((2, 6), np.int64), gives=[[3, 1, 4, 3, 3, 3], [4, 2, 5, 4, 4, 0]])
+def global_array_in_a_device_function(out):
+    t = cuda.threadIdx.x
+    out[0, t] = from_table(t)
+    out[1, t] = from_tables(t)
+
+
+@CASES.launch(1, 8, np.arange(8), blank(8, np.int64), gives=np.arange(8) * 3 + 1)
+def local_array_in_a_nested_function(x, out):
+    t = cuda.threadIdx.x
+
+    def doubled(v):
+        kept = cuda.local.array(2, int64)
+        kept[0] = v
+        kept[1] = 2 * v
+        return kept[0] + kept[1]
+
+    out[t] = doubled(x[t]) + 1
+
+
+def made(factor, table):
+    @cuda.jit
+    def lambda_with_a_variable_of_the_factory(x, out):
+        t = cuda.threadIdx.x
+        scaled = lambda v: v * factor + table[t % 3]  # noqa: E731
+        out[t] = scaled(x[t])
+
+    return lambda_with_a_variable_of_the_factory
+
+
+CASES.launch(1, 8, np.arange(8), blank(8, np.int64), gives=np.arange(8) * 2 + np.resize(TABLE, 8))(made(2, TABLE))
+
+
 test_compiled, test_checked, test_reference = CASES.tests(default=3)
 
 

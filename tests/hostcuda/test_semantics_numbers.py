@@ -358,4 +358,12 @@ def complex_numbers(z, out):
     out[t] = w + 1j
 
 
+@CASES.launch(5, 64, np.zeros(300), np.uint32(9), np.uint32(90), gives={0: np.zeros(300)}, name="wrapped")
+@CASES.launch(5, 64, np.zeros(300), np.uint32(90), np.uint32(9), gives={0: np.arange(300) >= 81}, name="not_wrapped")
+def difference_of_unsigned_integers_as_a_bound(out, w, h):
+    i = cuda.grid(1)
+    if i >= w - h and i < out.size:
+        out[i] = 1
+
+
 test_compiled, test_checked, test_reference = CASES.tests(default=3)

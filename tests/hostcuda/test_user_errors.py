@@ -9,6 +9,7 @@ import pytest
 from numba import float32, int64
 
 from miniflow.hostcuda import UnsupportedKernelError, cuda
+from miniflow.hostcuda import check as checks
 
 HERE = Path(__file__).name
 
@@ -55,6 +56,30 @@ def swapped_axes(a, out):
 
 def test_outside_along_one_axis_of_two():
     leaves_the_array(swapped_axes, "a[y, x]", ["a", "3"], 1, (3, 5), np.zeros((3, 5)), np.zeros((3, 5)))
+
+
+WEIGHTS = [1, 2, 3]
+
+
+@cuda.jit(device=True)
+def magnitude(v):
+    if v > 0:
+        return v
+    return -v
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("check", [False, True])
+def test_a_global_list_is_named(check, monkeypatch):
+    monkeypatch.setattr(checks, "known_typing_error", lambda *_: "")
+
+    @cuda.jit(check=check)
+    def weighted(out):
+        i = cuda.grid(1)
+        out[i] = magnitude(i) * WEIGHTS[0]
+
+    with pytest.raises(UnsupportedKernelError, match="weighted: .*list.*'WEIGHTS'"):
+        weighted[1, 4](np.zeros(4))
 
 
 @cuda.jit
