@@ -117,6 +117,8 @@ def test_parameter_list():
 def test_parameter_dict():
     p = nn.Parameter(flow.zeros(2))
     params = nn.ParameterDict({"p": p})
+    assert params.setdefault("q", flow.zeros(2)) is params["q"] and params.setdefault("p", flow.zeros(1)) is p
+    del params["q"]
     params["q"] = flow.ones(3)
     assert isinstance(params["q"], nn.Parameter) and list(params) == ["p", "q"] and "p" in params and len(params) == 2
     assert params.get("p") is p and params.get("none", 5) == 5

@@ -121,6 +121,12 @@ class _Dict(_Container, MutableMapping):
     def __delitem__(self, name: str) -> None:
         del self._entries[name]
 
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The entry of that name, which is `default` if there was none: as it is registered."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
