@@ -117,16 +117,6 @@ def _count(graph: Graph, p: Tensor, optimizer: Any) -> int:
     return 0 if p in optimizer._untouched else max(graph._train_step, 1)
 
 
-class _Everything:
-    """All tensors of a graph's state under flat names, in the way in which `nn.modules.state.load` asks a module."""
-
-    def __init__(self, tensors: dict[str, Tensor]):
-        self.tensors = tensors
-
-    def state_dict(self, keep_vars: bool = True) -> dict[str, Tensor]:
-        return self.tensors
-
-
 def load_state(graph: Graph, state_dict: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
     """The work of `Graph.load_state_dict`: compare everything first, then copy."""
     if graph.is_compiled:
@@ -144,8 +134,7 @@ def load_state(graph: Graph, state_dict: Mapping[str, Any], strict: bool) -> Inc
         numbers = {name: value for name, value in training.items() if name.startswith("System-Train-")}
         numbers |= {name: tensor([0]) for name in given if name in counts}
         own |= {**training, **numbers}
-    Everything = type(type(graph).__name__, (_Everything,), {})  # so that errors name the graph
-    keys = load(Everything(own), given, strict)
+    keys = load(type(graph).__name__, own, given, strict)
     if numbers:
         _load_numbers(graph, {name: value for name, value in numbers.items() if name in given})
     return keys

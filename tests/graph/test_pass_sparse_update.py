@@ -122,7 +122,7 @@ EQUAL = {
 LAZY = {
     "momentum": lambda ps: flow.optim.SGD(ps, lr=0.1, momentum=0.9),
     "adam": lambda ps: flow.optim.Adam(ps, lr=0.1),
-    "amsgrad": lambda ps: flow.optim.AdamW(ps, lr=0.1, amsgrad=True),
+    "amsgrad": lambda ps: flow.optim.AdamW(ps, lr=0.1, weight_decay=0.0, amsgrad=True),
 }
 
 

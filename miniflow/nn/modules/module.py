@@ -314,7 +314,9 @@ class Module(AttributeTables):
         Raises:
             CheckpointError: if the state does not match, listing all differences; the module is then unchanged.
         """
-        return state.load(self, state_dict, strict)
+        modules = self.named_modules(remove_duplicate=False)  # not state_dict, which may be overridden
+        own = {f"{path}.{key}".lstrip("."): value for path, m in modules for key, value in m._own_state().items()}
+        return state.load(self._get_name(), own, state_dict, strict)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PickleError(

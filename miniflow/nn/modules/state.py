@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from miniflow.errors import CheckpointError
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
-
-if TYPE_CHECKING:
-    from miniflow.nn.modules.module import Module
 
 
 class IncompatibleKeys(NamedTuple):
@@ -27,15 +24,12 @@ class IncompatibleKeys(NamedTuple):
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
-def load(module: Module, state_dict: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
-    """The work of `Module.load_state_dict`: compare everything first, then copy."""
-    name = type(module).__name__
+def load(name: str, own: Mapping[str, Tensor], state_dict: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
+    """The work of `Module.load_state_dict` and that of graphs: compare everything with `own` first, then copy."""
     if not isinstance(state_dict, Mapping):
         raise CheckpointError(
             f"{name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict of tensors from state_dict()"
         )
-    modules = module.named_modules(remove_duplicate=False)  # not state_dict, which may be overridden
-    own = {f"{path}.{key}".lstrip("."): value for path, m in modules for key, value in m._own_state().items()}
     missing = [key for key in own if key not in state_dict]
     unexpected = [key for key in state_dict if key not in own]
     problems = [
