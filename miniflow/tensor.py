@@ -252,13 +252,14 @@ class Tensor:
             if not self.is_floating_point():
                 raise AutogradError(f"requires_grad_: got {self.dtype}; only floating dtypes have gradients: x.float()")
             leaf = Leaf(self)
-            leaf.hooks = self.__dict__.pop("_hooks_of_frozen", None)
+            leaf.hooks, leaf.after = self.__dict__.pop("_hooks_of_frozen", (None, None))
             self._edge = (leaf, 0)
         elif not requires_grad and self._fresh_edge() is not None:
             if not self.is_leaf:
                 raise AutogradError("requires_grad_(False) on a non-leaf: use x.detach() to cut it from the tape")
-            if hooks := self._edge[0].hooks:
-                self.__dict__["_hooks_of_frozen"] = hooks
+            leaf = self._edge[0]
+            if leaf.hooks or leaf.after:
+                self.__dict__["_hooks_of_frozen"] = leaf.hooks, leaf.after
             self._edge = None
         return self
 

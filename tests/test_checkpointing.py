@@ -137,3 +137,22 @@ def test_a_result_that_is_dropped_frees_its_memory_at_once():
     node = weakref.ref(y.grad_fn)
     del y
     assert node() is None
+
+
+def test_in_a_graph_it_is_the_plain_call():
+    flow.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.0))
+
+        def build(self, x):
+            y = checkpoint(self.model, x).sum()
+            y.backward()
+            return y
+
+    x = flow.ones(2, 3)
+    checks.assert_close(Train()(x).detach(), model(x).sum().detach())

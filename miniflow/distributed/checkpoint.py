@@ -136,6 +136,12 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"load: {source} is not a checkpoint: {error}") from error
     files: dict[int, Any] = {}
+    empty = tuple(f"{path}/" for path in empty_dicts(state))
+    for name in (*index["tensors"], *index["others"]):
+        if name.startswith(empty):
+            raise CheckpointError(
+                f"load: {source} has {name}, where the state has an empty dict: an optimizer has its state after a step"
+            )
     for name, value in entries(state):
         if not isinstance(value, Tensor):
             if name not in index["others"]:
@@ -203,6 +209,15 @@ def entries(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from entries(item, f"{path}/{key}" if path else str(key))
     else:
         yield path, value
+
+
+def empty_dicts(value: Any, path: str = "") -> Iterator[str]:
+    """The places of the dicts without entries."""
+    if isinstance(value, dict) and not value:
+        yield path
+    elif isinstance(value, dict | list | tuple):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from empty_dicts(item, f"{path}/{key}" if path else str(key))
 
 
 def replaced(state: Any, path: list[str], value: Any) -> Any:

@@ -96,8 +96,8 @@ class Watch:
 
     def _hooks_now(self) -> list[list[Any]]:
         """The hooks of modules, and the entries of the hooks of tensors."""
-        edges = [tensor._edge for tensor in self._tensors.all]
-        of_tensors = [[] if edge is None else list(edge[0].hooks or ()) for edge in edges]
+        nodes = [None if tensor._edge is None else tensor._edge[0] for tensor in self._tensors.all]
+        of_tensors = [[*(getattr(node, "hooks", None) or ()), *(getattr(node, "after", None) or ())] for node in nodes]
         return [list(vars(module)[table]) for module in self._modules for table in HOOKS] + of_tensors
 
     def _has_same_hooks(self) -> bool:

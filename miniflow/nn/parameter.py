@@ -65,6 +65,6 @@ def convert_in_place(tensor: Tensor, convert: Callable[[Tensor], Tensor]) -> Non
         tensor._written()
         if edge is not None:
             tensor.requires_grad_()
-            tensor._edge[0].hooks = edge[0].hooks
+            tensor._edge[0].hooks, tensor._edge[0].after = edge[0].hooks, edge[0].after
     if tensor._grad is not None:
         convert_in_place(tensor._grad, convert)

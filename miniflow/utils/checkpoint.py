@@ -27,7 +27,7 @@ def checkpoint(
 ) -> Any:
     """Call `function(*args, **kwargs)` without keeping what its backward needs: that computes it all again.
 
-    In a graph, `module.config.activation_checkpointing = True` does this.
+    A graph records the function as it is: there, `module.config.activation_checkpointing = True` does this.
 
     Args:
         function: returns tensors, alone or in tuples, lists and dicts, and gives the same when it is called again.
@@ -48,7 +48,7 @@ def checkpoint(
 
     Source: `torch.utils.checkpoint.checkpoint`.
     """
-    if not is_grad_enabled():
+    if not is_grad_enabled() or modes.tracer is not None:
         return function(*args, **kwargs)
     again = _Recomputation(lambda: function(*args, **kwargs), (args, kwargs), preserve_rng_state)
     outputs, nodes = again.record()

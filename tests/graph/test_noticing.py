@@ -259,6 +259,18 @@ def test_hooks_of_tensors_that_come_and_go():
             handles[m] = m.weight.register_hook(lambda g, factor=factor: g * factor)
 
 
+def test_hooks_that_come_after_a_gradient():
+    a, b = pair(lambda: nn.Linear(4, 3))
+    first, second = (flow.optim.SGD(m.parameters(), lr=0.1) for m in (a, b))
+    graph, x, y = Training(a, first), normal(8, 4), labels(8)
+    for hooked in (False, True):
+        for m in (a, b) if hooked else ():
+            m.weight.register_post_accumulate_grad_hook(lambda w: setattr(w, "grad", w.grad * 3))
+        graph(x, y)
+        eager_step(b, [second], x, y)
+        np.testing.assert_allclose(a.weight.detach().numpy(), b.weight.detach().numpy(), rtol=1e-5)
+
+
 def test_hooks_outlive_freezing():
     calls = []
     w = flow.ones(2, requires_grad=True)

@@ -69,6 +69,9 @@ def test_errors(four_ranks, tmp_path):
         checkpoint.load({"z": state["x"]}, tmp_path / "state")
     with pytest.raises(CheckpointError, match="has no n"):
         checkpoint.load({"n": 1}, tmp_path / "state")
+    checkpoint.save({"o": {"state": {0: {"step": 3}}}}, tmp_path / "optimizer")
+    with pytest.raises(CheckpointError, match="o/state/0/step, where the state has an empty dict"):
+        checkpoint.load({"o": {"state": {}}}, tmp_path / "optimizer")
     with pytest.raises(ShapeError, match="x has shape"):
         checkpoint.load({"x": flow.zeros(4, 5)}, tmp_path / "state")
     with pytest.raises(ArgumentError, match="partial sum"):

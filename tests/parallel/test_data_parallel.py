@@ -46,6 +46,38 @@ def test_gradients_are_those_of_one_rank(options, four_ranks):
             np.testing.assert_allclose(q.grad.numpy(), want, rtol=1e-6, atol=1e-7)
 
 
+def test_frozen_parameters_do_not_move(four_ranks):
+    model = make()
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+
+    def step(seed):
+        optimizer.zero_grad()
+        model(data(seed))["first"].sum().backward()
+        optimizer.step()
+
+    step(0)
+    model.a.requires_grad_(False)
+    before, moving = model.a.weight.numpy().copy(), model.c.weight.numpy().copy()
+    step(1)
+    assert model.a.weight.grad is None and np.array_equal(model.a.weight.numpy(), before)
+    assert not np.array_equal(model.c.weight.numpy(), moving)
+    model.a.requires_grad_(True)
+    start = flow.parallel.stats()["all_reduce"]
+    step(2)  # averaged again
+    assert flow.parallel.stats()["all_reduce"] - start == 2 * 3 * 4 * sum(p.numel() for p in model.parameters())
+    assert not np.array_equal(model.a.weight.numpy(), before)
+
+
+@pytest.mark.parametrize("dtype", [flow.float16, flow.bfloat16])
+def test_synchronized_statistics_of_half_precision(dtype, four_ranks):
+    x = flow.tensor(np.random.default_rng(0).normal(size=(8, 3, 64, 64)), dtype=dtype)
+    alone, layer = nn.BatchNorm2d(3), nn.SyncBatchNorm(3)
+    want, got = alone(x), layer(x)
+    assert got.dtype is dtype
+    np.testing.assert_allclose(got.detach().float().numpy(), want.detach().float().numpy(), rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(layer.running_var.numpy(), alone.running_var.numpy(), rtol=1e-3)
+
+
 def test_no_sync_accumulates(four_ranks):
     model = make()
     start = flow.parallel.stats().get("all_reduce", 0)
@@ -112,5 +144,11 @@ def test_a_gradient_hook_that_comes_after(four_ranks):
     x.sum().backward()
     assert seen == [[2.0, 2.0], [5.0, 5.0]]
     assert_same(x.grad, np.full(2, 6, np.float32))
+    x.register_post_accumulate_grad_hook(lambda x: seen.append(x.dtype))
+    x.requires_grad_(False).requires_grad_(True)
+    layer = nn.Linear(2, 1)
+    layer.weight.register_post_accumulate_grad_hook(lambda w: seen.append(w.dtype))
+    (layer.double()(flow.ones(2, dtype=flow.float64)).sum() + x.sum()).backward()
+    assert set(seen[2:]) == {flow.float32, flow.float64}
     with pytest.raises(AutogradError, match="expected a leaf"):
         (x * 1).register_post_accumulate_grad_hook(print)

@@ -108,6 +108,8 @@ class Bucket:
         self.wait()
         Tensor._wrap(self.flat).div_(world.size())
         for p, mean in zip(self.parameters, self.parts, strict=True):
+            if p._edge is None:  # frozen since
+                continue
             memory.copy_into(p._grad._array, memory.move(mean, p.device))
             p._grad._written()
         self.ready, self.wait = 0, None
@@ -176,7 +178,7 @@ class Reducer:
             return
         unused, self.unused = self.unused, {}
         for other in unused.values():
-            if other._grad is None:
+            if other._grad is None and other._edge is not None:
                 other._grad = zeros_like(other.detach())
             self.fill(other)
         self.fill(p)
@@ -194,8 +196,11 @@ class Reducer:
     def fill(self, p: Tensor) -> None:
         """Copy a gradient into its bucket."""
         bucket, k = self.places[id(p)]
-        memory.copy_into(bucket.parts[k], memory.move(p._grad._array, bucket.device))
         bucket.ready += 1
+        if p._edge is None:
+            Tensor._wrap(bucket.parts[k]).zero_()
+            return
+        memory.copy_into(bucket.parts[k], memory.move(p._grad._array, bucket.device))
 
 
 class Tie(Function):

@@ -42,6 +42,8 @@ class SyncBatchNorm(BatchNorm):
     def normalize(self, input: Tensor, mean: Any, var: Any, training: bool, momentum: Any) -> Tensor:
         if not training or input.is_global or world.size() == 1:
             return super().normalize(input, mean, var, training, momentum)
+        if input._array.dtype.itemsize == 2:  # where sums overflow, and counts are rounded
+            return self.normalize(input.float(), mean, var, training, momentum).to(input.dtype)
         dims, shape = [0, *range(2, input.ndim)], (1, -1, *[1] * (input.ndim - 2))
         count = tensor(float(input.numel() // self.num_features), dtype=input.dtype, device=input._place)
         all_reduce(count)

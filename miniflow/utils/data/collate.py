@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends import memory
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.ops.creation import from_numpy
+from miniflow.ops.join import stack
 from miniflow.tensor import Tensor
 
 
@@ -40,6 +42,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if not len(batch):
         raise ShapeError("default_collate: got an empty batch; expected at least one sample")
     first = batch[0]
+    if isinstance(first, Tensor) and (first.is_global or not memory.is_host(first._array)):
+        return stack([sample.detach() for sample in batch])
     if isinstance(first, Tensor | np.ndarray):
         arrays = [sample.detach().numpy() if isinstance(sample, Tensor) else sample for sample in batch]
         _refuse_unequal("shapes", {array.shape for array in arrays}, "pad or crop them")

@@ -38,6 +38,13 @@ def test_the_batch_is_fresh_memory_without_history():
     assert_tensor(default_collate([reverse, reverse]), np.stack([reverse, reverse]))
 
 
+def test_tensors_stay_where_they_are():
+    on_device = default_collate([flow.ones(2, device="cuda"), flow.zeros(2, device="cuda")])
+    assert on_device.device.type == "cuda" and on_device.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+    x = flow.ones(2, placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast)
+    assert default_collate([x, x]).is_global
+
+
 def test_scalars():
     assert_tensor(default_collate([1, 2]), np.array([1, 2]), np.int64)
     assert_tensor(default_collate([0.5, 1.0]), np.array([0.5, 1.0]), np.float64)
