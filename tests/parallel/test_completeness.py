@@ -12,6 +12,7 @@ import pytest
 from compare import count_comparison
 from test_signatures import EVERY, calls_of, four_ranks, parts  # noqa: F401  (a fixture)
 
+import miniflow as flow
 from miniflow import dispatch
 from miniflow.parallel import partition
 from miniflow.parallel.placement import placement
@@ -110,6 +111,7 @@ def follows(signature, stated):
 @pytest.mark.parametrize("row", [row for row in EVERY if row.name not in COMPOSED], ids=str)
 def test_what_is_not_stated_has_a_reason(row, monkeypatch):
     missing = {}
+    flow.manual_seed(0)  # few random numbers of two parts may be those of the whole by chance
     where = placement("cpu", range(RANKS))
     for op, arrays, attrs in calls_of(row, monkeypatch):
         if (
