@@ -32,7 +32,7 @@ class autocast(ContextDecorator):
     Regions nest, and belong to the thread that enters them. Leave the region before `backward`.
 
     Args:
-        device_type: "cuda" or "cpu": ops on other devices are left alone.
+        device_type: "cuda", the default, or "cpu": ops on other devices are left alone.
         dtype: float16 or bfloat16; by default float16 on cuda devices and bfloat16 on the CPU.
         enabled: if False, autocasting is off inside.
         cache_enabled: cast a parameter once in the region, not at every use.

@@ -484,7 +484,9 @@ class Normaliser(ast.NodeTransformer):
 
 def is_taken(variable: str) -> bool:
     """Whether generated code may have a variable of this name."""
-    if variable in COORDINATES or variable in {*runtime.RESERVED, "range", "bool", "slice"} or variable.startswith("_"):
+    if variable in COORDINATES or variable in runtime.RESERVED or variable.startswith("_"):
+        return True
+    if variable in ("range", "bool", "slice"):
         return True
     return variable.endswith(("_of", "_all", "_now", "_is")) or variable.startswith(("taken_", "skipped_", "whole_"))
 

@@ -340,3 +340,10 @@ def test_scaling_can_be_differentiated_twice():
     x = flow.tensor([2.0], requires_grad=True)
     (slope,) = flow.autograd.grad(scale_loss(x**3, 8.0), x, create_graph=True)
     assert_same(flow.autograd.grad(slope, x)[0], np.float32([96]))
+
+
+def test_the_first_argument_is_the_device():
+    assert GradScaler("cpu", 8.0).get_scale() == GradScaler(init_scale=8.0).get_scale() == 8.0
+    with pytest.raises(TypeError, match="device=8.0; expected 'cuda' or 'cpu', and init_scale by its name"):
+        GradScaler(8.0)
+    assert flow.autocast().device_type == "cuda"

@@ -9,14 +9,20 @@ One that was set to 0 stays 0 until it is set to something else; the schedule th
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.optim.optimizer import Optimizer
 from miniflow.options import WithOptions
 from miniflow.tape import modes
+
+
+@functools.cache
+def _takes_a_step(get_lr: Callable) -> bool:
+    return len(inspect.signature(get_lr).parameters) > 1  # beside the schedule itself
 
 
 def check_optimizer(name: str, optimizer: Any) -> None:
@@ -26,6 +32,8 @@ def check_optimizer(name: str, optimizer: Any) -> None:
 
 class LRScheduler:
     """Base of the schedules that depend on the number of the step alone; a subclass overrides `get_lr`.
+
+    `get_lr()` without arguments is that of PyTorch: it reads `base_lrs` and `last_epoch`, and returns all rates.
 
     Args:
         optimizer: whose learning rates to set. The base learning rate of each group is its "initial_lr", and that is
@@ -69,13 +77,14 @@ class LRScheduler:
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         """The learning rates of all groups at step number `step`."""
-        if inspect.signature(self.get_lr).parameters:
+        if _takes_a_step(type(self).get_lr):
             return [self.get_lr(base_lr, step) for base_lr in base_lrs]
         before = self.base_lrs, self.last_step  # written for PyTorch: it reads these, and returns all of them
         self.base_lrs, self.last_step = base_lrs, step
-        rates = self.get_lr()
-        self.base_lrs, self.last_step = before
-        return rates
+        try:
+            return self.get_lr()
+        finally:
+            self.base_lrs, self.last_step = before
 
     @property
     def last_epoch(self) -> int:
