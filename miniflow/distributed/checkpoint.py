@@ -65,12 +65,15 @@ def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
         draft.mkdir()
     communicator.barrier()
     tensors, others = {}, {}
-    for name, value in entries(state):
+    for path, value in entries(state):
+        name = name_of(path)
+        if name in tensors or name in others:
+            raise CheckpointError(f"save: two entries of the state are called {name}")
         if isinstance(value, Tensor):
             tensors[name] = value
         elif value is None or isinstance(value, bool | int | float | str):
             others[name] = value
-        else:
+        elif not isinstance(value, dict):
             raise CheckpointError(f"save: {name} is a {type(value).__name__}; expected tensors, numbers and strings")
     index: dict[str, Any] = {"others": others, "tensors": {}}
     files: dict[int, dict[str, np.ndarray]] = {r: {} for r in world.owned()}
@@ -136,17 +139,21 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"load: {source} is not a checkpoint: {error}") from error
     files: dict[int, Any] = {}
-    empty = tuple(f"{path}/" for path in empty_dicts(state))
+    wanted = list(entries(state))
+    empty = tuple(f"{name_of(path)}/" for path, value in wanted if isinstance(value, dict))
     for name in (*index["tensors"], *index["others"]):
         if name.startswith(empty):
             raise CheckpointError(
                 f"load: {source} has {name}, where the state has an empty dict: an optimizer has its state after a step"
             )
-    for name, value in entries(state):
+    for path, value in wanted:
+        name = name_of(path)
+        if isinstance(value, dict):
+            continue
         if not isinstance(value, Tensor):
             if name not in index["others"]:
                 raise CheckpointError(f"load: {source} has no {name}")
-            replaced(state, name.split("/"), index["others"][name])
+            replaced(state, path, index["others"][name])
             continue
         if name not in index["tensors"]:
             raise CheckpointError(f"load: {source} has no tensor {name}")
@@ -202,36 +209,27 @@ def read(source: Path, rank: int, name: str, files: dict[int, Any]) -> np.ndarra
     return found
 
 
-def entries(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested dicts and lists, with their places: `param_groups/0/lr`."""
-    if isinstance(value, dict | list | tuple):
+def entries(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The leaves of nested dicts and lists, and empty dicts, with the keys on the way: `("param_groups", 0, "lr")`."""
+    if isinstance(value, dict | list | tuple) and (value or not isinstance(value, dict)):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from entries(item, f"{path}/{key}" if path else str(key))
+            yield from entries(item, (*path, key))
     else:
         yield path, value
 
 
-def empty_dicts(value: Any, path: str = "") -> Iterator[str]:
-    """The places of the dicts without entries."""
-    if isinstance(value, dict) and not value:
-        yield path
-    elif isinstance(value, dict | list | tuple):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from empty_dicts(item, f"{path}/{key}" if path else str(key))
+def name_of(path: tuple[Any, ...]) -> str:
+    """The name of an entry in a checkpoint: `param_groups/0/lr`."""
+    return "/".join(map(str, path))
 
 
-def replaced(state: Any, path: list[str], value: Any) -> Any:
+def replaced(state: Any, path: tuple[Any, ...], value: Any) -> Any:
     """The state with another entry at a place that `entries` named: itself, or a new tuple."""
     if not path:
         return value
-    key = key_of(state, path[0]) if isinstance(state, dict) else int(path[0])
-    item = replaced(state[key], path[1:], value)
+    key, *rest = path
+    item = replaced(state[key], rest, value)
     if isinstance(state, tuple):
         return (*state[:key], item, *state[key + 1 :])
     state[key] = item
     return state
-
-
-def key_of(state: dict, text: str) -> Any:
-    """The key of a dict that is written so."""
-    return next(key for key in state if str(key) == text)

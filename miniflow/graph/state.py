@@ -16,6 +16,8 @@ from miniflow.graph.block import unwrap
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.state import IncompatibleKeys, load
 from miniflow.ops.creation import tensor
+from miniflow.parallel.placement import placement
+from miniflow.sbp import broadcast
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -134,10 +136,18 @@ def load_state(graph: Graph, state_dict: Mapping[str, Any], strict: bool) -> Inc
         numbers = {name: value for name, value in training.items() if name.startswith("System-Train-")}
         numbers |= {name: tensor([0]) for name in given if name in counts}
         own |= {**training, **numbers}
+        given |= {name: _local(given[name]) for name in numbers if name in given}
     keys = load(type(graph).__name__, own, given, strict)
     if numbers:
         _load_numbers(graph, {name: value for name, value in numbers.items() if name in given})
     return keys
+
+
+def _local(number: Any) -> Any:
+    """A number of a graph that was loaded as a global tensor, on every rank."""
+    if isinstance(number, Tensor) and number.is_global:
+        return number.to_global(placement.all("cpu"), broadcast).to_local()
+    return number
 
 
 def _flat(state: Mapping[str, Any]) -> dict[str, Any]:

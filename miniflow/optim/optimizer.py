@@ -22,6 +22,7 @@ from miniflow.device import by_device
 from miniflow.dispatch import Op, update
 from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
+from miniflow.nn.modules.state import place_problem
 from miniflow.nn.utils.clip_grad import clip_grad_norm_
 from miniflow.ops.creation import full
 from miniflow.ops.promotion import to_device
@@ -351,6 +352,8 @@ class Optimizer:
                         f"{self._name}.load_state_dict: {name} of parameter {number} has shape {tuple(value.shape)}; "
                         f"expected {tuple(p.shape)}"
                     )
+                if problem := place_problem(value, p):
+                    raise CheckpointError(f"{self._name}.load_state_dict: {name} of parameter {number} is {problem}")
                 state[name] = value.detach().to(dtype=_state_dtype(p), device=p._place, copy=True)
         return state
 

@@ -108,3 +108,58 @@ def test_entries_of_tuples_are_replaced(four_ranks, tmp_path):
     state = {"groups": [{"betas": (0.9, 0.99), "lr": 0.3}]}
     checkpoint.load(state, tmp_path / "state")
     assert state == {"groups": [{"betas": (0.5, 0.6), "lr": 0.1}]}
+
+
+def test_keys_with_a_slash(four_ranks, tmp_path):
+    checkpoint.save({"a/b": flow.tensor(X), "c": {1: {"d/e": 3}}}, tmp_path / "state")
+    state = {"a/b": flow.zeros(5, 6), "c": {1: {"d/e": 0}}}
+    checkpoint.load(state, tmp_path / "state")
+    assert_same(state["a/b"], flow.tensor(X))
+    assert state["c"] == {1: {"d/e": 3}}
+    with pytest.raises(CheckpointError, match="two entries of the state are called a/b"):
+        checkpoint.save({"a/b": 1, "a": {"b": 2}}, tmp_path / "other")
+
+
+def test_a_training_graph_in_one_file(four_ranks, tmp_path):
+    def make():
+        flow.manual_seed(0)
+        model = flow.nn.Linear(6, 2).to_global(four_ranks, B)
+
+        class Train(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.add_optimizer(flow.optim.Adam(model.parameters(), lr=0.1))
+
+            def build(self, x):
+                loss = self.model(x).sum()
+                loss.backward()
+                return loss
+
+        return Train()
+
+    x, first, second = flow.tensor(X, placement=four_ranks, sbp=B), make(), make()
+    for _ in range(3):
+        first(x)
+    flow.save(first.state_dict(), tmp_path / "state", global_dst_rank=0)
+    second.load_state_dict(flow.load(tmp_path / "state", global_src_rank=0))
+    for _ in range(2):
+        assert_same(second(x), first(x))
+
+
+def test_global_and_local_states_are_told_apart(four_ranks):
+    local, spread = flow.nn.Linear(6, 2), flow.nn.Linear(6, 2).to_global(four_ranks, B)
+    pairs = [(spread, local, "local; expected a global"), (local, spread, "a global tensor; expected a local")]
+    for model, other, problem in pairs:
+        with pytest.raises(CheckpointError, match=f"nothing was loaded.*\n *weight is {problem}"):
+            model.load_state_dict(other.state_dict())
+    optimizers = {}
+    for model in (local, spread):
+        optimizers[model] = flow.optim.Adam(model.parameters())
+        optimizers[model].create_state()
+        for p in model.parameters():
+            p.grad = flow.ones_like(p)
+        optimizers[model].step()
+    for model, other, problem in pairs:
+        with pytest.raises(CheckpointError, match=f"exp_avg of parameter 0 is {problem}"):
+            optimizers[model].load_state_dict(optimizers[other].state_dict())

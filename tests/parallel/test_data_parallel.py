@@ -6,7 +6,7 @@ from checks import assert_same
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import ArgumentError, AutogradError
+from miniflow.errors import ArgumentError, AutogradError, GraphTraceError
 from miniflow.utils.data import DistributedSampler
 
 
@@ -114,6 +114,32 @@ def test_errors(four_ranks):
         (model.c.weight * 2).sum().backward()  # not through the output
         model(data(1))
     del y
+
+
+def test_graphs_predict_and_do_not_train(four_ranks):
+    model = make()
+
+    class Predict(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def build(self, x):
+            return self.model(x)["first"]
+
+    class Train(Predict):
+        def __init__(self):
+            super().__init__()
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = super().build(x).sum()
+            loss.backward()
+            return loss
+
+    assert_same(Predict()(data(1)), model(data(1))["first"])
+    with pytest.raises(GraphTraceError, match="averaged in eager mode only"):
+        Train()(data(1))
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

@@ -32,11 +32,12 @@ def load(name: str, own: Mapping[str, Tensor], state_dict: Mapping[str, Any], st
         )
     missing = [key for key in own if key not in state_dict]
     unexpected = [key for key in state_dict if key not in own]
-    problems = [
-        f"size mismatch for {key}: {_describe(state_dict[key])}; expected {_describe(own[key])}"
-        for key in own
-        if key in state_dict and not _fits(state_dict[key], own[key])
-    ]
+    problems = []
+    for key in own:
+        if key in state_dict and not _fits(state_dict[key], own[key]):
+            problems.append(f"size mismatch for {key}: {_describe(state_dict[key])}; expected {_describe(own[key])}")
+        elif key in state_dict and (problem := place_problem(state_dict[key], own[key])):
+            problems.append(f"{key} is {problem}")
     if strict:
         problems += [f"{key} is missing; expected {_describe(own[key])}" for key in missing]
         problems += [f"{key} is unexpected: {_describe(state_dict[key])}" for key in unexpected]
@@ -55,6 +56,15 @@ def load(name: str, own: Mapping[str, Tensor], state_dict: Mapping[str, Any], st
 
 def _fits(value: Any, own: Tensor) -> bool:
     return isinstance(value, Tensor | np.ndarray) and tuple(value.shape) == tuple(own.shape)
+
+
+def place_problem(value: Any, own: Tensor) -> str:
+    """Why a tensor cannot be copied where `own` is: one of them is global, and the other is not; "" if it can."""
+    if (isinstance(value, Tensor) and value.is_global) == own.is_global:
+        return ""
+    if own.is_global:
+        return "local; expected a global tensor: use to_global(placement, sbp)"
+    return "a global tensor; expected a local one: use to_global(sbp=flow.sbp.broadcast).to_local()"
 
 
 def _describe(value: Any) -> str:

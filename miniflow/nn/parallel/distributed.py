@@ -17,12 +17,12 @@ import numpy as np
 
 from miniflow.autograd import Function
 from miniflow.backends import memory
-from miniflow.errors import ArgumentError, AutogradError
+from miniflow.errors import ArgumentError, AutogradError, GraphTraceError
 from miniflow.nn.modules.module import Module
 from miniflow.ops.creation import zeros_like
 from miniflow.parallel import collectives, world
 from miniflow.parallel.nest import each_tensor, tensors_in
-from miniflow.tape import Leaf, ancestors, is_grad_enabled
+from miniflow.tape import Leaf, ancestors, is_grad_enabled, modes
 from miniflow.tensor import Tensor
 
 
@@ -51,6 +51,7 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     Raises:
         ArgumentError: for a module without parameters that require grad, or with global ones.
         AutogradError: at the next forward, if a backward did not reach all parameters that forward used.
+        GraphTraceError: at a backward in an nn.Graph, which takes global tensors instead.
 
     Source: `oneflow.nn.parallel.DistributedDataParallel`, `torch.nn.parallel.DistributedDataParallel`.
     """
@@ -64,12 +65,12 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     reducer = Reducer(parameters, bucket_size if use_bucket else 1)
 
     def before(module: Module, args: tuple) -> None:
-        if broadcast_buffers and module.training:
+        if broadcast_buffers and module.training and modes.tracer is None:
             for value in module.buffers():
                 collectives.broadcast(value, 0)
 
     def after(module: Module, args: tuple, output: Any) -> Any:
-        return reducer.prepare(output) if is_grad_enabled() else output
+        return reducer.prepare(output) if is_grad_enabled() and modes.tracer is None else output
 
     module.register_forward_pre_hook(before)
     module.register_forward_hook(after)
@@ -174,6 +175,11 @@ class Reducer:
 
     def ready(self, p: Tensor) -> None:
         """A gradient is complete."""
+        if modes.tracer is not None:
+            raise GraphTraceError(
+                "DistributedDataParallel: got a backward in nn.Graph.build; gradients are averaged in eager mode only: "
+                "train with a graph over global tensors, module.to_global(placement, sbp)"
+            )
         if not self.active:
             return
         unused, self.unused = self.unused, {}
