@@ -35,6 +35,7 @@ from miniflow.hostcuda.storage import Storage
 from miniflow.hostcuda.syntax import (
     BLOCK,
     LANE_READ,
+    THREAD_NAMES,
     WARP,
     Renamer,
     Replace,
@@ -245,6 +246,12 @@ class ThreadLoops:
 
     def _loops(self, statements: list[ast.stmt], loops: Loops, conditions: list[str], access: Access) -> None:
         depth, start = self.depth, len(self.lines)
+        uniform = self._uniform(statements)
+        for statement in uniform:
+            self._statement(statement, access)
+        statements = [s for s in statements if all(s is not u for u in uniform)]
+        if not statements:
+            return
         flow = Flow(statements)
         for variable, (begin, end) in loops.bounds.items():
             self.line(f"for {variable} in range({end if begin == '0' else f'{begin}, {end}'}):")
@@ -261,6 +268,24 @@ class ThreadLoops:
         self._store(flow)
         self.depth = depth
         self._drop_unused(start, body)
+
+    def _uniform(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        """The assignments of a region that give all threads the same: they move before its loops, as invariants.
+
+        LLVM does not move divisions, since it cannot tell that they are ever executed.
+        """
+        own = {*THREAD_NAMES, *self.unit.arrays, *self._assigned, *assigned_in(statements), *self.storage.conditions}
+        kept = self.storage.private.keys() | self.storage.once.keys()
+        varying, found = own - self.storage.once.keys(), []
+        for statement in statements:
+            targets = set(target_names(statement))
+            single = is_plain(statement) and all(len(self.affine.values.get(v, ())) == 1 for v in targets)
+            if not single or targets & kept or varying.intersection(reads(statement)):
+                continue
+            if is_pure(statement.value, self.tuples):
+                found.append(statement)
+                varying -= targets
+        return found
 
     def _is_dropped(self, statement: ast.stmt, region: list[ast.stmt]) -> bool:
         targets = target_names(statement)

@@ -1,6 +1,7 @@
 """Each pass of the compiler before and after, on kernels of a few lines."""
 
 import ast
+import re
 import textwrap
 
 import numpy as np
@@ -406,3 +407,28 @@ def test_the_python_of_a_region():
     x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     tree_sum[1, 64](x, out)
     np.testing.assert_array_equal(out, np.full(64, x.sum()))
+
+
+@cuda.jit(boundscheck=False)
+def by_rows(x, out, k):
+    rows = x.shape[0] // k
+    group, j = cuda.blockIdx.x // rows, cuda.threadIdx.x
+    first = x[group]
+    scale = group % k
+    if j > 3:
+        scale = group
+    share = j // k
+    out[cuda.blockIdx.x, j] = first * scale + share + rows
+
+
+def test_uniform_values_move_before_the_loops_over_threads():
+    shown = by_rows.inspect_host("void(float32[::1], float32[:, ::1], int64)")
+    before, region = re.split(r"for threadIdx_x in .*\n", shown)
+    for moved in ("rows = x.shape[0] // k", "group = blockIdx_x // rows"):
+        assert moved in before and moved not in region
+    for stays in ("first_ = x[", "scale = group % k", "share = "):  # reads memory, is set twice, differs
+        assert stays in region and stays not in before
+    x, out = np.arange(6, dtype=np.float32), np.zeros((6, 8), np.float32)
+    by_rows[6, 8](x, out, 2)
+    group, j = np.arange(6)[:, None] // 3, np.arange(8)
+    np.testing.assert_array_equal(out, x[group] * np.where(j > 3, group, group % 2) + j // 2 + 3)
