@@ -25,7 +25,7 @@ from miniflow.hostcuda.affine import Affine, names_of
 from miniflow.hostcuda.bounds import Intervals, greatest
 from miniflow.hostcuda.devices import Rank
 from miniflow.hostcuda.divergence import names_in
-from miniflow.hostcuda.guards import Limits, conjuncts, limits
+from miniflow.hostcuda.guards import THREADS, Limits, conjuncts, limits
 from miniflow.hostcuda.intrinsic import VECTORS
 from miniflow.hostcuda.liveness import Flow
 from miniflow.hostcuda.purity import is_pure
@@ -35,7 +35,6 @@ from miniflow.hostcuda.storage import Storage
 from miniflow.hostcuda.syntax import (
     BLOCK,
     LANE_READ,
-    THREAD_NAMES,
     WARP,
     Renamer,
     Replace,
@@ -274,17 +273,16 @@ class ThreadLoops:
 
         LLVM does not move divisions, since it cannot tell that they are ever executed.
         """
-        own = {*THREAD_NAMES, *self.unit.arrays, *self._assigned, *assigned_in(statements), *self.storage.conditions}
+        own = {*THREADS, *self.unit.arrays, *self._assigned, *self.storage.conditions, *assigned_in(statements)}
         kept = self.storage.private.keys() | self.storage.once.keys()
         varying, found = own - self.storage.once.keys(), []
         for statement in statements:
             targets = set(target_names(statement))
             single = is_plain(statement) and all(len(self.affine.values.get(v, ())) == 1 for v in targets)
-            if not single or targets & kept or varying.intersection(reads(statement)):
-                continue
-            if is_pure(statement.value, self.tuples):
-                found.append(statement)
-                varying -= targets
+            if single and not targets & kept and not varying.intersection(reads(statement)):
+                if is_pure(statement.value, self.tuples):
+                    found.append(statement)
+                    varying -= targets
         return found
 
     def _is_dropped(self, statement: ast.stmt, region: list[ast.stmt]) -> bool:

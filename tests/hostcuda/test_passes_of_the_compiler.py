@@ -411,6 +411,8 @@ def test_the_python_of_a_region():
 
 @cuda.jit(boundscheck=False)
 def by_rows(x, out, k):
+    if cuda.threadIdx.x >= out.shape[1]:
+        return
     rows = x.shape[0] // k
     group, j = cuda.blockIdx.x // rows, cuda.threadIdx.x
     first = x[group]
@@ -429,6 +431,6 @@ def test_uniform_values_move_before_the_loops_over_threads():
     for stays in ("first_ = x[", "scale = group % k", "share = "):  # reads memory, is set twice, differs
         assert stays in region and stays not in before
     x, out = np.arange(6, dtype=np.float32), np.zeros((6, 8), np.float32)
-    by_rows[6, 8](x, out, 2)
+    by_rows[6, 32](x, out, 2)
     group, j = np.arange(6)[:, None] // 3, np.arange(8)
     np.testing.assert_array_equal(out, x[group] * np.where(j > 3, group, group % 2) + j // 2 + 3)
