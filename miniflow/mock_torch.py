@@ -27,7 +27,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
 
 import miniflow
@@ -44,6 +44,10 @@ def same(function: Any = None, *args: Any, **kwargs: Any) -> Any:
 def never(*args: Any, **kwargs: Any) -> bool:
     """False: nothing is scripted or traced here."""
     return False
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """A setting that changes nothing here."""
 
 
 def require(condition: Any, message: str) -> None:
@@ -93,6 +97,16 @@ class Inert(Missing):
         return False
 
 
+class VariableType(type):
+    """The type of `torch.autograd.Variable`, in which tensors were wrapped before PyTorch 0.4."""
+
+    def __call__(cls, data: Any, requires_grad: bool = False) -> Any:
+        return data.detach().requires_grad_(requires_grad)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, miniflow.Tensor)
+
+
 class Operators(ModuleType):
     """`torch.ops.NAMESPACE`: the functions of miniflow, each of which is its only overload."""
 
@@ -124,8 +138,16 @@ STAND_INS: dict[str, dict[str, Any]] = {
         **{"_C": Inert("torch._C"), "library": Inert("torch.library"), "_custom_ops": Inert("torch._custom_ops")},
         **missing("torch", "complex64", "complex128"),
         **{name: name for name in ("strided", "preserve_format", "contiguous_format")},
-        "are_deterministic_algorithms_enabled": never,
+        **{"are_deterministic_algorithms_enabled": never, "use_deterministic_algorithms": nothing},
     },
+    "torch.accelerator": {
+        **{"is_available": miniflow.cuda.is_available, "device_count": miniflow.cuda.device_count},
+        "current_accelerator": lambda: miniflow.device("cuda") if miniflow.cuda.is_available() else None,
+    },
+    "torch.autograd": {"Variable": VariableType("Variable", (), {})},
+    "torch.backends.cudnn": {"benchmark": False, "deterministic": False, "enabled": False, "is_available": never},
+    "torch.backends.cuda": {"is_built": never, "matmul": SimpleNamespace(allow_tf32=False)},
+    "torch.backends.mps": {"is_available": never, "is_built": never},
     "torch.jit": {
         **dict.fromkeys(("script", "ignore", "unused", "export", "interface"), same),
         "annotate": lambda kind, value: value,

@@ -76,6 +76,30 @@ def test_operators_are_functions_of_miniflow_and_their_registration_does_nothing
 
 
 @pytest.mark.usefixtures("no_torch")
+def test_what_programs_begin_with():
+    """The seeds, flags and choice of a device that stand at the head of many scripts."""
+    with mock_torch.enable():
+        import torch
+        import torch.backends.cudnn as cudnn
+        from torch.autograd import Variable
+
+        torch.manual_seed(0)
+        torch.cuda.manual_seed_all(0)
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.deterministic, cudnn.benchmark = True, False
+        torch.backends.cuda.matmul.allow_tf32 = True
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        found = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        assert found == ("cpu" if accelerator is None else accelerator.type)
+        assert cudnn.deterministic and not torch.backends.cudnn.benchmark
+        w = torch.ones(2, requires_grad=True)
+        x = Variable(w * 2, requires_grad=True)
+        x.sum().backward()
+        assert x.grad.tolist() == [1, 1] and w.grad is None
+        assert isinstance(x, Variable) and isinstance(w, Variable) and not isinstance(1, Variable)
+
+
+@pytest.mark.usefixtures("no_torch")
 def test_it_nests_and_is_switched_by_hand():
     mock_torch.enable()
     with mock_torch.enable():
