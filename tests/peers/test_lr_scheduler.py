@@ -1,5 +1,6 @@
 """Learning rate schedules beside PyTorch's, over forty steps."""
 
+import copy
 import math
 
 import numpy as np
@@ -80,7 +81,11 @@ def test_schedule(name, options):
 
 
 @pytest.mark.parametrize(
-    "pair", [("StepLR", "ExponentialLR"), ("LinearLR", "MultiStepLR"), ("LinearLR", "CosineAnnealingLR")]
+    "pair",
+    [
+        *[("StepLR", "ExponentialLR"), ("LinearLR", "MultiStepLR"), ("LinearLR", "CosineAnnealingLR")],
+        *[("LambdaLR", "ExponentialLR"), ("StepLR", "LambdaLR")],
+    ],
 )
 def test_schedules_stepped_one_after_the_other(pair):
     arguments = {
@@ -89,6 +94,7 @@ def test_schedules_stepped_one_after_the_other(pair):
         "LinearLR": (),
         "MultiStepLR": ([4, 9], 0.5),
         "CosineAnnealingLR": (50,),
+        "LambdaLR": (lambda t: min(1, t / 5),),
     }
     rows = []
     for framework in (flow, torch):
@@ -130,6 +136,90 @@ def test_resuming(make):
     for _ in range(10):
         schedule.step(), fresh.step()
         assert fresh.get_last_lr() == schedule.get_last_lr() == [group["lr"] for group in other.param_groups]
+
+
+@pytest.mark.parametrize("order", ["osS", "soS", "sSo", "last_epoch"])
+@pytest.mark.parametrize(("name", "options"), [*CASES, ("LambdaLR", {"lr_lambda": lambda t: min(1, t / 3)})])
+def test_resuming_in_any_order(name, options, order):
+    """The optimizer's state is loaded (o), the schedule is made (s), its state is loaded (S)."""
+    if name in ("LinearLR", "ConstantLR") and order in ("osS", "last_epoch"):
+        pytest.skip("PyTorch applies the factor of the first steps, or its end, a second time")
+
+    def resumed(framework):
+        o = optimizer(framework)
+        make = getattr(framework.optim.lr_scheduler, name)
+        schedule = make(o, **options)
+        for _ in range(5):
+            o.step(), schedule.step()
+        saved, new = (copy.deepcopy(o.state_dict()), copy.deepcopy(schedule.state_dict())), optimizer(framework)
+        if order == "last_epoch":
+            new.load_state_dict(saved[0])
+            schedule = make(new, **options, last_epoch=4)
+        for letter in order if order != "last_epoch" else "":
+            if letter == "o":
+                new.load_state_dict(saved[0])
+            elif letter == "s":
+                schedule = make(new, **options)
+            else:
+                schedule.load_state_dict(saved[1])
+        rows = []
+        for _ in range(20):
+            new.step(), schedule.step()
+            rows.append([group["lr"] for group in new.param_groups])
+        return rows
+
+    np.testing.assert_allclose(resumed(flow), resumed(torch), rtol=1e-9, atol=1e-15)
+
+
+def test_a_state_brings_its_learning_rates():
+    """Also where that of the optimizer is not loaded: the schedule goes on as it was."""
+    o = optimizer(flow)
+    schedule = flow.optim.lr_scheduler.CosineAnnealingLR(o, 10)
+    for _ in range(9):
+        schedule.step()
+    other = flow.optim.lr_scheduler.CosineAnnealingLR(optimizer(flow), 10)
+    other.load_state_dict(schedule.state_dict())
+    for _ in range(5):
+        assert [g["lr"] for g in other.optimizer.param_groups] == [g["lr"] for g in o.param_groups]
+        schedule.step(), other.step()
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_learning_rate_changed_by_hand(name, options):
+    def rates(framework):
+        o, rows = optimizer(framework), []
+        schedule = getattr(framework.optim.lr_scheduler, name)(o, **options)
+        for t in range(9):
+            if t in (3, 6):
+                o.param_groups[0]["lr"] *= 0.3
+            o.step(), schedule.step()
+            rows.append([group["lr"] for group in o.param_groups])
+        return rows
+
+    np.testing.assert_allclose(rates(flow), rates(torch), rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore:The epoch parameter in")
+@pytest.mark.parametrize(
+    ("name", "options", "epochs"),
+    [
+        ("CosineAnnealingWarmRestarts", {"T_0": 7, "eta_min": 0.01}, [0.25, 0.5, 3, 6.75, 7, 16.5]),
+        ("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2}, [0.25, 2.75, 3, 8.5, 9, 30.5]),
+        ("StepLR", {"step_size": 3}, [1, 4, 2, 12]),
+        ("LambdaLR", {"lr_lambda": lambda t: 1 / (1 + t)}, [1, 4, 2, 12]),
+    ],
+)
+def test_steps_to_an_epoch(name, options, epochs):
+    def rates(framework):
+        o, rows = optimizer(framework), []
+        schedule = getattr(framework.optim.lr_scheduler, name)(o, **options)
+        for epoch in [*epochs, None]:
+            o.step(), schedule.step(epoch)
+            rows.append([group["lr"] for group in o.param_groups])
+        schedule.last_epoch = 1
+        return rows
+
+    np.testing.assert_allclose(rates(flow), rates(torch), rtol=1e-9)
 
 
 @pytest.mark.parametrize(

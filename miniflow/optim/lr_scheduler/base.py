@@ -1,9 +1,8 @@
 """Learning rate schedules.
 
 Each schedule is one function of the base learning rate and the number of the step, `get_lr`. `step()` writes its value
-into the groups of the optimizer. A learning rate that was changed from outside since the last step, by hand or by
-another schedule, scales this schedule by the same ratio: so schedules that multiply can be stepped one after the other.
-One that was set to 0 stays 0 until it is set to something else; the schedule then continues.
+into the groups of the optimizer. A chainable schedule goes on from a learning rate that was changed meanwhile, by hand
+or by another schedule: so these can be stepped one after the other. Other schedules write over it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
@@ -48,7 +47,7 @@ class LRScheduler:
     """
 
     not_saved: tuple[str, ...] = ("optimizer",)  # attributes that state_dict leaves out
-    begins_by_itself = False  # whether a learning rate of 0 when it is made, as others leave behind, does not hold
+    chainable = False
 
     def __init__(self, optimizer: Optimizer, last_step: int = -1):
         name = type(self).__name__
@@ -65,7 +64,7 @@ class LRScheduler:
         self.optimizer = optimizer
         self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_step = last_step
-        self._last_lr = self.get_lrs(self.base_lrs, last_step) if last_step >= 0 else list(self.base_lrs)
+        self._last_lr = list(self.base_lrs) if last_step == -1 else None  # what groups had before is not looked at
         self.step()
 
     def prepare(self, optimizer: Optimizer) -> None:
@@ -87,12 +86,19 @@ class LRScheduler:
             self.base_lrs, self.last_step = before
 
     @property
-    def last_epoch(self) -> int:
+    def last_epoch(self) -> float:
         """The name of `last_step` in PyTorch."""
         return self.last_step
 
-    def step(self) -> None:
+    @last_epoch.setter
+    def last_epoch(self, step: float) -> None:
+        self.last_step = step
+
+    def step(self, epoch: float | None = None) -> None:
         """Advance to the next step and set its learning rates; call it after `optimizer.step()`.
+
+        Args:
+            epoch: the number of the step to go to, which may lie between two.
 
         Raises:
             ArgumentError: if groups were added to the optimizer since the scheduler was made.
@@ -109,44 +115,29 @@ class LRScheduler:
                 f"{type(self).__name__}: the optimizer has {len(groups)} parameter groups; "
                 f"expected {len(self.base_lrs)} as at the start: make the scheduler after add_param_group"
             )
+        if epoch is not None:
+            return self.move_to(epoch)
         rates = [group["lr"] for group in groups]
-        off = self._follow(rates) if rates != self._last_lr or 0 in rates else ()
+        if self.chainable and self._last_lr is not None and rates != self._last_lr:
+            self._follow(rates)
         self.last_step += 1
-        self._set(off)
+        return self._set()
 
-    def _follow(self, rates: list[float]) -> list[int]:
-        """Scale the base learning rates by what changed the groups' from outside.
-
-        Returns:
-            the groups that someone has set to 0, and that stay there.
-        """
-        own = self._last_lr  # by the formula, also where 0 from outside took its place
-        if self.last_step >= 0 and 0 in own:
-            own = self.get_lrs(self.base_lrs, self.last_step)
+    def _follow(self, rates: list[float]) -> None:
+        """Let the base learning rates be those by which the formula, which is linear in them, gives these rates."""
+        ends = [[value] * len(rates) for value in (0.0, 1.0)]
+        starts, stops = ends if self.last_step < 0 else [self.get_lrs(lrs, self.last_step) for lrs in ends]
         for i, lr in enumerate(rates):
-            if lr not in (0, self._last_lr[i]):
-                self.base_lrs[i] = self._base_lr(i, lr, own[i])
-        waits = self.last_step >= 0 or not self.begins_by_itself
-        return [i for i, lr in enumerate(rates) if waits and lr == 0 != own[i]]
+            if lr != self._last_lr[i] and starts[i] != stops[i]:
+                self.base_lrs[i] = (lr - starts[i]) / (stops[i] - starts[i])
 
-    def _base_lr(self, i: int, lr: float, own: float) -> float:
-        """That of group `i` from now on, if its learning rate was to be `own`, and was set to `lr`."""
-        if own != 0:
-            return self.base_lrs[i] * (lr / own)
-        if self.base_lrs[i] != 0:  # the formula will leave 0 by itself
-            return self.base_lrs[i]
-        ones = [1.0] * len(self.base_lrs)
-        part = 1.0 if self.last_step < 0 else self.get_lrs(ones, self.last_step)[i]
-        return lr / part if part != 0 else 0.0
-
-    def _set(self, off: Sequence[int] = ()) -> None:
-        """Write the learning rates of the step into the groups, 0 for those that are off."""
-        lrs = self.get_lrs(self.base_lrs, self.last_step)
-        self._last_lr = [0.0 if i in off else lr for i, lr in enumerate(lrs)] if off else lrs
+    def _set(self) -> None:
+        """Write the learning rates of the step into the groups."""
+        self._last_lr = self.get_lrs(self.base_lrs, self.last_step)
         for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
             group["lr"] = lr
 
-    def move_to(self, step: int) -> None:
+    def move_to(self, step: float) -> None:
         """Continue after step number `step`, as a schedule that was stepped that often."""
         if step != self.last_step:
             self.last_step = step
@@ -165,7 +156,9 @@ class LRScheduler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; load that of the optimizer too.
+        """Load a state, and set its learning rates unless the groups have others than this schedule gave them.
+
+        Load the state of the optimizer too, before or after.
 
         Raises:
             CheckpointError: if it was saved by another kind of scheduler.
@@ -176,9 +169,17 @@ class LRScheduler:
                 f"{type(self).__name__}.load_state_dict: got entries {_names(state_dict)}; expected {_names(own)}: "
                 "was it saved by another kind of scheduler?"
             )
+        before = self._last_lr
+        self._take(state_dict)
+        for group, own, lr in zip(self.optimizer.param_groups, before, self._last_lr, strict=True):
+            if group["lr"] == own:
+                group["lr"] = lr
+
+    def _take(self, state_dict: dict[str, Any]) -> None:
+        """Let the attributes be those of a state, which fit."""
         for name, value in state_dict.items():
             if isinstance(getattr(self, name), LRScheduler):
-                getattr(self, name).load_state_dict(value)
+                getattr(self, name)._take(value)
             else:
                 setattr(self, name, copy.deepcopy(value))
 

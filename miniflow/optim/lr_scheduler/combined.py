@@ -21,9 +21,6 @@ class CombinedSchedule(LRScheduler):
         optimizer = optimizer or (self.schedulers[0].optimizer if self.schedulers else None)
         if not self.schedulers or any(s.optimizer is not optimizer for s in self.schedulers):
             raise ArgumentError(f"{name}: expected at least one scheduler, and all of them for the same optimizer")
-        if last_step == -1:  # take back what the others set when they were made
-            for group in optimizer.param_groups:
-                group["lr"] = group["initial_lr"]
         super().__init__(optimizer, last_step)
 
     def state_dict(self) -> dict[str, Any]:
@@ -31,9 +28,11 @@ class CombinedSchedule(LRScheduler):
         return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self.schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        own = dict(state_dict)
+        own, rates = dict(state_dict), [group["lr"] for group in self.optimizer.param_groups]
         for scheduler, state in zip(self.schedulers, own.pop("_schedulers"), strict=True):
             scheduler.load_state_dict(state)
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):  # those of the others do not matter
+            group["lr"] = lr
         super().load_state_dict(own)
 
 

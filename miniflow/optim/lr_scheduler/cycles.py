@@ -34,8 +34,8 @@ class CyclicRates(Schedule):
             for group, lr in zip(optimizer.param_groups, rates, strict=True):
                 group["initial_lr"] = group["lr"] = lr
 
-    def _set(self, off: Sequence[int] = ()) -> None:
-        super()._set(off)
+    def _set(self) -> None:
+        super()._set()
         if self.cycle_momentum:
             for i, group in enumerate(self.optimizer.param_groups):
                 set_momentum(group, self.momentum(i, self.last_step))

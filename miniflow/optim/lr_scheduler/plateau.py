@@ -96,4 +96,4 @@ class ReduceLROnPlateau(
 
     get_last_lr = LRScheduler.get_last_lr
     state_dict = LRScheduler.state_dict
-    load_state_dict = LRScheduler.load_state_dict
+    load_state_dict, _take = LRScheduler.load_state_dict, LRScheduler._take

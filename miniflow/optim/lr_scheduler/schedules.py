@@ -23,6 +23,8 @@ class StepLR(Schedule, step_size=..., gamma=0.1):
     [0.5]
     """
 
+    chainable = True
+
     limits = {"step_size": ABOVE_0}
 
     def get_lr(self, base_lr: float, step: int) -> float:
@@ -36,6 +38,8 @@ class MultiStepLR(Schedule, milestones=..., gamma=0.1):
         milestones: numbers of steps; one that is listed twice counts twice.
     """
 
+    chainable = True
+
     def prepare(self, optimizer: Optimizer) -> None:
         self.milestones = sorted(self.milestones)
 
@@ -45,6 +49,8 @@ class MultiStepLR(Schedule, milestones=..., gamma=0.1):
 
 class ExponentialLR(Schedule, gamma=...):
     """lr = base_lr * gamma^step"""
+
+    chainable = True
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self.gamma**step
@@ -62,7 +68,6 @@ class LambdaLR(Schedule, lr_lambda=...):
     """
 
     not_saved = ("optimizer", "lr_lambda", "lr_lambdas")
-    begins_by_itself = True
 
     def prepare(self, optimizer: Optimizer) -> None:
         self.lr_lambdas = per_group(type(self).__name__, optimizer, self.lr_lambda, "functions")
@@ -76,6 +81,8 @@ class CosineAnnealingLR(Schedule, T_max=..., eta_min=0.0):
 
     After T_max steps the cosine rises again. Source: Loshchilov and Hutter 2017, "SGDR", without the restarts.
     """
+
+    chainable = True
 
     limits = {"T_max": ABOVE_0}
 
@@ -96,6 +103,8 @@ class CosineDecayLR(Schedule, decay_steps=..., alpha=0.0):
 class LinearLR(Schedule, start_factor=1 / 3, end_factor=1.0, total_iters=5):
     """lr = base_lr * (start_factor + (end_factor - start_factor) * min(step, total_iters) / total_iters)"""
 
+    chainable = True
+
     limits = {"start_factor": (math.ulp(0.0), 1), "end_factor": (0, 1), "total_iters": ABOVE_0}
 
     def get_lr(self, base_lr: float, step: int) -> float:
@@ -106,6 +115,8 @@ class LinearLR(Schedule, start_factor=1 / 3, end_factor=1.0, total_iters=5):
 class ConstantLR(Schedule, factor=1 / 3, total_iters=5):
     """lr = base_lr * factor for the first `total_iters` steps, then base_lr. `torch.optim.lr_scheduler.ConstantLR`."""
 
+    chainable = True
+
     limits = {"factor": (0, 1)}
 
     def get_lr(self, base_lr: float, step: int) -> float:
@@ -114,6 +125,8 @@ class ConstantLR(Schedule, factor=1 / 3, total_iters=5):
 
 class PolynomialLR(Schedule, total_iters=5, power=1.0):
     """lr = base_lr * (1 - min(step, total_iters) / total_iters)^power. `torch.optim.lr_scheduler.PolynomialLR`."""
+
+    chainable = True
 
     limits = {"total_iters": ABOVE_0}
 
@@ -126,6 +139,8 @@ class MultiplicativeLR(LambdaLR):
 
     The product is formed again at each step, so that any step can be resumed.
     """
+
+    chainable = True
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         pairs = zip(base_lrs, self.lr_lambdas, strict=True)

@@ -38,7 +38,6 @@ class WarmupLR(Schedule, warmup_factor=1 / 3, warmup_iters=5, warmup_method="lin
     """
 
     before = ("scheduler_or_optimizer",)
-    begins_by_itself = True
     limits = {"warmup_method": ["linear", "constant"], "warmup_factor": (0, math.inf), "warmup_iters": (0, math.inf)}
 
     def __init__(self, *args: Any, **options: Any):
@@ -51,9 +50,6 @@ class WarmupLR(Schedule, warmup_factor=1 / 3, warmup_iters=5, warmup_method="lin
             raise ArgumentTypeError(
                 f"WarmupLR: got a {type(optimizer).__name__}; expected an Optimizer or an LRScheduler"
             )
-        if self.scheduler and last_step == -1:  # take back what the other scheduler set when it was made
-            for group, lr in zip(optimizer.param_groups, self.scheduler.base_lrs, strict=True):
-                group["lr"] = lr
         LRScheduler.__init__(self, optimizer, last_step)
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
