@@ -105,7 +105,7 @@ def as_dtype(value: object) -> dtype:
     if value is None:  # NumPy would take it for float64
         raise DTypeError("got None for a dtype; expected one such as flow.float32")
     if isinstance(value, type) and value in (bool, int, float):  # np.dtype(float) == float, so test the type first
-        return {bool: bool_, int: int64, float: _default}[value]
+        return {bool: bool_, int: int64, float: float64}[value]
     return dtype.from_numpy(value)
 
 

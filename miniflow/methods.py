@@ -16,11 +16,11 @@ import numpy as np
 
 from miniflow import ops
 from miniflow.autograd import engine
-from miniflow.dtype import dtype, fitting
+from miniflow.dtype import bool_, dtype, fitting
 from miniflow.errors import AutogradError
 from miniflow.inplace import set_item, write
 from miniflow.ops import index, matmul, permute, shape
-from miniflow.ops.creation import full
+from miniflow.ops.creation import full, tensor_of_class
 from miniflow.ops.method import IN_PLACE, METHODS, method
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.promotion import as_tensor_or_number, cast, device_and_dtype, to_device
@@ -147,11 +147,28 @@ def zero_(self: Tensor) -> Tensor:
 
 
 @method(checked=False)
+def new(self: Tensor, *data: Any) -> Tensor:
+    """What `Tensor(...)` makes of sizes or data, in the dtype and on the device of this tensor. Of old PyTorch."""
+    return tensor_of_class(*data, device=self._place).to(self.dtype)
+
+
+@method(checked=False)
 def backward(
     self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
 ) -> None:
     """Add the gradients of this tensor to the `.grad` of the leaves that it depends on; see `autograd.backward`."""
     engine.backward(self, gradient, retain_graph, create_graph)
+
+
+def _where(self: Tensor, condition: Any = None, other: Any = None) -> Tensor | tuple:
+    """The tensor where a bool condition holds, else `other`, as in PyTorch.
+
+    A bool tensor is itself the condition, as in OneFlow: `mask.where(x, y)` is `flow.where(mask, x, y)`.
+    """
+    choose = OPERATORS["where"]
+    if self.dtype is not bool_ and isinstance(condition, Tensor) and condition.dtype is bool_:
+        return choose(condition, self, other)
+    return choose(self, condition, other)
 
 
 def _attach_operator(operator: str, function: Callable) -> None:
@@ -187,6 +204,7 @@ def _attach() -> None:
 
 
 _attach()
+Tensor.where = _where
 Tensor.__pos__ = lambda self: self
 Tensor.__neg__ = OPERATORS["neg"]
 Tensor.__abs__ = OPERATORS["abs"]

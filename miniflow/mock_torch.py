@@ -26,11 +26,14 @@ import importlib.machinery
 import os
 import runpy
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
 
 import miniflow
+from miniflow.nn.modules import conv, norm
 
 VERSION = "2.0.0"
 """What programs read as `torch.__version__`: the release whose names these are."""
@@ -97,14 +100,33 @@ class Inert(Missing):
         return False
 
 
-class VariableType(type):
-    """The type of `torch.autograd.Variable`, in which tensors were wrapped before PyTorch 0.4."""
+class Kind(type):
+    """The type of classes of which objects of other classes, their `kinds`, are instances."""
 
-    def __call__(cls, data: Any, requires_grad: bool = False) -> Any:
-        return data.detach().requires_grad_(requires_grad)
+    kinds: Any
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, miniflow.Tensor)
+        return isinstance(instance, cls.kinds)
+
+
+class Variable(metaclass=Kind):
+    """What tensors were wrapped in before PyTorch 0.4: their values, without a history."""
+
+    kinds = miniflow.Tensor
+
+    def __new__(cls, data: Any, requires_grad: bool = False) -> Any:
+        return data.detach().requires_grad_(requires_grad)
+
+
+def autocast_on_cuda(enabled: bool = True, dtype: Any = None, cache_enabled: Any = None) -> Any:
+    """`torch.cuda.amp.autocast`, whose arguments stand in another order than those of `torch.autocast`."""
+    return miniflow.amp.autocast("cuda", dtype, enabled, cache_enabled)
+
+
+def detect_anomaly(*args: Any, **kwargs: Any) -> Any:
+    """A block, or a setting, that reports nothing: NaN in a backward pass is not looked for."""
+    warnings.warn("torch.autograd: anomalies in backward are not detected by miniflow", stacklevel=2)
+    return nullcontext()
 
 
 class Operators(ModuleType):
@@ -136,15 +158,20 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch": {
         **{"__version__": VERSION, "compile": same, "_assert": require},
         **{"_C": Inert("torch._C"), "library": Inert("torch.library"), "_custom_ops": Inert("torch._custom_ops")},
-        **missing("torch", "complex64", "complex128"),
+        **missing("torch", "complex64", "complex128", "uint16", "uint32", "uint64"),
         **{name: name for name in ("strided", "preserve_format", "contiguous_format")},
         **{"are_deterministic_algorithms_enabled": never, "use_deterministic_algorithms": nothing},
+        **dict.fromkeys(("set_num_threads", "set_float32_matmul_precision"), nothing),
     },
     "torch.accelerator": {
         **{"is_available": miniflow.cuda.is_available, "device_count": miniflow.cuda.device_count},
         "current_accelerator": lambda: miniflow.device("cuda") if miniflow.cuda.is_available() else None,
     },
-    "torch.autograd": {"Variable": VariableType("Variable", (), {})},
+    "torch.autograd": {
+        "Variable": Variable,
+        "detect_anomaly": detect_anomaly,
+        "set_detect_anomaly": detect_anomaly,
+    },  # fmt: skip
     "torch.backends.cudnn": {"benchmark": False, "deterministic": False, "enabled": False, "is_available": never},
     "torch.backends.cuda": {"is_built": never, "matmul": SimpleNamespace(allow_tf32=False)},
     "torch.backends.mps": {"is_available": never, "is_built": never},
@@ -158,6 +185,13 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.jit.annotations": {"BroadcastingList2": list, "List": list},
     "torch.compiler": {"disable": same, "is_compiling": never, "is_exporting": never},
     "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "node", "proxy")},
+    "torch.cuda.amp": {
+        "autocast": autocast_on_cuda,
+        "GradScaler": functools.partial(miniflow.amp.GradScaler, "cuda"),
+    },  # fmt: skip
+    "torch.nn.modules.conv": {"_ConvNd": Kind("_ConvNd", (), {"kinds": (conv.Convolution, conv.ConvTranspose2d)})},
+    "torch.nn.modules.dropout": {"_DropoutNd": miniflow.nn.Dropout},
+    "torch.nn.modules.instancenorm": {"_InstanceNorm": norm.InstanceNorm},
     "torch.nn.modules.utils": {"_ntuple": ntuple, "_single": ntuple(1), "_pair": ntuple(2), "_triple": ntuple(3)},
     "torch.hub": {"_get_torch_home": cache_folder, "get_dir": lambda: os.path.join(cache_folder(), "hub")},
     "torch.ops": {"load_library": never, "torchvision": Operators("torch.ops.torchvision", _cuda_version=lambda: -1)},
@@ -191,6 +225,8 @@ class Mock(ModuleType):
         full = f"{self.__name__}.{name}"
         if full in STAND_INS or full in MODULES or isinstance(getattr(self.real, name, None), ModuleType):
             return importlib.import_module(full)
+        if name == "__all__":
+            return [own for own in dir(self.real) if not own.startswith("_")]
         if name.startswith("__") or not hasattr(self.real, name):
             raise AttributeError(f"{full} is not in miniflow", name=name, obj=self)
         return getattr(self.real, name)
@@ -212,7 +248,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        name = MODULES.get(spec.name, "miniflow" + spec.name[len("torch") :])
+        same = "miniflow.nn" if spec.name.startswith("torch.nn.modules") else "miniflow" + spec.name[len("torch") :]
+        name = MODULES.get(spec.name, same)
         parent, _, last = name.rpartition(".")
         try:
             real = importlib.import_module(name)

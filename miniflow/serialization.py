@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import tempfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import safetensors
@@ -58,7 +59,11 @@ FOREIGN = {  # first bytes -> what such a file is
 
 
 def save(
-    obj: Any, path: str | os.PathLike, *, global_dst_rank: int | None = None, save_as_external_data: bool = False
+    obj: Any,
+    path: str | os.PathLike | IO[bytes],
+    *,
+    global_dst_rank: int | None = None,
+    save_as_external_data: bool = False,
 ) -> None:
     """Write tensors, and the dicts, lists and tuples they are nested in, to one file.
 
@@ -69,7 +74,8 @@ def save(
         obj: a Tensor, NumPy array, None, bool, int, float (nan and inf too), str or Size, or dicts, OrderedDicts, lists
             and tuples of such; keys of dicts are str, int, float, bool, None or tuples of them. The state dicts of
             modules and optimizers are such objects. Or a compiled nn.Graph, which is written as a folder.
-        path: the file; its folder exists. The usual suffix is `.safetensors`. For a graph, the name of a folder.
+        path: the file; its folder exists. The usual suffix is `.safetensors`. For a graph, the name of a folder. Or an
+            object to write to, such as `io.BytesIO()` or a file that is open in binary mode.
         global_dst_rank: the rank that writes; needed for global tensors, which are gathered there, and come back as
             local ones. All ranks have to call it. `flow.distributed.checkpoint` lets each rank write its own part.
         save_as_external_data: of OneFlow, without effect.
@@ -87,6 +93,11 @@ def save(
 
     Source: `torch.save`, with safetensors instead of pickle.
     """
+    if hasattr(path, "write"):
+        with tempfile.TemporaryDirectory() as folder:
+            save(obj, written := Path(folder, "object"), global_dst_rank=global_dst_rank)
+            path.write(written.read_bytes())
+        return
     path = Path(path)
     _check_rank("save: got global_dst_rank", global_dst_rank)
     if hasattr(obj, "_to_save"):
@@ -111,8 +122,8 @@ def save(
 
 
 def load(
-    path: str | os.PathLike,
-    map_location: str | device | None = None,
+    path: str | os.PathLike | IO[bytes],
+    map_location: str | device | dict | None = None,
     *,
     weights_only: bool = True,
     global_src_rank: int | None = None,
@@ -121,9 +132,9 @@ def load(
     """Read what `save` wrote, or any other safetensors file as a flat dict of tensors.
 
     Args:
-        path: the file, or the folder of a graph.
+        path: the file, or the folder of a graph, or an object to read from, such as `io.BytesIO(data)`.
         map_location: the device to put all tensors on; None for the one each was saved from (for a file without
-            structure, the CPU).
+            structure, the CPU). Or a dict of devices: where to put those that were saved from a device.
         global_src_rank: the rank that reads the file; all ranks have to call it, and get global tensors that are
             broadcast on a placement of that rank alone.
         weights_only: of PyTorch; no file is read that could run code, whatever it says.
@@ -140,10 +151,15 @@ def load(
 
     Source: `torch.load`, with safetensors instead of pickle.
     """
-    path = Path(path)
-    if not (map_location is None or isinstance(map_location, str | device)):
+    if not (map_location is None or isinstance(map_location, str | device | dict)):
         kind = type(map_location).__name__
         raise ArgumentTypeError(f"load: got map_location of type {kind}; expected a device or its name, such as 'cpu'")
+    if hasattr(path, "read"):
+        with tempfile.TemporaryDirectory() as folder:
+            read = Path(folder, "object")
+            read.write_bytes(path.read())
+            return load(read, map_location, global_src_rank=global_src_rank)
+    path = Path(path)
     _check_rank("load: got global_src_rank", global_src_rank)
     if global_src_rank is not None:
         return _load_on(global_src_rank, path)
@@ -155,7 +171,7 @@ def load(
     if expected is not None and expected != checksum(arrays, metadata):
         raise CheckpointError(f"load: {path} is damaged: its checksum is wrong; restore an intact copy")
     if STRUCTURE not in metadata:
-        return {name: _tensor(array, map_location) for name, array in arrays.items()}
+        return {name: _tensor(array, "cpu", map_location) for name, array in arrays.items()}
     try:
         return _unpacker(arrays, map_location)(json.loads(metadata[STRUCTURE]))
     except (ValueError, KeyError, TypeError, RecursionError, AutogradError) as error:
@@ -242,7 +258,7 @@ def _place(path: tuple) -> str:
     return "obj" + "".join(f"[{key!r}]" for key in path)
 
 
-def _unpacker(arrays: dict[str, np.ndarray], map_location: str | device | None) -> Callable[[Any], Any]:
+def _unpacker(arrays: dict[str, np.ndarray], map_location: str | device | dict | None) -> Callable[[Any], Any]:
     """The function from a JSON value to the object; tensors that were shared are shared again."""
     made: dict[tuple[str, str], Any] = {}  # (tag, name) -> the object
 
@@ -267,17 +283,20 @@ def _unpacker(arrays: dict[str, np.ndarray], map_location: str | device | None) 
             if tag not in ("array", "tensor", "leaf"):
                 raise ValueError(f"unknown tag {tag!r}")
             if tag != "array":
-                found = _tensor(found, place if map_location is None else map_location).requires_grad_(tag == "leaf")
+                found = _tensor(found, place, map_location).requires_grad_(tag == "leaf")
             made[tag, content] = found
         return made[tag, content]
 
     return unpack
 
 
-def _tensor(array: np.ndarray, map_location: str | device | None) -> Tensor:
-    tensor = Tensor._wrap(array)
+def _tensor(array: np.ndarray, place: str, map_location: str | device | dict | None) -> Tensor:
+    if isinstance(map_location, dict):
+        place = {str(device(old)): new for old, new in map_location.items()}.get(place, place)
+    elif map_location is not None:
+        place = map_location
     try:
-        return tensor if map_location is None else tensor.to(map_location)
+        return Tensor._wrap(array).to(place)
     except DeviceError as error:
         raise DeviceError(f"load: {error}; or give map_location='cpu'") from None
 

@@ -306,6 +306,17 @@ class Tensor:
         alias._version = self._shared_version()
         return alias
 
+    def detach_(self) -> Tensor:
+        """Drop the history of the tensor itself: it becomes a leaf that does not require grad.
+
+        Raises:
+            AutogradError: for a view, whose history is that of its base: use `detach()`.
+        """
+        if self._view is not None:
+            raise AutogradError("detach_: got a view; expected a tensor with memory of its own: use x.detach()")
+        self._edge = None
+        return self
+
     @property
     def data(self) -> Tensor:
         """As `detach()`, but in-place changes to it are not seen by the tape's checks."""
@@ -373,10 +384,11 @@ class Tensor:
 
     # exchange with Python and NumPy
 
-    def numpy(self) -> np.ndarray:
+    def numpy(self, *, force: bool = False) -> np.ndarray:
         """The array itself, which shares the memory; from another device, or of a global tensor, a copy.
 
-        A tensor that requires grad gives a copy too, since changes through NumPy could not be recorded.
+        A tensor that requires grad gives a copy too, since changes through NumPy could not be recorded. So PyTorch's
+        `force` changes nothing.
 
         Source: `oneflow.Tensor.numpy`.
         """

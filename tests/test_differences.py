@@ -76,16 +76,14 @@ def test_the_default_device_is_one_for_all_threads():
     assert found == [flow.device("cuda:0")]
 
 
-def test_a_rate_changed_by_hand_scales_the_schedule():
-    optimizer = flow.optim.SGD([flow.zeros(1, requires_grad=True)], lr=1.0)
-    schedule = flow.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-    optimizer.param_groups[0]["lr"] = 0.1
-    rates = []
-    for _ in range(4):
-        optimizer.step()
-        schedule.step()
-        rates.append(optimizer.param_groups[0]["lr"])
-    np.testing.assert_allclose(rates, [0.1, 0.05, 0.05, 0.025])
+def test_where_of_bool_tensors_has_oneflows_order():
+    a, b, c = (flow.tensor(bits) for bits in ([True, True, False], [True, False, True], [False, True, False]))
+    assert a.where(b, c).tolist() == flow.where(a, b, c).tolist() == [True, False, False]
+    assert flow.tensor([1.0, 2.0, 3.0]).where(b, 0.0).tolist() == [1.0, 0.0, 3.0]
+
+
+def test_gradients_are_scaled_on_a_laptop_too():
+    assert flow.amp.GradScaler().get_scale() == 65536
 
 
 @pytest.mark.peers
@@ -101,6 +99,11 @@ def test_pytorch_does_otherwise():
     ):
         with pytest.raises(error):
             wrong()
+    a, b, c = (torch.tensor(bits) for bits in ([True, True, False], [True, False, True], [False, True, False]))
+    assert a.where(b, c).tolist() == [True, True, False]
+    if not torch.cuda.is_available():
+        with pytest.warns(UserWarning, match="CUDA is not available"):
+            assert torch.amp.GradScaler("cuda").get_scale() == 1
     with torch.inference_mode():
         x = torch.ones(2) * 3
     with pytest.raises(RuntimeError, match="Inference tensors"):

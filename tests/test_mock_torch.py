@@ -100,6 +100,41 @@ def test_what_programs_begin_with():
 
 
 @pytest.mark.usefixtures("no_torch")
+def test_classes_of_the_modules_that_define_them_are_the_same():
+    with mock_torch.enable():
+        import torch
+        import torch.nn as nn
+        from torch.nn.modules import Conv2d, Module
+        from torch.nn.modules.batchnorm import _BatchNorm
+        from torch.nn.modules.conv import _ConvNd
+        from torch.nn.modules.pooling import MaxPool2d
+        from torch.nn.modules.utils import _pair
+
+        assert Conv2d is nn.Conv2d and Module is torch.nn.Module and MaxPool2d is nn.MaxPool2d and _pair(2) == (2, 2)
+        assert isinstance(nn.Conv2d(1, 1, 1), _ConvNd) and isinstance(nn.ConvTranspose1d(1, 1, 1), _ConvNd)
+        assert not isinstance(nn.Linear(1, 1), _ConvNd) and isinstance(nn.BatchNorm1d(1), _BatchNorm)
+        names: dict = {}
+        exec("from torch import *\nfrom torch.nn import *\nfrom torch.nn.functional import *", names)
+        assert names["ones"] is flow.ones and names["Linear"] is nn.Linear and names["relu"] is nn.functional.relu
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_mixed_precision_of_older_releases():
+    with mock_torch.enable():
+        import torch
+        from torch.cuda.amp import GradScaler, autocast
+
+        a = torch.ones(2, 2, device="cuda")
+        with autocast(False):
+            assert (a @ a).dtype is torch.float32
+        with autocast():
+            assert (a @ a).dtype is torch.float16
+        assert GradScaler(8.0).get_scale() == 8
+        with pytest.warns(UserWarning, match="anomalies in backward are not detected"), torch.autograd.detect_anomaly():
+            pass
+
+
+@pytest.mark.usefixtures("no_torch")
 def test_it_nests_and_is_switched_by_hand():
     mock_torch.enable()
     with mock_torch.enable():

@@ -1,5 +1,6 @@
 """flow.save and flow.load: what goes in comes out, and every broken file is refused with the reason."""
 
+import io
 import json
 import math
 import os
@@ -440,3 +441,24 @@ def test_ranks_of_oneflow(tmp_path):
         flow.save({}, path, global_dst_rank=1)
     with pytest.raises(ArgumentError, match="load: got global_src_rank=3; expected None or a rank below 1"):
         flow.load(path, global_src_rank=3)
+
+
+def test_objects_that_are_written_to_and_read_from(tmp_path):
+    state = {"w": flow.arange(3), "n": [1, "text"]}
+    buffer = io.BytesIO()
+    flow.save(state, buffer)
+    buffer.seek(0)
+    assert flow.load(buffer)["w"].tolist() == [0, 1, 2]
+    with open(tmp_path / "state", "wb") as file:
+        flow.save(state, file)
+    assert flow.load(tmp_path / "state")["n"] == [1, "text"]
+    with pytest.raises(CheckpointError, match="cannot be read|damaged|truncated"):
+        flow.load(io.BytesIO(buffer.getvalue()[:-3]))
+
+
+def test_devices_are_mapped_by_a_dict(tmp_path):
+    flow.save({"a": flow.ones(2, device="cuda"), "b": flow.ones(2)}, tmp_path / "state")
+    for location in ({"cuda:0": "cpu"}, {"cuda": "cpu"}):
+        assert {x.device for x in flow.load(tmp_path / "state", location).values()} == {flow.device("cpu")}
+    found = flow.load(tmp_path / "state", {"cpu": "cuda"})
+    assert {x.device for x in found.values()} == {flow.device("cuda:0")}

@@ -11,8 +11,8 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.dispatch import refuse_shared_elements
-from miniflow.errors import AutogradError, DeviceError
-from miniflow.ops.creation import ones_like
+from miniflow.errors import ArgumentError, AutogradError, DeviceError
+from miniflow.ops.creation import ones_like, zeros_like
 from miniflow.ops.elementwise import add
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import clone, sum_to_shape
@@ -49,6 +49,9 @@ def grad(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool = False,
+    *,
+    only_inputs: bool = True,
+    materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `outputs` with respect to `inputs`, without changing any `.grad`. As `torch.autograd.grad`.
 
@@ -59,8 +62,11 @@ def grad(
     (6.0, 2.0)
 
     Returns:
-        one gradient for each input, None for one that the outputs do not depend on, if `allow_unused`.
+        one gradient for each input; for one that the outputs do not depend on, None if `allow_unused`, and zeros if
+        `materialize_grads`.
     """
+    if not only_inputs:
+        raise ArgumentError("grad: got only_inputs=False; use backward, which accumulates into every leaf")
     outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
     for position, x in enumerate(inputs):
         if not x.requires_grad:
@@ -73,11 +79,13 @@ def grad(
     backward_pass.run()
     results = tuple(backward_pass.captured[x._edge] for x in inputs)
     for position, result in enumerate(results):
-        if result is None and not allow_unused:
+        if result is None and not (allow_unused or materialize_grads):
             raise AutogradError(
                 f"grad: input {position} of shape {tuple(inputs[position].shape)} was not used to compute the outputs; "
                 "pass allow_unused=True to get None for it"
             )
+    if materialize_grads:
+        return tuple(zeros_like(x) if dx is None else dx for x, dx in zip(inputs, results, strict=True))
     return results
 
 

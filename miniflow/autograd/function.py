@@ -101,6 +101,10 @@ class Function:
     12.0
     """
 
+    setup_context: Callable[[Context, tuple, Any], None] | None = None
+    """Where a subclass has this static method, `forward` is without `ctx`: this is given it, the arguments and the
+    result, and keeps what `backward` needs."""
+
     @staticmethod
     def forward(ctx: Context, *args: Any, **kwargs: Any) -> Any:
         """Compute the result; nothing inside is recorded."""
@@ -122,7 +126,11 @@ class Function:
         edges = tuple(x._fresh_edge() if isinstance(x, Tensor) else None for x in args)
         context.needs_input_grad = tuple([edge is not None for edge in edges])
         with no_grad():
-            result = cls.forward(context, *args, **kwargs)
+            if cls.setup_context is None:
+                result = cls.forward(context, *args, **kwargs)
+            else:
+                result = cls.forward(*args, **kwargs)
+                cls.setup_context(context, args, result)
         results = result if isinstance(result, tuple) else (result,)
         if any(not any(x is y for y in results) for x in context._dirty):
             raise AutogradError(f"{cls.__name__}.forward marked an input as dirty that it does not return; return it")

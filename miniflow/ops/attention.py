@@ -30,7 +30,7 @@ def scaled_dot_product_attention(
         key: (..., S, E).
         value: (..., S, Ev).
         attn_mask: broadcasts to (..., L, S); bool, true where a query may see a key, or floating, which is added. A
-            query that may see no key gives NaN.
+            query that may see no key gives zeros.
         dropout_p: the probability with which a weight becomes 0; it does not depend on a layer's `training`.
         is_causal: query i sees the keys 0 .. i; not together with `attn_mask`.
         scale: 1 / sqrt(E) if None.
@@ -58,17 +58,22 @@ def scaled_dot_product_attention(
         key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
     if attn_mask is not None and attn_mask.dtype is bool_:
         attn_mask = additive(~attn_mask, query)
-    return attend(query, key, value, attn_mask, dropout_p, scale)[0]
+    return attend(query, key, value, attn_mask, dropout_p, scale, all_see=is_causal)[0]
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, scale: float | None = None
-) -> tuple[Tensor, Tensor]:
-    """The result and the weights, with a mask that is added to the scores."""
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, scale: float | None = None,
+    all_see: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The result and the weights, with a mask that is added to the scores; `all_see`: none hides all keys."""
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1])
     scores = (query * scale) @ key.transpose(-2, -1)
-    weights = dropout((scores if mask is None else scores + mask).softmax(-1), dropout_p)
+    if mask is None or all_see:
+        weights = dropout((scores if mask is None else scores + mask).softmax(-1), dropout_p)
+        return weights @ value, weights
+    blind = (mask == -math.inf).all(-1, keepdim=True)  # queries that see no key: their softmax would be NaN
+    weights = dropout((scores + mask.masked_fill(blind, 0.0)).softmax(-1), dropout_p).masked_fill(blind, 0.0)
     return weights @ value, weights
 
 

@@ -21,7 +21,6 @@ from miniflow.dtype import (
     as_dtype,
     dtype,
     fitting,
-    float32,
     float64,
     get_default_dtype,
     of_scalar,
@@ -88,10 +87,10 @@ def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_g
 
 
 def tensor_of_class(*data: Any, device: Any = None) -> Tensor:
-    """What `Tensor(...)` makes: a float32 tensor of data, or uninitialized, of the sizes that are passed."""
+    """What `Tensor(...)` makes, in the default dtype: a tensor of data, or uninitialized, of sizes that are passed."""
     if len(data) == 1 and not isinstance(data[0], int | Size):
-        return tensor(data[0], float32, device)
-    return empty(*data, dtype=float32, device=device) if data else empty(0, dtype=float32, device=device)
+        return tensor(data[0], get_default_dtype(), device)
+    return empty(*(data or (0,)), device=device)
 
 
 tensor_of_class.__name__ = tensor_of_class.__qualname__ = "Tensor"  # in messages
@@ -197,7 +196,7 @@ def _from_sequence(data: Any, dtype: dtype | None) -> np.ndarray:
 
 def _dtypes(data: Any) -> set[dtype]:
     """The dtypes of the elements of nested lists."""
-    if isinstance(data, list | tuple):
+    if _is_sequence(data):
         kinds = set(map(type, data))
         return {of_scalar(kind()) for kind in kinds} if kinds <= NUMBERS else set().union(*map(_dtypes, data))
     if type(data) in NUMBERS:
@@ -209,7 +208,11 @@ def _arrays(data: Any) -> Any:
     """Nested lists of tensors as nested lists of arrays."""
     if isinstance(data, Tensor):
         return data._host_array()
-    return [_arrays(item) for item in data] if isinstance(data, list | tuple) else data
+    return [_arrays(item) for item in data] if _is_sequence(data) else data
+
+
+def _is_sequence(data: Any) -> bool:
+    return isinstance(data, Sequence) and not isinstance(data, str | bytes)
 
 
 def new_leaf(array: np.ndarray, device: Any = None, requires_grad: bool = False) -> Tensor:

@@ -132,9 +132,9 @@ def dropout1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
 
 @takes_tensors
-@variant(drop_channels, (3, 4), "(N, C, L) or (N, C, H, W)")
+@variant(drop_channels, (2, 3, 4), "(N, C), (N, C, L) or (N, C, H, W)")
 def dropout2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
-    """`dropout` of whole channels of an input (N, C, L) or (N, C, H, W): each becomes 0 with probability p.
+    """`dropout` of whole channels of an input (N, C), (N, C, L) or (N, C, H, W): each becomes 0 with probability p.
 
     Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015;
     `torch.nn.functional.dropout2d`.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from miniflow.dtype import as_dtype, int64
+from miniflow.dtype import as_dtype, get_default_dtype, int64
 from miniflow.errors import ArgumentError
 from miniflow.ops.creation import Number, Options, floating_dtype, new_leaf, sizes_to_shape
 from miniflow.tensor import Tensor
@@ -41,7 +41,7 @@ def arange(start: Number, end: Number | None = None, step: Number = 1, **options
         start, end = 0, start
     start, end, step = (v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step))
     integral = all(isinstance(v, int) for v in (start, end, step))
-    kind = as_dtype(int if integral else float) if dtype is None else as_dtype(dtype)
+    kind = (int64 if integral else get_default_dtype()) if dtype is None else as_dtype(dtype)
     finite = all(map(math.isfinite, (start, end, step)))
     if kind is int64 and finite:
         start, end, step, integral = int(start), int(end), int(step), True

@@ -9,6 +9,7 @@ from typing import Any
 
 from miniflow.errors import ArgumentError
 from miniflow.nn.modules.module import Module
+from miniflow.nn.modules.norm import BatchNorm
 from miniflow.ops.creation import tensor
 from miniflow.optim.lr_scheduler.base import Schedule, per_group
 from miniflow.optim.optimizer import Optimizer
@@ -111,6 +112,31 @@ class AveragedModel(Module):
     def _tensors(self, model: Module) -> Tensors:
         buffers: Iterable[Tensor] = model.buffers() if self.use_buffers else ()
         return [x.detach() for x in (*model.parameters(), *buffers) if x.is_floating_point()]
+
+
+@no_grad()
+def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+    """Let the running statistics of batch normalisation be the means over all batches of a loader.
+
+    Args:
+        loader: gives batches, or tuples and lists that begin with one.
+        model: whose parameters are averages, so that the statistics of training are not its own.
+        device: where batches are moved to; where they are if None.
+
+    Source: `torch.optim.swa_utils.update_bn`.
+    """
+    momenta = {m: m.momentum for m in model.modules() if isinstance(m, BatchNorm) and m.track_running_stats}
+    was_training = model.training
+    model.train()
+    for layer in momenta:
+        layer.reset_running_stats()
+        layer.momentum = None
+    for batch in loader:
+        batch = batch[0] if isinstance(batch, list | tuple) else batch
+        model(batch if device is None else batch.to(device))
+    for layer, momentum in momenta.items():
+        layer.momentum = momentum
+    model.train(was_training)
 
 
 class SWALR(Schedule, swa_lr=..., anneal_epochs=10, anneal_strategy="cos"):

@@ -10,7 +10,7 @@ from op_classes import Mul, Neg
 import miniflow as flow
 from miniflow.autograd import engine
 from miniflow.dispatch import Op, call
-from miniflow.errors import AutogradError
+from miniflow.errors import ArgumentError, AutogradError
 
 
 def scalar(value: float = 3.0) -> flow.Tensor:
@@ -294,3 +294,22 @@ def test_the_tape_is_readable():
     (inner, index), constant = y.grad_fn.next_functions
     assert inner.name == "mul_backward" and index == 0 and constant == (None, 0)
     assert y.output_nr == 0 and flow.ones(4, requires_grad=True).split(2)[1].grad_fn is not None
+
+
+def test_arguments_of_grad_that_pytorch_has():
+    x, y = (flow.tensor(value, requires_grad=True) for value in (3.0, 2.0))
+    assert flow.autograd.grad(x * 2, [x], only_inputs=True)[0].item() == 2
+    dx, dy = flow.autograd.grad(x * 2, [x, y], materialize_grads=True)
+    assert dx.item() == 2 and dy.item() == 0
+    with pytest.raises(ArgumentError, match="only_inputs=False"):
+        flow.autograd.grad(x * 2, [x], only_inputs=False)
+
+
+def test_detaching_in_place():
+    x = flow.tensor(3.0, requires_grad=True)
+    y = x * 2
+    assert y.detach_() is y and y.is_leaf and not y.requires_grad
+    (y * x).backward()
+    assert x.grad.item() == 6
+    with pytest.raises(AutogradError, match="detach_: got a view"):
+        flow.ones(2, 2, requires_grad=True).exp()[0].detach_()

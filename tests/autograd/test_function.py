@@ -340,3 +340,25 @@ def test_once_differentiable_refuses_a_second_derivative():
     assert slope.tolist() == [12.0]
     with pytest.raises(AutogradError, match="NumpyCube.backward is marked once_differentiable"):
         slope.sum().backward()
+
+
+def test_a_context_that_is_set_up_apart():
+    class Product(Function):
+        @staticmethod
+        def forward(x, y, scale):
+            return x * y * scale
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, y, ctx.scale = inputs
+            ctx.save_for_backward(x, y, output)
+
+        @staticmethod
+        def backward(ctx, dy):
+            x, y, output = ctx.saved_tensors
+            assert output.item() == 24
+            return dy * y * ctx.scale, dy * x * ctx.scale, None
+
+    x, y = (flow.tensor(value, requires_grad=True) for value in (3.0, 2.0))
+    Product.apply(x, y, 4).backward()
+    assert x.grad.item() == 8 and y.grad.item() == 12

@@ -325,3 +325,16 @@ def test_losses_hand_over_their_options():
     assert list(nn.CrossEntropyLoss(inputs["w"]).state_dict()) == ["weight"]
     with pytest.raises(ArgumentError, match="reduction"):
         nn.MSELoss("average")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: nn.CrossEntropyLoss(None, False), "CrossEntropyLoss: got ignore_index=False; expected a number"),
+        (lambda: nn.NLLLoss(None, True), "NLLLoss: got ignore_index=True"),
+        (lambda: nn.Embedding(3, 2, None, 1.0), "Embedding: got max_norm"),
+    ],
+)
+def test_arguments_in_the_places_of_others(make, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        make()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import collections
 import math
 
 import numpy as np
@@ -286,3 +288,21 @@ def test_errors():
     for action, error, message in ERRORS:
         with pytest.raises(error, match=message):
             action()
+
+
+@pytest.mark.parametrize("kind", [collections.deque, lambda x: array.array("d", x)], ids=["deque", "array"])
+def test_sequences_of_other_kinds(kind):
+    for data in (kind([1.0, 2.0]), [kind([1.0, 2.0])]):
+        assert flow.tensor(data).dtype is flow.float32
+    assert flow.tensor(kind([1.0, 2.0])).tolist() == [1.0, 2.0]
+
+
+def test_dtypes_of_pythons_types_and_of_the_class():
+    assert flow.zeros(1, dtype=float).dtype is flow.float64 and flow.ones(1).to(float).dtype is flow.float64
+    flow.set_default_dtype(flow.float64)
+    try:
+        assert flow.Tensor([1.0]).dtype is flow.Tensor(2, 2).dtype is flow.arange(3.0).dtype is flow.float64
+    finally:
+        flow.set_default_dtype(flow.float32)
+    x = flow.ones(2, dtype=flow.float64)
+    assert x.new(2, 3).dtype is x.new([1.0]).dtype is flow.float64 and x.new(2, 3).shape == (2, 3)

@@ -123,7 +123,7 @@ def test_alpha_dropout(name, draws):
     assert_same(getattr(flow.nn.functional, name)(flow.tensor(x), 1.0, True), np.zeros_like(x))
 
 
-@pytest.mark.parametrize("name, shape", [("dropout1d", (3,)), ("dropout2d", (3, 2)), ("dropout3d", (3, 2, 1))])
+@pytest.mark.parametrize("name, shape", [("dropout1d", (3,)), ("dropout2d", (3,)), ("dropout3d", (3, 2, 1))])
 def test_inputs_without_channels_are_refused(name, shape):
     with pytest.raises(ShapeError, match=f"{name}: got input"):
         getattr(flow.nn.functional, name)(flow.ones(*shape))

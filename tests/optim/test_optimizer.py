@@ -381,3 +381,11 @@ def test_first_gradients_are_looked_up_only_where_they_count():
     assert fresh() is True
     optimizer.count_step([p])
     assert fresh() is False
+
+
+def test_statistics_for_averaged_parameters():
+    model = flow.nn.Sequential(flow.nn.BatchNorm1d(1), flow.nn.Dropout(0.5)).eval()
+    batches = [[flow.tensor([[0.0], [2.0]]), 0], [flow.tensor([[4.0], [8.0]]), 1]]
+    flow.optim.swa_utils.update_bn(batches, model)
+    assert model[0].running_mean.tolist() == [3.5] and model[0].running_var.tolist() == [5.0]
+    assert model[0].momentum == 0.1 and not model.training and not model[1].training

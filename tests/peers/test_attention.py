@@ -167,3 +167,37 @@ def test_dropout_of_weights():
 def test_errors(call, words):
     with pytest.raises(ValueError, match=words):
         call(flow.nn)
+
+
+@pytest.mark.parametrize("kind", ["bool", "floating"])
+def test_queries_that_see_no_key(kind):
+    """Their results are zeros, and no gradient is NaN."""
+    found = []
+    for framework in (flow, torch):
+        q, k, v = (
+            framework.tensor(np.random.default_rng(i).normal(size=(2, 3, 4)).astype(np.float32), requires_grad=True)
+            for i in range(3)
+        )
+        mask = framework.tensor([[True, False, True], [False] * 3, [True] * 3])
+        if kind == "floating":
+            mask = framework.zeros(3, 3).masked_fill(~mask, -np.inf)
+        y = framework.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        (y * y).sum().backward()
+        found.append([x.detach().numpy() for x in (y, q.grad, k.grad, v.grad)])
+    assert not found[0][0][:, 1].any()
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sequence_that_is_all_padding():
+    flow.manual_seed(0)
+    layer = flow.nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
+    theirs = torch.nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
+    theirs.load_state_dict({name: torch.tensor(value.numpy()) for name, value in layer.state_dict().items()})
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    padding = [[False, False, True], [True, True, True]]
+    for framework, model in ((flow, layer), (torch, theirs)):
+        y = model(framework.tensor(x), src_key_padding_mask=framework.tensor(padding))
+        (y * y * framework.arange(4.0)).sum().backward()
+    for p, q in zip(layer.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-4, atol=1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from miniflow.errors import IndexRangeError, ShapeError
+from miniflow.errors import ArgumentError, IndexRangeError, ShapeError
 from miniflow.nn import init
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.parameter import Parameter
@@ -13,13 +13,17 @@ from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 
-class Embedding(Layer, num_embeddings=..., embedding_dim=..., padding_idx=None, sparse=False, device=None, dtype=None):
+class Embedding(
+    Layer, num_embeddings=..., embedding_dim=..., padding_idx=None, max_norm=None, norm_type=2.0,
+    scale_grad_by_freq=False, sparse=False, device=None, dtype=None,
+):  # fmt: skip
     """A learnable lookup table: row i for every index i.
 
     Args:
         num_embeddings: the number of rows.
         embedding_dim: the length of a row.
         padding_idx: a row that is initialized to zero and not updated; counted from the end if negative.
+        max_norm, norm_type, scale_grad_by_freq: of PyTorch; only their defaults are accepted.
         sparse: accepted as in PyTorch; gradients are dense, and optimizers in nn.Graph update only the rows used.
         device, dtype: of the table.
 
@@ -29,17 +33,20 @@ class Embedding(Layer, num_embeddings=..., embedding_dim=..., padding_idx=None, 
     Shapes: integers (*) -> (*, embedding_dim).
 
     Raises:
+        ArgumentError: for a `max_norm`, or `scale_grad_by_freq`.
         IndexRangeError: for a padding_idx, or an index in the input, that is not a row.
 
     >>> import miniflow as flow
     >>> flow.nn.Embedding(10, 3)(flow.tensor([[1, 2], [4, 9]])).shape
     miniflow.Size([2, 2, 3])
 
-    Source: `torch.nn.Embedding`, without `max_norm` and `scale_grad_by_freq`.
+    Source: `torch.nn.Embedding`.
     """
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         rows = self.num_embeddings
+        if self.max_norm is not None or self.scale_grad_by_freq:
+            raise ArgumentError("Embedding: got max_norm or scale_grad_by_freq=True; expected None and False")
         if self.padding_idx is not None:
             if not -rows <= self.padding_idx < rows:
                 raise IndexRangeError(f"Embedding: got padding_idx={self.padding_idx}; expected {-rows} to {rows - 1}")
