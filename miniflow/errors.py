@@ -70,6 +70,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint file is missing, truncated, foreign, or does not fit the model."""
 
 
+class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
+    """There is no such checkpoint."""
+
+
 class DownloadError(RuntimeError):
     """A file could not be fetched, or arrived with the wrong contents."""
 

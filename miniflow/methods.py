@@ -71,14 +71,15 @@ def _comparison(function: Callable) -> Callable:
 
 @method(checked=False)
 def to(
-    self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False
-) -> Tensor:
+    self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
     """The tensor with another dtype and/or on another device; the tensor itself if nothing changes and `copy` is False.
 
     Args:
         args: a dtype, a device, both, or another tensor whose dtype and device to take.
         copy: make a copy even if nothing changes.
-        non_blocking: accepted as in PyTorch; it has no effect.
+        non_blocking, memory_format: accepted as in PyTorch; they have no effect.
 
     >>> import miniflow as flow
     >>> flow.ones(2).to("cuda", flow.float64).tolist()

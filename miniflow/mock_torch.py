@@ -159,7 +159,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
         **{"__version__": VERSION, "compile": same, "_assert": require},
         **{"_C": Inert("torch._C"), "library": Inert("torch.library"), "_custom_ops": Inert("torch._custom_ops")},
         **missing("torch", "complex64", "complex128", "uint16", "uint32", "uint64"),
-        **{name: name for name in ("strided", "preserve_format", "contiguous_format")},
+        **{name: name for name in ("strided", "preserve_format", "contiguous_format", "channels_last")},
         **{"are_deterministic_algorithms_enabled": never, "use_deterministic_algorithms": nothing},
         **dict.fromkeys(("set_num_threads", "set_float32_matmul_precision"), nothing),
     },

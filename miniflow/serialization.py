@@ -34,7 +34,14 @@ from miniflow.atomic import replacing
 from miniflow.backends.memory import address, to_host
 from miniflow.device import device
 from miniflow.dtype import ALL, BY_NUMPY
-from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, CheckpointError, DeviceError
+from miniflow.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AutogradError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    DeviceError,
+)
 from miniflow.parallel import world
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.nest import each_tensor, tensors_in
@@ -144,8 +151,8 @@ def load(
         the object that was saved, in fresh memory; for a graph, what can be called as the graph.
 
     Raises:
-        CheckpointError: if the file is missing, a directory, truncated, damaged or of another kind: the message says
-            which.
+        CheckpointNotFoundError: if there is no such file.
+        CheckpointError: if the file is a directory, truncated, damaged or of another kind: the message says which.
         ArgumentError: for a rank that does not exist.
         DeviceError: if a device that tensors were on does not exist here.
 
@@ -329,7 +336,8 @@ def _refuse_foreign(path: Path) -> None:
         with open(path, "rb") as file:
             start = file.read(9)
     except OSError as error:
-        raise CheckpointError(f"load: cannot read {path}: {error.strerror}") from error
+        kind = CheckpointNotFoundError if isinstance(error, FileNotFoundError) else CheckpointError
+        raise kind(f"load: cannot read {path}: {error.strerror}") from error
     for magic, kind in FOREIGN.items():
         # a safetensors file may begin with any byte, but the ninth opens its JSON header
         if start.startswith(magic) and start[8:9] != b"{":

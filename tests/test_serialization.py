@@ -393,7 +393,7 @@ def test_a_header_whose_length_looks_like_another_format(path, size):
 
 
 def test_missing_file_directory_and_no_path(tmp_path):
-    with pytest.raises(CheckpointError, match="cannot read .*nothing: No such file"):
+    with pytest.raises(FileNotFoundError, match="cannot read .*nothing: No such file"):
         flow.load(tmp_path / "nothing")
     with pytest.raises(CheckpointError, match="is not a regular file"):
         flow.load(tmp_path)

@@ -314,3 +314,10 @@ def test_in_looks_for_an_element():
 
 def test_constants():
     assert (flow.pi, flow.e, flow.inf) == (np.pi, np.e, np.inf) and np.isnan(flow.nan)
+
+
+def test_memory_formats_change_nothing():
+    x = flow.ones(1, 2, 3, 3)
+    for y in (x.contiguous(memory_format="f"), x.to(memory_format="f"), x.clone(memory_format="f")):
+        assert y.stride() == x.stride() and y.tolist() == x.tolist()
+    assert isinstance(flow.nn.Linear(1, 1).to(memory_format="f"), flow.nn.Linear)

@@ -364,8 +364,8 @@ class Clone(Op):
 
 
 @method(checked=False)
-def clone(input: Tensor) -> Tensor:
-    """A row-major copy with memory of its own, through which gradients flow to `input`.
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
+    """A copy with memory of its own, row-major in any case, through which gradients flow to `input`.
 
     >>> import miniflow as flow
     >>> x = flow.zeros(2)
@@ -379,8 +379,8 @@ def clone(input: Tensor) -> Tensor:
 
 
 @method(checked=False)
-def contiguous(input: Tensor) -> Tensor:
-    """`input` itself if it is in row-major order without gaps, else a copy that is.
+def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
+    """`input` itself if it is in row-major order without gaps, else a copy that is; there is no other format.
 
     >>> import miniflow as flow
     >>> flow.zeros(2, 3).t().contiguous().stride()

@@ -211,12 +211,15 @@ class Module(AttributeTables):
             elif p.grad is not None:
                 p.grad = p.grad.detach().zero_()
 
-    def to(self: Self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> Self:
+    def to(
+        self: Self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Self:  # fmt: skip
         """Change the device of all parameters and buffers, and the dtype of the floating ones, in place.
 
         Args:
             args: a device, a floating dtype, both, or a tensor whose device and dtype to take.
-            non_blocking: accepted as in PyTorch; it has no effect.
+            non_blocking, memory_format: accepted as in PyTorch; they have no effect.
 
         Returns:
             the module itself; its parameters stay the same objects.
