@@ -99,7 +99,7 @@ def of_scalar(value: bool | int | float) -> dtype:
 
 
 def as_dtype(value: object) -> dtype:
-    """Accept a miniflow dtype, a NumPy dtype or one of Python's `bool`, `int`, `float`."""
+    """Accept a miniflow dtype, a NumPy dtype or one of Python's `bool`, `int` and `float`, which is float64."""
     if isinstance(value, dtype):
         return value
     if value is None:  # NumPy would take it for float64

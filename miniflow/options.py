@@ -78,8 +78,8 @@ class WithOptions:
     def check_options(self, options: dict[str, Any]) -> None:
         """Raise ArgumentError for values outside of the limits."""
         for name, default in self.options.items():
-            if isinstance(options[name], bool) and type(default) in (int, float):
-                raise ArgumentTypeError(f"{type(self).__name__}: got {name}={options[name]}; expected a number")
+            if isinstance(options[name], bool) and type(default) is int:
+                raise ArgumentTypeError(f"{type(self).__name__}: got {name}={options[name]}; expected an integer")
             limits = self.limits.get(name, self.usual_limits)
             if limits is not None and not isinstance(default, bool):
                 check(f"{type(self).__name__}: got {name}", options[name], limits, isinstance(default, tuple))

@@ -44,7 +44,7 @@ def test_pickling_gives_the_same_object(kind):
     assert pickle.loads(pickle.dumps(kind)) is kind
 
 
-@pytest.mark.parametrize(("python", "expected"), [(bool, "bool"), (int, "int64"), (float, "float32")])
+@pytest.mark.parametrize(("python", "expected"), [(bool, "bool"), (int, "int64"), (float, "float64")])
 def test_python_types(python, expected):
     assert as_dtype(python) is getattr(flow, expected)
     assert flow.tensor([1, 0], dtype=python).dtype is getattr(flow, expected)

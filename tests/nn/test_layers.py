@@ -330,7 +330,7 @@ def test_losses_hand_over_their_options():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: nn.CrossEntropyLoss(None, False), "CrossEntropyLoss: got ignore_index=False; expected a number"),
+        (lambda: nn.CrossEntropyLoss(None, False), "CrossEntropyLoss: got ignore_index=False; expected an integer"),
         (lambda: nn.NLLLoss(None, True), "NLLLoss: got ignore_index=True"),
         (lambda: nn.Embedding(3, 2, None, 1.0), "Embedding: got max_norm"),
     ],
