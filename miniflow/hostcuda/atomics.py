@@ -92,7 +92,7 @@ def _read_modify_write(operation, alone=False):
 
     @intrinsic
     def compute(typingctx, array, index, value):
-        if not _is_element(array, index):
+        if not _is_element(array, index) or not isinstance(value, types.Number | types.Boolean):
             return None
         kind = array.dtype
         flavour = 2 if isinstance(kind, types.Float) else 0 if kind.signed else 1

@@ -7,6 +7,7 @@ import pytest
 from numba import int32, uint32
 
 from miniflow.hostcuda import cuda
+from miniflow.hostcuda.errors import UnsupportedKernelError
 
 draw = np.random.default_rng(3)
 KINDS = [np.int32, np.int64, np.uint32, np.uint64, np.float32, np.float64]
@@ -182,3 +183,13 @@ def test_the_old_value_is_returned():
 def test_nan_is_kept_by_max():
     y = launch(nan_extremes, 1, 1, np.array([math.nan]), np.array([1.0, 1.0, 1.0]))
     assert y[0] == 1 and y[1] == 1
+
+
+@cuda.jit
+def add_an_array(x, y):
+    cuda.atomic.add(y, 0, x)
+
+
+def test_the_value_is_a_number():
+    with pytest.raises(UnsupportedKernelError, match=r"test_atomics.py:\d+: add_an_array: numba cannot compile"):
+        launch(add_an_array, 1, 1, np.ones(2), np.zeros(2))
