@@ -5,6 +5,7 @@
         from models import ResNet          # unmodified source that imports torch
 
     python -m miniflow.mock_torch train.py --epochs 3
+    python -m miniflow.distributed.launch --nproc_per_node 2 -m miniflow.mock_torch train_with_ddp.py
 
 While it is enabled, `import torch` and `import torch.nn.functional` give modules that look names up in `miniflow`,
 `miniflow.nn.functional` and so on. A name that miniflow lacks can be imported, since many programs import more than
@@ -33,6 +34,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
 
 import miniflow
+from miniflow.errors import ArgumentError
 from miniflow.nn.modules import conv, norm
 
 VERSION = "2.0.0"
@@ -123,6 +125,38 @@ def autocast_on_cuda(enabled: bool = True, dtype: Any = None, cache_enabled: Any
     return miniflow.amp.autocast("cuda", dtype, enabled, cache_enabled)
 
 
+class Wrapper(miniflow.nn.Module):
+    """A model within another, whose attribute `module` it is."""
+
+    def __init__(self, module: miniflow.nn.Module, *args: Any, **kwargs: Any):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+class DataParallel(Wrapper):
+    """Of PyTorch; here the model runs on the device where it is, with the whole batch."""
+
+
+class DistributedDataParallel(Wrapper):
+    """The wrapper that PyTorch has of this name; OneFlow's is a function that returns the model itself."""
+
+    def __init__(self, module: miniflow.nn.Module, *args: Any, broadcast_buffers: bool = True, **kwargs: Any):
+        super().__init__(miniflow.nn.parallel.DistributedDataParallel(module, broadcast_buffers=broadcast_buffers))
+        self.no_sync = self.module.no_sync
+
+
+def init_process_group(*args: Any, world_size: int = -1, **kwargs: Any) -> None:
+    """There is one group, of the ranks that the launcher started."""
+    if world_size not in (-1, miniflow.distributed.get_world_size()):
+        raise ArgumentError(
+            f"init_process_group: got world_size={world_size}; expected {miniflow.distributed.get_world_size()}: start "
+            "ranks with python -m miniflow.distributed.launch --nproc_per_node N -m miniflow.mock_torch SCRIPT"
+        )
+
+
 def detect_anomaly(*args: Any, **kwargs: Any) -> Any:
     """A block, or a setting, that reports nothing: NaN in a backward pass is not looked for."""
     warnings.warn("torch.autograd: anomalies in backward are not detected by miniflow", stacklevel=2)
@@ -184,6 +218,9 @@ STAND_INS: dict[str, dict[str, Any]] = {
     },
     "torch.jit.annotations": {"BroadcastingList2": list, "List": list},
     "torch.compiler": {"disable": same, "is_compiling": never, "is_exporting": never},
+    "torch.distributed": {"init_process_group": init_process_group, "destroy_process_group": nothing},
+    "torch.nn": {"DataParallel": DataParallel},
+    "torch.nn.parallel": {"DataParallel": DataParallel, "DistributedDataParallel": DistributedDataParallel},
     "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "node", "proxy")},
     "torch.cuda.amp": {
         "autocast": autocast_on_cuda,

@@ -135,6 +135,26 @@ def test_mixed_precision_of_older_releases():
 
 
 @pytest.mark.usefixtures("no_torch")
+def test_wrappers_of_models():
+    with mock_torch.enable():
+        import torch.distributed as dist
+        from torch import nn
+        from torch.nn.parallel import DistributedDataParallel
+
+        layer, x = nn.Linear(2, 1), flow.ones(3, 2)
+        for wrapper in (nn.DataParallel, DistributedDataParallel):
+            model = wrapper(layer, device_ids=[0])
+            assert model.module is layer and sorted(model.state_dict()) == ["module.bias", "module.weight"]
+            assert isinstance(model, wrapper) and model(x).tolist() == layer(x).tolist()
+        with model.no_sync():
+            model(x).sum().backward()
+        assert not isinstance(model, nn.DataParallel)
+        dist.init_process_group("gloo", rank=0, world_size=1)
+        with pytest.raises(ValueError, match="got world_size=3; expected 1: start ranks with"):
+            dist.init_process_group("gloo", world_size=3)
+
+
+@pytest.mark.usefixtures("no_torch")
 def test_it_nests_and_is_switched_by_hand():
     mock_torch.enable()
     with mock_torch.enable():

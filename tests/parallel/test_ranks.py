@@ -96,6 +96,46 @@ def test_local_parts_that_differ(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+PYTORCH = """
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+x = torch.arange(24.0).reshape(12, 2) / 24
+data = TensorDataset(x, x.sum(1, keepdim=True))
+layer = nn.Linear(2, 1)
+nn.init.constant_(layer.weight, 0.5), nn.init.zeros_(layer.bias)
+model = DDP(layer)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+sampler = DistributedSampler(data, shuffle=False)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for a, b in DataLoader(data, batch_size=6 // dist.get_world_size(), sampler=sampler):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(a), b).backward()
+        optimizer.step()
+assert sorted(model.state_dict()) == ["module.bias", "module.weight"]
+total = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(total, op=dist.ReduceOp.SUM)
+print(total.item(), *[f"{value:.5f}" for value in model.module.weight.flatten().tolist()])
+dist.destroy_process_group()
+"""
+
+
+def test_a_data_parallel_script_of_pytorch(tmp_path):
+    (tmp_path / "train.py").write_text(PYTORCH)
+    alone, both = (launch(n, "-m", "miniflow.mock_torch", tmp_path / "train.py") for n in (1, 2))
+    assert alone.returncode == both.returncode == 0, both.stderr
+    (one,) = alone.stdout.splitlines()
+    first, second = both.stdout.splitlines()
+    assert first == second and first.split()[0] == "1.0" and first.split()[1:] == one.split()[1:]
+
+
 @pytest.fixture
 def script(tmp_path):
     path = tmp_path / f"script_{os.getpid()}.py"
