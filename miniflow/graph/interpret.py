@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from miniflow.backends.memory import row_major
+from miniflow.backends.memory import row_major, to_host
 from miniflow.backends.registry import kernel_of
 from miniflow.dispatch import as_array, kernel_on, run_kernel
 from miniflow.graph.ir import Instruction, Program, Slot, with_numbers
@@ -45,7 +45,7 @@ def execute(instruction: Instruction, values: dict[Slot, Any], numbers: dict[str
     if mutated:
         for position in mutated:
             arrays[position] = arrays[position].copy()
-        if instruction.unless is None or not bool(as_array(values[instruction.unless])):
+        if instruction.unless is None or not bool(to_host(values[instruction.unless])):
             run_update(instruction, arrays, attrs)
         return [arrays[position] for position in mutated]
     if instruction.outputs[0].is_global:

@@ -56,7 +56,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
     flat = world.communicator().all_gather(_each(x.reshape(-1)), _everyone(), counts)[world.rank()]
     parts = flat.reshape(world.size(), *x.shape)
     for i, out in enumerate(tensor_list):
-        _write(out, parts[i])
+        _write(out, parts[i, ...])
 
 
 def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:

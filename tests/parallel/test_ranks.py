@@ -425,3 +425,14 @@ def test_batch_norm_of_all_ranks(ranks, tmp_path):
     (tmp_path / "sync.py").write_text(SYNC)
     done = launch(ranks, tmp_path / "sync.py")
     assert done.returncode == 0, done.stderr
+
+
+def test_gathering_numbers(tmp_path):
+    (tmp_path / "gather.py").write_text(
+        "import miniflow as flow\n"
+        "rank, found = flow.env.get_rank(), [flow.zeros(()), flow.zeros(())]\n"
+        "flow.comm.all_gather(found, flow.tensor(1.5 + rank))\n"
+        "assert [x.item() for x in found] == [1.5, 2.5]\n"
+    )
+    done = launch(2, tmp_path / "gather.py")
+    assert done.returncode == 0, done.stderr

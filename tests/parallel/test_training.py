@@ -193,3 +193,40 @@ def test_states_follow_a_parameter_to_another_layout(before, after, make, four_r
             if p.is_global and step == 0:
                 p.data = p.data.to_global(sbp=after)
     assert_close(spread.detach().numpy(), local.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("sbp", [B, S(0)], ids=str)
+def test_a_graph_that_scales_gradients(sbp, clip, four_ranks):
+    """A step whose gradient is infinite on one rank is left out, and the scale is halved; all others are done."""
+
+    def run(place):
+        model = flow.nn.Module()
+        model.w = flow.nn.Parameter(flow.tensor(np.linspace(-1, 2, 8, dtype=np.float32)))
+        if place is not None:
+            model.to_global(place, sbp)
+
+        class Train(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                group = {"params": [model.w], **({"clip_grad_max_norm": 0.5} if clip else {})}
+                self.add_optimizer(flow.optim.SGD([group], lr=0.1, momentum=0.9))
+                self.set_grad_scaler(flow.amp.GradScaler(init_scale=256.0))
+
+            def build(self, x):
+                loss = (self.model.w * self.model.w * x).sum()
+                loss.backward()
+                return loss
+
+        graph, found = Train(), []
+        for step in range(5):
+            x = flow.ones(8)
+            x[6] = float("inf") if step == 2 else 1.0
+            loss = graph(x if place is None else x.to_global(place, sbp))
+            found.append([loss.numpy(), *model.w.detach().numpy()])
+        return found, graph.state_dict()["System-Train-LossScale"].item()
+
+    (found, scale), (want, scale_alone) = run(four_ranks), run(None)
+    assert_close(np.array(found), np.array(want), rtol=1e-5, atol=1e-6)
+    assert scale == scale_alone == 128 and not np.allclose(found[0], found[1])
