@@ -204,7 +204,7 @@ def test_a_graph_that_scales_gradients(sbp, clip, four_ranks):
         model = flow.nn.Module()
         model.w = flow.nn.Parameter(flow.tensor(np.linspace(-1, 2, 8, dtype=np.float32)))
         if place is not None:
-            model.to_global(place, sbp)
+            model.to_global(place, B).to_global(place, sbp)
 
         class Train(flow.nn.Graph):
             def __init__(self):
@@ -223,7 +223,7 @@ def test_a_graph_that_scales_gradients(sbp, clip, four_ranks):
         for step in range(5):
             x = flow.ones(8)
             x[6] = float("inf") if step == 2 else 1.0
-            loss = graph(x if place is None else x.to_global(place, sbp))
+            loss = graph(x if place is None else x.to_global(place, B).to_global(sbp=sbp))
             found.append([loss.numpy(), *model.w.detach().numpy()])
         return found, graph.state_dict()["System-Train-LossScale"].item()
 
