@@ -231,3 +231,32 @@ def test_plateau_state_dict():
     second.load_state_dict(first.state_dict())
     second.step(2)
     assert second.get_last_lr() == [0.5] and second.last_step == 3
+
+
+def test_polynomials_of_oneflow():
+    def line(step, total):
+        return 0.01 + (0.1 - 0.01) * (1 - min(step, total) / total) ** 2
+
+    schedule = schedules.PolynomialLR(optimizer(0.1), steps=10, end_learning_rate=0.01, power=2.0)
+    np.testing.assert_allclose(lrs_of(schedule, 14)[:, 0], [line(t, 10) for t in range(14)], rtol=1e-12)
+    schedule = schedules.PolynomialLR(optimizer(0.1), steps=4, end_learning_rate=0.01, power=2.0, cycle=True)
+    want = [line(t, 4 * max(1, math.ceil(t / 4))) for t in range(14)]
+    np.testing.assert_allclose(lrs_of(schedule, 14)[:, 0], want, rtol=1e-12)
+
+
+def test_restarts_that_decay_and_end():
+    schedule = schedules.CosineAnnealingWarmRestarts(
+        optimizer(1.0), 2, T_mult=2, eta_min=0.1, decay_rate=0.5, restart_limit=2
+    )
+    cosine = [0.1 + 0.9 * (1 + math.cos(math.pi * t / 2)) / 2 for t in range(2)]
+    cosine += [0.1 + 0.4 * (1 + math.cos(math.pi * t / 4)) / 2 for t in range(4)]
+    np.testing.assert_allclose(lrs_of(schedule, 9)[:, 0], [*cosine, 0.1, 0.1, 0.1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("rescaled", [True, False, [True, False]])
+def test_schedules_one_after_the_other_by_their_own_steps_or_by_all(rescaled):
+    o = optimizer(1.0)
+    parts = [schedules.ConstantLR(o, 0.5, 9), schedules.ExponentialLR(o, 0.5)]
+    schedule = schedules.SequentialLR(o, parts, [3], interval_rescaling=rescaled)
+    want = [0.5, 0.5, 0.5, *[0.5 ** (t - 3 if rescaled is True else t) for t in range(3, 6)]]
+    np.testing.assert_allclose(lrs_of(schedule, 6)[:, 0], want, rtol=1e-12)

@@ -42,6 +42,8 @@ class SequentialLR(CombinedSchedule):
     Args:
         schedulers: of the optimizer.
         milestones: the steps at which the second, the third and so on begin.
+        interval_rescaling: of OneFlow: whether a schedule begins at its step 0, or at the step that it is; a bool, or
+            one for each schedule.
 
     Raises:
         ArgumentError: for schedulers of another optimizer, or another number of milestones.
@@ -50,18 +52,21 @@ class SequentialLR(CombinedSchedule):
     """
 
     def __init__(
-        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_step: int = -1
-    ):
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_step: int = -1,
+        *, interval_rescaling: bool | Sequence[bool] = True,
+    ):  # fmt: skip
         if len(milestones) != len(schedulers) - 1:
             raise ArgumentError(
                 f"SequentialLR: got {len(schedulers)} schedulers and {len(milestones)} milestones; expected one less"
             )
         self.milestones = list(milestones)
+        several = isinstance(interval_rescaling, Sequence)
+        self.rescaled = list(interval_rescaling) if several else [interval_rescaling] * len(schedulers)
         super().__init__(optimizer, schedulers, last_step)
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         k = bisect_right(self.milestones, step)
-        return self.schedulers[k].get_lrs(base_lrs, step - (self.milestones[k - 1] if k else 0))
+        return self.schedulers[k].get_lrs(base_lrs, step - (self.milestones[k - 1] if k and self.rescaled[k] else 0))
 
 
 class ChainedScheduler(CombinedSchedule):

@@ -123,15 +123,27 @@ class ConstantLR(Schedule, factor=1 / 3, total_iters=5):
         return base_lr * self.factor if step < self.total_iters else base_lr
 
 
-class PolynomialLR(Schedule, total_iters=5, power=1.0):
-    """lr = base_lr * (1 - min(step, total_iters) / total_iters)^power. `torch.optim.lr_scheduler.PolynomialLR`."""
+class PolynomialLR(Schedule, total_iters=5, power=1.0, end_learning_rate=0.0, cycle=False):
+    """lr = (base_lr - end) * (1 - min(step, total_iters) / total_iters)^power + end
+
+    Args:
+        total_iters: how many steps the decay takes; `steps` is OneFlow's name.
+        power: its shape.
+        end_learning_rate: the last learning rate, given by keyword; OneFlow has it before `power`, and 1e-4 by default.
+        cycle: whether the learning rate rises again after `total_iters` steps, to decay over a longer time.
+
+    Source: `torch.optim.lr_scheduler.PolynomialLR`, `oneflow.optim.lr_scheduler.PolynomialLR`.
+    """
 
     chainable = True
-
+    by_keyword = "end_learning_rate"
+    synonyms = {**Schedule.synonyms, "steps": "total_iters"}
     limits = {"total_iters": ABOVE_0}
 
     def get_lr(self, base_lr: float, step: int) -> float:
-        return base_lr * (1 - min(step, self.total_iters) / self.total_iters) ** self.power
+        total = self.total_iters * max(1, math.ceil(step / self.total_iters)) if self.cycle else self.total_iters
+        part = (1 - min(step, total) / total) ** self.power
+        return (base_lr - self.end_learning_rate) * part + self.end_learning_rate
 
 
 class MultiplicativeLR(LambdaLR):
@@ -147,22 +159,27 @@ class MultiplicativeLR(LambdaLR):
         return [base_lr * math.prod(factor(t) for t in range(1, step + 1)) for base_lr, factor in pairs]
 
 
-class CosineAnnealingWarmRestarts(Schedule, T_0=..., T_mult=1, eta_min=0.0):
+class CosineAnnealingWarmRestarts(Schedule, T_0=..., T_mult=1, eta_min=0.0, decay_rate=1.0, restart_limit=0):
     """lr = eta_min + (base_lr - eta_min) * (1 + cos(pi * t / T)) / 2, t and T being position and length of a cycle.
 
     Args:
         T_0: the length of the first cycle.
         T_mult: each cycle is so many times as long as the one before.
         eta_min: the smallest learning rate.
+        decay_rate: each cycle begins at so many times the learning rate of the one before. By keyword, as in OneFlow.
+        restart_limit: how many cycles there are, after which it stays at `eta_min`; 0 for no end.
 
     Source: `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`; Loshchilov and Hutter 2017, "SGDR".
     """
 
+    by_keyword = "decay_rate"
     limits = {"T_0": (1, math.inf), "T_mult": (1, math.inf)}
 
     def get_lr(self, base_lr: float, step: int) -> float:
-        length = self.T_0
-        while step >= length and self.T_mult > 1:
-            step, length = step - length, length * self.T_mult
-        part = step % length / length
+        length, (cycle, step) = self.T_0, divmod(step, self.T_0) if self.T_mult == 1 else (0, step)
+        while step >= length:
+            step, length, cycle = step - length, length * self.T_mult, cycle + 1
+        if cycle >= self.restart_limit > 0:
+            return self.eta_min
+        part, base_lr = step / length, base_lr * self.decay_rate**cycle
         return self.eta_min + (base_lr - self.eta_min) * (1 + math.cos(math.pi * part)) / 2
