@@ -28,7 +28,7 @@ import os
 import runpy
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
@@ -150,7 +150,8 @@ class DistributedDataParallel(Wrapper):
 
 def init_process_group(*args: Any, world_size: int = -1, **kwargs: Any) -> None:
     """There is one group, of the ranks that the launcher started."""
-    if world_size not in (-1, miniflow.distributed.get_world_size()):
+    world_size = int(os.environ.get("WORLD_SIZE", "1")) if world_size == -1 else world_size
+    if world_size != miniflow.distributed.get_world_size():
         raise ArgumentError(
             f"init_process_group: got world_size={world_size}; expected {miniflow.distributed.get_world_size()}: start "
             "ranks with python -m miniflow.distributed.launch --nproc_per_node N -m miniflow.mock_torch SCRIPT"
@@ -303,6 +304,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class enable:
     """Let `import torch` give miniflow, from now on or within a `with` block.
 
+    Args:
+        lazy, verbose: of OneFlow; a name that is missing is refused when it is used in any case.
+        extra_dict: further modules of torch, and the modules of miniflow that stand for them.
+
     >>> import miniflow as flow
     >>> with flow.mock_torch.enable():
     ...     import torch
@@ -315,7 +320,8 @@ class enable:
     finder = Finder()
     aside: dict[str, ModuleType] = {}
 
-    def __init__(self) -> None:
+    def __init__(self, lazy: bool = True, verbose: bool = False, extra_dict: Mapping[str, str] | None = None) -> None:
+        MODULES.update(extra_dict or {})
         self.was_enabled = is_enabled()
         if not self.was_enabled:
             enable.aside = _take_torch()

@@ -49,6 +49,7 @@ from miniflow.parallel.placement import placement
 from miniflow.sbp import B
 from miniflow.tensor import Size, Tensor
 
+Location = str | device | dict[Any, Any] | placement | Callable[[Tensor, str], Tensor | None] | None
 STRUCTURE, CHECKSUM = "miniflow.structure", "miniflow.crc32"
 BY_NAME = {t.name: t.numpy for t in ALL}
 SUPPORTED = ", ".join(t.name for t in ALL)
@@ -130,7 +131,7 @@ def save(
 
 def load(
     path: str | os.PathLike | IO[bytes],
-    map_location: str | device | dict | None = None,
+    map_location: Location = None,
     *,
     weights_only: bool = True,
     global_src_rank: int | None = None,
@@ -141,7 +142,9 @@ def load(
     Args:
         path: the file, or the folder of a graph, or an object to read from, such as `io.BytesIO(data)`.
         map_location: the device to put all tensors on; None for the one each was saved from (for a file without
-            structure, the CPU). Or a dict of devices: where to put those that were saved from a device.
+            structure, the CPU). Or a dict of devices: where to put those that were saved from a device; a placement,
+            on which they become global and broadcast; or a function of a tensor on the CPU and the name of its device,
+            which returns the tensor to use, or None.
         global_src_rank: the rank that reads the file; all ranks have to call it, and get global tensors that are
             broadcast on a placement of that rank alone.
         weights_only: of PyTorch; no file is read that could run code, whatever it says.
@@ -158,7 +161,7 @@ def load(
 
     Source: `torch.load`, with safetensors instead of pickle.
     """
-    if not (map_location is None or isinstance(map_location, str | device | dict)):
+    if not (isinstance(map_location, str | device | dict | placement | None) or callable(map_location)):
         kind = type(map_location).__name__
         raise ArgumentTypeError(f"load: got map_location of type {kind}; expected a device or its name, such as 'cpu'")
     if hasattr(path, "read"):
@@ -265,7 +268,7 @@ def _place(path: tuple) -> str:
     return "obj" + "".join(f"[{key!r}]" for key in path)
 
 
-def _unpacker(arrays: dict[str, np.ndarray], map_location: str | device | dict | None) -> Callable[[Any], Any]:
+def _unpacker(arrays: dict[str, np.ndarray], map_location: Location) -> Callable[[Any], Any]:
     """The function from a JSON value to the object; tensors that were shared are shared again."""
     made: dict[tuple[str, str], Any] = {}  # (tag, name) -> the object
 
@@ -297,13 +300,17 @@ def _unpacker(arrays: dict[str, np.ndarray], map_location: str | device | dict |
     return unpack
 
 
-def _tensor(array: np.ndarray, place: str, map_location: str | device | dict | None) -> Tensor:
-    if isinstance(map_location, dict):
-        place = {str(device(old)): new for old, new in map_location.items()}.get(place, place)
-    elif map_location is not None:
-        place = map_location
+def _tensor(array: np.ndarray, place: str, map_location: Location) -> Tensor:
+    tensor = Tensor._wrap(array)
     try:
-        return Tensor._wrap(array).to(place)
+        if callable(map_location):
+            found = map_location(tensor, place)
+            return tensor.to(place) if found is None else found
+        if isinstance(map_location, placement):
+            return tensor.to_global(map_location, B)
+        if isinstance(map_location, dict):
+            map_location = {str(device(old)): new for old, new in map_location.items()}.get(place)
+        return tensor.to(place if map_location is None else map_location)
     except DeviceError as error:
         raise DeviceError(f"load: {error}; or give map_location='cpu'") from None
 

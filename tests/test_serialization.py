@@ -170,8 +170,8 @@ def test_reads_plain_safetensors(path):
 def test_map_location(path):
     flow.save({"w": flow.from_numpy(np.ones(3, np.float32))}, path)
     assert flow.load(path, map_location="cpu")["w"].device == flow.device("cpu")
-    with pytest.raises(TypeError, match="map_location of type function; expected a device"):
-        flow.load(path, map_location=lambda storage, location: storage)
+    with pytest.raises(TypeError, match="map_location of type set; expected a device"):
+        flow.load(path, map_location={1})
 
 
 class Other:
@@ -462,3 +462,14 @@ def test_devices_are_mapped_by_a_dict(tmp_path):
         assert {x.device for x in flow.load(tmp_path / "state", location).values()} == {flow.device("cpu")}
     found = flow.load(tmp_path / "state", {"cpu": "cuda"})
     assert {x.device for x in found.values()} == {flow.device("cuda:0")}
+
+
+def test_devices_are_chosen_by_a_function_or_a_placement(tmp_path):
+    flow.save({"a": flow.ones(2, device="cuda"), "b": flow.ones(2)}, tmp_path / "state")
+    seen = []
+    found = flow.load(tmp_path / "state", lambda storage, location: seen.append(location) or storage)
+    assert seen == ["cuda:0", "cpu"] and {x.device.type for x in found.values()} == {"cpu"}
+    found = flow.load(tmp_path / "state", lambda storage, location: None)
+    assert [str(x.device) for x in found.values()] == ["cuda:0", "cpu"]
+    found = flow.load(tmp_path / "state", flow.placement.all("cpu"))
+    assert all(x.is_global and x.numpy().tolist() == [1, 1] for x in found.values())

@@ -13,8 +13,8 @@ import numpy as np
 
 from miniflow.dtype import float64
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.ops import random
-from miniflow.ops.creation import as_tensor, empty, zeros
+from miniflow.ops import creation, random
+from miniflow.ops.creation import empty, zeros
 from miniflow.ops.elementwise import erfinv
 from miniflow.ops.generator import Generator
 from miniflow.ops.sequence import eye
@@ -177,7 +177,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """
     if tensor.ndim != 2:
         raise ShapeError(f"eye_: got a tensor of shape {tuple(tensor.shape)}; expected a matrix, 2 dims")
-    return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype))
+    return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor._place_and_sbp))
 
 
 @no_grad()
@@ -208,7 +208,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     for start in range(0, shape[0], group_size):
         for channel in range(min(group_size, shape[1])):
             weight[(start + channel, channel, *middle)] = 1
-    return tensor.copy_(weight)
+    return tensor.copy_(creation.tensor(weight.numpy(), device=tensor._place_and_sbp))
 
 
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
@@ -344,7 +344,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     flat = empty(max(rows, columns), min(rows, columns), dtype=float64, device="cpu")
     q, r = np.linalg.qr(random.normal_(flat, generator=generator).numpy())
     q = q * np.sign(np.diag(r)) * gain
-    return tensor.copy_(as_tensor((q if rows >= columns else q.T).reshape(tensor.shape), device="cpu"))
+    q = (q if rows >= columns else q.T).reshape(tensor.shape)
+    return tensor.copy_(creation.tensor(q, device=tensor._place_and_sbp))
 
 
 @no_grad()
@@ -374,7 +375,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     zeros_per_column = math.ceil(sparsity * tensor.shape[0])
     keys = random.rand(tensor.shape, dtype=float64, device="cpu", generator=generator).numpy()
     ranks = np.argsort(keys, axis=0)  # in each column a random permutation
-    mask = as_tensor(ranks < zeros_per_column, device=tensor._place)
+    mask = creation.tensor(ranks < zeros_per_column, device=tensor._place_and_sbp)
     return normal_(tensor, 0.0, std, generator).masked_fill_(mask, 0)
 
 

@@ -235,3 +235,15 @@ def test_a_gradient_has_the_layout_of_its_leaf(four_ranks):
     (y * y).sum().backward()
     assert x.grad.sbp == (S(0),)
     assert_same(x.grad.numpy(), 2 * X[:2])
+
+
+@pytest.mark.parametrize("sbp", [flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)], ids=str)
+@pytest.mark.parametrize(
+    "fill", [flow.nn.init.eye_, flow.nn.init.orthogonal_, lambda x: flow.nn.init.sparse_(x, 0.3), flow.nn.init.normal_]
+)
+def test_initialization_of_global_tensors(fill, sbp, four_ranks):
+    found = []
+    for options in ({"placement": four_ranks, "sbp": sbp}, {}):
+        flow.manual_seed(0)
+        found.append(fill(flow.zeros(5, 5, **options)).numpy())
+    np.testing.assert_array_equal(*found)
