@@ -277,7 +277,7 @@ class GraphConfig:
     def enable_zero(
         self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1
     ) -> None:
-        """Shard optimizer states, gradients and parameters over ranks (ZeRO).
+        """Of OneFlow: shard optimizer states, gradients and parameters over ranks (ZeRO). It has no effect here.
 
         Raises:
             ArgumentError: for a stage other than 1, 2 and 3.
@@ -337,7 +337,7 @@ class GraphConfig:
         return f"(CONFIG:config:GraphConfig(training={self.training}, {options}))"
 
 
-ZERO = "one process holds everything, there are no ranks to shard over"
+ZERO = "optimizer states are not sharded over ranks; what is split, by sbp, is split in its states too"
 
 
 def _switch(option: str, mode: Any) -> bool:
