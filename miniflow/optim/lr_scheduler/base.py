@@ -39,6 +39,9 @@ class LRScheduler:
             its learning rate when the first scheduler is made.
         last_step: the number of the last completed step, to resume after it; -1 to start.
 
+    Attributes:
+        chainable: whether it goes on from learning rates that were changed since its last step, or writes over them.
+
     Raises:
         ArgumentTypeError: if `optimizer` is not an optimizer.
         ArgumentError: when resuming, if a group has no "initial_lr".
