@@ -77,7 +77,8 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
         _keep_old_values(edge[0], x)
     if not (memory.is_host(x._array) and memory.is_host(result._array)) and result._place != x._place:
         raise DeviceError(
-            f"{name}: got values on {result._place} for a tensor on {x._place}; expected them there: use .to(device), or to_global"
+            f"{name}: got values on {result._place} for a tensor on {x._place}; expected them there: use .to(device), "
+            "or to_global"
         )
     if modes.tracer is None:
         memory.copy_into(x._array, result._array)
