@@ -20,7 +20,7 @@ from miniflow.dtype import bool_, dtype, fitting
 from miniflow.errors import AutogradError
 from miniflow.inplace import set_item, write
 from miniflow.ops import index, matmul, permute, shape
-from miniflow.ops.creation import full, tensor_of_class
+from miniflow.ops.creation import full, of_data_or_sizes
 from miniflow.ops.method import IN_PLACE, METHODS, method
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.promotion import as_tensor_or_number, cast, device_and_dtype, to_device
@@ -150,7 +150,7 @@ def zero_(self: Tensor) -> Tensor:
 @method(checked=False)
 def new(self: Tensor, *data: Any) -> Tensor:
     """What `Tensor(...)` makes of sizes or data, in the dtype and on the device of this tensor. Of old PyTorch."""
-    return tensor_of_class(*data, device=self._place).to(self.dtype)
+    return of_data_or_sizes(data, self.dtype, self._place)
 
 
 @method(checked=False)

@@ -155,6 +155,15 @@ def test_wrappers_of_models():
 
 
 @pytest.mark.usefixtures("no_torch")
+def test_further_modules(monkeypatch):
+    monkeypatch.setattr(mock_torch, "MODULES", dict(mock_torch.MODULES))
+    with mock_torch.enable(lazy=True, verbose=False, extra_dict={"torch.of_ones_own": "miniflow.linalg"}):
+        import torch.of_ones_own
+
+        assert torch.of_ones_own.norm is flow.linalg.norm
+
+
+@pytest.mark.usefixtures("no_torch")
 def test_it_nests_and_is_switched_by_hand():
     mock_torch.enable()
     with mock_torch.enable():

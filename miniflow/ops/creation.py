@@ -86,11 +86,16 @@ def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_g
     return new_leaf(array, device, requires_grad)
 
 
-def tensor_of_class(*data: Any, device: Any = None) -> Tensor:
-    """What `Tensor(...)` makes, in the default dtype: a tensor of data, or uninitialized, of sizes that are passed."""
+def of_data_or_sizes(data: tuple, dtype: dtype, device: Any) -> Tensor:
+    """A tensor of data, or uninitialized, of sizes that are passed."""
     if len(data) == 1 and not isinstance(data[0], int | Size):
-        return tensor(data[0], get_default_dtype(), device)
-    return empty(*(data or (0,)), device=device)
+        return tensor(data[0], dtype, device)
+    return empty(*data or (0,), dtype=dtype, device=device)
+
+
+def tensor_of_class(*data: Any, device: Any = None) -> Tensor:
+    """What `Tensor(...)` makes, in the default dtype: see `of_data_or_sizes`."""
+    return of_data_or_sizes(data, get_default_dtype(), device)
 
 
 tensor_of_class.__name__ = tensor_of_class.__qualname__ = "Tensor"  # in messages

@@ -10,10 +10,10 @@ from typing import Any
 from miniflow.device import CPU
 from miniflow.dtype import bfloat16, bool_, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.ops.creation import empty, tensor
+from miniflow.ops.creation import of_data_or_sizes
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
-from miniflow.tensor import Size, Tensor
+from miniflow.tensor import Tensor
 
 
 class TensorType:
@@ -33,9 +33,7 @@ class TensorType:
 
     def __call__(self, *data: Any) -> Tensor:
         """A tensor of data, or uninitialized, of the sizes that are passed."""
-        if len(data) == 1 and not isinstance(data[0], int | Size):
-            return tensor(data[0], self.dtype, CPU)
-        return empty(*data or (0,), dtype=self.dtype, device=CPU)
+        return of_data_or_sizes(data, self.dtype, CPU)
 
     def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x, Tensor) and x.dtype is self.dtype and x.is_local and x.device.type == "cpu"

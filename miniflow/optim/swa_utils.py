@@ -126,6 +126,8 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
     Source: `torch.optim.swa_utils.update_bn`.
     """
     momenta = {m: m.momentum for m in model.modules() if isinstance(m, BatchNorm) and m.track_running_stats}
+    if not momenta:
+        return
     was_training = model.training
     model.train()
     for layer in momenta:

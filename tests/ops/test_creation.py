@@ -306,3 +306,5 @@ def test_dtypes_of_pythons_types_and_of_the_class():
         flow.set_default_dtype(flow.float32)
     x = flow.ones(2, dtype=flow.float64)
     assert x.new(2, 3).dtype is x.new([1.0]).dtype is flow.float64 and x.new(2, 3).shape == (2, 3)
+    large = 2**24 + 1  # which float32 cannot hold
+    assert flow.ones(1, dtype=flow.int64).new([large]).tolist() == [large]
