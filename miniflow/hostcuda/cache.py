@@ -1,9 +1,9 @@
 """Files for generated code and machine code: one process writes them, and later ones find them.
 
 Both lie in MINIFLOW_CACHE_DIR, or else in the user's cache folder. What lies there is executed, so the folder must be
-the user's own, and nobody else may write to it. Where that is not so, or nothing can be written, nothing is kept; the
-first time, a warning says so. NUMBA_CACHE_DIR does not count for this package: numba reads it unchecked. Beside the
-sources, where numba puts machine code by default, it would outlive `pip uninstall`.
+the user's own, and nobody else may write to it, or replace it. Where that is not so, or nothing can be written, nothing
+is kept; the first time, a warning says so. NUMBA_CACHE_DIR does not count for this package: numba reads it unchecked.
+Beside the sources, where numba puts machine code by default, it would outlive `pip uninstall`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from llvmlite import binding as llvm
 from numba.core import caching, dispatcher
 from numba.core.runtime import _nrt_python
 
+from miniflow.hostcuda.errors import CacheWarning
+
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 NOWHERE = Path(os.devnull)  # no file can lie in it
 WARNED: list[str] = []
@@ -39,7 +41,9 @@ def cache_folder(name: str = "hostcuda") -> Path:
     """The folder of that name in the cache, made if it is missing; where there cannot be one, a folder in NOWHERE."""
     try:
         folder = base_folder() / name
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in (*reversed(folder.parents), folder):
+            if not part.exists():
+                part.mkdir(mode=0o700, exist_ok=True)
         trouble = danger_of(folder.resolve())
     except OSError as error:
         trouble = str(error)
@@ -59,10 +63,25 @@ def danger_of(folder: Path) -> str:
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"others may write to {folder}: delete it"
     for parent in folder.parents:
-        mode = parent.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return f"everybody may replace what is in {parent}"
+        status = parent.stat()
+        if status.st_uid not in (0, os.getuid()):
+            return f"the owner of {parent} may replace what is in it"
+        shared = stat.S_IWOTH if is_private(status.st_gid) else stat.S_IWGRP | stat.S_IWOTH
+        if status.st_mode & shared and not status.st_mode & stat.S_ISVTX:
+            return f"others may replace what is in {parent}"
     return ""
+
+
+def is_private(group: int) -> bool:
+    """Whether a group is the user's own: many systems make one for each user, of the same name, and let it write."""
+    import grp
+    import pwd
+
+    try:
+        user, found = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return found.gr_name == user and {user}.issuperset(found.gr_mem)
 
 
 def warn_once(trouble: str) -> None:
@@ -72,7 +91,7 @@ def warn_once(trouble: str) -> None:
         warnings.warn(
             f"compiled kernels are not kept ({trouble}), so that each process compiles them again; "
             "MINIFLOW_CACHE_DIR names a folder of your own",
-            RuntimeWarning,
+            CacheWarning,
             stacklevel=3,
         )
 

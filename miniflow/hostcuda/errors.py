@@ -54,5 +54,9 @@ class ImplicitCopyWarning(UserWarning):
     """A NumPy array was passed to a kernel: on a GPU it is copied there and back at every launch."""
 
 
+class CacheWarning(UserWarning):
+    """Compiled kernels are not kept, so that every process compiles them again."""
+
+
 class UnwrittenWarning(UserWarning):
     """Elements of a device array that no kernel wrote, as the checks saw, are copied to the host."""

@@ -1,12 +1,15 @@
 """The cache: read only where nobody else may write, and done without where nothing can be written."""
 
 import errno
+import grp
 import os
+import pwd
 import subprocess
 import sys
 import textwrap
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -14,6 +17,7 @@ import pytest
 
 from miniflow.hostcuda import cache, cuda
 from miniflow.hostcuda.cache import NOWHERE, cache_folder, keep
+from miniflow.hostcuda.errors import CacheWarning
 
 
 @pytest.fixture(autouse=True)
@@ -82,23 +86,74 @@ def test_planted_machine_code_is_not_loaded(chosen, monkeypatch):
 def test_folders_that_others_may_write(chosen, mode):
     (chosen / "hostcuda").mkdir(parents=True)
     (chosen / "hostcuda").chmod(mode)
-    with pytest.warns(RuntimeWarning, match="compiled kernels are not kept .others may write to"):
+    with pytest.warns(CacheWarning, match="compiled kernels are not kept .others may write to"):
         assert NOWHERE in cache_folder().parents
 
 
 def test_a_folder_in_one_that_everybody_may_change(chosen):
     (chosen / "hostcuda").mkdir(parents=True, mode=0o700)
     chosen.chmod(0o777)
-    with pytest.warns(RuntimeWarning, match=f"everybody may replace what is in {chosen}"):
+    with pytest.warns(CacheWarning, match=f"others may replace what is in {chosen}"):
         assert NOWHERE in cache_folder().parents
     chosen.chmod(0o1777)  # as /tmp: only the owner may replace
     assert cache_folder() == chosen / "hostcuda"
 
 
+@pytest.mark.parametrize(
+    ("name", "members", "is_safe"),
+    [("{me}", [], True), ("{me}", ["{me}"], True), ("{me}", ["other"], False), ("staff", [], False), (None, [], False)],
+)
+def test_a_folder_in_one_that_a_group_may_change(chosen, monkeypatch, name, members, is_safe):
+    """Where each user has a group of his own, of his name, `mkdir` lets it write; it has nobody else in it."""
+    cache_folder()
+    chosen.chmod(0o770)
+    me = pwd.getpwuid(os.getuid()).pw_name
+
+    def entry(number):
+        if name is None:
+            raise KeyError(number)
+        return SimpleNamespace(gr_name=name.format(me=me), gr_mem=[member.format(me=me) for member in members])
+
+    monkeypatch.setattr(grp, "getgrgid", entry)
+    if is_safe:
+        assert cache_folder() == chosen / "hostcuda"
+        return
+    with pytest.warns(CacheWarning, match=f"others may replace what is in {chosen}"):
+        assert NOWHERE in cache_folder().parents
+    chosen.chmod(0o1770)
+    assert cache_folder() == chosen / "hostcuda"
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o1755])
+def test_a_folder_in_one_of_another_user(chosen, monkeypatch, mode):
+    cache_folder()
+    chosen.chmod(mode)
+    stat = Path.stat
+
+    def of_another(path, **options):
+        status = list(stat(path, **options))
+        status[4] += 12345 * (path == chosen)  # st_uid
+        return os.stat_result(status)
+
+    monkeypatch.setattr(Path, "stat", of_another)
+    with pytest.warns(CacheWarning, match=f"the owner of {chosen} may replace what is in it"):
+        assert NOWHERE in cache_folder().parents
+
+
+def test_folders_are_made_for_the_user_alone_whatever_the_umask(chosen, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIFLOW_CACHE_DIR", str(tmp_path / "a" / "b"))
+    before = os.umask(0)
+    try:
+        assert cache_folder("c/d") == tmp_path / "a" / "b" / "c" / "d"
+    finally:
+        os.umask(before)
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/b", "a/b/c", "a/b/c/d")} == {0o700}
+
+
 def test_a_folder_of_another_user(chosen, monkeypatch):
     cache_folder()
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.warns(RuntimeWarning, match="hostcuda belongs to another user"):
+    with pytest.warns(CacheWarning, match="hostcuda belongs to another user"):
         assert NOWHERE in cache_folder().parents
 
 
@@ -107,7 +162,7 @@ def test_a_link_is_followed_to_what_is_checked(chosen, tmp_path):
     (tmp_path / "open").chmod(0o777)
     chosen.mkdir()
     (chosen / "hostcuda").symlink_to(tmp_path / "open")
-    with pytest.warns(RuntimeWarning, match=f"others may write to {tmp_path / 'open'}"):
+    with pytest.warns(CacheWarning, match=f"others may write to {tmp_path / 'open'}"):
         assert NOWHERE in cache_folder().parents
 
 
@@ -122,7 +177,7 @@ def test_a_user_without_a_home(monkeypatch):
     monkeypatch.delenv("MINIFLOW_CACHE_DIR")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    with pytest.warns(RuntimeWarning, match="compiled kernels are not kept"):
+    with pytest.warns(CacheWarning, match="compiled kernels are not kept"):
         assert NOWHERE in cache_folder().parents
 
 
@@ -157,7 +212,7 @@ def test_a_full_disk_leaves_no_half_written_file(chosen, monkeypatch):
 
     folder = cache_folder()
     monkeypatch.setattr(os, "replace", full)
-    with pytest.warns(RuntimeWarning, match="No space left on device"):
+    with pytest.warns(CacheWarning, match="No space left on device"):
         assert keep(folder / "kernel.py", "text") == "text"
     assert not list(folder.iterdir())
 
@@ -192,7 +247,7 @@ def test_what_can_only_be_read_is_used(chosen, tmp_path):
     """
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(program))
-    environment = os.environ | {"MINIFLOW_CUDA": "host", "PYTHONWARNINGS": "error::RuntimeWarning"}
+    environment = os.environ | {"MINIFLOW_CUDA": "host", "PYTHONWARNINGS": "error::UserWarning"}
     first, second = (
         subprocess.run([sys.executable, str(path), *a], env=environment, capture_output=True, text=True, timeout=300)
         for a in ([], ["read-only"])
