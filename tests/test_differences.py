@@ -86,6 +86,26 @@ def test_gradients_are_scaled_on_a_laptop_too():
     assert flow.amp.GradScaler().get_scale() == 65536
 
 
+def test_schedules_with_a_momentum_keep_apart():
+    first, second = _two_cycles(flow)
+    assert first == [0.9, 0.5] and second == [0.1, 0.3]
+
+
+def _two_cycles(framework):
+    """Learning rate and momentum when the first of two schedules is at its peak, and when the second begins."""
+    o = framework.optim.SGD([framework.zeros(1, requires_grad=True)], lr=0.2, momentum=0.7)
+    schedules = framework.optim.lr_scheduler
+    parts = [
+        schedules.OneCycleLR(o, 0.9, 20, pct_start=0.25, base_momentum=0.5),
+        schedules.CyclicLR(o, 0.1, 0.4, 3, base_momentum=0.2, max_momentum=0.3),
+    ]
+    begin = [o.param_groups[0][name] for name in ("lr", "momentum")]
+    schedule = schedules.SequentialLR(o, parts, [6])
+    for _ in range(4):
+        o.step(), schedule.step()
+    return [round(o.param_groups[0][name], 9) for name in ("lr", "momentum")], begin
+
+
 @pytest.mark.peers
 def test_pytorch_does_otherwise():
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -101,6 +121,8 @@ def test_pytorch_does_otherwise():
             wrong()
     a, b, c = (torch.tensor(bits) for bits in ([True, True, False], [True, False, True], [False, True, False]))
     assert a.where(b, c).tolist() == [True, True, False]
+    first, second = _two_cycles(torch)
+    assert first == [0.9, 0.2] and second == pytest.approx([0.036, 0.3])
     if not torch.cuda.is_available():
         with pytest.warns(UserWarning, match="CUDA is not available"):
             assert torch.amp.GradScaler("cuda").get_scale() == 1

@@ -11,7 +11,7 @@ from miniflow.errors import ArgumentError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import BatchNorm
 from miniflow.ops.creation import tensor
-from miniflow.optim.lr_scheduler.base import Schedule, per_group
+from miniflow.optim.lr_scheduler.base import LRScheduler, Schedule, per_group
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
@@ -155,6 +155,8 @@ class SWALR(Schedule, swa_lr=..., anneal_epochs=10, anneal_strategy="cos"):
     Source: `torch.optim.swa_utils.SWALR`.
     """
 
+    chainable = True
+
     limits = {"anneal_strategy": ["cos", "linear"], "anneal_epochs": (0, math.inf)}
 
     def prepare(self, optimizer: Optimizer) -> None:
@@ -164,4 +166,6 @@ class SWALR(Schedule, swa_lr=..., anneal_epochs=10, anneal_strategy="cos"):
         part = min(1.0, step / max(1, self.anneal_epochs))
         if self.anneal_strategy == "cos":
             part = (1 - math.cos(math.pi * part)) / 2
-        return [lr + (last - lr) * part for lr, last in zip(base_lrs, self.swa_lrs, strict=True)]
+        return [lr * (1 - part) + last * part for lr, last in zip(base_lrs, self.swa_lrs, strict=True)]
+
+    take_up = LRScheduler.go_on

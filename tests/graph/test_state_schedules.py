@@ -31,6 +31,10 @@ SCHEDULES = {
     "steps": lambda o: schedules.StepLR(o, 2, 0.5),
     "cosine": lambda o: schedules.CosineAnnealingLR(o, 4),
     "warmup": lambda o: schedules.WarmupLR(schedules.ExponentialLR(o, 0.9), 0.0, 3),
+    "sequence": lambda o: schedules.SequentialLR(
+        o, [schedules.LinearLR(o, 0.1, 1.0, 3), schedules.CyclicLR(o, 0.01, 0.1, 2, cycle_momentum=False)], [3]
+    ),
+    "chain": lambda o: schedules.ChainedScheduler([schedules.LinearLR(o), schedules.ExponentialLR(o, 0.9)]),
     "lambda": lambda o: schedules.LambdaLR(o, lambda t: 1 / (1 + t)),
 }
 
@@ -54,6 +58,29 @@ def test_the_schedule_goes_on(kind):
     for _ in range(4):
         assert_same(again(X), whole(X).numpy())
         assert other.param_groups[0]["lr"] == one.param_groups[0]["lr"]
+
+
+@pytest.mark.filterwarnings("ignore:.*compiled for the 4th time")  # once for each momentum
+def test_momentum_that_a_schedule_moves():
+    def train(in_graph):
+        flow.manual_seed(0)
+        model = nn.Linear(3, 2)
+        o = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        parts = [schedules.LinearLR(o, 0.5, 1.0, 2), schedules.OneCycleLR(o, 0.2, 9, base_momentum=0.5)]
+        schedule = schedules.SequentialLR(o, parts, [2])
+        graph = Train(model, o, schedule)
+        for _ in range(5):
+            if in_graph:
+                graph(X)
+            else:
+                o.zero_grad()
+                graph.loss(model, X).backward()
+                o.step(), schedule.step()
+        return model.weight.detach(), o.param_groups[0]["momentum"]
+
+    (ours, momentum), (eager, expected) = train(True), train(False)
+    assert_same(ours, eager.numpy())
+    assert momentum == expected < 0.95
 
 
 def test_a_schedule_that_was_loaded_by_itself_is_left_alone():

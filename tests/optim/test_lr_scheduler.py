@@ -260,3 +260,59 @@ def test_schedules_one_after_the_other_by_their_own_steps_or_by_all(rescaled):
     schedule = schedules.SequentialLR(o, parts, [3], interval_rescaling=rescaled)
     want = [0.5, 0.5, 0.5, *[0.5 ** (t - 3 if rescaled is True else t) for t in range(3, 6)]]
     np.testing.assert_allclose(lrs_of(schedule, 6)[:, 0], want, rtol=1e-12)
+
+
+def momenta_of(make, key="momentum"):
+    """Learning rate and momentum at each of ten steps, under a schedule of schedules."""
+    p = [flow.zeros(1, requires_grad=True)]
+    o = optim.SGD(p, lr=0.5, momentum=0.5) if key == "momentum" else optim.Adam(p, lr=0.5)
+    schedule, rows = make(o), []
+    for _ in range(10):
+        group = o.param_groups[0]
+        rows.append((group["lr"], group[key] if key == "momentum" else group[key][0]))
+        schedule.step()
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("key", ["momentum", "betas"])
+def test_a_schedule_of_schedules_moves_the_momentum_of_its_parts(key):
+    def line(o):
+        return schedules.CyclicLR(o, 0.1, 0.5, 4, base_momentum=0.6, max_momentum=0.8)
+
+    up, down = [0.1, 0.2, 0.3, 0.4, 0.5], [0.8, 0.75, 0.7, 0.65, 0.6]
+    chained = momenta_of(lambda o: schedules.ChainedScheduler([schedules.StepLR(o, 3), line(o)]), key)
+    np.testing.assert_allclose(chained[:5], np.stack([up, down], 1), rtol=1e-12)
+    warmup = momenta_of(
+        lambda o: schedules.SequentialLR(o, [schedules.LinearLR(o, 0.2, 1.0, 4), line(o)], [4]), key
+    )  # the warm-up is to the optimizer's own rate, 0.5
+    np.testing.assert_allclose(warmup[:9], np.stack([up[:4] + up, [0.8] * 4 + down], 1), rtol=1e-12)
+    prefixed = momenta_of(lambda o: schedules.WarmupLR(line(o), 0.5, 2, warmup_prefix=True), key)
+    np.testing.assert_allclose(prefixed[:7], np.stack([[0.05, 0.075, *up], [0.8, 0.8, *down]], 1), rtol=1e-12)
+
+
+def test_a_schedule_of_schedules_moves_to_any_step():
+    def make(o):
+        parts = [schedules.ExponentialLR(o, 0.9), schedules.StepLR(o, 2, 0.5)]
+        parts = [schedules.ChainedScheduler(parts), schedules.OneCycleLR(o, 0.4, 20, cycle_momentum=False)]
+        return schedules.SequentialLR(o, parts, [5])
+
+    straight = lrs_of(make(optimizer(0.5, 0.1)))
+    np.testing.assert_allclose(straight[:5, 0], [0.4 / 25 * 0.9**t * 0.5 ** (t // 2) for t in range(5)], rtol=1e-12)
+    schedule = make(optimizer(0.5, 0.1))
+    for step in (3, 9, 2, 7):
+        schedule.move_to(step)
+        np.testing.assert_array_equal(schedule.get_last_lr(), straight[step])
+    np.testing.assert_array_equal(lrs_of(schedule, 3), straight[7:10])
+    other = make(optimizer(0.5, 0.1))
+    schedule, other = schedules.WarmupLR(schedule, 0.1, 2), schedules.WarmupLR(other, 0.1, 2)
+    schedule.move_to(8)
+    other.load_state_dict(schedule.state_dict())
+    np.testing.assert_array_equal(lrs_of(other, 3), straight[8:11])
+
+
+def test_the_last_schedule_of_weight_averaging_goes_on_from_the_present_rates():
+    o = optimizer(1.0)
+    decay, last = schedules.ExponentialLR(o, 0.5), optim.swa_utils.SWALR(o, 0.05, 5, "linear")
+    decay.step(), decay.step()
+    last.step()
+    np.testing.assert_allclose(lrs_of(last, 7)[:, 0], [0.21, 0.17, 0.13, 0.09, 0.05, 0.05, 0.05], rtol=1e-12)

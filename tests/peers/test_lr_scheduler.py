@@ -1,6 +1,7 @@
 """Learning rate schedules beside PyTorch's, over forty steps."""
 
 import copy
+import itertools
 import math
 
 import numpy as np
@@ -284,3 +285,80 @@ def test_plateau(options, sign):
     ours, theirs = trace(flow, make, step), trace(torch, make, step)
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
     assert len(np.unique(ours[:, 0])) > 1
+
+
+MOMENTA = {"base_momentum": 0.6, "max_momentum": 0.8}
+PARTS = {
+    "StepLR": {"step_size": 3, "gamma": 0.7},
+    "MultiStepLR": {"milestones": [3, 8, 8], "gamma": 0.5},
+    "ConstantLR": {"factor": 0.2, "total_iters": 9},
+    "LinearLR": {"start_factor": 0.1, "total_iters": 6},
+    "ExponentialLR": {"gamma": 0.9},
+    "PolynomialLR": {"total_iters": 40, "power": 2.5},
+    "CosineAnnealingLR": {"T_max": 40, "eta_min": 0.01},
+    "LambdaLR": {"lr_lambda": lambda t: 1 / (1 + t)},
+    "MultiplicativeLR": {"lr_lambda": lambda t: 0.95 - t / 100},
+    "CosineAnnealingWarmRestarts": {"T_0": 7, "T_mult": 2, "eta_min": 0.01},
+    "OneCycleLR": {"max_lr": [0.7, 0.4], "total_steps": 40, **MOMENTA},
+    "CyclicLR": {"base_lr": [0.1, 0.02], "max_lr": [0.9, 0.3], "step_size_up": 5, **MOMENTA},
+    "CyclicLR, exp_range": {
+        **{"base_lr": 0.1, "max_lr": 0.9, "step_size_up": 4, "step_size_down": 6},
+        **{"mode": "exp_range", "gamma": 0.97, **MOMENTA},
+    },
+    "SWALR": {"swa_lr": 0.05, "anneal_epochs": 8},
+}
+OPTIMIZERS = [("SGD", {"momentum": 0.5}), ("Adam", {"betas": (0.7, 0.9)}), ("RMSprop", {"momentum": 0.5})]
+
+
+def part(framework, name, o):
+    name, options = name.split(",")[0], PARTS[name]
+    return getattr(framework.optim.swa_utils if name == "SWALR" else framework.optim.lr_scheduler, name)(o, **options)
+
+
+def pair_of(framework, kind, pair, number):
+    name, options = OPTIMIZERS[number % len(OPTIMIZERS)]
+    groups = [{"params": [framework.zeros(1, requires_grad=True)], "lr": lr} for lr in (0.5, 0.03)]
+    o = getattr(framework.optim, name)(groups, **options)
+    parts, schedules = [part(framework, name, o) for name in pair], framework.optim.lr_scheduler
+    if kind == "sequential":
+        return o, schedules.SequentialLR(o, parts, [7])
+    return o, schedules.ChainedScheduler(parts, optimizer=o)
+
+
+def options_of(o):
+    """All that schedules change: the learning rates, and momentum or the betas."""
+    names = [name for name in ("lr", "momentum", "betas") if name in o.defaults]
+    return np.hstack([group[name] for group in o.param_groups for name in names])
+
+
+def rows_of(o, schedule, by_hand, steps=22):
+    rows = []
+    for t in range(steps):
+        rows.append(options_of(o))
+        assert list(schedule.get_last_lr()) == [group["lr"] for group in o.param_groups]
+        if by_hand and t in (3, 12):
+            o.param_groups[0]["lr"] *= 0.5
+        o.step(), schedule.step()
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("kind", ["sequential", "chained"])
+def test_every_pair_of_schedules(kind, by_hand):
+    for number, pair in enumerate(itertools.product(PARTS, repeat=2)):
+        ours, theirs = (rows_of(*pair_of(framework, kind, pair, number), by_hand) for framework in (flow, torch))
+        if kind == "chained" and pair[1].startswith("CyclicLR"):
+            ours, theirs = ours[1:], theirs[1:]  # docs/DIFFERENCES.md
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-15, err_msg=f"{pair}")
+
+
+@pytest.mark.parametrize("kind", ["sequential", "chained"])
+def test_every_pair_of_schedules_is_resumed(kind):
+    for number, pair in enumerate(itertools.product(PARTS, repeat=2)):
+        (o, schedule), (other, fresh) = (pair_of(flow, kind, pair, number) for _ in range(2))
+        rows_of(o, schedule, by_hand=True, steps=5)
+        other.load_state_dict(o.state_dict())
+        fresh.load_state_dict(schedule.state_dict())
+        np.testing.assert_array_equal(
+            rows_of(other, fresh, False), rows_of(o, schedule, False), err_msg=f"{pair}", strict=True
+        )

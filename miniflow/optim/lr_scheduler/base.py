@@ -55,7 +55,8 @@ class LRScheduler:
     def __init__(self, optimizer: Optimizer, last_step: int = -1):
         name = type(self).__name__
         check_optimizer(name, optimizer)
-        self.prepare(optimizer)
+        self.optimizer = optimizer
+        base_lrs = self.prepare(optimizer)
         for i, group in enumerate(optimizer.param_groups):
             if last_step == -1:
                 group.setdefault("initial_lr", group["lr"])
@@ -64,14 +65,19 @@ class LRScheduler:
                     f"{name}: got last_step={last_step}, but group {i} of the optimizer has no 'initial_lr'; "
                     "load the optimizer's state_dict first, or use last_step=-1"
                 )
-        self.optimizer = optimizer
-        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
-        self.last_step = last_step
-        self._last_lr = list(self.base_lrs) if last_step == -1 else None  # what groups had before is not looked at
+        self.base_lrs: list[float] = base_lrs or [group["initial_lr"] for group in optimizer.param_groups]
+        self.rewind()
+        if last_step != -1:
+            self.last_step, self._last_lr = last_step, None  # what groups had before is not looked at
         self.step()
 
-    def prepare(self, optimizer: Optimizer) -> None:
-        """What else a schedule does before its first step."""
+    def prepare(self, optimizer: Optimizer) -> list[float] | None:
+        """What else a schedule does before its first step; returns base learning rates of its own, if it has any."""
+
+    def rewind(self) -> None:
+        """Be as before the first step; the groups keep their learning rates."""
+        self.last_step = -1
+        self._start_lrs, self._last_lr = list(self.base_lrs), list(self.base_lrs)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         """The learning rate of step number `step`, counted from 0, of a group that began with `base_lr`."""
@@ -127,24 +133,34 @@ class LRScheduler:
         return self._set()
 
     def _follow(self, rates: list[float]) -> None:
-        """Let the base learning rates be those by which the formula, which is linear in them, gives these rates."""
+        """Start from those learning rates by which the formula, which is linear in them, gives these rates."""
         ends = [[value] * len(rates) for value in (0.0, 1.0)]
         starts, stops = ends if self.last_step < 0 else [self.get_lrs(lrs, self.last_step) for lrs in ends]
         for i, lr in enumerate(rates):
             if lr != self._last_lr[i] and starts[i] != stops[i]:
-                self.base_lrs[i] = (lr - starts[i]) / (stops[i] - starts[i])
+                self._start_lrs[i] = (lr - starts[i]) / (stops[i] - starts[i])
 
     def _set(self) -> None:
         """Write the learning rates of the step into the groups."""
-        self._last_lr = self.get_lrs(self.base_lrs, self.last_step)
+        self._last_lr = self.get_lrs(self._start_lrs, self.last_step)
         for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
             group["lr"] = lr
 
     def move_to(self, step: float) -> None:
         """Continue after step number `step`, as a schedule that was stepped that often."""
         if step != self.last_step:
-            self.last_step = step
+            self.last_step, self._start_lrs = step, list(self.base_lrs)
             self._set()
+
+    def take_up(self, step: int) -> None:
+        """Set the learning rates of a step, after another schedule."""
+        self.rewind()
+        self.move_to(step)
+
+    def go_on(self, step: int) -> None:
+        """A `take_up` for schedules that start from the learning rates that there are."""
+        self.last_step = step - 1
+        self.step()
 
     def get_last_lr(self) -> list[float]:
         """The learning rates that the last `step` set, one for each group."""
@@ -166,7 +182,7 @@ class LRScheduler:
         Raises:
             CheckpointError: if it was saved by another kind of scheduler.
         """
-        own = LRScheduler.state_dict(self)
+        own = self.state_dict()
         if _names(state_dict) != _names(own):
             raise CheckpointError(
                 f"{type(self).__name__}.load_state_dict: got entries {_names(state_dict)}; expected {_names(own)}: "
@@ -215,6 +231,8 @@ def per_group(name: str, optimizer: Optimizer, value: Any, what: str = "values")
 
 def _names(state: Any, prefix: str = "") -> list[str]:
     """The names in a state, and, after a dot, those in the states within it."""
+    if isinstance(state, list) and any(isinstance(value, dict) for value in state):
+        state = dict(enumerate(state))
     if not isinstance(state, dict):
         return [prefix]
     return sorted(name for key, value in state.items() for name in _names(value, f"{prefix}.{key}".lstrip(".")))

@@ -12,7 +12,7 @@ from miniflow.optim.optimizer import Optimizer
 
 
 class CombinedSchedule(LRScheduler):
-    """Base of schedules that follow the formulas of others, which are then no longer stepped by hand."""
+    """Base of schedules that step others, which are then no longer stepped by hand."""
 
     not_saved = ("optimizer", "schedulers")
 
@@ -21,19 +21,32 @@ class CombinedSchedule(LRScheduler):
         optimizer = optimizer or (self.schedulers[0].optimizer if self.schedulers else None)
         if not self.schedulers or any(s.optimizer is not optimizer for s in self.schedulers):
             raise ArgumentError(f"{name}: expected at least one scheduler, and all of them for the same optimizer")
-        super().__init__(optimizer, last_step)
+        super().__init__(optimizer)
+        self.move_to(last_step + 1)
+
+    def rewind(self) -> None:
+        """Be as before the first step, the schedules and the learning rates too."""
+        super().rewind()
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+        for scheduler in self.schedulers:
+            scheduler.rewind()
+
+    def move_to(self, step: float) -> None:
+        if step < self.last_step:
+            self.rewind()
+        while self.last_step < step:
+            self.step()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimizer, as numbers, lists and dicts; that of the others too."""
         return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self.schedulers]}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        own, rates = dict(state_dict), [group["lr"] for group in self.optimizer.param_groups]
+    def _take(self, state_dict: dict[str, Any]) -> None:
+        own = dict(state_dict)
         for scheduler, state in zip(self.schedulers, own.pop("_schedulers"), strict=True):
-            scheduler.load_state_dict(state)
-        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):  # those of the others do not matter
-            group["lr"] = lr
-        super().load_state_dict(own)
+            scheduler._take(state)
+        super()._take(own)
 
 
 class SequentialLR(CombinedSchedule):
@@ -64,21 +77,26 @@ class SequentialLR(CombinedSchedule):
         self.rescaled = list(interval_rescaling) if several else [interval_rescaling] * len(schedulers)
         super().__init__(optimizer, schedulers, last_step)
 
-    def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
-        k = bisect_right(self.milestones, step)
-        return self.schedulers[k].get_lrs(base_lrs, step - (self.milestones[k - 1] if k and self.rescaled[k] else 0))
+    def _set(self) -> None:
+        k = bisect_right(self.milestones, self.last_step)
+        scheduler, milestone = self.schedulers[k], self.milestones[k - 1] if k else -1
+        if self.last_step == milestone:
+            scheduler.take_up(0 if self.rescaled[k] else self.last_step)
+        else:
+            scheduler.step()
+        self._last_lr = scheduler.get_last_lr()
 
 
 class ChainedScheduler(CombinedSchedule):
-    """All schedules at once: each takes the learning rates of the one before as its base.
+    """Steps all schedules, one after the other: chainable ones multiply, others write over what came before.
 
-    That is the product of their factors, for schedules that multiply. `torch.optim.lr_scheduler.ChainedScheduler`.
+    Source: `torch.optim.lr_scheduler.ChainedScheduler`.
     """
 
-    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None, last_step: int = -1):
-        super().__init__(optimizer, schedulers, last_step)
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
+        super().__init__(optimizer, schedulers, schedulers[0].last_step - 1 if schedulers else -1)
 
-    def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
+    def _set(self) -> None:
         for scheduler in self.schedulers:
-            base_lrs = scheduler.get_lrs(base_lrs, step)
-        return base_lrs
+            scheduler.step()
+        self._last_lr = self.schedulers[-1].get_last_lr()

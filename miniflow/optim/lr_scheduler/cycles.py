@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from miniflow.errors import ArgumentError
@@ -24,15 +23,11 @@ class CyclicRates(Schedule):
 
     cycle_momentum: bool
 
-    def begin(self, optimizer: Optimizer, rates: Sequence[float]) -> None:
-        """Let the groups begin with these learning rates; check that there is a momentum to move."""
+    def prepare(self, optimizer: Optimizer) -> None:
         if self.cycle_momentum and not any(key in optimizer.defaults for key in ("momentum", "betas")):
             raise ArgumentError(
                 f"{type(self).__name__}: got {type(optimizer).__name__}, without momentum; use cycle_momentum=False"
             )
-        if self.last_step == -1:
-            for group, lr in zip(optimizer.param_groups, rates, strict=True):
-                group["initial_lr"] = group["lr"] = lr
 
     def _set(self) -> None:
         super()._set()
@@ -57,8 +52,8 @@ class OneCycleLR(
         total_steps: how many steps; epochs * steps_per_epoch if None.
         pct_start: the fraction of the steps that the rise takes.
         anneal_strategy: "cos" or "linear".
-        cycle_momentum: whether momentum falls from `max_momentum` to `base_momentum` and rises again; graphs do not
-            see that.
+        cycle_momentum: whether momentum (or the first of betas) falls from `max_momentum` to `base_momentum` and rises
+            again. A graph is compiled again for each new momentum, and warns: use False there.
         div_factor: max_lr / the first learning rate.
         final_div_factor: the first / the last.
         three_phase: fall to the first learning rate as fast as it rose, then to the last.
@@ -78,16 +73,19 @@ class OneCycleLR(
         max_lrs = per_group("OneCycleLR", optimizer, self.max_lr)
         self.total_steps = total
         rise = self.pct_start * total - 1  # the step at which the rate is highest
-        low, last = 1 / self.div_factor, 1 / self.div_factor / self.final_div_factor
+        high, last = self.div_factor, 1 / self.final_div_factor
         self.corners = [
-            [0.0, low, self.max_momentum], [rise, 1.0, self.base_momentum], [total - 1.0, last, self.max_momentum]
+            [0.0, 1.0, self.max_momentum], [rise, high, self.base_momentum], [total - 1.0, last, self.max_momentum]
         ]  # fmt: skip
         if self.three_phase:
-            self.corners.insert(2, [2 * rise, low, self.max_momentum])
-        self.begin(optimizer, max_lrs)
+            self.corners.insert(2, [2 * rise, 1.0, self.max_momentum])
+        super().prepare(optimizer)
+        if self.last_step == -1:
+            for group, max_lr in zip(optimizer.param_groups, max_lrs, strict=True):
+                group["initial_lr"] = max_lr / self.div_factor
 
     def _between(self, step: int, which: int) -> float:
-        """The fraction of the highest rate (1), or the momentum (2), at a step."""
+        """The factor of the first rate (1), or the momentum (2), at a step."""
         if step > self.total_steps:  # a loop steps once more after its last step
             raise ArgumentError(f"OneCycleLR: got step {step}; expected at most total_steps={self.total_steps}")
         pairs = list(zip(self.corners, self.corners[1:], strict=False))
@@ -117,8 +115,8 @@ class CyclicLR(
         gamma: for "exp_range".
         scale_fn: the factor of the height, in place of `mode`; not part of the state_dict.
         scale_mode: whether it is a function of the "cycle", counted from 1, or of the step ("iterations").
-        cycle_momentum: whether momentum falls from `max_momentum` to `base_momentum` while the rate rises; graphs do
-            not see that.
+        cycle_momentum: whether momentum (or the first of betas) falls from `max_momentum` to `base_momentum` while the
+            rate rises. A graph is compiled again for each new momentum, and warns: use False there.
 
     Raises:
         ArgumentError: for an unknown mode, an optimizer without momentum, or a list of the wrong length.
@@ -129,11 +127,15 @@ class CyclicLR(
     not_saved = ("optimizer", "scale_fn")
     limits = {"mode": ["triangular", "triangular2", "exp_range"], "scale_mode": ["cycle", "iterations"]}
 
-    def prepare(self, optimizer: Optimizer) -> None:
+    def prepare(self, optimizer: Optimizer) -> list[float]:
         lows, highs = (per_group("CyclicLR", optimizer, value) for value in (self.base_lr, self.max_lr))
-        self.lows, self.spans = lows, [high - low for high, low in zip(highs, lows, strict=True)]
+        self.spans = [high - low for high, low in zip(highs, lows, strict=True)]
         self.step_size_down = self.step_size_up if self.step_size_down is None else self.step_size_down
-        self.begin(optimizer, lows)
+        super().prepare(optimizer)
+        if self.last_step == -1:
+            for group, low in zip(optimizer.param_groups, lows, strict=True):
+                group["lr"] = low
+        return lows
 
     def _height(self, step: int) -> float:
         """How far up between the lowest and the highest value a step is."""
@@ -146,10 +148,7 @@ class CyclicLR(
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         height = self._height(step)
-        return [
-            lr + span * height * (lr / low if low else 1.0)
-            for lr, low, span in zip(base_lrs, self.lows, self.spans, strict=True)
-        ]
+        return [low + span * height for low, span in zip(base_lrs, self.spans, strict=True)]
 
     def momentum(self, i: int, step: int) -> float:
         return self.max_momentum - (self.max_momentum - self.base_momentum) * self._height(step)

@@ -158,6 +158,11 @@ class MultiplicativeLR(LambdaLR):
         pairs = zip(base_lrs, self.lr_lambdas, strict=True)
         return [base_lr * math.prod(factor(t) for t in range(1, step + 1)) for base_lr, factor in pairs]
 
+    def take_up(self, step: int) -> None:
+        for group, factor in zip(self.optimizer.param_groups, self.lr_lambdas, strict=True):
+            group["lr"] *= factor(step)
+        self.go_on(step)
+
 
 class CosineAnnealingWarmRestarts(Schedule, T_0=..., T_mult=1, eta_min=0.0, decay_rate=1.0, restart_limit=0):
     """lr = eta_min + (base_lr - eta_min) * (1 + cos(pi * t / T)) / 2, t and T being position and length of a cycle.

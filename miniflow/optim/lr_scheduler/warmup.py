@@ -52,19 +52,26 @@ class WarmupLR(Schedule, warmup_factor=1 / 3, warmup_iters=5, warmup_method="lin
             )
         LRScheduler.__init__(self, optimizer, last_step)
 
+    def prepare(self, optimizer: Optimizer) -> None:
+        self.end_lrs = None
+        if self.scheduler and not self.warmup_prefix:
+            self.scheduler.move_to(self.warmup_iters)
+            self.end_lrs = self.scheduler.get_last_lr()
+            self.scheduler.move_to(0)
+
+    def _set(self) -> None:
+        if self.scheduler:
+            self.scheduler.move_to(max(0, self.last_step - self.warmup_iters * self.warmup_prefix))
+        super()._set()
+
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         if step >= self.warmup_iters:
-            return self._following(base_lrs, step)
+            return self.scheduler.get_last_lr() if self.scheduler else list(base_lrs)
         begin = [base_lr * self.warmup_factor for base_lr in base_lrs]
         if self.warmup_method == "constant":
             return begin
-        end = base_lrs if self.warmup_prefix else self._following(base_lrs, self.warmup_iters)
-        return [a + (b - a) * step / self.warmup_iters for a, b in zip(begin, end, strict=True)]
-
-    def _following(self, base_lrs: list[float], step: int) -> list[float]:
-        if self.scheduler is None:
-            return list(base_lrs)
-        return self.scheduler.get_lrs(base_lrs, step - self.warmup_iters if self.warmup_prefix else step)
+        pairs = zip(begin, self.end_lrs or base_lrs, strict=True)
+        return [a + (b - a) * step / self.warmup_iters for a, b in pairs]
 
 
 WarmUpLR = WarmupLR  # OneFlow's other spelling
