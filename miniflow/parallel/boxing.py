@@ -6,7 +6,7 @@ On one placement of one dimension it is a collective; T are the bytes of the who
     S(i)     B       all-gather                      (n - 1) T
     P        B       all-reduce                      2 (n - 1) T
     P        S(i)    reduce-scatter                  (n - 1) T
-    S(i)     S(j)    all-to-all                      (n - 1) T / n
+    S(i)     S(j)    all-to-all                      what stays at no rank: (n - 1) T / n if the parts are even
     B        S(i)    slice                           0
     B        P       the first rank keeps it, the others hold zeros    0
     S(i)     P       the own part among zeros        0
@@ -30,9 +30,9 @@ import numpy as np
 from miniflow.backends import memory
 from miniflow.parallel import world
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
-from miniflow.parallel.partition import Region, intersection, local_shape, region, shape_of, within
+from miniflow.parallel.partition import Region, intersection, local_shape, region, shape_of, volume, within
 from miniflow.parallel.placement import placement
-from miniflow.sbp import B, NdSbp, P, S, Sbp
+from miniflow.sbp import B, NdSbp, P, S
 
 NAMES = {"SB": "all-gather", "PB": "all-reduce", "PS": "reduce-scatter", "SS": "all-to-all", "BS": "slice",
          "BP": "keep on the first rank", "SP": "pad with zeros"}  # fmt: skip
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     Attributes:
         dim: which one.
         before, after: all SBP before and after it.
-        cost: bytes that all ranks together send.
+        cost: elements that all ranks together send.
     """
 
     dim: int
@@ -56,14 +56,18 @@ class Step(NamedTuple):
     cost: int
 
 
-def step_cost(elements: int, n: int, before: Sbp, after: Sbp) -> float:
-    """Elements that the ranks of one group of n send together, of a tensor that has so many within the group."""
-    kinds = before.kind + after.kind
-    factor = {"SB": n - 1, "PB": 2 * (n - 1), "PS": n - 1, "SS": (n - 1) / n}.get(kinds, 0)
-    return elements * factor
+def step_cost(shape: tuple[int, ...], where: placement, k: int, before: NdSbp, after: NdSbp) -> int:
+    """Elements that all ranks together send to change dimension k of the placement, by the table above."""
+    n, kinds = where.shape[k], before[k].kind + after[k].kind
+    if kinds == "SS":
+        held = [[region(shape, where, sbp, r) for sbp in (before, after)] for r in where.flat]
+        return sum([volume(old) - volume(intersection(old, new)) for old, new in held])
+    others = [m for i, (one, m) in enumerate(zip(before, where.shape, strict=True)) if i != k and one.dim is None]
+    each = {"SB": n - 1, "PB": 2 * (n - 1), "PS": n - 1}.get(kinds, 0)
+    return math.prod(shape) * math.prod(others) * each  # of all groups together
 
 
-def cost(shape: tuple[int, ...], where: placement, before: NdSbp, after: NdSbp) -> float:
+def cost(shape: tuple[int, ...], where: placement, before: NdSbp, after: NdSbp) -> int:
     """Elements that all ranks together send for a change of layout on one placement."""
     return sum([s.cost for s in path(shape, where, before, after)])
 
@@ -74,8 +78,8 @@ def path(shape: tuple[int, ...], where: placement, before: NdSbp, after: NdSbp) 
     if before == after:
         return ()
     if len(before) == 1:
-        return (Step(0, before, after, step_cost(math.prod(shape), where.shape[0], before[0], after[0])),)
-    queue: list[tuple[float, int, int, NdSbp, tuple[Step, ...]]] = [(0, 0, 0, before, ())]
+        return (Step(0, before, after, step_cost(shape, where, 0, before, after)),)
+    queue: list[tuple[int, int, int, NdSbp, tuple[Step, ...]]] = [(0, 0, 0, before, ())]
     numbers, done = itertools.count(1), set()
     while queue:
         total, count, _, layout, steps = heapq.heappop(queue)
@@ -100,12 +104,10 @@ def steps_from(shape: tuple[int, ...], where: placement, layout: NdSbp) -> Itera
         later = {one.dim for one in layout[k + 1 :]} - {None}
         if before.dim in later:
             continue
-        others = [n for i, (one, n) in enumerate(zip(layout, where.shape, strict=True)) if i != k and one.dim is None]
-        elements = math.prod(shape) * math.prod(others)  # of all groups together
         for after in [B, P, *[S(d) for d in range(len(shape))]]:
             if after != before and after.dim not in later:
-                total = step_cost(elements, where.shape[k], before, after)
-                yield Step(k, layout, (*layout[:k], after, *layout[k + 1 :]), total)
+                changed = (*layout[:k], after, *layout[k + 1 :])
+                yield Step(k, layout, changed, step_cost(shape, where, k, layout, changed))
 
 
 # carrying it out

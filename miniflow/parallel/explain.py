@@ -62,7 +62,7 @@ def signature_table(op: Any, arrays: tuple, attrs: dict[str, Any]) -> str:
     for i, one in enumerate(candidates(op, arrays, attrs)):
         operands = ", ".join("-" if x is None else show(x) for x in one.operands)
         arrow = "->" if i == 0 else "  "
-        lines.append(f"{arrow} {operands} => {', '.join(map(show, one.results))}: {one.bytes:,.0f} bytes")
+        lines.append(f"{arrow} {operands} => {', '.join(map(show, one.results))}: {one.bytes:,} bytes")
     return "\n".join(lines)
 
 
@@ -98,12 +98,12 @@ def explain_boxing(src: Tensor, dst: Any, placement: placement | None = None) ->
     else:
         steps = boxing.path(x.shape, where, x.sbp, sbp)
         total = sum(step.cost for step in steps) * x.itemsize
-        lines = [f"{show(x.sbp)} to {show(sbp)}: {total:,.0f} bytes"]
+        lines = [f"{show(x.sbp)} to {show(sbp)}: {total:,} bytes"]
         for i, step in enumerate(steps, 1):
             name = boxing.NAMES[step.before[step.dim].kind + step.after[step.dim].kind]
             along = f" along dimension {step.dim}" if len(sbp) > 1 else ""
             cost = step.cost * x.itemsize
-            lines.append(f"{i}. {name}{along}: {show(step.before)} to {show(step.after)}, {cost:,.0f} bytes")
+            lines.append(f"{i}. {name}{along}: {show(step.before)} to {show(step.after)}, {cost:,} bytes")
         text = "\n".join(lines)
     print(text)
     return text

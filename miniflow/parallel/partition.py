@@ -7,6 +7,7 @@ several dimensions the rule is applied to one after the other: a part of the fir
 from __future__ import annotations
 
 import functools
+import math
 
 from miniflow.errors import ArgumentError
 from miniflow.parallel.placement import placement
@@ -41,6 +42,11 @@ def region(shape: tuple[int, ...], where: placement, sbp: NdSbp, rank: int) -> R
 def shape_of(bounds: Region) -> tuple[int, ...]:
     """The shape of a region."""
     return tuple([stop - start for start, stop in bounds])
+
+
+def volume(bounds: Region | None) -> int:
+    """The number of elements of a region; 0 for None."""
+    return 0 if bounds is None else math.prod(shape_of(bounds))
 
 
 def local_shape(shape: tuple[int, ...], where: placement, sbp: NdSbp, rank: int) -> tuple[int, ...]:

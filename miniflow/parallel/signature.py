@@ -28,7 +28,7 @@ class Candidate(NamedTuple):
 
     operands: tuple[NdSbp | None, ...]
     results: tuple[NdSbp, ...]
-    bytes: float
+    bytes: int
 
 
 def signatures_of(op: type[Op], ranks: int, operands: Sequence[Any], attrs: dict[str, Any]) -> list[Signature]:

@@ -119,6 +119,28 @@ def test_bytes_are_those_of_the_formula(pair, ranks):
     count_comparison()
 
 
+UNEVEN = [(2, 3, 5), (5,), (1, 7), (3, 2), (7, 5), (4, 4), (3, 0, 2), (1, 1), (9, 2, 3), ()]
+
+
+UNEVEN_MESHES = ([0, 1], [2, 0, 1], [0, 1, 2, 3], [0, 1, 2, 4, 3], [[0, 3], [1, 2]], [[0, 1, 2], [5, 4, 3]])
+
+
+@pytest.mark.parametrize("mesh", UNEVEN_MESHES, ids=str)
+def test_explain_says_what_is_sent(mesh, capsys):
+    """For every change of layout of tensors that the ranks do not divide."""
+    where = flow.placement("cpu", mesh)
+    for shape in UNEVEN:
+        for before, after in itertools.permutations(layouts(shape, where), 2):
+            x = flow.zeros(*shape, placement=where, sbp=[B] * len(where.shape)).to_global(sbp=before)
+            start = sum(flow.parallel.stats().values())
+            x.to_global(sbp=after)
+            sent = sum(flow.parallel.stats().values()) - start
+            lines = flow.boxing.explain(x, after).splitlines()
+            assert lines[0].endswith(f": {sent:,} bytes"), (shape, before, after, lines)
+            assert sum(int(line.split()[-2].replace(",", "")) for line in lines[1:]) == sent
+            count_comparison()
+
+
 def test_boxing_shares_no_memory():
     """Of whatever is boxed: what is then written in place changes nothing else."""
     where = flow.placement("cpu", [0, 1])
