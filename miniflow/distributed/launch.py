@@ -1,8 +1,9 @@
 """`python -m miniflow.distributed.launch --nproc_per_node 4 script.py`: a script as MPI ranks.
 
 It starts `mpiexec`, which starts the ranks; each of them is this file once more with `--rank-of`, which sets the
-environment variables that scripts read and then becomes the script. If a rank fails, mpiexec ends the others. On
-several machines it is run on each of them, with its own `--node_rank`; `nodes` says how they come together.
+environment variables that scripts read and then becomes the script. If a rank fails, mpiexec ends the others. A rank
+that ends well leaves a file, since mpiexec takes `os._exit(0)` for success too. `output` keeps lines whole. On several
+machines it is run on each of them, with its own `--node_rank`; `nodes` says how they come together.
 
 Source: `torch.distributed.launch` and `oneflow.distributed.launch`, whose options these are.
 """
@@ -10,13 +11,16 @@ Source: `torch.distributed.launch` and `oneflow.distributed.launch`, whose optio
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
+import runpy
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 
@@ -55,8 +59,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def command(args: argparse.Namespace) -> list[str]:
-    """What each rank runs; `-m mpi4py` ends all ranks if one calls `sys.exit` with another status than 0."""
-    python = [] if args.no_python else [sys.executable, "-u", "-m", "mpi4py", *(["-m"] if args.module else [])]
+    """What each rank runs."""
+    python = [] if args.no_python else [sys.executable, *(["-m"] if args.module else [])]
     return [*python, args.training_script, *args.training_script_args]
 
 
@@ -81,22 +85,37 @@ def main(arguments: list[str] | None = None) -> int:
             environment["OMP_NUM_THREADS"] = "1"
             print("launch: OMP_NUM_THREADS is 1 for each rank; set it to change that", file=sys.stderr)
         environment.setdefault("NUMBA_NUM_THREADS", environment["OMP_NUM_THREADS"])
-    folder = args.logdir if args.redirect_stdout_and_stderr else None
-    rank = [sys.executable, "-u", __file__, "--rank-of", json.dumps([folder, *command(args)])]
-    if args.nnodes == 1:
-        process = subprocess.Popen([find_mpiexec(), "-n", str(args.nproc_per_node), *rank], env=environment)
-        pass_signals_to(process)
-        status = process.wait()
-    else:
-        from miniflow.distributed import nodes  # not above: each rank runs this file before the script
-
-        environment["MINIFLOW_RANK"] = f"exec {shlex.join(rank)}"
-        address = args.master_addr, args.master_port
-        rest = args.nnodes, args.nproc_per_node, address, find_mpiexec(), environment
-        status = nodes.other(args.node_rank, *rest) if args.node_rank else nodes.first(*rest, pass_signals_to)
+    with tempfile.TemporaryDirectory() as ended:
+        environment["MINIFLOW_ENDED"] = ended
+        status = run_ranks(args, environment)
+        missing = args.nproc_per_node - len(os.listdir(ended))
+    if missing and not status and not args.no_python:
+        print(
+            f"launch: {missing} of {args.nproc_per_node} ranks did not end as Python ends, though none reported an "
+            "error: os._exit in a rank, for one, ends all; use sys.exit",
+            file=sys.stderr,
+        )
+        status = 1
     if status:
         print(f"launch: {' '.join(command(args))} failed with exit status {status}", file=sys.stderr)
     return abs(status)
+
+
+def run_ranks(args: argparse.Namespace, environment: dict[str, str]) -> int:
+    """Start the ranks of this machine, pass on what they print, and return the exit status."""
+    from miniflow.distributed import nodes, output  # not above: each rank runs this file before the script
+
+    folder = args.logdir if args.redirect_stdout_and_stderr else None
+    rank = [sys.executable, "-u", __file__, "--rank-of", json.dumps([folder, args.no_python, *command(args)])]
+    if args.nnodes == 1:
+        process = output.start(find_mpiexec(), "-n", str(args.nproc_per_node), *rank, environment=environment)
+        pass_signals_to(process)
+        with output.in_lines(process):
+            return process.wait()
+    environment["MINIFLOW_RANK"] = f"exec {shlex.join(rank)}"
+    address = args.master_addr, args.master_port
+    rest = args.nnodes, args.nproc_per_node, address, find_mpiexec(), environment
+    return nodes.other(args.node_rank, *rest) if args.node_rank else nodes.first(*rest, pass_signals_to)
 
 
 def pass_signals_to(process: subprocess.Popen) -> None:
@@ -107,7 +126,7 @@ def pass_signals_to(process: subprocess.Popen) -> None:
 
 def become_rank(description: str) -> None:
     """In a rank: set what scripts read from the environment, and become the script."""
-    logdir, *argv = json.loads(description)
+    logdir, is_program, *argv = json.loads(description)
     rank = os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK", "0")
     local = os.environ.get("MPI_LOCALRANKID") or os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", rank)
     os.environ.update({"RANK": rank, "LOCAL_RANK": local})
@@ -116,10 +135,15 @@ def become_rank(description: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for descriptor, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), descriptor)
-    os.execvp(argv[0], argv)
+    if is_program:
+        os.execvp(argv[0], argv)
+    atexit.register(Path(os.environ["MINIFLOW_ENDED"], rank).touch)  # registered first, it runs last
+    sys.argv, sys.path[0] = argv, os.getcwd()
+    runpy.run_module("mpi4py", run_name="__main__", alter_sys=True)  # ends all ranks if one exits with another status
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank-of"]:
         become_rank(sys.argv[2])
-    sys.exit(main())
+    else:
+        sys.exit(main())

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from miniflow.distributed import output
+
 START = 'eval "$MINIFLOW_RANK"'  # each machine has its own command in its environment
 
 
@@ -50,10 +52,8 @@ def first(
     """
     others = meet(nodes, ranks, address)
     hosts = ",".join(f"node{i}" for i in range(nodes))
-    start = [mpiexec, "-genvnone", "-launcher", "manual", "-localhost", address[0], "-hosts", hosts]
-    process = subprocess.Popen(
-        [*start, "-ppn", str(ranks), "-n", str(nodes * ranks), "sh", "-c", START], stdout=subprocess.PIPE
-    )
+    options = ["-genvnone", "-launcher", "manual", "-localhost", address[0], "-hosts", hosts, "-ppn", str(ranks)]
+    process = output.start(mpiexec, *options, "-n", str(nodes * ranks), "sh", "-c", START)
     watch(process)
     commands = []
     while (line := process.stdout.readline().decode()).startswith("HYDRA_LAUNCH:"):
@@ -66,10 +66,8 @@ def first(
     own = proxy(mpiexec, commands[0], environment)
     for node, stream in others.items():
         threading.Thread(target=end_without, args=(node, stream, process), daemon=True).start()
-    while chunk := process.stdout.read1():
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.flush()
-    status = process.wait()
+    with output.in_lines(process):
+        status = process.wait()
     own.wait()
     for stream in others.values():
         with contextlib.suppress(OSError):

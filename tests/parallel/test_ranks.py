@@ -1,5 +1,6 @@
 """MPI ranks: they compute what simulated ranks do, to the bit; and what happens when one of them fails."""
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -146,10 +147,11 @@ def script(tmp_path):
 
 def running(path):
     """The processes with the script in their command line."""
-    return [
-        p.name for p in Path("/proc").iterdir()
-        if p.name.isdigit() and str(path) in (p / "cmdline").read_bytes().decode(errors="replace")
-    ]  # fmt: skip
+    found = []
+    for p in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            found += [p] if str(path) in p.read_bytes().decode(errors="replace") else []
+    return found
 
 
 @pytest.mark.parametrize(("mode", "status", "message"), [("raise", 1, "ValueError: this rank fails"), ("exit", 3, "")])
@@ -158,6 +160,61 @@ def test_a_rank_that_fails_ends_all(mode, status, message, script):
     done = launch(3, script, mode)
     assert done.returncode == status and message in done.stderr and "done" not in done.stdout
     assert time.monotonic() - start < 60
+
+
+ENDS = """
+import os, signal, sys, time
+import miniflow as flow
+rank, mode = flow.env.get_rank(), sys.argv[1]
+if rank == 1 and mode == "begin":
+    os._exit(0)
+if rank == 1 and mode == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+flow.comm.barrier()
+if rank == 1 and mode == "end":
+    time.sleep(1)  # the other has ended
+    os._exit(0)
+sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("mode", ["begin", "end", "kill", "exit"])
+def test_a_rank_that_does_not_end_as_python_ends_fails_the_job(mode, tmp_path):
+    (tmp_path / "ends.py").write_text(ENDS)
+    done = launch(2, tmp_path / "ends.py", mode)
+    assert (done.returncode == 0) == (mode == "exit"), done.stderr
+    assert ("ranks did not end as Python ends" in done.stderr) == (mode in ("begin", "end"))
+
+
+LINES = """
+import sys
+import miniflow as flow
+rank = flow.env.get_rank()
+flow.comm.barrier()
+for i in range(1000):
+    for stream in (sys.stdout, sys.stderr):
+        print("rank", rank, "line", i, "x" * (i % 90), end=" ", file=stream)
+        print("end", rank, file=stream)
+print("unfinished", rank, end="")
+"""
+
+
+def test_lines_of_ranks_stay_whole(tmp_path):
+    (tmp_path / "lines.py").write_text(LINES)
+    done = launch(3, tmp_path / "lines.py")
+    want = sorted(f"rank {rank} line {i} {'x' * (i % 90)} end {rank}" for rank in range(3) for i in range(1000))
+    lines = done.stdout.splitlines()
+    assert sorted(lines[:-1]) == want and sorted(done.stderr.splitlines()) == want
+    assert sorted(lines[-1].split("unfinished")) == ["", " 0", " 1", " 2"]
+
+
+def test_a_prompt_appears(tmp_path):
+    (tmp_path / "prompt.py").write_text('print("a", end="? ", flush=True); print(input())')
+    process = subprocess.Popen(
+        [*LAUNCH, "1", tmp_path / "prompt.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.read(3) == "a? "
+    assert process.communicate("yes\n", timeout=30)[0] == "yes\n"
 
 
 def test_a_rank_that_does_not_come_is_named(script):
