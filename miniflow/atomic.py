@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+import platform
+import re
+import shutil
 import stat
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from safetensors import SafetensorError
+
+from miniflow.errors import FileWriteError
+
 PIECE = 1 << 20  # bytes of a file that are read at a time
+NUMBERS = itertools.count()
 
 
 @contextmanager
@@ -18,9 +26,9 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     """Provide a temporary file next to `path`; when the block succeeds, that file replaces `path`.
 
     The data reaches the disk (fsync) before the name does (rename), so a crash at any moment leaves either the old file
-    or the new one. When the block raises, the temporary file is removed and `path` is as before. Every thread has a
-    temporary file of its own. The permissions are those of the file that is replaced, or for a new one those that the
-    umask gives, whatever the block sets.
+    or the new one. When the block raises, the temporary file is removed and `path` is as before; those that processes
+    left when they were killed are removed too. Every thread has a temporary file of its own. The permissions are those
+    of the file that is replaced, or for a new one those that the umask gives, whatever the block sets.
 
     Args:
         path: where the file will be; a symbolic link is followed and stays.
@@ -40,7 +48,8 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     ('42', 1)
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.{threading.get_ident()}.tmp")
+    remove_drafts(target.parent)
+    temporary = draft_of(target)
     try:
         temporary.touch()
         mode = (target if target.exists() else temporary).stat().st_mode
@@ -54,6 +63,51 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         raise
     if os.name == "posix":
         sync(target.parent)
+
+
+def draft_of(target: Path) -> Path:
+    """A new name beside `target`, for what will replace it; it tells the machine and the process that write there."""
+    return target.with_name(f".{target.name[:40]}.{platform.node()}-{os.getpid()}-{next(NUMBERS)}.tmp")
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove from a folder what processes of this machine that are dead were writing: files, or folders."""
+    mine = re.compile(rf"\..*\.{re.escape(platform.node())}-(\d+)-\d+\.tmp")
+    with suppress(OSError):  # the save itself will tell
+        for path in folder.iterdir():
+            found = mine.fullmatch(path.name)
+            if found and is_dead(int(found[1])):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+
+def is_dead(process: int) -> bool:
+    """Whether there is no process of this number, on systems that tell."""
+    if os.name == "posix":
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        except (OSError, OverflowError):  # that of another user
+            return False
+    return False
+
+
+@contextmanager
+def writing(op: str, path: str | os.PathLike) -> Iterator[None]:
+    """A block that writes a file or a folder.
+
+    Raises:
+        FileWriteError: in place of an OSError, or what safetensors raises for it: with the path, and what to do.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise FileWriteError(
+            f"{op}: cannot write {path}: {error}; expected room, and a folder that exists and may be written to"
+        ) from error
 
 
 def sync(path: Path) -> None:

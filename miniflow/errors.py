@@ -74,6 +74,10 @@ class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
     """There is no such checkpoint."""
 
 
+class FileWriteError(CheckpointError, OSError):
+    """A file cannot be written: the disk is full, or the folder is missing or not yours. What was there is kept."""
+
+
 class DownloadError(RuntimeError):
     """A file could not be fetched, or arrived with the wrong contents."""
 

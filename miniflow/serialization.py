@@ -30,7 +30,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from miniflow.atomic import replacing
+from miniflow.atomic import replacing, writing
 from miniflow.backends.memory import address, to_host
 from miniflow.device import device
 from miniflow.dtype import ALL, BY_NUMPY
@@ -90,8 +90,8 @@ def save(
 
     Raises:
         ArgumentError: for a rank that does not exist.
-        CheckpointError: for an object that cannot be saved, naming its place inside `obj`, or a file that cannot be
-            written.
+        CheckpointError: for an object that cannot be saved, naming its place inside `obj`.
+        FileWriteError: if the file cannot be written.
 
     >>> import miniflow as flow, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -122,11 +122,8 @@ def save(
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in packer.arrays.items()}
     metadata = {"format": "pt", STRUCTURE: structure}
     metadata[CHECKSUM] = checksum(arrays, metadata)
-    try:
-        with replacing(path) as temporary:
-            safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"save: cannot write {path}: {error}") from error
+    with writing("save", path), replacing(path) as temporary:
+        safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
 
 
 def load(

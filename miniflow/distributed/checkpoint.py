@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,10 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from miniflow.atomic import sync
+from miniflow.atomic import draft_of, remove_drafts, sync, writing
 from miniflow.backends import memory
 from miniflow.dtype import ALL
-from miniflow.errors import ArgumentError, CheckpointError, ShapeError
+from miniflow.errors import ArgumentError, CheckpointError, FileWriteError, ShapeError
 from miniflow.parallel import world
 from miniflow.parallel.arrays import wrote
 from miniflow.parallel.boxing import box, without_partial
@@ -46,7 +46,8 @@ def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
             to see the same file system.
 
     Raises:
-        CheckpointError: if it cannot be written, or holds something else.
+        CheckpointError: if it holds something else.
+        FileWriteError: if a rank cannot write; an older checkpoint is kept.
 
     >>> import miniflow as flow, tempfile
     >>> x = flow.ones(2, 3, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
@@ -58,12 +59,44 @@ def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
     6.0
     """
     target = Path(folder)
-    draft = target.with_name(f".{target.name}.draft")
-    communicator = world.communicator()
-    if world.rank() == 0:
+    index, files = divided(state)
+    draft = target.with_name(gathered(draft_of(target).name)[0])
+    writer = world.rank() == 0
+
+    def begin() -> None:
+        remove_drafts(target.parent)
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
-    communicator.barrier()
+
+    def write() -> None:
+        for rank, arrays in files.items():
+            checksums = {name: f"{zlib.crc32(a.reshape(-1).view(np.uint8)):08x}" for name, a in arrays.items()}
+            safetensors.numpy.save_file(arrays, draft / f"rank_{rank}.safetensors", metadata=checksums)
+            sync(draft / f"rank_{rank}.safetensors")
+
+    def finish() -> None:
+        (draft / INDEX).write_text(json.dumps(index))
+        sync(draft / INDEX)
+        older = target.with_name(f".{target.name}.older")
+        shutil.rmtree(older, ignore_errors=True)
+        if target.exists():
+            target.rename(older)
+        draft.rename(target)
+        sync(target.parent)
+        shutil.rmtree(older, ignore_errors=True)
+
+    try:
+        together(target, begin if writer else None)
+        together(target, write)
+        together(target, finish if writer else None)
+    except BaseException:
+        if writer:
+            shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def divided(state: dict[str, Any]) -> tuple[dict[str, Any], dict[int, dict[str, np.ndarray]]]:
+    """The index of a checkpoint, and the arrays that the ranks of this process write, by name."""
     tensors, others = {}, {}
     for path, value in entries(state):
         name = name_of(path)
@@ -83,25 +116,30 @@ def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
             index["tensors"][name]["parts"].append({"rank": rank, "bounds": bounds})
             if array is not None:
                 files[rank][name] = np.ascontiguousarray(memory.to_host(array))
+    return index, files
+
+
+def gathered(value: Any) -> list[Any]:
+    """What each rank has."""
+    return world.communicator().all_gather_object(value, range(world.size()))
+
+
+def together(target: Path, step: Callable[[], None] | None) -> None:
+    """Run a step on this rank, or nothing; then all ranks go on, or none.
+
+    Raises:
+        FileWriteError: if a rank could not write.
+    """
+    failure = None
     try:
-        for rank, arrays in files.items():
-            checksums = {name: f"{zlib.crc32(a.reshape(-1).view(np.uint8)):08x}" for name, a in arrays.items()}
-            safetensors.numpy.save_file(arrays, draft / f"rank_{rank}.safetensors", metadata=checksums)
-            sync(draft / f"rank_{rank}.safetensors")
-        communicator.barrier()
-        if world.rank() == 0:
-            (draft / INDEX).write_text(json.dumps(index))
-            sync(draft / INDEX)
-            older = target.with_name(f".{target.name}.older")
-            shutil.rmtree(older, ignore_errors=True)
-            if target.exists():
-                target.rename(older)
-            draft.rename(target)
-            sync(target.parent)
-            shutil.rmtree(older, ignore_errors=True)
-    except OSError as error:
-        raise CheckpointError(f"save: cannot write {target}: {error}") from error
-    communicator.barrier()
+        with writing("save", target):
+            if step:
+                step()
+    except FileWriteError as error:
+        failure = error
+    messages = gathered(failure and str(failure))
+    if any(messages):
+        raise failure or FileWriteError(next(filter(None, messages)))
 
 
 def parts_of(x: Tensor) -> Iterator[tuple[int, Region, Any]]:

@@ -21,7 +21,7 @@ import numpy as np
 import safetensors.numpy
 
 from miniflow.atomic import checksum as file_checksum
-from miniflow.atomic import replacing, sync
+from miniflow.atomic import replacing, sync, writing
 from miniflow.errors import CheckpointError
 from miniflow.graph.saved.fields import record
 from miniflow.serialization import GRAPH, parse
@@ -53,22 +53,22 @@ def write_folder(folder: Path, document: dict[str, Any], arrays: dict[str, np.nd
         arrays: the weights by name.
 
     Raises:
-        CheckpointError: if the folder cannot be written; it then is as it was before.
+        CheckpointError: if there is a file of that name.
+        FileWriteError: if the folder cannot be written; it then is as it was before.
     """
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise CheckpointError(f"save: {folder} is a file; expected the name of a folder for the graph")
     with _writing.setdefault(os.path.realpath(folder), threading.Lock()):
         is_new = not os.path.exists(folder)
         try:
-            folder.mkdir(exist_ok=True)
-            with alone(folder):
-                write(folder, {"format": FORMAT, "version": VERSION, **document}, arrays)
-        except BaseException as error:
+            with writing("save", folder):
+                folder.mkdir(exist_ok=True)
+                with alone(folder):
+                    write(folder, {"format": FORMAT, "version": VERSION, **document}, arrays)
+        except BaseException:
             if is_new:
                 with suppress(OSError):
                     folder.rmdir()
-            if isinstance(error, OSError | safetensors.SafetensorError):
-                raise CheckpointError(f"save: cannot write {folder}: {error}") from error
             raise
 
 

@@ -17,7 +17,7 @@ from onnx import ModelProto
 from onnx import external_data_helper as external
 
 import miniflow.onnx.exporter.handlers  # noqa: F401  (registers them)
-from miniflow.atomic import replacing
+from miniflow.atomic import replacing, writing
 from miniflow.errors import ArgumentError, ArgumentTypeError, OnnxError
 from miniflow.graph.graph import Graph
 from miniflow.graph.ir import Program
@@ -69,6 +69,7 @@ def export(
     Raises:
         OnnxError: for operators that ONNX does not have, all of them with the lines that use them; nothing is written.
         ArgumentError: for an unknown opset or name, or a path into a folder that is not there.
+        FileWriteError: if a file cannot be written.
 
     >>> import miniflow as flow
     >>> model = flow.onnx.export(flow.nn.Linear(3, 2), flow.ones(1, 3))
@@ -203,7 +204,7 @@ def written(graph: OnnxGraph, name: str, path: Path | None, external_data: bool)
     model.producer_name, model.producer_version, model.graph.name = "miniflow", version("miniflow-edu"), name
     if path is None:
         return model
-    with ExitStack() as files:
+    with writing("export", path), ExitStack() as files:
         file = files.enter_context(replacing(path))
         if external_data or sum(x.nbytes for x in graph.initializers.values()) > LARGEST:
             data = path.with_name(path.name + ".data")

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from miniflow.atomic import replacing
+from miniflow.atomic import replacing, writing
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.onnx.loader.body import Body, Node
@@ -79,6 +79,7 @@ def to_python(source: Any, out: str | os.PathLike) -> Path:
 
     Raises:
         OnnxError: as `flow.onnx.load`.
+        FileWriteError: if a file cannot be written.
 
     Source: `oneflow_onnx.x2oneflow`, `oneflow_code_gen_flag`.
     """
@@ -86,9 +87,9 @@ def to_python(source: Any, out: str | os.PathLike) -> Path:
     weights = path.with_suffix(".safetensors")
     code = Writer(OnnxModule(source))
     text = code.text()
-    with replacing(weights) as temporary:
+    with writing("to_python", weights), replacing(weights) as temporary:
         safetensors.numpy.save_file(code.arrays, temporary)
-    with replacing(path) as temporary:
+    with writing("to_python", path), replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return weights
 
