@@ -361,6 +361,28 @@ def test_a_checkpoint_of_four_ranks_is_loaded_by_two(tmp_path):
         assert done.returncode == 0, done.stderr
 
 
+FULL = """
+import resource, sys
+import miniflow as flow
+from miniflow.errors import FileWriteError
+if flow.env.get_rank() == 1:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+x = flow.ones(4, 500, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
+try:
+    flow.distributed.checkpoint.save({"x": x}, sys.argv[1])
+except FileWriteError as error:
+    print("told:", error)
+"""
+
+
+def test_a_checkpoint_that_one_rank_cannot_write_is_told_to_all(tmp_path):
+    (tmp_path / "script.py").write_text(FULL)
+    done = launch(2, tmp_path / "script.py", tmp_path / "state")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"told: save: cannot write {tmp_path / 'state'}: ") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
 def test_programs_in_the_manner_of_oneflow():
     done = launch(4, HERE / "oneflow_programs.py")
     assert done.returncode == 0, done.stderr
