@@ -1,4 +1,4 @@
-"""Models of one node, compared with onnxruntime."""
+"""Models of one node, compared with onnxruntime; their outputs have no types, as some exporters write them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,11 +76,7 @@ class Case:
             [node], "one", inputs, [helper.make_empty_tensor_value_info(y) for y in outputs], kept
         )
         opsets = [helper.make_opsetid("", self.opset)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-        types = {x.name: x.type for x in onnx.shape_inference.infer_shapes(model).graph.output}
-        for y in model.graph.output:
-            y.type.CopyFrom(types[y.name] if types[y.name].HasField("tensor_type") else inputs[0].type)
-        return model
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 def check_against_onnxruntime(case: Case) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from onnx import GraphProto, ModelProto, TensorProto
 from onnx import helper as h
 
 import miniflow as flow
+from miniflow.onnx.loader.reader import array_of
 
 OPSETS = [h.make_opsetid("", 17)]
 WITH_MINE = [*OPSETS, h.make_opsetid("mine", 1)]
@@ -197,9 +199,80 @@ def test_deep_nesting_is_refused(depth):
         flow.onnx.load(message(7, graph))
 
 
-def test_missing_files(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        flow.onnx.load(tmp_path / "model.onnx")
+UNREADABLE = {  # what the path leads to -> what the message says
+    "missing": "No such file",
+    "folder": "not a plain file",
+    "plain/below": "Not a directory",
+    "loop": "symbolic links",
+    "a" * 5000: "File name too long",
+    "nul\0": "null byte",
+    "empty": "not a model|ir_version",
+    "3GB": "3,000,000,000 bytes; expected less than 2 GB",
+    "1TB": "1,099,511,627,776 bytes; expected less than 2 GB",
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+@pytest.mark.parametrize("kind", [str, Path])
+def test_files_that_cannot_be_read(kind, name, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    for file, size in {"plain": 9, "empty": 0, "3GB": 3 * 10**9, "1TB": 2**40}.items():
+        (tmp_path / file).touch()
+        os.truncate(tmp_path / file, size)  # holes, which take no space
+    with pytest.raises(flow.onnx.OnnxError, match=f"({UNREADABLE[name]}).*in the file '.*/{re.escape(repr(name)[1:])}"):
+        flow.onnx.load(kind(tmp_path / name))
+
+
+def without(*fields: str, model: ModelProto | None = None) -> ModelProto:
+    """A model without these fields."""
+    model = model or with_weight()
+    for path in fields:
+        message, (*path, last) = model, path.split(".")
+        for name in path:
+            message = getattr(message, name) if not name.isdigit() else message[int(name)]
+        message.ClearField(last)
+    return model
+
+
+def with_metadata_twice() -> ModelProto:
+    model = with_weight()
+    for value in "ab":
+        model.metadata_props.add(key="author", value=value)
+    return model
+
+
+def with_other_domain() -> ModelProto:
+    model = with_weight()
+    model.graph.node[0].domain = "ai.onnx"
+    return model
+
+
+UNUSUAL = {  # what the specification asks for, and onnxruntime does not
+    "outputs without a shape": without("graph.output.0.type.tensor_type.shape"),
+    "outputs without a type": without("graph.output.0.type"),
+    "inputs without a shape": without("graph.input.0.type.tensor_type.shape"),
+    "no shape at all": without("graph.input.0.type.tensor_type.shape", "graph.output.0.type.tensor_type.shape"),
+    "a graph without a name": without("graph.name"),
+    "one key of metadata twice": with_metadata_twice(),
+    "the long name of the default domain": with_other_domain(),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_what_onnxruntime_runs_is_loaded(name):
+    model = UNUSUAL[name]
+    ort, x = pytest.importorskip("onnxruntime"), VALUES - 2
+    (expected,) = ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    module = flow.onnx.load(model)
+    np.testing.assert_array_equal(module(x).numpy(), expected)
+    assert [v.type for v in module.model.graph.output] == [v.type for v in model.graph.output]  # as it was
+
+
+@pytest.mark.parametrize("field", ["type", "type.tensor_type.elem_type"])
+def test_inputs_without_an_element_type_are_named(field):
+    with pytest.raises(flow.onnx.OnnxError, match="'x' has no element type"):
+        flow.onnx.load(without(f"graph.input.0.{field}"))
 
 
 # external data
@@ -325,6 +398,29 @@ def test_declared_sizes_take_no_memory(tmp_path):
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(flow.onnx.OnnxError, match="tensor 'w'"):
         flow.onnx.load(tmp_path / "model.onnx")
+
+
+@pytest.mark.skipif(Path("/proc/sys/vm/overcommit_memory").read_text() == "1\n", reason="memory is overcommitted here")
+def test_sizes_beyond_the_memory(tmp_path):
+    (tmp_path / "weights.bin").touch()
+    os.truncate(tmp_path / "weights.bin", 2**42)  # 4 TB of holes
+    model = ModelProto.FromString(external(tmp_path, "weights.bin").read_bytes())
+    model.graph.initializer[0].dims[:] = [2**20, 2**20]
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(flow.onnx.OnnxError, match="tensor 'w': does not fit into memory.*model.onnx"):
+        flow.onnx.load(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("kind", sorted(set(TensorProto.DataType.keys()) - {"UNDEFINED", "STRING"}))
+def test_external_data_of_all_types(kind, tmp_path):
+    number = TensorProto.DataType.Value(kind)
+    values = np.array([[0, 1, 0], [1, 1, 0]]).astype(h.tensor_dtype_to_np_dtype(number))
+    (tmp_path / "weights.bin").write_bytes(onnx.numpy_helper.from_array(values).raw_data)
+    outside = TensorProto(name="w", data_type=number, dims=[2, 3], data_location=TensorProto.EXTERNAL)
+    outside.external_data.add(key="location", value="weights.bin")
+    array = array_of(outside, tmp_path)
+    assert (array.dtype, array.shape, array.flags.owndata) == (values.dtype, values.shape, True)
+    assert array.tobytes() == values.tobytes()
 
 
 # fuzzing

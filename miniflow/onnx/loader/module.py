@@ -40,7 +40,7 @@ class OnnxModule(Module):
 
     def __init__(self, source: Any, device: Any = None):
         super().__init__()
-        with naming():
+        with naming(source):
             self.model, weights = read_model(source)
             self._body = body_of(self.model)
         self.outputs = self._body.outputs
@@ -93,7 +93,8 @@ def load(source: Any, device: Any = None) -> OnnxModule:
         device: of the parameters; by default the CPU.
 
     Raises:
-        OnnxError: naming node and cause, for a broken or hostile file, and for operators that are not supported.
+        OnnxError: naming file, node and cause, for a file that cannot be read, is broken or hostile, and for operators
+            that are not supported.
 
     Source: `oneflow_onnx.x2oneflow.onnx2flow.from_onnx`.
     """

@@ -28,6 +28,7 @@ from miniflow.errors import OnnxError
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 OLDEST_OPSET = 7
+LARGEST = 2**31 - 1  # bytes of a message of protobuf
 MOST_NODES = 500_000  # with the bodies of functions in place of their calls
 BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2, "FLOAT6E2M3": 6, "FLOAT6E3M2": 6}
 
@@ -40,8 +41,7 @@ def read_model(source: Any) -> tuple[ModelProto, dict[str, np.ndarray]]:
         nothing else refers.
 
     Raises:
-        OnnxError: if it is broken, or not of a version that is supported.
-        OSError: if the file cannot be read.
+        OnnxError: if it cannot be read, is broken, or not of a version that is supported.
     """
     folder = None
     if isinstance(source, ModelProto):
@@ -74,22 +74,27 @@ def read_model(source: Any) -> tuple[ModelProto, dict[str, np.ndarray]]:
 
 
 @contextmanager
-def naming(node: str = "") -> Iterator[None]:
+def naming(source: Any = None, node: str = "") -> Iterator[None]:
     """Turn what is raised while a broken message is read into an OnnxError.
 
     Args:
+        source: what was given; the error names it if it is a path.
         node: what is read.
     """
     try:
         yield
-    except OnnxError:
-        raise
-    except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
-        raise OnnxError(f"the model is broken: {error}", node) from error
+    except (OSError, MemoryError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
+        words = "does not fit into memory" if isinstance(error, MemoryError) else f"the model is broken: {error}"
+        words = f"the file cannot be read: {error.strerror}" if isinstance(error, OSError) else words
+        words, node = (error.message, error.node) if isinstance(error, OnnxError) else (words, node)
+        file = f"; in the file {os.fspath(source)!r}" if isinstance(source, str | os.PathLike) else ""
+        raise OnnxError(f"{words}{file}", node) from error
 
 
 def parsed(data: Any) -> ModelProto:
     """The message in the bytes of a file."""
+    if len(data) > LARGEST:
+        raise OnnxError(f"got a file of {len(data):,} bytes; expected less than 2 GB: larger weights are external data")
     try:
         return ModelProto.FromString(data)
     except DecodeError as error:
@@ -130,7 +135,7 @@ def check_structure(model: ModelProto) -> None:
         OnnxError: with its words, for what it finds wrong; and for calls that would take too long to follow.
     """
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(completed(model))
     except Exception as error:  # the classes that its C++ code raises are not documented
         raise OnnxError(" ".join(str(error).split())) from error
     bodies = {(f.domain, f.name): f for f in model.functions}
@@ -145,6 +150,28 @@ def check_structure(model: ModelProto) -> None:
         raise OnnxError(f"got {size()} nodes; expected at most {MOST_NODES}, those of called functions included")
 
 
+def completed(model: ModelProto) -> ModelProto:
+    """A copy with what the checker asks for, onnxruntime does not need and exporters leave out: types of outputs, ...
+
+    Raises:
+        OnnxError: for an input without an element type.
+    """
+    copy = parsed(model.SerializeToString())
+    copy.graph.name = copy.graph.name or "main"
+    del copy.metadata_props[:]
+    for node in messages(copy, NodeProto):
+        node.domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
+    for x in copy.graph.output:
+        if not x.type.WhichOneof("value"):
+            x.type.tensor_type.elem_type = TensorProto.FLOAT
+    for x in (*copy.graph.input, *copy.graph.output):
+        if x.type.HasField("tensor_type"):
+            x.type.tensor_type.shape.SetInParent()
+        if not x.type.WhichOneof("value") or (x.type.HasField("tensor_type") and not x.type.tensor_type.elem_type):
+            raise OnnxError(f"{x.name!r} has no element type; expected one for each input and output")
+    return copy
+
+
 def array_of(tensor: TensorProto, folder: Path | None = None) -> np.ndarray:
     """The values of a tensor message, in memory of their own.
 
@@ -153,15 +180,17 @@ def array_of(tensor: TensorProto, folder: Path | None = None) -> np.ndarray:
         folder: of the model's file, where external data may be; None if there is none.
     """
     where, shape = f"tensor {tensor.name!r}", list(tensor.dims)
-    with naming(where):
+    with naming(node=where):
         if any(n < 0 for n in shape) or math.prod(shape) >= 2**48 or len(shape) > 32:
             raise OnnxError(f"got the shape {shape[:40]}; expected sizes of an array", where)
         kind = TensorProto.DataType.Name(tensor.data_type)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
         size = -(-math.prod(shape) * BITS.get(kind, 8 * dtype.itemsize) // 8)
         if not is_inside(tensor):
-            data = bytes(external_data(tensor, size, folder))
-            tensor = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=data)
+            data = external_data(tensor, size, folder)
+            if kind not in BITS and dtype.kind != "O":  # else they are several in a byte, or refused below
+                return np.frombuffer(data, dtype).reshape(shape).copy()
+            tensor = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=bytes(data))
         if tensor.HasField("raw_data") and (len(tensor.raw_data) != size or kind == "STRING"):
             raise OnnxError(f"got {len(tensor.raw_data)} bytes for {kind} {shape}; expected {size}", where)
         return np.array(onnx.numpy_helper.to_array(tensor))
