@@ -318,8 +318,10 @@ POINTWISE = [
     Row("softplus", joined(unary(), unary(kinks=(4 / 3,), beta=1.5, threshold=2.0)), softplus, **UNARY),
     Row("hardtanh", unary(kinks=(-0.9, 1.1), min_val=-0.9, max_val=1.1),
         lambda x, min_val, max_val: np.clip(x, min_val, max_val), gradient="sparse", special=True),
+    Row("hardtanh", unary(min_val=-9, max_val=11), lambda x, min_val, max_val: np.clip(x, min_val, max_val),
+        integers=("int8", "int64"), gradient="dense"),
     Row("relu6", unary(lambda *shape: 4 * away(*shape), kinks=(6,)), lambda x: np.where(x <= 0, 0, np.minimum(x, 6)),
-        gradient="sparse", special=True),
+        integers=INTEGERS, gradient="sparse", special=True),
     Row("hardsigmoid", unary(lambda *shape: 2 * away(*shape), kinks=(-3, 3)), lambda x: np.clip(x + 3, 0, 6) / 6,
         gradient="sparse", special=True, torch=None),  # torch's 1 / 6 is that of float32, in float64 too
     Row("celu", unary(alpha=1.5), lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.where(x > 0, 0, x) / alpha))),
@@ -327,8 +329,8 @@ POINTWISE = [
         x > 0, x, 1.6732632423543772 * np.expm1(np.where(x > 0, 0, x)))),
     Row("mish", unary(), lambda x: x * np.tanh(np.log1p(np.exp(x)))),
     Row("logsigmoid", unary(), lambda x: np.log(logistic(x)), **UNARY | {"special": False}),
-    Row("softsign", unary(), lambda x: x / (1 + np.abs(x))),
-    Row("tanhshrink", unary(), lambda x: x - np.tanh(x)),
+    Row("softsign", unary(), lambda x: x / (1 + np.abs(x)), integers=("int8", "int64")),
+    Row("tanhshrink", unary(), lambda x: x - np.tanh(x), integers=("int8", "int64")),
     Row("softshrink", unary(kinks=(-0.9, 0.9), lambd=0.9), lambda x, lambd: np.where(
         np.abs(x) <= lambd, x * 0, x - np.clip(x, -lambd, lambd)),
         gradient="sparse", special=True),

@@ -106,9 +106,34 @@ def _two_cycles(framework):
     return [round(o.param_groups[0][name], 9) for name in ("lr", "momentum")], begin
 
 
+def test_integers_are_not_averaged():
+    x, functional = flow.ones(1, 1, 4, 4).long(), flow.nn.functional
+    for refused in (
+        lambda: functional.conv2d(x, x),
+        lambda: functional.conv_transpose2d(x, x),
+        lambda: functional.avg_pool2d(x, 2),
+        lambda: functional.interpolate(x.to(flow.uint8), 8, mode="bilinear"),
+    ):
+        with pytest.raises(DTypeError, match=r"expected a floating dtype: use x.float\(\)"):
+            refused()
+    assert functional.interpolate(x.to(flow.uint8), 2).dtype is flow.uint8
+
+
+def test_the_slope_of_rsqrt_at_zero():
+    x = flow.tensor([-0.0, 0.0], requires_grad=True)
+    for function in (flow.rsqrt, lambda x: x**-0.5):
+        assert flow.autograd.grad(function(x).sum(), x)[0].tolist() == [-np.inf, -np.inf]
+
+
 @pytest.mark.peers
 def test_pytorch_does_otherwise():
     torch = pytest.importorskip("torch", reason="torch is not installed")
+    x, functional = torch.ones(1, 1, 4, 4).long(), torch.nn.functional
+    assert functional.conv2d(x, x).dtype is functional.conv_transpose2d(x, x).dtype is torch.int64
+    assert functional.avg_pool2d(x, 2).dtype is torch.int64
+    assert functional.interpolate(x.to(torch.uint8), 8, mode="bilinear").dtype is torch.uint8
+    x = torch.tensor([-0.0, 0.0], requires_grad=True)
+    assert torch.autograd.grad(torch.rsqrt(x).sum(), x)[0].tolist() == [np.inf, -np.inf]
     assert torch.ones(2, 3).t().exp().stride() == (1, 3)
     assert copy.deepcopy(pickle.loads(pickle.dumps(torch.ones(2)))).tolist() == [1.0, 1.0]
     assert torch.Tensor([1]).dtype is torch.float32 and torch.tensor([1j]).dtype is torch.complex64

@@ -150,11 +150,10 @@ def make_gradient(cotangent):
         rstd = 1.0 / math.sqrt(var[channel] + eps)
         count = np.float64(x.shape[0] // mean.shape[0] * x.shape[1])
         center, scale = x.dtype.type(mean[channel]), x.dtype.type(weight[channel] * rstd)
-        dy_mean = x.dtype.type(dbias[channel] / count if training else 0.0)
-        slope = x.dtype.type(dweight[channel] * rstd / count if training else 0.0)
+        dy_mean, slope = x.dtype.type(dbias[channel] / count), x.dtype.type(dweight[channel] * rstd / count)
         for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
             g = cotangent(dy[plane, j], y[plane, j])
-            dx[plane, j] = scale * (g - dy_mean - (x[plane, j] - center) * slope)
+            dx[plane, j] = scale * (g - dy_mean - (x[plane, j] - center) * slope if training else g)
 
     return gradient
 

@@ -9,27 +9,26 @@ that lies on the image, and its weight; the weight of a window is that of its ro
 kernel serves adaptive pooling too.
 """
 
-import math
-
 from miniflow.hostcuda import cuda
 
 
 @cuda.jit
-def max_pool(x, y, index, window, step, first, spread):
+def max_pool(x, y, index, window, step, first, spread, lowest):
     """y = the maximum over a window, and where in its plane it was found: KH * KW reads, two writes.
 
-    The first of equal elements is taken, but the last NaN if there is one. A window that sees nothing has -inf, -1.
+    The first of equal elements is taken, but the last NaN if there is one. A window that sees nothing has `lowest`, -1.
 
     Args:
         x: (P, H, W).
         y, index: (P, OH, OW), the index int32.
         window, step, first, spread: pairs, for rows and columns; window i covers the positions
             i * step + first + a * spread.
+        lowest: -inf, or the smallest integer.
     """
     j, i, plane = cuda.grid(3)
     if plane < x.shape[0] and i < y.shape[1] and j < y.shape[2]:
         top, left = i * step[0] + first[0], j * step[1] + first[1]
-        best, where = x.dtype.type(-math.inf), -1
+        best, where = x.dtype.type(lowest), -1
         for a in range(window[0]):
             h = top + a * spread[0]
             if h >= 0 and h < x.shape[1]:

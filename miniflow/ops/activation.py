@@ -203,7 +203,7 @@ def logit_grad(dy, x, eps):
     return where((x < eps) | (x > 1 - eps), 0, slope)
 
 
-@pointwise(accepts="f", amp="clear", nn="Hardtanh")
+@pointwise(accepts="fi", amp="clear", nn="Hardtanh")
 def hardtanh(x, min_val=-1.0, max_val=1.0):
     """x kept within [min_val, max_val], elementwise; the gradient at both ends is 0. `torch.nn.functional.hardtanh`."""
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
@@ -212,7 +212,7 @@ def hardtanh(x, min_val=-1.0, max_val=1.0):
 hardtanh.gradient(lambda dy, x, min_val, max_val: where((x > min_val) & (x < max_val), dy, 0))
 
 
-@pointwise(accepts="f", amp="clear", nn="ReLU6")
+@pointwise(accepts="fi", amp="clear", nn="ReLU6")
 def relu6(x):
     """min(max(x, 0), 6), elementwise.
 
@@ -281,7 +281,7 @@ def logsigmoid(x):
 logsigmoid.gradient(lambda dy, x: dy * sigmoid(-x))
 
 
-@pointwise(accepts="f", amp="gray", nn="Softsign")
+@pointwise(accepts="f", integers="float", amp="gray", nn="Softsign")
 def softsign(x):
     """x / (1 + |x|), elementwise. `torch.nn.functional.softsign`."""
     return x / (1 + abs(x))
@@ -290,7 +290,7 @@ def softsign(x):
 softsign.gradient(lambda dy, x: dy / ((1 + abs(x)) * (1 + abs(x))))
 
 
-@pointwise(accepts="f", amp="gray", nn="Tanhshrink")
+@pointwise(accepts="f", integers="float", amp="gray", nn="Tanhshrink")
 def tanhshrink(x):
     """x - tanh x, elementwise. `torch.nn.functional.tanhshrink`."""
     return x - scalar.tanh(x)

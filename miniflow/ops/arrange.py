@@ -14,7 +14,7 @@ from miniflow.ops.join import cat, stack
 from miniflow.ops.method import method
 from miniflow.ops.promotion import broadcast_shape
 from miniflow.ops.shape import sizes_of, wrap_dim, wrap_dims
-from miniflow.ops.slice import DiagonalIntoZeros
+from miniflow.ops.slice import DiagonalIntoZeros, nearest_offset
 from miniflow.sbp import letters_but, signatures
 from miniflow.tensor import Tensor, constant_like
 
@@ -147,6 +147,8 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
     Source: `torch.diag_embed`.
     """
+    if not input.ndim:
+        raise ShapeError("diag_embed: got a tensor of no dims; expected at least 1 dim")
     ndim, size = input.ndim + 1, input.shape[-1] + abs(offset)
     dim1, dim2 = wrap_dims("diag_embed", (dim1, dim2), ndim)
     rest = iter(input.shape[:-1])
@@ -221,7 +223,7 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Source: `torch.tril`.
     """
-    return call(Triangle, input, diagonal=operator.index(diagonal), upper=False)
+    return call(Triangle, input, diagonal=nearest_offset(diagonal), upper=False)
 
 
 @method(in_place=True)
@@ -245,7 +247,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Source: `torch.triu`.
     """
-    return call(Triangle, input, diagonal=operator.index(diagonal), upper=True)
+    return call(Triangle, input, diagonal=nearest_offset(diagonal), upper=True)
 
 
 @method
@@ -257,10 +259,10 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
         diagonal: which diagonal: 0 the main one, positive above it, negative below.
 
     Returns:
-        shape (n + |diagonal|, n + |diagonal|), or the length of the diagonal.
+        shape (n + |diagonal|, n + |diagonal|), or the length of the diagonal, 0 outside the matrix.
 
     Raises:
-        ShapeError: for other numbers of dims, or a diagonal outside the matrix.
+        ShapeError: for other numbers of dims.
 
     >>> import miniflow as flow
     >>> flow.diag(flow.tensor([1, 2]))
@@ -275,6 +277,6 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     if len(shape) == 1:
         size = shape[0] + abs(offset)
         return call(DiagonalIntoZeros, input, shape=(size, size), offset=offset, dim1=0, dim2=1)
-    if len(shape) != 2 or not -shape[0] <= offset <= shape[1]:
-        raise ShapeError(f"diag: got shape {shape} and diagonal={offset}; expected a vector, or a matrix that has it")
+    if len(shape) != 2:
+        raise ShapeError(f"diag: got shape {shape}; expected a vector or a matrix")
     return input.diagonal(offset).clone()

@@ -39,13 +39,17 @@ def conv_transpose(
     _check_operands(op, input, weight, bias, groups)
     step, spread = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
     border, extra = per_dim(op, "padding", padding, dims, 0), per_dim(op, "output_padding", output_padding, dims, 0)
-    if any(e >= s for e, s in zip(extra, step, strict=True)):
-        raise ArgumentError(f"{op}: got output_padding={extra} with stride {step}; expected less than the stride")
+    if any(e >= max(s, d) for e, s, d in zip(extra, step, spread, strict=True)):
+        given = f"output_padding={extra} with stride {step} and dilation {spread}"
+        raise ArgumentError(f"{op}: got {given}; expected less than the stride or the dilation")
     along = zip(input.shape[2:], weight.shape[2:], step, border, extra, spread, strict=True)
     size = tuple([(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, e, d in along])
     if min(size) < 1:
         raise ShapeError(f"{op}: got input {tuple(input.shape)} and padding {border}: no output is left of size {size}")
-    if dims == 3:
+    if any(e >= s for e, s in zip(extra, step, strict=True)):  # more than windows can reach: zeros
+        y = conv_transpose(op, dims, input, weight, None, stride, 0, 0, groups, dilation)
+        y = pad(y, [n for p, e in zip(border[::-1], extra[::-1], strict=True) for n in (-p, e - p)])
+    elif dims == 3:
         y = _enlarge_volume(input, weight, size, step, border, spread, groups)
     else:
         row = (0,) * (2 - dims)  # a sequence is an image of one row
@@ -106,7 +110,7 @@ def conv_transpose2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
         bias: (O,) or None.
         stride: s, the distance between the windows on the result.
         padding: p, how many rows and columns are cut off on each side of the result.
-        output_padding: e, how many are added at its end; less than the stride.
+        output_padding: e, how many are added at its end; less than the stride or the dilation.
         groups: into how many groups the channels are divided.
         dilation: d, the distance between the taps of a window.
 

@@ -128,9 +128,15 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> 
         a, b: any shapes.
         dims: how many, the last of `a` and the first of `b`; or two lists of dims.
 
+    Raises:
+        ArgumentError: for a negative number of dims.
+        ShapeError: for dims of different sizes.
+
     Source: `torch.tensordot`.
     """
     if isinstance(dims, int):
+        if dims < 0:
+            raise ArgumentError(f"tensordot: got dims={dims}; expected at least 0")
         dims = [range(a.ndim - dims, a.ndim), range(dims)]
     first, second = ([d % x.ndim for d in ([group] if isinstance(group, int) else group)]
                      for group, x in zip(dims, (a, b), strict=True))  # fmt: skip

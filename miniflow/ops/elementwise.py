@@ -73,7 +73,7 @@ def _scaled(name: str, x: Any, y: Any, alpha: Number) -> tuple[Any, Any]:
     x, y = promote(x, y, name)
     if isinstance(alpha, float) and result_type(x, y).category < 2:
         raise DTypeError(f"{name}: got alpha={alpha} for integers; expected an integer: cast them first: x.float()")
-    return x, y * alpha
+    return x, cast(y * alpha, y.dtype)
 
 
 @pointwise(cpu=np.multiply, amp="gray", operator="mul", synonyms=("multiply",))
@@ -293,7 +293,7 @@ def rsqrt(x):
     return 1 / scalar.sqrt(x)
 
 
-rsqrt.gradient(lambda dy, out: dy * -0.5 * (out * out * out))
+rsqrt.gradient(lambda dy, out: dy * -0.5 * (out * out * abs(out)))  # -inf at -0.0 too, as from the right
 
 
 POWERS = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.memory import peek
 from miniflow.dispatch import Op, call
 from miniflow.dtype import int64
 from miniflow.errors import DTypeError, ShapeError, refusal
@@ -93,7 +94,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 @method
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """As `gather`, with the other dims broadcast; without `dim`, from the flattened tensor.
+    """As `gather`, with the other dims broadcast, and negative indices from the end; without `dim`, of the flat tensor.
 
     Raises:
         ShapeError: if the numbers of dims differ, or the other dims cannot be broadcast.
@@ -107,7 +108,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     Source: `torch.take_along_dim`.
     """
     if dim is None:
-        return gather(input.reshape(-1), 0, indices.reshape(-1))
+        return take_along_dim(input.reshape(-1), indices.reshape(-1), 0)
     shape, wanted = input._array.shape, indices._array.shape
     dim = wrap_dim("take_along_dim", dim, len(shape))
     if len(shape) != len(wanted):
@@ -116,6 +117,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         "take_along_dim", shape[:dim] + (1,) + shape[dim + 1 :], wanted[:dim] + (1,) + wanted[dim + 1 :]
     )
     input = input.expand(common[:dim] + shape[dim : dim + 1] + common[dim + 1 :])
+    indices = where(indices < 0, indices + input.shape[dim], indices)
     return gather(input, dim, indices.expand(common[:dim] + wanted[dim : dim + 1] + common[dim + 1 :]))
 
 
@@ -209,13 +211,21 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return call(ScatterAdd, input, index, source_for("scatter_add", input, dim, index, src), dim=dim, shape=shape)
 
 
-def coordinates_of(op: str, index: Tensor) -> Tensor:
-    """The coordinates that `Index` takes for one dim, of an index of at most 1 dim."""
+def coordinates_of(op: str, index: Tensor, dim: int = 0, shape: tuple[int, ...] | None = None) -> Tensor:
+    """The coordinates that `Index` takes for one dim, of an index of at most 1 dim.
+
+    With a `shape`, negative ones are refused too: at once, or, where the values are not known yet, by the operator that
+    takes the coordinates.
+    """
     if index._array.ndim > 1:
         raise ShapeError(f"{op}: got an index of shape {tuple(index.shape)}; expected at most 1 dim")
     if index._array.dtype.kind not in "iu":
         raise DTypeError(f"{op}: got an index of {index.dtype}; expected int64: use .long()")
-    return call(View, cast(index, int64), shape=(1, index._array.size))
+    index = cast(index, int64)
+    if shape is not None:
+        check_in_range(op, index._array, dim, shape)
+        index = where(index < 0, shape[dim], index) if peek(index._array) is None else index
+    return call(View, index, shape=(1, index._array.size))
 
 
 @method
@@ -225,7 +235,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     Args:
         input: shape (..., n, ...) with n at `dim`.
         dim: the dim that `index` counts along.
-        index: integers in [-n, n), shape (m,); negative ones count from the end.
+        index: integers in [0, n), shape (m,).
 
     Returns:
         shape (..., m, ...).
@@ -243,7 +253,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     dim = wrap_dim("index_select", dim, input._array.ndim)
     if not input._array.shape:
         return index_select(input.reshape(1), 0, index).reshape(())
-    return call(Index, input, coordinates_of("index_select", index), dims=(dim,))
+    return call(Index, input, coordinates_of("index_select", index, dim, input._array.shape), dims=(dim,))
 
 
 @method(in_place=True)
@@ -253,7 +263,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     Args:
         input: shape (..., n, ...) with n at `dim`.
         dim: the dim that `index` counts along.
-        index: integers in [-n, n), shape (m,). Slices that repeat add up, on the CPU in the order of `index`, on a cuda
+        index: integers in [0, n), shape (m,). Slices that repeat add up, on the CPU in the order of `index`, on a cuda
             device by atomics, so that the last bits may differ from run to run.
         source: shape (..., m, ...), of x's dtype.
         alpha: a factor.
@@ -274,8 +284,9 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     shape = input._array.shape
     if not shape:
         return index_add(input.reshape(1), 0, index, source.reshape(1), alpha=alpha).reshape(())
-    coordinates = coordinates_of("index_add", index)
+    coordinates = coordinates_of("index_add", index, dim, shape)
     expected = (*shape[:dim], coordinates._array.size, *shape[dim + 1 :])
     if source._array.shape != expected:
         raise refusal(ShapeError, "index_add", expected, source=source, index=index, input=input)
-    return input + call(IndexIntoZeros, source if alpha == 1 else source * alpha, coordinates, dims=(dim,), shape=shape)
+    source = source if alpha == 1 else cast(source * alpha, source.dtype)
+    return input + call(IndexIntoZeros, source, coordinates, dims=(dim,), shape=shape)

@@ -18,6 +18,7 @@ from miniflow.composite import composite
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.pool import adaptive_avg_pool
+from miniflow.ops.promotion import require_floating
 from miniflow.tensor import Tensor, constant_like
 
 MODES = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}  # mode -> the dims of its input
@@ -47,8 +48,9 @@ def interpolate(
         antialias: for "bilinear" and "bicubic", let smaller images hold all of the larger one.
 
     Raises:
+        DTypeError: for integers, unless elements are only chosen ("nearest").
         ArgumentError: for another mode, an option that the mode does not have, or not one of size and scale_factor.
-        ShapeError: for a number of dims that the mode does not have.
+        ShapeError: for a number of dims that the mode does not have, or an old or new size below 1.
 
     >>> import miniflow as flow
     >>> flow.nn.functional.interpolate(flow.tensor([[[1.0, 3.0]]]), size=4, mode="linear").tolist()
@@ -66,6 +68,8 @@ def interpolate(
         raise ShapeError(f"interpolate: got shape {tuple(input.shape)}; expected {MODES.get(mode, '3 to 5')} dims")
     if align_corners is not None and mode not in MODES:
         raise ArgumentError(f"interpolate: got align_corners={align_corners} for mode={mode!r}; expected None")
+    if not mode.startswith("nearest"):
+        require_floating("interpolate", input._array)
     old, count = input.shape[2:], input.ndim - 2
     if size is None:
         factors = [scale_factor] * count if isinstance(scale_factor, int | float) else list(scale_factor)
@@ -74,6 +78,8 @@ def interpolate(
         new, factors = [size] * count if hasattr(size, "__index__") else list(size), [None] * count
     if mode == "area":
         return adaptive_avg_pool("interpolate", count, input, new)
+    if min(*old, *new) < 1:
+        raise refusal(ShapeError, "interpolate", "old and new sizes of at least 1", input=input, size=tuple(new))
     factors = [None if recompute_scale_factor else factor for factor in factors]
     if antialias:
         return _resized(input, new, factors, mode, bool(align_corners), True)

@@ -146,20 +146,18 @@ def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
 def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Reshape (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,).
 
-    Indices (N, 1) are accepted too, as in OneFlow.
-
     Raises:
         ShapeError: for other shapes.
     """
     shape, classes = input._array.shape, target._array.shape
     expected = shape[:1] + shape[2:]
-    if len(shape) == 1 and classes == ():
-        return input.unsqueeze(0), target.unsqueeze(0)
-    if len(shape) < 2 or classes != expected and (len(shape) > 2 or classes != (*expected, 1)):
+    if len(shape) == 1 and classes in ((), (1,)):
+        return input.unsqueeze(0), target.reshape((1,))
+    if len(shape) < 2 or classes != expected:
         wanted = "(N, C) and (N,), (N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
         raise refusal(ShapeError, op, wanted, input=input, target=target)
     if len(shape) == 2:
-        return input, target if classes == expected else target.reshape(expected)
+        return input, target
     return input.movedim(1, -1).reshape((prod(expected), shape[1])), target.reshape((prod(expected),))
 
 

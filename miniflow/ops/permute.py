@@ -181,5 +181,5 @@ def flip(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
 
     Source: `torch.flip`.
     """
-    dims = sizes_of(dims)
-    return call(Flip, input, dims=wrap_dims("flip", dims, input._array.ndim) if dims and input._array.ndim else ())
+    dims = sizes_of(dims) and wrap_dims("flip", sizes_of(dims), input._array.ndim)
+    return call(Flip, input, dims=dims if input._array.ndim else ())

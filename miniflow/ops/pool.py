@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import input_shape
@@ -24,7 +24,10 @@ from miniflow.tensor import Tensor
 
 
 class MaxPool2d(Op):
-    """y = max over the window, NaN if one is seen, and where in its plane (H, W) it was found. The border is -inf."""
+    """y = max over the window, NaN if one is seen, and where in its plane (H, W) it was found.
+
+    The border is -inf, or the smallest integer.
+    """
 
     amp = "clear"
     outputs = ("y", "index")
@@ -33,7 +36,8 @@ class MaxPool2d(Op):
 
     def infer(x, *, kernel, stride, padding, dilation, ceil_mode):
         check_image("max_pool2d", x)
-        require_floating("max_pool2d", x)
+        if x.dtype.kind == "b":
+            raise DTypeError("max_pool2d: got bool; expected numbers: use x.float()")
         counts = window_counts("max_pool2d", x.shape, kernel, stride, padding, dilation, ceil_mode)
         return [((*x.shape[:2], *counts), x.dtype), ((*x.shape[:2], *counts), np.dtype(np.int32))]
 
@@ -101,8 +105,8 @@ class AdaptiveAvgPool2d(MeanPool):
     def infer(x, *, output_size):
         check_image("adaptive_avg_pool2d", x)
         require_floating("adaptive_avg_pool2d", x)
-        if 0 in x.shape[1:]:
-            raise ShapeError(f"adaptive_avg_pool2d: got input of shape {x.shape}; expected non-zero C, H and W")
+        if any(n == 0 < count for n, count in zip(x.shape[2:], output_size, strict=True)):
+            raise ShapeError(f"adaptive_avg_pool2d: got input of shape {x.shape}; expected non-zero H and W")
         return (*x.shape[:2], *output_size), x.dtype
 
     def backward(ctx, dy):
@@ -210,7 +214,8 @@ def max_pool(
     index = cast(index, np.dtype(np.int64))
     if planes:  # of a volume the index counts among the largest of each plane
         ((_, place),), rows = planes, prod(input.shape[:-3])
-        place = cast(place, index.dtype).reshape((rows, -1)).gather(1, index.reshape((rows, -1)))
+        place, at = (i.reshape((rows, prod(i.shape[-3:]))) for i in (cast(place, index.dtype), index))
+        place = place.gather(1, at)
         index = index // prod(y.shape[-2:]) * prod(input.shape[-2:]) + place.reshape(y.shape)
     return y, index
 
@@ -220,7 +225,7 @@ def max_pool2d(input: Tensor, *args: Any, **options: Any) -> Pooled:
     """The largest element of each window. As `torch.nn.functional.max_pool2d`.
 
     Args:
-        input: (N, C, H, W), or (C, H, W) for one image; floating.
+        input: (N, C, H, W), or (C, H, W) for one image; floating or integer.
         kernel_size: the size of a window, for rows and columns.
         stride: the distance between windows; that of their size if None.
         padding: the width of a border of -inf on each side, at most half of a window.
@@ -235,7 +240,7 @@ def max_pool2d(input: Tensor, *args: Any, **options: Any) -> Pooled:
     Raises:
         ShapeError: if no window fits on the images.
         ArgumentError: for numbers out of range.
-        DTypeError: for integers.
+        DTypeError: for bool.
 
     >>> import miniflow as flow
     >>> x = flow.arange(16).reshape(1, 1, 4, 4).float()

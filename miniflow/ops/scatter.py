@@ -169,7 +169,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     Args:
         input: shape (..., n, ...) with n at `dim`.
         dim: the dim that `index` counts along.
-        index: integers in [-n, n), shape (m,); negative ones count from the end.
+        index: integers in [0, n), shape (m,).
         source: shape (..., m, ...), of the dtype of `input`.
 
     Raises:
@@ -184,14 +184,17 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
         raise DTypeError(f"index_copy: got {input.dtype} and a source of {source.dtype}; expected one dtype")
     if source._array.shape != expected:
         raise ShapeError(f"index_copy: got a source of shape {source._array.shape}; expected {expected}")
-    return _set_slices("index_copy", input, dim, index, source)
+    return _set_slices("index_copy", input, dim, index, source, shape)
 
 
-def _set_slices(op: str, x: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
+def _set_slices(
+    op: str, x: Tensor, dim: int, index: Tensor, value: Tensor | Number, shape: tuple[int, ...] | None = None
+) -> Tensor:
+    """With a `shape`, negative indices are refused."""
     if not x._array.shape:
-        return _set_slices(op, x.reshape(1), 0, index, value).reshape(())
+        return _set_slices(op, x.reshape(1), 0, index, value, None if shape is None else (1,)).reshape(())
     dim = wrap_dim(op, dim, x._array.ndim)
-    coordinates = coordinates_of(op, index)
+    coordinates = coordinates_of(op, index, dim, shape)
     value = value if isinstance(value, Tensor) else full((), value, dtype=x.dtype, device=x._place)
     return call(SetItem, x, cast(value, x.dtype), coordinates, basic=(...,), dims=(dim,))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from miniflow.ops.method import method
 from miniflow.ops.shape import View, wrap_dim
 from miniflow.ops.views import IntoZeros, StridedView
 from miniflow.tensor import Tensor
+
+FARTHEST = 2**31 - 1  # NumPy's diagonals are numbered in 32 bits
 
 
 class Slice(StridedView):
@@ -170,6 +173,11 @@ class DiagonalIntoZeros(IntoZeros, of=Diagonal):
     amp = "clear"
 
 
+def nearest_offset(offset: int) -> int:
+    """The offset of a diagonal; of one beyond all matrices, which has no elements, one that kernels can add to."""
+    return max(-FARTHEST, min(operator.index(offset), FARTHEST))
+
+
 @method(checked=False)
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The view of a diagonal of the matrices that `dim1` and `dim2` span, as a new last dim.
@@ -190,7 +198,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
     Source: `torch.diagonal`.
     """
-    return call(Diagonal, input, offset=offset, dim1=dim1, dim2=dim2)
+    return call(Diagonal, input, offset=nearest_offset(offset), dim1=dim1, dim2=dim2)
 
 
 class Unfold(StridedView):

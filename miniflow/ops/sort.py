@@ -7,6 +7,7 @@ numbers, as in PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,8 @@ def _order(
     """The elements in order along `dim`, and where they stood."""
     dim = wrap_dim(op, dim, x._array.ndim)
     if not x._array.shape:
-        values, indices = _order(op, x.reshape(1), 0, descending, count, stable)
-        return values.reshape(-1 if count == 0 else ()), indices.reshape(-1 if count == 0 else ())
+        values, indices = _order(op, x.reshape(1), 0, descending, count or 1, stable)
+        return values.reshape(()), indices.reshape(())
     size = x._array.shape[dim]
     count = size if count is None else count
     if not 0 <= count <= size:
@@ -98,7 +99,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
     Args:
         input: any shape.
-        k: how many, at most the size of `dim`.
+        k: how many, at most the size of `dim`. Of a tensor of no dims the element is taken for k = 0 too.
         dim: the dim.
         largest: the largest, not the smallest.
         sorted: in order; they are so without it too.
@@ -143,11 +144,11 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     Args:
         input: any shape.
-        dim: the dim; without it of all elements, and the result is the value alone.
+        dim: the dim; without it of all elements, and the result is the value alone, whose equals share the gradient.
         keepdim: leave the dim with size 1.
 
     Raises:
-        ShapeError: for no elements.
+        ShapeError: for no elements along the dim, or no integers at all; no floats have the median NaN.
         DimError: for a dim that does not exist.
 
     >>> import miniflow as flow
@@ -168,13 +169,22 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> T
 def _median(op: str, x: Tensor, dim: int | None, keepdim: bool, place: Callable) -> Tensor | Extreme:
     """The element at place(size, numbers) of the order: numbers says how many elements are not NaN."""
     if dim is None:
-        return _median(op, x.reshape(-1), 0, False, place).values
+        if x.is_floating_point() and not x.numel():
+            return x.mean()
+        y = _median(op, x.detach().reshape(-1), 0, False, place).values
+        return _shared(x, y) if x.requires_grad else y
     nonempty(op, x._array.shape, dim)
     if not x._array.shape:
         return Extreme(*_order(op, x, dim))
     dim, (values, indices) = wrap_dim(op, dim, x._array.ndim), _order(op, x, dim)
     at = place(x._array.shape[dim], (values == values).sum(dim, keepdim=True))
     return _extreme([y.gather(dim, at) for y in (values, indices)], dim, keepdim)
+
+
+def _shared(x: Tensor, y: Tensor) -> Tensor:
+    """y, whose gradient all elements of x that are equal to it share evenly."""
+    equal = (x == y) | (x != x) & (y != y)
+    return where(y > 0, where(equal, x, -inf).max(), where(equal, x, inf).min())
 
 
 @method
@@ -225,7 +235,7 @@ def some_quantile(
     """`quantile` and `nanquantile`."""
     x = input
     require_floating(op, x._array)
-    nonempty(op, x._array.shape, dim)
+    nonempty(op, x._array.shape, dim if dim is None else wrap_dim(op, dim, x._array.ndim))
     if interpolation != "nearest" and interpolation not in WEIGHTS:
         raise ArgumentError(f"{op}: got interpolation={interpolation!r}; expected 'nearest' or one of {list(WEIGHTS)}")
     if not isinstance(q, Tensor):

@@ -164,11 +164,21 @@ INDEX = np.array([[[3, 0, -1]], [[1, 1, 2]]], np.int32)
 BOUNDS = np.array([[0, 2], [1, 4]], np.int64)
 COVERS = np.array([[0, 1], [0, 2], [1, 2], [1, 2]], np.int64)
 WEIGHTS = np.array([0.5, 2], np.float32)
+WINDOWS = (2, 2), (2, 1), (-1, 0), (1, 2)
 CASES = [
     Case(
         "max_pool",
         pool.max_pool,
-        lambda: [numbers(3, 5, 4), nans(3, 3, 2), np.full((3, 3, 2), -7, np.int32), (2, 2), (2, 1), (-1, 0), (1, 2)],
+        lambda: [
+            numbers(3, 5, 4),
+            nans(3, 3, 2),
+            np.full((3, 3, 2), -7, np.int32),
+            (2, 2),
+            (2, 1),
+            (-1, 0),
+            (1, 2),
+            -np.inf,
+        ],
         (1, 1, 1),
         (2, 4, 2),
     ),

@@ -63,18 +63,17 @@ REFUSED = {
     "gather": "an index without elements and with more dims", "linalg.matrix_rank": "no elements",
     "linalg.pinv": "no elements", "linalg.qr": "the gradient of fewer rows than columns", "logit": "integers",
     "logsumexp": "integers", "masked_fill": "a number in bools", "masked_scatter": "a source that is broadcast",
-    "nn.functional.adaptive_avg_pool3d": "no elements", "nn.functional.avg_pool1d": "integers",
+    "nn.functional.avg_pool1d": "integers",
     "nn.functional.avg_pool2d": "integers, and an empty stride", "nn.functional.avg_pool3d": "integers",
     "nn.functional.batch_norm": "no channels", "nn.functional.conv1d": "integers", "nn.functional.conv2d": "integers",
     "nn.functional.conv3d": "integers", "nn.functional.conv_transpose1d": "integers",
-    "nn.functional.conv_transpose2d": "integers, and an output padding that only the dilation allows",
-    "nn.functional.conv_transpose3d": "integers, and an output padding that only the dilation allows",
+    "nn.functional.conv_transpose2d": "integers", "nn.functional.conv_transpose3d": "integers",
     "nn.functional.feature_alpha_dropout": "fewer than two dims", "nn.functional.hardtanh": "integers",
     "nn.functional.local_response_norm": "integers",
     "nn.functional.max_pool2d": "integers", "nn.functional.max_pool3d": "integers",
     "nn.functional.multi_margin_loss": "a score without dims", "nn.functional.relu6": "integers",
     "nn.functional.softsign": "integers", "nn.functional.tanhshrink": "integers", "norm": "the nuclear norm",
-    "pinverse": "no elements", "sign": "bools", "square": "bools", "take_along_dim": "negative indices",
+    "pinverse": "no elements", "sign": "bools", "square": "bools",
 }  # fmt: skip
 
 

@@ -73,13 +73,12 @@ def differentiate_channels(start, stop, dy, y, x, weight, eps, training, mean, v
             summed += plane_sum[0]
             products += plane_product[0]
         dweight[c], dbias[c] = products * rstd, summed
-        dy_mean = x.dtype.type(summed / count if training else 0.0)
-        slope = x.dtype.type(products * rstd * rstd / count if training else 0.0)
+        dy_mean, slope = x.dtype.type(summed / count), x.dtype.type(products * rstd * rstd / count)
         center, scale = x.dtype.type(mean[c]), x.dtype.type(weight[c] * rstd)
         for n in range(images):
             g, plane, out = masked[n] if y.size else dy[n, c], x[n, c], dx[n, c]
             for j in range(size):
-                out[j] = scale * (g[j] - dy_mean - (plane[j] - center) * slope)
+                out[j] = scale * (g[j] - dy_mean - (plane[j] - center) * slope if training else g[j])
 
 
 @functools.lru_cache(maxsize=1024)

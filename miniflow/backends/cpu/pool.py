@@ -25,7 +25,12 @@ def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
         share(_max_2x2, len(planes), x.size, planes, results, indices)
     else:
         border = padding[0][0], padding[1][0]
-        share(_max, len(planes), x.size, planes, results, indices, kernel, stride, border, dilation)
+        share(_max, len(planes), x.size, planes, results, indices, kernel, stride, border, dilation, lowest(x.dtype))
+
+
+def lowest(dtype: np.dtype) -> float | int:
+    """What no element is smaller than."""
+    return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -np.inf
 
 
 def as_planes(x: np.ndarray) -> np.ndarray:
@@ -55,7 +60,7 @@ def _max_2x2(start, stop, x, y, index):
 
 
 @unlocked()
-def _max(start, stop, x, y, index, kernel, stride, padding, dilation):
+def _max(start, stop, x, y, index, kernel, stride, padding, dilation, lowest):
     """Planes from start to stop. Taps are taken one after the other, each along a whole row of windows."""
     _, height, width = x.shape
     oh, ow = y.shape[1:]
@@ -64,7 +69,7 @@ def _max(start, stop, x, y, index, kernel, stride, padding, dilation):
     for plane in range(start, stop):
         for i in range(oh):
             for j in range(ow):
-                best[j], where[j] = -np.inf, -1
+                best[j], where[j] = lowest, -1
             for a in range(kernel[0]):
                 h = i * sh - padding[0] + a * dh
                 if h < 0 or h >= height:

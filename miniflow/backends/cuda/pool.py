@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from miniflow.backends import registry
-from miniflow.backends.cpu.pool import Bounds, average_pools
+from miniflow.backends.cpu.pool import Bounds, average_pools, lowest
 from miniflow.backends.cuda.array import DeviceArray, contiguous, from_host
 from miniflow.backends.cuda.rows import over_cells
 from miniflow.kernels import pool
@@ -24,7 +24,9 @@ def planes(x: DeviceArray) -> DeviceArray:
 def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
     y, index = (planes(result) for result in out)
     first = -padding[0][0], -padding[1][0]
-    over_cells(pool.max_pool, y.shape, planes(x), y, index, kernel, stride, first, dilation, widest=TILE)
+    over_cells(
+        pool.max_pool, y.shape, planes(x), y, index, kernel, stride, first, dilation, lowest(x.dtype), widest=TILE
+    )
 
 
 @registry.kernel("cuda")

@@ -1,0 +1,161 @@
+"""Inputs at the edge of an operator, with PyTorch's results: no dims, no elements, -0.0, inf, nan, 2**62, ties.
+
+`ops/test_edges.py` compares with the results written here, on every device and in nn.Graph; `peers/test_edges.py` with
+PyTorch, which confirms what is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, nan
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from miniflow.errors import ArgumentError, DimError, DTypeError, IndexRangeError, ShapeError
+
+
+class Edge(NamedTuple):
+    """One call.
+
+    Attributes:
+        name: what is at the edge.
+        function: of `miniflow` or `torch`, and of tensors.
+        inputs: arrays; floating ones require grad.
+        results: of the function; None if PyTorch alone is asked.
+        gradients: of the floating inputs, for the cotangents 1, 2, 3, ...; None if there are none.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    inputs: Sequence[np.ndarray]
+    results: Sequence[Any] | None = None
+    gradients: Sequence[Any] | None = None
+
+
+class Refused(NamedTuple):
+    """One call that is refused, with the class of the error and words of its message."""
+
+    name: str
+    function: Callable[..., Any]
+    inputs: Sequence[np.ndarray]
+    error: type[Exception]
+    words: str
+
+
+def floats(*values: Any) -> np.ndarray:
+    return np.array(values, np.float64)
+
+
+MATRIX, ONES = np.arange(1.0, 7).reshape(2, 3), np.ones((1, 1, 3))
+BOOLS = np.array([True, False, True]), np.array([True, True, False])
+FIRST, LAST = np.array([0]), np.array([-1])
+CELLS = np.array([[1.0, inf], [2.0, 3.0]])
+VOLUMES = np.zeros((0, 2, 3, 3, 3))
+FAR = 2**62
+
+EDGES = [
+    Edge("tril far above", lambda m, x: m.tril(x, FAR), [MATRIX], [MATRIX], [MATRIX]),
+    Edge("tril far below", lambda m, x: m.tril(x, -FAR), [MATRIX], [MATRIX * 0], [MATRIX * 0]),
+    Edge("triu far above", lambda m, x: m.triu(x, 2**63 - 1), [MATRIX], [MATRIX * 0], [MATRIX * 0]),
+    Edge("triu far below", lambda m, x: m.triu(x, -(2**63)), [MATRIX], [MATRIX], [MATRIX]),
+    Edge("alpha of bools", lambda m, x, y: m.add(x, y, alpha=2), BOOLS, [[True, True, True]]),
+    Edge("alpha 0 of bools", lambda m, x, y: m.add(x, y, alpha=0), BOOLS, [[True, False, True]]),
+    Edge(
+        "index_add of bools",
+        lambda m, x, y: m.index_add(x, 0, m.tensor([1, 1, 0], device=x.device), y, alpha=2),
+        [BOOLS[1] & False, BOOLS[0]],
+        [[True, True, False]],
+    ),
+    Edge(
+        "batch_norm of inf, eval",
+        lambda m, x, w: m.nn.functional.batch_norm(x, x.detach()[0] * 0, x.detach()[1] * 0 + 1, w, eps=0.0),
+        [np.array([[1.0, 4.0], [inf, 3.0]])[:, ::-1].copy(), floats(1, 2)],
+    ),
+    Edge("power -0.5", lambda m, x: x**-0.5, [floats(-0.0, 0.0, 4.0)], [[-inf, inf, 0.5]], [[-inf, -inf, -0.1875]]),
+    Edge("diag of a far diagonal", lambda m, x: m.diag(x, -3), [MATRIX], [np.zeros(0)], [MATRIX * 0]),
+    Edge("a far diagonal", lambda m, x: m.diagonal(x, FAR), [MATRIX], [np.zeros(0)], [MATRIX * 0]),
+    Edge("a far diagonal below", lambda m, x: m.diagonal(x, -(2**31)), [MATRIX], [np.zeros(0)], [MATRIX * 0]),
+    Edge("take_along_dim from the end", lambda m, x, i: m.take_along_dim(x, i, 1), [MATRIX, LAST[None]],
+         [[[3.0], [6.0]]], [[[0.0, 0.0, 1.0], [0.0, 0.0, 2.0]]]),
+    Edge("max_pool3d of no volumes", lambda m, x: m.nn.functional.max_pool3d(x, 2, return_indices=True), [VOLUMES],
+         [VOLUMES[..., :1, :1, :1], VOLUMES[..., :1, :1, :1].astype(int)], [VOLUMES]),
+    Edge("topk of no dims", lambda m, x: m.topk(x, 1), [np.array(3.0)], [3.0, 0], [1.0]),
+    Edge("topk of no dims, none", lambda m, x: m.topk(x, 0), [np.array(3.0)], [3.0, 0], [1.0]),
+    Edge("tensordot over nothing", lambda m, x, y: m.tensordot(x, y, 1), [np.ones((3, 0)), np.ones((0, 2))],
+         [np.zeros((3, 2))], [np.ones((3, 0)), np.ones((0, 2))]),
+    Edge("tensordot of nothing", lambda m, x, y: m.tensordot(x, y, 1), [np.ones((0, 3)), np.ones((3, 2))],
+         [np.zeros((0, 2))], [np.ones((0, 3)), np.zeros((3, 2))]),
+    Edge("adaptive_avg_pool3d, no batch", lambda m, x: m.nn.functional.adaptive_avg_pool3d(x, 2), [VOLUMES],
+         [np.zeros((0, 2, 2, 2, 2))], [VOLUMES]),
+    Edge("adaptive_avg_pool2d, no channels", lambda m, x: m.nn.functional.adaptive_avg_pool2d(x.detach(), 2),
+         [np.zeros((2, 0, 3, 3))], [np.zeros((2, 0, 2, 2))]),
+    Edge("median of ties", lambda m, x: m.median(x), [floats(2, 1, 2, 3)], [2.0], [[0.5, 0.0, 0.5, 0.0]]),
+    Edge("median of nothing", lambda m, x: m.median(x), [np.ones((0, 2))], [nan], [np.ones((0, 2))]),
+    Edge("median of nan", lambda m, x: m.median(x), [floats(nan, 1, nan)], [nan], [[0.5, 0.0, 0.5]]),
+    Edge("median of -inf", lambda m, x: m.median(x), [floats(-inf, -inf, 1)], [-inf], [[0.5, 0.5, 0.0]]),
+    Edge("nanmedian of inf", lambda m, x: m.nanmedian(x), [floats(inf, nan, inf)], [inf], [[0.5, 0.0, 0.5]]),
+]  # fmt: skip
+EDGES += [
+    Edge(
+        f"conv_transpose{n}d, output_padding below the dilation, padding {p}",
+        lambda m, x, w, n=n, p=p: getattr(m.nn.functional, f"conv_transpose{n}d")(
+            x, w, stride=1, padding=p, output_padding=2, dilation=3
+        ),
+        [np.arange(1.0, 1 + 3**n).reshape(1, 1, *(3,) * n), np.arange(1.0, 1 + 2**n).reshape(1, 1, *(2,) * n)],
+    )
+    for n in (1, 2, 3)
+    for p in (0, 1, 2)
+]
+EDGES += [
+    Edge(
+        f"max_pool{n}d of {dtype}",
+        lambda m, x, n=n: getattr(m.nn.functional, f"max_pool{n}d")(x, 3, 2, 1, return_indices=True),
+        [
+            np.array([-7, -(2**62), -5, -9, 0, 3, 2**62, 8, -8, -8, -8, -8] * 5**n)[: 5**n]
+            .reshape(1, 1, *(5,) * n)
+            .astype(dtype)
+        ],
+    )
+    for n in (2, 3)
+    for dtype in ("int8", "uint8", "int64")
+]
+
+REFUSED = [
+    Refused("alpha of bools", lambda m, x, y: m.sub(x, y, alpha=2), BOOLS, DTypeError, "sub: "),
+    Refused(
+        "index_select from the end", lambda m, x, i: m.index_select(x, 1, i), [MATRIX, LAST], IndexRangeError,
+        r"index_select: index -1 is out of range for dim 1 of size 3 .* expected from 0 to 2",
+    ),
+    Refused("index_select of no dims", lambda m, x, i: m.index_select(x, 0, i), [np.array(1.0), LAST],
+            IndexRangeError, "index_select: index -1"),
+    Refused("index_add from the end", lambda m, x, i: m.index_add(x, 0, i, x[:1]), [MATRIX, LAST], IndexRangeError,
+            "index_add: index -1"),
+    Refused("index_copy from the end", lambda m, x, i: m.index_copy(x, 0, i, x[:1]), [MATRIX, LAST], IndexRangeError,
+            "index_copy: index -1"),
+    Refused("tensordot over -1 dims", lambda m, x: m.tensordot(x, x, -1), [MATRIX], ArgumentError, "dims=-1"),
+    Refused("a dim of quantile", lambda m, x: m.quantile(x, 0.5, -2), [np.array(1.0)], DimError,
+            "quantile: got dim=-2"),
+    Refused("a dim of flip", lambda m, x: m.flip(x, (1,)), [np.array(1.0)], DimError, "flip: got dim=1"),
+    Refused("diag_embed of no dims", lambda m, x: m.diag_embed(x), [np.array(1.0)], ShapeError,
+            "diag_embed: .* no dims"),
+    Refused("linear interpolation of integers", lambda m, x: m.nn.functional.interpolate(x.long(), 5, mode="linear"),
+            [ONES], DTypeError, "interpolate: got int64"),
+    Refused("interpolate to -1", lambda m, x: m.nn.functional.interpolate(x, -1), [ONES], ShapeError,
+            "interpolate: .* at least 1"),
+    Refused("interpolate to 0", lambda m, x: m.nn.functional.interpolate(x, 0, mode="linear"), [ONES], ShapeError,
+            "interpolate: .* at least 1"),
+    Refused("interpolate by 0.1", lambda m, x: m.nn.functional.interpolate(x, scale_factor=0.1), [ONES], ShapeError,
+            "interpolate: .* at least 1"),
+    Refused("interpolate nothing", lambda m, x: m.nn.functional.interpolate(x, 2), [ONES[..., :0]], ShapeError,
+            "interpolate: .* at least 1"),
+    Refused("cross_entropy of labels (N, 1)", lambda m, x: m.nn.functional.cross_entropy(x, x[:, :1].long() * 0),
+            [MATRIX], ShapeError, r"cross_entropy: .*\(2, 1\)"),
+    Refused("nll_loss of labels (N, 1)", lambda m, x: m.nn.functional.nll_loss(x, x[:, :1].long() * 0),
+            [MATRIX], ShapeError, r"nll_loss: .*\(2, 1\)"),
+    Refused(
+        "output_padding of stride and dilation",
+        lambda m, x: m.nn.functional.conv_transpose1d(x, x, stride=2, dilation=3, output_padding=3),
+        [ONES], ArgumentError, "less than the stride or the dilation",
+    ),
+]  # fmt: skip
