@@ -118,3 +118,39 @@ def test_a_call_costs_little_python():
         code for code in called if code.co_filename.endswith(("graph/graph.py", "compiled.py", "watch.py", "nested.py"))
     ]
     assert 3 <= len(own) <= 25, [code.co_name for code in own]
+
+
+@pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
+@pytest.mark.parametrize("functions", ["utils", "utils.parametrizations"])
+def test_normed_weights(norm, functions):
+    """Power iterations change buffers in each step, and both kinds of norm are trained as without a graph."""
+    functions = nn.utils if functions == "utils" else nn.utils.parametrizations
+
+    class Train(nn.Graph):
+        def __init__(self, model, optimizer):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(optimizer)
+
+        def build(self, x):
+            loss = self.model(x).square().sum()
+            loss.backward()
+            return loss
+
+    def trained(in_graph):
+        flow.manual_seed(0)
+        model = getattr(functions, norm)(nn.Linear(3, 4))
+        optimizer = flow.optim.SGD(model.parameters(), lr=0.01)
+        graph = Train(model, optimizer)
+        for step in range(3):
+            x = flow.arange(6).reshape(2, 3).float() + step
+            if in_graph:
+                graph(x)
+            else:
+                optimizer.zero_grad()
+                graph.build(x)
+                optimizer.step()
+        return model.state_dict()
+
+    for (name, ours), eager in zip(trained(True).items(), trained(False).values(), strict=True):
+        np.testing.assert_allclose(ours.numpy(), eager.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)

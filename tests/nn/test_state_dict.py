@@ -128,3 +128,52 @@ def test_through_a_file(tmp_path):
     target.load_state_dict(flow.load(tmp_path / "model.safetensors"))
     for name, value in values(source).items():
         assert_same(target.state_dict()[name], value, what=name)
+
+
+def test_older_states_of_batch_norm_do_not_count_batches():
+    """They load strictly, as in PyTorch, and the count stays."""
+    module = network()
+    module(flow.randn(5, 3))
+    state = {name: t.clone() for name, t in network().state_dict().items() if "num_batches" not in name}
+    assert module.load_state_dict(state).missing_keys == []
+    assert module[1].num_batches_tracked.item() == 1 and module[1].running_mean.tolist() == [0.0] * 4
+    del state["1.running_mean"]
+    with pytest.raises(CheckpointError, match=r"1.running_mean is missing.*\n.*1.num_batches_tracked is missing"):
+        module.load_state_dict(state)
+
+
+def test_assigned_tensors_are_those_of_the_state():
+    module, frozen = network(), nn.Parameter(flow.ones(2, 4), requires_grad=False)
+    module[0].weight.requires_grad_(False)
+    state = {name: t.double() if t.is_floating_point() else t for name, t in network().state_dict().items()}
+    state |= {"2.1.weight": frozen, "0.bias": np.arange(4.0)}
+    names = [name for name, _ in module.named_parameters()]
+    assert module.load_state_dict(state, assign=True).missing_keys == []
+    assert [name for name, _ in module.named_parameters()] == names and module[2][1].weight is frozen
+    assert module[0].weight.dtype is flow.float64 and type(module[0].weight) is nn.Parameter
+    assert [p.requires_grad for p in module.parameters()] == [False, True, True, True, False]
+    assert module[1].running_mean is state["1.running_mean"] and module[0].bias.tolist() == [0, 1, 2, 3]
+    state["0.weight"].fill_(7)
+    assert module[0].weight.tolist() == [[7.0] * 3] * 4
+    with pytest.raises(CheckpointError, match="size mismatch for 0.bias"):
+        module.load_state_dict({**state, "0.bias": flow.zeros(3)}, assign=True)
+    module.load_state_dict({"0.bias": flow.zeros(4)}, strict=False, assign=True)
+    assert module[0].bias.tolist() == [0.0] * 4 and module[2][1].weight is frozen
+
+
+@pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
+def test_either_kind_of_norm_reads_the_names_of_the_other(norm):
+    names = {
+        "weight_norm": ("weight_g weight_v", "original0 original1"),
+        "spectral_norm": ("weight_orig weight_u weight_v", "original 0._u 0._v"),
+    }[norm]
+    layers = [getattr(functions, norm)(nn.Linear(3, 4)) for functions in (nn.utils, nn.utils.parametrizations)]
+    own = [names[0].split(), [f"parametrizations.weight.{name}" for name in names[1].split()]]
+    assert [list(layer.state_dict()) for layer in layers] == [["bias", *keys] for keys in own]
+    for i, j in (0, 1), (1, 0):
+        state = {name: flow.randn(*t.shape) for name, t in layers[i].state_dict().items()}
+        layers[j].load_state_dict(state)
+        for name, other in zip(own[i], own[j], strict=True):
+            assert_same(layers[j].state_dict()[other], state[name].numpy())
+    with pytest.raises(CheckpointError, match="is missing"):
+        layers[0].load_state_dict(nn.Linear(3, 4).state_dict())

@@ -54,6 +54,7 @@ def compare(info: Any, case: Any, training: bool) -> bool:
         ours = getattr(flow.nn, info.module_cls.__name__)(*arguments, **options).train(training)
     except BUILT:
         return True
+    assert list(ours.state_dict()) == list(theirs.state_dict())
     ours.load_state_dict({name: x.detach().numpy().copy() for name, x in theirs.state_dict().items()})
     want, got = flat(theirs(*given.args, **given.kwargs)), flat(ours(*inputs, **keywords))
     compare_values(got, want)

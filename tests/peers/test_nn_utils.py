@@ -1,5 +1,7 @@
 """Parameters as vectors, and parametrizations, beside PyTorch's."""
 
+import copy
+
 import numpy as np
 import pytest
 from checks import assert_close
@@ -52,7 +54,7 @@ def test_weight_norm(name, dim):
     layers = pair(lambda nn: nn.utils.parametrizations.weight_norm(make(nn), dim=dim))
     trained(layers, shape)
     weight = layers[0].weight.detach().numpy()
-    plain = flow.nn.utils.remove_weight_norm(layers[0])
+    plain = flow.nn.utils.parametrize.remove_parametrizations(layers[0], "weight")
     assert sorted(plain.state_dict()) == ["bias", "weight"] and type(plain) is type(make(flow.nn))
     assert_close(plain.weight.detach(), weight)
 
@@ -65,8 +67,58 @@ def test_spectral_norm(name, count):
     trained(layers, shape)
     x = draw(*shape)
     assert_close(layers[0].eval()(flow.tensor(x)).detach(), layers[1].eval()(torch.tensor(x)).detach(), rtol=1e-9)
-    weight = flow.nn.utils.remove_spectral_norm(layers[0]).weight
+    weight = flow.nn.utils.parametrize.remove_parametrizations(layers[0], "weight").weight
     assert_close(weight.detach(), layers[1].weight.detach(), rtol=1e-9)
+
+
+NAMED = {
+    **{name: (make, shape, ["weight"]) for name, (make, shape) in LAYERS.items()},
+    "transposed": (lambda nn: nn.ConvTranspose2d(2, 3, 3), (2, 2, 5, 5), ["weight"]),
+    "lstm": (lambda nn: nn.LSTM(4, 3), (5, 2, 4), ["weight_hh_l0", "weight_ih_l0"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+@pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
+@pytest.mark.parametrize("name", NAMED)
+def test_norms_whose_tensors_are_members(norm, name):
+    """In values, gradients and names; the state of either kind is read by the other."""
+    make, shape, names = NAMED[name]
+
+    def made(nn, functions):
+        layer = make(nn)
+        for parameter in names:
+            getattr(functions, norm)(layer, parameter)
+        return layer
+
+    def run(layer, framework):
+        y = layer(framework.tensor(draw(*shape)))
+        return y[0] if name == "lstm" else y
+
+    ours, theirs = layers = pair(lambda nn: made(nn, nn.utils))
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert type(ours).__name__ == type(theirs).__name__
+    for _ in range(2):
+        results = [run(layer, framework) for layer, framework in zip(layers, (flow, torch), strict=True)]
+        assert_close(results[0].detach(), results[1].detach(), rtol=1e-9)
+        for y, framework in zip(results, (flow, torch), strict=True):
+            (y * framework.tensor(draw(*y.shape, seed=7))).sum().backward()
+        for (key, p), (other, q) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+            assert key == other
+            assert_close(p.grad, q.grad, rtol=1e-8, atol=1e-9, what=key)
+    new = made(flow.nn, flow.nn.utils.parametrizations).double()
+    new.load_state_dict(ours.state_dict())
+    again = made(flow.nn, flow.nn.utils).double()
+    again.load_state_dict(new.state_dict())
+    want = run(ours.eval(), flow).detach().numpy()
+    for layer in (new, again):
+        assert_close(run(layer.eval(), flow).detach(), want, rtol=1e-9)
+    twin = copy.deepcopy(again)
+    for parameter in names:
+        getattr(flow.nn.utils, f"remove_{norm}")(again, parameter)
+    assert sorted(again.state_dict()) == sorted(make(flow.nn).state_dict()) and type(again) is type(make(flow.nn))
+    for layer in (again, twin):
+        assert_close(run(layer, flow).detach(), want, rtol=1e-9)
 
 
 def test_parametrizations_of_ones_own():
@@ -102,6 +154,7 @@ def test_vectors():
     [
         (lambda u: u.vector_to_parameters(flow.zeros(3), [flow.zeros(2)]), r"expected \(2,\)"),
         (lambda u: u.weight_norm(flow.nn.Linear(2, 2), "weights"), "got 'weights'"),
+        (lambda u: u.parametrizations.weight_norm(flow.nn.Linear(2, 2), "weights"), "got 'weights'"),
         (lambda u: u.remove_weight_norm(flow.nn.Linear(2, 2)), "no such norm"),
         (lambda u: u.spectral_norm(flow.nn.Linear(2, 2), n_power_iterations=0), "at least 1"),
         (lambda u: u.parametrize.remove_parametrizations(flow.nn.Linear(2, 2), "bias"), "is not parametrized"),

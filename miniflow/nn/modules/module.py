@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from miniflow.device import device as Device
 from miniflow.dtype import as_dtype, bfloat16, float16, float32, float64
@@ -42,6 +42,7 @@ class Module(AttributeTables):
     """
 
     training: bool
+    _other_names: ClassVar[dict[str, str]] = {}  # for names in the state, those that other functions give them
 
     def __init__(self):
         super().__init__()
@@ -304,12 +305,16 @@ class Module(AttributeTables):
         own = {**self._parameters, **{k: b for k, b in self._buffers.items() if k not in self._not_saved}}
         return {name: member for name, member in own.items() if member is not None}
 
-    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> state.IncompatibleKeys:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
+    ) -> state.IncompatibleKeys:
         """Copy values into the parameters and buffers.
 
         Args:
             state_dict: tensors by dotted names.
             strict: whether missing and unexpected names are errors; wrong shapes always are.
+            assign: let the tensors of the state themselves be the parameters and buffers, with their dtypes and
+                devices; make optimizers and graphs afterwards.
 
         Returns:
             the missing and the unexpected names.
@@ -317,9 +322,20 @@ class Module(AttributeTables):
         Raises:
             CheckpointError: if the state does not match, listing all differences; the module is then unchanged.
         """
-        modules = self.named_modules(remove_duplicate=False)  # not state_dict, which may be overridden
-        own = {f"{path}.{key}".lstrip("."): value for path, m in modules for key, value in m._own_state().items()}
-        return state.load(self._get_name(), own, state_dict, strict)
+        modules = {path and f"{path}.": module for path, module in self.named_modules(remove_duplicate=False)}
+        own = {path + key: value for path, m in modules.items() for key, value in m._own_state().items()}
+        if isinstance(state_dict, Mapping):
+            state_dict = dict(state_dict)
+            for path, module in modules.items():
+                module._rename_state(state_dict, path)
+        owners = {path + key: (m, key) for path, m in modules.items() for key in m._own_state()} if assign else None
+        return state.load(self._get_name(), own, state_dict, strict, owners)
+
+    def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
+        """Let the entries for this module have the names that they have here."""
+        for name, other in self._other_names.items():
+            if prefix + other in state_dict:
+                state_dict.setdefault(prefix + name, state_dict.pop(prefix + other))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PickleError(

@@ -67,6 +67,11 @@ class BatchNorm(
         self.register_buffer("running_var", ones(*shape, **place) if running else None)
         self.register_buffer("num_batches_tracked", tensor(0, device=place["device"]) if running else None)
 
+    def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
+        super()._rename_state(state_dict, prefix)
+        if f"{prefix}running_mean" in state_dict and self.track_running_stats:  # which older states have alone
+            state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+
     def reset_running_stats(self) -> None:
         """Reset the running statistics."""
         if self.track_running_stats:

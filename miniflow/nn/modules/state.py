@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from miniflow.errors import CheckpointError
+from miniflow.nn.parameter import Parameter
+from miniflow.ops.creation import tensor
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
@@ -24,8 +26,13 @@ class IncompatibleKeys(NamedTuple):
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
-def load(name: str, own: Mapping[str, Tensor], state_dict: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
-    """The work of `Module.load_state_dict` and that of graphs: compare everything with `own` first, then copy."""
+def load(
+    name: str, own: Mapping[str, Tensor], state_dict: Mapping[str, Any], strict: bool, owners: Mapping | None = None
+) -> IncompatibleKeys:
+    """The work of `Module.load_state_dict` and that of graphs: compare everything with `own` first, then copy.
+
+    Or, if `owners` has a module and the name of its attribute for each, assign.
+    """
     if not isinstance(state_dict, Mapping):
         raise CheckpointError(
             f"{name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict of tensors from state_dict()"
@@ -36,7 +43,7 @@ def load(name: str, own: Mapping[str, Tensor], state_dict: Mapping[str, Any], st
     for key in own:
         if key in state_dict and not _fits(state_dict[key], own[key]):
             problems.append(f"size mismatch for {key}: {_describe(state_dict[key])}; expected {_describe(own[key])}")
-        elif key in state_dict and (problem := place_problem(state_dict[key], own[key])):
+        elif key in state_dict and not owners and (problem := place_problem(state_dict[key], own[key])):
             problems.append(f"{key} is {problem}")
     if strict:
         problems += [f"{key} is missing; expected {_describe(own[key])}" for key in missing]
@@ -49,9 +56,19 @@ def load(name: str, own: Mapping[str, Tensor], state_dict: Mapping[str, Any], st
         raise CheckpointError(f"{name}.load_state_dict: nothing was loaded, {remedy}:{lines}")
     with no_grad():
         for key, value in own.items():
-            if key in state_dict:
+            if key in state_dict and owners:
+                setattr(*owners[key], _assigned(state_dict[key], value))
+            elif key in state_dict:
                 value.copy_(state_dict[key])
     return IncompatibleKeys(missing, unexpected)
+
+
+def _assigned(value: Any, own: Tensor) -> Tensor:
+    """What takes the place of a parameter or a buffer."""
+    value = value if isinstance(value, Tensor) else tensor(value)
+    return (
+        value if isinstance(value, Parameter) or not isinstance(own, Parameter) else Parameter(value, own.requires_grad)
+    )
 
 
 def _fits(value: Any, own: Tensor) -> bool:

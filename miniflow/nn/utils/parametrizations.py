@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from miniflow.errors import ArgumentError, ShapeError
+from miniflow.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from miniflow.nn.modules.module import Module
-from miniflow.nn.utils.parametrize import is_parametrized, register_parametrization, remove_parametrizations
+from miniflow.nn.utils.parametrize import register_parametrization
 from miniflow.ops.arrange import tril
 from miniflow.ops.distance import normalize
 from miniflow.ops.elementwise import add, div, mul, neg, sub
@@ -53,9 +54,18 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
     The parameters are parametrizations.weight.original0, g, and original1, v.
 
+    A state with the names of `nn.utils.weight_norm` is read too.
+
     Source: `torch.nn.utils.parametrizations.weight_norm`; Salimans and Kingma 2016, "Weight Normalization".
     """
-    return register_parametrization(module, name, WeightNorm(dim))
+    register_parametrization(module, name, WeightNorm(dim))
+    return _also_reads(module, f"parametrizations.{name}.", {"original0": f"{name}_g", "original1": f"{name}_v"})
+
+
+def _also_reads(module: Module, prefix: str, names: dict[str, str]) -> Module:
+    """Let `load_state_dict` know an older name of each of these."""
+    type(module)._other_names = {**type(module)._other_names, **{prefix + key: old for key, old in names.items()}}
+    return module
 
 
 class SpectralNorm(Module):
@@ -65,13 +75,10 @@ class SpectralNorm(Module):
         super().__init__()
         self.n_power_iterations, self.eps, self.dim = n_power_iterations, eps, dim
         with no_grad():
-            matrix = self._matrix(weight.detach())
-            for name, size in zip(("_u", "_v"), matrix.shape, strict=True):
-                self.register_buffer(name, normalize(randn(size, dtype=weight.dtype, device=weight._place), dim=0))
+            matrix = as_matrix(weight.detach(), dim)
+            for name, vector in zip(("_u", "_v"), random_vectors(matrix), strict=True):
+                self.register_buffer(name, vector)
             self._iterate(matrix, 15)
-
-    def _matrix(self, weight: Tensor) -> Tensor:
-        return reshape(movedim(weight, self.dim, 0), (weight.shape[self.dim], -1))
 
     @no_grad()
     def _iterate(self, matrix: Tensor, count: int) -> None:
@@ -80,10 +87,24 @@ class SpectralNorm(Module):
             self._v.copy_(normalize(matmul(matrix.T, self._u), dim=0, eps=self.eps))
 
     def forward(self, weight: Tensor) -> Tensor:
-        matrix = self._matrix(weight)
         if self.training:
-            self._iterate(matrix.detach(), self.n_power_iterations)
-        return div(weight, matmul(self._u.clone(), matmul(matrix, self._v.clone())))
+            self._iterate(as_matrix(weight.detach(), self.dim), self.n_power_iterations)
+        return over_sigma(weight, self.dim, self._u, self._v)
+
+
+def as_matrix(weight: Tensor, dim: int) -> Tensor:
+    """A weight as a matrix, with a row for each index of a dim."""
+    return reshape(movedim(weight, dim, 0), (weight.shape[dim], -1))
+
+
+def random_vectors(matrix: Tensor) -> list[Tensor]:
+    """Vectors of length 1, to begin the power iterations of a matrix with."""
+    return [normalize(randn(size, dtype=matrix.dtype, device=matrix._place), dim=0) for size in matrix.shape]
+
+
+def over_sigma(weight: Tensor, dim: int, u: Tensor, v: Tensor) -> Tensor:
+    """weight / (u W v), W being its matrix."""
+    return div(weight, matmul(u.clone(), matmul(as_matrix(weight, dim), v.clone())))
 
 
 def spectral_norm(
@@ -98,17 +119,28 @@ def spectral_norm(
         eps: the smallest norm to divide by.
         dim: the rows of the matrix; 0 if None, and 1 for transposed convolutions.
 
+    A state with the names of `nn.utils.spectral_norm` is read too.
+
     Raises:
         ArgumentError: for less than one iteration.
 
     Source: `torch.nn.utils.parametrizations.spectral_norm`; Miyato et al. 2018, "Spectral Normalization for GANs".
     """
+    dim = check_spectral(module, n_power_iterations, dim)
+    parametrization = SpectralNorm(getattr(module, name), n_power_iterations, eps, dim)
+    register_parametrization(module, name, parametrization.train(module.training))
+    last = len(module.parametrizations[name]) - 1
+    names = {"original": f"{name}_orig", f"{last}._u": f"{name}_u", f"{last}._v": f"{name}_v"}
+    return _also_reads(module, f"parametrizations.{name}.", names)
+
+
+def check_spectral(module: Module, n_power_iterations: int, dim: int | None) -> int:
+    """The dim of a weight that counts the rows of its matrix."""
     if n_power_iterations < 1:
         raise ArgumentError(f"spectral_norm: got n_power_iterations={n_power_iterations}; expected at least 1")
     if dim is None:
-        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
-    parametrization = SpectralNorm(getattr(module, name), n_power_iterations, eps, dim)
-    return register_parametrization(module, name, parametrization.train(module.training))
+        return 1 if isinstance(module, ConvTranspose1d | ConvTranspose2d | ConvTranspose3d) else 0
+    return dim
 
 
 class Orthogonal(Module):
@@ -178,19 +210,3 @@ def orthogonal(
             "expected 'matrix_exp', 'cayley' or 'householder', and True"
         )
     return register_parametrization(module, name, Orthogonal(orthogonal_map), unsafe=True)
-
-
-def _remove(function: str, kind: type[Module], module: Module, name: str) -> Module:
-    if not is_parametrized(module, name) or not isinstance(module.parametrizations[name][0], kind):
-        raise ArgumentError(f"{function}: {name!r} of {module} has no such norm")
-    return remove_parametrizations(module, name)
-
-
-def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """A plain weight of the same value. `torch.nn.utils.remove_weight_norm`."""
-    return _remove("remove_weight_norm", WeightNorm, module, name)
-
-
-def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """A plain weight of the same value. `torch.nn.utils.remove_spectral_norm`."""
-    return _remove("remove_spectral_norm", SpectralNorm, module, name)
