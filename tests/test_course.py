@@ -113,7 +113,6 @@ def test_student_edition_has_no_solution(tmp_path):
 
 def test_grades(tmp_path):
     name, found = next(iter(LESSONS.items()))
-    endless = found.stub.replace("raise Todo", "while True: pass\n    raise Todo", 1)
     for student, source in {"ada": found.solution.read_text(), "bob": found.stub, "eve": "1 / 0\n"}.items():
         (tmp_path / student).mkdir()
         (tmp_path / student / f"{name}.py").write_text(source)
@@ -121,8 +120,149 @@ def test_grades(tmp_path):
     table = teaching.grade(tmp_path)
     assert f"| ada | {name} | {count} of {count} |  |" in table and f"| bob | {name} | 0 of {count} |" in table
     assert "ZeroDivisionError" in table.splitlines()[-1]
-    (tmp_path / "endless.py").write_text(endless)
-    assert "without an end" in by_task(run(found, str(tmp_path / "endless.py"), limit=8))[-1].message
+
+
+ENDS = {
+    "while True: pass": "not done after 20 seconds: is there a loop without an end?",
+    "import os; os._exit(0)": "the process ended in this check, as by os._exit()",
+    "import os; os._exit(3)": "the process ended with exit status 3",
+    "import os; os.abort()": "SIGABRT ended the process",
+    "raise KeyboardInterrupt": "the process ended with exit status 2",
+    "import pytest; pytest.exit('enough', 0)": "the process ended in this check",
+}
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_process_that_ends_early_passes_nothing_more(tmp_path, end):
+    """The first task is right; the process ends in the second, or does not end."""
+    name, found = next(iter(LESSONS.items()))
+    second, *later = [region for region in found.regions if region.task != f"{found.number}.1"]
+    lines = found.solution.read_text().splitlines()
+    lines[second.first - 1] = " " * second.indent + end
+    path = tmp_path / "ada" / f"{name}.py"
+    path.parent.mkdir()
+    path.write_text("\n".join(lines[: second.first] + lines[second.last - 1 :]) + "\n")
+    tasks = by_task(run(found, str(path), limit=20))
+    assert [task.task for task in tasks] == found.tasks
+    assert [task.outcome for task in tasks] == ["passed"] + ["error"] * (len(tasks) - 1)
+    assert tasks[1].message.startswith(ENDS[end])
+    assert all(task.message.startswith("not checked, since the process ended in test_") for task in tasks[2:])
+    if end.startswith("import os"):
+        assert f"| ada | {name} | 1 of {len(found.tasks)} |" in teaching.grade(tmp_path)
+
+
+def test_a_process_that_crashes_at_its_end_is_an_error(tmp_path):
+    name, found = next(iter(LESSONS.items()))
+    path = tmp_path / f"{name}.py"
+    path.write_text(found.solution.read_text() + "import atexit, os\natexit.register(os._exit, 7)\n")
+    outcomes = run(found, str(path))
+    assert outcomes[-1].outcome == "error" and "after all checks: the process ended with exit status 7" in str(
+        outcomes[-1]
+    )
+
+
+REFUSED = {  # lesson, a part of its solution, what stands in its place, and words of the message
+    "no guard": (6, "    if i < x.size:\n        out[i] = x[i] * x[i]", "    out[i] = x[i] * x[i]", "guard it", "6.6"),
+    "the number in the block": (
+        6, "    i = cuda.grid(1)\n    if i < x.size:\n        out[i] = x[i] * x[i]",
+        "    i = cuda.threadIdx.x\n    if i < x.size:\n        out[i] = x[i] * x[i]",
+        "one thread of the grid\nHint: the blocks before", "6.6",
+    ),
+    "second barrier": (
+        6, "left[y, k] * right[k, x]\n        cuda.syncthreads()", "left[y, k] * right[k, x]",
+        "syncthreads() between the two, where all threads of the block pass\nrace", "6.14",
+    ),
+    "early return": (
+        8, "column, row = cuda.grid(2)\n    total = np.float32(0)\n    for start",
+        "column, row = cuda.grid(2)\n    if row >= c.shape[0] or column >= c.shape[1]:\n        return\n"
+        "    total = np.float32(0)\n    for start", "a thread that has returned writes nothing", "8.3",
+    ),
+    "outputs not renamed": (
+        12, "instructions, [new.get(number, number) for number in program.outputs])", "instructions, program.outputs)",
+        "Hint: outputs are renamed, too", "12.5",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_messages_help_with(tmp_path, mistake):
+    """What beginners got wrong in trials: the message says what to do, by what the lesson has taught."""
+    lesson, old, new, words, task = REFUSED[mistake]
+    outcomes = {outcome.task: outcome for outcome in by_task(run(*changed(tmp_path, lesson, old, new)))}
+    found = outcomes[task]
+    assert found.outcome == "wrong" and words in found.message, found
+    assert "Hint: " in found.message and not any(word in found.message for word in ("atomic", "syncwarp")), found
+
+
+RIGHT = {  # lesson, a part of its solution, and other code that does the same: in place, or with copies
+    "descent in place": (2, "p.value = p.value - rate * p.grad", "p.value -= rate * p.grad"),
+    "gradients added in place": (
+        2, "gradients[parent] = gradients[parent] + part if parent in gradients else part",
+        "gradients.setdefault(parent, np.zeros(parent.value.shape))\n                gradients[parent] += part",
+    ),
+    "inputs moved and put back": (
+        3, "moved = [v.copy() for v in inputs]\n                moved[k][index] += move\n"
+        "                ends.append((f(*moved) * cotangent).sum())",
+        "before = inputs[k][index].copy()\n                inputs[k][index] += move\n"
+        "                ends.append((f(*inputs) * cotangent).sum())\n                inputs[k][index] = before",
+    ),
+    "velocities by data": (4, "p -= self.lr * v", "p.data = p.data - self.lr * v"),
+    "new means": (4, "p -= self.lr * (m /", "p.data = p.data - self.lr * (m /"),
+    "bias added in place": (9, "return y + bias[:, None, None]", "y += bias[:, None, None]\n    return y"),
+    "images copied": (10, "image = self.images[index]\n", "image = self.images[index].copy()\n"),
+    "keys masked in place": (
+        11, "return x if shift is None else np.where(np.tri(*x.shape[-2:], shift), x, -np.inf).astype(x.dtype)",
+        "if shift is not None:\n        x[..., ~np.tri(*x.shape[-2:], shift, dtype=bool)] = -np.inf\n    return x",
+    ),
+    "sums updated in place": (
+        11, "return new, total * old + weights.sum(1), summed * old[:, None] + weights @ v",
+        "total *= old\n    total += weights.sum(1)\n    summed *= old[:, None]\n    summed += weights @ v\n"
+        "    largest[...] = new\n    return largest, total, summed",
+    ),
+    "new gradients": (
+        14, "for g in gradients:\n            g.div_(self.factor)",
+        "for p in parameters:\n            p.grad = None if p.grad is None else p.grad / self.factor\n"
+        "        gradients = [p.grad for p in parameters if p.grad is not None]",
+    ),
+    "shards added in place": (
+        15, "return sum(shards)", "for x in shards[1:]:\n            shards[0] += x\n        return shards[0]",
+    ),
+    "blocks added where they arrive": (
+        15, "moving = [x + row[rank - step] for rank, (x, row) in enumerate(zip(arrived, blocks))]",
+        "for rank, (x, row) in enumerate(zip(arrived, blocks)):\n            x += row[rank - step]\n"
+        "        moving = arrived",
+    ),
+    "velocity in place": (
+        16, "self.velocity = self.momentum * self.velocity + gradient",
+        "self.velocity *= self.momentum\n        self.velocity += gradient",
+    ),
+    "summands scaled in place": (
+        16, "[share * g for g in gradients]", "[np.multiply(g, share, out=g) for g in gradients]",
+    ),
+    "gradients replaced in their list": (
+        16, "return [sums[position] for position in range(len(gradients))]",
+        "for position in range(len(gradients)):\n        gradients[position] = sums[position]\n    return gradients",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("style", RIGHT)
+def test_right_in_another_style(tmp_path, style):
+    outcomes = run(*changed(tmp_path, *RIGHT[style]))
+    assert {outcome.outcome for outcome in outcomes} == {"passed"}, outcomes
+
+
+def changed(folder, number, old, new):
+    """A lesson, and the path of its solution with one part replaced."""
+    found = next(found for found in LESSONS.values() if found.number == number)
+    source = found.solution.read_text(encoding="utf-8")
+    assert source.count(old) == 1
+    path = folder / f"{found.name}.py"
+    path.write_text(source.replace(old, new), encoding="utf-8")
+    return found, str(path)
 
 
 @pytest.mark.parametrize(

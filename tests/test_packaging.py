@@ -1,7 +1,9 @@
 """What is installed: every package is listed, and a wheel works from an empty folder with its data."""
 
+import ast
 import configparser
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -34,6 +36,17 @@ def test_floors_not_pins(setup):
     assert set(extras) == {"test", "notebooks", "docs", "mpi", "cuda"}
     for requirement in [r for key in extras for r in lines(extras[key])] + lines(setup["options"]["install_requires"]):
         assert ">=" in requirement and "==" not in requirement and "<" not in requirement, requirement
+
+
+def test_the_course_runs_where_miniflow_is_installed(setup):
+    """What its graders and lessons import is required, without an extra; the script that builds the notebooks aside."""
+    required = {re.split(r"\W*>=", line)[0] for line in lines(setup["options"]["install_requires"])}
+    found = set()
+    for path in {*(ROOT / "tutorials").rglob("*.py")} - {ROOT / "tutorials" / "build.py"}:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", ())]
+            found |= {name.partition(".")[0] for name in names if isinstance(node, ast.Import | ast.ImportFrom)}
+    assert {"numpy", "pytest"} <= found - sys.stdlib_module_names - {"miniflow", "tutorials"} <= required
 
 
 def test_kernels_are_a_package_of_miniflow():

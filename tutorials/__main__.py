@@ -44,7 +44,7 @@ def state(found: Lesson) -> str:
         return "not started"
     tasks = by_task(run(found, STUDENT))
     passed = sum(task.outcome == "passed" for task in tasks)
-    return "done" if passed == len(tasks) else f"{passed} of {len(tasks)} tasks"
+    return "done" if passed == len(found.tasks) else f"{passed} of {len(found.tasks)} tasks"
 
 
 def start_(options: argparse.Namespace) -> None:

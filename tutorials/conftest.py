@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="of the random inputs; by default another one in each run")
     parser.addoption("--limits", default=None, help="SECONDS,BYTES: of CPU time and memory; the process ends beyond")
     parser.addoption("--first", default=None, help="the task, such as 1.2, whose checks run before the others")
-    parser.addoption("--report", default=None, help="write the outcome of each check to this file, as JSON lines")
+    parser.addoption("--report", default=None, help="write the checks and their outcomes to this file, as JSON lines")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,6 +47,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: item.get_closest_marker("task").args[0] != first)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Report what is going to be checked: a check without an outcome is one that the process did not live to see."""
+    for item in session.items:
+        report(item, outcome="planned")
+
+
+def report(item: pytest.Item, **outcome: str) -> None:
+    """Append a line to the report, if one was asked for."""
+    if path := item.config.getoption("--report"):
+        marker = item.get_closest_marker("task")
+        entry = {"test": item.name, "task": marker.args[0] if marker else "", **outcome}
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"implementation: {config.getoption('--impl')}, seed: {config.getoption('--seed')}"
 
@@ -63,21 +78,17 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    report = yield
-    path = item.config.getoption("--report")
-    if path and (report.when == "call" or report.failed):
-        marker, error = item.get_closest_marker("task"), call.excinfo
-        found = {
-            "test": item.name,
-            "task": marker.args[0] if marker else "",
-            "outcome": outcome_of(error),
-            "message": "" if error is None else f"{error.value}".partition("\nassert ")[0],
-            "kind": "" if error is None else error.typename,
-            "place": place_of(error, item.path),
-        }
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(found) + "\n")
-    return report
+    result = yield
+    if result.when == "call" or result.failed or result.skipped:
+        error = call.excinfo
+        report(
+            item,
+            outcome="skipped" if result.skipped else outcome_of(error),
+            message="" if error is None else f"{error.value}".partition("\nassert ")[0],
+            kind="" if error is None else error.typename,
+            place=place_of(error, item.path),
+        )
+    return result
 
 
 def outcome_of(error: pytest.ExceptionInfo | None) -> str:

@@ -88,6 +88,11 @@ class Lesson:
         """The wrong solutions by name."""
         return {path.stem: path for path in sorted((self.folder / "wrong").glob("*.py"))}
 
+    @property
+    def tasks(self) -> list[str]:
+        """The numbers of the tasks, "1.1" and so on, as the prose has them; the student edition has it too."""
+        return re.findall(r"\*\*Task (\d+\.\d+)\.\*\*", (self.folder / "lesson.py").read_text(encoding="utf-8"))
+
     @cached_property
     def regions(self) -> list[Region]:
         """What students write."""

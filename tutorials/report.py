@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -54,12 +55,41 @@ def run(of: Lesson, which: str, *, options: Iterable[str] = (), limit: float = L
         alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins that are installed take a second to load
         try:
             done = subprocess.run(command, cwd=ROOT.parent, env=alone, capture_output=True, text=True, timeout=limit)
-            after = "" if path.exists() else (done.stdout + done.stderr)[-2000:]
+            end = "" if done.returncode in (0, 1) else ended_by(done.returncode)  # 1: some checks failed
+            printed = done.stdout + done.stderr
         except subprocess.TimeoutExpired:
-            after = f"not done after {limit:.0f} seconds: is there a loop without an end?"
+            end, printed = f"not done after {limit:.0f} seconds: is there a loop without an end?", ""
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = [outcome_of(json.loads(line)) for line in lines]
-    return [*found, Outcome("", "error", after, "")] if after else found
+    entries = [json.loads(line) for line in lines]
+    if not entries:  # the checks could not be read
+        return [Outcome(task, "error", end or printed[-2000:], "") for task in of.tasks]
+    return complete(entries, end)
+
+
+def complete(entries: list[dict], end: str) -> list[Outcome]:
+    """The outcome of every check that was planned: an error for those at which, or before which, the process ended.
+
+    Args:
+        entries: what `conftest` wrote.
+        end: how the process ended; "" if it ended by itself.
+    """
+    found = [outcome_of(entry) for entry in entries if entry["outcome"] not in ("planned", "skipped")]
+    reported = {entry["test"] for entry in entries if entry["outcome"] != "planned"}
+    lost = [entry for entry in entries if entry["test"] not in reported]
+    for number, entry in enumerate(lost):
+        why = end or "the process ended in this check, as by os._exit()"
+        message = why if number == 0 else f"not checked, since the process ended in {lost[0]['test']}"
+        found.append(Outcome(entry["task"], "error", message, entry["test"]))
+    if end and not lost:
+        found.append(Outcome("", "error", f"after all checks: {end}", ""))
+    return found
+
+
+def ended_by(status: int) -> str:
+    """How a process ended, in words; `status` is that of `subprocess`, negative for a signal."""
+    if status < 0:
+        return f"{signal.Signals(-status).name} ended the process: a crash, or more time or memory than it may use"
+    return f"the process ended with exit status {status}"
 
 
 def outcome_of(entry: dict) -> Outcome:
@@ -90,7 +120,7 @@ def check(which: int | str, implementation_of: str | None = None) -> bool:
     path = str(path_of(found, implementation_of or default()).resolve())
     tasks = by_task(run(found, path))
     print("\n".join(map(str, tasks)))
-    passed = bool(tasks) and all(task.outcome == "passed" for task in tasks)
+    passed = all(task.outcome == "passed" for task in tasks)
     if passed and "ipykernel" in sys.modules:
         load(found.folder / "picture.py").draw(implementation(found, path))
     return passed

@@ -50,7 +50,9 @@ def grade(folder: Path) -> str:
                 tasks = by_task(run(known[path.stem], str(path.resolve()), options=limits, limit=2 * LIMITS[0]))
                 passed = [task.task for task in tasks if task.outcome == "passed"]
                 rest = "; ".join(str(task) for task in tasks if task.outcome != "passed")
-                rows.append(f"| {student.name} | {path.stem} | {len(passed)} of {len(tasks)} | {rest} |")
+                rows.append(
+                    f"| {student.name} | {path.stem} | {len(passed)} of {len(known[path.stem].tasks)} | {rest} |"
+                )
     if not rows:
         raise FileNotFoundError(f"there is no submission in {folder}; expected {folder}/NAME_OF_STUDENT/01_storage.py")
     return "\n".join(["| student | lesson | tasks passed | not passed |", "|---|---|---|---|", *rows])

@@ -151,7 +151,7 @@ def test_matrices(impl, rng):
 @pytest.mark.task("2.6")
 def test_descent(impl, rng):
     start, target, rate = drawn(rng, 3), drawn(rng, 3), 0.1
-    p = impl.Variable(start)
+    p = impl.Variable(start.copy())
 
     def loss_of():
         error = impl.add(p, impl.Variable(-target))

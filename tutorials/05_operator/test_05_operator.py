@@ -14,10 +14,11 @@ import miniflow as flow
 from miniflow.autograd import gradcheck, gradgradcheck
 from miniflow.dispatch import Op, call
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.hostcuda import check, cuda
+from miniflow.hostcuda import cuda
 from miniflow.scalar import sqrt, where
 from tutorials import drawn, refused, same
 from tutorials.implementation import load
+from tutorials.launches import launch
 
 register = load(Path(__file__).with_name("register.py"))
 CASES = [("float32", shapes) for shapes in [((3, 5), (3, 5)), ((4, 1, 3), (2, 1)), ((0, 3), (3,)), ((7,), None)]]
@@ -162,9 +163,9 @@ def test_kernel(impl, rng, columns):
         x, a = rng.standard_normal((steps, columns)).astype(np.float32), drawn(rng, steps, columns)
         given = [cuda.to_device(x), cuda.to_device(a), cuda.to_device(np.full_like(x, np.nan))]
         blocks = -(-columns // 32)
-        counted = check.launch(impl.recurrence_kernel, given, blocks, 32, profile=True).total
-        what = f"recurrence_kernel, {x.shape} in {blocks} blocks of 32 threads"
-        same(given[2].copy_to_host(), recurrence(x, a).astype(np.float32), what, "thread j goes through column j")
+        what, hint = f"recurrence_kernel, {x.shape} in {blocks} blocks of 32 threads", "thread j goes through column j"
+        counted = launch(impl.recurrence_kernel, given, blocks, 32, what, hint).total
+        same(given[2].copy_to_host(), recurrence(x, a).astype(np.float32), what, hint)
         same(counted.global_loads, 2 * x.size, f"reads of {what}", "read x and a once, keep y[t - 1] in a variable")
         same(counted.global_stores, x.size, f"writes of {what}", "write each element once")
 

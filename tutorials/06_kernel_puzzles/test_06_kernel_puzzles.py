@@ -9,7 +9,7 @@ from tutorials import at_most, drawn, same
 
 os.environ["MINIFLOW_CUDA"] = "host"  # only the host executor can check and count, even where there is a GPU
 
-from miniflow.hostcuda import KernelCheckError, check  # noqa: E402
+from tutorials.launches import launch  # noqa: E402
 
 BLOCK, TILE, TAPS, STEPS = 32, 8, 4, 5
 SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK - 5]
@@ -27,10 +27,7 @@ def judged(kernel, grid, block, inputs, wanted, hint, reads):
     what = f"{kernel.py_func.__name__}, grid {grid}, block {block}, inputs of shape "
     what += " and ".join(str(x.shape) for x in inputs)
     given, out = [x.copy() for x in inputs], np.full(wanted.shape, np.nan, np.float32)
-    try:
-        profile = check.launch(kernel, [*given, out], grid, block, profile=True)
-    except KernelCheckError as error:
-        raise AssertionError(f"{what}: {error}") from None
+    profile = launch(kernel, [*given, out], grid, block, what, hint)
     same(out, wanted.astype(np.float32), what, hint, rtol=1e-4, atol=1e-4)
     for before, after in zip(inputs, given):
         same(after, before, f"an input after {what}", "a kernel writes only to out")

@@ -6,6 +6,7 @@ import pytest
 from miniflow.hostcuda import check
 from miniflow.kernels.ladders.matmul import rungs
 from tutorials import at_most, drawn, same
+from tutorials.launches import launch
 
 SIZES = [(15, 17, 16), (17, 33, 31), (16, 15, 33), (1, 32, 1), (33, 1, 17), (31, 16, 48)]  # M, N, K
 SIDE = 32  # of a block of outputs in task 8.4
@@ -27,7 +28,7 @@ def launched(kernel, rng, sizes, grid, block, hint):
     a, b, c = drawn(rng, m, k), drawn(rng, k, n), np.full((m, n), np.nan, np.float32)
     given = a.copy(), b.copy()
     what = f"{kernel.__name__} with {shapes(sizes)}, grid {grid}, blocks of {block}"
-    counts = check.launch(kernel, [a, b, c], grid, block, profile=True).total
+    counts = launch(kernel, [a, b, c], grid, block, what, hint).total
     wanted = given[0].astype(np.float64) @ given[1].astype(np.float64)
     same(c, wanted.astype(np.float32), f"{what}: c, which was NaN", hint, rtol=1e-4, atol=1e-4)
     for name, now, before in zip("ab", (a, b), given):
@@ -80,7 +81,7 @@ def test_coalesced(impl, rng, sizes):
 def test_tiled(impl, rng, sizes):
     m, n, _ = sizes
     tile = impl.TILE
-    hint = "beyond the edges the tiles hold zeros; is every tile of K used?"
+    hint = "beyond the edges the tiles hold zeros, which threads without an output copy too; is every tile of K used?"
     counts = launched(impl.tiled, rng, sizes, (blocks(n, tile), blocks(m, tile)), (tile, tile), hint)
     hint = "each thread copies one element of each tile, and multiplies what is in the tiles"
     most = reads_of(sizes, tile, tile)

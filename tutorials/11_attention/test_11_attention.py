@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.hostcuda import check
 from tutorials import at_most, same, same_all
+from tutorials.launches import launch
 
 SHAPES = [((), 5, 5, 4, 3), ((2,), 3, 7, 8, 8), ((2, 3), 6, 6, 5, 2), ((), 1, 9, 4, 4)]  # batch, L, S, E, V
 BOTH = pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -136,8 +136,8 @@ def test_flash(impl, rng, length, causal):
     wanted = expected(q * (4 * scale), k, v, 0 if causal else None)
     o, lse = np.full_like(q, np.nan), np.full((2, length), np.nan, np.float32)
     grid, what = (-(-length // impl.TILE), 2), f"flash with 2 heads of {length} queries, causal={causal}"
-    counts = check.launch(impl.flash, [q, k, v, scale, causal, o, lse], grid, impl.TILE, profile=True).total
     hint = "threads without a query have to copy keys, and to wait at every barrier; keys beyond N do not count"
+    counts = launch(impl.flash, [q, k, v, scale, causal, o, lse], grid, impl.TILE, what, hint).total
     same_all([o, lse], wanted, f"{what}: o and lse, which were NaN", hint, rtol=1e-3, atol=1e-3)
     tops = range(0, length, 32)  # 32 queries share what is read of keys and values
     most = 2 * 16 * (length + 2 * sum(min(length, top + 32) if causal else length for top in tops))

@@ -48,7 +48,7 @@ def outputs_of(program, arrays):
 
 
 def well_formed(impl, program, what):
-    """Whether values are written once, and before they are read."""
+    """Fails unless values are written once, and before they are read; outputs too."""
     if not isinstance(program, impl.Program):
         raise AssertionError(f"{what}: expected a Program, got {program!r:.100}")
     written = {*program.inputs, *program.constants}
@@ -57,6 +57,8 @@ def well_formed(impl, program, what):
             found = "is no Instruction, reads what is not yet written, or writes what is"
             raise AssertionError(f"{what}: {step} {found}: {program}")
         written.add(step.output)
+    if lost := [f"%{n}" for n in program.outputs if n not in written]:
+        raise AssertionError(f"{what}: nothing writes the outputs {lost}: {program}. Hint: outputs are renamed, too")
 
 
 @pytest.mark.task("12.1")

@@ -91,7 +91,7 @@ def test_buckets(impl, sizes, limit, wanted):
 def test_reduce_buckets(impl, rng, groups):
     shapes, size = [(3, 5), (5,), (2, 1, 2)], 3
     summands = [arrays(rng, *shapes) for _ in range(size)]
-    results, comms = ranks.run(lambda comm: impl.reduce_buckets(comm, summands[comm.rank], groups), size)
+    results, comms = ranks.run(lambda comm: impl.reduce_buckets(comm, list(summands[comm.rank]), groups), size)
     what = f"reduce_buckets of shapes {shapes} in groups {groups}"
     for got in results:
         same_all(got, [sum(x) for x in zip(*summands)], what, "in the order of the parameters", **CLOSE)
