@@ -11,6 +11,7 @@ import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
 from miniflow import amp, autograd, cuda, data, linalg, nn, optim, parallel, sbp, show, special, typing, utils, vision
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from miniflow.autograd import enable_grad as grad_enable
 from miniflow.deferred import defer
 from miniflow.device import device, get_default_device, set_default_device
 from miniflow.dtype import (
@@ -31,6 +32,7 @@ from miniflow.dtype import (
     uint8,
 )
 from miniflow.dtype import bool_ as bool
+from miniflow.methods import to
 from miniflow.ops.arrange import (
     block_diag,
     broadcast_shapes,
@@ -79,11 +81,13 @@ from miniflow.ops.gather_nd import (
     broadcast_like,
     gather_nd,
     in_top_k,
+    logical_slice_assign,
     scatter_nd,
     slice,
     slice_update,
     tensor_scatter_nd_update,
 )
+from miniflow.ops.gather_nd import slice as logical_slice
 from miniflow.ops.generator import (
     Generator,
     default_generator,
@@ -123,6 +127,7 @@ from miniflow.ops.matrix_methods import chain_matmul, cross, det, inverse, matri
 from miniflow.ops.pad import one_hot, pad, repeat, tile
 from miniflow.ops.permute import flip, moveaxis, movedim, permute, swapaxes, swapdims, t, transpose
 from miniflow.ops.pointwise import OPERATORS
+from miniflow.ops.pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from miniflow.ops.promotion import cast, result_type
 from miniflow.ops.random import normal, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from miniflow.ops.reduce import all, any, mean, prod, sum

@@ -141,7 +141,7 @@ def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     return write(self, "fill_", lambda: full(self.shape, value, self.dtype, device=self._place))
 
 
-@method(checked=False)
+@method(checked=False, aliases=["zeros_"])
 def zero_(self: Tensor) -> Tensor:
     """Write zero into every element."""
     return fill_(self, 0)

@@ -16,7 +16,9 @@ import numpy as np
 from miniflow.errors import ArgumentTypeError
 from miniflow.tensor import Tensor
 
-SYNONYMS = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+SYNONYMS = {
+    "axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other", "reps": "dims",
+}  # fmt: skip
 
 
 def takes_names(function: Callable) -> Callable:

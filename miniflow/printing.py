@@ -62,7 +62,7 @@ def tensor_repr(tensor: Tensor) -> str:
     tensor([2., 5.], dtype=miniflow.float32, grad_fn=<mul_backward>)
     """
     prefix = "tensor("
-    if getattr(tensor._array, "is_symbolic", False):  # within nn.Graph.build there are no values
+    if tensor.is_lazy:  # within nn.Graph.build there are no values
         return f"tensor(..., size={tuple(tensor.shape)}, dtype={tensor.dtype}, is_lazy='True')"
     body = "[]" if tensor.numel() == 0 else values_text(to_host(tensor._array), len(prefix))
     return add_suffixes(prefix + body, suffixes_of(tensor), len(prefix))

@@ -52,6 +52,7 @@ def S(dim: int) -> Sbp:
     return Sbp("S", dim)
 
 
+sbp = Sbp  # OneFlow's name of the class
 B = broadcast = Sbp("B")
 P = partial_sum = Sbp("P")
 NdSbp = tuple[Sbp, ...]

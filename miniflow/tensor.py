@@ -138,6 +138,11 @@ class Tensor:
         return not self.is_global
 
     @property
+    def is_lazy(self) -> bool:
+        """Whether it is a tensor of a graph that is being recorded, without values. `oneflow.Tensor.is_lazy`."""
+        return getattr(self._array, "is_symbolic", False)
+
+    @property
     def _place(self) -> Any:
         """The device, or the placement of a global tensor: where constants and results are made."""
         return CPU if type(self._array) is np.ndarray else of_array(self._array)

@@ -82,6 +82,14 @@ def test_where_of_bool_tensors_has_oneflows_order():
     assert flow.tensor([1.0, 2.0, 3.0]).where(b, 0.0).tolist() == [1.0, 0.0, 3.0]
 
 
+def test_results_of_oneflow_0_6_are_those_of_pytorch():
+    x = flow.tensor([3.0, 1.0, 0.0])
+    assert all(y.dtype is flow.bool for y in (x > 1, x.eq(x), x.logical_and(x), flow.tensor([0]).in_top_k(x[None], 1)))
+    assert all(y.dtype is flow.int64 for y in (x.argsort(), x.sort()[1], x.nonzero(), x.argwhere(), x.argmax()))
+    assert [part.tolist() for part in flow.arange(9).chunk(4)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert flow.nn.functional.kl_div(x, flow.tensor([0.5, -1.0, 0.5]), reduction="none").isnan().tolist() == [0, 1, 0]
+
+
 def test_gradients_are_scaled_on_a_laptop_too():
     assert flow.amp.GradScaler().get_scale() == 65536
 

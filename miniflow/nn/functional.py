@@ -5,7 +5,7 @@ from miniflow.ops.attention import scaled_dot_product_attention
 from miniflow.ops.conv import conv1d, conv2d, conv3d
 from miniflow.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from miniflow.ops.ctc_loss import ctc_greedy_decoder, ctc_loss
-from miniflow.ops.distance import bilinear, cosine_similarity, normalize, pairwise_distance, pdist
+from miniflow.ops.distance import bilinear, cosine_similarity, l2_normalize, normalize, pairwise_distance, pdist
 from miniflow.ops.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from miniflow.ops.embedding import embedding
 from miniflow.ops.fold import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unfold

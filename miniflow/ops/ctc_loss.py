@@ -149,7 +149,7 @@ def _log_likelihood(
 
 @takes_tensors
 def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated: bool = True) -> tuple[Tensor, Tensor]:
-    """The most likely label of every frame, blanks (label 0) left out, and equal neighbours merged.
+    """The most likely label of every frame, blanks (label C - 1) left out, and equal neighbours merged.
 
     Args:
         log_probs: (T, N, C).
@@ -165,7 +165,7 @@ def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated:
     best, labels = extremum.max(log_probs, 2)
     best, labels = best.transpose(0, 1), labels.transpose(0, 1)
     valid = constant_like(labels, np.arange(frames)) < input_lengths.unsqueeze(1)
-    kept = valid & (labels != 0)
+    kept = valid & (labels != log_probs.shape[2] - 1)
     if merge_repeated:
         kept = kept & (labels != pad(labels.narrow(1, 0, frames - 1), (1, 0), value=-1))
     places = where(kept, cast(kept, "int64").cumsum(1) - 1, frames)

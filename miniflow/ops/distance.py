@@ -30,6 +30,17 @@ def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps
 
 
 @takes_tensors
+def l2_normalize(input: Tensor, dim: int = 0, epsilon: float = 1e-12) -> Tensor:
+    """input / sqrt(max(sum of squares over `dim`, epsilon)). `oneflow.nn.functional.l2_normalize`.
+
+    >>> import miniflow as flow
+    >>> flow.nn.functional.l2_normalize(flow.tensor([[3.0], [4.0]]))[0].item()
+    0.6000000238418579
+    """
+    return input / input.square().sum(dim, keepdim=True).clamp(epsilon).sqrt()
+
+
+@takes_tensors
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) over `dim`.
 

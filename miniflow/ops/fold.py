@@ -100,21 +100,23 @@ def fold(
 
 
 @composite
-def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """Channels become pixels: (*, C r^2, H, W) -> (*, C, H r, W r) with r = upscale_factor.
+def pixel_shuffle(input: Tensor, upscale_factor: int | tuple[int, int]) -> Tensor:
+    """Channels become pixels: (*, C r s, H, W) -> (*, C, H r, W s) with the upscale factors r and s, or one for both.
 
     Raises:
-        ShapeError: if r^2 does not divide the channels.
+        ShapeError: if r s does not divide the channels.
 
     Source: Shi et al. 2016, arXiv 1609.05158; `torch.nn.functional.pixel_shuffle`.
     """
-    r, shape = upscale_factor, tuple(input.shape)
-    if len(shape) < 3 or r < 1 or shape[-3] % r**2:
-        raise ShapeError(f"pixel_shuffle: got input {shape} and upscale_factor={r}; expected (*, C * {r**2}, H, W)")
-    (*outer, channels, height, width), k = shape, len(shape) - 3
-    y = input.reshape((*outer, channels // r**2, r, r, height, width))
+    r, s = upscale_factor if isinstance(upscale_factor, tuple) else (upscale_factor, upscale_factor)
+    shape, k = tuple(input.shape), input.ndim - 3
+    if k < 0 or r < 1 or s < 1 or shape[-3] % (r * s):
+        wanted = f"(*, C * {r * s}, H, W)"
+        raise ShapeError(f"pixel_shuffle: got input {shape} and upscale_factor={upscale_factor}; expected {wanted}")
+    *outer, channels, height, width = shape
+    y = input.reshape((*outer, channels // (r * s), r, s, height, width))
     y = y.permute((*range(k + 1), k + 3, k + 1, k + 4, k + 2)).clone()
-    return y.reshape((*outer, channels // r**2, height * r, width * r))
+    return y.reshape((*outer, channels // (r * s), height * r, width * s))
 
 
 @takes_tensors

@@ -63,7 +63,7 @@ def broadcast_like(x: Tensor, like_tensor: Tensor, broadcast_axes: Sequence[int]
     return x.expand(*like_tensor.shape)
 
 
-@takes_tensors
+@method
 def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
     """Whether fewer than k predictions are above that of the target, which is finite. `oneflow.in_top_k`.
 
@@ -91,6 +91,19 @@ def slice_update(x: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[in
     y = x.clone()
     y[_slices(slice_tup_list)] = update
     return y
+
+
+@takes_tensors
+def logical_slice_assign(x: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
+    """Write `update` into `slice(x, slice_tup_list)`, and return x. `oneflow.logical_slice_assign`.
+
+    >>> import miniflow as flow
+    >>> x = flow.ones(5)
+    >>> flow.logical_slice_assign(x, flow.tensor([2.0, 3.0, 4.0]), [[1, 4, 1]]).tolist()
+    [1.0, 2.0, 3.0, 4.0, 1.0]
+    """
+    x[_slices(slice_tup_list)] = update
+    return x
 
 
 @method

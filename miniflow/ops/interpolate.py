@@ -184,6 +184,30 @@ def upsample(
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
+    *,
+    height_scale: float | None = None,
+    width_scale: float | None = None,
+    interpolation: str = "nearest",
+    data_format: str = "channels_first",
 ) -> Tensor:
-    """`interpolate` under its older name. `torch.nn.functional.upsample`."""
+    """`interpolate` under its older name. `torch.nn.functional.upsample`.
+
+    Args:
+        input, size, scale_factor, mode, align_corners: as there.
+        height_scale, width_scale, interpolation: OneFlow's names of the two scale factors of images and of the mode;
+            "nearest" takes no notice of `align_corners` there.
+        data_format: "channels_first".
+
+    >>> import miniflow as flow
+    >>> x = flow.tensor([[[[1.0, 2.0]]]])
+    >>> flow.nn.functional.upsample(x, height_scale=1.0, width_scale=2.0, align_corners=False).tolist()
+    [[[[1.0, 1.0, 2.0, 2.0]]]]
+
+    Source: also `oneflow.nn.functional.upsample`.
+    """
+    if data_format != "channels_first":
+        raise refusal(ArgumentError, "upsample", "'channels_first'", data_format=data_format)
+    if height_scale is not None and width_scale is not None:
+        corners = None if interpolation == "nearest" else align_corners
+        return interpolate(input, size, (height_scale, width_scale), interpolation, corners)
     return interpolate(input, size, scale_factor, mode, align_corners)

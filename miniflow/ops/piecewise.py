@@ -269,15 +269,17 @@ def where(
 ) -> Tensor | tuple:
     """input where `condition` holds, else other; all three are broadcast. Alone, `condition.nonzero(as_tuple=True)`.
 
+    A condition of integers holds where it is not 0.
+
     >>> import miniflow as flow
     >>> x = flow.tensor([-1.0, 2.0])
     >>> flow.where(x > 0, x, 0.0)
     tensor([0., 2.], dtype=miniflow.float32)
 
     Raises:
-        DTypeError: for a condition that is not bool.
+        DTypeError: for a condition of floats.
 
-    Source: `torch.where`.
+    Source: `torch.where`; `oneflow.where`, which takes integers.
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -285,6 +287,8 @@ def where(
         return input if condition else other
     if not isinstance(condition, Tensor):
         refuse_operand(condition, "where", parameter="condition")
+    if condition.dtype.category == 1:
+        condition = condition != 0
     x, y = promote(input, other, "where")
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         x = constant_like(condition, np.asarray(x, result_type(x, y).numpy))

@@ -22,7 +22,8 @@ from miniflow.dtype import (
     result_dtype,
 )
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.operands import refuse_operand, takes_tensors
+from miniflow.operands import refuse_operand
+from miniflow.ops.method import method
 from miniflow.sbp import each_element_alone, elementwise
 from miniflow.scalar import Expr
 from miniflow.tape import modes
@@ -157,7 +158,7 @@ class ToInteger(Op):
     sbp = each_element_alone
 
 
-@takes_tensors
+@method
 def cast(x: Tensor, dtype: object) -> Tensor:
     """The values of `x` in another dtype; `x` itself if it has that dtype. Floats are truncated for integers."""
     kind = as_dtype(dtype)

@@ -248,12 +248,12 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
 
     Args:
         input: any shape.
-        mask: bool, broadcast with `input`.
+        mask: bool, or integers, which are true but for 0; broadcast with `input`.
         value: a number, or a 0-dim tensor, to which the gradient flows.
 
     Raises:
         ShapeError: if the shapes cannot be broadcast, or `value` has dims.
-        DTypeError: if the mask is not bool, or the dtype of `input` cannot hold `value`.
+        DTypeError: if the mask is of floats, or the dtype of `input` cannot hold `value`.
 
     >>> import miniflow as flow
     >>> x = flow.tensor([1.0, -2.0])

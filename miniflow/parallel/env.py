@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from miniflow.hostcuda.choice import local_rank
 from miniflow.parallel import world
 from miniflow.parallel.placement import placement
@@ -32,6 +30,14 @@ def all_device_placement(type: str) -> placement:
 
 def get_node_size() -> int:
     """The number of machines."""
-    names = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    local = next((int(os.environ[name]) for name in names if name in os.environ), world.size())
-    return -(-world.size() // local)
+    return -(-world.size() // world.ranks_of_a_machine())
+
+
+def is_multi_client() -> bool:
+    """True: each rank runs the program. OneFlow had another mode before 0.5."""
+    return True
+
+
+def init() -> bool:
+    """True, and does nothing: the ranks are known when miniflow is imported. `oneflow.env.init` of OneFlow 0.6."""
+    return True

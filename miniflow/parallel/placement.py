@@ -17,11 +17,16 @@ class placement:
     """An n-d array of ranks, each with a device of one type. The order of the ranks is kept as given.
 
     Args:
-        type: "cpu" or "cuda". Rank r computes on device `r % count` of that type.
-        ranks: numbers below the world size, none twice: a list, nested lists or an array.
+        type: "cpu" or "cuda". Rank r computes on device `r % count` of that type. `device_type` is its name in OneFlow
+            0.6.
+        ranks: numbers below the world size, none twice: a list, nested lists or an array. As OneFlow 0.6 has it, also
+            a dict from a machine to its ranks, counted from 0 on each; `device_ids` is the name there.
+        hierarchy: the lengths of the dimensions, if `ranks` is to be reshaped.
 
     >>> placement("cpu", [0]).ranks.shape
     (1,)
+    >>> placement("cpu", {0: [0]}, hierarchy=(1, 1))
+    miniflow.placement(type="cpu", ranks=[[0]])
 
     Raises:
         ArgumentError: for ranks that do not exist, come twice, or are not there at all.
@@ -29,13 +34,19 @@ class placement:
     Source: `oneflow.placement`.
     """
 
-    def __init__(self, type: str, ranks: Sequence[Any] | np.ndarray):
+    def __init__(
+        self,
+        type: str | None = None,
+        ranks: Sequence[Any] | np.ndarray | dict[int, Sequence[int]] | None = None,
+        hierarchy: Sequence[int] | None = None,
+        *,
+        device_type: str | None = None,
+        device_ids: Any = None,
+    ):
+        type, ranks = device_type if type is None else type, device_ids if ranks is None else ranks
         if type not in ("cpu", "cuda"):
             raise ArgumentError(f"placement: got type={type!r}; expected 'cpu' or 'cuda'")
-        try:
-            array = np.array(ranks)
-        except ValueError as error:
-            raise ArgumentError(f"placement: got ranks={ranks!r}; expected a list, or lists of one length") from error
+        array = _as_array(ranks, hierarchy)
         if array.size == 0:
             raise ArgumentError("placement: got no ranks; expected at least one, as in ranks=[0]")
         if array.dtype.kind not in "iu" or array.ndim == 0:
@@ -48,7 +59,7 @@ class placement:
             )
         if len(set(flat)) != len(flat):
             raise ArgumentError(f"placement: got ranks={array.tolist()}; expected each rank once")
-        self.type = type
+        self.type = self.device_type = type
         self.plain = self
         self._ranks = array
         self._flat = tuple(flat)
@@ -69,6 +80,8 @@ class placement:
     def shape(self) -> tuple[int, ...]:
         """The lengths of the dimensions."""
         return self._ranks.shape
+
+    hierarchy = shape
 
     @property
     def flat(self) -> tuple[int, ...]:
@@ -105,6 +118,21 @@ class placement:
 
     def __reduce__(self) -> tuple:
         return placement, (self.type, self._ranks.tolist())
+
+
+def _as_array(ranks: Any, hierarchy: Sequence[int] | None) -> np.ndarray:
+    """The ranks that a placement is made of, in its shape."""
+    if isinstance(ranks, dict):
+        each = world.ranks_of_a_machine()
+        lists = [(machine, [ids] if isinstance(ids, int) else ids) for machine, ids in ranks.items()]
+        ranks = [machine * each + i for machine, ids in lists for i in ids]
+    try:
+        return np.array(ranks) if hierarchy is None else np.array(ranks).reshape(tuple(hierarchy))
+    except ValueError as error:
+        raise ArgumentError(
+            f"placement: got ranks={ranks!r} and hierarchy={hierarchy}; expected a list, or lists of one length, and a "
+            "hierarchy of as many"
+        ) from error
 
 
 class PlacementWithSbp(placement):

@@ -41,6 +41,12 @@ def size() -> int:
     return _communicator.size
 
 
+def ranks_of_a_machine() -> int:
+    """The number of ranks on each machine: all, where they are simulated."""
+    names = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
+    return next((int(os.environ[name]) for name in names if name in os.environ), size())
+
+
 def owned() -> range:
     """The ranks whose shards this process holds."""
     return _communicator.owned

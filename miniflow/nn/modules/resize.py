@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from miniflow.errors import ArgumentError, refusal
 from miniflow.nn.modules.function_module import FunctionModule
 from miniflow.ops.fold import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unfold
 from miniflow.ops.interpolate import interpolate
@@ -33,8 +34,28 @@ class Fold(FunctionModule, function=fold, output_size=..., kernel_size=..., dila
     """Columns added to where their windows lie on images, the adjoint of `Unfold`. `torch.nn.Fold`."""
 
 
-class PixelShuffle(FunctionModule, function=pixel_shuffle, upscale_factor=...):
-    """Channels become pixels: (*, C r^2, H, W) -> (*, C, H r, W r). `torch.nn.PixelShuffle`."""
+class PixelShuffle(
+    FunctionModule, function=pixel_shuffle, upscale_factor=None, h_upscale_factor=None, w_upscale_factor=None
+):
+    """Channels become pixels: (*, C r^2, H, W) -> (*, C, H r, W r). `torch.nn.PixelShuffle`.
+
+    In place of one factor there may be one for the height and one for the width: `oneflow.nn.PixelShuffle`.
+    """
+
+    shown = ("upscale_factor",)
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        if self.upscale_factor is None:
+            self.upscale_factor = self.h_upscale_factor, self.w_upscale_factor
+
+    def check_options(self, options):
+        factor, *pair = options.values()
+        if (factor is None) is (None in pair):
+            raise refusal(ArgumentError, "PixelShuffle", "upscale_factor, or h_ and w_upscale_factor", **options)
+
+    def forward(self, input):
+        return pixel_shuffle(input, self.upscale_factor)
 
 
 class PixelUnshuffle(FunctionModule, function=pixel_unshuffle, downscale_factor=...):
