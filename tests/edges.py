@@ -91,6 +91,8 @@ EDGES = [
     Edge("adaptive_avg_pool2d, no channels", lambda m, x: m.nn.functional.adaptive_avg_pool2d(x.detach(), 2),
          [np.zeros((2, 0, 3, 3))], [np.zeros((2, 0, 2, 2))]),
     Edge("median of ties", lambda m, x: m.median(x), [floats(2, 1, 2, 3)], [2.0], [[0.5, 0.0, 0.5, 0.0]]),
+    Edge("slopes at nan and at the ends", lambda m, x: m.nn.functional.relu6(x), [floats(nan, 0, 6, 1)],
+         [[nan, 0.0, 6.0, 1.0]], [[1.0, 0.0, 0.0, 4.0]]),
     Edge("median of nothing", lambda m, x: m.median(x), [np.ones((0, 2))], [nan], [np.ones((0, 2))]),
     Edge("median of nan", lambda m, x: m.median(x), [floats(nan, 1, nan)], [nan], [[0.5, 0.0, 0.5]]),
     Edge("median of -inf", lambda m, x: m.median(x), [floats(-inf, -inf, 1)], [-inf], [[0.5, 0.5, 0.0]]),
@@ -106,6 +108,14 @@ EDGES += [
     )
     for n in (1, 2, 3)
     for p in (0, 1, 2)
+]
+EDGES += [
+    Edge(
+        f"slopes of {name} at nan and at the ends",
+        lambda m, x, name=name: getattr(m.nn.functional, name)(x),
+        [floats(nan, at, -at, 1.5 - at)],
+    )
+    for name, at in (("hardtanh", 1), ("hardshrink", 0.5), ("softshrink", 0.5))
 ]
 EDGES += [
     Edge(
@@ -137,6 +147,15 @@ REFUSED = [
     Refused("a dim of quantile", lambda m, x: m.quantile(x, 0.5, -2), [np.array(1.0)], DimError,
             "quantile: got dim=-2"),
     Refused("a dim of flip", lambda m, x: m.flip(x, (1,)), [np.array(1.0)], DimError, "flip: got dim=1"),
+    Refused("glu of no dims", lambda m, x: m.nn.functional.glu(x), [np.array(1.0)], ShapeError, "glu: got shape"),
+    Refused("a dim of glu", lambda m, x: m.nn.functional.glu(x, 2), [MATRIX], DimError, "glu: got dim=2"),
+    Refused("roll of no dims", lambda m, x: m.roll(x, 1, 0), [np.array(1.0)], ShapeError, "roll: .* no dims"),
+    Refused("unflatten of no dims", lambda m, x: m.unflatten(x, 0, (1,)), [np.array(1.0)], ShapeError, "unflatten: "),
+    Refused("cross of no dims", lambda m, x: m.linalg.cross(x, x), [np.array(1.0)], ShapeError, "cross: "),
+    Refused("a dim of cross", lambda m, x: m.linalg.cross(x, x, dim=2), [MATRIX], DimError, "cross: got dim=2"),
+    Refused("split of no dims", lambda m, x: m.tensor_split(x, 1), [np.array(1.0)], ShapeError, "tensor_split: "),
+    Refused("a dim of index_fill", lambda m, x, i: m.index_fill(x, 2, i, 0), [np.array(1.0), FIRST], DimError,
+            "index_fill: got dim=2"),
     Refused("diag_embed of no dims", lambda m, x: m.diag_embed(x), [np.array(1.0)], ShapeError,
             "diag_embed: .* no dims"),
     Refused("linear interpolation of integers", lambda m, x: m.nn.functional.interpolate(x.long(), 5, mode="linear"),

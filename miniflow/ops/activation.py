@@ -12,6 +12,7 @@ from miniflow.ops.join import chunk
 from miniflow.ops.piecewise import abs, maximum, minimum
 from miniflow.ops.pointwise import called_as, pointwise
 from miniflow.ops.promotion import binary
+from miniflow.ops.shape import wrap_dim
 from miniflow.scalar import exp, where
 from miniflow.tensor import Tensor
 
@@ -144,7 +145,7 @@ def hardshrink(x, lambd=0.5):
     return where(abs(x) <= lambd, 0, x)
 
 
-hardshrink.gradient(lambda dy, x, lambd: where(abs(x) > lambd, dy, 0))
+hardshrink.gradient(lambda dy, x, lambd: where(abs(x) <= lambd, 0, dy))
 
 
 @pointwise(accepts="f", amp="gray", nn="LeakyReLU")
@@ -209,7 +210,7 @@ def hardtanh(x, min_val=-1.0, max_val=1.0):
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
 
-hardtanh.gradient(lambda dy, x, min_val, max_val: where((x > min_val) & (x < max_val), dy, 0))
+hardtanh.gradient(lambda dy, x, min_val, max_val: where((x <= min_val) | (x >= max_val), 0, dy))
 
 
 @pointwise(accepts="fi", amp="clear", nn="ReLU6")
@@ -221,7 +222,7 @@ def relu6(x):
     return where(x <= 0, 0, where(x >= 6, 6, x))
 
 
-relu6.gradient(lambda dy, out: where((out > 0) & (out < 6), dy, 0))
+relu6.gradient(lambda dy, out: where((out <= 0) | (out >= 6), 0, dy))
 
 
 @pointwise(accepts="f", amp="gray", nn="Hardsigmoid")
@@ -308,7 +309,7 @@ def softshrink(x, lambd=0.5):
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0))
 
 
-softshrink.gradient(lambda dy, x, lambd: where(abs(x) > lambd, dy, 0))
+softshrink.gradient(lambda dy, x, lambd: where(abs(x) <= lambd, 0, dy))
 
 
 @pointwise(accepts="fi", amp="clear", nn="Threshold")
@@ -354,12 +355,14 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim`, times the sigmoid of the second.
 
     Raises:
-        ShapeError: if the size of the dim is odd.
+        ShapeError: if the size of the dim is odd, or there is no dim.
+        DimError: for a dim that does not exist.
 
     Source: Dauphin et al., "Language Modeling with Gated Convolutional Networks", 2017; `torch.nn.functional.glu`.
     """
-    if input.shape[dim] % 2:
-        raise ShapeError(f"glu: got size {input.shape[dim]} of dim {dim}; expected an even size")
+    dim = wrap_dim("glu", dim, input.ndim)
+    if not input.ndim or input.shape[dim] % 2:
+        raise ShapeError(f"glu: got shape {tuple(input.shape)} and dim {dim}; expected an even size of that dim")
     values, gates = chunk(input, 2, dim)
     return values * sigmoid(gates)
 

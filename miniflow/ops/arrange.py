@@ -38,6 +38,8 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
     shifts, dims = ((x,) if hasattr(x, "__index__") else tuple(x) for x in (shifts, dims))
     if len(shifts) != len(dims):
         raise ShapeError(f"roll: got shifts {shifts} and dims {dims}; expected as many of each")
+    if dims and not input.ndim:
+        raise ShapeError(f"roll: got dims {dims} of a tensor of no dims; expected none")
     rolled = input
     for shift, dim in zip(shifts, wrap_dims("roll", dims, input.ndim), strict=True):
         size = input.shape[dim]

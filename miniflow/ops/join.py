@@ -228,6 +228,8 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
     if isinstance(indices_or_sections, Tensor):
         indices_or_sections = indices_or_sections.tolist()
     dim = wrap_dim("tensor_split", dim, input.ndim)
+    if not input.ndim:
+        raise ShapeError("tensor_split: got a 0-dim tensor; expected at least 1 dim")
     size = input.shape[dim]
     if isinstance(indices_or_sections, int):
         if indices_or_sections < 1:

@@ -25,6 +25,7 @@ from miniflow.ops.join import cat
 from miniflow.ops.method import method
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape
+from miniflow.ops.shape import wrap_dim
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
 
@@ -498,7 +499,8 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of 3 elements along `dim`; the other dims are broadcast.
 
     Raises:
-        ShapeError: for another size along `dim`.
+        ShapeError: for another size along `dim`, or no dims.
+        DimError: for a dim that does not exist.
 
     >>> import miniflow as flow
     >>> flow.linalg.cross(flow.tensor([1.0, 0.0, 0.0]), flow.tensor([0.0, 1.0, 0.0])).tolist()
@@ -507,7 +509,8 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     Source: `torch.linalg.cross`.
     """
     shape = broadcast_shape("cross", input.shape, other.shape)
-    if shape[dim] != 3 or 1 in (input.shape[dim], other.shape[dim]):
+    wrap_dim("cross", dim, len(shape))
+    if not input.ndim or not other.ndim or shape[dim] != 3 or 1 in (input.shape[dim], other.shape[dim]):
         raise ShapeError(f"cross: got {tuple(input.shape)}, {tuple(other.shape)}; expected 3 elements along dim {dim}")
     x, y = input.expand(shape), other.expand(shape)
     x0, x1, x2 = (x.narrow(dim, i, 1) for i in range(3))

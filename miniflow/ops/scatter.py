@@ -191,9 +191,9 @@ def _set_slices(
     op: str, x: Tensor, dim: int, index: Tensor, value: Tensor | Number, shape: tuple[int, ...] | None = None
 ) -> Tensor:
     """With a `shape`, negative indices are refused."""
+    dim = wrap_dim(op, dim, x._array.ndim)
     if not x._array.shape:
         return _set_slices(op, x.reshape(1), 0, index, value, None if shape is None else (1,)).reshape(())
-    dim = wrap_dim(op, dim, x._array.ndim)
     coordinates = coordinates_of(op, index, dim, shape)
     value = value if isinstance(value, Tensor) else full((), value, dtype=x.dtype, device=x._place)
     return call(SetItem, x, cast(value, x.dtype), coordinates, basic=(...,), dims=(dim,))

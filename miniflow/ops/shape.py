@@ -206,12 +206,12 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """
     shape, sizes = input._array.shape, tuple(sizes)
     dim = wrap_dim("unflatten", dim, len(shape))
-    known = prod(n for n in sizes if n != -1)
-    fits = sizes.count(-1) == 1 and known > 0 and shape[dim] % known == 0 or known == shape[dim] and -1 not in sizes
+    known, size = prod(n for n in sizes if n != -1), shape[dim] if shape else 0
+    fits = sizes.count(-1) == 1 and known > 0 and size % known == 0 or known == size and -1 not in sizes
     if not fits or not shape or any(n < -1 for n in sizes):
         wanted = "sizes that multiply to the size of that dim: use -1 for one to be inferred"
         raise ShapeError(f"unflatten: got sizes {sizes} for dim {dim} of shape {shape}; expected {wanted}")
-    sizes = tuple([shape[dim] // known if n == -1 else n for n in sizes])
+    sizes = tuple([size // known if n == -1 else n for n in sizes])
     return call(View, input, shape=shape[:dim] + sizes + shape[dim + 1 :])
 
 
