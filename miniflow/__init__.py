@@ -29,6 +29,7 @@ from miniflow.dtype import (
     int64,
     promote_types,
     set_default_dtype,
+    tensor_buffer,
     uint8,
 )
 from miniflow.dtype import bool_ as bool
@@ -166,6 +167,14 @@ from miniflow.ops.slice import diagonal, narrow, select
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.ops.sort import argsort, kthvalue, median, mode, msort, nanmedian, nanquantile, quantile, sort, topk
 from miniflow.ops.statistics import logsumexp, nanmean, nansum, norm, std, std_mean, var, var_mean
+from miniflow.ops.tensor_buffer import (
+    gen_tensor_buffer,
+    tensor_buffer_to_list_of_tensors,
+    tensor_buffer_to_tensor,
+    tensor_buffer_to_tensor_list,
+    tensor_list_to_tensor_buffer,
+    tensor_to_tensor_buffer,
+)
 from miniflow.ops.tensor_types import TENSOR_TYPES, is_floating_point, is_nonzero, is_tensor, numel
 from miniflow.parallel import collectives as comm
 from miniflow.parallel import env

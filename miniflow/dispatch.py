@@ -20,9 +20,10 @@ from numpy import ndarray, ufunc
 
 import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends import memory
+from miniflow.backends.buffer import BufferArray
 from miniflow.backends.registry import kernel_of, without_half
 from miniflow.device import of_array
-from miniflow.errors import DeviceError, PlacementError, ShapeError
+from miniflow.errors import DeviceError, DTypeError, PlacementError, ShapeError
 from miniflow.operands import refuse_operand
 from miniflow.scalar import Expr
 from miniflow.tape import ABSENT, Node, modes
@@ -263,6 +264,10 @@ def update(
 def refuse_shared_elements(name: str, x: Tensor) -> None:
     """Raise ShapeError for a tensor that cannot be written to, such as an expanded view."""
     if not x._array.flags.writeable:
+        if isinstance(x._array, BufferArray):
+            raise DTypeError(
+                f"{name}: got a tensor of tensor_buffer, which is never written to; expected one of numbers"
+            )
         raise ShapeError(
             f"{name}: the tensor is an expanded or read-only view, its elements share memory; use x.clone() first"
         )
@@ -272,7 +277,7 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
     """What computes `op` on the device of the first array, kept in `op.kernels` for the next call."""
     for x in arrays:
         if is_array(x):
-            if getattr(x, "is_symbolic", False):
+            if getattr(x, "is_symbolic", False) or isinstance(x, BufferArray):
                 check_one_device(op, arrays)
             if hasattr(x, "kernel_for"):
                 op.kernels[x.__class__] = x.kernel_for(op)
@@ -390,14 +395,18 @@ def as_array(result: Any) -> Any:
 
 
 def check_one_device(op: type[Op], arrays: list) -> None:
-    """Refuse inputs on different devices.
+    """Refuse inputs on different devices, and tensor buffers, of which there are views only.
 
     Raises:
         DeviceError: naming them.
+        DTypeError: for a tensor buffer.
     """
     places = []
     for x in arrays:
         if is_array(x):
+            if isinstance(x, BufferArray) and not op.view:
+                wanted = "numbers: use flow.tensor_buffer_to_tensor(x, dtype, instance_shape), or x.numpy()"
+                raise DTypeError(f"{op.function_name}: got a tensor of tensor_buffer; expected {wanted}")
             if modes.tracer is None and getattr(x, "is_symbolic", False):
                 x.numpy()  # raises: it is left over from the recording of a graph
             places.append(getattr(x, "placement", None) or of_array(x))

@@ -25,7 +25,7 @@ class dtype:
         self.name = name
         self.numpy = np.dtype(numpy_type)
         self.itemsize = self.numpy.itemsize
-        self.category = category  # 0 bool, 1 integer, 2 floating
+        self.category = category  # 0 bool, 1 integer, 2 floating, -1 for arrays
         self.is_floating_point = category == 2
         self.is_signed = name not in ("bool", "uint8")
 
@@ -65,6 +65,8 @@ float64 = dtype("float64", np.float64, 2)
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 BY_NUMPY = {t.numpy: t for t in ALL}
 BY_NUMPY[np.dtype(np.longlong)] = int64
+tensor_buffer = dtype("tensor_buffer", [("tensor_buffer", object)], -1)  # each element is an array
+BY_NUMPY[tensor_buffer.numpy] = tensor_buffer
 HALF = frozenset((float16.numpy, bfloat16.numpy))
 
 _default = float32
@@ -99,14 +101,18 @@ def of_scalar(value: bool | int | float) -> dtype:
 
 
 def as_dtype(value: object) -> dtype:
-    """Accept a miniflow dtype, a NumPy dtype or one of Python's `bool`, `int` and `float`, which is float64."""
-    if isinstance(value, dtype):
-        return value
+    """Accept a miniflow dtype of numbers, a NumPy dtype or Python's `bool`, `int` and `float`, which is float64."""
     if value is None:  # NumPy would take it for float64
         raise DTypeError("got None for a dtype; expected one such as flow.float32")
     if isinstance(value, type) and value in (bool, int, float):  # np.dtype(float) == float, so test the type first
         return {bool: bool_, int: int64, float: float64}[value]
-    return dtype.from_numpy(value)
+    found = value if isinstance(value, dtype) else dtype.from_numpy(value)
+    if found is tensor_buffer:
+        raise DTypeError(
+            "got the dtype tensor_buffer; expected one of numbers: tensor buffers are made by flow.gen_tensor_buffer, "
+            "flow.tensor_to_tensor_buffer and flow.tensor_list_to_tensor_buffer"
+        )
+    return found
 
 
 def fitting(op: str, value: bool | int | float, kind: dtype) -> bool | int | float:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.buffer import BufferArray
 from miniflow.backends.memory import to_host
 from miniflow.tensor import Tensor
 
@@ -100,12 +101,16 @@ def add_suffixes(text: str, suffixes: list[str], indent: int) -> str:
 
 def values_text(array: np.ndarray, indent: int) -> str:
     """The nested brackets with the numbers; continuation lines start `indent` columns in."""
-    if array.dtype.kind == "V" or array.dtype == np.float16:  # half types print as the float32 of equal value
+    is_buffer = isinstance(array, BufferArray)
+    if array.dtype == np.float16 or array.dtype.kind == "V" and not is_buffer:  # print as the float32 of equal value
         array = array.astype(np.float32)
     edge = OPTIONS.edgeitems if array.size > OPTIONS.threshold else array.size
     skips = [size > 2 * edge for size in array.shape]
     ends = [[*range(edge), *range(-edge, 0)] if skip else range(n) for skip, n in zip(skips, array.shape, strict=True)]
-    shown = array[np.ix_(*ends)]
+    shown = array[(*np.ix_(*ends), ...)]
+    if is_buffer:
+        texts = [f"{one.dtype} {one.shape}" for one in shown.elements()]
+        return block_text(np.array(texts).reshape(shown.shape).tolist(), skips, indent + 1, str, max(map(len, texts)))
     write, width = number_format(shown)
     return block_text(shown.tolist(), skips, indent + 1, lambda value: write(value).rjust(width), width)
 

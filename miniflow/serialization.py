@@ -33,7 +33,7 @@ import safetensors.numpy
 from miniflow.atomic import replacing, writing
 from miniflow.backends.memory import address, to_host
 from miniflow.device import device
-from miniflow.dtype import ALL, BY_NUMPY
+from miniflow.dtype import ALL, BY_NUMPY, tensor_buffer
 from miniflow.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -211,6 +211,9 @@ class _Packer:
                 )
             return {"tensor": self.add(obj._array.numpy(), path, "tensor", "cpu")}
         if isinstance(obj, Tensor):
+            if obj.dtype is tensor_buffer:
+                wanted = "numbers: save x.numpy(), a list of arrays"
+                raise CheckpointError(f"save: {_place(path)} is a tensor of tensor_buffer; expected one of {wanted}")
             tag, place = "leaf" if obj.requires_grad else "tensor", str(obj._place)
             packed = {tag: self.add(obj._array, path, tag, place)}
             return packed if place == "cpu" else {place: packed}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends import memory
+from miniflow.backends.buffer import BufferArray
 from miniflow.device import CPU, device, of_array
 from miniflow.dtype import dtype
 from miniflow.errors import (
@@ -177,7 +178,9 @@ class Tensor:
         return (self.data_ptr() - root.__array_interface__["data"][0]) // self._array.itemsize
 
     def is_contiguous(self) -> bool:
-        """Whether the elements are in row-major order in memory, without gaps."""
+        """Whether the elements are in row-major order in memory, without gaps: also those of a tensor list."""
+        if type(self._array) is BufferArray:
+            return self._array.are_in_one_memory()
         return self._array.flags.c_contiguous
 
     def data_ptr(self) -> int:
@@ -389,15 +392,17 @@ class Tensor:
 
     # exchange with Python and NumPy
 
-    def numpy(self, *, force: bool = False) -> np.ndarray:
+    def numpy(self, *, force: bool = False) -> np.ndarray | list[np.ndarray]:
         """The array itself, which shares the memory; from another device, or of a global tensor, a copy.
 
         A tensor that requires grad gives a copy too, since changes through NumPy could not be recorded. So PyTorch's
-        `force` changes nothing.
+        `force` changes nothing. Of dtype `tensor_buffer` it is the list of the arrays.
 
         Source: `oneflow.Tensor.numpy`.
         """
         array = self._host_array()
+        if type(array) is BufferArray:
+            return array.elements()
         return array.copy() if self.requires_grad else array
 
     def _host_array(self) -> np.ndarray:
@@ -459,7 +464,7 @@ class Tensor:
     def tolist(self) -> Any:
         """Nested lists of Python numbers, or one number for a 0-dim tensor."""
         array = self._host_array()
-        if array.dtype.kind == "V":  # bfloat16
+        if array.dtype.kind == "V" and type(array) is np.ndarray:  # bfloat16
             return array.astype(np.float32).tolist()
         return array.tolist()
 

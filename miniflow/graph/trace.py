@@ -250,6 +250,10 @@ class Tracer:
 
     def _symbol(self, cell: Cell) -> Symbol:
         slot = cell.value
+        if slot.dtype.hasobject:
+            raise GraphTraceError(
+                "nn.Graph: got a tensor of tensor_buffer; expected numbers: convert it before the call"
+            )
         kind = GlobalSymbol if slot.is_global else Symbol
         return kind(self, cell, layout_of(slot.shape, slot.dtype), slot.device_index)
 

@@ -6,7 +6,7 @@ The layers are the classes that the files of `nn.modules` define, but for the ba
 import importlib
 import pkgutil
 
-from miniflow.nn import functional, init, modules, parameter, utils
+from miniflow.nn import functional, image, init, modules, parameter, utils
 from miniflow.nn.parameter import Parameter
 
 _BASES = {
@@ -22,4 +22,4 @@ _LAYERS = {
     if name == layer.__name__ and not name.startswith("_") and name not in _BASES
 }
 globals().update(_LAYERS)
-__all__ = [*_LAYERS, "Parameter", "functional", "init", "modules", "parameter", "utils"]
+__all__ = [*_LAYERS, "Parameter", "functional", "image", "init", "modules", "parameter", "utils"]

@@ -57,7 +57,7 @@ def type(self: Tensor, dtype: Any = None) -> str | Tensor:
     """
     if dtype is None:
         device = "" if self.is_global or self.device.type == "cpu" else f"{self.device.type}."
-        return f"miniflow.{device}{next(name for name, kind in NAMES.items() if kind is self.dtype)}Tensor"
+        return f"miniflow.{device}{next((name for name, kind in NAMES.items() if kind is self.dtype), 'Buffer')}Tensor"
     if isinstance(dtype, str):
         known = TENSOR_TYPES.get(dtype.rpartition(".")[2])
         if known is None or dtype.count(".") > 1:

@@ -38,10 +38,12 @@ def permute(x: np.ndarray, *, dims: tuple[int, ...]) -> np.ndarray:
 def expand(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
     if x.shape == shape:
         return x.view()
-    if x.size == 1 and len(shape) >= x.ndim:  # as the gradient of a loss; broadcast_to takes ten times as long
+    if (
+        x.size == 1 and len(shape) >= x.ndim and not x.dtype.hasobject
+    ):  # as the gradient of a loss; broadcast_to takes ten times as long
         y = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
     else:
-        y = np.broadcast_to(x, shape)
+        y = np.broadcast_to(x, shape, subok=True)
     y.flags.writeable = y.size == x.size and x.flags.writeable  # else several elements share one place in memory
     return y
 
@@ -63,7 +65,8 @@ def unfold(x: np.ndarray, *, dim: int, size: int, step: int) -> np.ndarray:
     if step < 1:  # NumPy would go backward
         raise ValueError("negative step")
     disjoint = step >= size
-    windows = np.lib.stride_tricks.sliding_window_view(x, size, axis=dim, writeable=disjoint and x.flags.writeable)
+    writeable = disjoint and x.flags.writeable
+    windows = np.lib.stride_tricks.sliding_window_view(x, size, axis=dim, writeable=writeable, subok=True)
     return windows[(slice(None),) * dim + (slice(None, None, step),)]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends import memory
+from miniflow.dtype import tensor_buffer
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.ops.creation import from_numpy
 from miniflow.ops.join import stack
@@ -28,7 +29,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
         the batch: tensors of shape (len(batch), *sample.shape), within the structure of a sample.
 
     Raises:
-        ShapeError: if samples differ in shape or length, or there are none.
+        ShapeError: if samples differ in shape or length, or there are none; as `collate_fn`,
+            `flow.tensor_list_to_tensor_buffer` takes tensors and arrays of several shapes.
         DTypeError: for samples of other types.
 
     >>> import miniflow as flow
@@ -42,7 +44,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if not len(batch):
         raise ShapeError("default_collate: got an empty batch; expected at least one sample")
     first = batch[0]
-    if isinstance(first, Tensor) and (first.is_global or not memory.is_host(first._array)):
+    if isinstance(first, Tensor) and (
+        first.is_global or first.dtype is tensor_buffer or not memory.is_host(first._array)
+    ):
         return stack([sample.detach() for sample in batch])
     if isinstance(first, Tensor | np.ndarray):
         arrays = [sample.detach().numpy() if isinstance(sample, Tensor) else sample for sample in batch]

@@ -170,7 +170,7 @@ def _describe(error: Exception) -> tuple[Exception | None, str]:
 
 
 def _reduce(tensor: Tensor) -> tuple:
-    return Tensor._wrap, (tensor.detach().numpy(),)
+    return Tensor._wrap, (tensor.detach()._host_array(),)
 
 
 ForkingPickler.register(Tensor, _reduce)
