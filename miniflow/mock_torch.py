@@ -34,7 +34,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
 
 import miniflow
-from miniflow.errors import ArgumentError
 from miniflow.nn.modules import conv, norm
 
 VERSION = "2.0.0"
@@ -143,19 +142,9 @@ class DataParallel(Wrapper):
 class DistributedDataParallel(Wrapper):
     """The wrapper that PyTorch has of this name; OneFlow's is a function that returns the model itself."""
 
-    def __init__(self, module: miniflow.nn.Module, *args: Any, broadcast_buffers: bool = True, **kwargs: Any):
-        super().__init__(miniflow.nn.parallel.DistributedDataParallel(module, broadcast_buffers=broadcast_buffers))
-        self.no_sync = self.module.no_sync
-
-
-def init_process_group(*args: Any, world_size: int = -1, **kwargs: Any) -> None:
-    """There is one group, of the ranks that the launcher started."""
-    world_size = int(os.environ.get("WORLD_SIZE", "1")) if world_size == -1 else world_size
-    if world_size != miniflow.distributed.get_world_size():
-        raise ArgumentError(
-            f"init_process_group: got world_size={world_size}; expected {miniflow.distributed.get_world_size()}: start "
-            "ranks with python -m miniflow.distributed.launch --nproc_per_node N -m miniflow.mock_torch SCRIPT"
-        )
+    def __init__(self, module: miniflow.nn.Module, *args: Any, **kwargs: Any):
+        super().__init__(miniflow.nn.parallel.DistributedDataParallel(module, *args[:2], **kwargs))
+        self.no_sync, self.join = self.module.no_sync, self.module.join
 
 
 def detect_anomaly(*args: Any, **kwargs: Any) -> Any:
@@ -219,7 +208,6 @@ STAND_INS: dict[str, dict[str, Any]] = {
     },
     "torch.jit.annotations": {"BroadcastingList2": list, "List": list},
     "torch.compiler": {"disable": same, "is_compiling": never, "is_exporting": never},
-    "torch.distributed": {"init_process_group": init_process_group, "destroy_process_group": nothing},
     "torch.nn": {"DataParallel": DataParallel},
     "torch.nn.parallel": {"DataParallel": DataParallel, "DistributedDataParallel": DistributedDataParallel},
     "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "node", "proxy")},

@@ -10,6 +10,8 @@ signature    which layouts an operator computes in
 dispatch     the kernel of every operator on global arrays
 arrays       making and writing global arrays
 tensors      what users call
+group        some of the ranks, and collectives that go on meanwhile
+messages     local tensors from one rank to another
 collectives  of local tensors: `flow.comm`
 explain      what is sent, and why
 check        whether all ranks do the same

@@ -1,16 +1,18 @@
 """With MINIFLOW_CHECK_RANKS=1, MPI ranks compare what they run before they run it.
 
-All ranks of a placement have to call the same operators on global tensors of the same shapes and layouts. One that does
-not is found here, before anything is sent; without the check the others wait for it until time runs out.
+All ranks of a placement have to call the same operators on global tensors of the same shapes and layouts, and all of a
+group the same collectives of local ones: by name, operation, root, shape and dtype. One that does not is found here,
+before anything is sent; without the check, it is found by what it sends, or the others wait for it until time runs out.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
 from miniflow.errors import PlacementError
-from miniflow.parallel import boxing, dispatch, world
+from miniflow.parallel import boxing, dispatch, group, world
 from miniflow.parallel.caller import line_of_caller
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.sbp import NdSbp, show
@@ -33,23 +35,26 @@ def compare_boxing(x: GlobalArray, where: Any, sbp: NdSbp) -> None:
     compare(f"boxing of {describe(x)} to {show(sbp)} on {where}", sorted({*x.placement.flat, *where.flat}))
 
 
-def compare(text: str, group: Any) -> None:
-    """Ask the other ranks what they run.
+def compare(text: str, ranks: Any) -> None:
+    """Ask the other ranks what they run, in one line or several.
 
     Raises:
-        PlacementError: if it is something else, naming both.
+        PlacementError: if it is something else, naming both, by the first line that differs.
     """
-    if world.rank() not in group:
+    if world.rank() not in ranks:
         return
-    found = world.communicator().all_gather_object((text, line_of_caller()), tuple(group))
-    for rank, (other, line) in zip(group, found, strict=True):
-        if other != found[0][0]:
-            raise PlacementError(
-                f"ranks have left the common path: rank {group[0]} runs {found[0][0]} at {found[0][1]}\n"
-                f"rank {rank} runs {other} at {line}"
-            )
+    found = world.communicator().all_gather_object((text, line_of_caller()), tuple(ranks))
+    for rank, (other, line) in zip(ranks, found, strict=True):
+        pairs = itertools.zip_longest(found[0][0].splitlines(), other.splitlines(), fillvalue="nothing more")
+        for one, another in pairs:
+            if one != another:
+                raise PlacementError(
+                    f"ranks have left the common path: rank {ranks[0]} runs {one} at {found[0][1]}\n"
+                    f"rank {rank} runs {another} at {line}"
+                )
 
 
 if os.environ.get("MINIFLOW_CHECK_RANKS", "0") != "0" and len(world.owned()) < world.size():
     dispatch.listeners.append(compare_operators)
     boxing.listeners.append(compare_boxing)
+    group.listeners.append(compare)

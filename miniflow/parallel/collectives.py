@@ -2,90 +2,122 @@
 
 Each rank passes a tensor of its own, and all have to call the same function. Where ranks are simulated, the local
 tensor stands for equal ones on all of them: an all-reduce multiplies it by the number of ranks.
+
+Every collective takes two arguments of PyTorch: `group`, the ranks that take part (None: all; `src` and `dst` are
+numbers in the world all the same), and `async_op`; if that is true, what is returned waits for the end: `Work`.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from miniflow.backends import memory
-from miniflow.device import CPU, of_array
-from miniflow.dtype import ALL, dtype
-from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeError
-from miniflow.ops.creation import empty
+from miniflow.device import of_array
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.parallel import world
-from miniflow.parallel.comm.counted import ReduceOp, reduced
-from miniflow.tape import no_grad
+from miniflow.parallel.comm.counted import ReduceOp, cut, reduced
+from miniflow.parallel.group import ProcessGroup, Work, ranks_of, run
+from miniflow.parallel.messages import check_like, check_rank, described, values_of, write
+from miniflow.parallel.messages import irecv as irecv
+from miniflow.parallel.messages import isend as isend
+from miniflow.parallel.messages import recv as recv
+from miniflow.parallel.messages import send as send
 from miniflow.tensor import Tensor
 
-MAX_DIMS = 16  # of a tensor whose shape `recv` learns
 
-
-def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
+def all_reduce(
+    tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
     """Replace the tensor by the sum of those of all ranks.
 
     Args:
         tensor: of equal shapes and dtypes.
-        op: SUM, or AVG, PRODUCT, MIN, MAX of `flow.distributed.ReduceOp`.
+        op: SUM, or AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR of `flow.distributed.ReduceOp`.
+        group, async_op: see above.
 
     Raises:
         ArgumentError: for another op.
-        DTypeError: for the AVG of integers or bool.
+        DTypeError: for the AVG of integers or bool, and bitwise operations of other dtypes.
+        PlacementError: if the tensors of other ranks have other sizes.
+
+    >>> import miniflow as flow
+    >>> flow.parallel.simulate(3)
+    >>> x = flow.ones(2)
+    >>> work = flow.comm.all_reduce(x, async_op=True)
+    >>> work.wait()
+    True
+    >>> x.tolist()
+    [3.0, 3.0]
+    >>> flow.parallel.simulate(1)
 
     Source: `oneflow.comm.all_reduce`, `torch.distributed.all_reduce`.
     """
-    x = _values("all_reduce", tensor)
-    _write(tensor, world.communicator().all_reduce(_each(x), _everyone(), _by(op, x))[world.rank()], op)
+    ranks, x = ranks_of(group), values_of("all_reduce", tensor)
+    parts, by = _each(x, ranks), _by(op, x)
+    call = f"all_reduce of {described(x)} by {op.name}"
+    return _run(call, ranks, lambda c: c.all_reduce(parts, ranks, by), tensor, async_op, op)
 
 
-def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
+def all_gather(
+    tensor_list: Sequence[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
     """Write the tensors of all ranks, of one shape, into the list.
 
     Raises:
         ArgumentError: for a list of another length than the number of ranks.
+        ShapeError, DTypeError: if the list has tensors of another kind.
 
     Source: `oneflow.comm.all_gather`.
     """
-    _check_list("all_gather", tensor_list)
-    x = _values("all_gather", tensor)
-    counts = [x.size] * world.size()
-    flat = world.communicator().all_gather(_each(x.reshape(-1)), _everyone(), counts)[world.rank()]
-    parts = flat.reshape(world.size(), *x.shape)
-    for i, out in enumerate(tensor_list):
-        _write(out, parts[i, ...])
+    ranks, x = ranks_of(group), values_of("all_gather", tensor)
+    _check_list("all_gather", tensor_list, ranks)
+
+    def finish(found: dict) -> None:
+        for out, part in zip(tensor_list, _parts(found[world.rank()], [x.shape] * len(ranks)), strict=True):
+            write(out, part)
+
+    return run(f"all_gather of {described(x)}", ranks, lambda c: _gathered(c, x, ranks), finish, async_op)
 
 
-def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
     """Write the tensors of all ranks into one, along dim 0.
 
     Source: `torch.distributed.all_gather_into_tensor`.
     """
-    x = _values("all_gather_into_tensor", input_tensor)
-    counts = [x.size] * world.size()
-    flat = world.communicator().all_gather(_each(x.reshape(-1)), _everyone(), counts)[world.rank()]
-    _write(output_tensor, flat.reshape(-1, *x.shape[1:]))
+    ranks, x = ranks_of(group), values_of("all_gather_into_tensor", input_tensor)
+    call = f"all_gather_into_tensor of {described(x)}"
+    shape = (-1, *x.shape[1:])
+    return _run(call, ranks, lambda c: _gathered(c, x, ranks), output_tensor, async_op, shape=shape)
 
 
-def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: ReduceOp = ReduceOp.SUM) -> None:
+def reduce_scatter(
+    output: Tensor, input_list: Sequence[Tensor], op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
     """Write the sum over ranks of the entry of their lists that stands for this rank; `op` as for `all_reduce`.
 
     Source: `oneflow.comm.reduce_scatter`.
     """
-    _check_list("reduce_scatter", input_list)
-    parts = [_values("reduce_scatter", x) for x in input_list]
+    ranks = ranks_of(group)
+    _check_list("reduce_scatter", input_list, ranks)
+    parts = [values_of("reduce_scatter", x) for x in input_list]
     if any(x.shape != output.shape for x in parts):
         raise ShapeError(
             f"reduce_scatter: got a list of tensors of shapes {[x.shape for x in parts]}; expected "
             f"{tuple(output.shape)}, the shape of output"
         )
-    _reduce_scatter(output, _joined("reduce_scatter", parts), op)
+    return _reduce_scatter("reduce_scatter", output, _joined("reduce_scatter", parts), op, ranks, async_op)
 
 
-def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
+def reduce_scatter_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
     """Write this rank's part along dim 0 of the sum over ranks; `op` as for `all_reduce`.
 
     Raises:
@@ -93,152 +125,178 @@ def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor, op: Reduc
 
     Source: `torch.distributed.reduce_scatter_tensor`.
     """
-    x = _values("reduce_scatter_tensor", input_tensor)
-    if x.ndim == 0 or x.shape[0] % world.size():
-        raise ShapeError(f"reduce_scatter_tensor: got shape {x.shape}; expected dim 0 to be divided by {world.size()}")
-    _reduce_scatter(output_tensor, x, op)
+    ranks, x = ranks_of(group), values_of("reduce_scatter_tensor", input_tensor)
+    if x.ndim == 0 or x.shape[0] % len(ranks):
+        raise ShapeError(f"reduce_scatter_tensor: got shape {x.shape}; expected dim 0 to be divided by {len(ranks)}")
+    return _reduce_scatter("reduce_scatter_tensor", output_tensor, x, op, ranks, async_op)
 
 
-def _reduce_scatter(output: Tensor, x: Any, op: ReduceOp) -> None:
-    counts = [x.size // world.size()] * world.size()
-    parts = _each(x.reshape(-1))
-    flat = world.communicator().reduce_scatter(parts, _everyone(), counts, _by(op, x))[world.rank()]
-    _write(output, flat.reshape(output.shape), op)
+def _reduce_scatter(name: str, output: Tensor, x: Any, op: ReduceOp, ranks: tuple, async_op: bool) -> Work | None:
+    counts = [x.size // len(ranks)] * len(ranks)
+    parts, by = _each(x.reshape(-1), ranks), _by(op, x)
+    call = f"{name} of {described(x)} by {op.name}"
+    collective = lambda c: c.reduce_scatter(parts, ranks, counts, by)  # noqa: E731
+    return _run(call, ranks, collective, output, async_op, op, tuple(output.shape))
 
 
-def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor]) -> None:
+def all_to_all(
+    output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor],
+    group: ProcessGroup | None = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
     """Send the i-th tensor of a list to rank i, and write what rank i sends into the i-th of the other.
 
     Source: `oneflow.comm.all_to_all`.
     """
-    _check_list("all_to_all", output_tensor_list)
-    _check_list("all_to_all", input_tensor_list)
-    sent = [_values("all_to_all", x) for x in input_tensor_list]
-    sizes, expected = [x.size for x in sent], [x.numel() for x in output_tensor_list]
-    flat = _joined("all_to_all", sent)
-    got = world.communicator().all_to_all(_each(flat), _everyone(), _each(sizes), _each(expected))[world.rank()]
-    for out, end in zip(output_tensor_list, itertools.accumulate(expected), strict=True):
-        _write(out, got[end - out.numel() : end].reshape(out.shape))
+    ranks = ranks_of(group)
+    _check_list("all_to_all", output_tensor_list, ranks)
+    _check_list("all_to_all", input_tensor_list, ranks)
+    flat = _joined("all_to_all", [values_of("all_to_all", x) for x in input_tensor_list])
+    sent, expected = (_each([x.numel() for x in tensors], ranks) for tensors in (input_tensor_list, output_tensor_list))
+    parts = _each(flat, ranks)
+
+    def finish(found: dict) -> None:
+        shapes = [tuple(x.shape) for x in output_tensor_list]
+        for out, part in zip(output_tensor_list, _parts(found[world.rank()], shapes), strict=True):
+            write(out, part)
+
+    call = f"all_to_all of {flat.dtype}"  # sizes differ: each message is compared with what is expected
+    return run(call, ranks, lambda c: c.all_to_all(parts, ranks, sent, expected), finish, async_op)
 
 
-def broadcast(tensor: Tensor, src: int) -> None:
+def broadcast(tensor: Tensor, src: int, group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """Replace the tensor by that of rank `src`.
 
     Source: `oneflow.comm.broadcast`.
     """
-    _check_rank("broadcast", "src", src)
-    x = _values("broadcast", tensor)
-    _write(tensor, _deliver({(src, r): x for r in _everyone()}, x))
+    ranks, x = ranks_of(group), values_of("broadcast", tensor)
+    check_rank("broadcast", "src", src, ranks)
+    call = f"broadcast of {described(x)} from rank {src}"
+    return _deliver(call, dict.fromkeys(ranks, x), x, tensor, src, ranks, async_op)
 
 
-def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int = 0) -> None:
+def scatter(
+    tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int = 0,
+    group: ProcessGroup | None = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
     """Replace the tensor by the entry for this rank of the list that rank `src` passes.
 
     Source: `oneflow.comm.scatter`.
     """
-    _check_rank("scatter", "src", src)
-    mine = src in world.owned()
-    if mine:
-        _check_list("scatter", scatter_list)
-    parts = {(src, r): _values("scatter", scatter_list[r]) if mine else None for r in _everyone()}
-    _write(tensor, _deliver(parts, _values("scatter", tensor)))
+    ranks, x = ranks_of(group), values_of("scatter", tensor)
+    check_rank("scatter", "src", src, ranks)
+    parts: dict[int, Any] = {}
+    if src in world.owned():
+        _check_list("scatter", scatter_list, ranks)
+        parts = {r: values_of("scatter", part) for r, part in zip(ranks, scatter_list, strict=True)}
+        for part in parts.values():
+            check_like("scatter", part, tensor)
+    return _deliver(f"scatter of {described(x)} from rank {src}", parts, x, tensor, src, ranks, async_op)
 
 
-def reduce(tensor: Tensor, dst: int, op: ReduceOp = ReduceOp.SUM) -> None:
+def reduce(
+    tensor: Tensor, dst: int, op: ReduceOp = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
     """Replace the tensor on rank `dst` by the sum of those of all ranks; elsewhere it does not change.
 
     `op` as for `all_reduce`.
 
     Source: `oneflow.comm.reduce`.
     """
-    _check_rank("reduce", "dst", dst)
-    x = _values("reduce", tensor)
-    by, parts = _by(op, x), _collect(x, dst)
-    if parts:
-        _write(tensor, reduced(parts, None, by), op)
+    ranks, x = ranks_of(group), values_of("reduce", tensor)
+    check_rank("reduce", "dst", dst, ranks)
+    by = _by(op, x)
+
+    def finish(parts: list) -> None:
+        if parts:
+            write(tensor, reduced(parts, None, by), len(ranks) if op is ReduceOp.AVG else 1)
+
+    call = f"reduce of {described(x)} by {op.name} to rank {dst}"
+    return run(call, ranks, lambda c: _collected(c, x, dst, ranks), finish, async_op)
 
 
-def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int = 0) -> None:
+def gather(
+    tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int = 0,
+    group: ProcessGroup | None = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
     """Write the tensors of all ranks into the list that rank `dst` passes.
 
     Source: `oneflow.comm.gather`.
     """
-    _check_rank("gather", "dst", dst)
+    ranks, x = ranks_of(group), values_of("gather", tensor)
+    check_rank("gather", "dst", dst, ranks)
     if dst in world.owned():
-        _check_list("gather", gather_list)
-    for out, part in zip(gather_list or (), _collect(_values("gather", tensor), dst), strict=True):
-        _write(out, part)
+        _check_list("gather", gather_list, ranks)
+
+    def finish(parts: list) -> None:
+        for out, part in zip(gather_list or (), parts, strict=True):
+            write(out, part)
+
+    call = f"gather of {described(x)} to rank {dst}"
+    return run(call, ranks, lambda c: _collected(c, x, dst, ranks), finish, async_op)
 
 
-def send(tensor: Tensor, dst: int, send_meta: bool = True) -> None:
-    """Send a tensor to another rank, which calls `recv`.
-
-    Args:
-        tensor: of at most 16 dims.
-        send_meta: send shape and dtype first; without it `recv` has to be told.
-
-    Raises:
-        PlacementError: where ranks are simulated.
-
-    Source: `oneflow.comm.send`.
-    """
-    _check_processes("send")
-    _check_rank("send", "dst", dst)
-    x = _values("send", tensor)
-    if send_meta:
-        meta = np.zeros(MAX_DIMS + 2, np.int64)
-        meta[:2] = x.ndim, [t.numpy for t in ALL].index(x.dtype)
-        meta[2 : 2 + x.ndim] = x.shape
-        world.communicator().exchange({(world.rank(), dst): meta}, {})
-    world.communicator().exchange({(world.rank(), dst): x}, {})
-
-
-def recv(
-    src: int, shape: Sequence[int] | None = None, dtype: dtype | None = None, device: str | None = None,
-    *, out: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """The tensor that rank `src` sends.
-
-    Args:
-        src: the sender.
-        shape, dtype: of the tensor, if it was sent with `send_meta=False`; otherwise None.
-        device: where to put it; None for the CPU.
-        out: a tensor to write it to.
-
-    Raises:
-        PlacementError: where ranks are simulated.
-
-    Source: `oneflow.comm.recv`.
-    """
-    _check_processes("recv")
-    _check_rank("recv", "src", src)
-    key = src, world.rank()
-    if (shape is None) != (dtype is None):
-        raise ArgumentError("recv: expected shape and dtype together, or neither")
-    if shape is None:
-        meta = world.communicator().exchange({}, {key: ((MAX_DIMS + 2,), np.int64, CPU)})[key].tolist()
-        shape, dtype = tuple(meta[2 : 2 + meta[0]]), ALL[meta[1]]
-    result = empty(shape, dtype=dtype, device=device) if out is None else out
-    kind = tuple(shape), dtype.numpy, world.receiving(result.device)
-    _write(result, world.communicator().exchange({}, {key: kind})[key])
-    return result
-
-
-def barrier() -> None:
+def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
     """Wait until every rank is here.
+
+    Args:
+        group, async_op: see above.
+        device_ids: of PyTorch, without effect.
 
     Source: `oneflow.comm.barrier`.
     """
-    world.communicator().barrier()
+    ranks = ranks_of(group)
+    return run("barrier", ranks, lambda c: c.barrier(ranks), lambda _: None, async_op)
 
 
-def _everyone() -> range:
-    return range(world.size())
+def _run(
+    call: str, ranks: tuple[int, ...], collective: Any, out: Tensor, async_op: bool,
+    op: ReduceOp = ReduceOp.SUM, shape: tuple[int, ...] | None = None,
+) -> Work | None:  # fmt: skip
+    """A collective whose result for this rank, in a shape, replaces a tensor."""
+
+    def finish(found: dict) -> None:
+        values = found[world.rank()]
+        divisor = len(ranks) if op is ReduceOp.AVG else 1
+        write(out, values if shape is None else values.reshape(shape), divisor)
+
+    return run(call, ranks, collective, finish, async_op)
 
 
-def _each(value: object) -> dict:
-    """rank -> the value, for the ranks of this process."""
-    return dict.fromkeys(world.owned(), value)
+def _deliver(
+    call: str, parts: dict[int, Any], like: Any, out: Tensor, src: int, ranks: tuple[int, ...], async_op: bool
+) -> Work | None:
+    """What one rank has for each of the others."""
+    sent = {(src, r): x for r, x in parts.items()} if src in world.owned() else {}
+    expected = {(src, r): (like.shape, like.dtype, of_array(like)) for r in ranks if r in world.owned()}
+    return run(
+        call,
+        ranks,
+        lambda c: c.exchange(sent, expected, ranks),
+        lambda got: write(out, got[src, world.rank()]),
+        async_op,
+    )
+
+
+def _collected(communicator: Any, x: Any, dst: int, ranks: tuple[int, ...]) -> list[Any]:
+    """The arrays of all ranks, on rank `dst`; elsewhere nothing."""
+    expected = {(r, dst): (x.shape, x.dtype, of_array(x)) for r in ranks if dst in world.owned()}
+    return list(communicator.exchange({(r, dst): x for r in _each(x, ranks)}, expected, ranks).values())
+
+
+def _gathered(communicator: Any, x: Any, ranks: tuple[int, ...]) -> dict:
+    """The values of all ranks, one after the other."""
+    return communicator.all_gather(_each(x.reshape(-1), ranks), ranks, [x.size] * len(ranks))
+
+
+def _each(value: object, ranks: Sequence[int]) -> dict:
+    """rank -> the value, for those of the ranks that this process owns."""
+    return {r: value for r in ranks if r in world.owned()}
+
+
+def _parts(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
+    """What lies in a flat array, in these shapes."""
+    sizes = [math.prod(shape) for shape in shapes]
+    return [part.reshape(shape) for part, shape in zip(cut(flat, sizes), shapes, strict=True)]
 
 
 def _joined(name: str, parts: list[Any]) -> Any:
@@ -253,61 +311,18 @@ def _joined(name: str, parts: list[Any]) -> Any:
     return flat
 
 
-def _values(name: str, tensor: Tensor) -> Any:
-    """The values, contiguous, where the communicator takes them."""
-    if tensor.is_global:
-        raise PlacementError(f"{name}: got a global tensor; expected a local one: x.to_local()")
-    return memory.row_major(world.sendable(tensor._array))
-
-
 def _by(op: ReduceOp, x: Any) -> str:
-    """What the communicator does with the values: an average is a sum, which `_write` divides."""
+    """What the communicator does with the values: an average is a sum, which is divided in the end."""
     if not isinstance(op, ReduceOp):
-        raise ArgumentError(f"comm: got op={op!r}; expected flow.distributed.ReduceOp.SUM, AVG, PRODUCT, MIN or MAX")
+        raise ArgumentError(f"comm: got op={op!r}; expected one of flow.distributed.ReduceOp.SUM, AVG, PRODUCT ...")
     if op is ReduceOp.AVG and x.dtype.kind in "biu":
         raise DTypeError(f"comm: got ReduceOp.AVG for a tensor of {x.dtype}; expected a floating dtype: use x.float()")
+    if op.value.startswith("bitwise") and x.dtype.kind not in "biu":
+        raise DTypeError(f"comm: got {op} for a tensor of {x.dtype}; expected integers or bool")
     return "add" if op is ReduceOp.AVG else op.value
 
 
-@no_grad
-def _write(tensor: Tensor, values: Any, op: ReduceOp = ReduceOp.SUM) -> None:
-    if tuple(tensor.shape) != values.shape:
-        raise ShapeError(f"comm: got a tensor of shape {tuple(tensor.shape)} for values of shape {values.shape}")
-    if tensor._array.dtype != values.dtype:
-        raise DTypeError(f"comm: got a tensor of {tensor.dtype} for values of {values.dtype}")
-    tensor.copy_(Tensor._wrap(values).to(tensor.device))
-    if op is ReduceOp.AVG:
-        tensor.div_(world.size())
-
-
-def _deliver(messages: dict, like: Any) -> Any:
-    """What this rank gets of messages from one sender to everyone."""
-    mine = {key: x for key, x in messages.items() if key[0] in world.owned()}
-    expected = {key: (like.shape, like.dtype, of_array(like)) for key in messages if key[1] in world.owned()}
-    got = world.communicator().exchange(mine, expected)
-    return next(x for (_, receiver), x in got.items() if receiver == world.rank())
-
-
-def _collect(x: Any, dst: int) -> list[Any]:
-    """The arrays of all ranks, on rank `dst`; elsewhere nothing."""
-    expected = {(r, dst): (x.shape, x.dtype, of_array(x)) for r in _everyone() if dst in world.owned()}
-    return list(world.communicator().exchange({(r, dst): x for r in world.owned()}, expected).values())
-
-
-def _check_list(name: str, tensors: Sequence[Tensor] | None) -> None:
-    if tensors is None or len(tensors) != world.size():
+def _check_list(name: str, tensors: Sequence[Tensor] | None, ranks: Sequence[int]) -> None:
+    if tensors is None or len(tensors) != len(ranks):
         got = "no list" if tensors is None else f"a list of {len(tensors)} tensors"
-        raise ArgumentError(f"{name}: got {got}; expected one for each of the {world.size()} ranks")
-
-
-def _check_rank(name: str, argument: str, rank: int) -> None:
-    if not isinstance(rank, int) or not 0 <= rank < world.size():
-        raise ArgumentError(f"{name}: got {argument}={rank!r}; expected a rank below {world.size()}")
-
-
-def _check_processes(name: str) -> None:
-    if len(world.owned()) > 1:
-        raise PlacementError(
-            f"{name}: the ranks are simulated, and run one script line by line together; start it as MPI ranks: "
-            "python -m miniflow.distributed.launch --nproc_per_node 2 script.py"
-        )
+        raise ArgumentError(f"{name}: got {got}; expected one for each of the {len(ranks)} ranks")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from miniflow.hostcuda.choice import local_rank
 from miniflow.parallel import world
+from miniflow.parallel.group import ProcessGroup
 from miniflow.parallel.placement import placement
 
 
-def get_rank() -> int:
-    """The rank of this process; 0 where ranks are simulated."""
-    return world.rank()
+def get_rank(group: ProcessGroup | None = None) -> int:
+    """The rank of this process, 0 where ranks are simulated; in a group its position there, or -1."""
+    return world.rank() if group is None else group.rank()
 
 
-def get_world_size() -> int:
-    """The number of ranks: of MPI processes, or of simulated devices."""
-    return world.size()
+def get_world_size(group: ProcessGroup | None = None) -> int:
+    """The number of ranks: of MPI processes, or of simulated devices; in a group if that is given."""
+    return world.size() if group is None else group.size()
 
 
 def get_local_rank() -> int:

@@ -231,6 +231,18 @@ def test_ranks_that_run_different_operators_are_compared(script):
     assert "rank 1 runs add(float32[4, 4] S(0), float32[4, 4] S(0))" in done.stderr
 
 
+@pytest.mark.parametrize("check", ["0", "1"])
+def test_ranks_that_call_other_collectives_are_refused(check):
+    """Without the check by what comes from the others, with it before anything is sent; models in both cases."""
+    done = launch(2, HERE / "disagree.py", MINIFLOW_CHECK_RANKS=check, MINIFLOW_TIMEOUT_SECONDS="60")
+    assert done.returncode == 0 and done.stdout.split() == ["right"] * 2, done.stderr
+
+
+def test_what_programs_use_of_torch_distributed():
+    done = launch(3, HERE / "torch_distributed.py", MINIFLOW_TIMEOUT_SECONDS="60")
+    assert done.returncode == 0 and done.stdout.split() == ["right"] * 3, done.stderr
+
+
 @pytest.mark.parametrize("number", [2, 15])
 def test_signals_end_all(number, script):
     process = subprocess.Popen(

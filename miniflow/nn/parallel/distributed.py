@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from miniflow.autograd import Function
 from miniflow.backends import memory
-from miniflow.errors import ArgumentError, AutogradError, GraphTraceError
+from miniflow.device import device
+from miniflow.dtype import int64
+from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, DataError, GraphTraceError
 from miniflow.nn.modules.module import Module
-from miniflow.ops.creation import zeros_like
-from miniflow.parallel import collectives, world
+from miniflow.ops.creation import tensor, zeros, zeros_like
+from miniflow.parallel import check, collectives, world
+from miniflow.parallel.group import ProcessGroup, listeners
 from miniflow.parallel.nest import each_tensor, tensors_in
 from miniflow.tape import Leaf, ancestors, is_grad_enabled, modes
 from miniflow.tensor import Tensor
@@ -28,28 +31,45 @@ from miniflow.tensor import Tensor
 
 def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     module: Module,
+    device_ids: Sequence[Any] | None = None,
+    output_device: Any = None,
     *,
     broadcast_buffers: bool = True,
     broadcast_parameters: bool = True,
     bucket_size: int = 10,
     use_bucket: bool = True,
+    process_group: ProcessGroup | None = None,
+    find_unused_parameters: bool = False,
+    **of_pytorch: Any,
 ) -> Module:
     """Let every rank train the same model on its part of a batch.
 
-    Parameters and buffers become those of rank 0. After `backward` each gradient is the mean over the ranks, also of
-    parameters that some of them did not use: their gradient is 0 there. As in OneFlow, the module itself is returned,
-    with a method `no_sync`: within `with module.no_sync():` gradients stay those of the rank, and accumulate until
-    forward and backward run outside of it.
+    Parameters and buffers become those of the first rank. After `backward` each gradient is the mean over the ranks,
+    also of parameters that some of them did not use: their gradient is 0 there. As in OneFlow, the module itself is
+    returned, with what PyTorch's wrapper has:
+
+    - `module.module` is the module, unless it has a child of that name;
+    - within `with module.no_sync():` gradients stay those of the rank, and accumulate until forward and backward run
+      outside of it;
+    - `with module.join():` lets ranks have different numbers of batches, see `Reducer.join`.
 
     Args:
-        module: with local parameters.
-        broadcast_buffers: before each forward in training, buffers become those of rank 0.
-        broadcast_parameters: make the parameters equal at the beginning.
+        module: with local parameters, of the same names, shapes and dtypes on all ranks.
+        device_ids: the CUDA device that the parameters are on, in a list: inputs are moved there. None: they stay, as
+            for parameters on the CPU.
+        output_device: of PyTorch: outputs stay where they are.
+        broadcast_buffers: before each forward in training, buffers become those of the first rank.
+        broadcast_parameters: make the parameters equal at the beginning; PyTorch's name is `init_sync`.
         bucket_size: parameters whose gradients are reduced together.
         use_bucket: False reduces each by itself.
+        process_group: the ranks that train together; None for all.
+        find_unused_parameters: of PyTorch, without effect: they are always found.
+        of_pytorch: `bucket_cap_mb`, `gradient_as_bucket_view`, `static_graph` and others that change no result.
 
     Raises:
-        ArgumentError: for a module without parameters that require grad, or with global ones.
+        ArgumentError: for a module without parameters that require grad, or with global ones; for devices on which
+            they are not.
+        PlacementError: if the parameters or buffers of the ranks differ in name, shape or dtype.
         AutogradError: at the next forward, if a backward did not reach all parameters that forward used.
         GraphTraceError: at a backward in an nn.Graph, which takes global tensors instead.
 
@@ -60,22 +80,63 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
         raise ArgumentError("DistributedDataParallel: expected a module with local parameters that require grad")
     if bucket_size < 1:
         raise ArgumentError(f"DistributedDataParallel: got bucket_size={bucket_size}; expected at least 1")
-    for value in [*(module.parameters() if broadcast_parameters else ()), *module.buffers()]:
-        collectives.broadcast(value, 0)
-    reducer = Reducer(parameters, bucket_size if use_bucket else 1)
+    unknown = of_pytorch.keys() - OF_PYTORCH
+    if unknown:
+        raise ArgumentTypeError(f"DistributedDataParallel: got an unexpected argument {min(unknown)!r}")
+    where = only_device(device_ids, parameters)
+    ranks = collectives.ranks_of(process_group)
+    if world.rank() not in ranks:
+        raise ArgumentError(f"DistributedDataParallel: rank {world.rank()} is not in {process_group}")
+    check.compare("\n".join(states_of(module)), ranks)
+    reducer = Reducer(module, parameters, bucket_size if use_bucket else 1, process_group, broadcast_buffers)
+    if broadcast_parameters and of_pytorch.get("init_sync", True):
+        reducer.spread(module.parameters())
+    reducer.spread(module.buffers())
 
-    def before(module: Module, args: tuple) -> None:
-        if broadcast_buffers and module.training and modes.tracer is None:
-            for value in module.buffers():
-                collectives.broadcast(value, 0)
+    def before(module: Module, args: tuple, kwargs: dict) -> Any:
+        if modes.tracer is None:
+            reducer.spread_buffers()
+        return each_tensor((args, kwargs), lambda x: x.to(where)) if where is not None else None
 
     def after(module: Module, args: tuple, output: Any) -> Any:
         return reducer.prepare(output) if is_grad_enabled() and modes.tracer is None else output
 
-    module.register_forward_pre_hook(before)
+    module.register_forward_pre_hook(before, with_kwargs=True)
     module.register_forward_hook(after)
-    module.no_sync = reducer.no_sync
+    module.no_sync, module.join = reducer.no_sync, reducer.join
+    if not hasattr(module, "module"):
+        vars(module)["module"] = module  # no child of itself
     return module
+
+
+OF_PYTORCH = {
+    "dim", "init_sync", "bucket_cap_mb", "check_reduction", "gradient_as_bucket_view", "static_graph",
+    "delay_all_reduce_named_params", "param_to_hook_all_reduce", "mixed_precision", "device_mesh",
+    "skip_all_reduce_unused_params",
+}  # fmt: skip
+
+
+def only_device(device_ids: Sequence[Any] | None, parameters: list[Tensor]) -> device | None:
+    """The device to which inputs are moved."""
+    found = {p.device for p in parameters}
+    if not device_ids or found == {device("cpu")}:
+        return None
+    (one, *more) = [device("cuda", x) if isinstance(x, int) else device(x) for x in device_ids]
+    if more or found != {one}:
+        raise ArgumentError(
+            f"DistributedDataParallel: got device_ids={list(device_ids)} for parameters on {sorted(map(str, found))}; "
+            "expected the one device that they are on, or None"
+        )
+    return one
+
+
+def states_of(module: Module) -> list[str]:
+    """What has to be the same on all ranks, a line each."""
+    states = [*module.named_parameters(), *module.named_buffers()]
+    return [
+        f"DistributedDataParallel with {name}: {collectives.described(x._array)}, requires_grad={x.requires_grad}"
+        for name, x in states
+    ]
 
 
 class Bucket:
@@ -89,8 +150,8 @@ class Bucket:
         wait: ends the all-reduce, once it runs.
     """
 
-    def __init__(self, parameters: list[Tensor]):
-        self.parameters = parameters
+    def __init__(self, parameters: list[Tensor], group: ProcessGroup | None):
+        self.parameters, self.ranks = parameters, collectives.ranks_of(group)
         dtype = np.result_type(parameters[0]._array.dtype, np.float32)
         self.device = world.receiving(parameters[0].device)
         self.flat = memory.full((sum(p.numel() for p in parameters),), 0, dtype, self.device)
@@ -101,13 +162,15 @@ class Bucket:
 
     def start(self) -> None:
         """Begin to add up over the ranks."""
-        parts = dict.fromkeys(world.owned(), self.flat)
-        self.wait = world.communicator().start_all_reduce(parts, range(world.size()))
+        parts = {r: self.flat for r in world.owned() if r in self.ranks}
+        for listen in listeners:
+            listen(f"all-reduce of the gradients {collectives.described(self.flat)}", self.ranks)
+        self.wait = world.communicator().start_all_reduce(parts, self.ranks)
 
-    def finish(self) -> None:
-        """Wait for the sums, and write the means into the gradients."""
+    def finish(self, divisor: int) -> None:
+        """Wait for the sums, and write them into the gradients, divided by a number of ranks."""
         self.wait()
-        Tensor._wrap(self.flat).div_(world.size())
+        Tensor._wrap(self.flat).div_(divisor)
         for p, mean in zip(self.parameters, self.parts, strict=True):
             if p._edge is None:  # frozen since
                 continue
@@ -116,10 +179,20 @@ class Bucket:
         self.ready, self.wait = 0, None
 
 
+BUFFERS, GRADIENTS = 1, 2  # what ranks announce
+
+
 class Reducer:
     """Averages gradients over the ranks, bucket after bucket: in the same order on all of them."""
 
-    def __init__(self, parameters: list[Tensor], bucket_size: int):
+    def __init__(
+        self, module: Module, parameters: list[Tensor], bucket_size: int, group: ProcessGroup | None, buffers: bool
+    ):
+        self.module, self.group, self.with_buffers = module, group, buffers
+        self.ranks = collectives.ranks_of(group)
+        self.divisor, self.source = len(self.ranks), self.ranks[0]
+        self.joining: dict[str, bool] | None = None  # the options of `join`
+        self.shadowed = 0
         self.parameters = parameters[::-1]  # backward comes to the last ones first
         self.places: dict[int, tuple[Bucket, int]] = {}
         self.buckets: list[Bucket] = []
@@ -128,7 +201,7 @@ class Reducer:
             groups.setdefault((p.dtype, p.device), []).append(p)
         for some in groups.values():
             for i in range(0, len(some), bucket_size):
-                self.buckets.append(Bucket(some[i : i + bucket_size]))
+                self.buckets.append(Bucket(some[i : i + bucket_size], group))
         for bucket in self.buckets:
             for k, p in enumerate(bucket.parameters):
                 self.places[id(p)] = bucket, k
@@ -146,6 +219,71 @@ class Reducer:
             yield
         finally:
             self.enabled = True
+
+    def spread(self, values: Iterable[Tensor]) -> None:
+        """Replace tensors by those of the first rank; after `join`, of the last that trains."""
+        for value in values:
+            collectives.broadcast(value, self.source, self.group)
+
+    def spread_buffers(self) -> None:
+        """Before a forward."""
+        if self.with_buffers and self.module.training and any(True for _ in self.module.buffers()):
+            self.announce(BUFFERS)
+            self.spread(self.module.buffers())
+
+    def announce(self, kind: int) -> bool:
+        """Within `join`: tell all ranks what this one is about to do; whether any of them goes on."""
+        if self.joining is None:
+            return True
+        kinds = zeros(len(self.ranks), dtype=int64)
+        collectives.all_gather_into_tensor(kinds, tensor([kind]), self.group)
+        training = [rank for rank, kind in zip(self.ranks, kinds.tolist(), strict=True) if kind]
+        self.source = training[-1] if training else self.source
+        self.shadowed = max(kinds.tolist())
+        if self.joining["throw_on_early_termination"] and 0 < len(training) < len(self.ranks):
+            raise DataError(f"join: the ranks {sorted({*self.ranks} - {*training})} have no more batches, others do")
+        if not self.joining["divide_by_initial_world_size"] and training:
+            self.divisor = len(training)
+        return bool(training)
+
+    @contextlib.contextmanager
+    def join(
+        self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False
+    ) -> Iterator[None]:
+        """Let ranks have different numbers of batches.
+
+        A rank that leaves this block takes part in what the others do, with gradients of 0, until all have left it.
+        Then all get the parameters and buffers of one that trained last.
+
+        Args:
+            divide_by_initial_world_size: sums of gradients are divided by the number of all ranks; if false, of those
+                that still train.
+            enable: false for a block without effect.
+            throw_on_early_termination: all ranks raise when one has no more batches.
+
+        Raises:
+            DataError: for that reason.
+
+        Source: `torch.nn.parallel.DistributedDataParallel.join`.
+        """
+        options = {
+            "divide_by_initial_world_size": divide_by_initial_world_size,
+            "throw_on_early_termination": throw_on_early_termination,
+        }
+        self.joining = options if enable else None
+        yield
+        while enable and self.announce(0):
+            if self.shadowed == BUFFERS:
+                self.spread(self.module.buffers())
+                continue
+            for bucket in self.buckets:
+                memory.fill(bucket.flat, 0)
+                bucket.start()
+            for bucket in self.buckets:
+                bucket.wait()
+        if enable:
+            self.spread([*self.module.parameters(), *self.module.buffers()])
+        self.joining, self.divisor = None, len(self.ranks)
 
     def prepare(self, output: Any) -> Any:
         """After forward: what backward will reach; the output, whose parts depend on each other for backward."""
@@ -192,11 +330,13 @@ class Reducer:
             bucket = self.buckets[self.started]
             if bucket.ready < len(bucket.parameters):
                 break
+            if self.started == 0:
+                self.announce(GRADIENTS)
             bucket.start()
             self.started += 1
         if self.started == len(self.buckets):
             for bucket in self.buckets:
-                bucket.finish()
+                bucket.finish(self.divisor)
             self.started, self.pending = 0, False
 
     def fill(self, p: Tensor) -> None:

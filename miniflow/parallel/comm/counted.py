@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,16 +32,23 @@ class Counted:
 
 
 class ReduceOp(enum.Enum):
-    """How the values of several ranks become one. As `torch.distributed.ReduceOp`; AVG is of floating dtypes only."""
+    """How the values of several ranks become one. As `torch.distributed.ReduceOp`; AVG is of floating dtypes only,
+    BAND, BOR and BXOR of integers and bool."""
 
     SUM = "add"
     AVG = "mean"
     PRODUCT = "mul"
     MIN = "minimum"
     MAX = "maximum"
+    BAND = "bitwise_and"
+    BOR = "bitwise_or"
+    BXOR = "bitwise_xor"
 
 
-UFUNCS = {"add": np.add, "mul": np.multiply, "minimum": np.minimum, "maximum": np.maximum}
+UFUNCS = {
+    "add": np.add, "mul": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+}  # fmt: skip
 
 
 def reduced(parts: Sequence[Any], out: Any = None, by: str = "add") -> Any:
@@ -70,6 +78,6 @@ def parts_of(size: int, ranks: int) -> list[int]:
     return [each + (i < more) for i in range(ranks)]
 
 
-def cut(flat: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:
+def cut(flat: Any, counts: Sequence[int]) -> list[Any]:
     """Views of a flat array, so many elements each."""
-    return np.split(flat, np.cumsum(counts)[:-1])
+    return [flat[end - n : end] for n, end in zip(counts, itertools.accumulate(counts), strict=True)]

@@ -2,7 +2,8 @@
 
 Values are sent as bytes, whatever their dtype, and added up here in the order of the ranks: so a sum has the same bits
 as that of simulated ranks. A rank that raises ends all of them. One that leaves the common path, so that the others
-wait for it in vain, is found by time-out: each rank that waits says for what, and all end.
+wait for it in vain, is found by time-out: each rank that waits says for what, and all end. What others send is known
+by a tag that says for what it was sent, and by its size: so ranks that disagree are found as soon as a message comes.
 
 Arrays on CUDA devices go through the memory of the CPU, or straight to an MPI that was built for CUDA if
 `MINIFLOW_CUDA_AWARE_MPI=1` says that this one was.
@@ -14,12 +15,15 @@ MPICH" (an all-reduce is a reduce-scatter and an all-gather).
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 import threading
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,7 @@ import numpy as np
 from miniflow.backends import memory
 from miniflow.errors import ArgumentError, PlacementError
 from miniflow.parallel.caller import line_of_caller
-from miniflow.parallel.comm.counted import Counted, parts_of, reduced
+from miniflow.parallel.comm.counted import Counted, cut, parts_of, reduced
 from miniflow.parallel.comm.simulated import Arrays, Counts, Group
 
 
@@ -49,15 +53,20 @@ class MpiCommunicator:
                 'pip install "miniflow-edu[mpi]"'
             ) from error
         self.mpi = MPI
-        self.world = MPI.COMM_WORLD
-        self.size = self.world.Get_size()
-        self.rank = self.world.Get_rank()
+        self.peers = MPI.COMM_WORLD  # of the messages that users send
+        self.size = self.peers.Get_size()
+        self.rank = self.peers.Get_rank()
+        self.call = ""  # what the user called
+        self._tag = 0  # of the groups that are made
+        self._beside: tuple[MpiCommunicator, ThreadPoolExecutor] | None = None
         self.cuda_aware = os.environ.get("MINIFLOW_CUDA_AWARE_MPI", "0") == "1"
         self.owned = range(self.rank, self.rank + 1)
         self.counted = Counted()
-        self._groups = {tuple(range(self.size)): self.world}
-        self._watchdog = Watchdog(self.world)
+        self._watchdog = Watchdog(self.peers, MPI)
         self._watchdog.start()
+        with self._watchdog.waits("import miniflow", range(self.size)):
+            self.world = self.peers.Dup()  # where no message of users is taken for one of a collective
+        self._groups = {tuple(range(self.size)): self.world}
         end_all_on_exception(self.world)
 
     def _bytes(self, x: Any) -> Any:
@@ -71,8 +80,53 @@ class MpiCommunicator:
         key = tuple(group)
         if key not in self._groups:
             with self._watchdog.waits("the first collective", key):
-                self._groups[key] = self.world.Create_group(self.world.group.Incl(list(key)))
+                self._groups[key] = self.world.Create_group(self.world.group.Incl(list(key)), self._tag)
         return self._groups[key]
+
+    def run(self, call: str, collective: Callable[[Any], Any]) -> Any:
+        """As `SimulatedCommunicator.run`."""
+        self.call = call
+        try:
+            return collective(self)
+        finally:
+            self.call = ""
+
+    def start(self, call: str, collective: Callable[[Any], Any]) -> Future:
+        """As `SimulatedCommunicator.start`: one thread runs them in their order, between groups of its own."""
+        if self._beside is None:
+            other = copy.copy(self)
+            other._groups, other._tag = {}, 1
+            self._beside = other, ThreadPoolExecutor(1, "collectives")
+        other, thread = self._beside
+        return thread.submit(other.run, call, collective)
+
+    def _move(self, name: str, group: Group, sent: dict[int, Any], received: dict[int, Any]) -> None:
+        """Send arrays to ranks of a group, and fill arrays with what they send.
+
+        Raises:
+            PlacementError: if something else comes than what is expected.
+        """
+        comm, place = self._of(group), {rank: i for i, rank in enumerate(group)}
+        kinds = sorted({str(x.dtype) for x in (*sent.values(), *received.values())})
+        tag = zlib.crc32(f"{name} {kinds} {self.call}".encode()) % 32768  # which every MPI has
+        with self._watchdog.waits(self.call or name, group):
+            requests = [comm.Irecv(self._bytes(x), place[rank]) for rank, x in received.items()]
+            requests += [comm.Isend(self._bytes(x), place[rank], tag) for rank, x in sent.items()]
+            found = [self.mpi.Status() for _ in requests]
+            self.mpi.Request.Waitall(requests, found)
+        for (rank, x), status in zip(received.items(), found, strict=False):
+            if status.tag != tag:
+                raise self._watchdog.left(self.call or name, group, f"got what rank {rank} sent in another call")
+            if status.count != x.nbytes:
+                sizes = f"got {status.count} bytes from rank {rank}; expected {x.nbytes}"
+                raise self._watchdog.left(self.call or name, group, sizes)
+
+    def post(self, x: Any, peer: int | None, tag: int, receive: bool = False) -> Message:
+        """Start to send an array to a rank, or to fill it with what a rank sends; None: whichever."""
+        self.counted.add("send", 0 if receive else x.nbytes)
+        begin = self.peers.Irecv if receive else self.peers.Isend
+        request = begin(self._bytes(x), self.mpi.ANY_SOURCE if peer is None else peer, tag)
+        return Message(self, x, request, receive, range(self.size) if peer is None else [peer])
 
     def all_gather(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
         """As `SimulatedCommunicator.all_gather`."""
@@ -80,11 +134,12 @@ class MpiCommunicator:
         self.counted.add("all_gather", part.nbytes * (len(group) - 1))
         return {self.rank: self._all_gather(part, group, counts)}
 
-    def _all_gather(self, part: Any, group: Group, counts: Counts) -> Any:
+    def _all_gather(self, part: Any, group: Group, counts: Counts, name: str = "all_gather") -> Any:
         whole = memory.empty_like(part, (sum(counts),))
-        comm = self._of(group)
-        with self._watchdog.waits("all_gather", group):
-            comm.Allgatherv(self._bytes(part), [self._bytes(whole), [n * part.itemsize for n in counts]])
+        pieces = dict(zip(group, cut(whole, counts), strict=True))
+        pieces[self.rank][...] = part
+        others = [rank for rank in group if rank != self.rank]
+        self._move(name, group, dict.fromkeys(others, part), {rank: pieces[rank] for rank in others})
         return whole
 
     def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
@@ -92,7 +147,7 @@ class MpiCommunicator:
         x = parts[self.rank]
         counts = self._count_all_reduce(x, group)
         mine = self._reduce_scatter(x.reshape(-1), group, counts, "all_reduce", by)
-        return {self.rank: self._all_gather(mine, group, counts).reshape(x.shape)}
+        return {self.rank: self._all_gather(mine, group, counts, "all_reduce").reshape(x.shape)}
 
     def _count_all_reduce(self, x: Any, group: Group) -> list[int]:
         """Count a reduce-scatter and an all-gather; returns the elements of each rank's part."""
@@ -126,54 +181,42 @@ class MpiCommunicator:
 
     def _reduce_scatter(self, x: Any, group: Group, counts: Counts, name: str, by: str) -> Any:
         """Block after block, so that what comes from the others is added while it is in the cache."""
-        own, me = self._own(counts, group), list(group).index(self.rank)
-        starts = np.cumsum([0, *counts[:-1]])
+        own, pieces = self._own(counts, group), dict(zip(group, cut(x, counts), strict=True))
         result, block = memory.empty_like(x, (own,)), max(1, BLOCK // len(group) // x.itemsize)
         arrived = memory.empty_like(x, (len(group), min(block, own)))
-        offsets = [rank * arrived.shape[1] * x.itemsize for rank in range(len(group))]
-        comm = self._of(group)
-        with self._watchdog.waits(name, group):
-            for first in range(0, max(counts), block):
-                mine = min(block, max(0, own - first))
-                sent = [min(block, max(0, n - first)) * x.itemsize for n in counts]
-                received = [mine * x.itemsize] * len(group)
-                sent[me] = received[me] = 0
-                comm.Alltoallv(
-                    [self._bytes(x), (sent, (starts + first) * x.itemsize)],
-                    [self._bytes(arrived), (received, offsets)],
-                )
-                if mine:
-                    rows = [arrived[i, :mine] for i in range(len(group))]
-                    rows[me] = x[starts[me] + first :][:mine]
-                    reduced(rows, result[first : first + mine], by)
+        others = [rank for rank in group if rank != self.rank]
+        for first in range(0, max(counts), block):
+            rows = {rank: arrived[i, : max(0, own - first)] for i, rank in enumerate(group)}
+            sent = {rank: pieces[rank][first : first + block] for rank in others}
+            self._move(f"{name} by {by}", group, sent, {rank: rows[rank] for rank in others})
+            if first < own:
+                rows[self.rank] = pieces[self.rank][first : first + block]
+                reduced(list(rows.values()), result[first : first + block], by)
         return result
 
     def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
         """As `SimulatedCommunicator.all_to_all`."""
         x, counts = parts[self.rank], sent[self.rank]
         self.counted.add("all_to_all", (x.size - self._own(counts, group)) * x.itemsize)
-        return {self.rank: self._all_to_all(x, group, counts, received[self.rank], "all_to_all")}
-
-    def _all_to_all(self, x: Any, group: Group, sent: Counts, received: Counts, name: str) -> Any:
-        result = memory.empty_like(x, (sum(received),))
-        comm = self._of(group)
-        sizes, found = ([n * x.itemsize for n in counts] for counts in (sent, received))
-        with self._watchdog.waits(name, group):
-            comm.Alltoallv([self._bytes(x), sizes], [self._bytes(result), found])
-        return result
+        result = memory.empty_like(x, (sum(received[self.rank]),))
+        mine = dict(zip(group, cut(x, counts), strict=True))
+        found = dict(zip(group, cut(result, received[self.rank]), strict=True))
+        found.pop(self.rank)[...] = mine.pop(self.rank)
+        self._move("all_to_all", group, mine, found)
+        return {self.rank: result}
 
     def exchange(
-        self, messages: dict[tuple[int, int], np.ndarray], expected: dict[tuple[int, int], tuple]
+        self,
+        messages: dict[tuple[int, int], np.ndarray],
+        expected: dict[tuple[int, int], tuple],
+        group: Group | None = None,
     ) -> dict[tuple[int, int], np.ndarray]:
         """As `SimulatedCommunicator.exchange`."""
-        others = {key: memory.row_major(x) for key, x in messages.items() if key[1] != self.rank}
-        self.counted.add("send", sum(x.nbytes for x in others.values()))
-        found = {key: memory.empty(*kind) for key, kind in expected.items() if key not in messages}
-        requests = [self.world.Irecv(self._bytes(x), source) for (source, _), x in found.items()]
-        requests += [self.world.Isend(self._bytes(x), target) for (_, target), x in others.items()]
-        with self._watchdog.waits("send and receive", sorted({r for key in (*found, *others) for r in key})):
-            self.mpi.Request.Waitall(requests)
-        return {key: messages[key] if key in messages else found[key] for key in expected}
+        sent = {target: memory.row_major(x) for (_, target), x in messages.items() if target != self.rank}
+        self.counted.add("send", sum(x.nbytes for x in sent.values()))
+        found = {source: memory.empty(*kind) for (source, _), kind in expected.items() if source != self.rank}
+        self._move("send and receive", range(self.size) if group is None else group, sent, found)
+        return {key: messages[key] if key in messages else found[key[0]] for key in expected}
 
     def all_gather_object(self, value: Any, group: Group) -> list[Any]:
         """As `SimulatedCommunicator.all_gather_object`."""
@@ -181,10 +224,33 @@ class MpiCommunicator:
         with self._watchdog.waits("a comparison", group):
             return comm.allgather(value)
 
-    def barrier(self) -> None:
+    def barrier(self, group: Group | None = None) -> None:
         """As `SimulatedCommunicator.barrier`."""
-        with self._watchdog.waits("barrier", range(self.size)):
-            self.world.Barrier()
+        group = range(self.size) if group is None else group
+        comm = self._of(group)
+        with self._watchdog.waits("barrier", group):
+            comm.Barrier()
+
+
+class Message:
+    """What `MpiCommunicator.post` started; it has two methods of a future."""
+
+    def __init__(self, owner: MpiCommunicator, x: Any, request: Any, receive: bool, peers: Group):
+        self.owner, self.x, self.request, self.receive, self.peers = owner, x, request, receive, peers
+
+    def done(self) -> bool:
+        """Whether it has been sent, or has come."""
+        return self.request.Get_status()
+
+    def result(self) -> int:
+        """Wait for that; the rank that has sent what came."""
+        status, watchdog = self.owner.mpi.Status(), self.owner._watchdog
+        name = "recv" if self.receive else "send"
+        with watchdog.waits(name, self.peers):
+            self.request.Wait(status)
+        if self.receive and status.count != self.x.nbytes:
+            raise watchdog.left(name, self.peers, f"got {status.count} bytes; expected {self.x.nbytes}")
+        return status.source
 
 
 BLOCK = 1 << 20  # bytes from all ranks that are added up at a time: what the cache of a core holds
@@ -193,31 +259,44 @@ BLOCK = 1 << 20  # bytes from all ranks that are added up at a time: what the ca
 class Watchdog(threading.Thread):
     """Ends the process when it has waited for other ranks for too long."""
 
-    def __init__(self, world: Any):
+    def __init__(self, world: Any, mpi: Any):
         super().__init__(daemon=True, name="watchdog of MPI")
         self.world = world
         self.rank = world.Get_rank()
+        self.mpi = mpi
         self.limit = time_limit()
-        self.waiting: tuple[float, str, Group] | None = None
+        self.waiting: dict[int, tuple[float, str, Group]] = {}  # by thread
 
     @contextlib.contextmanager
     def waits(self, name: str, group: Group) -> Iterator[None]:
-        """While a collective of these ranks runs."""
-        self.waiting = time.monotonic(), name, group
+        """While a collective of these ranks runs; what MPI raises becomes a PlacementError."""
+        self.waiting[threading.get_ident()] = time.monotonic(), name, group
         try:
             yield
+        except self.mpi.Exception as error:
+            more = error.Get_error_class() in (self.mpi.ERR_IN_STATUS, self.mpi.ERR_TRUNCATE)
+            what = "more bytes than it expected" if more else f"an error of MPI, {error}"
+            raise self.left(name, group, f"got {what}") from error
         finally:
-            self.waiting = None
+            del self.waiting[threading.get_ident()]
+
+    def left(self, name: str, group: Group, what: str) -> PlacementError:
+        """The error for ranks that do not do the same."""
+        return PlacementError(
+            f"{name}: rank {self.rank} of the ranks {list(group)} {what}, at {line_of_caller()}\n"
+            "Expected the same call on all of them, with the same shapes, dtypes, operation and root, in the same "
+            "order; MINIFLOW_CHECK_RANKS=1 compares them before they run."
+        )
 
     def run(self) -> None:
         """Look now and then."""
         while True:
             time.sleep(min(1.0, self.limit / 4))
-            waiting = self.waiting
-            if waiting is not None and time.monotonic() - waiting[0] > self.limit:
-                print(self.report(*waiting[1:]), file=sys.stderr, flush=True)
-                time.sleep(2 + self.limit / 4)  # the others say so too
-                self.world.Abort(1)
+            for start, *waiting in list(self.waiting.values()):
+                if time.monotonic() - start > self.limit:
+                    print(self.report(*waiting), file=sys.stderr, flush=True)
+                    time.sleep(2 + self.limit / 4)  # the others say so too
+                    self.world.Abort(1)
 
     def report(self, name: str, group: Group) -> str:
         """What this rank waits for, and where."""

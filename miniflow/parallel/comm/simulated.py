@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,20 @@ class SimulatedCommunicator:
         self.size = size
         self.owned = range(size)
         self.counted = Counted()
+
+    def run(self, call: str, collective: Callable[[Any], Any]) -> Any:
+        """What a collective makes with this communicator.
+
+        Args:
+            call: what the user called, with all that has to be the same on all ranks.
+        """
+        return collective(self)
+
+    def start(self, call: str, collective: Callable[[Any], Any]) -> Future:
+        """The same, while the program goes on."""
+        done: Future = Future()
+        done.set_result(collective(self))
+        return done
 
     def all_gather(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
         """The flat parts of all ranks of the group one after the other, for each of them.
@@ -75,12 +90,16 @@ class SimulatedCommunicator:
         return {r: np.concatenate([pieces[g][i] for g in group]) for i, r in enumerate(group)}
 
     def exchange(
-        self, messages: dict[tuple[int, int], np.ndarray], expected: dict[tuple[int, int], tuple]
+        self,
+        messages: dict[tuple[int, int], np.ndarray],
+        expected: dict[tuple[int, int], tuple],
+        group: Group | None = None,
     ) -> dict[tuple[int, int], np.ndarray]:
         """Deliver messages, by sender and receiver.
 
         Args:
             expected: shape, dtype and device of those for ranks of this process.
+            group: the ranks of all of them; None for all.
         """
         self.counted.add("send", sum(x.nbytes for (sender, receiver), x in messages.items() if sender != receiver))
         return {key: messages[key] for key in expected}
@@ -89,5 +108,5 @@ class SimulatedCommunicator:
         """A small object of each rank of the group; not counted."""
         return [value] * len(group)
 
-    def barrier(self) -> None:
-        """Wait until every rank is here."""
+    def barrier(self, group: Group | None = None) -> None:
+        """Wait until every rank of a group is here; None for all."""
