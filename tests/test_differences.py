@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.errors import CheckpointError, DTypeError, PickleError, ShapeError
+from miniflow.errors import ArgumentTypeError, CheckpointError, DTypeError, PickleError, ShapeError
 
 
 def test_results_are_row_major():
@@ -30,6 +30,18 @@ def test_nothing_is_pickled(tmp_path):
             pickle.dumps(value)
     with pytest.raises(CheckpointError, match="a builtins.set"):
         flow.save({"a": {1, 2}}, tmp_path / "file")
+
+
+def test_distributed():
+    found = [None]
+    flow.distributed.all_gather_object(found, ("a", {"b": 1.5}))
+    assert found == [("a", {"b": 1.5})]
+    with pytest.raises(ArgumentTypeError, match="all_gather_object.*a builtins.set.*never pickled"):
+        flow.distributed.all_gather_object(found, {1, 2})
+    assert flow.distributed.is_initialized()
+    model = flow.nn.Linear(2, 1)
+    assert flow.nn.parallel.DistributedDataParallel(model) is model and model.module is model
+    assert list(model.state_dict()) == ["weight", "bias"]
 
 
 def test_dtypes_and_factories():

@@ -91,6 +91,81 @@ def test_distributed_has_the_same_functions(four_ranks):
     assert flow.distributed.is_available() and flow.distributed.is_initialized() and flow.env.get_node_size() == 1
 
 
+def each(group, x):
+    return [x] * flow.env.get_world_size(group)
+
+
+CALLS = {  # name -> a call with tensors x and y, and what they become on four equal ranks
+    "all_reduce": (lambda x, y, g, a: flow.comm.all_reduce(x, group=g, async_op=a), [4, 8], [0, 0]),
+    "reduce": (lambda x, y, g, a: flow.comm.reduce(x, 0, group=g, async_op=a), [4, 8], [0, 0]),
+    "broadcast": (lambda x, y, g, a: flow.comm.broadcast(x, 2, g, a), [1, 2], [0, 0]),
+    "scatter": (lambda x, y, g, a: flow.comm.scatter(y, each(g, x), 0, g, a), [1, 2], [1, 2]),
+    "gather": (lambda x, y, g, a: flow.comm.gather(x, each(g, y), 0, g, a), [1, 2], [1, 2]),
+    "all_gather": (lambda x, y, g, a: flow.comm.all_gather(each(g, y), x, g, a), [1, 2], [1, 2]),
+    "all_to_all": (lambda x, y, g, a: flow.comm.all_to_all(each(g, y), each(g, x), g, a), [1, 2], [1, 2]),
+    "reduce_scatter": (lambda x, y, g, a: flow.comm.reduce_scatter(y, each(g, x), group=g, async_op=a), [1, 2], [4, 8]),
+    "barrier": (lambda x, y, g, a: flow.comm.barrier(g, a), [1, 2], [0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_work_and_groups(name, four_ranks):
+    call, first, second = CALLS[name]
+    for ranks in ([0, 1, 2, 3], [2, 0], [1, 2]):
+        group = flow.distributed.new_group(ranks)
+        for async_op in (False, True):
+            x, y = flow.tensor([1.0, 2.0]), flow.zeros(2)
+            if name in ("reduce", "scatter", "gather", "broadcast") and 0 not in ranks:
+                continue
+            if 0 not in ranks:
+                with pytest.warns(UserWarning, match=r"rank 0 is not in the group \[1, 2\] and does nothing"):
+                    assert call(x, y, group, async_op) is None
+                assert x.tolist() == [1, 2] and y.tolist() == [0, 0]
+                continue
+            work = call(x, y, group, async_op)
+            assert (work.wait() and work.is_completed()) if async_op else work is None
+            assert [x.tolist(), y.tolist()] == [
+                [v if v < 4 else v * len(ranks) / 4 for v in z] for z in (first, second)
+            ]
+
+
+def test_process_groups(four_ranks):
+    dist = flow.distributed
+    group = dist.new_group([3, 1, 0])
+    assert group.ranks == (0, 1, 3) and (dist.get_rank(group), dist.get_world_size(group)) == (0, 3)
+    assert dist.group.WORLD.size() == dist.new_group().size() == 4 and dist.new_group([1]).rank() == -1
+    assert dist.init_process_group("gloo", rank=0, world_size=4) is None and dist.destroy_process_group() is None
+    assert dist.get_backend() == "simulated"
+    with pytest.raises(ArgumentError, match="got world_size=4 and rank=1; this is rank 0 of 4"):
+        dist.init_process_group(rank=1)
+    for ranks in ([4], [0, 0], []):
+        with pytest.raises(ArgumentError, match="expected each once, of 4"):
+            dist.new_group(ranks)
+    with pytest.raises(ArgumentError, match=r"got src=2; expected one of \[0, 1, 3\]"):
+        dist.broadcast(flow.ones(2), 2, group)
+
+
+def test_objects(four_ranks):
+    found, obj = [None] * 4, {"x": flow.ones(2), "rest": (1, [None, "a"], {2: 0.5})}
+    flow.distributed.all_gather_object(found, obj)
+    for one in found:
+        assert_same(one.pop("x"), np.ones(2, np.float32))
+        assert one == {"rest": obj["rest"]}
+    with pytest.raises(ArgumentError, match="got a list of 3 objects; expected 4"):
+        flow.distributed.all_gather_object([0] * 3, 1)
+    state = [1, "b"]
+    flow.distributed.broadcast_object_list(state, 3)
+    assert state == [1, "b"]
+
+
+def test_bitwise_reductions(four_ranks):
+    ops = flow.distributed.ReduceOp
+    for op, want in ((ops.BAND, [5, 0]), (ops.BOR, [5, 0]), (ops.BXOR, [0, 0])):
+        x = flow.tensor([5, 0])
+        flow.comm.all_reduce(x, op)
+        assert x.tolist() == want
+
+
 WRONG = {
     "global": (lambda x: flow.comm.all_reduce(x.to_global(flow.placement.all("cpu"), flow.sbp.broadcast)),
                PlacementError, "expected a local one"),
@@ -103,6 +178,9 @@ WRONG = {
     "dtypes": (lambda x: flow.comm.reduce_scatter(x, [x, x, x, x.int()]), DTypeError, "one dtype"),
     "all_to_all": (lambda x: flow.comm.all_to_all([x] * 4, [x, x, x, x.int()]), DTypeError, "one dtype"),
     "op": (lambda x: flow.comm.all_reduce(x, "max"), ArgumentError, "ReduceOp.SUM, AVG"),
+    "bits": (lambda x: flow.comm.all_reduce(x, flow.distributed.ReduceOp.BOR), DTypeError, "integers or bool"),
+    "isend": (lambda x: flow.distributed.isend(x, 1), PlacementError, "simulated"),
+    "irecv": (lambda x: flow.distributed.irecv(x, 1), PlacementError, "simulated"),
     "send": (lambda x: flow.comm.send(x, 1), PlacementError, "simulated"),
     "recv": (lambda x: flow.comm.recv(1), PlacementError, "simulated"),
 }  # fmt: skip

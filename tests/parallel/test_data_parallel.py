@@ -116,6 +116,27 @@ def test_errors(four_ranks):
     del y
 
 
+def test_arguments_of_pytorch(four_ranks):
+    """Inputs go to the device of the parameters; join has an end where all ranks are the same."""
+    layer = nn.Linear(3, 1).cuda()
+    model = nn.parallel.DistributedDataParallel(layer, [0], 0, find_unused_parameters=True, bucket_cap_mb=25)
+    assert model.module is layer
+    with model.join():
+        model(input=data(1)).sum().backward()
+    np.testing.assert_allclose(layer.weight.grad.cpu().numpy()[0], data(1).numpy().sum(0), rtol=1e-6)
+    child = nn.Module()
+    child.module = nn.Linear(1, 1)
+    child.forward = child.module.forward
+    assert nn.parallel.DistributedDataParallel(child).module is not child
+    for wrong in (["cuda", "cpu"], ["cpu"]):
+        with pytest.raises(ArgumentError, match="the one device that they are on"):
+            nn.parallel.DistributedDataParallel(nn.Linear(3, 1).cuda(), wrong)
+    with pytest.raises(TypeError, match="unexpected argument 'bucket'"):
+        make(bucket=3)
+    with pytest.raises(ArgumentError, match="rank 0 is not in"):
+        make(process_group=flow.distributed.new_group([1, 2]))
+
+
 def test_graphs_predict_and_do_not_train(four_ranks):
     model = make()
 
