@@ -38,12 +38,14 @@ def init_process_group(
     Source: `torch.distributed.init_process_group`.
     """
     expected = int(os.environ.get("WORLD_SIZE", world.size())) if world_size == -1 else world_size
-    if expected != world.size() or rank not in (-1, world.rank()):
+    if expected != world.size():
         raise ArgumentError(
-            f"init_process_group: got world_size={expected} and rank={rank}; this is rank {world.rank()} of "
-            f"{world.size()}: start ranks with python -m miniflow.distributed.launch --nproc_per_node N SCRIPT, or "
-            "-m miniflow.mock_torch SCRIPT if it imports torch"
+            f"init_process_group: got world_size={expected}; expected {world.size()}: start ranks with "
+            "python -m miniflow.distributed.launch --nproc_per_node N SCRIPT, where SCRIPT is "
+            "-m miniflow.mock_torch train.py if it imports torch"
         )
+    if rank not in (-1, world.rank()):
+        raise ArgumentError(f"init_process_group: got rank={rank}; expected {world.rank()}, that of this process")
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
