@@ -6,7 +6,7 @@ On one placement of one dimension it is a collective; T are the bytes of the who
     S(i)     B       all-gather                      (n - 1) T
     P        B       all-reduce                      2 (n - 1) T
     P        S(i)    reduce-scatter                  (n - 1) T
-    S(i)     S(j)    all-to-all                      what stays at no rank: (n - 1) T / n if the parts are even
+    S(i)     S(j)    all-to-all                      what changes its rank: (n - 1) T / n of even parts
     B        S(i)    slice                           0
     B        P       the first rank keeps it, the others hold zeros    0
     S(i)     P       the own part among zeros        0

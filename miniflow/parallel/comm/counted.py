@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,11 +25,13 @@ class Counted:
     def __init__(self) -> None:
         self.bytes: dict[str, int] = {}
         self.calls: dict[str, int] = {}
+        self._lock = threading.Lock()
 
     def add(self, name: str, sent: int) -> None:
         """Count one call."""
-        self.bytes[name] = self.bytes.get(name, 0) + sent
-        self.calls[name] = self.calls.get(name, 0) + 1
+        with self._lock:
+            self.bytes[name] = self.bytes.get(name, 0) + sent
+            self.calls[name] = self.calls.get(name, 0) + 1
 
 
 class ReduceOp(enum.Enum):

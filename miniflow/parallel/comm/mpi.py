@@ -92,7 +92,12 @@ class MpiCommunicator:
             self.call = ""
 
     def start(self, call: str, collective: Callable[[Any], Any]) -> Future:
-        """As `SimulatedCommunicator.start`: one thread runs them in their order, between groups of its own."""
+        """As `SimulatedCommunicator.start`: one thread runs them in their order, between groups of its own. An MPI that
+        takes calls from one thread only runs them at once."""
+        if self.mpi.Query_thread() < self.mpi.THREAD_MULTIPLE:
+            done: Future = Future()
+            done.set_result(self.run(call, collective))
+            return done
         if self._beside is None:
             other = copy.copy(self)
             other._groups, other._tag = {}, 1
