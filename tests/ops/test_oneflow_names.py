@@ -126,7 +126,8 @@ env.get_local_rank env.get_node_size env.get_rank env.get_world_size env.init en
 nn.functional.ctc_greedy_decoder nn.functional.l2_normalize nn.functional.sparse_softmax_cross_entropy
 nn.CombinedMarginLoss nn.FakeQuantization nn.FusedBatchNorm1d nn.FusedBatchNorm2d nn.FusedBatchNorm3d nn.Graph
 nn.image.Resize nn.image.batch_align nn.image.decode nn.image.flip nn.image.normalize gen_tensor_buffer
-tensor_buffer_to_list_of_tensors tensor_buffer_to_tensor tensor_to_tensor_buffer nn.MinMaxObserver nn.MovingAverageMinMaxObserver nn.Quantization
+tensor_buffer_to_list_of_tensors tensor_buffer_to_tensor tensor_to_tensor_buffer nn.MinMaxObserver
+nn.MovingAverageMinMaxObserver nn.Quantization
 optim.lr_scheduler.CosineDecayLR optim.lr_scheduler.WarmUpLR placement sbp.broadcast sbp.partial_sum sbp.sbp sbp.split
 Tensor.cast Tensor.in_top_k Tensor.is_lazy Tensor.placement Tensor.sbp Tensor.to_consistent Tensor.to_local
 Tensor.zeros_
