@@ -51,6 +51,7 @@ MATRIX, ONES = np.arange(1.0, 7).reshape(2, 3), np.ones((1, 1, 3))
 BOOLS = np.array([True, False, True]), np.array([True, True, False])
 FIRST, LAST = np.array([0]), np.array([-1])
 CELLS = np.array([[1.0, inf], [2.0, 3.0]])
+CUBE = np.arange(27.0).reshape(1, 3, 3, 3)
 VOLUMES = np.zeros((0, 2, 3, 3, 3))
 FAR = 2**62
 
@@ -78,6 +79,13 @@ EDGES = [
     Edge("a far diagonal below", lambda m, x: m.diagonal(x, -(2**31)), [MATRIX], [np.zeros(0)], [MATRIX * 0]),
     Edge("take_along_dim from the end", lambda m, x, i: m.take_along_dim(x, i, 1), [MATRIX, LAST[None]],
          [[[3.0], [6.0]]], [[[0.0, 0.0, 1.0], [0.0, 0.0, 2.0]]]),
+    Edge("max_pool3d whose last element is the largest",
+         lambda m, x: m.nn.functional.max_pool3d(x, 2, 1, return_indices=True), [CUBE],
+         [CUBE[:, 1:, 1:, 1:], CUBE[:, 1:, 1:, 1:].astype(int)],
+         [np.pad(np.arange(1.0, 9).reshape(1, 2, 2, 2), ((0, 0), (1, 0), (1, 0), (1, 0)))]),
+    Edge("max_pool3d of integers whose first is the largest",
+         lambda m, x: m.nn.functional.max_pool3d(x, 2, 1, return_indices=True), [-CUBE.astype(int)],
+         [-CUBE[:, :2, :2, :2].astype(int), CUBE[:, :2, :2, :2].astype(int)]),
     Edge("max_pool3d of no volumes", lambda m, x: m.nn.functional.max_pool3d(x, 2, return_indices=True), [VOLUMES],
          [VOLUMES[..., :1, :1, :1], VOLUMES[..., :1, :1, :1].astype(int)], [VOLUMES]),
     Edge("topk of no dims", lambda m, x: m.topk(x, 1), [np.array(3.0)], [3.0, 0], [1.0]),
