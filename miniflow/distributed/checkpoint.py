@@ -25,9 +25,10 @@ from miniflow.atomic import draft_of, remove_drafts, sync, writing
 from miniflow.backends import memory
 from miniflow.dtype import ALL
 from miniflow.errors import ArgumentError, CheckpointError, FileWriteError, ShapeError
-from miniflow.parallel import world
+from miniflow.parallel import check, world
 from miniflow.parallel.arrays import wrote
 from miniflow.parallel.boxing import box, without_partial
+from miniflow.parallel.messages import described
 from miniflow.parallel.partition import Region, intersection, region, within
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
@@ -47,6 +48,7 @@ def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
 
     Raises:
         CheckpointError: if it holds something else.
+        PlacementError: if the global tensors of the ranks differ in name, shape or dtype.
         FileWriteError: if a rank cannot write; an older checkpoint is kept.
 
     >>> import miniflow as flow, tempfile
@@ -108,6 +110,8 @@ def divided(state: dict[str, Any]) -> tuple[dict[str, Any], dict[int, dict[str, 
             others[name] = value
         elif not isinstance(value, dict):
             raise CheckpointError(f"save: {name} is a {type(value).__name__}; expected tensors, numbers and strings")
+    parts = [f"checkpoint.save with {name}: {described(x._array)}" for name, x in tensors.items() if x.is_global]
+    check.compare("\n".join(parts), range(world.size()))
     index: dict[str, Any] = {"others": others, "tensors": {}}
     files: dict[int, dict[str, np.ndarray]] = {r: {} for r in world.owned()}
     for name, x in tensors.items():

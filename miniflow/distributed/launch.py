@@ -30,8 +30,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         prog="python -m miniflow.distributed.launch",
         description="Start a script as several MPI ranks.",
         epilog="Environment: MINIFLOW_TIMEOUT_SECONDS, after which a rank that waits for others in vain ends all. "
-        "MINIFLOW_CHECK_RANKS=1 compares the operators of all ranks before they run. MINIFLOW_CUDA_AWARE_MPI=1 passes "
-        "arrays on CUDA devices to MPI as they are.",
+        "MINIFLOW_CHECK_RANKS=1 compares the operators and collectives of all ranks before they run. "
+        "MINIFLOW_CUDA_AWARE_MPI=1 passes arrays on CUDA devices to MPI as they are.",
     )
     parser.add_argument("--nnodes", type=int, default=1, help="machines, each of which runs this; with MPICH's mpiexec")
     parser.add_argument("--node_rank", type=int, default=0, help="of this machine, from 0 on")

@@ -1,6 +1,7 @@
 """Two ranks that call collectives differently: each case is refused on the ranks that notice, and then they go on."""
 
 import os
+import sys
 
 import miniflow as flow
 from miniflow.errors import PlacementError
@@ -108,4 +109,10 @@ for *both, one, other in models():
     except PlacementError as found:
         assert f"rank 0 runs DistributedDataParallel with {one}" in str(found), found
         assert "rank 1 runs " in str(found) and other in str(found), found
+x = flow.ones(4, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
+try:
+    flow.distributed.checkpoint.save({"a": x} if rank else {"a": x, "b": x}, sys.argv[1])
+    raise AssertionError("a checkpoint of which a part is missing")
+except PlacementError as found:
+    assert "rank 0 runs checkpoint.save with b: float32[4]" in str(found) and "rank 1 runs nothing more" in str(found)
 print("right")

@@ -123,6 +123,18 @@ for epoch in range(3):
 assert sorted(model.state_dict()) == ["module.bias", "module.weight"]
 total = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(total, op=dist.ReduceOp.SUM)
+with model.join():
+    model(x[: 2 + dist.get_rank()]).sum().backward()
+work = dist.all_reduce(total.clone(), group=dist.new_group(), async_op=True)
+assert isinstance(work, dist.Work) and work.wait()
+objects = [None] * dist.get_world_size(dist.group.WORLD)
+dist.all_gather_object(objects, {"rank": dist.get_rank()})
+assert [one["rank"] for one in objects] == list(range(len(objects)))
+y = torch.zeros(2)
+if dist.get_rank() == 1:
+    dist.isend(torch.ones(2), dst=0).wait()
+elif len(objects) > 1:
+    assert dist.recv(y, src=1) == 1 and y.tolist() == [1, 1]
 print(total.item(), *[f"{value:.5f}" for value in model.module.weight.flatten().tolist()])
 dist.destroy_process_group()
 """
@@ -232,9 +244,11 @@ def test_ranks_that_run_different_operators_are_compared(script):
 
 
 @pytest.mark.parametrize("check", ["0", "1"])
-def test_ranks_that_call_other_collectives_are_refused(check):
+def test_ranks_that_call_other_collectives_are_refused(check, tmp_path):
     """Without the check by what comes from the others, with it before anything is sent; models in both cases."""
-    done = launch(2, HERE / "disagree.py", MINIFLOW_CHECK_RANKS=check, MINIFLOW_TIMEOUT_SECONDS="60")
+    done = launch(
+        2, HERE / "disagree.py", tmp_path / "state", MINIFLOW_CHECK_RANKS=check, MINIFLOW_TIMEOUT_SECONDS="60"
+    )
     assert done.returncode == 0 and done.stdout.split() == ["right"] * 2, done.stderr
 
 
