@@ -100,19 +100,24 @@ def fold(
 
 
 @composite
-def pixel_shuffle(input: Tensor, upscale_factor: int | tuple[int, int]) -> Tensor:
-    """Channels become pixels: (*, C r s, H, W) -> (*, C, H r, W s) with the upscale factors r and s, or one for both.
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """Channels become pixels: (*, C r^2, H, W) -> (*, C, H r, W r) with r = upscale_factor.
 
     Raises:
-        ShapeError: if r s does not divide the channels.
+        ShapeError: if r^2 does not divide the channels.
 
     Source: Shi et al. 2016, arXiv 1609.05158; `torch.nn.functional.pixel_shuffle`.
     """
-    r, s = upscale_factor if isinstance(upscale_factor, tuple) else (upscale_factor, upscale_factor)
+    return shuffle_pixels(input, upscale_factor, upscale_factor)
+
+
+@takes_tensors
+def shuffle_pixels(input: Tensor, r: int, s: int) -> Tensor:
+    """`pixel_shuffle` with a factor for the height and one for the width: (*, C r s, H, W) -> (*, C, H r, W s)."""
     shape, k = tuple(input.shape), input.ndim - 3
     if k < 0 or r < 1 or s < 1 or shape[-3] % (r * s):
-        wanted = f"(*, C * {r * s}, H, W)"
-        raise ShapeError(f"pixel_shuffle: got input {shape} and upscale_factor={upscale_factor}; expected {wanted}")
+        factor, wanted = r if r == s else (r, s), f"(*, C * {r * s}, H, W)"
+        raise ShapeError(f"pixel_shuffle: got input {shape} and upscale_factor={factor}; expected {wanted}")
     *outer, channels, height, width = shape
     y = input.reshape((*outer, channels // (r * s), r, s, height, width))
     y = y.permute((*range(k + 1), k + 3, k + 1, k + 4, k + 2)).clone()

@@ -77,6 +77,8 @@ OF_VARYING_SIZES = {
     "reshaped": lambda x: x.reshape(*x.shape[:2], 2, 3).transpose(1, 2).reshape(2 * x.shape[0], x.shape[1], 3),
     "joined": lambda x: flow.cat([flow.zeros(x.shape[0], 1, 6), flow.ones(1, 1, 6).expand(x.shape) + x], 1),
     "resized": lambda x: nn.functional.interpolate(x.mT, scale_factor=1.5, mode="linear"),
+    "shuffled": lambda x: nn.PixelShuffle(h_upscale_factor=2, w_upscale_factor=3)(x.mT[..., None]),
+    "where": lambda x: flow.where((x > 0).int(), x, 0.5).masked_fill((x > 1).long(), 2.0),
     "assigned": assigned,
     "assigned in other ways": assigned_in_other_ways,
 }

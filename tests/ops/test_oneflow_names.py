@@ -8,7 +8,7 @@ import pytest
 from checks import assert_close
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, AutogradError, IndexRangeError
+from miniflow.errors import ArgumentError, AutogradError, IndexRangeError, ShapeError
 
 F = flow.nn.functional
 
@@ -208,6 +208,10 @@ def test_pixel_shuffle_by_height_and_width():
     want = x.reshape(2, 2, 3, 4, 2, 5).transpose(0, 1, 4, 2, 5, 3).reshape(2, 2, 6, 20)
     layer = flow.nn.PixelShuffle(h_upscale_factor=3, w_upscale_factor=4)
     assert_close(layer(flow.tensor(x)), want)
+    with pytest.raises(
+        ShapeError, match=r"got input \(2, 1, 1\) and upscale_factor=\(3, 4\); expected \(\*, C \* 12, H, W\)"
+    ):
+        layer(flow.ones(2, 1, 1))
     assert repr(layer) == "PixelShuffle(upscale_factor=(3, 4))" and repr(flow.nn.PixelShuffle(2)).endswith("=2)")
     for wrong in ({}, {"h_upscale_factor": 2}, dict.fromkeys(layer.options, 2)):
         with pytest.raises(ArgumentError, match="expected upscale_factor, or h_ and w_upscale_factor"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from miniflow.errors import ArgumentError, refusal
 from miniflow.nn.modules.function_module import FunctionModule
-from miniflow.ops.fold import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unfold
+from miniflow.ops.fold import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, shuffle_pixels, unfold
 from miniflow.ops.interpolate import interpolate
 
 
@@ -55,7 +55,8 @@ class PixelShuffle(
             raise refusal(ArgumentError, "PixelShuffle", "upscale_factor, or h_ and w_upscale_factor", **options)
 
     def forward(self, input):
-        return pixel_shuffle(input, self.upscale_factor)
+        factor = self.upscale_factor
+        return shuffle_pixels(input, *factor) if isinstance(factor, tuple) else pixel_shuffle(input, factor)
 
 
 class PixelUnshuffle(FunctionModule, function=pixel_unshuffle, downscale_factor=...):
