@@ -12,7 +12,7 @@ faults in every page again. With the thresholds raised, freed arrays up to 32 MB
 kept.
 
 Warnings: log(0) is -inf and 0/0 is nan, as IEEE 754 and PyTorch have it. NumPy also warns; those warnings are switched
-off for the calls that miniflow makes, and for no others.
+off for the calls that miniflow makes, and for no others. What miniflow warns of points to the line of the user.
 """
 
 import ctypes
@@ -44,6 +44,14 @@ def keep_freed_memory() -> None:
 def accept_infinities() -> None:
     """Silence NumPy's floating-point warnings where they come from miniflow's own calls."""
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"miniflow\.")
+
+
+def user_level() -> int:
+    """The `stacklevel` of a warning of the caller that points to the innermost line outside of miniflow and NumPy."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("miniflow", "numpy"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 let_waiting_threads_sleep()

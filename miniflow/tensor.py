@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,7 @@ from miniflow.errors import (
     PlacementError,
     ShapeError,
 )
+from miniflow.process import user_level
 from miniflow.tape import Leaf, Node, Version, hooks_changed, modes
 
 
@@ -432,6 +434,12 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False and not memory.is_host(self._array):
             raise ValueError(f"the tensor is on {self._place}: its NumPy array is a copy")
+        if modes.enabled and self.requires_grad:
+            warnings.warn(
+                f"NumPy gets the values of a tensor of shape {tuple(self.shape)} that requires grad: no gradient flows "
+                "through what it computes. Use flow.exp for np.exp, and so on; or, for values alone, x.detach()",
+                stacklevel=user_level(),
+            )
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __dlpack__(self, **kwargs: Any) -> Any:

@@ -2,6 +2,9 @@
 
 import copy
 import pickle
+import subprocess
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -193,6 +196,56 @@ def test_array_protocol():
     assert_same(np.array(x, dtype=np.float32), np.array([[1, 2], [3, 4]], np.float32))
     assert not np.shares_memory(np.array(x), x.numpy())
     assert np.allclose(x, x.numpy())
+
+
+V = np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda w: (w * np.exp(w)).sum(),
+        lambda w: np.dot(w, V),
+        lambda w: np.stack([w, w]),
+        lambda w: np.asarray(w),
+        lambda w: np.linalg.norm(w),
+        lambda w: np.maximum(V, w * 2),
+        lambda w: np.add(V, w, out=V.copy()),
+    ],
+)
+def test_numpy_warns_that_it_records_no_gradient(read):
+    w = flow.ones(3, requires_grad=True)
+    with pytest.warns(UserWarning, match=r"tensor of shape \(3,\) that requires grad.* flow.exp .*x.detach") as caught:
+        read(w)
+    assert {warning.filename for warning in caught} == {__file__}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(w.detach())
+        with flow.no_grad():
+            read(w)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_reads_a_tensor_that_requires_grad_without_a_warning():
+    w = flow.ones(3, requires_grad=True)
+    for result in (V + w, V * w, V @ w, np.float32(2) * w, w**V, np.squeeze(w)):
+        assert type(result) is flow.Tensor and result.requires_grad
+    assert w.numpy().tolist() == flow.tensor(w).tolist() == flow.tensor([w[0], w[1], 1.0]).tolist() == [1.0, 1.0, 1.0]
+    for refused in (np.mean, np.sum, np.max, np.std):  # NumPy calls the methods of these names
+        with pytest.raises(TypeError, match="argument"):
+            refused(w)
+
+
+def test_a_program_sees_the_warning_of_numpy_once(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import miniflow as flow, numpy as np\n"
+        "w = flow.ones(3, requires_grad=True)\n"
+        "for _ in range(3):\n"
+        "    (w * np.exp(w)).sum().backward()\n"
+    )
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert ran.stderr.count("UserWarning") == 1 and "program.py:4: UserWarning: NumPy gets the values" in ran.stderr
 
 
 @pytest.mark.parametrize("number", [np.float64(2), np.float32(2), np.int64(2), np.bool_(True), np.array(2.0)])

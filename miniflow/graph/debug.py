@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from miniflow.errors import ArgumentError, GraphError
 from miniflow.graph import describe
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.nested import Tree
+from miniflow.process import user_level
 from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
@@ -108,7 +107,7 @@ class DebugOutput:
     def _warn(self, key: str, text: str) -> None:
         if key not in self._warned:
             self._warned.add(key)
-            warnings.warn(f"{self.name}: {text}.", stacklevel=outside(__file__))
+            warnings.warn(f"{self.name}: {text}.", stacklevel=user_level())
 
     def _shallow_repr(self) -> str:
         return describe.shallow(self)
@@ -176,11 +175,3 @@ class DebugOutput:
             f"{describe.tensor_text(actual)}. The input index is {index}. Use config.static_shapes(False), or decorate "
             "__init__ with @nn.Graph.with_dynamic_input_shape(), to compile a plan for each."
         )
-
-
-def outside(file: str) -> int:
-    """The `stacklevel` of a warning that points to the first caller outside of the folder of `file`."""
-    folder, frame, level = str(Path(file).parent), sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(folder):
-        frame, level = frame.f_back, level + 1
-    return level

@@ -24,6 +24,7 @@ from miniflow.ops.piecewise import maximum, where
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import check_broadcast
+from miniflow.process import user_level
 from miniflow.sbp import signatures
 from miniflow.scalar import Formula
 from miniflow.tape import is_grad_enabled, modes
@@ -331,7 +332,7 @@ def difference(op: str, input: Tensor, target: Tensor) -> Tensor:
         warnings.warn(
             f"{op}: got input {tuple(input.shape)} and target {tuple(target.shape)}, which will be broadcast; expected "
             "the same shape: reshape one of them",
-            stacklevel=5,  # of the loss, which is guarded by takes_tensors and reduced
+            stacklevel=user_level(),
         )
     return input - target
 
