@@ -19,6 +19,7 @@ from miniflow.autograd import engine
 from miniflow.dtype import bool_, dtype, fitting
 from miniflow.errors import AutogradError
 from miniflow.inplace import set_item, write
+from miniflow.operands import OF_OPERANDS, explain
 from miniflow.ops import index, matmul, permute, shape
 from miniflow.ops.creation import full, of_data_or_sizes
 from miniflow.ops.method import IN_PLACE, METHODS, method
@@ -34,7 +35,11 @@ def _in_place(function: Callable, put: Callable = write) -> Callable:
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return put(self, name, lambda: function(self, *args, **kwargs))
+        try:
+            return put(self, name, lambda: function(self, *args, **kwargs))
+        except OF_OPERANDS as error:
+            explain(error, method, (self, *args), kwargs)
+            raise
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"`{function.__name__}` of the tensor itself, which is returned."
@@ -120,7 +125,7 @@ def _caster(kind: dtype) -> Callable:
     return method
 
 
-@method(checked=False)
+@method
 def copy_(self: Tensor, src: Tensor | np.ndarray | bool | int | float, non_blocking: bool = False) -> Tensor:
     """Write the values of `src`, broadcast and cast, into the tensor; `non_blocking` changes nothing on the CPU."""
     values = as_tensor_or_number(src, "copy_")
@@ -132,7 +137,7 @@ def copy_(self: Tensor, src: Tensor | np.ndarray | bool | int | float, non_block
     return write(self, "copy_", lambda: shape.broadcast_to(values, self.shape))
 
 
-@method(checked=False)
+@method
 def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     """Write one number into every element."""
     if isinstance(value, Tensor):

@@ -1,42 +1,59 @@
-"""The error for an argument that is not a tensor, which names the function that was called and its parameter.
+"""Errors name the function that was called and what it was given, whatever it is made of.
 
 Tensors are not checked for being tensors. `dispatch.call` refuses operands that are neither tensors nor numbers, and
-functions that look at a tensor's memory before they call an op, or call other functions, use `takes_tensors`.
+functions that look at a tensor's memory before they call an op, or call other functions, use `takes_tensors`: it looks
+at errors only, and so takes no time where there is none.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import re
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 
-from miniflow.errors import ArgumentTypeError
+from miniflow import errors
+from miniflow.errors import ArgumentTypeError, DeviceError, refusal
 from miniflow.tensor import Tensor
 
 SYNONYMS = {
     "axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other", "reps": "dims",
 }  # fmt: skip
+SHAPE = r"\((?:\d+, (?:\d+, )*(?:\d+)?|\d+,)?\)"
+OF_OPERANDS = (AttributeError, TypeError, ValueError, IndexError, ZeroDivisionError, DeviceError)
+OF_PYTHON = {  # what Python and NumPy raise, and the error that stands for it
+    TypeError: errors.ArgumentTypeError,
+    ValueError: errors.ArgumentError,
+    IndexError: errors.IndexRangeError,
+    ZeroDivisionError: errors.DivisionByZeroError,
+}
 
 
 def takes_names(function: Callable) -> Callable:
-    """Decorate a function so that it takes NumPy's names of its parameters, and `size=(2, 3)` for `*size`."""
+    """Decorate a function so that it takes NumPy's names of its parameters, and `size=(2, 3)` for `*size`; its errors
+    name it."""
 
     @functools.wraps(function)
     def named(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except TypeError:
-            args, kwargs = renamed(function, args, kwargs)
-            return function(*args, **kwargs)
+        except OF_OPERANDS as error:
+            other = renamed(function, args, kwargs) if type(error) is TypeError else None
+            if other is None:
+                explain(error, function, args, kwargs)
+                raise
+            args, kwargs = other
+        return function(*args, **kwargs)
 
     return named
 
 
-def renamed(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Arguments under the function's own names; raises the TypeError again if they are under these already."""
+def renamed(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
+    """Arguments under the function's own names; None if they are under these already."""
     parameters = inspect.signature(function).parameters
     several = next((p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL), None)
     found = {name if name in parameters else SYNONYMS.get(name, name): value for name, value in kwargs.items()}
@@ -44,7 +61,7 @@ def renamed(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tu
         before = [found.pop(name) for name in list(parameters)[len(args) :] if name == "input" and name in found]
         args = (*args, *before, found.pop(several))
     elif found.keys() == kwargs.keys():
-        raise  # noqa: PLE0704  (within the handler of the caller)
+        return None
     return args, found
 
 
@@ -55,23 +72,64 @@ def takes_tensors(function: Callable) -> Callable:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except (AttributeError, TypeError) as error:
+        except OF_OPERANDS as error:
             if type(error) is TypeError:
                 for p, value in zip(inspect.signature(function).parameters.values(), args, strict=False):
                     if p.annotation == "Tensor" and not isinstance(value, Tensor):
                         refuse_operand(value, function.__name__, parameter=p.name)
-                args, kwargs = renamed(function, args, kwargs)
-                return function(*args, **kwargs)
-            if not isinstance(error, AttributeError | ArgumentTypeError):
-                raise
-            x = getattr(error, "operand", error.obj if hasattr(Tensor, getattr(error, "name", "")) else error)
-            given = inspect.signature(function).bind(*args, **kwargs).arguments
-            for name, value in given.items():
-                if value is x and not isinstance(x, Tensor):
-                    refuse_operand(x, function.__name__, getattr(error, "wanted", "a Tensor"), name)
+                if other := renamed(function, args, kwargs):
+                    return function(*other[0], **other[1])
+            if isinstance(error, AttributeError | ArgumentTypeError):
+                x = getattr(error, "operand", error.obj if hasattr(Tensor, getattr(error, "name", "")) else error)
+                given = inspect.signature(function).bind(*args, **kwargs).arguments
+                for name, value in given.items():
+                    if value is x and not isinstance(x, Tensor):
+                        refuse_operand(x, function.__name__, getattr(error, "wanted", "a Tensor"), name)
+            explain(error, function, args, kwargs)
             raise
 
     return guarded
+
+
+def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Let the error of an operator that `function` is made of name the function; and what it was given, if the operator
+    has got other shapes. What Python or NumPy refuses within this package is raised as an error of miniflow."""
+    try:
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:
+        return  # the error says so
+    name = function.__name__
+    got = refusal(str, name, "", **given).partition(";")[0]
+    ours = next((ours for kind, ours in OF_PYTHON.items() if isinstance(error, kind)), None)
+    if type(error).__module__ != errors.__name__:
+        if ours is not None and _raised_within(error):
+            raise ours(f"{got}: {error}") from error
+        return
+    message = error.__dict__.setdefault("of_operator", str(error))
+    op, colon, rest = message.partition(": ")
+    shapes = {str(shape) for shape in _sizes(given.values())}
+    if not colon or " " in op:
+        error.args = (f"{name}: {message}",)
+    elif op != name and shapes.issuperset(re.findall(SHAPE, rest.partition("; expected")[0])):
+        error.args = (f"{name}: {rest}",)
+    elif op != name:
+        error.args = (f"{got}; in its step {message}",)
+
+
+def _raised_within(error: Exception) -> bool:
+    """Whether a line of miniflow or NumPy raised it, and none of the user's that it called."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"].partition(".")[0] in ("miniflow", "numpy")
+
+
+def _sizes(values: Iterable) -> Iterator[tuple]:
+    """The shapes of tensors, and tuples of numbers, in nested arguments."""
+    for x in values:
+        if hasattr(x, "shape"):
+            yield tuple(x.shape)
+        elif isinstance(x, list | tuple):
+            yield tuple(x)
+            yield from _sizes(x)
 
 
 def refuse_operand(x: Any, function: str, wanted: str = "a Tensor", parameter: str = "an operand") -> NoReturn:

@@ -5,6 +5,7 @@ Left out are those whose formulas are not there: of the gamma, Bessel and zeta f
 
 import math
 
+from miniflow.operands import takes_tensors
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.ops.statistics import logsumexp
@@ -21,6 +22,7 @@ def entr(input: Tensor) -> Tensor:
     return OPERATORS["where"](input < 0, -math.inf, -OPERATORS["xlogy"](input, input))
 
 
+@takes_tensors
 def xlog1py(input: Tensor, other: Tensor) -> Tensor:
     """x log(1 + y), 0 where x is 0 and y is a number. `torch.special.xlog1py`."""
     logarithm = OPERATORS["log1p"](other)

@@ -6,6 +6,7 @@ import math
 
 from miniflow import scalar
 from miniflow.errors import ArgumentError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.creation import empty_like
 from miniflow.ops.elementwise import sigmoid
 from miniflow.ops.join import chunk
@@ -351,6 +352,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return binary(prelu.op, input, weight.reshape(shape))
 
 
+@takes_tensors
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim`, times the sigmoid of the second.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.join import cat, stack
 from miniflow.ops.method import method
 from miniflow.ops.promotion import broadcast_shape
@@ -125,6 +126,7 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     return tuple([x.transpose(0, 1) if indexing == "xy" and len(shape) > 1 else x for x in grids])
 
 
+@takes_tensors
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of the elements of vectors, one in each row. `torch.cartesian_prod`."""
     grids = [x.flatten() for x in meshgrid(*tensors)]
@@ -172,6 +174,7 @@ def trace(input: Tensor) -> Tensor:
     return input.diagonal().sum()
 
 
+@takes_tensors
 def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix of zeros with the tensors, matrices or vectors as rows, along its diagonal. `torch.block_diag`."""
     blocks = [x.reshape((1, -1)) if x.ndim < 2 else x for x in tensors]

@@ -115,17 +115,24 @@ def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
     check_image("conv2d", x)
     if weight.ndim != 4 or 0 in weight.shape[1:]:
         raise refusal(ShapeError, "conv2d", "(O, C / groups, KH, KW), none zero but O", weight=weight)
-    o, c = weight.shape[:2]
-    operands = f"input {x.shape} and weight {weight.shape} with groups={groups}"
-    if x.shape[1] != c * groups:
-        remedy = f": did you mean groups={x.shape[1] // c}?" if x.shape[1] and x.shape[1] % c == 0 else ""
-        raise ShapeError(f"conv2d: got {operands}; expected {c * groups} input channels, {c} for each group{remedy}")
-    if o % groups:
-        raise ShapeError(f"conv2d: got {operands}; expected groups to divide the {o} output channels")
-    if bias is not None and bias.shape != (o,):
-        raise ShapeError(f"conv2d: got bias of shape {bias.shape}; expected ({o},), one for each output channel")
+    _check_channels("conv2d", x, weight, bias, groups)
     require_one_dtype("conv2d", x, weight, bias)
     require_floating("conv2d", x)
+
+
+def _check_channels(op: str, x: Any, weight: Any, bias: Any, groups: int) -> None:
+    """Raises ShapeError unless the channels of x (N, C, *) or (C, *), weight (O, C / groups, *) and bias fit."""
+    (o, c), channels = weight.shape[:2], x.shape[1 - weight.ndim]
+    operands = f"input {tuple(x.shape)} and weight {tuple(weight.shape)} with groups={groups}"
+    if channels != c * groups:
+        remedy = f": did you mean groups={channels // c}?" if channels and channels % c == 0 else ""
+        if x.ndim < weight.ndim and c * groups == 1:
+            remedy = ": if these are samples of one channel, use x.unsqueeze(1)"
+        raise ShapeError(f"{op}: got {operands}; expected {c * groups} input channels, {c} for each group{remedy}")
+    if o % groups:
+        raise ShapeError(f"{op}: got {operands}; expected groups to divide the {o} output channels")
+    if bias is not None and bias.shape != (o,):
+        raise ShapeError(f"{op}: got bias of shape {tuple(bias.shape)}; expected ({o},), one for each output channel")
 
 
 def _check_cotangent(
@@ -182,15 +189,14 @@ def conv(
     groups: int = 1,
 ) -> Tensor:
     """`conv2d` and its siblings: a sequence is an image of one row; for volumes see `_conv_volume`."""
-    if input.ndim == dims + 1:
-        return conv(op, dims, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
-    if dims != 2:
-        check_signal(op, input, dims)
-        check_weight(op, weight, dims)
-    elif weight.ndim != 4:
-        _check_operands(input._array, weight._array, None, 1)
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"{op}: got groups={groups!r}; expected an integer of at least 1")
+    if dims != 2 or input.ndim != 4 or weight.ndim != 4:  # of a batch of images the operator does this
+        check_signal(op, input, dims)
+        check_weight(op, weight, dims)
+        _check_channels(op, input, weight, bias, groups)
+    if input.ndim == dims + 1:
+        return conv(op, dims, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
     stride, dilation = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
     border = borders(op, padding, tuple(weight.shape[2:]), stride, dilation)
     if dims == 3:
@@ -208,8 +214,8 @@ def _conv_volume(op, input, weight, bias, stride, border, dilation, groups) -> T
     (n, c, depth, *size), (o, per_group, taps, *kernel) = input.shape, weight.shape
     count = (depth - dilation[0] * (taps - 1) - 1) // stride[0] + 1
     if count < 1:
-        given = f"depth {depth} with its border for a kernel of shape {tuple(weight.shape[2:])} and dilation {dilation}"
-        raise ShapeError(f"{op}: got {given}; expected a depth of at least {dilation[0] * (taps - 1) + 1}")
+        wanted = f"a depth of at least {dilation[0] * (taps - 1) + 1} with its border: pad more"
+        raise refusal(ShapeError, op, wanted, input=input, weight=weight, dilation=dilation)
     planes, span = input.transpose(1, 2), stride[0] * (count - 1) + 1  # (N, D, C, H, W)
     starts = [tap * dilation[0] for tap in range(taps)]
     windows = stack([planes[:, start : start + span : stride[0]] for start in starts], 3)  # (N, D', C, KD, H, W)

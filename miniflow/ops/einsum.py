@@ -16,6 +16,7 @@ from math import prod
 
 from miniflow.composite import composite
 from miniflow.errors import ArgumentError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.shape import sizes_of
 from miniflow.tensor import Tensor
 
@@ -121,6 +122,7 @@ def _product(
     return "".join(batch + left + right), z.reshape([sizes[c] for c in batch + left + right])
 
 
+@takes_tensors
 def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
     """The sums of products over some dims of `a` and as many of `b`.
 

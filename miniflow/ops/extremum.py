@@ -92,7 +92,7 @@ class MinMax(NamedTuple):
     max: Tensor
 
 
-@method(checked=False)
+@method
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """The smallest and the largest element, along one dim or of all, as `amin` and `amax`. `torch.aminmax`."""
     return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))

@@ -178,6 +178,7 @@ def along_dim(x: Tensor, dim: int, weights: Tensor) -> Tensor:
     return (weights @ x.flatten(dim + 1)).reshape(shape)
 
 
+@takes_tensors
 def upsample(
     input: Tensor,
     size: int | Sequence[int] | None = None,

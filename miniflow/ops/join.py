@@ -10,7 +10,7 @@ from typing import Any
 from miniflow.dispatch import Op, call
 from miniflow.dtype import promote_types
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.operands import takes_names
+from miniflow.operands import takes_names, takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import sizes_of, wrap_dim
@@ -284,22 +284,26 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ..
     return _at_least(3, tensors, lambda x: x.unsqueeze(x.ndim if x.ndim > 1 else 0))
 
 
+@takes_tensors
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors side by side: along dim 1, or dim 0 of vectors. `torch.hstack`."""
     tensors = atleast_1d(list(tensors))
     return cat(tensors, 1 if tensors[0].ndim > 1 else 0)
 
 
+@takes_tensors
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors below each other, vectors as rows. `torch.vstack`."""
     return cat(atleast_2d(list(tensors)))
 
 
+@takes_tensors
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors behind each other, along dim 2. `torch.dstack`."""
     return cat(atleast_3d(list(tensors)), 2)
 
 
+@takes_tensors
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors side by side, vectors as columns. `torch.column_stack`."""
     return hstack([x.reshape((-1, 1)) if x.ndim < 2 else x for x in tensors])

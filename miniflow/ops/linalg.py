@@ -348,6 +348,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> EighResult:
     return EighResult(*call(Eigh, A, UPLO=UPLO))
 
 
+@takes_tensors
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The ascending eigenvalues of symmetric matrices. `torch.linalg.eigvalsh`."""
     return eigh(A, UPLO)[0]
@@ -388,6 +389,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SvdResult:
     return SvdResult(*call(Svd, A, full_matrices=full_matrices))
 
 
+@takes_tensors
 def svdvals(A: Tensor) -> Tensor:
     """The descending singular values. `torch.linalg.svdvals`."""
     return svd(A, False)[1]

@@ -191,7 +191,7 @@ def cross_entropy(
 
     Raises:
         ShapeError: if the shapes do not fit together.
-        DTypeError: if `input` is not floating.
+        DTypeError: if `input` is not floating, or class indices are.
         IndexRangeError: for a class index that is not a class.
         ArgumentError: for an unknown reduction, or a label_smoothing outside of 0 to 1.
 
@@ -224,6 +224,9 @@ def _soft_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
 ) -> Tensor:
     shape = input.shape
+    if target.shape == shape[:1] + shape[2:] or target.shape == () and len(shape) == 1:
+        given = f"{target.dtype} labels {tuple(target.shape)} for input {tuple(shape)}"
+        raise DTypeError(f"cross_entropy: got {given}; expected class indices of an integer dtype: use labels.long()")
     if not shape or target.shape != shape:
         raise ShapeError(
             f"cross_entropy: got class probabilities {tuple(target.shape)} for input {tuple(shape)}; expected the "
@@ -442,6 +445,7 @@ def _weighted(op: str, loss: Tensor, weight: Tensor | None) -> Tensor:
     return loss * weight
 
 
+@takes_tensors
 def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """The cross-entropy of each sample: logits (..., C), labels (...). `oneflow.nn.functional`."""
     losses = cross_entropy(logits.reshape((-1, logits.shape[-1])), labels.reshape(-1), reduction="none")

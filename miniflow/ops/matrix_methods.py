@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from miniflow.errors import ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops import linalg
 from miniflow.ops.method import method
 from miniflow.tensor import Tensor
@@ -44,6 +45,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     return linalg.matrix_exp(input)
 
 
+@takes_tensors
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """`flow.linalg.multi_dot` of several arguments. `torch.chain_matmul`."""
     return linalg.multi_dot(matrices)

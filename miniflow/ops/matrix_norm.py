@@ -14,6 +14,7 @@ from miniflow.ops.statistics import norm as elements_norm
 from miniflow.tensor import Tensor
 
 
+@takes_tensors
 def vector_norm(x: Tensor, ord: Number = 2, dim: Dim = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """(sum of |x|^ord)^(1/ord) over `dim`; the largest |x| for inf, the smallest for -inf.
 

@@ -168,6 +168,7 @@ class OneHot(Op):
         return signatures([letters(x.ndim)], [letters(x.ndim) + "."])
 
 
+@takes_tensors
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the index of each class along a new last dim, 0 elsewhere.
 

@@ -14,7 +14,7 @@ from miniflow.errors import ArgumentError
 from miniflow.operands import refuse_operand
 from miniflow.ops.elementwise import div, mul
 from miniflow.ops.pointwise import called_as, check_attributes, pointwise, promoted
-from miniflow.ops.promotion import Number, are_of_one_float, binary, promote, result_type
+from miniflow.ops.promotion import Number, are_of_one_float, as_tensor_or_number, binary, promote, result_type
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor, constant_like
 
@@ -247,7 +247,7 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
         raise ArgumentError("clamp: got neither min nor max; give at least one bound")
     operands = input, min, max
     if not are_of_one_float(operands):
-        kind = result_type(*[x for x in operands if x is not None])
+        kind = result_type(*[as_tensor_or_number(x, "clamp") for x in operands if x is not None])
         operands = [fitting("clamp", x, kind) if isinstance(x, bool | int | float) else x for x in operands]
         operands = promoted(clamp.op, operands)
     return call(clamp.op, *operands)

@@ -370,5 +370,7 @@ def promoted(op: type[Pointwise], operands: Sequence[Any]) -> Sequence[Any]:
     which = [
         x is not None and name not in op.formula.bools for x, name in zip(operands, op.formula.operands, strict=True)
     ]
+    if not all(isinstance(x, Tensor | bool | int | float | np.generic) for x in compress(operands, which)):
+        return operands  # `call` refuses them
     target = result_type(*compress(operands, which))
     return [as_operand(x, target) if counts else x for x, counts in zip(operands, which, strict=True)]

@@ -37,7 +37,7 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
 
     A NumPy array becomes a tensor on the device of the other operand. `name` is that of the op, for errors.
     """
-    if are_of_one_float((x, y)):
+    if x is not None and y is not None and are_of_one_float((x, y)):
         return x, y
     arrays = isinstance(x, np.ndarray), isinstance(y, np.ndarray)
     x, y = as_tensor_or_number(x, name, "x"), as_tensor_or_number(y, name, "y")

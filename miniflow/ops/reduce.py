@@ -234,7 +234,7 @@ def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
     return y, dy
 
 
-@method(checked=False)
+@method
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: object = None) -> Tensor:
     """The product of the elements along one dim, or of all; 1 for none.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError
+from miniflow.operands import takes_tensors
 from miniflow.ops.extremum import Extreme
 from miniflow.ops.join import cat
 from miniflow.ops.method import method
@@ -223,6 +224,7 @@ def diff(
     return x
 
 
+@takes_tensors
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1) -> Tensor:
     """The integral along `dim` by the trapezoidal rule: sum of (x_{i+1} - x_i) (y_i + y_{i+1}) / 2.
 

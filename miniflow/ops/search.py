@@ -7,6 +7,7 @@ import numpy as np
 from miniflow.dispatch import Op, call
 from miniflow.dtype import can_cast, fitting, float32, of_scalar
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.comparison import ge, gt
 from miniflow.ops.creation import full, ones_like, zeros
 from miniflow.ops.index import Nonzero, get_item
@@ -18,6 +19,7 @@ from miniflow.ops.slice import Slice
 from miniflow.tensor import Tensor, constant_like
 
 
+@takes_tensors
 def searchsorted(
     sorted_sequence: Tensor,
     input: Tensor | Number,
@@ -70,6 +72,7 @@ def searchsorted(
     return cast(found.reshape(shape), np.int32 if out_int32 else INT64)
 
 
+@takes_tensors
 def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """The number of the bucket between sorted `boundaries`, shape (n,), that each element falls into.
 

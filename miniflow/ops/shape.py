@@ -88,14 +88,14 @@ def resolve_view(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """
     got = f"got a tensor of shape {x.shape} and the shape {shape}"
     if not all(hasattr(n, "__index__") for n in shape):
-        raise DTypeError(f"reshape: {got}; expected integer sizes")
+        raise DTypeError(f"view: {got}; expected integer sizes")
     if any(n < -1 for n in shape) or list(shape).count(-1) > 1:
-        raise ShapeError(f"reshape: {got}; expected sizes of at least 0, and -1 for at most one to be inferred")
+        raise ShapeError(f"view: {got}; expected sizes of at least 0, and -1 for at most one to be inferred")
     known, count = prod(n for n in shape if n != -1), prod(x.shape)
     if -1 in shape and known == 0:
-        raise ShapeError(f"reshape: {got}, whose -1 could be any size; expected all sizes to be given")
+        raise ShapeError(f"view: {got}, whose -1 could be any size; expected all sizes to be given")
     if (count % known if -1 in shape else count - known) != 0:
-        raise ShapeError(f"reshape: {got}; expected a shape of {count} elements: use -1 for a size to be inferred")
+        raise ShapeError(f"view: {got}; expected a shape of {count} elements: use -1 for a size to be inferred")
     if not can_view(x, shape):
         raise ShapeError(f"view: {got}; the strides {tuple(x.strides)} do not allow it without a copy: use reshape()")
     return tuple([count // known if n == -1 else n for n in shape])
@@ -158,13 +158,13 @@ def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
     return call(View, input, shape=shape)
 
 
-@method(checked=False)
+@method
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`x.view(other.shape)`."""
     return call(View, input, shape=tuple(other.shape))
 
 
-@method(checked=False)
+@method
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`x.reshape(other.shape)`."""
     return reshape(input, tuple(other.shape))
@@ -298,7 +298,7 @@ class SumToShape(Op):
         return call(Expand, dy, shape=input_shape(ctx))
 
 
-@method(checked=False)
+@method
 def sum_to_shape(input: Tensor, shape: Sequence[int]) -> Tensor:
     """Undo broadcasting: sum `input` to `shape`, over new dims in front and over those of size 1.
 
@@ -341,7 +341,7 @@ def expand(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     return call(Expand, input, shape=sizes)
 
 
-@method(checked=False)
+@method
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`x.expand(other.shape)`."""
     return call(Expand, input, shape=tuple(other.shape))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from miniflow.dispatch import Op, call
+from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import wrap_dim
@@ -115,6 +116,7 @@ def log_softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     return call(LogSoftmax, input if dtype is None else cast(input, dtype), dim=dim)
 
 
+@takes_tensors
 def softmin(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """softmax(-input) along `dim`. `torch.nn.functional.softmin`."""
     return softmax(-input, dim, dtype)

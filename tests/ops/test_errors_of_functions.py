@@ -1,0 +1,168 @@
+"""What users call with wrong arguments is named in the error, with what it was given, whatever it is made of."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import ROWS, Row
+
+import miniflow as flow
+from miniflow import errors
+from miniflow.errors import DeviceError, DTypeError, IndexRangeError, ShapeError
+from miniflow.nn import functional as F
+from miniflow.operands import takes_tensors
+from miniflow.ops.pointwise import OPERATORS
+
+OURS = tuple(kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__)
+SHAPES = r"(?:input|shapes?|weight|tensor|target|index|source|and|scores|classes) (\((?:\d+, )*\d*,?\))"
+LIKE_EXP = {name for name in OPERATORS if name not in "exp add where pow div lerp".split()}  # made by the same lines
+ONES = flow.ones
+
+
+def as_tensors(x: Any) -> Any:
+    """The arguments of a sample; floats as float32."""
+    if isinstance(x, np.ndarray):
+        return flow.tensor(x.astype(np.float32) if x.dtype == np.float64 else x)
+    return type(x)(map(as_tensors, x)) if isinstance(x, list | tuple) else x
+
+
+def wrongs(x: Any) -> Iterator[Any]:
+    """What may be wrong in the place of an argument: shapes, dtypes, indices, numbers."""
+    if isinstance(x, flow.Tensor):
+        yield from (x.unsqueeze(0), x.reshape((1,) * (7 - x.ndim) + tuple(x.shape)), flow.zeros((), dtype=x.dtype))
+        yield flow.zeros(*x.shape[:-1], 0, dtype=x.dtype)
+        yield from (flow.zeros(*x.shape[:d], x.shape[d] + 4, *x.shape[d + 1 :], dtype=x.dtype) for d in range(x.ndim))
+        yield from (x.to(kind) for kind in (flow.bool, flow.int64, flow.float32) if kind is not x.dtype)
+        yield from (x + 1000, x - 1000) if x.dtype is flow.int64 else ()
+    elif type(x) is int:
+        yield from (11, -11, 0, 1.5)
+    elif isinstance(x, tuple) and x and all(type(n) is int for n in x):
+        yield from ((11,) * len(x), (-11,) * len(x), (*x, 1), x[1:], (1.5,) * len(x))
+    elif isinstance(x, list | tuple) and x and all(isinstance(one, flow.Tensor) for one in x):
+        yield type(x)()
+        yield from (type(x)([*x[:i], wrong, *x[i + 1 :]]) for i, one in enumerate(x) for wrong in wrongs(one))
+
+
+def sizes_in(arguments: Any) -> Iterator[str]:
+    """The shapes of tensors, and tuples of numbers, as text."""
+    for x in arguments:
+        if isinstance(x, flow.Tensor):
+            yield str(tuple(x.shape))
+        elif isinstance(x, list | tuple):
+            yield str(tuple(x))
+            yield from sizes_in(x)
+
+
+def check_message(name: str, error: Exception, arguments: list) -> None:
+    """It is one of our errors that names the function, and of all shapes those it was given."""
+    assert isinstance(error, OURS), (type(error), error, arguments)
+    message = str(error)
+    assert message.startswith(f"{name}: "), (message, arguments)
+    told = re.split("; expected|; in its step", message)[0]
+    assert set(re.findall(SHAPES, told)) <= {*sizes_in(arguments), "()"}, (message, arguments)
+
+
+# what an operator makes of the shapes that it was given, and says so: flat tensors, batch dims, products
+ITS_OWN = {"addmm", "median", "nanmedian", "topk", "kthvalue", "matmul", "sparse_softmax_cross_entropy"}
+
+
+@pytest.mark.filterwarnings("ignore:.* will be broadcast")
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name not in LIKE_EXP | ITS_OWN], ids=repr)
+def test_wrong_arguments_of_every_operator(row: Row):
+    refused = 0
+    sample = row.samples()[0]
+    args, kwargs = list(map(as_tensors, sample.args)), {key: as_tensors(x) for key, x in sample.kwargs.items()}
+    places = [*enumerate(args), *kwargs.items()]
+    for place, value in places:
+        for wrong in wrongs(value):
+            given, named = [*args], {**kwargs}
+            (given if isinstance(place, int) else named)[place] = wrong
+            try:
+                with flow.no_grad():
+                    row.function(*given, **named)
+            except Exception as error:
+                check_message(row.function.__name__, error, [*given, *named.values()])
+                refused += 1
+    assert refused or not any(type(value) in (int, tuple) for _, value in places)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "kind", "message"),
+    [
+        (
+            "conv3d of other channels", lambda: F.conv3d(ONES(1, 2, 4, 4, 4), ONES(1, 3, 2, 2, 2)), ShapeError,
+            r"conv3d: got input \(1, 2, 4, 4, 4\) and weight \(1, 3, 2, 2, 2\) .*; expected 3 input channels",
+        ),
+        (
+            "conv1d of other channels", lambda: F.conv1d(ONES(1, 2, 4), ONES(1, 3, 2)), ShapeError,
+            r"conv1d: got input \(1, 2, 4\) and weight \(1, 3, 2\) with groups=1; expected 3 input channels",
+        ),
+        (
+            "max_pool1d", lambda: F.max_pool1d(ONES(1, 2, 3), 7), ShapeError,
+            r"max_pool1d: got input \(1, 2, 3\) and kernel_size=7; in its step max_pool2d: .*; expected images at",
+        ),
+        (
+            "avg_pool3d", lambda: F.avg_pool3d(ONES(1, 2, 3, 3, 3), 7), ShapeError,
+            r"avg_pool3d: got input \(1, 2, 3, 3, 3\) and kernel_size=7; in its step avg_pool2d: ",
+        ),
+        (
+            "index_add", lambda: flow.zeros(0, 3).index_add(0, flow.tensor([1]), ONES(1, 3)), IndexRangeError,
+            r"index_add: index 1 is out of range for dim 0 of size 0 \(shape \(0, 3\)\)",
+        ),
+        (
+            "index_add_", lambda: ONES(2, 3).index_add_(0, flow.tensor([7]), ONES(1, 3)), IndexRangeError,
+            r"index_add_: index 7 is out of range for dim 0 of size 2 \(shape \(2, 3\)\)",
+        ),
+        ("add_", lambda: ONES(3).add_(ONES(2)), ShapeError, r"add_: shapes \(3,\) and \(2,\) cannot be broadcast"),
+        ("view", lambda: ONES(2, 3).view(4), ShapeError, r"view: got a tensor of shape \(2, 3\) and the shape \(4,\);"),
+        (
+            "attention", lambda: F.scaled_dot_product_attention(ONES(1, 2, 3), ONES(1, 2, 4), ONES(1, 2, 3)),
+            ShapeError, r"got query \(1, 2, 3\), key \(1, 2, 4\) and value \(1, 2, 3\); in its step matmul:",
+        ),
+        (
+            "an error of Python", lambda: flow.roll(ONES(2), "a"), TypeError,
+            r"roll: got input \(2,\), shifts='a' and dims=0: bad operand",
+        ),
+        (
+            "an unbatched image", lambda: flow.nn.Conv2d(1, 8, 3)(ONES(32, 28, 28)), ShapeError,
+            r"conv2d: got input \(32, 28, 28\) .*; expected 1 input channels.* of one channel, use x.unsqueeze\(1\)",
+        ),
+        (
+            "float labels", lambda: F.cross_entropy(ONES(4, 3), ONES(4)), DTypeError,
+            r"got miniflow.float32 labels \(4,\) for input \(4, 3\); expected class indices .*: use labels.long\(\)",
+        ),
+        (
+            "a layer elsewhere", lambda: flow.nn.Linear(2, 3).to("cuda")(ONES(1, 2)), DeviceError,
+            r"linear: got tensors on cpu and on cuda:0; expected .*: move the other with x.to\('cuda:0'\)",
+        ),
+        ("None", lambda: ONES(2) + None, TypeError, r"add: got (y|other) of type NoneType; expected a Tensor"),
+    ],
+)  # fmt: skip
+def test_messages(name, call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_errors_of_the_users_own_functions_stay_as_they_are():
+    def distance(x, y):
+        raise ValueError("mine")
+
+    x = ONES(2, 3)
+    with pytest.raises(ValueError, match="^mine$") as caught:
+        F.triplet_margin_with_distance_loss(x, x, x, distance_function=distance)
+    assert type(caught.value) is ValueError
+
+
+def test_an_error_within_several_functions_names_the_outermost_and_the_innermost():
+    @takes_tensors
+    def outer(x):
+        return inner(x.unsqueeze(0))
+
+    @takes_tensors
+    def inner(x):
+        return flow.matmul(x.unsqueeze(0), ONES(5, 5))
+
+    with pytest.raises(ShapeError, match=r"^outer: got x \(2, 3\); in its step matmul: got shapes \(1, 1, 2, 3\)"):
+        outer(ONES(2, 3))
