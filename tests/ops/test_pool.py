@@ -272,3 +272,35 @@ def test_refused():
         adaptive_avg_pool2d(x[:, :, :0], 1)
     with pytest.raises(DTypeError, match="adaptive_avg_pool2d: got int64"):
         adaptive_avg_pool2d(x.long(), 1)
+
+
+def places_of_maxima(x, size, stride, padding, dilation):
+    """The largest element of each window, and its position in the flat image, element by element."""
+    dims, images = x.ndim - 2, x.shape[2:]
+    counts = [(n + 2 * padding - dilation * (size - 1) - 1) // stride + 1 for n in images]
+    y, index = np.zeros((*x.shape[:2], *counts)), np.zeros((*x.shape[:2], *counts), np.int64)
+    for place in np.ndindex(y.shape):
+        starts = [i * stride - padding for i in place[2:]]
+        taps = [tuple(s + dilation * t for s, t in zip(starts, tap, strict=True)) for tap in np.ndindex((size,) * dims)]
+        seen = [tap for tap in taps if all(0 <= i < n for i, n in zip(tap, images, strict=True))]
+        best = max(seen, key=lambda tap: x[(*place[:2], *tap)])
+        y[place], index[place] = x[(*place[:2], *best)], np.ravel_multi_index(best, images)
+    return y, index
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("windows", [(2, 2, 0, 1), (3, 2, 1, 1), (2, 1, 0, 2), (3, 1, 1, 2), (1, 2, 0, 1)])
+def test_places_of_maxima(dims, windows):
+    """With distinct elements, in several images and channels."""
+    shape = (2, 3, *(7, 5, 6)[:dims])
+    x = np.random.default_rng(dims).permutation(np.prod(shape)).reshape(shape).astype(np.float64)
+    function = getattr(flow.nn.functional, f"max_pool{dims}d")
+    size, stride, padding, dilation = windows
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "return_indices": True}
+    expected = places_of_maxima(x, *windows)
+    for found, wanted in zip(function(flow.tensor(x), size, **options), expected, strict=True):
+        assert_same(found, wanted)
+    for found, wanted in zip(function(flow.tensor(x[1]), size, **options), expected, strict=True):
+        assert_same(found, wanted[1])
+    layer = getattr(flow.nn, f"MaxPool{dims}d")(size, **options)
+    assert_same(layer(flow.tensor(x))[1], expected[1])
