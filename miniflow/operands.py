@@ -152,6 +152,10 @@ def refuse_operand(x: Any, function: str, wanted: str = "a Tensor", parameter: s
 def _remedy(x: Any) -> str:
     if isinstance(x, np.ndarray):
         return ": use flow.from_numpy(x)"
+    if x is None:
+        return ": does what made it return its result?"
+    if isinstance(x, list | tuple) and any(isinstance(one, Tensor) for one in x):
+        return ": take one of its tensors, or flow.stack(x)"
     if isinstance(x, list | tuple | bool | int | float | np.generic):
         return ": use flow.tensor(x)"
     return ": use flow.from_dlpack(x)" if hasattr(x, "__dlpack__") else ""

@@ -128,6 +128,8 @@ def _check_channels(op: str, x: Any, weight: Any, bias: Any, groups: int) -> Non
         remedy = f": did you mean groups={channels // c}?" if channels and channels % c == 0 else ""
         if x.ndim < weight.ndim and c * groups == 1:
             remedy = ": if these are samples of one channel, use x.unsqueeze(1)"
+        elif x.shape[-1] == c * groups:
+            remedy = ": if the channels come last, use x.movedim(-1, 1)" if x.ndim == weight.ndim else ""
         raise ShapeError(f"{op}: got {operands}; expected {c * groups} input channels, {c} for each group{remedy}")
     if o % groups:
         raise ShapeError(f"{op}: got {operands}; expected groups to divide the {o} output channels")

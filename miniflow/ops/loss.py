@@ -204,6 +204,11 @@ def cross_entropy(
     Architecture", 2016.
     """
     check_reduction("cross_entropy", reduction)
+    if target._array.dtype.kind in "iub" and target.shape == input.shape and input.shape[1:2] > (1,):
+        wanted = "class indices, one for each row: use labels.argmax(1), or labels.float() for class probabilities"
+        raise refusal(ShapeError, "cross_entropy", wanted, input=input, target=target)
+    if input._array.dtype.kind in "iu" and target.is_floating_point():
+        raise DTypeError(f"cross_entropy: got input of {input.dtype}; expected logits first, and labels after them")
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"cross_entropy: got label_smoothing={label_smoothing}; expected a number from 0 to 1")
     if target._array.dtype.kind not in "iub":
@@ -374,7 +379,7 @@ def _(dy, x):
 def same_floats(op: str, x: Any, target: Any) -> None:
     """The rule of the binary losses: floating, with the same shape and dtype."""
     if x.dtype.kind in "biu" or target.dtype != x.dtype:
-        wanted = "the same floating dtype: use .to"
+        wanted = "the same floating dtype: use target.to(input.dtype)"
         raise DTypeError(f"{op}: got input of {x.dtype} and target of {target.dtype}; expected {wanted}")
     if x.shape != target.shape:
         raise ShapeError(f"{op}: got input {x.shape} and target {target.shape}; expected the same shape: reshape")

@@ -32,7 +32,8 @@ def wrap_dim(op: str, dim: int, ndim: int) -> int:
     try:
         dim = operator.index(dim)
     except TypeError:
-        raise DTypeError(f"{op}: got dim={dim!r}; expected an integer dim") from None
+        given = f"dim={dim!r}" if not hasattr(dim, "shape") else f"a dim of shape {tuple(dim.shape)}"
+        raise DTypeError(f"{op}: got {given}; expected an integer dim") from None
     n = ndim or 1
     if not -n <= dim < n:
         raise DimError(f"{op}: got dim={dim} for a tensor of {ndim} dims; expected a dim from {-n} to {n - 1}")

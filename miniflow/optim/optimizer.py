@@ -76,7 +76,8 @@ class Optimizer:
         groups = list(params)
         if not groups:
             raise ArgumentError(
-                f"{self._name}: got an empty list of parameters; a generator can be read only once: pass a list"
+                f"{self._name}: got an empty list of parameters; a generator can be read only once: "
+                "pass a list; layers in a plain list are not found: use nn.ModuleList"
             )
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)

@@ -21,7 +21,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 def attention(query, key, value, mask=0.0, scale=None):
     """softmax(q k^T / sqrt(E) + mask) v; a bool mask hides keys where it is False."""
-    mask = np.where(mask, 0.0, -np.inf) if getattr(mask, "dtype", None) == bool else mask
+    mask = np.where(mask, 0.0, -np.inf) if np.asarray(mask).dtype == bool else mask
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     return softmax(query @ key.swapaxes(-1, -2) * scale + mask) @ value
 

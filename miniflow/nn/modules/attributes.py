@@ -92,9 +92,16 @@ class AttributeTables:
     def _store(self, table: str, name: str, value: Any) -> None:
         if value is not None and not isinstance(value, HOLDS[table]):
             kind, wanted = KINDS[table], "Module" if table == "_modules" else HOLDS[table].__name__
+            remedy = f"or `del` the {kind} first"
+            if table == "_modules" and isinstance(value, type):
+                remedy = f"such as {value.__name__}(...), an object of the class"
+            elif table == "_modules" and isinstance(value, list | tuple):
+                remedy = "or each of them by itself: *layers"
+            elif table == "_modules" and callable(value):
+                remedy = "such as the layer that calls the function"
             raise ArgumentTypeError(
                 f"cannot assign a {type(value).__name__} as {kind} {name!r} of {self._get_name()}; "
-                f"expected a {wanted} or None, or `del` the {kind} first"
+                f"expected a {wanted} or None, {remedy}"
             )
         self.__dict__[table][name] = value
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from miniflow.errors import ArgumentTypeError
 from miniflow.nn.modules.module import Module
 from miniflow.options import WithOptions
+from miniflow.tensor import Tensor
 
 
 class FunctionModule(WithOptions, Module):
@@ -36,6 +38,9 @@ class FunctionModule(WithOptions, Module):
         for name, value in self.given(args, options).items():
             if name in self.buffer_names:
                 self.register_buffer(name, value)
+            elif isinstance(value, Tensor):
+                call = f"{self._get_name()}()(...)"
+                raise ArgumentTypeError(f"{self._get_name()}: got a Tensor as the option {name}; make it first: {call}")
             else:
                 setattr(self, name, value)
 
