@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from miniflow.hostcuda import syntax  # noqa: E402
 from tutorials import teaching  # noqa: E402
 from tutorials.__main__ import main  # noqa: E402
+from tutorials.conftest import is_own  # noqa: E402
 from tutorials.lessons import ROOT, lessons, regions_of  # noqa: E402
 from tutorials.mutants import equivalent, mutants, with_line  # noqa: E402
-from tutorials.report import by_task, run  # noqa: E402
+from tutorials.report import by_task, outcome_of, run  # noqa: E402
 
 LESSONS = {found.name: found for found in lessons()}
 WRONG = [(name, wrong) for name, found in LESSONS.items() for wrong in found.wrong]
@@ -253,6 +256,25 @@ RIGHT = {  # lesson, a part of its solution, and other code that does the same: 
 def test_right_in_another_style(tmp_path, style):
     outcomes = run(*changed(tmp_path, *RIGHT[style]))
     assert {outcome.outcome for outcome in outcomes} == {"passed"}, outcomes
+
+
+def test_the_place_of_an_error_is_a_line_of_the_student(tmp_path):
+    """None of a library, which would stand behind the student's own line in the message of a kernel."""
+    lesson, path = changed(tmp_path, 2, "p.value = p.value - rate * p.grad", "p.value = p.value - rate * p.nothing")
+    errors = [outcome.message for outcome in run(lesson, path) if outcome.outcome == "error"]
+    assert errors and all(re.search(r"\(02_autograd\.py:\d+\)$", message) for message in errors), errors
+    tests = lesson.folder / "test_02_autograd.py"
+    for library in (syntax.__file__, pytest.__file__, ast.__file__, tests):
+        assert not is_own(Path(library), tests)
+    entry = {
+        "task": "1.2",
+        "outcome": "error",
+        "kind": "KernelSyntaxError",
+        "message": "line 3",
+        "place": "",
+        "test": "t",
+    }
+    assert outcome_of(entry).message == "KernelSyntaxError: line 3"
 
 
 def changed(folder, number, old, new):

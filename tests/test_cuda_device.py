@@ -341,7 +341,7 @@ def test_mixed_devices_are_refused():
 
 def test_mixed_devices_are_refused_where_memory_is_written():
     x, y = flow.ones(2), flow.ones(2, device="cuda")
-    with pytest.raises(DeviceError, match="add: got tensors on cpu and on cuda:0"):
+    with pytest.raises(DeviceError, match="add_: got tensors on cpu and on cuda:0"):
         x.add_(y)
     with pytest.raises(DeviceError, match="setitem: got a value on cuda:0 for a tensor on cpu"):
         x[:] = y

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import secrets
+import sysconfig
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+import miniflow
 from tutorials.implementation import STUDENT, Todo, implementation
 from tutorials.lessons import Lesson
 
+LIBRARIES = [Path(miniflow.__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))]
 collect_ignore_glob = ["*/lesson.py", "*/solution.py", "*/student.py", "*/picture.py", "*/wrong/*"]
 collect_ignore = [path.name for path in Path(__file__).parent.glob("*.py")]
 
@@ -101,8 +104,12 @@ def outcome_of(error: pytest.ExceptionInfo | None) -> str:
 
 
 def place_of(error: pytest.ExceptionInfo | None, tests: Path) -> str:
-    """The last line of the implementation that an error came through: `student.py:12`."""
-    lines = [] if error is None else [entry for entry in error.traceback if Path(entry.path).parent != tests.parent]
-    own = [entry for entry in ([] if error is None else error.traceback) if Path(entry.path).name == "student.py"]
-    entry = (own or lines or [None])[-1]
-    return f"{Path(entry.path).name}:{entry.lineno + 1}" if entry else ""
+    """The last line of the implementation that an error came through: `student.py:12`; none of a library."""
+    found = [] if error is None else [(Path(entry.path), entry.lineno + 1) for entry in error.traceback]
+    own = [(path, line) for path, line in found if path.name == "student.py" or is_own(path, tests)]
+    return f"{own[-1][0].name}:{own[-1][1]}" if own else ""
+
+
+def is_own(path: Path, tests: Path) -> bool:
+    """Whether a file is neither the lesson's, nor of a library."""
+    return path.parent != tests.parent and not any(path.is_relative_to(folder) for folder in LIBRARIES)

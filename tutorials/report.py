@@ -96,7 +96,8 @@ def outcome_of(entry: dict) -> Outcome:
     """The outcome that `conftest` wrote."""
     message = entry["message"] if entry["outcome"] != "passed" else ""
     if entry["outcome"] == "error":
-        message = f"{entry['kind']}: {message} ({entry['place']})"
+        place = f" ({entry['place']})" if entry["place"] else ""
+        message = f"{entry['kind']}: {message}{place}"
     return Outcome(entry["task"], entry["outcome"], message, entry["test"])
 
 

@@ -180,8 +180,8 @@ ERRORS = [
         ArgumentError,
         "calculate_gain: got param='x'; expected the negative slope",
     ),
-    (lambda: init.uniform_(flow.empty(2), 1, 0), ArgumentError, "uniform: got low=1.0, high=0.0"),
-    (lambda: init.normal_(flow.empty(2), 0, -1), ArgumentError, "normal: got std=-1.0"),
+    (lambda: init.uniform_(flow.empty(2), 1, 0), ArgumentError, "uniform_: got low=1.0, high=0.0"),
+    (lambda: init.normal_(flow.empty(2), 0, -1), ArgumentError, "normal_: got std=-1.0"),
     (
         lambda: init.trunc_normal_(flow.empty(2), std=0),
         ArgumentError,

@@ -393,8 +393,8 @@ ERRORS = [
     (lambda: X.index_select(0, INDICES), ShapeError, "index_select: .* at most 1 dim"),
     (lambda: X.index_add(0, flow.tensor([0]), flow.zeros(1, 2)), ShapeError, r"index_add: .* expected \(1, 3\)"),
     (lambda: X.index_add(0, flow.tensor([2]), flow.zeros(1, 3)), IndexRangeError, "index 2 is out of range"),
-    (lambda: X.masked_fill(X, 0.0), DTypeError, "where: got a condition of float32"),
-    (lambda: X.masked_fill(flow.zeros(2, 2) > 0, 0.0), ShapeError, "where: .* broadcast"),
+    (lambda: X.masked_fill(X, 0.0), DTypeError, "masked_fill: got a condition of float32"),
+    (lambda: X.masked_fill(flow.zeros(2, 2) > 0, 0.0), ShapeError, "masked_fill: .* broadcast"),
     (
         lambda: INDICES.masked_fill(INDICES > 0, 0.5),
         DTypeError,

@@ -295,9 +295,15 @@ def test_class_errors(name, function):
 def test_other_errors():
     x = flow.zeros(2, 3)
     with pytest.raises(
-        ShapeError, match=r"cross_entropy: got class probabilities \(2,\) for input \(2, 3\); expected the same"
+        ShapeError, match=r"cross_entropy: got class probabilities \(3, 2\) for input \(2, 3\); expected the same"
     ):
+        cross_entropy(x, flow.zeros(3, 2))
+    with pytest.raises(DTypeError, match=r"got .*float32 labels \(2,\) .* class indices .*: use labels.long\(\)"):
         cross_entropy(x, flow.zeros(2))
+    with pytest.raises(ShapeError, match=r"target \(2, 3\); expected class indices.*: use labels.argmax\(1\), or"):
+        cross_entropy(x, flow.zeros(2, 3).long())
+    with pytest.raises(DTypeError, match="cross_entropy: got input of miniflow.int64; expected logits first"):
+        cross_entropy(flow.tensor([0, 1]), x)
     with pytest.raises(ShapeError, match=r"cross_entropy: got a weight of shape \(2,\); expected \(3,\)"):
         cross_entropy(x, x, flow.ones(2))
     with pytest.raises(DTypeError, match=r"nll_loss: got class indices of float32; expected an integer dtype"):

@@ -276,26 +276,36 @@ def test_refused():
 
 def places_of_maxima(x, size, stride, padding, dilation):
     """The largest element of each window, and its position in the flat image, element by element."""
-    dims, images = x.ndim - 2, x.shape[2:]
-    counts = [(n + 2 * padding - dilation * (size - 1) - 1) // stride + 1 for n in images]
+    images = x.shape[2:]
+    along = list(zip(images, size, stride, padding, dilation, strict=True))
+    counts = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in along]
     y, index = np.zeros((*x.shape[:2], *counts)), np.zeros((*x.shape[:2], *counts), np.int64)
     for place in np.ndindex(y.shape):
-        starts = [i * stride - padding for i in place[2:]]
-        taps = [tuple(s + dilation * t for s, t in zip(starts, tap, strict=True)) for tap in np.ndindex((size,) * dims)]
-        seen = [tap for tap in taps if all(0 <= i < n for i, n in zip(tap, images, strict=True))]
-        best = max(seen, key=lambda tap: x[(*place[:2], *tap)])
+        seen = []
+        for tap in np.ndindex(*size):
+            at = tuple(i * s - p + d * t for i, t, (_, _, s, p, d) in zip(place[2:], tap, along, strict=True))
+            seen += [at] if all(0 <= i < n for i, n in zip(at, images, strict=True)) else []
+        best = max(seen, key=lambda at: x[(*place[:2], *at)])
         y[place], index[place] = x[(*place[:2], *best)], np.ravel_multi_index(best, images)
     return y, index
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
-@pytest.mark.parametrize("windows", [(2, 2, 0, 1), (3, 2, 1, 1), (2, 1, 0, 2), (3, 1, 1, 2), (1, 2, 0, 1)])
+@pytest.mark.parametrize(
+    "windows",  # size, stride, padding and dilation, of which each dim takes its own
+    [
+        ((2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1)),
+        ((3, 2, 2), (2, 1, 3), (1, 0, 1), (1, 1, 2)),
+        ((2, 3, 1), (1, 2, 2), (0, 1, 0), (2, 1, 1)),
+        ((1, 2, 3), (2, 2, 1), (0, 1, 1), (1, 2, 1)),
+    ],
+)
 def test_places_of_maxima(dims, windows):
     """With distinct elements, in several images and channels."""
     shape = (2, 3, *(7, 5, 6)[:dims])
     x = np.random.default_rng(dims).permutation(np.prod(shape)).reshape(shape).astype(np.float64)
     function = getattr(flow.nn.functional, f"max_pool{dims}d")
-    size, stride, padding, dilation = windows
+    size, stride, padding, dilation = windows = [numbers[:dims] for numbers in windows]
     options = {"stride": stride, "padding": padding, "dilation": dilation, "return_indices": True}
     expected = places_of_maxima(x, *windows)
     for found, wanted in zip(function(flow.tensor(x), size, **options), expected, strict=True):

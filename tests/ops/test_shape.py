@@ -174,7 +174,7 @@ ERRORS = [
     (
         lambda: X.view(4, 2),
         ShapeError,
-        r"reshape: got a tensor of shape \(2, 3\) and the shape \(4, 2\); expected a shape of 6",
+        r"view: got a tensor of shape \(2, 3\) and the shape \(4, 2\); expected a shape of 6",
     ),
     (lambda: X.reshape(-1, 4), ShapeError, "expected a shape of 6 elements: use -1"),
     (lambda: X.reshape(-1, -1), ShapeError, "-1 for at most one"),
