@@ -410,11 +410,13 @@ def check_one_device(op: type[Op], arrays: list) -> None:
             if modes.tracer is None and getattr(x, "is_symbolic", False):
                 x.numpy()  # raises: it is left over from the recording of a graph
             places.append(getattr(x, "placement", None) or of_array(x))
-    target = next((place for place in places if getattr(place, "type", "cpu") != "cpu"), places[0])  # the layer's
     for place in places:
         if place is not places[0] and place != places[0]:
             if any(hasattr(x, "placement") for x in arrays):
                 raise PlacementError(mixed(op, places))
+            target = (
+                place if places[0].type == "cpu" else places[0]
+            )  # that of the layer, not of what is still elsewhere
             raise DeviceError(
                 f"{op.function_name}: got tensors on {places[0]} and on {place}; expected all on one device: "
                 f"move the other with x.to({str(target)!r})"
