@@ -414,9 +414,7 @@ def check_one_device(op: type[Op], arrays: list) -> None:
         if place is not places[0] and place != places[0]:
             if any(hasattr(x, "placement") for x in arrays):
                 raise PlacementError(mixed(op, places))
-            target = (
-                place if places[0].type == "cpu" else places[0]
-            )  # that of the layer, not of what is still elsewhere
+            target = place if places[0].type == "cpu" else places[0]  # where the layer is, mostly
             raise DeviceError(
                 f"{op.function_name}: got tensors on {places[0]} and on {place}; expected all on one device: "
                 f"move the other with x.to({str(target)!r})"

@@ -59,6 +59,12 @@ def test_promotion_of_arrays_and_matrix_products():
         flow.nn.functional.linear(a, b)
 
 
+def test_numpy_gets_values_with_a_warning():
+    x = flow.ones(2, requires_grad=True)
+    with pytest.warns(UserWarning, match="no gradient flows through what it computes"):
+        assert np.exp(x).tolist() == np.exp(np.ones(2, np.float32)).tolist()
+
+
 def test_softmax_needs_its_dim():
     for make in (flow.nn.Softmax, flow.nn.LogSoftmax, lambda: flow.softmax(flow.ones(3))):
         with pytest.raises(TypeError, match="'dim'"):
