@@ -110,9 +110,11 @@ def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str,
     shapes = {str(shape) for shape in _sizes(given.values())}
     if not colon or " " in op:
         error.args = (f"{name}: {message}",)
-    elif op != name and shapes.issuperset(re.findall(SHAPE, rest.partition("; expected")[0])):
+    elif op == name:
+        error.args = (message,)
+    elif shapes.issuperset(re.findall(SHAPE, rest.partition("; expected")[0])):
         error.args = (f"{name}: {rest}",)
-    elif op != name:
+    else:
         error.args = (f"{got}; in its step {message}",)
 
 
