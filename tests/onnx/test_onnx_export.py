@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import miniflow as flow
 from miniflow import nn
 from miniflow.errors import ArgumentError, ArgumentTypeError, OnnxError
 from miniflow.onnx.exporter import api
+from miniflow.onnx.exporter.optimizer import OnnxGraph
 
 ort = pytest.importorskip("onnxruntime")
 
@@ -211,6 +213,40 @@ def test_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, automati
     x = numbers(4, 5)
     expected = model(flow.from_numpy(x)).detach().numpy()
     np.testing.assert_allclose(run(str(path), x)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def graph_of(*sides: int) -> OnnxGraph:
+    """x + a square weight for each side; one row of it is stored."""
+    weights = {f"w{i}": np.broadcast_to(np.arange(n, dtype=np.float32) + i, (n, n)) for i, n in enumerate(sides)}
+    nodes = [helper.make_node("Add", ["x", name], [f"y{name}"]) for name in weights]
+    outputs = [helper.make_tensor_value_info(f"y{name}", 1, w.shape) for name, w in weights.items()]
+    return OnnxGraph(17, nodes, weights, [helper.make_tensor_value_info("x", 1, [1])], outputs)
+
+
+def test_more_than_2_gb_need_a_path() -> None:
+    with pytest.raises(OnnxError, match="got 3,221,225,472 bytes of weights; expected a path"):
+        api.written(graph_of(2**14, 2**14, 2**14), "net", None, external_data=False)
+
+
+def test_external_data_is_written_array_by_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No message holds it, whose copies are refused beyond 2 GB; 2 MB stand for these here."""
+    monkeypatch.setattr(api, "LARGEST", 2 * 10**6)
+
+    def no_copy(x: np.ndarray, name: str) -> onnx.TensorProto:
+        assert x.nbytes <= 4096, "a message of a large weight"
+        return onnx.helper.make_tensor(name, 1, x.shape, x.tobytes(), raw=True)
+
+    monkeypatch.setattr(onnx.numpy_helper, "from_array", no_copy)
+    graph, path = graph_of(500, 30, 600, 400), tmp_path / "net.onnx"
+    api.written(graph, "net", path, external_data=False)
+    monkeypatch.undo()
+    assert path.stat().st_size < 10_000 and (tmp_path / "net.onnx.data").stat().st_size == 4 * (
+        500**2 + 600**2 + 400**2
+    )
+    for tensor in onnx.load(path).graph.initializer:
+        np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensor), graph.initializers[tensor.name])
+    for got, want in zip(run(str(path), np.float32([3])), graph.initializers.values(), strict=True):
+        np.testing.assert_array_equal(got, want + 3)
 
 
 def test_nothing_is_written_after_an_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import ModelProto
-from onnx import external_data_helper as external
 
 import miniflow.onnx.exporter.handlers  # noqa: F401  (registers them)
 from miniflow.atomic import replacing, writing
@@ -199,27 +199,43 @@ def check_graph(graph: OnnxGraph) -> None:
 
 
 def written(graph: OnnxGraph, name: str, path: Path | None, external_data: bool) -> ModelProto:
-    """The model, which is also written to a file; weights go beside it if wanted, or if there are too many."""
-    model = graph.model()
+    """The model, which is also written to a file; weights go beside it if wanted, or if there are too many.
+
+    Raises:
+        OnnxError: for weights that do not fit into one message, and no path beside which to write them.
+    """
+    size = sum(x.nbytes for x in graph.initializers.values())
+    if path is None and size > LARGEST:
+        raise OnnxError(f"export: got {size:,} bytes of weights; expected a path, since a message ends at 2 GB")
+    beside = path is not None and (external_data or size > LARGEST)
+    model = graph.model(SMALL if beside else math.inf)
     model.producer_name, model.producer_version, model.graph.name = "miniflow", version("miniflow-edu"), name
     if path is None:
         return model
     with writing("export", path), ExitStack() as files:
         file = files.enter_context(replacing(path))
-        if external_data or sum(x.nbytes for x in graph.initializers.values()) > LARGEST:
+        if beside:
             data = path.with_name(path.name + ".data")
-            write_beside(model, files.enter_context(replacing(data)), data.name)
+            write_beside(graph, model, files.enter_context(replacing(data)), data.name)
         file.write_bytes(model.SerializeToString())
     return model
 
 
-def write_beside(model: ModelProto, file: Path, name: str) -> None:
-    """Move the values of initializers, but of small ones, to a file that will have this name."""
-    external.convert_model_to_external_data(model, location=file.name)
-    file.touch()
-    external.write_external_data_tensors(model, str(file.parent))
-    for entry in (entry for tensor in model.graph.initializer for entry in tensor.external_data):
-        entry.value = name if entry.key == "location" else entry.value
+def write_beside(graph: OnnxGraph, model: ModelProto, file: Path, name: str) -> None:
+    """Write the large initializers, which are inputs of the model by now, to a file that will have this name.
+
+    Array by array: messages of more than 2 GB cannot be copied.
+    """
+    del model.graph.input[len(graph.inputs) :]
+    with file.open("wb") as out:
+        for key, x in graph.initializers.items():
+            if x.size > SMALL:
+                kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
+                tensor = model.graph.initializer.add(name=key, data_type=kind, dims=x.shape)
+                tensor.data_location = onnx.TensorProto.EXTERNAL
+                for entry, value in {"location": name, "offset": out.tell(), "length": x.nbytes}.items():
+                    tensor.external_data.add(key=entry, value=str(value))
+                out.write(np.ascontiguousarray(x).view(np.uint8).data)
 
 
 # oneflow-onnx's functions

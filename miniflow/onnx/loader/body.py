@@ -107,6 +107,7 @@ class Node:
         variables, outputs = type_variables(self.operator.name, self.opset)
         dtypes = {variables[min(i, len(variables) - 1)]: inputs[i].dtype for i in wide}
         arrays = [x.numpy() if isinstance(x, Tensor) else x for x in results]
+        outputs = [*outputs, *outputs[-1:] * len(arrays)]  # the last may stand for any number of them
         return [x.astype(dtypes[v]) if v in dtypes else x for x, v in zip(arrays, outputs, strict=False)]
 
 

@@ -162,13 +162,13 @@ def completed(model: ModelProto) -> ModelProto:
     for node in messages(copy, NodeProto):
         node.domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
     for x in copy.graph.output:
-        if not x.type.WhichOneof("value"):
+        if x.type.WhichOneof("value") in (None, "tensor_type"):
             x.type.tensor_type.elem_type = TensorProto.FLOAT
     for x in (*copy.graph.input, *copy.graph.output):
-        if x.type.HasField("tensor_type"):
+        if x.type.WhichOneof("value") in (None, "tensor_type"):
             x.type.tensor_type.shape.SetInParent()
-        if not x.type.WhichOneof("value") or (x.type.HasField("tensor_type") and not x.type.tensor_type.elem_type):
-            raise OnnxError(f"{x.name!r} has no element type; expected one for each input and output")
+            if not x.type.tensor_type.elem_type:
+                raise OnnxError(f"{x.name!r} has no element type; expected one for each input")
     return copy
 
 

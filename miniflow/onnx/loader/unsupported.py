@@ -5,9 +5,7 @@ REASONS = {
     "decoding of images is not supported": "ImageDecoder",
     "deformable convolutions are not supported": "DeformConv",
     "Fourier transforms are not supported": "DFT STFT",
-    "integers are quantized with QuantizeLinear and DequantizeLinear instead": "QLinearConv QLinearMatMul",
-    "no exporter is known to write it": "GlobalLpPool LpPool MaxUnpool MelWeightMatrix TensorScatter",
-    "no exporter of PyTorch is known to write it": "ReverseSequence",
+    "no exporter is known to write it": "MaxUnpool MelWeightMatrix TensorScatter",
     "optional values are not supported": "Optional OptionalGetElement OptionalHasElement",
     "sequences are not supported": "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase "
     "SequenceInsert SequenceLength SequenceMap SplitToSequence",

@@ -36,6 +36,12 @@ def hardmax(input: Tensor, dim: int) -> Tensor:
     return flow.zeros_like(input).scatter(dim, flow.argmax(input, dim, keepdim=True), 1.0)
 
 
+def power(x: Tensor, exponent: float | Tensor) -> Tensor:
+    """In the type of x; of integers to powers that are not, in float64."""
+    fraction = exponent.is_floating_point() if isinstance(exponent, Tensor) else isinstance(exponent, float)
+    return flow.pow(x.double() if fraction and not x.is_floating_point() else x, exponent).to(x.dtype)
+
+
 FUNCTIONS = {
     "Add": flow.add, "Sub": flow.sub, "Mul": flow.mul, "Neg": flow.neg, "Abs": flow.abs, "Sign": flow.sign,
     "Reciprocal": flow.reciprocal, "Exp": flow.exp, "Log": flow.log, "Sqrt": flow.sqrt, "Erf": flow.erf,
@@ -63,14 +69,18 @@ FUNCTIONS = {
     "LeakyRelu": lambda x, *, alpha: F.leaky_relu(x, alpha),
     "PRelu": lambda x, slope: flow.where(x < 0, slope * x, x),
     "HardSigmoid": lambda x, *, alpha, beta: flow.clamp(alpha * x + beta, 0, 1),
+    # not as the function of ONNX, in which -lambd is a large number of the unsigned types
+    "Shrink": lambda x, *, lambd, bias: (
+        flow.where(x < -lambd, x + bias, flow.where(x > lambd, x - bias, 0)).to(x.dtype)
+    ),
     "ThresholdedRelu": lambda x, *, alpha: F.threshold(x, alpha, 0.0),
     "Clip": lambda x, min=None, max=None: x if min is max is None else flow.clamp(x, min, max),
-    "Pow": lambda x, exponent: flow.pow(x, exponent).to(x.dtype),
+    "Pow": power,
     "IsInf": lambda x, *, detect_negative, detect_positive: (
         flow.isneginf(x) & bool(detect_negative) | flow.isposinf(x) & bool(detect_positive)
     ),
     "Softmax": along_axis(flow.softmax), "LogSoftmax": along_axis(flow.log_softmax), "Hardmax": along_axis(hardmax),
     "Det": flow.linalg.det,
-    "Einsum": lambda *inputs, equation: flow.einsum(equation, *inputs),
+    "Einsum": lambda *inputs, equation: flow.einsum(equation, *inputs).to(inputs[0].dtype),
 }  # fmt: skip
 operators(FUNCTIONS, exponent="Number", min="Number", max="Number")

@@ -53,6 +53,16 @@ def scatter_nd(data, indices, updates, *, reduction: str = "none") -> Tensor:
     return scatter_elements(rows, index, updates.reshape(index.shape), reduction=reduction).reshape(data.shape)
 
 
+@operator("ReverseSequence")
+def reverse_sequence(input, sequence_lens, *, batch_axis: int, time_axis: int) -> Tensor:
+    """The first `sequence_lens[b]` time steps of sequence b in reverse, the others as they are."""
+    x, lengths = input.movedim((batch_axis, time_axis), (0, 1)), sequence_lens.unsqueeze(1)
+    steps = flow.arange(x.shape[1], device=x.device)
+    places = flow.where(steps < lengths, lengths - 1 - steps, steps)
+    rows = flow.arange(x.shape[0], device=x.device).unsqueeze(1)
+    return x[rows, places].movedim((0, 1), (batch_axis, time_axis))
+
+
 @operator("OneHot")
 def one_hot(indices, depth: Ints, values: Buffer, *, axis: int = -1) -> Tensor:
     """Indices out of [-depth, depth - 1] have no element that is on."""

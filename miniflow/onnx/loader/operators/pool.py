@@ -70,3 +70,17 @@ def window_sums(x: Tensor, v: Windows) -> Tensor:
     weight = flow.ones(1, 1, *v.kernel, dtype=x.dtype, device=x.device)
     sums = CONVOLUTIONS[x.ndim](v.padded(x).flatten(0, 1).unsqueeze(1), weight, None, v.strides, 0, v.dilations)
     return sums.reshape(*x.shape[:2], *sums.shape[2:])
+
+
+@operator("LpPool")
+def lp_pool(x, *, p: float, ceil_mode: int = 0, **window: Any) -> Tensor:
+    """(sum of abs(x)^p in each window)^(1 / p), the sum in float32 at least"""
+    v = windows(x, **window)
+    v.after = reached(v, ceil_mode)
+    powers = (x.float() if x.dtype.itemsize == 2 else x).abs() ** p
+    return (window_sums(powers, v) ** (1 / p)).to(x.dtype)
+
+
+@operator("GlobalLpPool")
+def global_lp_pool(x, *, p: float) -> Tensor:
+    return flow.sum(x.abs() ** p, list(range(2, x.ndim)), keepdim=True) ** (1 / p)

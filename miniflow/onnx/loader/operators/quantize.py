@@ -88,6 +88,30 @@ def conv_integer(x, w, x_zero_point: Value = None, w_zero_point: Value = None, *
     return conv(centred(x, x_zero_point), centred(w, channels(w_zero_point, w.ndim)), **options).round().int()
 
 
+@operator("QLinearMatMul")
+def qlinear_matmul(
+    a, a_scale: Buffer, a_zero: Value, b, b_scale: Buffer, b_zero: Value, y_scale: Buffer, y_zero: Value
+) -> Value:  # fmt: skip
+    a_scale, a_zero = (x[:, None] if x.ndim == 1 else x for x in (a_scale, a_zero))
+    return requantized(flow.matmul(centred(a, a_zero), centred(b, b_zero)), a_scale * b_scale, y_scale, y_zero)
+
+
+@operator("QLinearConv")
+def qlinear_conv(
+    x, x_scale: Buffer, x_zero: Value, w, w_scale: Buffer, w_zero: Value, y_scale: Buffer, y_zero: Value, b=None,
+    **options: Any,
+) -> Value:  # fmt: skip
+    """The border is of zero points; b is in units of x_scale w_scale."""
+    w = centred(w, channels(w_zero, w.ndim))
+    sums = conv(centred(x, x_zero), w, None if b is None else b.to(w.dtype), **options).round()
+    return requantized(sums, x_scale * channels(w_scale, x.ndim - 1), y_scale, y_zero)
+
+
+def requantized(sums: Tensor, scale: Tensor, y_scale: Tensor, y_zero: Value) -> Value:
+    """Sums of products of integers, in units of `scale`, in those of `y_scale`."""
+    return quantize_linear(sums.float() * (scale / y_scale), flow.ones_like(y_scale), y_zero)
+
+
 def centred(x: Value, zero: Value | None, dtype: Any = flow.float64, like: Tensor | None = None) -> Tensor:
     """x minus the zero point; float64 holds sums of products of integers exactly."""
     x = as_float(x, x if like is None else like, dtype)

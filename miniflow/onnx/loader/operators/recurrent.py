@@ -12,7 +12,7 @@ from miniflow.nn.modules.rnn import GRU, LSTM, RNN
 from miniflow.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from miniflow.onnx.loader.body import Node
 from miniflow.onnx.loader.registry import Ints, operator
-from miniflow.ops.recurrent import State, scan
+from miniflow.ops.recurrent import CELLS, State, scan
 from miniflow.tensor import Tensor
 
 DIRECTIONS = {"forward": ("",), "reverse": ("_reverse",), "bidirectional": ("", "_reverse")}
@@ -23,42 +23,59 @@ LAYERS = {  # the layer, its gates by their places in ONNX's weights, its activa
 }
 
 
-class ResetFirst(GRU):
-    """h <- (1 - z) n + z h with n = tanh(W_in x + b_in + W_hn (r h) + b_hn); recordings see its single operators."""
+class Stepwise:
+    """A layer of single operators, which recordings see: for the options of ONNX that miniflow's layers do not have.
+
+    `clip` bounds what the activations get, to [-clip, clip]; a GRU that `resets_first` has n = tanh(W_in x + b_in +
+    W_hn (r h) + b_hn).
+    """
 
     def _layers(self, x, sizes, hx, time=0):
         return super()._layers(x, sizes, hx)
 
     def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
-        size = 2 * self.hidden_size  # of the gates
+        size, name = 2 * self.hidden_size, self.cell or f"rnn_{self.nonlinearity}"
         weight, bias = weight_hh[size:], None if bias_hh is None else bias_hh[size:]
 
-        def cell(x: Tensor, projected: Tensor, state: State) -> State:
-            reset, update = flow.chunk(flow.sigmoid(x[:, :size] + projected[:, :size]), 2, 1)
-            return (flow.lerp(flow.tanh(x[:, size:] + F.linear(reset * state[0], weight, bias)), state[0], update),)
+        def bounded(x: Tensor) -> Tensor:
+            return flow.clamp(x, -self.clip, self.clip) if self.clip else x
 
+        def gru(x: Tensor, projected: Tensor, state: State) -> State:
+            reset, update = flow.chunk(flow.sigmoid(bounded(x[:, :size] + projected[:, :size])), 2, 1)
+            hidden = F.linear(reset * state[0], weight, bias) if self.resets_first else reset * projected[:, size:]
+            return (flow.lerp(flow.tanh(bounded(x[:, size:] + hidden)), state[0], update),)
+
+        def other(x: Tensor, projected: Tensor, state: State) -> State:
+            return CELLS[name](bounded(x + projected), 0.0, state)
+
+        cell = gru if isinstance(self, GRU) else other
         return scan(cell, F.linear(x, weight_ih, bias_ih), state, weight_hh, bias_hh, sizes, reverse)
+
+
+STEPWISE = {kind: type(kind.__name__, (Stepwise, kind), {}) for kind in (LSTM, GRU, RNN)}
 
 
 @operator("LSTM", "GRU", "RNN")
 def recurrent(
     x, w, r, b=None, sequence_lens: Ints = None, initial_h=None, initial_c=None, p=None, *, node: Node,
-    activations: list[str] | None = None, direction: str, linear_before_reset: int = 1, **options: Any,
+    activations: list[str] | None = None, direction: str, linear_before_reset: int = 1, clip: float = 0.0,
+    **options: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """All hidden states and the last states; a layer is made of the weights for each call."""
     kind, order, usual = LAYERS[node.operator.name]
     ends = DIRECTIONS[direction]
     usual, relu = usual * len(ends), kind is RNN and activations == ["Relu"] * len(ends)
-    names = ("activation_alpha", "activation_beta", "clip", "input_forget", "layout")
+    names = ("activation_alpha", "activation_beta", "input_forget", "layout")
     refused = {name: options.get(name) for name in names} | {"P": p is not None}
     refused |= {"activations": not relu and activations and activations[: len(usual)] != usual}
     if names := ", ".join(name for name, given in refused.items() if given):
         raise OnnxError(f"got {names}; expected a layer as PyTorch exports it")
-    kind = kind if linear_before_reset else ResetFirst
+    kind = STEPWISE[kind] if clip or not linear_before_reset else kind
     layer = kind.__new__(kind)
     Module.__init__(layer)
     sizes = {"input_size": w.shape[-1], "hidden_size": r.shape[-1], "num_layers": 1, "directions": ends}
     plain = {"bias": b is not None, "batch_first": False, "dropout": 0.0, "nonlinearity": "relu" if relu else "tanh"}
+    plain |= {"clip": clip, "resets_first": not linear_before_reset}
     vars(layer).update(sizes, **plain)  # nn.Graph undoes setattr
     for d, end in enumerate(ends):
         biases = (None, None) if b is None else flow.chunk(b[d], 2)

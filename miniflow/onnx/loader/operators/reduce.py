@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import inf, prod
 
 import miniflow as flow
 from miniflow.onnx.loader.registry import Ints, operators
@@ -14,6 +14,13 @@ def product(x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
     for dim in dims:
         x = flow.prod(x, dim, keepdim=True)
     return x if keepdim else x.squeeze(dims)
+
+
+def mean(x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
+    """Of integers without the fraction."""
+    if x.is_floating_point():
+        return flow.mean(x, dims, keepdim)
+    return flow.div(flow.sum(x, dims, keepdim), prod(x.shape[d] for d in dims), rounding_mode="trunc")
 
 
 def reduction(function: Callable[[Tensor, Sequence[int], bool], Tensor]) -> Callable:
@@ -63,7 +70,7 @@ def scan(function: Callable, first: int) -> Callable:
 
 operators({
     "ReduceSum": reduction(flow.sum),
-    "ReduceMean": reduction(flow.mean),
+    "ReduceMean": reduction(mean),
     "ReduceProd": reduction(product),
     "ReduceMax": extreme(flow.amax, -inf),
     "ReduceMin": extreme(flow.amin, inf),

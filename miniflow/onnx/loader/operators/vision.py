@@ -78,7 +78,7 @@ def places(mode: str, n: int, m: int, scale: float) -> np.ndarray:
 
 @operator("GridSample")
 def grid_sample(x, grid, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
-    return F.grid_sample(x, grid, MODES.get(mode, mode), padding_mode, bool(align_corners))
+    return F.grid_sample(x, grid, MODES.get(mode, mode), padding_mode, bool(align_corners)).to(x.dtype)
 
 
 @operator("RoiAlign")
