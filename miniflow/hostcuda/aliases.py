@@ -41,18 +41,28 @@ def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
     readable_names(tree, unit)
 
 
+OF_ELEMENTS = {  # and where the operands are
+    ast.BinOp: ("arithmetic on", "left", "right"), ast.AugAssign: ("arithmetic on", "target", "value"),
+    ast.UnaryOp: ("arithmetic on", "operand"), ast.Compare: ("a comparison of", "left", "comparators"),
+    **dict.fromkeys((ast.If, ast.While, ast.IfExp), ("a condition that is", "test")),
+    ast.BoolOp: ("a condition that is", "values"),
+}  # fmt: skip
+
+
 def refuse_arithmetic(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
     """A GPU computes with elements, not with whole arrays.
 
     Raises:
-        UnsupportedKernelError: for arithmetic on an array.
+        UnsupportedKernelError: for arithmetic on an array, a comparison, or a condition.
     """
     for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp | ast.AugAssign):
-            operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
-            for operand in operands:
-                if isinstance(operand, ast.Name) and operand.id in arrays:
-                    unit.refuse(node, f"arithmetic on the whole array {operand.id}", f"write {operand.id}[i]")
+        what, *fields = OF_ELEMENTS.get(type(node), ("",))
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
+            continue
+        operands = [getattr(node, field) for field in fields]
+        for operand in [o for one in operands for o in (one if isinstance(one, list) else [one])]:
+            if isinstance(operand, ast.Name) and operand.id in arrays:
+                unit.refuse(node, f"{what} the whole array {operand.id}", f"write {operand.id}[i]")
 
 
 def values_of(tree: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:

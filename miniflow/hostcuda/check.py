@@ -34,6 +34,7 @@ from miniflow.hostcuda.instrument import CheckedTranslation
 from miniflow.hostcuda.lookup import KernelStop
 from miniflow.hostcuda.profile import Profile
 from miniflow.hostcuda.regions import Memory
+from miniflow.hostcuda.source import compiling
 
 if TYPE_CHECKING:
     from miniflow.hostcuda.launch import Launch
@@ -91,7 +92,8 @@ class Run:
         types, casts = self.kernel.types_for(given.kinds)
         key = types, self.configured.rank, self.profile is not None
         try:
-            compiled = self.kernel.checked.get(key) or CheckedTranslation(self.kernel, *key)
+            with compiling(self.kernel.py_func):
+                compiled = self.kernel.checked.get(key) or CheckedTranslation(self.kernel, *key)
         except UnsupportedKernelError:
             raise_findings(self.typing(known_typing_error(self.kernel, given.values)))
             raise

@@ -83,11 +83,11 @@ class Emitter(ThreadLoops):
         """An array for each block: of `size` elements, on the stack if there is room."""
         if size is not None and not self.unit.cooperative and self._fits(size * itemsize(dtype)):
             extent = CELLS if shape == "threads" else shape
-            self.line(f"{variable} = stack(({extent}{'' if ',' in shape else ','}), {dtype}){comment}")
+            self.line(f"{variable} = stack({extents(extent)}, {dtype}){comment}")
         elif self.unit.cooperative:
-            self.line(f"{variable}_all = np.empty((last, {shape}), {dtype}){comment}")
+            self.line(f"{variable}_all = np.empty({extents('last', shape)}, {dtype}){comment}")
         else:
-            self.line(f"{variable} = np.empty(({shape},), {dtype}){comment}")
+            self.line(f"{variable} = np.empty({extents(shape)}, {dtype}){comment}")
 
     def _fits(self, size: int) -> bool:
         self.stacked += size
@@ -98,11 +98,11 @@ class Emitter(ThreadLoops):
         if array.kind == "shared":
             self._allocate(variable, shape, math.prod(array.shape), array.dtype, comment)
         elif variable in self.storage.in_warp:
-            self.line(f"{variable}_of = np.empty(({shape}, 32), {array.dtype}){comment}")
+            self.line(f"{variable}_of = np.empty({extents(shape, 32)}, {array.dtype}){comment}")
         elif array.kind == "local" and variable in self.storage.kept_arrays:
-            self._allocate(f"{variable}_of", f"threads, {shape}", None, array.dtype, comment)
+            self._allocate(f"{variable}_of", extents("threads", shape)[1:-1], None, array.dtype, comment)
         elif array.kind == "local":
-            self.line(f"{variable} = np.empty(({shape},), {array.dtype}){comment}")
+            self.line(f"{variable} = np.empty({extents(shape)}, {array.dtype}){comment}")
         elif not self.unit.cooperative:
             self._dynamic(variable, array)
 
@@ -254,6 +254,12 @@ class Emitter(ThreadLoops):
 
 ARRIVED = {BLOCK: "arrived", GRID: "arrived_in_grid"}
 BOUNDS = {WARP: "warp_first, warp_end", BLOCK: "0, threads"}
+
+
+def extents(*dims: object) -> str:
+    """A shape as a tuple; a part of it may be the text of several dims, or of none."""
+    parts = ", ".join(str(dim) for dim in dims if dim != "")
+    return f"({parts},)" if parts and "," not in parts else f"({parts})"
 
 
 def itemsize(dtype: str) -> int:

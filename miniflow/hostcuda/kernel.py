@@ -176,7 +176,8 @@ class Kernel:
             if (types, rank) not in self.compiled:
                 from miniflow.hostcuda.compile import Compiled
 
-                compiled = self.compiled[types, rank] = Compiled(self, types, rank, natural)
+                with source.compiling(self.py_func):
+                    compiled = self.compiled[types, rank] = Compiled(self, types, rank, natural)
                 self.overloads.setdefault(types, Overload(self, compiled))
             return self.compiled[types, rank]
 

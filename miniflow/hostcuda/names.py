@@ -53,6 +53,7 @@ REFUSED = {
     "a generator expression": ast.GeneratorExp, "an f-string": ast.JoinedStr, "import": ast.Import | ast.ImportFrom,
     "yield": ast.Yield | ast.YieldFrom, ":=": ast.NamedExpr, "try": ast.Try, "with": ast.With, "del": ast.Delete,
     "global": ast.Global, "nonlocal": ast.Nonlocal, "class": ast.ClassDef, "async": ast.AsyncFunctionDef | ast.Await,
+    "raise": ast.Raise,
 }  # fmt: skip
 NOTHING = {"threadfence", "threadfence_block", "threadfence_system", "nanosleep"}  # memory is coherent, time passes
 COLLECTIVES = {  # and how many arguments they take
@@ -61,6 +62,10 @@ COLLECTIVES = {  # and how many arguments they take
     **dict.fromkeys("all_sync any_sync eq_sync ballot_sync match_any_sync match_all_sync".split(), 2),
     **dict.fromkeys(("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync"), 3),
 }
+ATOMICS = {  # likewise
+    **dict.fromkeys([f"atomic.{x}" for x in "add sub and_ or_ xor inc dec exch min max nanmin nanmax".split()], 3),
+    "atomic.compare_and_swap": 3, "atomic.cas": 4,
+}  # fmt: skip
 LOADS = {"ldca", "ldcg", "ldcs", "ldlu", "ldcv"}  # with hints to caches, which mean nothing here
 STORES = {"stcg", "stcs", "stwb", "stwt"}
 ARRAYS = {"shared.array", "local.array", "const.array_like"}
@@ -112,23 +117,28 @@ class Normaliser(ast.NodeTransformer):
         self.source, self.unit, self.stack = source, unit, stack
         self.local = local_names(source.tree)
         self.grid_groups: set[str] = set()
-        self.nested: dict[str, Callee] = {}
+        functions = {n.name for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)} - {source.tree.name}
+        self.nested: dict[str, Callee | None] = dict.fromkeys(functions)  # None: not defined yet, or just being so
         self.own: Callee | None = None  # the device function itself, for recursion
         self.allocated = False
 
     def run(self) -> ast.FunctionDef:
         """The normalised definition; names that collide with the compiler's own are changed."""
-        tree, arguments = self.source.tree, self.source.tree.args
+        tree = self.source.tree
         self.source.namespace.update(take_constants(tree, self.local, self.source.namespace))
         self.local = local_names(tree)
-        if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
-            self.refuse(tree, "a parameter list with *, ** or keyword-only parameters")
+        self._check_parameters(tree)
         clash = {n: f"{n}_" for n in self.local if is_taken(n)}
         self.local = {clash.get(n, n) for n in self.local}
         self.unit.taken |= self.local
         tree = Renamer(clash).visit(tree)
         tree.body = self._block(tree.body)
         return protect_parameters(filled(tree), self.unit)
+
+    def _check_parameters(self, node: ast.FunctionDef) -> None:
+        given = node.args
+        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
+            self.refuse(node, "a parameter list with *, **, /, or keyword-only parameters", "name each parameter")
 
     def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
         return self.generic_visit(ast.Module(block, [])).body
@@ -173,24 +183,28 @@ class Normaliser(ast.NodeTransformer):
         """A nested function becomes a device function that also takes the variables it reads (lambda lifting)."""
         if node.decorator_list:
             self.refuse(node, "a decorated function inside it", "define it outside")
+        self._check_parameters(node)
+        if self.nested.get(node.name):
+            self.refuse(node, f"a second function {node.name}", "give it another name")
         own, called, parameters = local_names(node) - {node.name}, node.name, [a.arg for a in node.args.args]
         defaults, node.args.defaults = [self.visit(d) for d in node.args.defaults], []
-        outer, self.allocated = self.allocated, False
+        (outer, around), self.allocated = (self.allocated, self.nested), False
+        self.nested = {n: callee for n, callee in around.items() if n not in own}
         node.body = self._block(node.body)
+        self.nested = around
         captured = sorted({r for s in node.body for r in reads(s)} & self.local - own - self.nested.keys())
         node.args.args += [ast.arg(v) for v in captured]
         device = lifted(filled(node), self.unit, self.unit.fresh(node.name), self.allocated)
         self.allocated |= outer
         self.nested[called] = Callee(device, parameters, defaults, captured)
 
-    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
-        """A lambda is a nested function without a name."""
-        identifier = self.unit.fresh("function")
-        self._lambda(identifier, node)
-        return name(identifier)
+    def visit_Lambda(self, node: ast.Lambda) -> NoReturn:
+        """A lambda is a nested function: it is called where it stands, or by its only name."""
+        self.refuse(node, "a lambda as a value", "give it one name, as in `f = lambda x: x + 1`, and call that")
 
     def _lambda(self, identifier: str, node: ast.Lambda) -> None:
-        self.visit(ast.FunctionDef(identifier, node.args, [ast.copy_location(ast.Return(node.body), node)], []))
+        body = [ast.copy_location(ast.Return(node.body), node)]
+        self.visit(ast.copy_location(ast.FunctionDef(identifier, node.args, body, []), node))
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
         call_of = node.value if isinstance(node.value, ast.Call) else None
@@ -231,7 +245,7 @@ class Normaliser(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         target, intrinsic = node.targets[0], ""
-        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
+        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name) and len(node.targets) == 1:
             return self._lambda(target.id, node.value)
         if isinstance(node.value, ast.Call):
             intrinsic = self._intrinsic(node.value.func)
@@ -329,6 +343,8 @@ class Normaliser(ast.NodeTransformer):
         return found.name if isinstance(found, Intrinsic) else ""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.nested and isinstance(node.ctx, ast.Load):
+            self.refuse(node, f"the function {node.id} as a value", "call it by this name")
         if node.id in self.local or not isinstance(node.ctx, ast.Load):
             return node
         value = resolve(node, self.source.namespace)
@@ -346,6 +362,9 @@ class Normaliser(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = node.func
+        if isinstance(function, ast.Lambda):
+            self._lambda(identifier := self.unit.fresh("function"), function)
+            function = name(identifier)
         if isinstance(function, ast.Attribute) and function.attr == "sync" and self._is_grid(function.value):
             self.unit.cooperative = True
             return call(MARK + GRID_SYNC)
@@ -357,6 +376,8 @@ class Normaliser(ast.NodeTransformer):
         if is_kernel(value):
             return self._call_device(value, node)
         if isinstance(function, ast.Name) and function.id in self.nested:
+            if self.nested[function.id] is None:
+                self.refuse(node, f"a call of {function.id} in or before its definition", "define it outside")
             return self._call(self.nested[function.id], node)
         return self.generic_visit(node)
 
@@ -377,10 +398,10 @@ class Normaliser(ast.NodeTransformer):
         args = [self.visit(a) for a in node.args]
         if intrinsic in NOTHING:
             return call("fence") if self.unit.checked and "fence" in intrinsic else ast.Constant(None)
+        wanted = ATOMICS.get(intrinsic, COLLECTIVES.get(intrinsic, len(args)))
+        if len(args) != wanted and intrinsic != "syncwarp":
+            self.refuse(node, f"cuda.{intrinsic} of {len(args)} arguments", f"it takes {wanted}")
         if intrinsic in COLLECTIVES:
-            wanted = COLLECTIVES[intrinsic]
-            if len(args) != wanted and intrinsic != "syncwarp":
-                self.refuse(node, f"cuda.{intrinsic} of {len(args)} arguments", f"it takes {wanted}")
             return call(MARK + intrinsic, *args)
         if intrinsic in LOADS and len(args) == 2:
             return ast.Subscript(args[0], args[1], ast.Load())
@@ -405,6 +426,8 @@ class Normaliser(ast.NodeTransformer):
     def _call(self, callee: Callee, node: ast.Call) -> ast.expr:
         """A call of a device function, with all its arguments by position."""
         device, args = callee.device, []
+        if any(k.arg is None for k in node.keywords):
+            self.refuse(node, f"** in a call of {device.name}", "name each argument")
         for argument in node.args:
             starred = argument.value if isinstance(argument, ast.Starred) else None
             if isinstance(starred, ast.Tuple):
@@ -461,6 +484,10 @@ class Normaliser(ast.NodeTransformer):
             self.refuse(node, f"a call of the plain function {value.__name__}", "decorate it: @cuda.jit(device=True)")
         if isinstance(value, ModuleType | SimpleNamespace | np.random.RandomState):
             self.refuse(node, f"{ast.unparse(node)} without an attribute")
+        if is_kernel(value):
+            self.refuse(node, f"the function {ast.unparse(node)} as a value", "call it by this name")
+        if isinstance(value, list | dict | set):
+            self.refuse(node, f"{ast.unparse(node)}, a {type(value).__name__},", "make it a tuple or a NumPy array")
         known = isinstance(value, type) or hasattr(value, "py_func") or value is numba.literal_unroll
         if function or callable(value) and not known:
             self.refuse(node, f"{ast.unparse(node)}, which no GPU has,", "compute with numbers and array elements")

@@ -1,14 +1,18 @@
 """Reading a kernel: its syntax tree with true line numbers, and what its free names stand for."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
 import inspect
 import linecache
+import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from tokenize import TokenError
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -39,24 +43,31 @@ def read(function: Callable) -> Source:
     """The source of a plain Python function.
 
     Raises:
-        UnsupportedKernelError: if there is none (it was typed into a bare prompt).
+        UnsupportedKernelError: if there is none.
     """
     filename = function.__code__.co_filename
     lines, first = source_lines(function)
+    definition = definition_in(lines, first, function)
+    ast.increment_lineno(definition, max(first, 1) - 1)
+    return Source(definition.name, filename, definition, free_names(function))
+
+
+def definition_in(lines: list[str], first: int, function: Callable) -> ast.FunctionDef:
+    """The definition of a function, without decorators, in some lines."""
+    filename = function.__code__.co_filename
     tree = parsed(textwrap.dedent("".join(lines)), filename, first)
     (definition,) = tree.body if len(tree.body) == 1 else (None,)
     if function.__name__ == "<lambda>":
         definition = of_lambda(tree, function)
     if not isinstance(definition, ast.FunctionDef):
         raise UnsupportedKernelError(f"{filename}:{first}: a kernel is a function or a lambda, not async def")
-    ast.increment_lineno(definition, max(first, 1) - 1)
     definition.decorator_list = []
     if not is_of(definition, function):
         raise UnsupportedKernelError(
             f"{filename}:{first}: what stands there is not {function.__name__} as it was imported: "
             "the file has changed since; import it again"
         )
-    return Source(definition.name, filename, definition, free_names(function))
+    return definition
 
 
 def parsed(text: str, filename: str, first: int) -> ast.Module:
@@ -82,9 +93,8 @@ def of_lambda(tree: ast.Module, function: Callable) -> ast.FunctionDef | None:
 
 def is_of(definition: ast.FunctionDef, function: Callable) -> bool:
     """Whether a definition has the name, parameters, variables and constants of a function."""
-    module = compile(ast.Module([definition], []), "", "exec")
-    made = next(c for c in module.co_consts if isinstance(c, CodeType) and c.co_name == definition.name)
     code = function.__code__
+    made = compiled(definition, code)
 
     def names(c: CodeType) -> set[str]:
         inner = [names(k) for k in c.co_consts if isinstance(k, CodeType)]
@@ -98,18 +108,85 @@ def is_of(definition: ast.FunctionDef, function: Callable) -> bool:
     return traits(made) == traits(code)
 
 
+def compiled(definition: ast.FunctionDef, code: CodeType) -> CodeType:
+    """The code of a definition that stands where a function with some code does: in one with its free variables."""
+    frame = ast.parse(f"def outer({', '.join(code.co_freevars)}): global {definition.name}")
+    if definition.name in code.co_freevars:
+        frame.body[0].body = []
+    frame.body[0].body.append(definition)
+    flags = code.co_flags & __future__.annotations.compiler_flag
+    module = compile(ast.fix_missing_locations(frame), "", "exec", flags, dont_inherit=True)
+    return codes(module)[2]  # in `outer`, which is in the module
+
+
+def codes(code: CodeType) -> list[CodeType]:
+    """A function's code and that of the functions in it."""
+    return [code, *(inner for c in code.co_consts if isinstance(c, CodeType) for inner in codes(c))]
+
+
 def source_lines(function: Callable) -> tuple[list[str], int]:
     """The lines of a function and the number of the first."""
     try:
         return inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
         code = function.__code__
-        lines = linecache.getlines(code.co_filename)  # doctest answers this question only
-        if not lines:
-            raise UnsupportedKernelError(
-                f"{function.__name__}: its source cannot be read ({error}); define kernels in a file or a notebook cell"
-            ) from None
-        return inspect.getblock(lines[code.co_firstlineno - 1 :]), code.co_firstlineno
+        if lines := linecache.getlines(code.co_filename):  # doctest answers this question only
+            return inspect.getblock(lines[code.co_firstlineno - 1 :]), code.co_firstlineno
+        if found := typed(function):
+            return found
+        raise UnsupportedKernelError(
+            f"{function.__name__}: its source cannot be read ({error}); define kernels in a file that is run or "
+            "imported, in a notebook cell, or at the prompt of a terminal"
+        ) from None
+
+
+def typed(function: Callable) -> tuple[list[str], int] | None:
+    """What was typed at Python's prompt: before version 3.13, only the history of readline has it."""
+    readline, code = sys.modules.get("readline"), function.__code__
+    count = readline.get_current_history_length() if readline else 0
+    history = [f"{readline.get_history_item(i + 1)}\n" for i in range(count)]
+    sign = "lambda" if function.__name__ == "<lambda>" else f"def {function.__name__}("
+    for start in reversed([i for i, line in enumerate(history) if sign in line]):
+        with suppress(UnsupportedKernelError, SyntaxError, TokenError):
+            lines = inspect.getblock(history[start:])
+            made = compiled(definition_in(lines, 1, function), code)
+            if [content(c) for c in codes(made)] == [content(c) for c in codes(code)]:
+                return lines, 1 + last_line(code) - last_line(made)
+    return None
+
+
+def content(code: CodeType) -> tuple:
+    """All that tells what a function does, wherever it stands."""
+    constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, constants
+
+
+def last_line(code: CodeType) -> int:
+    """The number of the last line that is run."""
+    return max(line for *_, line in code.co_lines() if line)
+
+
+@contextmanager
+def compiling(function: Callable) -> Iterator[None]:
+    """What neither this compiler nor numba expects is told of the kernel, not of their code.
+
+    Raises:
+        UnsupportedKernelError: in place of any error that is not of this package, nor of the system.
+    """
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        if type(error).__module__.startswith("miniflow."):
+            raise
+        code, remedy = function.__code__, "write it with simpler statements"
+        if isinstance(error, RecursionError):
+            remedy = "split its long or deeply nested expressions and blocks"
+        raise UnsupportedKernelError(
+            f"{code.co_filename}:{code.co_firstlineno}: {function.__name__}: cannot be compiled "
+            f"({type(error).__name__}: {error}): {remedy}"
+        ) from error
 
 
 def free_names(function: Callable) -> dict[str, Any]:

@@ -367,7 +367,11 @@ class ThreadLoops:
 
     def _own_array(self, variable: str) -> str:
         """A thread's part of the memory of a local array: in a warp, the lanes' elements lie side by side."""
-        own = "[..., unsigned(lane)]" if variable in self.storage.in_warp else f"[unsigned({self.cell})]"
+        in_warp = variable in self.storage.in_warp
+        own = "[..., unsigned(lane)]" if in_warp else f"[unsigned({self.cell})]"
+        if not self.unit.arrays[variable].shape:  # numba would take out a number
+            cell = "lane" if in_warp else self.cell
+            own = f"[{cell} : {cell} + 1].reshape(())"
         return f"{variable} = {variable}_of{own}"
 
     def _runs_down_columns(self) -> bool:
