@@ -81,9 +81,9 @@ def adam(p, g, states, own, numbers):
     return decay * p - step_size * (mean / (math.sqrt(largest) * root + eps)), (mean, square, largest)
 
 
-def adam_numbers(count, lr, betas, eps, weight_decay, decoupled, amsgrad, do_bias_correction, steps):
+def adam_numbers(count, lr, betas, eps, weight_decay, decoupled_weight_decay, amsgrad, do_bias_correction, steps):
     beta1, beta2 = betas
-    l2, decay = (0.0, 1 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
+    l2, decay = (0.0, 1 - lr * weight_decay) if decoupled_weight_decay else (weight_decay, 1.0)
     own = {t: (lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t), 0.0) for t in {*steps}} if do_bias_correction else {}
     return [own.get(t, (lr, 1.0, 0.0)) for t in steps], l2, (1 - beta1, beta2, 1 - beta2, eps, decay, amsgrad)
 

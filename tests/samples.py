@@ -690,6 +690,20 @@ def multi_margin(x, t, p, margin):
     )
 
 
+def multilabel_margin(x, t):
+    losses = []
+    for row, labels in zip(x, t, strict=True):
+        labels = labels[: np.argmax(labels < 0)] if (labels < 0).any() else labels
+        others = [c for c in range(len(row)) if c not in labels]
+        losses.append(sum(max(0, 1 - row[k] + row[c]) for k in labels for c in others) / len(row))
+    return np.mean(losses)
+
+
+def bags(i, w, offsets, mode):
+    parts = [w[ids] for ids in np.split(i, offsets[1:])]
+    return np.stack([getattr(part, mode)(0) if len(part) else np.zeros(w.shape[1]) for part in parts])
+
+
 def ctc(logp, targets, frames, lengths):
     """Over all paths of classes, with 0 for the blank."""
     losses = []
@@ -813,6 +827,7 @@ WIDE = {"dtypes": ("float32", "float64")}  # torch has no half precision there
 SIGNS = np.array([1, -1, -1, 1, -1, 1])
 REDUCED = ("mean", "sum", "none")
 INDEX = np.array([[2, 0, 1], [0, 2, 2]])
+BAGGED = np.array([2, 0, 1, 0, 2, 2])
 DISTINCT_IMAGES = np.random.default_rng(6).permutation(np.linspace(-2, 2, 84)).reshape(1, 2, 7, 6)
 DISTINCT_SIGNALS = {1: DISTINCT_IMAGES.reshape(1, 12, 7), 2: DISTINCT_IMAGES, 3: DISTINCT_IMAGES.reshape(1, 1, 7, 4, 3)}
 
@@ -926,6 +941,9 @@ FAMILIES = [
         lambda x, t, w, reduction: (w * (np.log1p(np.exp(x)) - t * x)).mean(1), grad=(0,)),
     Row("multi_margin_loss", of(*[lambda p=p: Sample(LOGITS, CLASSES, p, 0.9) for p in (2, 1)]), multi_margin,
         gradient="any", **WIDE),
+    Row("multilabel_margin_loss", of(lambda: Sample(LOGITS, np.array(
+        [[1, 3, -1, 0], [2, -1, 1, 1], [0, 0, 2, -1], [-1, 1, 2, 3], [3, 2, 1, 0]]))), multilabel_margin,
+        gradient="any", **WIDE),
     Row("ctc_loss", of(lambda: Sample(np.log(softmax(away(4, 2, 3), -1)), np.array([[1, 1], [2, 0]]), (4, 3), (2, 1),
                                       reduction="none")),
         lambda x, t, frames, lengths, reduction: ctc(x, t, frames, lengths), dtypes=("float32", "float64"),
@@ -954,6 +972,8 @@ FAMILIES = [
         lambda x, y, w, b: np.einsum("ni,oij,nj->no", x, w, y) + b,
         dtypes=("float32", "float64")),  # half precision rounds the products, which cancel
     Row("embedding", of(lambda: Sample(INDEX, away(4, 3))), lambda i, w: w[i], gradient="sparse"),
+    Row("embedding_bag", of(*[lambda mode=mode: Sample(BAGGED, away(4, 3), np.array([0, 2, 2, 3]), mode=mode)
+                              for mode in ("sum", "mean", "max")]), bags, gradient="any"),
     Row("gather", of(lambda: Sample(away(3, 3), 1, INDEX), lambda: Sample(away(3, 4), 0, INDEX)), picked,
         gradient="sparse"),
     Row("index_select", of(lambda: Sample(away(3, 4), 0, INDEX[0]), lambda: Sample(away(3, 4), 1, INDEX[1])),

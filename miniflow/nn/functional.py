@@ -8,6 +8,7 @@ from miniflow.ops.ctc_loss import ctc_greedy_decoder, ctc_loss
 from miniflow.ops.distance import bilinear, cosine_similarity, l2_normalize, normalize, pairwise_distance, pdist
 from miniflow.ops.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from miniflow.ops.embedding import embedding
+from miniflow.ops.embedding_bag import embedding_bag
 from miniflow.ops.fold import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unfold
 from miniflow.ops.grid_sample import affine_grid, grid_sample
 from miniflow.ops.group_norm import group_norm, instance_norm, local_response_norm, rms_norm
@@ -26,6 +27,7 @@ from miniflow.ops.margin_loss import (
     hinge_embedding_loss,
     margin_ranking_loss,
     multi_margin_loss,
+    multilabel_margin_loss,
     multilabel_soft_margin_loss,
     soft_margin_loss,
     triplet_margin_loss,

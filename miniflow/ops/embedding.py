@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.dtype import float32
+from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from miniflow.operands import takes_tensors
+from miniflow.ops.creation import full
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import input_shape
 from miniflow.ops.slice import check_in_range
@@ -64,13 +66,19 @@ class EmbeddingGrad(Op):
 
 
 @takes_tensors
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Tensor:  # fmt: skip
     """Look up rows of a table: y[..., :] = weight[input[...], :].
 
     Args:
         input: indices of any shape, an integer dtype, 0 to num_embeddings - 1.
         weight: the table, (num_embeddings, embedding_dim).
         padding_idx: a row that gets no gradient; counted from the end if negative.
+        max_norm, norm_type: of PyTorch; only None is accepted.
+        scale_grad_by_freq: divide the gradient of each row by how often it is looked up.
+        sparse: accepted as in PyTorch; gradients are dense.
 
     Returns:
         (*input.shape, embedding_dim), in the dtype of `weight`.
@@ -78,6 +86,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     Raises:
         IndexRangeError: for an index, or a padding_idx, that is not a row of the table.
         DTypeError: for indices that are not integers.
+        ArgumentError: for a max_norm.
         ShapeError: unless `weight` has two dims.
 
     >>> import miniflow as flow
@@ -87,6 +96,8 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
 
     Source: `torch.nn.functional.embedding`.
     """
+    if max_norm is not None:
+        raise ArgumentError(f"embedding: got max_norm={max_norm}; expected None")
     if padding_idx is None:
         padding = NO_PADDING
     else:
@@ -95,4 +106,10 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
             given = f"padding_idx={padding_idx} for a table of {rows} rows"
             raise IndexRangeError(f"embedding: got {given}; expected {-rows} to {rows - 1}")
         padding = padding_idx % rows
-    return call(Embedding, input, weight, padding_idx=padding)
+    rows = call(Embedding, input, weight, padding_idx=padding)
+    if not scale_grad_by_freq:
+        return rows
+    ones = full((*input.shape, 1), 1.0, dtype=float32, device=weight._place_and_sbp)
+    counts = call(EmbeddingGrad, ones, input, rows=weight.shape[0], padding_idx=NO_PADDING)
+    scaled = rows / cast(call(Embedding, input, counts, padding_idx=NO_PADDING), weight.dtype)
+    return rows.detach() + (scaled - scaled.detach())  # the gradient is that of `scaled`

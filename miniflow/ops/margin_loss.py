@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.dtype import bool_
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
+from miniflow.ops.creation import zeros_like
 from miniflow.ops.distance import pairwise_distance
 from miniflow.ops.loss import check_rows, loss
 from miniflow.ops.pad import one_hot
 from miniflow.ops.piecewise import where
-from miniflow.ops.promotion import cast
+from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import check_broadcast
 from miniflow.tensor import Tensor
 
@@ -201,6 +203,34 @@ def multi_margin_loss(
     if weight is not None:
         loss = loss * weight.index_select(0, at.reshape(-1))
     return loss.reshape(()) if single else loss
+
+
+@loss
+def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
+    """sum over the labels t and the other classes c of max(0, 1 - x_t + x_c) / C, reduced.
+
+    Args:
+        input: scores x, (N, C) or (C,), floating.
+        target: labels, integers of that shape: in each row those before the first that is negative.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+        IndexRangeError: for a label that is no class.
+
+    Source: `torch.nn.functional.multilabel_margin_loss`.
+    """
+    require_floating("multilabel_margin_loss", input._array)
+    if input.ndim not in (1, 2) or input.shape != target.shape:
+        raise refusal(ShapeError, "multilabel_margin_loss", "(N, C) or (C,) both", input=input, target=target)
+    if target.dtype.is_floating_point or target.dtype is bool_:
+        raise DTypeError(f"multilabel_margin_loss: got labels of {target.dtype}; expected an integer dtype")
+    counts = cast(target >= 0, "int64").cumprod(-1)
+    labels = where(counts != 0, cast(target, "int64"), 0)
+    is_label = zeros_like(labels).scatter_add(-1, labels, counts) != 0
+    excess = (1 - input.gather(-1, labels).unsqueeze(-1) + input.unsqueeze(-2)).clamp(0)
+    counted = (counts != 0).unsqueeze(-1) & ~is_label.unsqueeze(-2)
+    return where(counted, excess, 0.0).sum((-2, -1)) / max(1, input.shape[-1])
 
 
 @takes_tensors

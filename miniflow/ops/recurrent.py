@@ -37,6 +37,12 @@ def lstm_cell(x: Tensor, projected: Tensor, state: State) -> State:
     return sigmoid(o) * OPERATORS["tanh"](c), c
 
 
+def projected_lstm_cell(weight: Tensor, x: Tensor, projected: Tensor, state: State) -> State:
+    """`lstm_cell`, with h multiplied by a weight."""
+    h, c = lstm_cell(x, projected, state)
+    return linear(h, weight), c
+
+
 def gru_cell(x: Tensor, projected: Tensor, state: State) -> State:
     """n = tanh(x_n + sigmoid(x_r + p_r) p_n), h = (1 - z) n + z h with z = sigmoid(x_z + p_z)."""
     size = state[0].shape[1]

@@ -1,7 +1,5 @@
 """Adam, and AdamW with decoupled weight decay."""
 
-from typing import Any
-
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
@@ -11,7 +9,7 @@ class AdamUpdate(Update, exp_avg=None, exp_avg_sq=None, max_exp_avg_sq="amsgrad"
 
 class Adam(
     RuleOptimizer, rule=AdamUpdate, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False,
-    maximize=False, do_bias_correction=True,
+    maximize=False, do_bias_correction=True, decoupled_weight_decay=False,
 ):  # fmt: skip
     """Adam: steps scaled by running estimates of the gradient's mean and square.
 
@@ -29,6 +27,7 @@ class Adam(
         amsgrad: use the largest v seen so far.
         maximize: maximize the objective instead of minimizing it.
         do_bias_correction: divide by 1 - beta^t, since the estimates start at zero (OneFlow's name).
+        decoupled_weight_decay: let the decay act on the parameter, as in `AdamW`.
 
     Raises:
         ArgumentError: for a negative number, or betas outside of [0, 1).
@@ -45,21 +44,16 @@ class Adam(
     Reddi et al. 2018, "On the Convergence of Adam and Beyond" (amsgrad).
     """
 
-    decoupled = False  # whether weight decay acts on the parameter, not on the gradient
-
-    def attributes(self, group: dict[str, Any]) -> dict[str, Any]:
-        return {"decoupled": self.decoupled, **super().attributes(group)}
-
 
 class AdamW(
     Adam, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, amsgrad=False, maximize=False,
-    do_bias_correction=True,
+    do_bias_correction=True, decoupled_weight_decay=True,
 ):  # fmt: skip
     """Adam with decoupled weight decay: p <- (1 - lr * weight_decay) * p before the step, and no L2 penalty.
 
     Args:
         params: tensors, or groups of them.
-        lr, betas, eps, amsgrad, maximize, do_bias_correction: as for Adam.
+        lr, betas, eps, amsgrad, maximize, do_bias_correction, decoupled_weight_decay: as for Adam.
         weight_decay: the decay of the parameter itself; 0.01 by default as in PyTorch, where OneFlow has 0.
 
     >>> import miniflow as flow
@@ -72,5 +66,3 @@ class AdamW(
 
     Source: `torch.optim.AdamW`; Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization".
     """
-
-    decoupled = True

@@ -40,7 +40,8 @@ class LAMB(
         grads = [p._grad + (-l2 if group["maximize"] else l2) * p if l2 else p._grad for p in params]
         states = [self._states(group, params, name) for name in self.state_names(group)]
         options = {name: group[name] for name in ("betas", "eps", "amsgrad", "do_bias_correction", "maximize")}
-        options |= {"lr": 1.0, "weight_decay": 0.0, "decoupled": False, "steps": self.next_values("steps", params)}
+        options |= {"lr": 1.0, "weight_decay": 0.0, "decoupled_weight_decay": False}
+        options["steps"] = self.next_values("steps", params)
         update(AdamUpdate, steps, grads, *states, live=lambda: {"steps": self.live(group, params)["steps"]}, **options)
         directions = []
         for p, step in zip(params, steps, strict=True):

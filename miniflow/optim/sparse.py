@@ -74,7 +74,7 @@ class SparseAdam(RuleOptimizer, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         return "exp_avg", "exp_avg_sq"
 
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        plain = {"weight_decay": 0.0, "decoupled": False, "amsgrad": False, "do_bias_correction": True}
+        plain = {"weight_decay": 0.0, "decoupled_weight_decay": False, "amsgrad": False, "do_bias_correction": True}
         states = [self._states(group, params, name) for name in self.state_names(group)]
         for p, *of_p in zip(params, *states, strict=True):
             rows = p._grad.ne(0).any(1).nonzero().flatten()

@@ -329,7 +329,11 @@ OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
         {"momentum": 0.9, "nesterov": True},
         {"maximize": True},
     ],
-    "Adam": [{}, {"weight_decay": 0.1, "amsgrad": True}, {"do_bias_correction": False, "maximize": True}],
+    "Adam": [
+        {"weight_decay": 0.1, "decoupled_weight_decay": True},
+        {"weight_decay": 0.1, "amsgrad": True},
+        {"do_bias_correction": False, "maximize": True},
+    ],
     "AdamW": [{"weight_decay": 0.1}, {"amsgrad": True, "betas": (0.8, 0.9)}],
     "RMSprop": [{}, {"centered": True, "momentum": 0.9, "weight_decay": 0.1}],
     "Adadelta": [{}, {"rho": 0.5, "eps": 1e-3, "weight_decay": 0.1}],

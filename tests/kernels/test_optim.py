@@ -115,8 +115,8 @@ SHAPES = [(5, 7), (3,), (0,), (2, 3, 4), (300,), (1,), (256,), (257,), (2, 2), (
 OPTIONS = {
     "SgdUpdate": {"lr": LR, "momentum": 0.9, "dampening": 0.1, "nesterov": False, "weight_decay": DECAY},
     "AdamUpdate": {
-        "lr": LR, "betas": (0.9, 0.99), "eps": EPS, "weight_decay": DECAY, "decoupled": True, "amsgrad": True,
-        "do_bias_correction": True,
+        "lr": LR, "betas": (0.9, 0.99), "eps": EPS, "weight_decay": DECAY, "decoupled_weight_decay": True,
+        "amsgrad": True, "do_bias_correction": True,
     },
     "RmspropUpdate": {
         "lr": LR, "alpha": 0.9, "eps": EPS, "weight_decay": DECAY, "momentum": 0.9, "centered": False,

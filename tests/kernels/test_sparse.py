@@ -124,7 +124,7 @@ def test_the_sums_are_those_of_the_dense_gradient_to_the_bit():
 RULES = {
     "SgdUpdate": (1, {"fresh": [False, True]}, {"momentum": 0.9, "dampening": 0.1, "nesterov": True}),
     "AdamUpdate": (3, {"steps": [3, 1]}, {
-        "betas": (0.9, 0.99), "eps": 1e-3, "decoupled": False, "amsgrad": True, "do_bias_correction": True,
+        "betas": (0.9, 0.99), "eps": 1e-3, "decoupled_weight_decay": False, "amsgrad": True, "do_bias_correction": True,
     }),
     "AdagradUpdate": (1, {"steps": [3, 1]}, {"lr_decay": 0.1, "eps": 1e-3}),
 }  # fmt: skip

@@ -145,7 +145,6 @@ def test_dropout_of_weights():
     ("call", "words"),
     [
         (lambda nn: nn.MultiheadAttention(6, 4), "embed_dim=6, num_heads=4"),
-        (lambda nn: nn.MultiheadAttention(6, 2, add_zero_attn=True), "add_zero_attn are not supported"),
         (lambda nn: nn.MultiheadAttention(6, 2)(*[flow.zeros(2, 3, 6)] * 3, is_causal=True), "without attn_mask"),
         (lambda nn: nn.MultiheadAttention(6, 2)(flow.zeros(3, 6), *[flow.zeros(2, 3, 6)] * 2), "expected all 3-D"),
         (lambda nn: nn.TransformerEncoderLayer(6, 2, activation="tanh"), "'relu' or 'gelu'"),

@@ -1,6 +1,7 @@
 """Parameters as vectors, and parametrizations, beside PyTorch's."""
 
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -328,3 +329,60 @@ def test_a_pruned_layer_trains_in_a_graph():
         optimizer.step()
         assert_close(step(flow.tensor(x)), loss, rtol=1e-9)
     assert_close(ours.weight.detach(), (theirs.weight_orig * theirs.weight_mask).detach(), rtol=1e-9)
+
+
+CONVOLUTIONS = {
+    "conv1d": (lambda nn: nn.Conv1d(2, 3, 3, bias=False), (2, 2, 7), False),
+    "conv2d": (lambda nn: nn.Conv2d(4, 6, 3, groups=2), (2, 4, 5, 6), False),
+    "transposed": (lambda nn: nn.ConvTranspose2d(2, 3, 2), (2, 2, 4, 5), True),
+    "linear": (lambda nn: nn.Linear(4, 3), (5, 4), None),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("options", [{}, {"affine": False}, {"bias": False, "eps": 0.1}])
+def test_fused_batch_norm(name, options):
+    make, shape, transpose = CONVOLUTIONS[name]
+    channels = 6 if name == "conv2d" else 3
+    if name == "linear" and options:
+        options = {"eps": 0.1}  # torch wants weight and bias there
+
+    def model(nn):
+        norm = getattr(nn, f"BatchNorm{max(1, len(shape) - 2)}d")(channels, **options)
+        return nn.Sequential(make(nn), norm)
+
+    layers = pair(model)
+    trained(layers, shape)
+    fused = []
+    for framework, layer in zip((flow, torch), layers, strict=True):
+        functions, layer = framework.nn.utils, layer.eval()
+        if transpose is None:
+            fused.append(functions.fuse_linear_bn_eval(*layer))
+        else:
+            fused.append(functions.fuse_conv_bn_eval(*layer, transpose=transpose))
+        x = framework.tensor(draw(*shape))
+        assert_close(fused[-1](x).detach(), layer(x).detach().numpy(), rtol=1e-9)
+    assert list(fused[0].state_dict()) == list(fused[1].state_dict())
+    for (key, p), (_, q) in zip(fused[0].named_parameters(), fused[1].named_parameters(), strict=True):
+        assert_close(p.detach(), q.detach(), rtol=1e-8, atol=1e-9, what=key)
+        assert p.requires_grad == q.requires_grad
+    with pytest.raises(ValueError, match="after .eval"):
+        flow.nn.utils.fuse_conv_bn_eval(layers[0][0].train(), layers[0][1])
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, float("inf"), 0.5])
+def test_total_norm_and_clipping_by_it(norm_type):
+    arrays, grads = [draw(3, 4), draw(5), draw()], [draw(3, 4, seed=1), draw(5, seed=2), draw(seed=3)]
+    found = []
+    for framework in (flow, torch):
+        parameters = [framework.nn.Parameter(framework.tensor(a)) for a in arrays]
+        for p, g in zip(parameters, grads, strict=True):
+            p.grad = framework.tensor(g)
+        total = framework.nn.utils.get_total_norm([p.grad for p in parameters], norm_type)
+        framework.nn.utils.clip_grads_with_norm_(parameters, 0.7, total)
+        found.append([total, *[p.grad for p in parameters]])
+    for ours, theirs in zip(*found, strict=True):
+        assert_close(ours, theirs, rtol=1e-9)
+    assert flow.nn.utils.get_total_norm([]).item() == 0 and flow.nn.utils.get_total_norm(flow.ones(4)).item() == 2
+    with pytest.raises(flow.errors.AutogradError, match="get_total_norm: the norm of the gradients is nan"):
+        flow.nn.utils.get_total_norm([flow.tensor([math.nan])], error_if_nonfinite=True)

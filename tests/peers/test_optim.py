@@ -18,6 +18,7 @@ CASES = [
     ("Adam", {"lr": 0.01, "betas": (0.5, 0.9), "eps": 1e-4, "weight_decay": 0.1}),
     ("Adam", {"lr": 0.01, "amsgrad": True, "maximize": True}),
     ("Adam", {"lr": 0.01, "amsgrad": True, "betas": (0.8, 0.6)}),
+    ("Adam", {"lr": 0.01, "weight_decay": 0.3, "decoupled_weight_decay": True, "amsgrad": True}),
     ("AdamW", {"lr": 0.01, "weight_decay": 0.01}),
     ("AdamW", {"lr": 0.01, "weight_decay": 0.5, "amsgrad": True}),
     ("AdamW", {"lr": 0.01, "weight_decay": 0.1, "maximize": True, "betas": (0.7, 0.8)}),

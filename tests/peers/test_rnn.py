@@ -1,5 +1,6 @@
 """Recurrent layers, cells and packed sequences beside PyTorch's, with its state_dict."""
 
+import checks
 import numpy as np
 import pytest
 from checks import assert_close
@@ -167,7 +168,8 @@ def test_padding(batch_first):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda nn: nn.LSTM(3, 4, proj_size=2), "proj_size=2, which is not supported"),
+        (lambda nn: nn.LSTM(3, 4, proj_size=4), "proj_size=4; expected 0, or for an LSTM a size below hidden_size=4"),
+        (lambda nn: nn.GRU(3, 4, proj_size=2), "GRU: got proj_size=2"),
         (lambda nn: nn.RNN(3, 4, nonlinearity="elu"), "'tanh' or 'relu'"),
         (lambda nn: nn.GRU(3, 0), "hidden_size=0"),
         (lambda nn: nn.GRU(3, 4)(flow.zeros(5, 2, 4)), "the last of 3"),
@@ -182,3 +184,25 @@ def test_padding(batch_first):
 def test_errors(call, words):
     with pytest.raises(ValueError, match=words):
         call(flow.nn)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True, "num_layers": 2}, {"bias": False, "batch_first": True}], ids=str
+)
+def test_lstm_with_a_projection(options):
+    layers = [framework.nn.LSTM(4, 5, proj_size=3, **options).double() for framework in (flow, torch)]
+    ours, theirs = layers
+    assert list(ours.state_dict()) == list(theirs.state_dict()) and repr(ours) == repr(theirs)
+    ours.load_state_dict({name: x.numpy() for name, x in theirs.state_dict().items()})
+    generator, found = np.random.default_rng(0), []
+    count, batch = len(ours.state_dict()) // (3 if options.get("bias") is False else 5), 2
+    arrays = [generator.normal(size=size) for size in ((6, 2, 4), (count, batch, 3), (count, batch, 5))]
+    if options.get("batch_first"):
+        arrays[0] = arrays[0].swapaxes(0, 1).copy()
+    for framework, layer in zip((flow, torch), layers, strict=True):
+        x, h, c = (framework.tensor(a, requires_grad=True) for a in arrays)
+        y, state = layer(x, (h, c))
+        (sum((s * s).sum() for s in state) + (y * y * y).sum()).backward()
+        found.append([y, *state, x.grad, h.grad, c.grad, *[p.grad for p in layer.parameters()]])
+    for a, b in zip(*found, strict=True):
+        checks.assert_close(a.detach(), b.detach(), rtol=1e-8, atol=1e-9)

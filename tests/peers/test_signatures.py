@@ -33,7 +33,6 @@ MISPRINTED = {
     "addbmm_", "baddbmm_",
 }  # fmt: skip
 INTENDED = {
-    "embedding": "no max_norm and scale_grad_by_freq; gradients are dense",
     "l1_loss": "no weight: multiply the losses of reduction='none'",
     "mse_loss": "as l1_loss",
     "huber_loss": "as l1_loss",

@@ -160,7 +160,7 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
 
 UPDATES: dict[str, Callable[[Any], bool]] = {  # of optimizers
     **dict.fromkeys(
-        ("amsgrad", "centered", "decoupled", "decoupled_weight_decay", "do_bias_correction", "maximize", "nesterov"),
+        ("amsgrad", "centered", "decoupled_weight_decay", "do_bias_correction", "maximize", "nesterov"),
         FLAG,
     ),
     **dict.fromkeys(

@@ -9,9 +9,11 @@ from miniflow.nn import init
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.linear import Linear
 from miniflow.ops.attention import additive, attend
+from miniflow.ops.creation import zeros
 from miniflow.ops.elementwise import add
-from miniflow.ops.join import chunk, unbind
+from miniflow.ops.join import cat, chunk, unbind
 from miniflow.ops.matmul import linear
+from miniflow.ops.pad import pad
 from miniflow.ops.permute import permute
 from miniflow.ops.reduce import mean
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
@@ -29,7 +31,8 @@ class MultiheadAttention(
         num_heads: the number of heads.
         dropout: the probability with which a weight becomes 0 in training.
         bias: whether the projections add a bias.
-        add_bias_kv, add_zero_attn: must be False; further keys and values are not supported.
+        add_bias_kv: whether a key and a value that are learned come after those given.
+        add_zero_attn: whether a key and a value of zeros come after those.
         kdim, vdim: the sizes of keys and values; E if None.
         batch_first: whether tensors are (N, L, E) in place of (L, N, E).
         device, dtype: of the parameters.
@@ -37,10 +40,11 @@ class MultiheadAttention(
     Attributes:
         in_proj_weight: (3 E, E); or q_proj_weight, k_proj_weight and v_proj_weight if kdim or vdim differ from E.
         in_proj_bias: (3 E,), or None.
+        bias_k, bias_v: (1, 1, E) with add_bias_kv, else None.
         out_proj: Linear(E, E).
 
     Raises:
-        ArgumentError: if `num_heads` does not divide `embed_dim`, or for what is not supported.
+        ArgumentError: if `num_heads` does not divide `embed_dim`.
 
     >>> import miniflow as flow
     >>> x = flow.zeros(2, 5, 8)
@@ -53,8 +57,6 @@ class MultiheadAttention(
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         size, heads = self.embed_dim, self.num_heads
-        if self.add_bias_kv or self.add_zero_attn:
-            raise ArgumentError("MultiheadAttention: add_bias_kv and add_zero_attn are not supported; expected False")
         if size <= 0 or heads <= 0 or size % heads:
             raise ArgumentError(f"MultiheadAttention: got embed_dim={size}, num_heads={heads}; expected a multiple")
         self.head_dim, self.kdim, self.vdim = size // heads, self.kdim or size, self.vdim or size
@@ -63,6 +65,7 @@ class MultiheadAttention(
         }  # fmt: skip
         self.add_parameters(place, **{f"{name}_proj_weight": shapes.get(name) for name in ("in", "q", "k", "v")})
         self.add_parameters(place, in_proj_bias=(3 * size,) if bias else None)
+        self.add_parameters(place, **dict.fromkeys(("bias_k", "bias_v"), (1, 1, size) if self.add_bias_kv else None))
         self.out_proj = Linear(size, size, bias, **place)
 
     def reset_parameters(self) -> None:
@@ -73,6 +76,9 @@ class MultiheadAttention(
         if self.in_proj_bias is not None:
             init.zeros_(self.in_proj_bias)
             init.zeros_(self.out_proj.bias)
+        if self.bias_k is not None:
+            init.xavier_normal_(self.bias_k)
+            init.xavier_normal_(self.bias_v)
 
     def forward(
         self,
@@ -105,9 +111,12 @@ class MultiheadAttention(
             shapes = [tuple(x.shape) for x in (query, key, value)]
             raise ShapeError(f"MultiheadAttention: got shapes {shapes}; expected all 3-D, or all 2-D without a batch")
         alone, batch_dim = query.ndim == 2, 0 if self.batch_first else 1
-        heads = self._projected(query, key, value, batch_dim if alone else None)
-        mask = self._mask(heads[0], attn_mask, key_padding_mask)
-        result, weights = attend(*heads, mask, self.dropout if self.training else 0.0)
+        query, *others = self._projected(query, key, value, batch_dim if alone else None)
+        mask = self._mask(query, attn_mask, key_padding_mask)
+        key, value = (self._longer(x, added) for x, added in zip(others, (self.bias_k, self.bias_v), strict=True))
+        if mask is not None:
+            mask = pad(mask, (0, key.shape[2] - others[0].shape[2]))
+        result, weights = attend(query, key, value, mask, self.dropout if self.training else 0.0)
         result = permute(result, (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3))
         result = self.out_proj(reshape(result, (*result.shape[:2], self.embed_dim)))
         if not need_weights:
@@ -134,6 +143,14 @@ class MultiheadAttention(
         biases = (None,) * 3 if bias is None else chunk(bias, 3)
         found = [linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)]
         return [permute(reshape(x, (*x.shape[:2], self.num_heads, self.head_dim)), order) for x in found]
+
+    def _longer(self, x: Tensor, added: Tensor | None) -> Tensor:
+        """Keys or values of each head, with what comes after them."""
+        shape = (x.shape[0], self.num_heads, 1, self.head_dim)
+        ends = [] if added is None else [reshape(added, (1, *shape[1:])).expand(shape)]
+        if self.add_zero_attn:
+            ends.append(zeros(shape, dtype=x.dtype, device=x._place_and_sbp))
+        return cat([x, *ends], 2) if ends else x
 
     def _mask(self, query: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
         """Both masks as one that is added to scores (N, num_heads, L, S)."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from miniflow.errors import ArgumentError, IndexRangeError, ShapeError
 from miniflow.nn import init
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.parameter import Parameter
 from miniflow.ops.embedding import embedding
+from miniflow.ops.embedding_bag import embedding_bag
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
+
+Table = TypeVar("Table", bound="Embedding")
 
 
 class Embedding(
@@ -23,7 +26,8 @@ class Embedding(
         num_embeddings: the number of rows.
         embedding_dim: the length of a row.
         padding_idx: a row that is initialized to zero and not updated; counted from the end if negative.
-        max_norm, norm_type, scale_grad_by_freq: of PyTorch; only their defaults are accepted.
+        max_norm, norm_type: of PyTorch; only their defaults are accepted.
+        scale_grad_by_freq: divide the gradient of each row by how often it is looked up.
         sparse: accepted as in PyTorch; gradients are dense, and optimizers in nn.Graph update only the rows used.
         device, dtype: of the table.
 
@@ -33,7 +37,7 @@ class Embedding(
     Shapes: integers (*) -> (*, embedding_dim).
 
     Raises:
-        ArgumentError: for a `max_norm`, or `scale_grad_by_freq`.
+        ArgumentError: for a `max_norm`.
         IndexRangeError: for a padding_idx, or an index in the input, that is not a row.
 
     >>> import miniflow as flow
@@ -44,30 +48,33 @@ class Embedding(
     """
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        rows = self.num_embeddings
-        if self.max_norm is not None or self.scale_grad_by_freq:
-            raise ArgumentError("Embedding: got max_norm or scale_grad_by_freq=True; expected None and False")
+        rows, name = self.num_embeddings, self._get_name()
+        if self.max_norm is not None:
+            raise ArgumentError(f"{name}: got max_norm={self.max_norm}; expected None")
         if self.padding_idx is not None:
             if not -rows <= self.padding_idx < rows:
-                raise IndexRangeError(f"Embedding: got padding_idx={self.padding_idx}; expected {-rows} to {rows - 1}")
+                raise IndexRangeError(f"{name}: got padding_idx={self.padding_idx}; expected {-rows} to {rows - 1}")
             self.padding_idx %= rows
         self.add_parameters(place, weight=(rows, self.embedding_dim))
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+    def from_pretrained(
+        cls: type[Table], embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **options: Any
+    ) -> Table:
         """A layer around a pretrained table, whose memory is shared.
 
         Args:
             embeddings: (num_embeddings, embedding_dim).
             freeze: whether the table is excluded from training.
             padding_idx: as above, but the row is not set to zero.
+            options: the other arguments of the layer.
 
         Raises:
             ShapeError: unless `embeddings` has two dims.
         """
         if embeddings.ndim != 2:
-            raise ShapeError(f"Embedding.from_pretrained: got shape {tuple(embeddings.shape)}; expected two dims")
-        layer = cls(*embeddings.shape, padding_idx=padding_idx)
+            raise ShapeError(f"{cls.__name__}.from_pretrained: got shape {tuple(embeddings.shape)}; expected two dims")
+        layer = cls(*embeddings.shape, padding_idx=padding_idx, **options)
         layer.weight = Parameter(embeddings, requires_grad=not freeze)
         return layer
 
@@ -79,8 +86,43 @@ class Embedding(
                 self.weight[self.padding_idx].zero_()
 
     def forward(self, input: Tensor) -> Tensor:
-        return embedding(input, self.weight, self.padding_idx)
+        return embedding(input, self.weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class EmbeddingBag(
+    Embedding, num_embeddings=..., embedding_dim=..., max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+    mode="mean", sparse=False, include_last_offset=False, padding_idx=None, device=None, dtype=None,
+):  # fmt: skip
+    """The sum, the mean or the largest of the rows that each bag of indices looks up; see `embedding_bag`.
+
+    Args:
+        num_embeddings, embedding_dim, max_norm, norm_type, scale_grad_by_freq, sparse: as of `Embedding`.
+        mode: "sum", "mean" or "max".
+        include_last_offset: whether offsets have one more entry, the end of the last bag.
+        padding_idx: a row that no bag counts; it is initialized to zero.
+        device, dtype: of the table.
+
+    Shapes: integers (B, N), or (n,) with offsets (B,) -> (B, embedding_dim).
+
+    >>> import miniflow as flow
+    >>> flow.nn.EmbeddingBag(10, 3, mode="max")(flow.tensor([1, 2, 4, 9]), flow.tensor([0, 3])).shape
+    miniflow.Size([2, 3])
+
+    Source: `torch.nn.EmbeddingBag`.
+    """
+
+    limits = {"mode": ["sum", "mean", "max"]}
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        return embedding_bag(
+            input, self.weight, offsets, None, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse,
+            per_sample_weights, self.include_last_offset, self.padding_idx,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}{padding}"

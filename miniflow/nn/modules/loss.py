@@ -157,6 +157,10 @@ class MultiLabelSoftMarginLoss(Loss, function=margin_loss.multilabel_soft_margin
     """`BCEWithLogitsLoss` averaged over the classes, with weights (C,). `torch.nn.MultiLabelSoftMarginLoss`."""
 
 
+class MultiLabelMarginLoss(Loss, function=margin_loss.multilabel_margin_loss):
+    """sum of max(0, 1 - x_t + x_c) / C over the labels t and the other classes c. `torch.nn.MultiLabelMarginLoss`."""
+
+
 class MultiMarginLoss(Loss, function=margin_loss.multi_margin_loss, p=1, margin=1.0, weight=None, reduction="mean"):
     """sum_c max(0, margin - x_t + x_c)^p / C over the classes c other than t. `torch.nn.MultiMarginLoss`."""
 

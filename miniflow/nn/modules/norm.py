@@ -31,8 +31,9 @@ class Norm(Layer):
 
 
 class BatchNorm(
-    Norm, num_features=..., eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None
-):
+    Norm, num_features=..., eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None,
+    bias=True,
+):  # fmt: skip
     """y = (x - mean) / sqrt(var + eps) * weight + bias for each channel, the statistics taken over all other dims.
 
     In training mean and variance are those of the batch, and running averages of them are kept; in evaluation the
@@ -45,6 +46,7 @@ class BatchNorm(
         affine: whether there are weight and bias.
         track_running_stats: whether to keep running averages; without, the batch is used in evaluation too.
         device, dtype: of parameters and buffers.
+        bias: whether there is a bias besides the weight; by keyword.
 
     Attributes:
         weight, bias: (num_features,), initialized to ones and zeros.
@@ -54,6 +56,7 @@ class BatchNorm(
     Source: `torch.nn.BatchNorm2d`; Ioffe and Szegedy 2015, "Batch Normalization".
     """
 
+    by_keyword = "bias"
     dims: tuple[int, ...]  # how many dims an input may have
     shown = (
         "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, bias={bias}, "
@@ -62,7 +65,7 @@ class BatchNorm(
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         shape, running = (self.num_features,), self.track_running_stats
-        self.add_parameters(place, **dict.fromkeys(("weight", "bias"), shape if self.affine else None))
+        self.add_parameters(place, weight=shape if self.affine else None, bias=shape if self.affine and bias else None)
         self.register_buffer("running_mean", zeros(*shape, **place) if running else None)
         self.register_buffer("running_var", ones(*shape, **place) if running else None)
         self.register_buffer("num_batches_tracked", tensor(0, device=place["device"]) if running else None)
@@ -152,7 +155,9 @@ class FusedBatchNorm3d(FusedBatchNorm, BatchNorm3d):
     """relu(batch_norm(x) + addend). `oneflow.nn.FusedBatchNorm3d`."""
 
 
-class InstanceNorm(BatchNorm, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None):
+class InstanceNorm(
+    BatchNorm, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None, bias=True
+):
     """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over each channel of each sample.
 
     Args and attributes are those of `BatchNorm`, but by default there are neither parameters nor running statistics.
@@ -195,7 +200,7 @@ class InstanceNorm3d(InstanceNorm):
 _BatchNorm, _InstanceNorm = BatchNorm, InstanceNorm  # as source that asks for any of them calls them in PyTorch
 
 
-class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, device=None, dtype=None):
+class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, device=None, dtype=None, bias=True):
     """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over each group of channels of a sample.
 
     Args:
@@ -204,6 +209,7 @@ class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, d
         eps: added to the variance.
         affine: whether there are weight and bias.
         device, dtype: of the parameters.
+        bias: whether there is a bias besides the weight; by keyword.
 
     Attributes:
         weight, bias: (C,), initialized to ones and zeros.
@@ -213,13 +219,15 @@ class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, d
     Source: `torch.nn.GroupNorm`; Wu and He 2018, "Group Normalization".
     """
 
-    shown = "{num_groups}, {num_channels}, eps={eps}, affine={affine}"
+    by_keyword = "bias"
+    shown = "{num_groups}, {num_channels}, eps={eps}, affine={affine}, bias={bias}"
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
         groups, channels = self.num_groups, self.num_channels
         if channels % groups:
             raise ArgumentError(f"GroupNorm: got {channels} channels in {groups} groups; expected a multiple")
-        self.add_parameters(place, **dict.fromkeys(("weight", "bias"), (channels,) if self.affine else None))
+        shape = (channels,) if self.affine else None
+        self.add_parameters(place, weight=shape, bias=shape if bias else None)
 
     def forward(self, input: Tensor) -> Tensor:
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from miniflow.ops.gather import index_select
 from miniflow.ops.join import cat, stack
 from miniflow.ops.matmul import linear
 from miniflow.ops.permute import transpose
-from miniflow.ops.recurrent import CELLS, Recurrent, RecurrentGrad, State, scan
+from miniflow.ops.recurrent import CELLS, Recurrent, RecurrentGrad, State, projected_lstm_cell, scan
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
 from miniflow.tape import is_grad_enabled, modes
 from miniflow.tensor import Tensor
@@ -30,17 +31,21 @@ class RecurrentBase(Layer):
     """What all recurrent layers and cells share: sizes, and parameters within 1 / sqrt(hidden_size)."""
 
     limits = {
-        "hidden_size": (1, math.inf), "num_layers": (1, math.inf), "dropout": (0, 1), "nonlinearity": ["tanh", "relu"]
+        "hidden_size": (1, math.inf), "proj_size": (0, math.inf), "num_layers": (1, math.inf), "dropout": (0, 1),
+        "nonlinearity": ["tanh", "relu"],
     }  # fmt: skip
     gates = 1  # rows of a weight for each hidden unit
     states = 1  # tensors of a state
     cell: str | None = None  # what a time step computes, one of `CELLS`; None for that of the nonlinearity
 
     def _make(self, suffix: str, inputs: int, bias: bool, place: dict[str, Any]) -> None:
-        rows, hidden = self.gates * self.hidden_size, self.hidden_size
-        self.add_parameters(place, **{f"weight_ih{suffix}": (rows, inputs), f"weight_hh{suffix}": (rows, hidden)})
+        rows, hidden, projected = self.gates * self.hidden_size, self.hidden_size, getattr(self, "proj_size", 0)
+        shapes = {f"weight_ih{suffix}": (rows, inputs), f"weight_hh{suffix}": (rows, projected or hidden)}
         if bias or not suffix:
-            self.add_parameters(place, **{f"bias_{n}{suffix}": (rows,) if bias else None for n in ("ih", "hh")})
+            shapes |= {f"bias_{n}{suffix}": (rows,) if bias else None for n in ("ih", "hh")}
+        if projected:
+            shapes[f"weight_hr{suffix}"] = (projected, hidden)
+        self.add_parameters(place, **shapes)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again, at random."""
@@ -48,9 +53,11 @@ class RecurrentBase(Layer):
         for p in self.parameters():
             init.uniform_(p, -bound, bound)
 
-    def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse):
+    def _scan(self, x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse, weight_hr=None):
         """The results of a layer in one direction, and its last state."""
         x, cell = linear(x, weight_ih, bias_ih), self.cell or f"rnn_{self.nonlinearity}"
+        if weight_hr is not None:
+            return scan(partial(projected_lstm_cell, weight_hr), x, state, weight_hh, bias_hh, sizes, reverse)
         exported = modes.tracer is not None and modes.tracer.whole  # to a format that has no such operator
         if exported or not x.is_local:
             return scan(CELLS[cell], x, state, weight_hh, bias_hh, sizes, reverse)
@@ -59,15 +66,16 @@ class RecurrentBase(Layer):
         return y, tuple(state)
 
     def extra_repr(self) -> str:
-        unshown = {"input_size", "hidden_size", "nonlinearity", "proj_size", "device", "dtype"}
-        usual = {name: value for name, value in self.options.items() if name not in unshown}
+        unshown = {"input_size", "hidden_size", "nonlinearity", "device", "dtype"}
+        order = sorted(self.options, key=lambda name: name != "proj_size")
+        usual = {name: self.options[name] for name in order if name not in unshown}
         changed = [f", {name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
         return f"{self.input_size}, {self.hidden_size}{''.join(changed)}"
 
-    def _given(self, hx: Any, like: Tensor, shape: tuple[int, ...]) -> State:
+    def _given(self, hx: Any, like: Tensor, *shapes: tuple[int, ...]) -> State:
         """The state that was passed, or zeros."""
         if hx is None:
-            return tuple([zeros(shape, dtype=like.dtype, device=like._place_and_sbp)] * self.states)
+            return tuple([zeros(shape, dtype=like.dtype, device=like._place_and_sbp) for shape in shapes])
         return (hx,) if self.states == 1 else tuple(hx)
 
     def _returned(self, state: State) -> Any:
@@ -112,14 +120,15 @@ class RNNBase(
         batch_first: whether sequences are (N, T, features) in place of (T, N, features); not so for states.
         dropout: the probability of a zero in training, in the results of all layers but the last.
         bidirectional: whether each layer also runs from the end to the beginning; D is then 2, else 1.
-        proj_size: must be 0; projections of the state are not supported.
+        proj_size: of an LSTM: P, the size that h is projected to, smaller than H; 0 for no projection.
         device, dtype: of the parameters.
 
     Attributes:
         weight_ih_l[k], weight_hh_l[k], bias_ih_l[k], bias_hh_l[k]: of layer k, and with the suffix _reverse.
+        weight_hr_l[k]: (P, H), with a projection.
 
     Shapes: input (T, N, input_size), (T, input_size) or packed; states (D * num_layers, N, H) or without N.
-        Returns the results of the last layer, (T, N, D * H), and the last states.
+        Returns the results of the last layer, (T, N, D * H), and the last states. With a projection h has P for H.
 
     Raises:
         ArgumentError: for a negative size, a dropout outside of [0, 1], or what is not supported.
@@ -127,13 +136,15 @@ class RNNBase(
     """
 
     def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        if self.proj_size:
+        if self.proj_size and (self.cell != "lstm" or self.proj_size >= self.hidden_size):
             raise ArgumentError(
-                f"{self._get_name()}: got proj_size={self.proj_size}, which is not supported; expected 0"
+                f"{self._get_name()}: got proj_size={self.proj_size}; expected 0, or for an LSTM a size below "
+                f"hidden_size={self.hidden_size}"
             )
+        self.result_size = self.proj_size or self.hidden_size  # of h
         self.bias, self.directions = bias, ("", "_reverse") if self.bidirectional else ("",)
         for k in range(self.num_layers):
-            inputs = self.input_size if k == 0 else self.hidden_size * len(self.directions)
+            inputs = self.input_size if k == 0 else self.result_size * len(self.directions)
             for direction in self.directions:
                 self._make(f"_l{k}{direction}", inputs, bias, place)
 
@@ -150,7 +161,7 @@ class RNNBase(
         if time == 0:
             raise ShapeError(f"{self._get_name()}: got {tuple(input.shape)}; expected at least one time step")
         if alone and hx is not None:
-            hx = self._returned(tuple([unsqueeze(s, 1) for s in self._given(hx, x, ())]))
+            hx = self._returned(tuple([unsqueeze(s, 1) for s in self._given(hx, x)]))
         y, state = self._layers(reshape(x, (time * batch, features)), [batch] * time, hx, time)
         y = reshape(y, (time, batch, y.shape[1]))
         if alone:
@@ -160,7 +171,7 @@ class RNNBase(
     def _packed(self, sequence: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
         data, sizes, order, back = sequence
         if hx is not None and order is not None:
-            hx = self._returned(tuple([index_select(s, 1, order) for s in self._given(hx, data, ())]))
+            hx = self._returned(tuple([index_select(s, 1, order) for s in self._given(hx, data)]))
         y, state = self._layers(data, np.asarray(sizes.numpy()).tolist(), hx)
         if back is not None:
             state = tuple([index_select(s, 1, back) for s in state])
@@ -171,9 +182,10 @@ class RNNBase(
 
         `time` is how many time steps there are if all sequences have as many.
         """
-        shape = (len(self.directions) * self.num_layers, sizes[0], self.hidden_size)
-        given, last = self._given(hx, x, shape), []
-        check_state(self._get_name(), given, shape)
+        widths = (self.result_size, self.hidden_size)[: self.states]
+        shapes = [(len(self.directions) * self.num_layers, sizes[0], width) for width in widths]
+        given, last = self._given(hx, x, *shapes), []
+        check_state(self._get_name(), given, *shapes)
         for k in range(self.num_layers):
             results = []
             for direction in self.directions:
@@ -181,7 +193,10 @@ class RNNBase(
                 bias_ih, bias_hh = (getattr(self, f"bias_{n}{end}") if self.bias else None for n in ("ih", "hh"))
                 state = tuple([s[len(last)] for s in given])
                 parameters = (*(getattr(self, f"weight_{n}{end}") for n in ("ih", "hh")), bias_ih, bias_hh)
-                if time:
+                if self.proj_size:
+                    weight_hr = getattr(self, f"weight_hr{end}")
+                    y, state = self._scan(x, state, *parameters, sizes, bool(direction), weight_hr)
+                elif time:
                     y, state = recurrent_layer(self._scan, x, state, *parameters, time, bool(direction))
                 else:
                     y, state = self._scan(x, state, *parameters, sizes, bool(direction))
@@ -226,9 +241,10 @@ class LSTM(RNNBase):
 
         i, f, g, o = W_ih x + b_ih + W_hh h + b_hh
         c <- sigmoid(f) c + sigmoid(i) tanh(g)
-        h <- sigmoid(o) tanh(c)
+        h <- sigmoid(o) tanh(c), or W_hr times that with proj_size
 
-    Source: `torch.nn.LSTM`; Hochreiter and Schmidhuber 1997, "Long Short-Term Memory".
+    Source: `torch.nn.LSTM`; Sak et al. 2014, "Long Short-Term Memory Recurrent Neural Network Architectures" (the
+    projection); Hochreiter and Schmidhuber 1997, "Long Short-Term Memory".
     """
 
     gates, states, cell = 4, 2, "lstm"
@@ -267,8 +283,9 @@ class RNNCellBase(RecurrentBase, input_size=..., hidden_size=..., bias=True, dev
         if input.ndim not in (1, 2):
             raise ShapeError(f"{self._get_name()}: got {tuple(input.shape)}; expected 1 or 2 dims")
         alone = input.ndim == 1
-        state = self._given(hx, input, (*input.shape[:-1], self.hidden_size))
-        check_state(self._get_name(), state, (*input.shape[:-1], self.hidden_size))
+        shapes = [(*input.shape[:-1], self.hidden_size)] * self.states
+        state = self._given(hx, input, *shapes)
+        check_state(self._get_name(), state, *shapes)
         if alone:
             input, state = unsqueeze(input, 0), tuple([unsqueeze(s, 0) for s in state])
         parameters = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh

@@ -55,7 +55,8 @@ class SyncBatchNorm(BatchNorm):
                 mean.copy_(mean * (1 - momentum) + average * momentum)
                 var.copy_(var * (1 - momentum) + variance * (momentum * count / (count - 1)))
         y = deviation * (variance + self.eps).rsqrt().reshape(shape)
-        return y if self.weight is None else y * self.weight.reshape(shape) + self.bias.reshape(shape)
+        y = y if self.weight is None else y * self.weight.reshape(shape)
+        return y if self.bias is None else y + self.bias.reshape(shape)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module) -> Module:

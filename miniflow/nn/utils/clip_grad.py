@@ -93,35 +93,100 @@ def clip_grad_norm_(
 
     Source: `torch.nn.utils.clip_grad_norm_`; Pascanu et al. 2013, "On the difficulty of training recurrent networks".
     """
+    _check_bound("clip_grad_norm_", max_norm)
+    gradients = _gradients("clip_grad_norm_", parameters)
+    total = _total_norm("clip_grad_norm_", gradients, norm_type, error_if_nonfinite)
+    _scale(gradients, max_norm, total)
+    return total.to(gradients[0].dtype) if gradients else total
+
+
+def _check_bound(name: str, max_norm: float) -> None:
     if not max_norm >= 0:
-        raise ArgumentError(f"clip_grad_norm_: got max_norm={max_norm}; expected a number of at least 0")
+        raise ArgumentError(f"{name}: got max_norm={max_norm}; expected a number of at least 0")
+
+
+def _total_norm(name: str, tensors: list[Tensor], norm_type: float, error_if_nonfinite: bool) -> Tensor:
     norm_type = float(norm_type)
     if not norm_type > 0:
-        raise ArgumentError(f"clip_grad_norm_: got norm_type={norm_type}; expected a number above 0, or float('inf')")
-    gradients = _gradients("clip_grad_norm_", parameters)
-    if not gradients:
+        raise ArgumentError(f"{name}: got norm_type={norm_type}; expected a number above 0, or float('inf')")
+    if not tensors:
         return tensor(0.0)
-    places = by_device(gradients)
-    norms = [call(TotalNorm, *some, norm_type=norm_type) for some in places]
+    norms = [call(TotalNorm, *some, norm_type=norm_type) for some in by_device(tensors)]
     total = norms[0]
-    if len(places) > 1:
+    if len(norms) > 1:
         total = call(TotalNorm, *[norm.to(total._place) for norm in norms], norm_type=norm_type)
     if error_if_nonfinite:
-        _refuse_nonfinite(total)
-    for some in places:
+        _refuse_nonfinite(name, total)
+    return total
+
+
+def _scale(gradients: list[Tensor], max_norm: float, total: Tensor) -> None:
+    for some in by_device(gradients):
         update(ClipGradNorm, some, [total.to(some[0]._place)] * len(some), max_norm=max_norm)
-    return total.to(gradients[0].dtype)
 
 
-def _refuse_nonfinite(total: Tensor) -> None:
+@no_grad
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """The norm of all elements of all tensors as one vector.
+
+    Args:
+        tensors: gradients, for example; floating.
+        norm_type: p of the p-norm, `inf` for the largest absolute value.
+        error_if_nonfinite: refuse a norm of nan or inf.
+        foreach: accepted as in PyTorch.
+
+    Returns:
+        a 0-dim tensor of the dtype of the first.
+
+    Raises:
+        ArgumentError: for a norm type that is not above 0.
+        AutogradError: if the norm is nan or inf and `error_if_nonfinite` is set.
+
+    >>> import miniflow as flow
+    >>> flow.nn.utils.get_total_norm([flow.tensor([3.0]), flow.tensor([[4.0]])]).item()
+    5.0
+
+    Source: `torch.nn.utils.get_total_norm`.
+    """
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    total = _total_norm("get_total_norm", tensors, norm_type, error_if_nonfinite)
+    return total.to(tensors[0].dtype) if tensors else total
+
+
+@no_grad
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale all gradients by min(1, max_norm / (total_norm + 1e-6)), a norm that is known.
+
+    Args:
+        parameters: whose gradients to scale; those without a gradient are skipped.
+        max_norm: the bound.
+        total_norm: 0-dim, as of `get_total_norm`.
+        foreach: accepted as in PyTorch.
+
+    Raises:
+        ArgumentError: for a negative bound.
+        GraphError: within the build of a graph that scales or accumulates gradients.
+
+    Source: `torch.nn.utils.clip_grads_with_norm_`.
+    """
+    _check_bound("clip_grads_with_norm_", max_norm)
+    _scale(_gradients("clip_grads_with_norm_", parameters), max_norm, total_norm.detach())
+
+
+def _refuse_nonfinite(name: str, total: Tensor) -> None:
     if modes.tracer is not None:
         modes.tracer.fail(
-            "clip_grad_norm_: error_if_nonfinite=True has to look at the norm, which has no value yet while a graph is "
+            f"{name}: error_if_nonfinite=True has to look at the norm, which has no value yet while a graph is "
             "recorded; use error_if_nonfinite=False, or a GradScaler, which skips steps that are not finite"
         )
     if not math.isfinite(total.item()):
         raise AutogradError(
-            f"clip_grad_norm_: the norm of the gradients is {total.item()}; look for the cause with "
+            f"{name}: the norm of the gradients is {total.item()}; look for the cause with "
             "x.isfinite().all(), or pass error_if_nonfinite=False to go on"
         )
 

@@ -162,8 +162,8 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     return unpad_sequence(*pad_packed_sequence(packed_sequences))
 
 
-def check_state(op: str, state: Sequence[Tensor], wanted: tuple[int, ...]) -> None:
-    """Refuse states of another shape."""
-    for x in state:
+def check_state(op: str, state: Sequence[Tensor], *shapes: tuple[int, ...]) -> None:
+    """Refuse states of other shapes."""
+    for x, wanted in zip(state, shapes, strict=True):
         if tuple(x.shape) != wanted:
             raise ShapeError(f"{op}: got a state of shape {tuple(x.shape)}; expected {wanted}")

@@ -1,0 +1,117 @@
+"""Sums, means and maxima over bags of rows of a table."""
+
+from __future__ import annotations
+
+import math
+
+from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.operands import takes_tensors
+from miniflow.ops.creation import full, zeros
+from miniflow.ops.embedding import embedding
+from miniflow.ops.gather import gather, index_add, index_select
+from miniflow.ops.piecewise import where
+from miniflow.ops.promotion import cast
+from miniflow.ops.scatter import scatter_reduce
+from miniflow.ops.search import searchsorted
+from miniflow.ops.sequence import arange
+from miniflow.tape import no_grad
+from miniflow.tensor import Tensor
+
+
+@takes_tensors
+def embedding_bag(
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The sum, the mean or the largest of the rows of a table that each bag of indices looks up.
+
+    Args:
+        input: indices, (B, N), a bag for each row; or (n,), bags of any size, one after the other.
+        weight: the table, (num_embeddings, embedding_dim).
+        offsets: (B,) with a 1-D input: where each bag begins, from 0 on; a bag may be empty, its result is 0.
+        max_norm, norm_type: of PyTorch; only None is accepted.
+        scale_grad_by_freq: divide the gradient of each row by how often it is looked up; not for "max".
+        mode: "sum", "mean" or "max"; at ties the gradient of "max" goes to the first row.
+        sparse: accepted as in PyTorch; gradients are dense.
+        per_sample_weights: a factor for each index, shaped as `input`; for "sum" only.
+        include_last_offset: `offsets` has one more entry, the end of the last bag.
+        padding_idx: a row that no bag counts; counted from the end if negative.
+
+    Returns:
+        (B, embedding_dim).
+
+    Raises:
+        ArgumentError: for another mode, or arguments that do not go together.
+        ShapeError: if the shapes do not fit together.
+        IndexRangeError: for an index, or a padding_idx, that is not a row of the table.
+
+    >>> import miniflow as flow
+    >>> table = flow.tensor([[1.0], [2.0], [5.0]])
+    >>> flow.nn.functional.embedding_bag(flow.tensor([0, 1, 2]), table, flow.tensor([0, 2]), mode="sum").tolist()
+    [[3.0], [5.0]]
+
+    Source: `torch.nn.functional.embedding_bag`.
+    """
+    _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights)
+    bag, count = _bags(input, offsets, include_last_offset)
+    indices = input.reshape(-1)
+    rows = embedding(indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    counted = None if padding_idx is None else (indices != padding_idx % weight.shape[0]).unsqueeze(1)
+    if mode == "max":
+        return _largest(rows, bag, count, counted)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.reshape(-1, 1)
+    if counted is not None:
+        rows = where(counted, rows, 0.0)
+    total = index_add(_zeros(count, rows), 0, bag, rows)
+    if mode == "sum":
+        return total
+    ones = full((len(indices), 1), 1.0, dtype=rows.dtype, device=rows._place)
+    ones = ones if counted is None else cast(counted, rows.dtype)
+    return total / index_add(_zeros(count, ones), 0, bag, ones).clamp(1)
+
+
+def _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None:
+    if mode not in ("sum", "mean", "max"):
+        raise ArgumentError(f"embedding_bag: got mode={mode!r}; expected 'sum', 'mean' or 'max'")
+    if scale_grad_by_freq and mode == "max":
+        raise ArgumentError("embedding_bag: got scale_grad_by_freq=True and mode='max'; expected 'sum' or 'mean'")
+    if input.ndim not in (1, 2) or (input.ndim == 1) != (offsets is not None and offsets.ndim == 1):
+        expected = "(B, N) without offsets, or (n,) and (B,)"
+        raise refusal(ShapeError, "embedding_bag", expected, input=input, offsets=offsets)
+    if per_sample_weights is not None and mode != "sum":
+        raise ArgumentError(f"embedding_bag: got per_sample_weights and mode={mode!r}; expected mode='sum'")
+    if per_sample_weights is not None and per_sample_weights.shape != input.shape:
+        raise refusal(ShapeError, "embedding_bag", "equal shapes", input=input, per_sample_weights=per_sample_weights)
+
+
+def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Tensor, int]:
+    """The number of the bag of each index, and how many bags there are."""
+    if offsets is None:
+        count, length = input.shape
+        return arange(count, device=input._place).reshape(-1, 1).expand(count, length).reshape(-1), count
+    starts = offsets[:-1] if include_last else offsets
+    places = arange(len(input), dtype=starts.dtype, device=input._place)
+    return searchsorted(starts, places, right=True) - 1, len(starts)
+
+
+def _zeros(count: int, like: Tensor) -> Tensor:
+    return zeros(count, like.shape[1], dtype=like.dtype, device=like._place)
+
+
+def _largest(rows: Tensor, bag: Tensor, count: int, counted: Tensor | None) -> Tensor:
+    """The largest of the rows of each bag; its gradient goes to the first row that has it."""
+    last, at = max(0, len(rows) - 1), bag.unsqueeze(1).expand(rows.shape)
+    if not len(rows):
+        return _zeros(count, rows)
+    with no_grad():
+        least = full((count, rows.shape[1]), -math.inf, dtype=rows.dtype, device=rows._place)
+        shown = rows if counted is None else where(counted, rows, -math.inf)
+        largest = scatter_reduce(least, 0, at, shown, "amax")
+        wins = shown == index_select(largest, 0, bag)
+        wins = wins if counted is None else wins & counted
+        places = arange(len(rows), device=rows._place).unsqueeze(1).expand(rows.shape)
+        none = full((count, rows.shape[1]), last + 1, dtype=places.dtype, device=rows._place)
+        first = scatter_reduce(none, 0, at, where(wins, places, last + 1), "amin")
+    return where(first <= last, gather(rows, 0, first.clamp(max=last)), 0.0)
