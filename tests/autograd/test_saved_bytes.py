@@ -28,6 +28,8 @@ EXCEPTIONS = {
     "conv3d": (2, "the planes that a kernel covers, side by side"),
     "group_norm": (1, "mean and rstd of each group, float64"),
     **dict.fromkeys(("instance_norm", "rms_norm", "local_response_norm"), (2, "the normalized elements")),
+    "embedding_bag": (4, INDICES),
+    "multilabel_margin_loss": (4, "the differences of all pairs"),
     "cosine_similarity": (4, "both operands broadcast, and divided by their lengths"),
     **dict.fromkeys(("pairwise_distance", "cdist", "pdist"), (4, "the differences of all pairs")),
     "mse_loss": (1, "the differences"),
