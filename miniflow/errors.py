@@ -107,7 +107,7 @@ class OnnxError(ValueError):
         self.message, self.node = message, node
 
 
-def refusal(kind: type[Exception], op: str, expected: Any, **got: Any) -> Exception:
+def refusal(kind: type[Exception], op: str, expected: Any, /, **got: Any) -> Exception:
     """The error for what does not fit: `op: got input (2, 3), weight (4,) and dim=1; expected ...`.
 
     Args:

@@ -99,7 +99,7 @@ def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str,
     except TypeError:
         return  # the error says so
     name = function.__name__
-    got = refusal(str, name, "", **given).partition(";")[0]
+    got = refusal(str, name, "", **given).rpartition("; expected")[0] if given else name
     ours = next((ours for kind, ours in OF_PYTHON.items() if isinstance(error, kind)), None)
     if type(error).__module__ != errors.__name__:
         if ours is not None and _raised_within(error):
@@ -121,7 +121,7 @@ def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str,
 def _raised_within(error: Exception) -> bool:
     """Whether a line of miniflow or NumPy raised it, and none of the user's that it called."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals["__name__"].partition(".")[0] in ("miniflow", "numpy")
+    return frame.f_globals.get("__name__", "").partition(".")[0] in ("miniflow", "numpy")
 
 
 def _sizes(values: Iterable) -> Iterator[tuple]:

@@ -18,8 +18,9 @@ from checks import check_op
 from graph import programs, test_expressions, test_pass_accumulation
 from graph import test_samples as graph_samples
 from op_classes import Add, Div, Mul, Tanh, Where
+from ops import test_attention, test_pool
 from ops import test_samples as op_samples
-from optim import test_optimizer, test_rules
+from optim import test_lbfgs, test_optimizer, test_rules
 from samples import ROWS
 
 import miniflow as flow
@@ -30,6 +31,7 @@ from miniflow.errors import AutogradError, GradientCheckError
 from miniflow.graph.codegen import expressions
 from miniflow.graph.passes import accumulation, algebraic, cse
 from miniflow.nn.functional import conv2d, layer_norm
+from miniflow.ops import attention
 from miniflow.ops.conv import Conv2d
 from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.norm import LayerNorm
@@ -381,6 +383,29 @@ def test_loaded_state_that_is_not_copied(monkeypatch):
     right = Tensor.to
     monkeypatch.setattr(Tensor, "to", lambda self, *args, copy=False, **kwargs: right(self, *args, **kwargs))
     fails(test_optimizer.test_loading_copies_and_casts, flow.float32)
+
+
+@pytest.mark.parametrize("wrong", [lambda d, g: -g, lambda d, g: 1.001 * d, lambda d, g: d.flip(0)])
+def test_a_wrong_direction_of_lbfgs(monkeypatch, wrong):
+    right = optim.LBFGS._direction
+    monkeypatch.setattr(optim.LBFGS, "_direction", lambda self, g: wrong(right(self, g), g))
+    fails(test_lbfgs.test_steps_of_given_length, test_lbfgs.bowl, {})
+
+
+# functions that are made of several operators
+
+
+@pytest.mark.parametrize("wrong", [lambda q, k, v: (q * 1.001, k, v), lambda q, k, v: (q, k, k[..., :1] + v)])
+def test_wrong_attention_without_a_mask(monkeypatch, wrong):
+    right = attention.attend
+    monkeypatch.setattr(attention, "attend", lambda q, k, v, *rest, **named: right(*wrong(q, k, v), *rest, **named))
+    fails(test_attention.test_the_formula, "no mask")
+
+
+def test_wrong_places_of_maxima_in_volumes(monkeypatch):
+    right = Tensor.gather
+    monkeypatch.setattr(Tensor, "gather", lambda self, dim, index: right(self, dim, index.flip(1)))
+    fails(test_pool.test_places_of_maxima, 3, [(2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1)])
 
 
 # views and in-place writes

@@ -338,3 +338,16 @@ def test_losses_hand_over_their_options():
 def test_arguments_in_the_places_of_others(make, words):
     with pytest.raises((TypeError, ValueError), match=words):
         make()
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_instance_norm_in_training_and_in_evaluation(tracked):
+    """In training each channel of each sample by itself; in evaluation by the running statistics, if there are."""
+    x = np.random.default_rng(5).normal(size=(2, 3, 4, 5)) * 2 + 1
+    layer = nn.InstanceNorm2d(3, track_running_stats=tracked, momentum=0.3, dtype=flow.float64)
+    mean, variance = x.mean((2, 3), keepdims=True), x.var((2, 3), keepdims=True)
+    of_samples = (x - mean) / np.sqrt(variance + 1e-5)
+    assert_close(layer(flow.tensor(x)), of_samples, rtol=1e-11, atol=1e-12)
+    running = 0.3 * mean.mean(0)[None], 0.7 + 0.3 * x.var((2, 3), ddof=1, keepdims=True).mean(0)[None]
+    expected = (x - running[0]) / np.sqrt(running[1] + 1e-5) if tracked else of_samples
+    assert_close(layer.eval()(flow.tensor(x)), expected, rtol=1e-11, atol=1e-12)

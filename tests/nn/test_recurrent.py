@@ -38,3 +38,35 @@ def test_results_and_gradients_are_those_of_single_steps(cell, reverse, bias, us
     assert len(found[0]) == len(found[1])
     for got, expected in zip(*found, strict=True):
         assert_close(got, expected.detach().cpu().numpy())
+
+
+def lstm(x, h, c, weights):
+    """One sequence (time, features) by the formulas, the gates in PyTorch's order."""
+    w_ih, w_hh, b_ih, b_hh = weights
+    results = []
+    for row in x:
+        i, f, g, o = np.split(w_ih @ row + b_ih + w_hh @ h + b_hh, 4)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+        results.append(h)
+    return np.array(results), h, c
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_packed_sequences_in_any_order(given):
+    """Each comes out, with its own last state, in the place where it was given."""
+    draw, lengths = np.random.default_rng(3), [2, 5, 1, 4]
+    layer = flow.nn.LSTM(3, HIDDEN, dtype=flow.float64)
+    weights = [p.detach().numpy() for p in layer.parameters()]
+    x, h, c = draw.normal(size=(5, 4, 3)), draw.normal(size=(1, 4, HIDDEN)), draw.normal(size=(1, 4, HIDDEN))
+    if not given:
+        h, c = np.zeros_like(h), np.zeros_like(c)
+    packed = flow.nn.utils.rnn.pack_padded_sequence(flow.tensor(x), flow.tensor(lengths), enforce_sorted=False)
+    y, (last_h, last_c) = layer(packed, (flow.tensor(h), flow.tensor(c)) if given else None)
+    padded, _ = flow.nn.utils.rnn.pad_packed_sequence(y)
+    for n, length in enumerate(lengths):
+        result, *state = lstm(x[:length, n], h[0, n], c[0, n], weights)
+        assert_close(padded[:length, n], result, rtol=1e-11, atol=1e-12)
+        assert_close(last_h[0, n], state[0], rtol=1e-11, atol=1e-12)
+        assert_close(last_c[0, n], state[1], rtol=1e-11, atol=1e-12)

@@ -188,6 +188,11 @@ def test_messages(name, call, kind, message):
         call()
 
 
+def test_no_arguments_at_all():
+    with pytest.raises(ShapeError, match="^block_diag: got no tensors"):
+        flow.block_diag()
+
+
 def test_errors_of_the_users_own_functions_stay_as_they_are():
     def distance(x, y):
         raise ValueError("mine")
