@@ -75,6 +75,7 @@ from miniflow.ops.dropout import dropout
 from miniflow.ops.einsum import einsum, kron, tensordot
 from miniflow.ops.elementwise import float_power
 from miniflow.ops.extremum import amax, amin, aminmax, argmax, argmin, max, min
+from miniflow.ops.gamma import mvlgamma, polygamma
 from miniflow.ops.gather import gather, index_add, index_select, scatter_add, take_along_dim
 from miniflow.ops.gather_nd import (
     as_strided,
@@ -193,6 +194,7 @@ JOBS = [
 layers_above = {"Graph": "miniflow.graph:Graph", "graph": "miniflow.graph", "parallel": "miniflow.nn.parallel"}
 defer(nn, layers_above | {"SyncBatchNorm": "miniflow.nn.parallel.sync_batch_norm:SyncBatchNorm"})
 defer(parallel.boxing, {"explain": "miniflow.parallel.explain:explain_boxing"})
+defer(autograd, {"functional": "miniflow.func.functional"})
 defer(sbp, {"explain": "miniflow.parallel.explain:explain_signatures"})
 defer(utils, {"global_view": "miniflow.utils.global_view"})
 defer(
@@ -203,10 +205,12 @@ defer(
         "boxing": "miniflow.parallel.boxing",
         "distributed": "miniflow.distributed",
         "distributions": "miniflow.distributions",
+        "func": "miniflow.func",
         "graph": "miniflow.graph",
         "mock_torch": "miniflow.mock_torch",
         "onnx": "miniflow.onnx",
         "optimizer": "miniflow.optimizer",
+        "vmap": "miniflow.func:vmap",
     },
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from miniflow.dtype import bool_, dtype, fitting
 from miniflow.errors import AutogradError
 from miniflow.inplace import set_item, write
 from miniflow.operands import OF_OPERANDS, explain
-from miniflow.ops import index, matmul, permute, shape
+from miniflow.ops import gamma, index, matmul, permute, shape
 from miniflow.ops.creation import full, of_data_or_sizes
 from miniflow.ops.method import IN_PLACE, METHODS, method
 from miniflow.ops.pointwise import OPERATORS
@@ -160,10 +160,11 @@ def new(self: Tensor, *data: Any) -> Tensor:
 
 @method(checked=False)
 def backward(
-    self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
-) -> None:
+    self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:  # fmt: skip
     """Add the gradients of this tensor to the `.grad` of the leaves that it depends on; see `autograd.backward`."""
-    engine.backward(self, gradient, retain_graph, create_graph)
+    engine.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
 def _where(self: Tensor, condition: Any = None, other: Any = None) -> Tensor | tuple:
@@ -175,6 +176,11 @@ def _where(self: Tensor, condition: Any = None, other: Any = None) -> Tensor | t
     if self.dtype is not bool_ and isinstance(condition, Tensor) and condition.dtype is bool_:
         return choose(condition, self, other)
     return choose(self, condition, other)
+
+
+def _polygamma(self: Tensor, n: int) -> Tensor:
+    """`flow.polygamma(n, self)`. `torch.Tensor.polygamma`."""
+    return gamma.polygamma(n, self)
 
 
 def _attach_operator(operator: str, function: Callable) -> None:
@@ -211,6 +217,7 @@ def _attach() -> None:
 
 _attach()
 Tensor.where = _where
+Tensor.polygamma = _polygamma
 Tensor.__pos__ = lambda self: self
 Tensor.__neg__ = OPERATORS["neg"]
 Tensor.__abs__ = OPERATORS["abs"]

@@ -231,6 +231,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.overrides": {"has_torch_function": never, "is_tensor_like": lambda x: isinstance(x, miniflow.Tensor)},
 }
 MODULES = {  # the module of miniflow that stands for one of torch, where the name is another
+    "torch.autograd.functional": "miniflow.func.functional",
     "torch.cuda.amp": "miniflow.amp",
     "torch.nn.parameter": "miniflow.nn.parameter",
     "torch.nn.modules.batchnorm": "miniflow.nn.modules.norm",

@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from miniflow import gamma
+
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 HALVES = ("float16", "bfloat16")
 
@@ -146,6 +148,9 @@ atanh = Function("atanh", "math.atanh({0})", np.arctanh, **SLOW)
 log2 = Function("log2", "math.log2({0})", np.log2, **SLOW)
 log10 = Function("log10", "math.log10({0})", np.log10, **SLOW)
 erfc = Function("erfc", "math.erfc({0})", np.vectorize(math.erfc, otypes="d"), cost=30)
+lgamma = Function("lgamma", "math.lgamma({0})", np.vectorize(math.lgamma, otypes="d"), cost=30)
+digamma = Function("digamma", "digamma({0})", np.vectorize(gamma.digamma, otypes="d"), cost=60)
+zeta = Function("zeta", "zeta({0}, {1})", np.vectorize(gamma.zeta, otypes="d"), cost=200)
 copysign = Function("copysign", "math.copysign({0}, {1})", np.copysign)
 signbit = Function("signbit", "(math.copysign(1.0, {0}) < 0)", np.signbit, "({0} < 0)", "False", predicate=True)
 fmod = Function("fmod", "math.fmod({0}, {1})", np.fmod, "({0} - trunc_divide_integers({0}, {1}) * {1})", **SLOW)

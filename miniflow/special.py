@@ -1,20 +1,24 @@
 """Special functions under PyTorch's names: `flow.special.expit(x)`.
 
-Left out are those whose formulas are not there: of the gamma, Bessel and zeta families, and the scaled `erfcx`.
+Left out are those whose formulas are not there: the incomplete gamma functions, Bessel's, and the scaled `erfcx`.
 """
 
 import math
 
 from miniflow.operands import takes_tensors
+from miniflow.ops.gamma import mvlgamma, polygamma
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.softmax import log_softmax, softmax
 from miniflow.ops.statistics import logsumexp
 from miniflow.tensor import Tensor
 
-_SAME = "erf erfc erfinv exp2 expm1 log1p logit round sinc xlogy".split()
-__all__ = [*_SAME, "entr", "expit", "log_softmax", "logsumexp", "ndtr", "ndtri", "softmax", "xlog1py"]
+_SAME = "digamma erf erfc erfinv exp2 expm1 log1p logit round sinc xlogy zeta".split()
+__all__ = [
+    *_SAME, "entr", "expit", "gammaln", "log_softmax", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi",
+    "softmax", "xlog1py",
+]  # fmt: skip
 globals().update({name: OPERATORS[name] for name in _SAME})
-expit = OPERATORS["sigmoid"]
+expit, gammaln, psi, multigammaln = OPERATORS["sigmoid"], OPERATORS["lgamma"], OPERATORS["digamma"], mvlgamma
 
 
 def entr(input: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import erf, inf, nan
+from math import erf, inf, lgamma, nan
 from typing import Any
 
 import numpy as np
@@ -269,6 +269,17 @@ def inverse_of_erf(x):
     return middle
 
 
+def hurwitz(s, q):
+    """The first terms of the sum of (q + k)^-s, and the integral of the others."""
+    s, q = np.broadcast_arrays(s, q)
+    k = np.arange(20000.0)
+    return np.sum((q[..., None] + k) ** -s[..., None], -1) + (q + 19999.5) ** (1 - s) / (s - 1)
+
+
+def digamma(x):
+    return np.log(x + 99999.5) - np.sum(1 / (x[..., None] + np.arange(1e5)), -1)
+
+
 def softplus(x, beta=1.0, threshold=20.0):
     return np.where(beta * x > threshold, x, np.log1p(np.exp(np.minimum(beta * x, threshold))) / beta)
 
@@ -349,6 +360,10 @@ POINTWISE = [
     Row("log10", unary(positive), np.log10, integers=("uint8",), special=True),
     Row("erfc", unary(), lambda x: 1 - ERF(x), integers=ANY_INTEGER),
     Row("erfinv", unary(lambda *shape: ERF(away(*shape, high=1.5))), np.vectorize(inverse_of_erf, otypes=[np.float64])),
+    Row("lgamma", unary(lambda *shape: away(*shape, low=0.1, high=0.9)), np.vectorize(lgamma, otypes=[np.float64]),
+        integers=("uint8",), third=True),
+    Row("digamma", unary(lambda *shape: away(*shape, low=0.1, high=0.9)), digamma, integers=("uint8",), third=True,
+        torch=None),  # torch's gradient is right to 1e-9: peers/test_special.py
     Row("atan2", binary(), np.arctan2, integers=INTEGERS, special=True),
     Row("hypot", binary(), np.hypot, special=True),
     Row("logaddexp", binary(), np.logaddexp),
@@ -911,6 +926,8 @@ FAMILIES = [
             abs(x - t) < beta, (x - t) ** 2 / 2 / beta, abs(x - t) - beta / 2), reduction)),
     Row("huber_loss", of(lambda: Sample(away(4, 3), away(4, 3, seed=1), delta=0.7)),
         lambda x, t, delta: np.mean(np.where(abs(x - t) < delta, (x - t) ** 2 / 2, delta * (abs(x - t) - delta / 2)))),
+    Row("zeta", of(lambda: Sample(2.5, positive(3, 5)), *[lambda shape=shape: Sample(3, positive(*shape), brief=True)
+                                                          for shape in SHAPES]), hurwitz, third=True, torch=None),
     Row("kl_div", of(*[lambda r=r: Sample(away(4, 3), PROBABILITIES, reduction=r) for r in (*REDUCED, "batchmean")]),
         lambda x, t, reduction: (t * (np.log(t) - x)).sum() / 4 if reduction == "batchmean" else averaged(
             t * (np.log(t) - x), reduction)),

@@ -14,6 +14,7 @@ from miniflow.dispatch import refuse_shared_elements
 from miniflow.errors import ArgumentError, AutogradError, DeviceError
 from miniflow.ops.creation import ones_like, zeros_like
 from miniflow.ops.elementwise import add
+from miniflow.ops.join import stack
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import clone, sum_to_shape
 from miniflow.tape import Leaf, Node, ancestors, modes
@@ -27,6 +28,8 @@ def backward(
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    *,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
     """Add the gradients of `tensors` to the `.grad` of the leaves that they depend on. As `torch.autograd.backward`.
 
@@ -35,11 +38,22 @@ def backward(
         grad_tensors: the cotangents, each of the shape of its tensor; None means 1, for tensors of one element.
         retain_graph: keep the saved tensors for another backward; by default, only with `create_graph`.
         create_graph: record the computation of the gradients, so that they can be differentiated again.
+        inputs: the only tensors whose `.grad` is changed, leaves or not.
+
+    Raises:
+        AutogradError: for a tensor without a gradient, or empty inputs.
     """
     tensors = _as_tuple(tensors)
+    if inputs is not None:
+        inputs = _as_tuple(inputs)
+        if not inputs:
+            raise AutogradError("backward: got no inputs; expected at least one, or None for all leaves")
+        for x in inputs:
+            x.retain_grad()
     if modes.watcher is not None:
         tensors = modes.watcher.before_backward(tensors, grad_tensors)
-    BackwardPass(tensors, _cotangents("backward", tensors, grad_tensors), retain_graph, create_graph).run()
+    cotangents = _cotangents("backward", tensors, grad_tensors)
+    BackwardPass(tensors, cotangents, retain_graph, create_graph, inputs, captures=False).run()
 
 
 def grad(
@@ -51,6 +65,7 @@ def grad(
     allow_unused: bool = False,
     *,
     only_inputs: bool = True,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `outputs` with respect to `inputs`, without changing any `.grad`. As `torch.autograd.grad`.
@@ -61,6 +76,11 @@ def grad(
     >>> slope.item(), grad(slope, x)[0].item()
     (6.0, 2.0)
 
+    Args:
+        outputs, inputs: what to differentiate, and by what.
+        grad_outputs, retain_graph, create_graph: as of `backward`.
+        is_grads_batched: `grad_outputs` have one more dim in front, and so have the gradients: one pass for each.
+
     Returns:
         one gradient for each input; for one that the outputs do not depend on, None if `allow_unused`, and zeros if
         `materialize_grads`.
@@ -68,6 +88,9 @@ def grad(
     if not only_inputs:
         raise ArgumentError("grad: got only_inputs=False; use backward, which accumulates into every leaf")
     outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    if is_grads_batched:
+        options = {"allow_unused": allow_unused, "materialize_grads": materialize_grads}
+        return _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, **options)
     for position, x in enumerate(inputs):
         if not x.requires_grad:
             raise AutogradError(
@@ -87,6 +110,19 @@ def grad(
     if materialize_grads:
         return tuple(zeros_like(x) if dx is None else dx for x, dx in zip(inputs, results, strict=True))
     return results
+
+
+def _batched(
+    outputs: tuple, inputs: tuple, cotangents: Any, retain_graph: bool | None, create_graph: bool, **options: bool
+) -> tuple[Tensor | None, ...]:
+    """The gradients for each of a batch of cotangents, stacked."""
+    cotangents = _as_tuple(cotangents)
+    count = len(cotangents[0])
+    rows = []
+    for i in range(count):
+        retain = retain_graph if i == count - 1 else True
+        rows.append(grad(outputs, inputs, [dy[i] for dy in cotangents], retain, create_graph, **options))
+    return tuple([None if dx[0] is None else stack(dx) for dx in zip(*rows, strict=True)])
 
 
 def _as_tuple(tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -141,6 +177,7 @@ class BackwardPass:
         retain_graph: bool | None,
         create_graph: bool,
         inputs: tuple[Tensor, ...] | None = None,
+        captures: bool = True,
     ):
         self.retain = create_graph if retain_graph is None else retain_graph
         self.create_graph = create_graph
@@ -149,8 +186,9 @@ class BackwardPass:
         self.captured: dict[Edge, Tensor | None] | None = None
         self.needed: set[Node | Leaf] | None = None
         if inputs is not None:
-            self.captured = dict.fromkeys([x._edge for x in inputs])
-            self.needed = _leading_to({edge[0] for edge in self.captured}, [t._edge[0] for t in tensors])
+            edges = dict.fromkeys([x._edge for x in inputs])
+            self.captured = edges if captures else None
+            self.needed = _leading_to({edge[0] for edge in edges}, [t._edge[0] for t in tensors])
         self.roots = [(tensor._edge, cotangent) for tensor, cotangent in zip(tensors, cotangents, strict=True)]
 
     def run(self) -> None:

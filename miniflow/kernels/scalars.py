@@ -13,6 +13,7 @@ from math import pow as power  # noqa: F401
 
 import numpy as np
 
+from miniflow.gamma import digamma, zeta  # noqa: F401
 from miniflow.hostcuda import cuda
 
 device = cuda.jit(device=True)

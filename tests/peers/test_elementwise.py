@@ -28,8 +28,8 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
 
 ACTIVATIONS = """celu elu gelu hardshrink hardswish hardtanh leaky_relu logsigmoid mish relu relu6 selu silu softplus
     softshrink softsign tanhshrink""".split()
-OF_ONE = """abs acos acosh asin asinh atan atanh cos cosh deg2rad erf erfc erfinv exp exp2 expm1 frac log log10 log1p
-    log2 logit neg rad2deg reciprocal rsqrt sigmoid sign sin sinc sinh sqrt square tan tanh""".split()
+OF_ONE = """abs acos acosh asin asinh atan atanh cos cosh deg2rad erf erfc erfinv exp exp2 expm1 frac lgamma log
+    log10 log1p log2 logit neg rad2deg reciprocal rsqrt sigmoid sign sin sinc sinh sqrt square tan tanh""".split()
 OF_TWO = """add atan2 div fmax fmin fmod hypot logaddexp logaddexp2 maximum minimum mul remainder special.xlog1py sub
     xlogy""".split()
 ELSEWHERE = {  # where the gradients differ: at infinity, where torch has NaN, and at NaN, where it has two answers

@@ -13,8 +13,12 @@ pytestmark = pytest.mark.cpu_only("compositions of operators that are compared o
 X, Y = np.random.default_rng(0).uniform(0.05, 0.95, (2, 3, 4))
 ARGUMENTS = {
     "logsumexp": (X, 1), "softmax": (X, 0), "log_softmax": (X, 1), "xlogy": (X, Y), "xlog1py": (X, Y), "entr": (X,),
+    "polygamma": (2, X), "multigammaln": (X + 1.0, 3), "zeta": (3, X),
 }  # fmt: skip
 EDGES = {
+    "zeta": (np.array([[1.5], [4.0], [9.0]]), np.array([0.3, 2.0, 40.0, -0.7, -6.2, -3.0, np.nan])),
+    "digamma": (np.array([0.0, -0.0, -1.0, -2.6, 1e-9, -1e-9, 1e9, np.inf, -np.inf, np.nan]),),
+    "gammaln": (np.array([0.0, -0.0, -1.0, -2.6, 1e-9, -1e-9, 1e9, np.inf, -np.inf, np.nan]),),
     "entr": (np.array([0.0, -1.0, np.inf, np.nan]),),
     "xlog1py": (np.array([0.0, 0.0, 1.0]), np.array([-2.0, np.nan, -1.0])),
     "ndtr": (np.array([-np.inf, -9.0, 0.0, 9.0, np.inf]),),

@@ -10,11 +10,12 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy import ceil, floor, rint, trunc
 
+from miniflow.gamma import digamma, zeta
 from miniflow.hostcuda.transcendental import erf, exp, log, tanh
 
 __all__ = [
-    "ceil", "data_of", "erf", "exp", "expm1", "floor", "load", "log", "log1p", "njit", "rint", "round_bfloat16",
-    "round_float16", "row_of", "store", "tanh", "trunc", "where",
+    "ceil", "data_of", "digamma", "erf", "exp", "expm1", "floor", "load", "log", "log1p", "njit", "rint",
+    "round_bfloat16", "round_float16", "row_of", "store", "tanh", "trunc", "where", "zeta",
 ]  # fmt: skip
 
 HEAD = object.__basicsize__  # in CPython an array's `char *data` follows the head that all objects have

@@ -72,9 +72,9 @@ SPREAD = [
 ]
 LIBRARY = {
     "kernels.scalars": {
-        "ceil", "erf", "exp", "expm1", "floor", "floor_divide", "floor_divide_integers", "left_shift", "log", "log1p",
-        "power", "power_integers", "remainder", "remainder_integers", "right_shift", "rint", "tanh", "trunc",
-        "trunc_divide_integers", "where",
+        "ceil", "digamma", "erf", "exp", "expm1", "floor", "floor_divide", "floor_divide_integers", "left_shift", "log",
+        "log1p", "power", "power_integers", "remainder", "remainder_integers", "right_shift", "rint", "tanh", "trunc",
+        "trunc_divide_integers", "where", "zeta",
     },
     "kernels.half": {"narrow_float16_once", *[f"{verb}_{k}" for verb in ("narrow", "round", "widen") for k in HALVES]},
     "kernels.pointwise": {"place"},
