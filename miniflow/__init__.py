@@ -64,16 +64,17 @@ from miniflow.ops.creation import (
     full_like,
     ones,
     ones_like,
+    scalar_tensor,
     tensor,
     zeros,
     zeros_like,
 )
 from miniflow.ops.creation import tensor_of_class as _tensor_of_class
 from miniflow.ops.detection import nms, roi_align
-from miniflow.ops.distance import cdist, cosine_similarity, pairwise_distance, pdist
+from miniflow.ops.distance import cdist, cosine_similarity, dist, pairwise_distance, pdist, renorm
 from miniflow.ops.dropout import dropout
 from miniflow.ops.einsum import einsum, kron, tensordot
-from miniflow.ops.elementwise import float_power
+from miniflow.ops.elementwise import float_power, positive, rsub
 from miniflow.ops.extremum import amax, amin, aminmax, argmax, argmin, max, min
 from miniflow.ops.gamma import mvlgamma, polygamma
 from miniflow.ops.gather import gather, index_add, index_select, scatter_add, take_along_dim
@@ -115,6 +116,7 @@ from miniflow.ops.join import (
     hstack,
     row_stack,
     split,
+    split_with_sizes,
     stack,
     tensor_split,
     unbind,
@@ -128,6 +130,7 @@ from miniflow.ops.matmul import outer as ger
 from miniflow.ops.matrix_methods import chain_matmul, cross, det, inverse, matrix_exp, matrix_power, pinverse, slogdet
 from miniflow.ops.pad import one_hot, pad, repeat, tile
 from miniflow.ops.permute import flip, moveaxis, movedim, permute, swapaxes, swapdims, t, transpose
+from miniflow.ops.piecewise import clamp_max, clamp_min
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from miniflow.ops.promotion import cast, result_type
@@ -140,6 +143,7 @@ from miniflow.ops.scatter import (
     index_copy,
     index_fill,
     index_put,
+    index_reduce,
     masked_scatter,
     put,
     scatter,
@@ -162,7 +166,7 @@ from miniflow.ops.search import (
     unique,
     unique_consecutive,
 )
-from miniflow.ops.sequence import arange, eye, linspace, logspace
+from miniflow.ops.sequence import arange, eye, linspace, logspace, tril_indices, triu_indices
 from miniflow.ops.shape import broadcast_to, clone, expand, flatten, reshape, squeeze, unflatten, unsqueeze, view
 from miniflow.ops.slice import diagonal, narrow, select
 from miniflow.ops.softmax import log_softmax, softmax

@@ -7,6 +7,7 @@ from miniflow.ops.linalg import (
     eigh,
     eigvalsh,
     inv,
+    lstsq,
     matrix_exp,
     matrix_power,
     matrix_rank,
@@ -15,18 +16,19 @@ from miniflow.ops.linalg import (
     qr,
     slogdet,
     solve,
+    solve_triangular,
     svd,
     svdvals,
 )
 from miniflow.ops.matmul import matmul
-from miniflow.ops.matrix_norm import matrix_norm, norm, vector_norm
+from miniflow.ops.matrix_norm import cond, matrix_norm, norm, vector_norm
 from miniflow.ops.slice import diagonal as _diagonal
 from miniflow.tensor import Tensor
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_exp", "matrix_norm",
-    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
-    "vector_norm",
+    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_exp",
+    "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "svd", "svdvals", "vector_norm",
 ]  # fmt: skip
 
 

@@ -927,7 +927,9 @@ FAMILIES = [
     Row("huber_loss", of(lambda: Sample(away(4, 3), away(4, 3, seed=1), delta=0.7)),
         lambda x, t, delta: np.mean(np.where(abs(x - t) < delta, (x - t) ** 2 / 2, delta * (abs(x - t) - delta / 2)))),
     Row("zeta", of(lambda: Sample(2.5, positive(3, 5)), *[lambda shape=shape: Sample(3, positive(*shape), brief=True)
-                                                          for shape in SHAPES]), hurwitz, third=True, torch=None),
+                                                          for shape in SHAPES],
+                    lambda: Sample(1 + positive(3, 5), positive(5), brief=True)), hurwitz, grad=(1,), third=True,
+        torch=None),
     Row("kl_div", of(*[lambda r=r: Sample(away(4, 3), PROBABILITIES, reduction=r) for r in (*REDUCED, "batchmean")]),
         lambda x, t, reduction: (t * (np.log(t) - x)).sum() / 4 if reduction == "batchmean" else averaged(
             t * (np.log(t) - x), reduction)),

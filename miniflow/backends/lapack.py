@@ -28,6 +28,16 @@ def on_host(name: str, function: Callable) -> Callable:
     return run
 
 
+def pinv(A: np.ndarray, atol: float | None, rtol: float | None) -> np.ndarray:
+    """The pseudoinverse without singular values up to max(atol, rtol times the largest)."""
+    U, S, Vh = np.linalg.svd(A, full_matrices=False)
+    if rtol is None:
+        rtol = max(A.shape[-2:]) * np.finfo(A.dtype).eps if atol is None else 0.0
+    smallest = np.maximum(rtol * S.max(-1, keepdims=True, initial=0.0), atol or 0.0)
+    inverse = np.where(S > smallest, 1 / np.where(S > smallest, S, 1), 0).astype(A.dtype)
+    return (Vh.swapaxes(-1, -2) * inverse[..., None, :]) @ U.swapaxes(-1, -2)
+
+
 for _name, _function in {
     "det": np.linalg.det,
     "slogdet": lambda A: np.linalg.slogdet(A)[::-1],
@@ -35,6 +45,7 @@ for _name, _function in {
     "solve": np.linalg.solve,
     "cholesky": np.linalg.cholesky,
     "eigh": np.linalg.eigh,
+    "pinv": pinv,
     "qr": np.linalg.qr,
     "svd": np.linalg.svd,
 }.items():

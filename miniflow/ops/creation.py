@@ -360,6 +360,11 @@ def full(
     return _filled(sizes_to_shape("full", tuple(size)), value, kind, **options)
 
 
+def scalar_tensor(s: Number, dtype: dtype | None = None, **options: Unpack[Options]) -> Tensor:
+    """A tensor without dims, of the default floating dtype unless another is given. `torch.scalar_tensor`."""
+    return full((), s, get_default_dtype() if dtype is None else dtype, **options)
+
+
 @takes_tensors
 def empty_like(input: Tensor, **options: Unpack[Options]) -> Tensor:
     """An uninitialised tensor with the shape of `input`, and its dtype and device unless others are given.

@@ -8,8 +8,10 @@ from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.matmul import linear
+from miniflow.ops.method import method
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast
+from miniflow.ops.shape import wrap_dim
 from miniflow.ops.statistics import norm
 from miniflow.tensor import Tensor, constant_like
 
@@ -74,6 +76,42 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     Source: `torch.nn.functional.pairwise_distance`.
     """
     return norm(x1 - x2 + eps, p, -1, keepdim)
+
+
+@method
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of input - other, of all elements; the operands are broadcast. `torch.dist`."""
+    return norm(input - other, p)
+
+
+@method(in_place=True)
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """The slices of `input` along `dim`, each scaled down to a p-norm of `maxnorm` where its own is larger.
+
+    Args:
+        input: floating, at least 2 dims.
+        p: the exponent of the norm, positive.
+        dim: what numbers the slices.
+        maxnorm: 0 or more.
+
+    Raises:
+        ShapeError: for fewer dims.
+        ArgumentError: for another p or maxnorm.
+
+    >>> import miniflow as flow
+    >>> flow.renorm(flow.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]], dtype=miniflow.float32)
+
+    Source: `torch.renorm`.
+    """
+    if input.ndim < 2:
+        raise ShapeError(f"renorm: got {tuple(input.shape)}; expected at least 2 dims")
+    if p <= 0 or maxnorm < 0:
+        raise ArgumentError(f"renorm: got p={p}, maxnorm={maxnorm}; expected p > 0 and maxnorm >= 0")
+    dim = wrap_dim("renorm", dim, input.ndim)
+    lengths = norm(input, p, tuple([d for d in range(input.ndim) if d != dim]), True)
+    return input * where(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)
 
 
 @takes_tensors

@@ -11,6 +11,7 @@ from miniflow import scalar
 from miniflow.backends.memory import peek
 from miniflow.dtype import float64
 from miniflow.errors import ArgumentError, DivisionByZeroError, DTypeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.pointwise import called_as, pointwise
 from miniflow.ops.promotion import Number, binary, cast, floating_binary, promote, result_type
@@ -66,6 +67,24 @@ def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
     Source: `torch.sub`.
     """
     return binary(sub.op, input, other) if alpha == 1 else binary(sub.op, *_scaled("sub", input, other, alpha))
+
+
+@takes_tensors
+def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
+    """other - alpha * input: `sub` with the operands exchanged. `torch.rsub`."""
+    return sub(other, input, alpha=alpha)
+
+
+@method
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself: what Python's unary + gives. `torch.positive`.
+
+    Raises:
+        DTypeError: for bools.
+    """
+    if input._array.dtype == np.bool_:
+        raise DTypeError("positive: got bool; expected numbers: cast first, e.g. x.int()")
+    return input
 
 
 def _scaled(name: str, x: Any, y: Any, alpha: Number) -> tuple[Any, Any]:

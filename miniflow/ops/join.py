@@ -174,6 +174,12 @@ def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int 
 
 
 @method
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """`split` into parts of these sizes. `torch.split_with_sizes`."""
+    return split(input, list(split_sizes), dim)
+
+
+@method
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most `chunks` parts along `dim`, of equal sizes but for the last.
 

@@ -133,6 +133,21 @@ class Solve(Factorization):
         return -(dB @ y.mT), dB
 
 
+class Pinv(Factorization):
+    """Y of A Y A = A; dA = (I - A Y) dY^T Y Y^T + Y^T Y dY^T (I - Y A) - Y^T dY Y^T, where the rank stays."""
+
+    saves = ("A", "y")
+
+    def infer(A, *, atol, rtol):
+        batch, rows, columns = matrices("pinv", A, square=False)
+        return (*batch, columns, rows), A.dtype
+
+    def backward(ctx, dy):
+        A, Y = ctx.saved
+        left, right = dy.mT @ (Y @ Y.mT), (Y.mT @ Y) @ dy.mT
+        return left - A @ (Y @ left) + right - (right @ Y) @ A - Y.mT @ dy @ Y.mT
+
+
 class Cholesky(Factorization):
     """A = L L^T; dA is the symmetric part of L^-T P L^-1, P the lower half of L^T dL with half of its diagonal."""
 
@@ -313,8 +328,10 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     is_vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
     if is_vector:
         return solve(A, B.unsqueeze(-1)).squeeze(-1) if left else solve(A.mT, B.unsqueeze(-1)).squeeze(-1)
-    if not left:
-        return solve(A.mT, B.mT).mT
+    return _solve_matrices(A, B) if left else _solve_matrices(A.mT, B.mT).mT
+
+
+def _solve_matrices(A: Tensor, B: Tensor) -> Tensor:
     batch = broadcast_shape("solve", A.shape[:-2], B.shape[:-2])
     return call(Solve, A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:])))
 
@@ -422,14 +439,98 @@ def matrix_rank(A: Tensor, *, atol: float | None = None, rtol: float | None = No
 def pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> Tensor:
     """The pseudoinverse V diag(1 / S) U^T, without the singular values that `matrix_rank` does not count.
 
-    Its gradient is that of `svd`: for matrices with distinct singular values.
+    Its gradient is that among matrices of the same rank: Golub and Pereyra 1973, "The Differentiation of
+    Pseudo-Inverses and Nonlinear Least Squares Problems Whose Variables Separate".
 
     Source: `torch.linalg.pinv`.
     """
-    U, S, Vh = svd(A, False)
-    counts = S > _smallest(S, A, atol, rtol)
-    inverse = where(counts, 1.0 / where(counts, S, 1.0), 0.0)
-    return (Vh.mT * inverse.unsqueeze(-2)) @ U.mT
+    return call(Pinv, A, atol=atol, rtol=rtol)
+
+
+class LstsqResult(NamedTuple):
+    """What `lstsq` returns."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+@takes_tensors
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LstsqResult:
+    """The X of least norm that minimizes |A X - B|: pinv(A) B, with gradients by A and B.
+
+    Args:
+        A: (..., m, n).
+        B: (..., m, k), or vectors A.shape[:-1].
+        rcond: singular values up to rcond times the largest count as 0; max(m, n) eps by default.
+        driver: "gels", "gelsy" (by default), "gelsd" or "gelss"; all give the same solution here.
+
+    Returns:
+        solution (..., n, k); residuals, the squared lengths of the columns of A X - B, (..., k), empty for "gelsy" and
+        unless m > n and all ranks are n; rank (...), empty for "gels"; singular_values (..., min(m, n)), empty
+        but for "gelsd" and "gelss".
+
+    Raises:
+        ArgumentError: for another driver.
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+
+    >>> import miniflow as flow
+    >>> A, B = flow.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), flow.tensor([[1.0], [3.0], [5.0]])
+    >>> [round(x, 4) for x in flow.linalg.lstsq(A, B).solution.flatten().tolist()]
+    [1.0, 2.0]
+
+    Source: `torch.linalg.lstsq`.
+    """
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise ArgumentError(f"lstsq: got driver={driver!r}; expected 'gels', 'gelsy', 'gelsd' or 'gelss'")
+    batch, m, n = matrices("lstsq", A._array, square=False)
+    if A.dtype != B.dtype:
+        raise DTypeError(f"lstsq: got {A.dtype} and {B.dtype}; expected the same dtype: use .to")
+    is_vector = B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
+    if not is_vector and (B.ndim < 2 or B.shape[-2] != m):
+        raise ShapeError(f"lstsq: got A {tuple(A.shape)} and B {tuple(B.shape)}; expected (..., m, n) and (..., m, k)")
+    columns = B.unsqueeze(-1) if is_vector else B
+    X = pinv(A, rtol=rcond) @ columns
+    S = svdvals(A.detach())
+    rank = (S > _smallest(S, A, None, rcond)).sum(-1)
+    has_residuals = m > n and (driver == "gels" or driver in ("gelsd", "gelss") and bool((rank == n).all()))
+    residuals = ((A @ X - columns) ** 2).sum(-2) if has_residuals else new_empty(A, 0)
+    solution = X.squeeze(-1) if is_vector else X
+    values = S if driver in ("gelsd", "gelss") else new_empty(A, 0)
+    return LstsqResult(solution, residuals, new_empty(rank, 0) if driver == "gels" else rank, values)
+
+
+@takes_tensors
+def solve_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:  # fmt: skip
+    """X with A X = B, or X A = B, of which only one triangle of A is read.
+
+    Args:
+        A: (..., n, n).
+        B: (..., n, k), or (..., k, n) unless `left`; the batch dims are broadcast.
+        upper: which triangle.
+        left: whether A stands on the left.
+        unitriangular: ones stand for the diagonal of A.
+
+    Raises:
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+        ArgumentError: for a zero on the diagonal.
+
+    >>> import miniflow as flow
+    >>> A = flow.tensor([[2.0, 0.0], [2.0, 4.0]])
+    >>> flow.linalg.solve_triangular(A, flow.tensor([[2.0], [6.0]]), upper=False).tolist()
+    [[1.0], [1.0]]
+
+    Source: `torch.linalg.solve_triangular`.
+    """
+    if B.ndim < 2:
+        raise ShapeError(f"solve_triangular: got B {tuple(B.shape)}; expected (..., n, k)")
+    offset = 1 if unitriangular else 0
+    triangle = A.triu(offset) if upper else A.tril(-offset)
+    triangle = triangle + identity_like(A) if unitriangular else triangle
+    return _solve_matrices(triangle, B) if left else _solve_matrices(triangle.mT, B.mT).mT
 
 
 @takes_tensors

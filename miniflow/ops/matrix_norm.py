@@ -6,7 +6,8 @@ from math import inf
 
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.linalg import svdvals
+from miniflow.ops.linalg import identity_like, inv, slogdet, svdvals
+from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, cast
 from miniflow.ops.reduce import Dim
 from miniflow.ops.shape import wrap_dim
@@ -98,3 +99,26 @@ def norm(
     if dim is None and A.ndim != 2:
         raise ShapeError(f"norm: got {tuple(A.shape)} and ord={ord!r}; expected 1 or 2 dims, or dim=")
     return matrix_norm(A, ord, (-2, -1) if dim is None else tuple(dim), keepdim, dtype=dtype)
+
+
+@takes_tensors
+def cond(A: Tensor, p: Number | str | None = None) -> Tensor:
+    """The condition number: the norm of each matrix times that of its inverse; inf where it has none.
+
+    Args:
+        A: (..., m, n); square unless p is None, 2 or -2.
+        p: an `ord` of `matrix_norm`; 2 if None, computed from the singular values, as -2 is.
+
+    >>> import miniflow as flow
+    >>> flow.linalg.cond(flow.tensor([[2.0, 0.0], [0.0, 8.0]])).item()
+    4.0
+
+    Source: `torch.linalg.cond`.
+    """
+    if p in (None, 2, -2):
+        S = svdvals(A)
+        largest, smallest = S.amax(-1), S.amin(-1)
+        return smallest / largest if p == -2 else largest / smallest
+    singular = slogdet(A)[0] == 0
+    inverse = inv(where(singular[..., None, None], identity_like(A), A))
+    return where(singular, inf, matrix_norm(A, p) * matrix_norm(inverse, p))

@@ -13,6 +13,7 @@ from miniflow.dtype import fitting
 from miniflow.errors import ArgumentError
 from miniflow.operands import refuse_operand
 from miniflow.ops.elementwise import div, mul
+from miniflow.ops.method import method
 from miniflow.ops.pointwise import called_as, check_attributes, pointwise, promoted
 from miniflow.ops.promotion import Number, are_of_one_float, as_tensor_or_number, binary, promote, result_type
 from miniflow.scalar import where as select
@@ -21,7 +22,7 @@ from miniflow.tensor import Tensor, constant_like
 # signs and rounding
 
 
-@pointwise(accepts="fi", piecewise_constant=True)
+@pointwise(accepts="fi", piecewise_constant=True, synonyms=("sgn",))
 def sign(x):
     """-1, 0 or 1 by the sign of each value; 0 for NaN. `torch.sign`."""
     return select(x > 0, 1, select(x < 0, -1, 0))
@@ -251,6 +252,18 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
         operands = [fitting("clamp", x, kind) if isinstance(x, bool | int | float) else x for x in operands]
         operands = promoted(clamp.op, operands)
     return call(clamp.op, *operands)
+
+
+@method(in_place=True)
+def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
+    """`clamp` with a lower bound alone. `torch.clamp_min`."""
+    return clamp(input, min)
+
+
+@method(in_place=True)
+def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
+    """`clamp` with an upper bound alone. `torch.clamp_max`."""
+    return clamp(input, None, max)
 
 
 @pointwise(amp="clear", in_place=False)

@@ -75,6 +75,39 @@ def scatter_reduce(
     return where(named == 0, input, y)
 
 
+@method(in_place=True)
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """A copy of `input` in which the slices of `source` are combined with those that `index` names along `dim`.
+
+    Args:
+        input: shape (..., n, ...) with n at `dim`.
+        index: integers in [0, n), shape (m,).
+        source: shape (..., m, ...), of the dtype of `input`.
+        reduce: "prod", "mean", "amax" or "amin"; the rest as of `scatter_reduce`.
+
+    Raises:
+        ArgumentError: for another reduction.
+        ShapeError, IndexRangeError, DTypeError: for an index or a source that does not fit.
+
+    >>> import miniflow as flow
+    >>> flow.ones(2).index_reduce(0, flow.tensor([0, 0]), flow.tensor([2.0, 5.0]), "prod").tolist()
+    [10.0, 1.0]
+
+    Source: `torch.index_reduce`.
+    """
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise ArgumentError(f"index_reduce: got reduce={reduce!r}; expected 'prod', 'mean', 'amax' or 'amin'")
+    dim, shape = wrap_dim("index_reduce", dim, input._array.ndim), input._array.shape
+    expected = (*shape[:dim], index._array.size, *shape[dim + 1 :]) if shape else source._array.shape
+    if index._array.ndim > 1 or source._array.shape != expected:
+        given = f"an index of shape {index._array.shape} and a source of shape {source._array.shape}"
+        raise ShapeError(f"index_reduce: got {given}; expected one dim, and {expected}")
+    places = index.reshape([-1 if d == dim else 1 for d in range(source._array.ndim)]).expand(source.shape)
+    return scatter_reduce(input, dim, places, source, reduce, include_self=include_self)
+
+
 def _extremum_at(x: Tensor, dim: int, index: Tensor, src: Tensor, smallest: bool) -> Tensor:
     """`src` is written in order, so that the last at each place counts."""
     order = call(Argsort, src.detach(), dim=dim, descending=smallest, count=src._array.shape[dim], stable=True)

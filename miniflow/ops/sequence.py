@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -116,3 +117,29 @@ def eye(n: int, m: int | None = None, **options: Unpack[Options]) -> Tensor:
     """
     rows, columns = sizes_to_shape("eye", (n, n if m is None else m))
     return new_leaf(np.eye(rows, columns, dtype=floating_dtype(options.pop("dtype", None))), **options)
+
+
+def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = int64, **options: Unpack[Options]) -> Tensor:
+    """The rows and the columns of the places that `tril` keeps of a matrix (row, col): (2, number of places).
+
+    Raises:
+        ShapeError: for a negative size.
+
+    >>> tril_indices(2, 2).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+
+    Source: `torch.tril_indices`.
+    """
+    return _places("tril_indices", np.tril, row, col, offset, dtype, options)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = int64, **options: Unpack[Options]) -> Tensor:
+    """The rows and the columns of the places that `triu` keeps. `torch.triu_indices`."""
+    return _places("triu_indices", np.triu, row, col, offset, dtype, options)
+
+
+def _places(name: str, part: Callable, row: int, col: int, offset: int, kind: Any, options: Options) -> Tensor:
+    shape = sizes_to_shape(name, (row, col))
+    offset = max(-row - 1, min(offset, col + 1))
+    places = np.stack(np.nonzero(part(np.ones(shape, bool), offset)))
+    return new_leaf(places.astype(as_dtype(kind).numpy), **options)

@@ -42,6 +42,8 @@ OTHERWISE = {  # not compared
     "where": "its samples are in another order", "einsum": "its samples are in another order",
     "nn.functional.embedding": "its samples are in another order",
     "as_strided": "its strides are of the memory, of which a copy is made here",
+    "polygamma": "its samples are in another order", "special.polygamma": "its samples are in another order",
+    "sgn": "the gradient of torch is of a kind that NumPy cannot read",
     "normal": "that in place has its name too", "zero_": "its samples are leaves that require grad",
     "nn.functional.ctc_loss": "the gradient of torch supposes that log_softmax comes before; see test_loss",
     "linalg.eigh": "vectors have any sign", "linalg.svd": "vectors have any sign",
@@ -61,7 +63,8 @@ ANOTHER_DTYPE = {  # of integers and bools
 }  # fmt: skip
 REFUSED = {
     "gather": "an index without elements and with more dims", "linalg.matrix_rank": "no elements",
-    "linalg.pinv": "no elements", "linalg.qr": "the gradient of fewer rows than columns", "logit": "integers",
+    "linalg.pinv": "thresholds by position, and hermitian",
+    "linalg.qr": "the gradient of fewer rows than columns", "logit": "integers",
     "logsumexp": "integers", "masked_fill": "a number in bools", "masked_scatter": "a source that is broadcast",
     "nn.functional.avg_pool1d": "integers", "nn.functional.avg_pool2d": "integers, and an empty stride",
     "nn.functional.avg_pool3d": "integers", "nn.functional.batch_norm": "no channels",
@@ -70,7 +73,7 @@ REFUSED = {
     "nn.functional.conv_transpose3d": "integers", "nn.functional.feature_alpha_dropout": "fewer than two dims",
     "nn.functional.local_response_norm": "integers",
     "nn.functional.multi_margin_loss": "a score without dims", "norm": "the nuclear norm",
-    "pinverse": "no elements", "sign": "bools", "square": "bools",
+    "sign": "bools", "square": "bools",
 }  # fmt: skip
 
 
