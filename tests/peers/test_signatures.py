@@ -30,13 +30,12 @@ NOWHERE = {
 MISPRINTED = {
     "addbmm", "baddbmm", "broadcast_to", "diag_embed", "dot", "vdot", "dropout", "isfinite", "isinf", "permute", "tile",
     "max_pool3d", "where", "expand", "repeat", "uniform_", "isin", "xlogy", "xlogy_", "msort", "topk", "put_",
-    "addbmm_", "baddbmm_",
+    "addbmm_", "baddbmm_", "index_reduce", "index_reduce_", "polygamma", "split_with_sizes",
 }  # fmt: skip
 INTENDED = {
     "l1_loss": "no weight: multiply the losses of reduction='none'",
     "mse_loss": "as l1_loss",
     "huber_loss": "as l1_loss",
-    "backward": "no inputs: autograd.grad has them",
     "to": "dtype and device come in any order",
     "type": "no non_blocking",
     "swapdims": "the parameters are dim0 and dim1, as those of transpose",
