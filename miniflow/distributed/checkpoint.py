@@ -23,7 +23,7 @@ import safetensors.numpy
 
 from miniflow.atomic import draft_of, remove_drafts, sync, writing
 from miniflow.backends import memory
-from miniflow.dtype import ALL
+from miniflow.dtype import ALL, tensor_buffer
 from miniflow.errors import ArgumentError, CheckpointError, FileWriteError, ShapeError
 from miniflow.parallel import check, world
 from miniflow.parallel.arrays import wrote
@@ -104,6 +104,8 @@ def divided(state: dict[str, Any]) -> tuple[dict[str, Any], dict[int, dict[str, 
         name = name_of(path)
         if name in tensors or name in others:
             raise CheckpointError(f"save: two entries of the state are called {name}")
+        if isinstance(value, Tensor) and value.dtype is tensor_buffer:
+            raise CheckpointError(f"save: {name} is a tensor of tensor_buffer; expected one of numbers")
         if isinstance(value, Tensor):
             tensors[name] = value
         elif value is None or isinstance(value, bool | int | float | str):

@@ -174,7 +174,7 @@ def from_dlpack(source: Any) -> Tensor:
 
 def _numpy_dtype(wanted: Any, found: np.dtype) -> np.dtype:
     """The dtype for data of NumPy dtype `found`: what the caller wants, if that is a conversion between numbers."""
-    if wanted is None or not (found.kind in "biuf" or found in BY_NUMPY):
+    if wanted is None or found.hasobject or not (found.kind in "biuf" or found in BY_NUMPY):
         return as_dtype(found).numpy
     return as_dtype(wanted).numpy
 

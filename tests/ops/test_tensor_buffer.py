@@ -129,6 +129,7 @@ REFUSED = {
     "cast to it": lambda: flow.ones(2).to(flow.tensor_buffer),
     "move": lambda: X.cuda(),
     "copy": lambda: flow.tensor(X),
+    "copy in another dtype": lambda: flow.Tensor(X),
     "factory": lambda: flow.zeros(2, dtype=flow.tensor_buffer),
     "like": lambda: flow.zeros_like(X),
     "fill_": lambda: X.fill_(0),
@@ -163,6 +164,8 @@ def test_refused_in_graphs_and_files(tmp_path):
         graph_of(lambda x: flow.tensor_to_tensor_buffer(x, 1))(flow.ones(2, 2))
     with pytest.raises(CheckpointError, match=r"obj\['x'\] is a tensor of tensor_buffer; .* save x.numpy\(\), a list"):
         flow.save({"x": X}, tmp_path / "file")
+    with pytest.raises(CheckpointError, match="save: x is a tensor of tensor_buffer"):
+        flow.distributed.checkpoint.save({"x": X}, tmp_path / "folder")
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(X)
     flow.save(X.numpy()[:2], tmp_path / "file")
