@@ -9,6 +9,7 @@ from typing import Any
 
 from miniflow.errors import ArgumentError
 from miniflow.parallel import world
+from miniflow.process import user_level
 
 listeners: list[Callable] = []  # called with what a collective does, in words, and its ranks, before it runs
 
@@ -124,7 +125,8 @@ def run(
         what waits for the end, if `async_op` is true.
     """
     if world.rank() not in ranks:
-        warnings.warn(f"{call}: rank {world.rank()} is not in the group {list(ranks)} and does nothing", stacklevel=3)
+        told = f"{call}: rank {world.rank()} is not in the group {list(ranks)} and does nothing"
+        warnings.warn(told, stacklevel=user_level())
         return None
     for listen in listeners:
         listen(call, ranks)
