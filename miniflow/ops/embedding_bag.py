@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import full, zeros
-from miniflow.ops.embedding import embedding
-from miniflow.ops.gather import gather, index_add, index_select
+from miniflow.ops.embedding import NO_PADDING, EmbeddingGrad, embedding
+from miniflow.ops.gather import gather, index_select
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import cast
 from miniflow.ops.scatter import scatter_reduce
@@ -64,12 +65,12 @@ def embedding_bag(
         rows = rows * per_sample_weights.reshape(-1, 1)
     if counted is not None:
         rows = where(counted, rows, 0.0)
-    total = index_add(_zeros(count, rows), 0, bag, rows)
+    total = call(EmbeddingGrad, rows, bag, rows=count, padding_idx=NO_PADDING)  # the sum of the rows of each bag
     if mode == "sum":
         return total
     ones = full((len(indices), 1), 1.0, dtype=rows.dtype, device=rows._place)
     ones = ones if counted is None else cast(counted, rows.dtype)
-    return total / index_add(_zeros(count, ones), 0, bag, ones).clamp(1)
+    return total / call(EmbeddingGrad, ones, bag, rows=count, padding_idx=NO_PADDING).clamp(1)
 
 
 def _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None:
@@ -96,15 +97,11 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Te
     return searchsorted(starts, places, right=True) - 1, len(starts)
 
 
-def _zeros(count: int, like: Tensor) -> Tensor:
-    return zeros(count, like.shape[1], dtype=like.dtype, device=like._place)
-
-
 def _largest(rows: Tensor, bag: Tensor, count: int, counted: Tensor | None) -> Tensor:
     """The largest of the rows of each bag; its gradient goes to the first row that has it."""
     last, at = max(0, len(rows) - 1), bag.unsqueeze(1).expand(rows.shape)
     if not len(rows):
-        return _zeros(count, rows)
+        return zeros(count, rows.shape[1], dtype=rows.dtype, device=rows._place)
     with no_grad():
         least = full((count, rows.shape[1]), -math.inf, dtype=rows.dtype, device=rows._place)
         shown = rows if counted is None else where(counted, rows, -math.inf)

@@ -221,15 +221,17 @@ def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
     Source: `torch.nn.functional.multilabel_margin_loss`.
     """
     require_floating("multilabel_margin_loss", input._array)
+    if input.ndim == target.ndim == 0:
+        input, target = input.reshape(1), target.reshape(1)
     if input.ndim not in (1, 2) or input.shape != target.shape:
         raise refusal(ShapeError, "multilabel_margin_loss", "(N, C) or (C,) both", input=input, target=target)
     if target.dtype.is_floating_point or target.dtype is bool_:
         raise DTypeError(f"multilabel_margin_loss: got labels of {target.dtype}; expected an integer dtype")
     counts = cast(target >= 0, "int64").cumprod(-1)
     labels = where(counts != 0, cast(target, "int64"), 0)
-    is_label = zeros_like(labels).scatter_add(-1, labels, counts) != 0
+    times = zeros_like(labels).scatter_add(-1, labels, counts)
     excess = (1 - input.gather(-1, labels).unsqueeze(-1) + input.unsqueeze(-2)).clamp(0)
-    counted = (counts != 0).unsqueeze(-1) & ~is_label.unsqueeze(-2)
+    counted = (counts.unsqueeze(-1) != 0) & (times.unsqueeze(-2) == 0)
     return where(counted, excess, 0.0).sum((-2, -1)) / max(1, input.shape[-1])
 
 

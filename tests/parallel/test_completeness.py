@@ -47,6 +47,7 @@ ZERO_IN = {
     **dict.fromkeys(("cumprod", "logcumsumexp"), "Pad"),
     **dict.fromkeys(("quantile", "nanquantile", "scatter_nd", "scatter_reduce"), "Add"),
     "diagonal_scatter": "ViewScatter",
+    "embedding_bag": "Maximum",
 }
 
 
