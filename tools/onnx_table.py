@@ -30,6 +30,7 @@ other operators that ONNX defines. `python tools/onnx_table.py > docs/onnx.md` w
 
 """
 HEADER = "| operator | opsets | node tests passed | |\n|---|---|---|---|\n"
+MODELS = "\n## Models of other frameworks\n\n"
 RANDOM = "random numbers are miniflow's own: shapes and types agree"
 ROUNDED = "a difference in rounding: one unit of float16"
 CASES = {  # node tests that do not pass although the operator is supported, and why
@@ -136,7 +137,8 @@ def main() -> None:
         passed += len(node_cases().get(operator, ())) - len(failed)
     numbers = {"passed": passed, "total": total, "share": 100 * passed / total}
     text = TEXT.format(version=onnx.__version__, newest=onnx.defs.onnx_opset_version(), **numbers)
-    print(text + HEADER + "".join(rows), end="")
+    models = Path(__file__).with_name("onnx_models.md").read_text(encoding="utf-8")
+    print(text + HEADER + "".join(rows) + MODELS + models, end="")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,12 @@ import pytest
 from miniflow.onnx import OnnxError
 from miniflow.onnx.loader.registry import OPERATORS
 from miniflow.onnx.loader.unsupported import UNSUPPORTED
+from tools import onnx_models
 from tools import onnx_table as table
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")
-ROWS = {line.split(" | ")[0].removeprefix("| "): line + "\n" for line in PAGE.splitlines() if line.startswith("| ")}
+OPERATOR_LINES = PAGE.split(table.MODELS)[0].splitlines()
+ROWS = {line.split(" | ")[0].removeprefix("| "): line + "\n" for line in OPERATOR_LINES if line.startswith("| ")}
 ROWS.pop("operator")
 CURRENT = f"in onnx {onnx.__version__}:" in PAGE
 HOW = "run python tools/onnx_table.py > docs/onnx.md"
@@ -65,3 +67,14 @@ def test_every_operator_is_supported_or_says_why_not():
 
 def has_body(name: str) -> bool:
     return onnx.defs.get_schema(name).has_context_dependent_function
+
+
+def test_the_page_has_the_table_of_models():
+    """tools/onnx_models.py, which needs the frameworks, writes it."""
+    tables = Path(table.__file__).with_name("onnx_models.md").read_text(encoding="utf-8")
+    assert PAGE.endswith(table.MODELS + tables), HOW
+    for framework, families in onnx_models.MODELS.items():
+        part = tables.split(f"\n{framework}, ")[-1].split("\n\n| architecture")[1].split("\n\n")[0]
+        rows = [line.strip("| ").split(" | ") for line in part.splitlines()[2:]]
+        assert [row[:2] for row in rows] == [[f, name] for f, names in families.items() for name in names.split()]
+        assert all(float(difference) < onnx_models.WORST for _, _, difference in rows)
