@@ -75,7 +75,7 @@ def recurrent(
     Module.__init__(layer)
     sizes = {"input_size": w.shape[-1], "hidden_size": r.shape[-1], "num_layers": 1, "directions": ends}
     plain = {"bias": b is not None, "batch_first": False, "dropout": 0.0, "nonlinearity": "relu" if relu else "tanh"}
-    plain |= {"clip": clip, "resets_first": not linear_before_reset}
+    plain |= {"clip": clip, "resets_first": not linear_before_reset, "proj_size": 0, "result_size": r.shape[-1]}
     vars(layer).update(sizes, **plain)  # nn.Graph undoes setattr
     for d, end in enumerate(ends):
         biases = (None, None) if b is None else flow.chunk(b[d], 2)
