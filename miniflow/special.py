@@ -23,7 +23,10 @@ expit, gammaln, psi, multigammaln = OPERATORS["sigmoid"], OPERATORS["lgamma"], O
 
 def entr(input: Tensor) -> Tensor:
     """-x log x, 0 at 0, and -inf below. `torch.special.entr`."""
-    return OPERATORS["where"](input < 0, -math.inf, -OPERATORS["xlogy"](input, input))
+    where, zero = OPERATORS["where"], input == 0
+    some = where(zero, 1.0, input)
+    slope = where(zero, input + 0.0, 0.0).sqrt()  # 0, and its slope at 0 is infinite, as that of -x log x
+    return where(zero, slope, where(input < 0, -math.inf, -OPERATORS["xlogy"](some, some)))
 
 
 @takes_tensors

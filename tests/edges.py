@@ -105,6 +105,23 @@ EDGES = [
     Edge("median of nan", lambda m, x: m.median(x), [floats(nan, 1, nan)], [nan], [[0.5, 0.0, 0.5]]),
     Edge("median of -inf", lambda m, x: m.median(x), [floats(-inf, -inf, 1)], [-inf], [[0.5, 0.5, 0.0]]),
     Edge("nanmedian of inf", lambda m, x: m.nanmedian(x), [floats(inf, nan, inf)], [inf], [[0.5, 0.0, 0.5]]),
+    Edge("logsumexp of integers", lambda m, x: m.logsumexp(x, 1), [np.array([[1000, 0], [0, -1000]])],
+         [np.array([1000, 0], np.float32)]),
+    Edge("logit of integers", lambda m, x: m.logit(x), [np.array([0, 1])], [np.array([-inf, inf], np.float32)]),
+    Edge("logit of bools", lambda m, x: m.special.logit(x, 0.5), [BOOLS[0]], [np.zeros(3, np.float32)]),
+    Edge("sign of bools", lambda m, x: m.sign(x), [BOOLS[0]], [BOOLS[0]]),
+    Edge("trapezoid of bytes", lambda m, x: m.trapezoid(x), [np.array([100, 200, 100], np.uint8)],
+         [np.float32(300)]),
+    Edge("entr at 0 and below", lambda m, x: m.special.entr(x), [floats(0, -0.0, 1, -1, nan)],
+         [[0.0, 0.0, 0.0, -inf, nan]], [[inf, inf, -3.0, nan, nan]]),
+    Edge("norm of inf, p = -1", lambda m, x: m.norm(x, -1), [floats(inf, 2, -2)], [1.0], [[0.0, 0.25, -0.25]]),
+    Edge("logcumsumexp of inf", lambda m, x: m.logcumsumexp(x, 0), [floats(1, inf, 2)], [[1.0, inf, inf]],
+         [[1.0, nan, 0.0]]),
+    Edge("copysign of nan", lambda m, x, y: m.copysign(x, y), [floats(nan, 1, -1, 0), floats(1, nan, 1, -1)], [
+         [nan, 1.0, 1.0, -0.0]], [[nan, 2.0, -3.0, 0.0], np.zeros(4)]),
+    Edge("attention of width 0", lambda m, q, k, v: m.nn.functional.scaled_dot_product_attention(q, k, v),
+         [np.ones((2, 0)), np.ones((2, 0)), MATRIX], [[[2.5, 3.5, 4.5]] * 2],
+         [np.ones((2, 0)), np.ones((2, 0)), [[2.5, 3.5, 4.5]] * 2]),
 ]  # fmt: skip
 EDGES += [
     Edge(
@@ -137,6 +154,17 @@ EDGES += [
     )
     for n in (2, 3)
     for dtype in ("int8", "uint8", "int64")
+]
+EDGES += [
+    Edge(
+        f"adaptive_max_pool{n}d to nothing",
+        lambda m, x, n=n: getattr(m.nn.functional, f"adaptive_max_pool{n}d")(
+            x.detach(), (0, 2, 1)[:n], return_indices=True
+        ),
+        [np.ones((1, 2, *(4,) * n))],
+        [np.zeros((1, 2, *(0, 2, 1)[:n])), np.zeros((1, 2, *(0, 2, 1)[:n]), int)],
+    )
+    for n in (1, 2, 3)
 ]
 
 REFUSED = [
@@ -185,4 +213,21 @@ REFUSED = [
         lambda m, x: m.nn.functional.conv_transpose1d(x, x, stride=2, dilation=3, output_padding=3),
         [ONES], ArgumentError, "less than the stride or the dilation",
     ),
+    Refused("bilinear of no dims", lambda m, x, w: m.nn.functional.bilinear(x, x, w), [np.array(1.0), ONES], ShapeError,
+            r"bilinear: got input1 \(\)"),
+    Refused("bilinear by a weight of no dims", lambda m, x, w: m.nn.functional.bilinear(x, x, w),
+            [MATRIX, np.array(1.0)], ShapeError, r"bilinear: .* weight \(\); expected .* \(out, in1, in2\)"),
+    Refused("trapz of no dims", lambda m, x: m.trapz(x), [np.array(1.0)], ShapeError, "trapezoid: .* no dims"),
+    Refused("trapezoid at places of no dims", lambda m, y, x: m.trapezoid(y, x), [MATRIX, np.array(1.0)], ShapeError,
+            "trapezoid: .* no dims"),
+    Refused("searchsorted of no dims", lambda m, x: m.searchsorted(x, x), [np.array(1.0)], ShapeError,
+            "searchsorted: .* no dims"),
+    Refused("bucketize by no dims", lambda m, x: m.bucketize(x, x), [np.array(1.0)], ShapeError,
+            "bucketize: .* no dims"),
+    Refused("attention of no dims", lambda m, q, k: m.nn.functional.scaled_dot_product_attention(q, k, k),
+            [np.array(1.0), MATRIX], ShapeError, r"scaled_dot_product_attention: got query \(\)"),
+    Refused("a far stride", lambda m, x: m.nn.functional.avg_pool1d(x, 2, FAR), [ONES], ArgumentError,
+            r"avg_pool1d: got stride=4611686018427387904; .* below 2\*\*31"),
+    Refused("a far dilation", lambda m, x: m.nn.functional.max_pool2d(x, 2, dilation=FAR), [ONES], ArgumentError,
+            r"max_pool2d: got dilation=4611686018427387904; .* below 2\*\*31"),
 ]  # fmt: skip

@@ -138,6 +138,8 @@ def test_integers_are_not_averaged():
         lambda: functional.conv2d(x, x),
         lambda: functional.conv_transpose2d(x, x),
         lambda: functional.avg_pool2d(x, 2),
+        lambda: functional.local_response_norm(x, 2),
+        lambda: functional.l1_loss(x, x, reduction="sum"),
         lambda: functional.interpolate(x.to(flow.uint8), 8, mode="bilinear"),
     ):
         with pytest.raises(DTypeError, match=r"expected a floating dtype: use x.float\(\)"):
@@ -151,6 +153,32 @@ def test_the_slope_of_rsqrt_at_zero():
         assert flow.autograd.grad(function(x).sum(), x)[0].tolist() == [-np.inf, -np.inf]
 
 
+def slopes_at_the_edge(module):
+    """The gradients of prod, cumprod, copysign, and of kl_div's target."""
+    x, t = (module.tensor(v, requires_grad=True) for v in ([1.0, np.inf, 2.0], [0.0, 1.0, 1.0]))
+    for y in (x.prod(), x.cumprod(0).sum(), module.copysign(x, -module.ones(3)).sum()):
+        yield module.autograd.grad(y, x)[0].tolist()
+    divergence = module.nn.functional.kl_div(module.ones(3), t, reduction="sum")
+    yield module.autograd.grad(divergence, t)[0].tolist()
+
+
+def test_slopes_at_the_edge():
+    found = list(slopes_at_the_edge(flow))
+    assert found == [[np.inf, 2.0, np.inf], [np.inf, 3.0, np.inf], [-1.0, -1.0, -1.0], [-1.0, 0.0, 0.0]]
+
+
+def test_integrals_do_not_wrap_around():
+    x = flow.tensor([117, 100, 117], dtype=flow.int8)
+    assert flow.trapezoid(x).item() == 217.0 and flow.trapezoid(x, flow.tensor([1, 3, 9])).item() == 868.0
+
+
+def test_bools_are_not_squared_and_no_channels_not_convolved():
+    with pytest.raises(DTypeError, match="square: got bool"):
+        flow.square(flow.tensor([True]))
+    with pytest.raises(ShapeError, match="conv2d: got weight"):
+        flow.nn.functional.conv2d(flow.ones(1, 0, 4, 4), flow.ones(2, 0, 2, 2))
+
+
 @pytest.mark.peers
 def test_pytorch_does_otherwise():
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -160,6 +188,12 @@ def test_pytorch_does_otherwise():
     assert functional.interpolate(x.to(torch.uint8), 8, mode="bilinear").dtype is torch.uint8
     x = torch.tensor([-0.0, 0.0], requires_grad=True)
     assert torch.autograd.grad(torch.rsqrt(x).sum(), x)[0].tolist() == [np.inf, -np.inf]
+    assert functional.l1_loss(x.long(), x.long(), reduction="sum").dtype is torch.int64
+    assert torch.square(torch.tensor([True])).dtype is torch.int64
+    assert functional.conv2d(torch.ones(1, 0, 4, 4), torch.ones(2, 0, 2, 2)).shape == (1, 0, 3, 3)
+    assert torch.trapezoid(torch.tensor([117, 100, 117], dtype=torch.int8)).item() == 345.0
+    slopes = [found[at] for found, at in zip(slopes_at_the_edge(torch), (1, 1, 1, 0), strict=True)]
+    assert np.isnan(slopes).all()
     assert torch.ones(2, 3).t().exp().stride() == (1, 3)
     assert copy.deepcopy(pickle.loads(pickle.dumps(torch.ones(2)))).tolist() == [1.0, 1.0]
     assert torch.Tensor([1]).dtype is torch.float32 and torch.tensor([1j]).dtype is torch.complex64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from miniflow.dtype import bool_
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import ones, zeros
 from miniflow.ops.dropout import dropout
@@ -50,6 +50,10 @@ def scaled_dot_product_attention(
 
     Source: `torch.nn.functional.scaled_dot_product_attention`; Vaswani et al. 2017, "Attention Is All You Need".
     """
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise refusal(
+            ShapeError, "scaled_dot_product_attention", "at least 2 dims each", query=query, key=key, value=value
+        )
     if is_causal:
         if attn_mask is not None:
             raise ArgumentError("scaled_dot_product_attention: got attn_mask and is_causal=True; expected one of them")
@@ -67,7 +71,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The result and the weights, with a mask that is added to the scores; `all_see`: none hides all keys."""
     if scale is None:
-        scale = 1 / math.sqrt(query.shape[-1])
+        scale = 1 / math.sqrt(query.shape[-1] or 1)
     scores = (query * scale) @ key.transpose(-2, -1)
     if mask is None or all_see:
         weights = dropout((scores if mask is None else scores + mask).softmax(-1), dropout_p)

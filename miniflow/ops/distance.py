@@ -184,6 +184,9 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
     Source: `torch.nn.functional.bilinear`.
     """
+    if not (input1.ndim and input2.ndim and weight.ndim == 3):
+        wanted = "(..., in1), (..., in2) and (out, in1, in2)"
+        raise refusal(ShapeError, "bilinear", wanted, input1=input1, input2=input2, weight=weight)
     rows, (out, in1, in2) = tuple(input1.shape[:-1]), weight.shape
     if tuple(input2.shape[:-1]) != rows or (input1.shape[-1], input2.shape[-1]) != (in1, in2):
         wanted = f"(..., {in1}) and (..., {in2})"

@@ -22,7 +22,7 @@ from miniflow.tensor import Tensor, constant_like
 # signs and rounding
 
 
-@pointwise(accepts="fi", piecewise_constant=True, synonyms=("sgn",))
+@pointwise(piecewise_constant=True, synonyms=("sgn",))
 def sign(x):
     """-1, 0 or 1 by the sign of each value; 0 for NaN. `torch.sign`."""
     return select(x > 0, 1, select(x < 0, -1, 0))
@@ -88,7 +88,7 @@ def copysign(x, y):
     return scalar.copysign(x, y)
 
 
-copysign.gradient("x")(lambda dy, x, out: select(x == 0, 0, select((x < 0) == (out < 0), dy, -dy)))
+copysign.gradient("x")(lambda dy, x, out: select(x == 0, 0, select(x != x, x, select((x < 0) == (out < 0), dy, -dy))))
 copysign.gradient("y")(lambda dy: 0)
 
 

@@ -31,14 +31,14 @@ import numpy as np
 
 from miniflow.backends.registry import EVERY, KERNELS, Kernel
 from miniflow.dispatch import Op, call
-from miniflow.dtype import BY_NUMPY, get_default_dtype
+from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentTypeError, DTypeError
 from miniflow.ops.promotion import (
     are_of_one_float,
+    as_float,
     as_operand,
     binary,
     broadcast_shape,
-    cast,
     floating_binary,
     result_type,
 )
@@ -307,19 +307,13 @@ def takes_bools(ufunc: Callable) -> bool:
 def generated(op: type[Pointwise], to_float: bool) -> Callable:
     """The function for an op: it promotes operands, and that of a layer takes `inplace`."""
     if op.formula.attributes or len(op.formula.operands) > 2:
-        return general(op)
+        return general(op, to_float)
     if len(op.formula.operands) == 2:
         convert = floating_binary if to_float else binary
         return lambda input, other: convert(op, input, other)
 
     def function(input: Tensor) -> Tensor:
-        if to_float:
-            try:
-                if input._array.dtype.kind in "iub":
-                    input = cast(input, get_default_dtype())
-            except AttributeError:
-                pass  # not a tensor: `call` says so
-        return call(op, input)
+        return call(op, as_float(input) if to_float else input)
 
     def layer(input: Tensor, inplace: bool = False) -> Tensor:
         return getattr(input, f"{op.formula.name}_")() if inplace else function(input)
@@ -327,7 +321,7 @@ def generated(op: type[Pointwise], to_float: bool) -> Callable:
     return layer if op.nn else function
 
 
-def general(op: type[Pointwise]) -> Callable:
+def general(op: type[Pointwise], to_float: bool) -> Callable:
     """The function of an op with attributes or with more than two operands."""
     attributes = op.formula.attributes
 
@@ -338,6 +332,8 @@ def general(op: type[Pointwise]) -> Callable:
             operands = promoted(op, operands)
         if inplace:
             return getattr(operands[0], f"{op.formula.name}_")(*operands[1:], **attrs)
+        if to_float:
+            operands = [as_float(x) for x in operands]
         return call(op, *operands, **attrs)
 
     operands = ["input", *op.formula.operands[1:]]

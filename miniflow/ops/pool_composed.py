@@ -24,10 +24,13 @@ def adaptive_max_pool(
 
     A window that is shorter than the longest repeats its last element.
     """
-    target = adaptive_sizes(op, dims, input, output_size, least=1)
+    target = adaptive_sizes(op, dims, input, output_size)
     size, kernel, sources = tuple(input.shape[-dims:]), [], []
     if 0 in size:
         raise ShapeError(f"{op}: got input {tuple(input.shape)}; expected sizes above 0")
+    if 0 in target:
+        y = input.narrow(-1, 0, 0).reshape((*input.shape[:-dims], *target))
+        return (y, y.long()) if return_indices else y
     for dim, (n, count) in enumerate(zip(size, target, strict=True), start=input.ndim - dims):
         start, stop = np.arange(count) * n // count, -(-np.arange(1, count + 1) * n // count)
         kernel.append(int((stop - start).max()))

@@ -127,6 +127,11 @@ def require_floating(op: str, x: Any) -> None:
         raise DTypeError(f"{op}: got {x.dtype}; expected a floating dtype: use x.float()")
 
 
+def as_float(x: Tensor) -> Tensor:
+    """`x`, in the default floating dtype if it holds integers or bools."""
+    return cast(x, get_default_dtype()) if isinstance(x, Tensor) and x._array.dtype.kind in "iub" else x
+
+
 def require_one_dtype(op: str, *arrays: Any) -> None:
     """Refuse arrays (None among them is passed over) of different dtypes with a DTypeError."""
     kinds = [BY_NUMPY[x.dtype].name for x in arrays if x is not None]

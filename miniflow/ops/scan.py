@@ -7,7 +7,7 @@ from math import inf, nan
 import numpy as np
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.extremum import Extreme
 from miniflow.ops.join import cat
@@ -75,7 +75,8 @@ class Logcumsumexp(Scan):
         if count == 0:
             return dy
         x, y, dy = (t.movedim(dim, -1) for t in (x, y.nan_to_num(nan, inf), dy))
-        ratios = (y.narrow(-1, 0, count - 1) - y.narrow(-1, 1, count - 1)).exp()
+        before, after = y.narrow(-1, 0, count - 1), y.narrow(-1, 1, count - 1)
+        ratios = where(before.minimum(after) == inf, 0.0, before - after).exp()
         return ((x - y).exp() * _recurrence(pad(ratios, (0, 1)), dy)).movedim(-1, dim)
 
 
@@ -229,16 +230,20 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, d
     """The integral along `dim` by the trapezoidal rule: sum of (x_{i+1} - x_i) (y_i + y_{i+1}) / 2.
 
     Args:
-        y: the values.
+        y: the values; integers are added in int64.
         x: where they were taken: one dim, or broadcast with `y`.
         dx: the distance between them where `x` is absent; 1 by default.
         dim: the dim.
 
     Raises:
+        ShapeError: for tensors of no dims.
         DimError: for a dim that does not exist.
 
     Source: `torch.trapezoid`.
     """
+    if not y.ndim or x is not None and not x.ndim:
+        raise ShapeError("trapezoid: got a tensor of no dims; expected at least 1 dim")
+    y = _in_dtype(y, None)
     dim, count = wrap_dim("trapezoid", dim, y._array.ndim), max(y._array.shape[dim] - 1, 0)
     heights = y.narrow(dim, 0, count) + y.narrow(dim, y._array.shape[dim] - count, count)
     if x is None:

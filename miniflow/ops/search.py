@@ -42,7 +42,7 @@ def searchsorted(
         sorter: the indices that sort `sorted_sequence`, if it is not sorted.
 
     Raises:
-        ShapeError: for leading dims that differ.
+        ShapeError: for leading dims that differ, or a sequence of no dims.
         ArgumentError: for another side.
 
     >>> import miniflow as flow
@@ -53,6 +53,8 @@ def searchsorted(
     """
     if side not in (None, "left", "right"):
         raise ArgumentError(f"searchsorted: got side={side!r}; expected 'left' or 'right'")
+    if not sorted_sequence.ndim:
+        raise ShapeError("searchsorted: got a sequence of no dims; expected at least 1 dim")
     rows = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
     if not isinstance(input, Tensor):
         input = constant_like(rows, np.asarray(input))

@@ -10,7 +10,7 @@ from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.method import method, variant
 from miniflow.ops.piecewise import where
-from miniflow.ops.promotion import Number, cast, require_floating
+from miniflow.ops.promotion import Number, as_float, cast, require_floating
 from miniflow.ops.reduce import Dim, Reduction, as_dims, expand_reduced, term_count
 from miniflow.tensor import Tensor
 
@@ -157,12 +157,11 @@ def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
     """log(sum of exp(x)) over `dim`, as m + log(sum of exp(x - m)) with m the largest x: nothing overflows.
 
     Args:
-        input: floating, any shape.
+        input: any shape; integers and bools are computed in the default floating dtype.
         dim: the dims to reduce.
         keepdim: leave the reduced dims with size 1.
 
     Raises:
-        DTypeError: for integers and bool.
         DimError: for dims that do not exist or come twice.
 
     >>> import miniflow as flow
@@ -171,7 +170,7 @@ def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
 
     Source: `torch.logsumexp`.
     """
-    return call(Logsumexp, input, dim=as_dims(dim), keepdim=keepdim)
+    return call(Logsumexp, as_float(input), dim=as_dims(dim), keepdim=keepdim)
 
 
 class Norm(Reduction):
@@ -187,7 +186,7 @@ class Norm(Reduction):
         scale = where(flat, 0.0, dy / where(flat, 1.0, y) ** (p - 1))
         if p != 2:
             zero = x == 0
-            x = where(zero, 0.0, x * abs(where(zero, 1.0, x)) ** (p - 2))
+            x = where(zero, 0.0, x.sign() * abs(where(zero, 1.0, x)) ** (p - 1))
         return expand_reduced(scale, shape, attrs) * x
 
 

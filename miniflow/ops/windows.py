@@ -33,18 +33,19 @@ def per_dim(op: str, name: str, value: Any, count: int, least: int = 1) -> tuple
     ((2, 2), (2, 1))
 
     Raises:
-        ArgumentError: if a number is below `least`, or there are neither one nor `count` of them.
+        ArgumentError: if a number is below `least` or not below 2^31, or there are neither one nor `count` of them.
         DTypeError: if they are not integers.
     """
-    if type(value) is int and value >= least:
+    if type(value) is int and least <= value < 2**31:
         return (value,) * count
     words = COUNTS[count]
     try:
         numbers = tuple([operator.index(n) for n in (value if isinstance(value, tuple | list) else (value,))])
     except TypeError:
         raise DTypeError(f"{op}: got {name}={value!r}; expected an integer or a {words[1]} of integers") from None
-    if len(numbers) not in (1, count) or min(numbers) < least:
-        raise ArgumentError(f"{op}: got {name}={value!r}; expected {words[0]} of at least {least}")
+    if len(numbers) not in (1, count) or min(numbers) < least or max(numbers) >= 2**31:
+        most = " and below 2**31" if numbers and max(numbers) >= 2**31 else ""
+        raise ArgumentError(f"{op}: got {name}={value!r}; expected {words[0]} of at least {least}{most}")
     return numbers if len(numbers) == count else numbers * count
 
 

@@ -317,3 +317,11 @@ def test_refused_bias_and_dtypes():
         conv2d(x, weight.double())
     with pytest.raises(DTypeError, match="got int64; expected a floating dtype"):
         conv2d(x.long(), weight.long())
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d", "conv_transpose2d"])
+@pytest.mark.parametrize("option", ["stride", "dilation", "padding"])
+def test_numbers_that_fit_no_image_are_refused(name, option):
+    x = flow.ones(1, 1, *(4,) * int(name[-2]))
+    with pytest.raises(ArgumentError, match=rf"{name}: got {option}={2**62}; expected .* below 2\*\*31"):
+        getattr(flow.nn.functional, name)(x, x, **{option: 2**62})

@@ -66,8 +66,8 @@ ANOTHER_DTYPE = {  # of integers and bools
 REFUSED = {
     "gather": "an index without elements and with more dims", "linalg.matrix_rank": "no elements",
     "linalg.pinv": "thresholds by position, and hermitian",
-    "linalg.qr": "the gradient of fewer rows than columns", "logit": "integers",
-    "logsumexp": "integers", "masked_fill": "a number in bools", "masked_scatter": "a source that is broadcast",
+    "linalg.qr": "the gradient of fewer rows than columns",
+    "masked_fill": "a number in bools", "masked_scatter": "a source that is broadcast",
     "nn.functional.avg_pool1d": "integers", "nn.functional.avg_pool2d": "integers, and an empty stride",
     "nn.functional.avg_pool3d": "integers", "nn.functional.batch_norm": "no channels",
     "nn.functional.conv1d": "integers", "nn.functional.conv2d": "integers", "nn.functional.conv3d": "integers",
@@ -75,7 +75,7 @@ REFUSED = {
     "nn.functional.conv_transpose3d": "integers", "nn.functional.feature_alpha_dropout": "fewer than two dims",
     "nn.functional.local_response_norm": "integers",
     "nn.functional.multi_margin_loss": "a score without dims", "norm": "the nuclear norm",
-    "sign": "bools", "square": "bools",
+    "square": "bools",
 }  # fmt: skip
 
 
