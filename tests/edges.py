@@ -230,4 +230,13 @@ REFUSED = [
             r"avg_pool1d: got stride=4611686018427387904; .* below 2\*\*31"),
     Refused("a far dilation", lambda m, x: m.nn.functional.max_pool2d(x, 2, dilation=FAR), [ONES], ArgumentError,
             r"max_pool2d: got dilation=4611686018427387904; .* below 2\*\*31"),
+    Refused("diff of no dims", lambda m, x: m.diff(x), [np.array(1.0)], ShapeError, "diff: .* no dims"),
+    Refused("a dim of diff", lambda m, x: m.diff(x, dim=2), [MATRIX], DimError, "diff: got dim=2"),
+    Refused("multi_dot of no dims", lambda m, x: m.linalg.multi_dot([x, x]), [np.array(1.0)], ShapeError,
+            r"multi_dot: got shapes \[\(\), \(\)\]"),
+    Refused("multi_dot with a vector between", lambda m, x, y: m.linalg.multi_dot([x, y, x]), [MATRIX, np.ones(3)],
+            ShapeError, r"multi_dot: got shapes .* \(3,\)"),
+    Refused("hstack of nothing", lambda m: m.hstack([]), [], ShapeError, "hstack: got no tensors"),
+    Refused("packed sequences of no dims", lambda m, x: m.nn.utils.rnn.pack_padded_sequence(x, [1]),
+            [np.array(1.0)], ShapeError, r"pack_padded_sequence: got input \(\)"),
 ]  # fmt: skip

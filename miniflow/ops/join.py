@@ -294,7 +294,7 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ..
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors side by side: along dim 1, or dim 0 of vectors. `torch.hstack`."""
     tensors = atleast_1d(list(tensors))
-    return cat(tensors, 1 if tensors[0].ndim > 1 else 0)
+    return cat(tensors, 1 if tensors and tensors[0].ndim > 1 else 0)
 
 
 @takes_tensors

@@ -576,6 +576,9 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """
     if len(tensors) < 2:
         raise ShapeError(f"multi_dot: got {len(tensors)} tensors; expected two or more")
+    if not all(1 + (0 < i < len(tensors) - 1) <= x.ndim <= 2 for i, x in enumerate(tensors)):
+        shapes = [tuple(x.shape) for x in tensors]
+        raise ShapeError(f"multi_dot: got shapes {shapes}; expected matrices, the first and the last also vectors")
     first, last = tensors[0].ndim == 1, tensors[-1].ndim == 1
     chain = list(tensors)
     chain[0] = chain[0].unsqueeze(0) if first else chain[0]

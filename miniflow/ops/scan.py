@@ -204,6 +204,7 @@ def diff(
 
     Raises:
         ArgumentError: for a negative `n`.
+        ShapeError: for a tensor of no dims.
         DimError: for a dim that does not exist.
 
     >>> import miniflow as flow
@@ -214,8 +215,11 @@ def diff(
     """
     if n < 0:
         raise ArgumentError(f"diff: got n={n}; expected a number of times, at least 0")
+    if not input.ndim:
+        raise ShapeError("diff: got a tensor of no dims; expected at least 1 dim")
     if n == 0:
         return input.clone()
+    dim = wrap_dim("diff", dim, input.ndim)
     parts = [x for x in (prepend, input, append) if x is not None]
     x = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):

@@ -61,6 +61,8 @@ def pack_padded_sequence(
     Source: `torch.nn.utils.rnn.pack_padded_sequence`.
     """
     counts = np.asarray(lengths.cpu().numpy() if isinstance(lengths, Tensor) else lengths, np.int64)
+    if input.ndim < 2:
+        raise ShapeError(f"pack_padded_sequence: got input {tuple(input.shape)}; expected (T, N, *) or (N, T, *)")
     time, batch = (input.shape[1], input.shape[0]) if batch_first else input.shape[:2]
     if counts.shape != (batch,) or not batch or counts.min() < 1 or counts.max() > time:
         raise ArgumentError(f"pack_padded_sequence: got lengths {counts.tolist()}; expected {batch} from 1 to {time}")
