@@ -48,6 +48,8 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     ('42', 1)
     """
     target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise FileExistsError(f"{target} is there, and is no regular file")
     remove_drafts(target.parent)
     temporary = draft_of(target)
     try:

@@ -58,15 +58,26 @@ def from_nearest(x):
 
 
 @compiled
+def inverse_power(q, s):
+    """q ** -s. For s = 2, 3, ... 8, by products: what LLVM makes of `pow` depends on whether it knows s."""
+    if s > type(q)(8.0) or from_nearest(s) != type(q)(0.0):
+        return type(q)(math.pow(q, -s))
+    product = q
+    for _ in range(int(s) - 1):
+        product *= q
+    return type(q)(1.0) / product
+
+
+@compiled
 def zeta_of_positive(s, q):
     """`zeta` for s > 1 and q > 0."""
-    total, power = type(q)(0.0), type(q)(math.pow(q, -s))
+    total, power = type(q)(0.0), inverse_power(q, s)
     while q < type(q)(LARGE) + s:
         total += power
         if power <= total * type(q)(TINY):
             return total
         q += type(q)(1.0)
-        power = type(q)(math.pow(q, -s))
+        power = inverse_power(q, s)
     if power == type(q)(0.0):  # q may be infinite
         return total
     total += power * (q / (s - type(q)(1.0)) + type(q)(0.5))

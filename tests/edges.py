@@ -204,10 +204,6 @@ REFUSED = [
             "interpolate: .* at least 1"),
     Refused("interpolate nothing", lambda m, x: m.nn.functional.interpolate(x, 2), [ONES[..., :0]], ShapeError,
             "interpolate: .* at least 1"),
-    Refused("cross_entropy of labels (N, 1)", lambda m, x: m.nn.functional.cross_entropy(x, x[:, :1].long() * 0),
-            [MATRIX], ShapeError, r"cross_entropy: .*\(2, 1\)"),
-    Refused("nll_loss of labels (N, 1)", lambda m, x: m.nn.functional.nll_loss(x, x[:, :1].long() * 0),
-            [MATRIX], ShapeError, r"nll_loss: .*\(2, 1\)"),
     Refused(
         "output_padding of stride and dilation",
         lambda m, x: m.nn.functional.conv_transpose1d(x, x, stride=2, dilation=3, output_padding=3),

@@ -89,7 +89,7 @@ print(w.grad.device, w.grad.tolist())
 """
     lines = run(code, MINIFLOW_CUDA="host", MINIFLOW_DEVICES="4").splitlines()
     assert lines == [
-        "add: got tensors on cuda:1 and on cuda:2; expected all on one device: move one with x.to('cuda:1')",
+        "add: got tensors on cuda:1 and on cuda:2; expected all on one device: move the other with x.to('cuda:1')",
         "4 cuda:1 [4.0, 6.0] 0 cuda:0",
         "2 cuda:2 cuda:1",
         "thread 0",

@@ -147,6 +147,12 @@ def test_integers_are_not_averaged():
     assert functional.interpolate(x.to(flow.uint8), 2).dtype is flow.uint8
 
 
+def test_classes_as_a_column():
+    logits, classes = flow.tensor([[1.0, 3.0, 2.0], [0.5, 0.0, 1.0]]), flow.tensor([[1], [2]])
+    for loss in (flow.nn.functional.cross_entropy, flow.nn.functional.nll_loss):
+        assert loss(logits, classes).item() == loss(logits, classes.reshape(2)).item()
+
+
 def test_the_slope_of_rsqrt_at_zero():
     x = flow.tensor([-0.0, 0.0], requires_grad=True)
     for function in (flow.rsqrt, lambda x: x**-0.5):
@@ -199,6 +205,7 @@ def test_pytorch_does_otherwise():
     assert torch.Tensor([1]).dtype is torch.float32 and torch.tensor([1j]).dtype is torch.complex64
     for error, wrong in (
         (TypeError, lambda: torch.ones(2, dtype=torch.bfloat16).numpy()),
+        (RuntimeError, lambda: torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.ones(2, 1).long())),
         (RuntimeError, lambda: torch.ones(2, 2) @ torch.ones(2, 2, dtype=torch.float64)),
         (RuntimeError, lambda: torch.ones(2).view(3)),
     ):

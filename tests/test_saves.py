@@ -47,6 +47,15 @@ def contents(folder):
     return {path.relative_to(folder): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
 
 
+def test_what_is_no_regular_file_stays(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    for wrong in (path, tmp_path):
+        with pytest.raises(FileWriteError, match=f"save: cannot write {wrong}: .* is no regular file"):
+            flow.save({"a": 1}, wrong)
+    assert path.is_fifo() and list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("kind", SAVES)
 def test_a_full_disk(kind, tmp_path):
     error = f"cannot write {tmp_path / 'x'}.*too large.*expected room, and a folder that exists and may be written to"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 # part -> (budget, what belongs to it: folders of miniflow/, and "" for the files directly in it)
 PARTS = {
-    "core": (6000, ["", "autograd", "nn", "optim", "amp", "data", "utils", "show"]),
+    "core": (6000, ["", "autograd", "nn", "optim", "amp", "data", "utils", "func", "show"]),
     "ops, backends/cpu": (6500, ["ops", "backends", "backends/cpu"]),
     "kernels, backends/cuda": (3800, ["kernels", "backends/cuda"]),
     "hostcuda": (4500, ["hostcuda"]),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from miniflow.backends.memory import peek
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.operands import takes_tensors
@@ -55,7 +58,11 @@ def embedding_bag(
     Source: `torch.nn.functional.embedding_bag`.
     """
     _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights)
-    bag, count = _bags(input, offsets, include_last_offset)
+    if include_last_offset:  # what comes after the last bag is one more, which is left out
+        options = {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "mode": mode}
+        options |= {"per_sample_weights": per_sample_weights, "padding_idx": padding_idx}
+        return embedding_bag(input, weight, offsets, **options)[:-1]
+    bag, count = _bags(input, offsets)
     indices = input.reshape(-1)
     rows = embedding(indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
     counted = None if padding_idx is None else (indices != padding_idx % weight.shape[0]).unsqueeze(1)
@@ -81,20 +88,26 @@ def _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None
     if input.ndim not in (1, 2) or (input.ndim == 1) != (offsets is not None and offsets.ndim == 1):
         expected = "(B, N) without offsets, or (n,) and (B,)"
         raise refusal(ShapeError, "embedding_bag", expected, input=input, offsets=offsets)
+    values = None if offsets is None else peek(offsets._array)
+    if values is not None and values.size:
+        if values[0] != 0 or (np.diff(values) < 0).any() or values[-1] > len(input):
+            raise ArgumentError(
+                f"embedding_bag: got offsets={values.tolist()} for {len(input)} indices; expected 0 first, then "
+                "numbers that do not fall, none above the number of indices"
+            )
     if per_sample_weights is not None and mode != "sum":
         raise ArgumentError(f"embedding_bag: got per_sample_weights and mode={mode!r}; expected mode='sum'")
     if per_sample_weights is not None and per_sample_weights.shape != input.shape:
         raise refusal(ShapeError, "embedding_bag", "equal shapes", input=input, per_sample_weights=per_sample_weights)
 
 
-def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Tensor, int]:
+def _bags(input: Tensor, offsets: Tensor | None) -> tuple[Tensor, int]:
     """The number of the bag of each index, and how many bags there are."""
     if offsets is None:
         count, length = input.shape
         return arange(count, device=input._place).reshape(-1, 1).expand(count, length).reshape(-1), count
-    starts = offsets[:-1] if include_last else offsets
-    places = arange(len(input), dtype=starts.dtype, device=input._place)
-    return searchsorted(starts, places, right=True) - 1, len(starts)
+    places = arange(len(input), dtype=offsets.dtype, device=input._place)
+    return searchsorted(offsets, places, right=True) - 1, len(offsets)
 
 
 def _largest(rows: Tensor, bag: Tensor, count: int, counted: Tensor | None) -> Tensor:

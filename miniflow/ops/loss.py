@@ -147,6 +147,8 @@ def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
 def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Reshape (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,).
 
+    Indices (N, 1) are accepted too, as in OneFlow.
+
     Raises:
         ShapeError: for other shapes.
     """
@@ -154,11 +156,11 @@ def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     expected = shape[:1] + shape[2:]
     if len(shape) == 1 and classes in ((), (1,)):
         return input.unsqueeze(0), target.reshape((1,))
-    if len(shape) < 2 or classes != expected:
+    if len(shape) < 2 or classes != expected and (len(shape) > 2 or classes != (*expected, 1)):
         wanted = "(N, C) and (N,), (N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
         raise refusal(ShapeError, op, wanted, input=input, target=target)
     if len(shape) == 2:
-        return input, target
+        return input, target if classes == expected else target.reshape(expected)
     return input.movedim(1, -1).reshape((prod(expected), shape[1])), target.reshape((prod(expected),))
 
 
@@ -229,7 +231,7 @@ def _soft_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
 ) -> Tensor:
     shape = input.shape
-    if target.shape == shape[:1] + shape[2:] or target.shape == () and len(shape) == 1:
+    if target.shape != shape and target.shape in (shape[:1] + shape[2:], ()):
         given = f"{target.dtype} labels {tuple(target.shape)} for input {tuple(shape)}"
         raise DTypeError(f"cross_entropy: got {given}; expected class indices of an integer dtype: use labels.long()")
     if not shape or target.shape != shape:

@@ -73,6 +73,10 @@ class Optimizer:
             raise ArgumentTypeError(
                 f"{self._name}: got a single {type(params).__name__}; expected a list: pass [x] or model.parameters()"
             )
+        if not hasattr(params, "__iter__") and not hasattr(params, "__getitem__"):
+            raise ArgumentTypeError(
+                f"{self._name}: got a {type(params).__name__}; expected a list of parameters: call model.parameters()"
+            )
         groups = list(params)
         if not groups:
             raise ArgumentError(

@@ -101,10 +101,10 @@ ATTRIBUTES = {
     "exponent": 2, "dtype": np.dtype(np.int64), "scale": 2.0, "upper": True, "transpose_x": False, "transpose_y": False,
 }  # fmt: skip
 OF_UNTRIED_OPS = {  # windows, shapes and parts, which no values can make wrong
-    "UPLO", "ceil_mode", "cell", "count", "count_include_pad", "descending", "dilation", "dim0", "dim1", "dim2", "eps",
-    "divisor_override", "full_matrices", "groups", "index", "kernel", "mean", "mode", "norm_type", "output_size",
-    "padding", "reverse", "size", "sizes", "source", "stable", "std", "step", "steps", "stride", "target", "training",
-    "widths",
+    "UPLO", "atol", "ceil_mode", "cell", "count", "count_include_pad", "descending", "dilation", "dim0", "dim1", "dim2",
+    "eps", "divisor_override", "full_matrices", "groups", "index", "kernel", "mean", "mode", "norm_type", "output_size",
+    "padding", "reverse", "rtol", "size", "sizes", "source", "stable", "std", "step", "steps", "stride", "target",
+    "training", "widths",
 }  # fmt: skip
 SHAPES, KINDS = ((), (3,), (3, 4), (1, 3)), (np.float32, np.int64)
 WILD = {np.float32: np.float32([np.nan, -7.5, 1e30]), np.int64: np.int64([-7, 0, 99, 10**9])}

@@ -27,6 +27,9 @@ def classes(*shape: int, count: int = 3) -> np.ndarray:
 
 IMAGES, ROWS = normal(4, 3, 8, 8), normal(4, 6)
 SIGNALS = {"1d": normal(4, 3, 9), "2d": IMAGES, "3d": normal(2, 3, 4, 6, 5)}
+LABELS = np.array(
+    [[0, 3, -1, 1, 1, 1], [5, -1, 0, 0, 0, 0], [1, 2, 4, 0, 3, 5], [-1, 2, 2, 2, 2, 2]]
+)  # up to the first -1
 PROBABILITIES = np.random.default_rng(2).uniform(0.1, 0.9, (4, 6)).astype(np.float32)
 
 
@@ -204,6 +207,10 @@ MODULES: dict[str, list] = {
     "PixelUnshuffle": [(lambda: after_conv(nn.PixelUnshuffle(2)), [IMAGES])],
     "ChannelShuffle": [(lambda: after_conv(nn.ChannelShuffle(2)), [IMAGES])],
     "Dropout": [(lambda: after_linear(nn.Dropout(0.4)), [ROWS])],
+    "EmbeddingBag": [
+        (lambda mode=mode: nn.EmbeddingBag(7, 4, mode=mode), [classes(5, 3, count=7)])
+        for mode in ("sum", "mean", "max")
+    ],
     "Embedding": [
         (lambda: nn.Embedding(7, 4), [classes(5, 2, count=7)]),
         (lambda: nn.Embedding(7, 4, padding_idx=1), [classes(5, 2, count=7)]),
@@ -283,6 +290,7 @@ MODULES: dict[str, list] = {
     "CosineEmbeddingLoss": [(lambda: Pair(nn.CosineEmbeddingLoss()), [ROWS, normal(4, 6, seed=3), SIGNS])],
     "GaussianNLLLoss": [(lambda: Pair(nn.GaussianNLLLoss()), [ROWS, normal(4, 6, seed=3), PROBABILITIES])],
     "KLDivLoss": [(lambda: WithLoss(nn.KLDivLoss(reduction="batchmean"), nn.LogSoftmax(-1)), [ROWS, PROBABILITIES])],
+    "MultiLabelMarginLoss": [(lambda: WithLoss(nn.MultiLabelMarginLoss()), [ROWS, LABELS])],
     "MultiMarginLoss": [(lambda: WithLoss(nn.MultiMarginLoss()), [ROWS, classes(4, count=6)])],
     "CTCLoss": [(lambda: Frames(), [normal(5, 2, 6), 1 + classes(2, 2)])],
     "BatchNorm3d": [(lambda: nn.BatchNorm3d(3), [VOLUMES])],

@@ -6,7 +6,7 @@ import pytest
 
 import miniflow as flow
 from miniflow.backends.cpu.loops import PARALLEL_FROM
-from miniflow.errors import DTypeError, IndexRangeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.embedding import embedding
 
 draw = np.random.default_rng(0)
@@ -67,6 +67,21 @@ def test_zero_size():
     checks.assert_same(table.grad, np.zeros((4, 3), np.float32))
 
 
+@pytest.mark.parametrize("offsets", [[0, 3, 2], [0, 5], [0, -1], [1, 2]], ids=str)
+def test_offsets_that_are_no_bags(offsets):
+    with pytest.raises(ArgumentError, match=r"embedding_bag: got offsets=.* for 4 indices; expected 0 first"):
+        flow.nn.functional.embedding_bag(flow.tensor([0, 1, 2, 3]), flow.ones(4, 3), flow.tensor(offsets))
+
+
+def test_the_last_offset_ends_the_last_bag():
+    table = flow.tensor(np.arange(12.0).reshape(4, 3), requires_grad=True)
+    indices, offsets = flow.tensor([3, 1, 2, 0]), flow.tensor([0, 1, 3])
+    y = flow.nn.functional.embedding_bag(indices, table, offsets, mode="sum", include_last_offset=True)
+    checks.assert_same(y, np.array([[9.0, 10.0, 11.0], [9.0, 11.0, 13.0]]))
+    y.sum().backward()
+    checks.assert_same(table.grad, np.repeat([[0.0], [1.0], [1.0], [1.0]], 3, axis=1))
+
+
 @pytest.mark.parametrize("bad", [-1, 4])
 def test_index_outside_of_the_table(bad):
     with pytest.raises(
@@ -87,5 +102,5 @@ def test_errors():
         embedding(flow.tensor([1]), flow.zeros(4))
     with pytest.raises(IndexRangeError, match="embedding: got padding_idx=4 for a table of 4 rows; expected -4 to 3"):
         embedding(flow.tensor([1]), table, padding_idx=4)
-    with pytest.raises(TypeError, match="max_norm"):
+    with pytest.raises(ArgumentError, match=r"embedding: got max_norm=1.0; expected None"):
         embedding(flow.tensor([1]), table, max_norm=1.0)

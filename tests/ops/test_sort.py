@@ -49,8 +49,7 @@ def test_refused():
         x.kthvalue(0)
     with pytest.raises(DimError):
         x.sort(2)
-    with pytest.raises(ShapeError, match="median: got shape"):
-        flow.zeros(0).median()
+    assert flow.zeros(0).median().isnan().item()
     with pytest.raises(ArgumentError, match="quantile: got q=1.5"):
         x.quantile(1.5)
     with pytest.raises(ArgumentError, match="quantile: got interpolation='cubic'"):

@@ -48,7 +48,8 @@ def write(x: flow.Tensor, key: Any, value: Any) -> flow.Tensor:
 F = flow.nn.functional
 ROWS_AND_COLUMNS, IMAGES = draw(6, 5), draw(4, 4, 6, 6)
 FACTORIZATIONS = [
-    flow.linalg.inv, flow.linalg.cholesky, lambda A: flow.linalg.qr(A)[1], lambda A: flow.linalg.solve(A, A * A),
+    flow.linalg.inv, flow.linalg.pinv, flow.linalg.cholesky, lambda A: flow.linalg.qr(A)[1],
+    lambda A: flow.linalg.solve(A, A * A),
     lambda A: flow.linalg.svdvals(A)[:, :, None], lambda A: flow.linalg.eigvalsh(A)[:, :, None],
     lambda A: (flow.det(A) + flow.slogdet(A)[1])[:, None, None],
 ]  # fmt: skip

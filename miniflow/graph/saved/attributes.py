@@ -108,6 +108,7 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
     "dim1": DIM,
     "dim2": DIM,
     "dims": either(integer(0, 64), several(DIM)),
+    **dict.fromkeys(("atol", "rtol"), either(among(None), lambda value: number(value) and value >= 0)),
     "divisor_override": either(among(None), COUNT),
     "dtype": lambda value: isinstance(value, np.dtype) and value in BY_NUMPY,
     "eps": lambda value: number(value) and value >= 0,
