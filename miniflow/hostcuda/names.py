@@ -53,7 +53,6 @@ REFUSED = {
     "a generator expression": ast.GeneratorExp, "an f-string": ast.JoinedStr, "import": ast.Import | ast.ImportFrom,
     "yield": ast.Yield | ast.YieldFrom, ":=": ast.NamedExpr, "try": ast.Try, "with": ast.With, "del": ast.Delete,
     "global": ast.Global, "nonlocal": ast.Nonlocal, "class": ast.ClassDef, "async": ast.AsyncFunctionDef | ast.Await,
-    "raise": ast.Raise,
 }  # fmt: skip
 NOTHING = {"threadfence", "threadfence_block", "threadfence_system", "nanosleep"}  # memory is coherent, time passes
 COLLECTIVES = {  # and how many arguments they take

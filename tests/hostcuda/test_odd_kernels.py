@@ -253,11 +253,6 @@ def dict_from_outside(x, out):
     out[0] = CONFIG["a"]  # here
 
 
-@refused("raise is not supported")
-def exception(x, out):
-    raise ValueError("x")  # here
-
-
 @refused("cuda.atomic.add of 2 arguments .*it takes 3")
 def atomic_without_a_value(x, out):
     cuda.atomic.add(out, 0)  # here
@@ -272,6 +267,19 @@ def test_refused(case, monkeypatch):
     for checked in (kernel, cuda.jit(check=True)(kernel.py_func)):
         with pytest.raises(UnsupportedKernelError, match=f"{Path(__file__).name}:{line}: {case}: {words}"):
             checked[1, 1](cuda.to_device(X), cuda.to_device(X))
+
+
+class Todo(Exception):
+    """What an exercise raises until it is done."""
+
+
+def test_an_exception_of_a_kernel_arrives_at_the_launch():
+    def unfinished(x, out):
+        raise Todo("write the kernel")
+
+    for kernel in (cuda.jit(unfinished), cuda.jit(check=True)(unfinished)):
+        with pytest.raises(Todo, match="write the kernel"):
+            kernel[1, 1](cuda.to_device(X), cuda.to_device(X))
 
 
 def test_what_is_too_deep(tmp_path, monkeypatch):

@@ -18,7 +18,8 @@ pytest.importorskip("onnxruntime")
 NEWEST = onnx.defs.onnx_opset_version()
 # rows that no opset can express -> words of the error
 REFUSED = {
-    "logcumsumexp": "logcumsumexp",
+    **{name: name for name in ("logcumsumexp", "lgamma", "digamma", "zeta")},
+    "embedding_bag": "embedding_grad",
     **dict.fromkeys(("cummax", "cummin", "mode"), "cumulative_max"),
     **dict.fromkeys(("cross_entropy", "sparse_softmax_cross_entropy"), "cross_entropy"),
     **dict.fromkeys(("unique", "unique_consecutive"), ""),  # of values: graphs refuse them
@@ -31,7 +32,7 @@ SINCE = {
     "batch_gather in_top_k cumsum masked_scatter diagonal_scatter",
     16: "roi_align scatter_reduce scatter put histc scatter_add index_add scatter_nd",
     18: "bitwise_and bitwise_or bitwise_xor bitwise_not",
-    26: "cumprod",
+    26: "cumprod multilabel_margin_loss",
 }
 NEEDED = {name: opset for opset, names in SINCE.items() for name in names.split()}
 

@@ -85,34 +85,43 @@ def models():
     yield linear(3, 2), frozen, "weight: float32[2, 3], requires_grad=True", "requires_grad=False"
 
 
-for name, (first, second, who) in CASES.items():
-    error = ""
+def main():
+    for name, (first, second, who) in CASES.items():
+        error = ""
+        try:
+            (first, second)[rank]()
+        except PlacementError as found:
+            error = str(found)
+        compared = checked and "sizes" not in name  # of an all_to_all they may differ
+        assert bool(error) == (compared or who in ("both", str(rank))), (name, rank, error)
+        if error:
+            words = (
+                "ranks have left the common path: rank 0 runs " if compared else f"rank {rank} of the ranks [0, 1] got"
+            )
+            assert words in error and "disagree.py" in error, (name, error)
+    if not checked:  # what the two roots have sent is found now
+        try:
+            comm.all_reduce(F.clone())
+            raise AssertionError("stray messages are not found")
+        except PlacementError:
+            pass
+    for *both, one, other in models():
+        try:
+            flow.nn.parallel.DistributedDataParallel(both[rank])
+            raise AssertionError(f"not refused: {one}")
+        except PlacementError as found:
+            assert f"rank 0 runs DistributedDataParallel with {one}" in str(found), found
+            assert "rank 1 runs " in str(found) and other in str(found), found
+    x = flow.ones(4, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
     try:
-        (first, second)[rank]()
+        flow.distributed.checkpoint.save({"a": x} if rank else {"a": x, "b": x}, sys.argv[1])
+        raise AssertionError("a checkpoint of which a part is missing")
     except PlacementError as found:
-        error = str(found)
-    compared = checked and "sizes" not in name  # of an all_to_all they may differ
-    assert bool(error) == (compared or who in ("both", str(rank))), (name, rank, error)
-    if error:
-        words = "ranks have left the common path: rank 0 runs " if compared else f"rank {rank} of the ranks [0, 1] got"
-        assert words in error and "disagree.py" in error, (name, error)
-if not checked:  # what the two roots have sent is found now
-    try:
-        comm.all_reduce(F.clone())
-        raise AssertionError("stray messages are not found")
-    except PlacementError:
-        pass
-for *both, one, other in models():
-    try:
-        flow.nn.parallel.DistributedDataParallel(both[rank])
-        raise AssertionError(f"not refused: {one}")
-    except PlacementError as found:
-        assert f"rank 0 runs DistributedDataParallel with {one}" in str(found), found
-        assert "rank 1 runs " in str(found) and other in str(found), found
-x = flow.ones(4, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
-try:
-    flow.distributed.checkpoint.save({"a": x} if rank else {"a": x, "b": x}, sys.argv[1])
-    raise AssertionError("a checkpoint of which a part is missing")
-except PlacementError as found:
-    assert "rank 0 runs checkpoint.save with b: float32[4]" in str(found) and "rank 1 runs nothing more" in str(found)
-print("right")
+        assert "rank 0 runs checkpoint.save with b: float32[4]" in str(found) and "rank 1 runs nothing more" in str(
+            found
+        )
+    print("right")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,9 +9,7 @@ import miniflow as flow
 import miniflow.distributed as dist
 from miniflow.errors import ArgumentTypeError, DataError, DTypeError, ShapeError
 
-dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-assert size == 3 and dist.get_backend() == "mpi"
 
 
 def full(value, *shape, **options):
@@ -185,7 +183,10 @@ def pairs_train():
         assert model.weight.grad.tolist() == [[1, 1]]
 
 
-for part in (groups, operations, asynchronous, messages, objects, joining, pairs_train):
-    part()
-dist.destroy_process_group()
-print("right")
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    assert size == 3 and dist.get_backend() == "mpi"
+    for part in (groups, operations, asynchronous, messages, objects, joining, pairs_train):
+        part()
+    dist.destroy_process_group()
+    print("right")
