@@ -43,9 +43,10 @@ def collect() -> None:
         for name, value in found.items():
             if inspect.isroutine(value) or isinstance(value, type | property):
                 known = NAMES[found.get(name[:-1], value) if name[-1] == "_" else value]
+                is_new = not any(page_of(other.rpartition(".")[0], value) for other in known)
                 known.append(f"{space}.{name}")
-                if len(known) == 1 and page_of(space, value):
-                    PAGES[page_of(space, value)].append(known[0])
+                if is_new and page_of(space, value):
+                    PAGES[page_of(space, value)].append(known[-1])
 
 
 def find(name: str) -> Any:
