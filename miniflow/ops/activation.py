@@ -146,7 +146,7 @@ def hardshrink(x, lambd=0.5):
     return where(abs(x) <= lambd, 0, x)
 
 
-hardshrink.gradient(lambda dy, x, lambd: where(abs(x) <= lambd, 0, dy))
+hardshrink.gradient(lambda dy, x, lambd: where(abs(x) > lambd, dy, 0))
 
 
 @pointwise(accepts="f", amp="gray", nn="LeakyReLU")
@@ -211,7 +211,7 @@ def hardtanh(x, min_val=-1.0, max_val=1.0):
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
 
-hardtanh.gradient(lambda dy, x, min_val, max_val: where((x <= min_val) | (x >= max_val), 0, dy))
+hardtanh.gradient(lambda dy, x, min_val, max_val: where((x > min_val) & (x < max_val), dy, 0))
 
 
 @pointwise(accepts="fi", amp="clear", nn="ReLU6")
@@ -223,7 +223,7 @@ def relu6(x):
     return where(x <= 0, 0, where(x >= 6, 6, x))
 
 
-relu6.gradient(lambda dy, out: where((out <= 0) | (out >= 6), 0, dy))
+relu6.gradient(lambda dy, out: where((out > 0) & (out < 6), dy, 0))
 
 
 @pointwise(accepts="f", amp="gray", nn="Hardsigmoid")
@@ -310,7 +310,7 @@ def softshrink(x, lambd=0.5):
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0))
 
 
-softshrink.gradient(lambda dy, x, lambd: where(abs(x) <= lambd, 0, dy))
+softshrink.gradient(lambda dy, x, lambd: where(abs(x) > lambd, dy, 0))
 
 
 @pointwise(accepts="fi", amp="clear", nn="Threshold")
