@@ -35,12 +35,14 @@ assert "fused_elementwise" in str(graph.ir) and "softsign" in str(graph.ir)
 @pytest.mark.slow
 def test_the_steps_of_the_document(tmp_path):
     document = (ROOT / "docs" / "ADD_AN_OPERATOR.md").read_text(encoding="utf-8")
-    definition, row = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    definition, row, layer = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
     for name in ("miniflow", "tests", "setup.cfg"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
     family, table = tmp_path / "miniflow" / "ops" / "activation.py", tmp_path / "tests" / "samples.py"
+    layers = tmp_path / "miniflow" / "nn" / "modules" / "activation.py"
     family.write_text(f"{family.read_text()}\n\n{definition}")
+    layers.write_text(f"{layers.read_text()}\n\n{layer}")
     table.write_text(table.read_text().replace('    Row("silu"', f'    {row.strip()},\n    Row("silu"'))
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": ""}
     pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "softsign"]

@@ -10,8 +10,8 @@ from miniflow.nn import functional, image, init, modules, parameter, utils
 from miniflow.nn.parameter import Parameter
 
 _BASES = {
-    "BatchNorm", "Convolution", "FunctionModule", "InstanceNorm", "Layer", "Loss", "Norm", "Padding", "Pool",
-    "Quantizing", "RNNBase", "RNNCellBase", "RecurrentBase", "TransformerLayer",
+    "Activation", "BatchNorm", "Convolution", "FunctionModule", "InstanceNorm", "Layer", "Loss", "Norm", "Padding",
+    "Pool", "Quantizing", "RNNBase", "RNNCellBase", "RecurrentBase", "TransformerLayer", "WeightedLoss",
 }  # fmt: skip
 _FILES = [importlib.import_module(f"{modules.__name__}.{file.name}") for file in pkgutil.iter_modules(modules.__path__)]
 _LAYERS = {

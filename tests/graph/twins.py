@@ -165,11 +165,16 @@ class Unpooled(nn.Module):
         return self.unpool(*self.pool(x), output_size=x.shape[2:])
 
 
+def names_of(base: type) -> list[str]:
+    """The layers that derive from a base."""
+    return [name for name in nn.__all__ if isinstance(layer := getattr(nn, name), type) and issubclass(layer, base)]
+
+
 # class name -> a list of (make the module, the inputs)
 MODULES: dict[str, list] = {
     **{
         name: [(lambda name=name: after_linear(getattr(nn, name)()), [ROWS])]
-        for name in ("Identity", "GLU", "PReLU", "RReLU", *nn.modules.activation.POINTWISE)
+        for name in ("Identity", "GLU", "PReLU", *names_of(nn.modules.activation.Activation))
     },
     **{
         name: [(lambda name=name: after_linear(getattr(nn, name)(-1)), [ROWS])]
@@ -233,7 +238,7 @@ MODULES: dict[str, list] = {
             (lambda name=name, o=o: before_pool(name[-2:], getattr(nn, name)(1, *o)), [SIGNALS[name[-2:]]])
             for o in [(0.5,) if name.startswith("Constant") else ()]
         ]
-        for name in nn.modules.shape.PADDINGS
+        for name in names_of(nn.modules.shape.Padding)
     },
     "Flatten": [(lambda: after_conv(nn.Flatten()), [IMAGES])],
     "Unflatten": [(lambda: after_linear(nn.Unflatten(1, (2, 3))), [ROWS])],

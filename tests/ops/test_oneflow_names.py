@@ -213,7 +213,11 @@ def test_pixel_shuffle_by_height_and_width():
     ):
         layer(flow.ones(2, 1, 1))
     assert repr(layer) == "PixelShuffle(upscale_factor=(3, 4))" and repr(flow.nn.PixelShuffle(2)).endswith("=2)")
-    for wrong in ({}, {"h_upscale_factor": 2}, dict.fromkeys(layer.options, 2)):
+    for wrong in (
+        {},
+        {"h_upscale_factor": 2},
+        dict.fromkeys(("upscale_factor", "h_upscale_factor", "w_upscale_factor"), 2),
+    ):
         with pytest.raises(ArgumentError, match="expected upscale_factor, or h_ and w_upscale_factor"):
             flow.nn.PixelShuffle(**wrong)
 

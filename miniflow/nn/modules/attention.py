@@ -20,10 +20,7 @@ from miniflow.ops.shape import reshape, squeeze, unsqueeze
 from miniflow.tensor import Tensor
 
 
-class MultiheadAttention(
-    Layer, embed_dim=..., num_heads=..., dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None,
-    vdim=None, batch_first=False, device=None, dtype=None,
-):  # fmt: skip
+class MultiheadAttention(Layer):
     """Attention of several heads, each on projections of its own; the results are put together and projected.
 
     Args:
@@ -55,18 +52,29 @@ class MultiheadAttention(
     Source: `torch.nn.MultiheadAttention`; Vaswani et al. 2017, "Attention Is All You Need".
     """
 
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        size, heads = self.embed_dim, self.num_heads
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
+        add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        size, heads = embed_dim, num_heads
         if size <= 0 or heads <= 0 or size % heads:
             raise ArgumentError(f"MultiheadAttention: got embed_dim={size}, num_heads={heads}; expected a multiple")
-        self.head_dim, self.kdim, self.vdim = size // heads, self.kdim or size, self.vdim or size
+        self.embed_dim, self.num_heads, self.head_dim, self.dropout = size, heads, size // heads, dropout
+        self.kdim, self.vdim, self.batch_first = kdim or size, vdim or size, batch_first
+        self.add_bias_kv, self.add_zero_attn = add_bias_kv, add_zero_attn
         shapes = {"in": (3 * size, size)} if self.kdim == self.vdim == size else {
             "q": (size, size), "k": (size, self.kdim), "v": (size, self.vdim)
         }  # fmt: skip
-        self.add_parameters(place, **{f"{name}_proj_weight": shapes.get(name) for name in ("in", "q", "k", "v")})
-        self.add_parameters(place, in_proj_bias=(3 * size,) if bias else None)
-        self.add_parameters(place, **dict.fromkeys(("bias_k", "bias_v"), (1, 1, size) if self.add_bias_kv else None))
-        self.out_proj = Linear(size, size, bias, **place)
+        self.add_parameters(
+            device, dtype, **{f"{name}_proj_weight": shapes.get(name) for name in ("in", "q", "k", "v")}
+        )
+        self.add_parameters(device, dtype, in_proj_bias=(3 * size,) if bias else None)
+        added = (1, 1, size) if add_bias_kv else None
+        self.add_parameters(device, dtype, bias_k=added, bias_v=added)
+        self.out_proj = Linear(size, size, bias, device, dtype)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialize the weights of the first projections by Xavier's rule, and the biases to zeros."""

@@ -6,44 +6,51 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, ClassVar
 
+from miniflow.arguments import check_choice
 from miniflow.errors import ArgumentError, ShapeError
+from miniflow.nn import functional as F
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.linear import init_weight_and_bias
-from miniflow.ops.conv import borders, conv1d, conv2d, conv3d
-from miniflow.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
-from miniflow.ops.pad import pad
+from miniflow.ops.conv import borders
 from miniflow.ops.windows import per_dim
 from miniflow.tensor import Tensor
 
+Size = int | Sequence[int]
 
-class Convolution(
-    Layer, in_channels=..., out_channels=..., kernel_size=..., stride=1, padding=0, dilation=1, groups=1, bias=True,
-    padding_mode="zeros", device=None, dtype=None,
-):  # fmt: skip
+
+class Convolution(Layer):
     """Base of the convolutions and transposed convolutions, over `dims` dims by `function`."""
 
     dims: ClassVar[int]
     function: ClassVar[Callable[..., Tensor]]
     transposed: ClassVar[bool] = False
-    limits = {"padding_mode": ["zeros", "reflect", "replicate", "circular"]}
+    padding_modes: ClassVar[list[str]] = ["zeros", "reflect", "replicate", "circular"]
 
-    def __init_subclass__(cls, function: Callable | None = None, dims: int = 2, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if function is not None:
-            cls.function, cls.dims = staticmethod(function), dims
-
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        name, dims, padding = self._get_name(), self.dims, self.padding
-        for option in ("kernel_size", "stride", "dilation"):
-            setattr(self, option, per_dim(name, option, getattr(self, option), dims))
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Size | str = 0,
+        dilation: Size = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
+        dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        check_choice(self, self.padding_modes, padding_mode=padding_mode)
+        name, dims = self._get_name(), self.dims
+        self.in_channels, self.out_channels, self.groups, self.padding_mode = (
+            in_channels,
+            out_channels,
+            groups,
+            padding_mode,
+        )
+        self.kernel_size = per_dim(name, "kernel_size", kernel_size, dims)
+        self.stride, self.dilation = per_dim(name, "stride", stride, dims), per_dim(name, "dilation", dilation, dims)
         self.padding = padding if isinstance(padding, str) else per_dim(name, "padding", padding, dims, least=0)
-        self.output_padding = per_dim(name, "output_padding", getattr(self, "output_padding", 0), dims, least=0)
+        self.output_padding = (0,) * dims
         self._check()
         around = borders(name, padding, self.kernel_size, self.stride, self.dilation)
         self._border = tuple([width for border in around[::-1] for width in border])
-        ins, outs = (self.out_channels, self.in_channels) if self.transposed else (self.in_channels, self.out_channels)
-        weight = (outs, ins // self.groups, *self.kernel_size)
-        self.add_parameters(place, weight=weight, bias=(self.out_channels,) if bias else None)
+        outs, ins = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        weight, bias = (outs, ins // groups, *self.kernel_size), (out_channels,) if bias else None
+        self.add_parameters(device, dtype, weight=weight, bias=bias)
+        self.reset_parameters()
 
     def _check(self) -> None:
         name = self._get_name()
@@ -60,7 +67,7 @@ class Convolution(
     def forward(self, input: Tensor) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
-            input, padding = pad(input, self._border, mode=self.padding_mode), 0
+            input, padding = F.pad(input, self._border, mode=self.padding_mode), 0
         return self.function(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
@@ -72,11 +79,13 @@ class Convolution(
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
 
-class Conv1d(Convolution, function=conv1d, dims=1):
+class Conv1d(Convolution):
     """`Conv2d` over sequences: (N, in_channels, L) -> (N, out_channels, L'). `torch.nn.Conv1d`."""
 
+    dims, function = 1, staticmethod(F.conv1d)
 
-class Conv2d(Convolution, function=conv2d):
+
+class Conv2d(Convolution):
     """Convolution of images with learnable kernels (a cross-correlation, as in all deep-learning libraries).
 
     y[n, o, i, j] = bias[o] + sum over c, k, l of weight[o, c, k, l] * x[n, c, i s - p + k d, j s - p + l d]
@@ -112,15 +121,16 @@ class Conv2d(Convolution, function=conv2d):
     Source: `torch.nn.Conv2d`.
     """
 
+    dims, function = 2, staticmethod(F.conv2d)
 
-class Conv3d(Convolution, function=conv3d, dims=3):
+
+class Conv3d(Convolution):
     """`Conv2d` over volumes: (N, in_channels, D, H, W) -> (N, out_channels, D', H', W'). `torch.nn.Conv3d`."""
 
+    dims, function = 3, staticmethod(F.conv3d)
 
-class ConvTranspose2d(
-    Convolution, function=conv_transpose2d, in_channels=..., out_channels=..., kernel_size=..., stride=1, padding=0,
-    output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None,
-):  # fmt: skip
+
+class ConvTranspose2d(Convolution):
     """The gradient of a convolution with respect to its input, as a layer that enlarges images.
 
     Args:
@@ -150,8 +160,17 @@ class ConvTranspose2d(
     Source: `torch.nn.ConvTranspose2d`.
     """
 
-    transposed = True
-    limits = {"padding_mode": ["zeros"]}
+    dims, function = 2, staticmethod(F.conv_transpose2d)
+    transposed, padding_modes = True, ["zeros"]
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Size = 0,
+        output_padding: Size = 0, groups: int = 1, bias: bool = True, dilation: Size = 1, padding_mode: str = "zeros",
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        options = {"bias": bias, "padding_mode": padding_mode, "device": device, "dtype": dtype}
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, **options)
+        self.output_padding = per_dim(self._get_name(), "output_padding", output_padding, self.dims, least=0)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """`output_size`, the last dims of the result, takes the place of `output_padding`."""
@@ -172,9 +191,13 @@ class ConvTranspose2d(
         return tuple([size - n for size, n in zip(wanted, least, strict=True)])
 
 
-class ConvTranspose1d(ConvTranspose2d, function=conv_transpose1d, dims=1):
+class ConvTranspose1d(ConvTranspose2d):
     """`ConvTranspose2d` over sequences: (N, in_channels, L) -> (N, out_channels, L'). `torch.nn.ConvTranspose1d`."""
 
+    dims, function = 1, staticmethod(F.conv_transpose1d)
 
-class ConvTranspose3d(ConvTranspose2d, function=conv_transpose3d, dims=3):
+
+class ConvTranspose3d(ConvTranspose2d):
     """`ConvTranspose2d` over volumes: (N, C, D, H, W) -> (N, out_channels, D', H', W'). `torch.nn.ConvTranspose3d`."""
+
+    dims, function = 3, staticmethod(F.conv_transpose3d)

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from miniflow.nn.modules.function_module import FunctionModule
-from miniflow.nn.modules.layer import Layer
+from miniflow.nn import functional as F
+from miniflow.nn.modules.layer import FunctionModule, Layer
 from miniflow.nn.modules.linear import init_weight_and_bias
-from miniflow.ops.distance import bilinear, cosine_similarity, pairwise_distance
 from miniflow.tensor import Tensor
 
 
-class CosineSimilarity(FunctionModule, function=cosine_similarity, dim=1, eps=1e-8):
+class CosineSimilarity(FunctionModule):
     """x1 . x2 / (|x1| |x2|) over `dim`. `torch.nn.CosineSimilarity`."""
 
+    def __init__(self, dim: int = 1, eps: float = 1e-8):
+        super().__init__()
+        self.dim, self.eps = dim, eps
 
-class PairwiseDistance(FunctionModule, function=pairwise_distance, p=2.0, eps=1e-6, keepdim=False):
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class PairwiseDistance(FunctionModule):
     """The p-norm of x1 - x2 + eps over the last dim. `torch.nn.PairwiseDistance`."""
 
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
+        super().__init__()
+        self.p, self.eps, self.keepdim = p, eps, keepdim
 
-class Bilinear(Layer, in1_features=..., in2_features=..., out_features=..., bias=True, device=None, dtype=None):
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.pairwise_distance(x1, x2, self.p, self.eps, self.keepdim)
+
+
+class Bilinear(Layer):
     """y = x1 W x2 + b
 
     Args:
@@ -34,15 +47,23 @@ class Bilinear(Layer, in1_features=..., in2_features=..., out_features=..., bias
     Source: `torch.nn.Bilinear`.
     """
 
-    shown = "in1_features={in1_features}, in2_features={in2_features}, out_features={out_features}, bias={bias}"
-
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        shape = (self.out_features, self.in1_features, self.in2_features)
-        self.add_parameters(place, weight=shape, bias=shape[:1] if bias else None)
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None,
+        dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        shape = (out_features, in1_features, in2_features)
+        self.add_parameters(device, dtype, weight=shape, bias=shape[:1] if bias else None)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again, at random."""
         init_weight_and_bias(self.weight, self.bias, self.in1_features)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return bilinear(input1, input2, self.weight, self.bias)
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        inputs = f"in1_features={self.in1_features}, in2_features={self.in2_features}"
+        return f"{inputs}, out_features={self.out_features}, bias={self.bias is not None}"

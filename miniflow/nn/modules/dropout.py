@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from miniflow.nn.modules.function_module import FunctionModule
-from miniflow.ops.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
+from miniflow.arguments import check_range
+from miniflow.nn import functional as F
+from miniflow.nn.modules.layer import FunctionModule
 from miniflow.tensor import Tensor
 
 
-class Dropout(FunctionModule, function=dropout, p=0.5, inplace=False):
+class Dropout(FunctionModule):
     """In training, every element becomes 0 with probability p, and the others are divided by 1 - p.
 
     Args:
@@ -24,30 +25,48 @@ class Dropout(FunctionModule, function=dropout, p=0.5, inplace=False):
     Source: `torch.nn.Dropout`; Hinton et al. 2012.
     """
 
-    limits = {"p": (0, 1)}
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        super().__init__()
+        check_range(self, (0, 1), p=p)
+        self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.function(input, self.p, self.training, self.inplace)
+        return F.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout1d(Dropout, function=dropout1d):
+class Dropout1d(Dropout):
     """`Dropout` of whole channels of inputs (N, C, L) or (C, L). `torch.nn.Dropout1d`."""
 
+    def forward(self, input: Tensor) -> Tensor:
+        return F.dropout1d(input, self.p, self.training, self.inplace)
 
-class Dropout2d(Dropout, function=dropout2d):
+
+class Dropout2d(Dropout):
     """`Dropout` of whole channels of inputs (N, C, H, W) or (N, C, L). `torch.nn.Dropout2d`."""
 
+    def forward(self, input: Tensor) -> Tensor:
+        return F.dropout2d(input, self.p, self.training, self.inplace)
 
-class Dropout3d(Dropout, function=dropout3d):
+
+class Dropout3d(Dropout):
     """`Dropout` of whole channels of inputs (N, C, D, H, W) or (C, D, H, W). `torch.nn.Dropout3d`."""
 
+    def forward(self, input: Tensor) -> Tensor:
+        return F.dropout3d(input, self.p, self.training, self.inplace)
 
-class AlphaDropout(Dropout, function=alpha_dropout):
+
+class AlphaDropout(Dropout):
     """Dropout that keeps mean 0 and variance 1, for networks of `SELU`. `torch.nn.AlphaDropout`."""
 
+    def forward(self, input: Tensor) -> Tensor:
+        return F.alpha_dropout(input, self.p, self.training, self.inplace)
 
-class FeatureAlphaDropout(Dropout, function=feature_alpha_dropout):
+
+class FeatureAlphaDropout(Dropout):
     """`AlphaDropout` of whole channels of inputs (N, C, ...). `torch.nn.FeatureAlphaDropout`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

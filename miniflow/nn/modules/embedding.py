@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from miniflow.arguments import check_choice
 from miniflow.errors import ArgumentError, IndexRangeError, ShapeError
+from miniflow.nn import functional as F
 from miniflow.nn import init
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.parameter import Parameter
-from miniflow.ops.embedding import embedding
-from miniflow.ops.embedding_bag import embedding_bag
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 Table = TypeVar("Table", bound="Embedding")
 
 
-class Embedding(
-    Layer, num_embeddings=..., embedding_dim=..., padding_idx=None, max_norm=None, norm_type=2.0,
-    scale_grad_by_freq=False, sparse=False, device=None, dtype=None,
-):  # fmt: skip
+class Embedding(Layer):
     """A learnable lookup table: row i for every index i.
 
     Args:
@@ -47,15 +44,23 @@ class Embedding(
     Source: `torch.nn.Embedding`.
     """
 
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        rows, name = self.num_embeddings, self._get_name()
-        if self.max_norm is not None:
-            raise ArgumentError(f"{name}: got max_norm={self.max_norm}; expected None")
-        if self.padding_idx is not None:
-            if not -rows <= self.padding_idx < rows:
-                raise IndexRangeError(f"{name}: got padding_idx={self.padding_idx}; expected {-rows} to {rows - 1}")
-            self.padding_idx %= rows
-        self.add_parameters(place, weight=(rows, self.embedding_dim))
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, device: Any = None,
+        dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        rows, name = num_embeddings, self._get_name()
+        if max_norm is not None:
+            raise ArgumentError(f"{name}: got max_norm={max_norm}; expected None")
+        if padding_idx is not None and not -rows <= padding_idx < rows:
+            raise IndexRangeError(f"{name}: got padding_idx={padding_idx}; expected {-rows} to {rows - 1}")
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = None if padding_idx is None else padding_idx % rows
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
+        self.add_parameters(device, dtype, weight=(num_embeddings, embedding_dim))
+        self.reset_parameters()
 
     @classmethod
     def from_pretrained(
@@ -86,17 +91,14 @@ class Embedding(
                 self.weight[self.padding_idx].zero_()
 
     def forward(self, input: Tensor) -> Tensor:
-        return embedding(input, self.weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq)
+        return F.embedding(input, self.weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
-class EmbeddingBag(
-    Embedding, num_embeddings=..., embedding_dim=..., max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
-    mode="mean", sparse=False, include_last_offset=False, padding_idx=None, device=None, dtype=None,
-):  # fmt: skip
+class EmbeddingBag(Embedding):
     """The sum, the mean or the largest of the rows that each bag of indices looks up; see `embedding_bag`.
 
     Args:
@@ -115,10 +117,18 @@ class EmbeddingBag(
     Source: `torch.nn.EmbeddingBag`.
     """
 
-    limits = {"mode": ["sum", "mean", "max"]}
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, include_last_offset: bool = False,
+        padding_idx: int | None = None, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, device, dtype
+        super().__init__(num_embeddings, embedding_dim, *options)
+        check_choice(self, ["sum", "mean", "max"], mode=mode)
+        self.mode, self.include_last_offset = mode, include_last_offset
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        return embedding_bag(
+        return F.embedding_bag(
             input, self.weight, offsets, None, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse,
             per_sample_weights, self.include_last_offset, self.padding_idx,
         )  # fmt: skip

@@ -1,47 +1,45 @@
-"""Layers with parameters."""
+"""What the layers share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from miniflow.arguments import ExplainsArguments
+from miniflow.errors import ArgumentTypeError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.ops.creation import empty
-from miniflow.options import WithOptions
+from miniflow.tensor import Tensor
 
 
-class Layer(WithOptions, Module):
-    """Base of the layers with parameters.
+class Layer(ExplainsArguments, Module):
+    """Base of the layers."""
 
-        class Linear(Layer, in_features=..., out_features=..., bias=True, device=None, dtype=None):
+    def __init__(self):
+        super().__init__()
 
-    The keywords of the class are the arguments of its constructor, see `WithOptions`. They become attributes, but for
-    `bias`, `device` and `dtype`; then `set_up` adds the parameters, and `reset_parameters` initializes them.
-    """
+    def add_parameters(self, device: Any, dtype: Any, **shapes: Sequence[int] | None) -> None:
+        """Register parameters of these names and shapes, not yet initialized, or None."""
+        for name, shape in shapes.items():
+            parameter = None if shape is None else Parameter(empty(*shape, device=device, dtype=dtype))
+            self.register_parameter(name, parameter)
 
-    shown: ClassVar[str] = ""  # what `repr` shows, a format of the attributes; {bias} says whether there is one
 
-    def __init__(self, *args: Any, **options: Any):
-        values = self.given(args, options)
-        Module.__init__(self)
-        bias, place = values.pop("bias", True), {name: values.pop(name) for name in ("device", "dtype")}
-        for name, value in values.items():
-            setattr(self, name, value)
-        self.set_up(bias, place)
-        self.reset_parameters()
+class FunctionModule(Layer):
+    """Base of the layers that call a function with options: the arguments of the constructor, kept as attributes."""
+
+    def check_arguments(self, arguments: Mapping[str, Any], signature: inspect.Signature) -> None:
+        """Raise ArgumentTypeError for an input in the place of an option too."""
+        super().check_arguments(arguments, signature)
+        for name, value in arguments.items():
+            if isinstance(value, Tensor) and "Tensor" not in str(signature.parameters[name].annotation):
+                call = f"{self._get_name()}()(...)"
+                raise ArgumentTypeError(f"{self._get_name()}: got a Tensor as the option {name}; make it first: {call}")
 
     def extra_repr(self) -> str:
-        return self.shown.format_map({**vars(self), "bias": self._parameters.get("bias") is not None})
-
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        """Add what the layer has; `place` is where: device and dtype."""
-        raise NotImplementedError(f"{self._get_name()}: a layer must override set_up(bias, place)")
-
-    def reset_parameters(self) -> None:
-        """Initialize the parameters again; those of layers within it have their own initialization."""
-
-    def add_parameters(self, place: dict[str, Any], **shapes: Sequence[int] | None) -> None:
-        """Register parameters of these names and shapes, or None."""
-        for name, shape in shapes.items():
-            self.register_parameter(name, None if shape is None else Parameter(empty(*shape, **place)))
+        constructors = [inspect.signature(cls).parameters for cls in type(self).__mro__ if issubclass(cls, Layer)]
+        names = next((c for c in constructors if c and all(hasattr(self, name) for name in c)), ())
+        texts = [f"{name}={getattr(self, name)!r}" for name in names if name != "inplace" or self.inplace is not False]
+        return ", ".join(texts)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from miniflow.errors import ArgumentError, ShapeError
+from miniflow.nn import functional as F
 from miniflow.nn import init
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.module import Module
-from miniflow.ops.activation import relu
-from miniflow.ops.dropout import dropout
-from miniflow.ops.matmul import linear
 from miniflow.tensor import Tensor
 
 
-class Linear(Layer, in_features=..., out_features=..., bias=True, device=None, dtype=None):
+class Linear(Layer):
     """y = x W^T + b
 
     Args:
@@ -41,26 +40,27 @@ class Linear(Layer, in_features=..., out_features=..., bias=True, device=None, d
     Source: `torch.nn.Linear`.
     """
 
-    shown = "in_features={in_features}, out_features={out_features}, bias={bias}"
-
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        inputs, outputs = self.in_features, self.out_features
-        if inputs < 0 or outputs < 0:
-            raise ShapeError(f"Linear: got in_features={inputs}, out_features={outputs}; expected at least 0")
-        self.add_parameters(place, weight=(outputs, inputs), bias=(outputs,) if bias else None)
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        super().__init__()
+        if in_features < 0 or out_features < 0:
+            raise ShapeError(f"Linear: got in_features={in_features}, out_features={out_features}; expected at least 0")
+        self.in_features, self.out_features = in_features, out_features
+        shapes = {"weight": (out_features, in_features), "bias": (out_features,) if bias else None}
+        self.add_parameters(device, dtype, **shapes)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again, at random."""
         init_weight_and_bias(self.weight, self.bias, self.in_features)
 
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class FusedMLP(
-    Layer, in_features=..., hidden_features=..., out_features=..., hidden_dropout_rate=None, out_dropout_rate=0.0,
-    skip_final_activation=False, device=None, dtype=None,
-):  # fmt: skip
+class FusedMLP(Layer):
     """A multilayer perceptron: linear layers, each followed by relu and dropout.
 
     Args:
@@ -87,15 +87,22 @@ class FusedMLP(
     Source: `oneflow.nn.FusedMLP`.
     """
 
-    shown = "in_features={in_features}, hidden_features={hidden_features}, out_features={out_features}"
-
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        hidden, rates = list(self.hidden_features), self.hidden_dropout_rate
-        self.rates = [*([0.0] * len(hidden) if rates is None else rates), self.out_dropout_rate]
+    def __init__(
+        self, in_features: int, hidden_features: Sequence[int], out_features: int,
+        hidden_dropout_rate: Sequence[float] | None = None, out_dropout_rate: float = 0.0,
+        skip_final_activation: bool = False, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.in_features, self.hidden_features, self.out_features = in_features, hidden_features, out_features
+        self.hidden_dropout_rate, self.out_dropout_rate = hidden_dropout_rate, out_dropout_rate
+        self.skip_final_activation = skip_final_activation
+        hidden, rates = list(hidden_features), hidden_dropout_rate
+        self.rates = [*([0.0] * len(hidden) if rates is None else rates), out_dropout_rate]
         if len(self.rates) != len(hidden) + 1:
             raise ArgumentError(f"FusedMLP: got hidden_dropout_rate={rates}; expected {len(hidden)} rates or None")
-        for k, (inputs, outputs) in enumerate(itertools.pairwise([self.in_features, *hidden, self.out_features])):
-            self.add_parameters(place, **{f"weight_{k}": (outputs, inputs), f"bias_{k}": (outputs,)})
+        for k, (inputs, outputs) in enumerate(itertools.pairwise([in_features, *hidden, out_features])):
+            self.add_parameters(device, dtype, **{f"weight_{k}": (outputs, inputs), f"bias_{k}": (outputs,)})
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again, at random."""
@@ -105,11 +112,15 @@ class FusedMLP(
 
     def forward(self, input: Tensor) -> Tensor:
         for k, rate in enumerate(self.rates):
-            input = linear(input, self.get_parameter(f"weight_{k}"), self.get_parameter(f"bias_{k}"))
+            input = F.linear(input, self.get_parameter(f"weight_{k}"), self.get_parameter(f"bias_{k}"))
             if not self.skip_final_activation or k < len(self.rates) - 1:
-                input = relu(input)
-            input = dropout(input, rate, self.training)
+                input = F.relu(input)
+            input = F.dropout(input, rate, self.training)
         return input
+
+    def extra_repr(self) -> str:
+        sizes = f"hidden_features={self.hidden_features}, out_features={self.out_features}"
+        return f"in_features={self.in_features}, {sizes}"
 
 
 class Identity(Module):

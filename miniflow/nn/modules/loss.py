@@ -5,21 +5,39 @@
 
 from __future__ import annotations
 
-from miniflow.nn.modules.function_module import FunctionModule
-from miniflow.ops import ctc_loss, loss, margin_loss, regression_loss
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from miniflow.arguments import check_choice
+from miniflow.nn import functional as F
+from miniflow.nn.modules.layer import FunctionModule
+from miniflow.ops.margin_loss import combined_margin
+from miniflow.tensor import Tensor
 
 
-class Loss(FunctionModule, reduction="mean"):
+class Loss(FunctionModule):
     """Base of the losses."""
 
-    shown = ()
-    buffer_names = ("weight", "pos_weight")
-    limits = {"reduction": ["mean", "sum", "none"]}
+    reductions: ClassVar[list[str]] = ["mean", "sum", "none"]
+
+    def __init__(self, reduction: str = "mean"):
+        super().__init__()
+        check_choice(self, self.reductions, reduction=reduction)
+        self.reduction = reduction
+
+    def extra_repr(self) -> str:
+        return ""
 
 
-class CrossEntropyLoss(
-    Loss, function=loss.cross_entropy, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
-):
+class WeightedLoss(Loss):
+    """Base of the losses with a weight."""
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean"):
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+
+
+class CrossEntropyLoss(WeightedLoss):
     """-log softmax(x)[target]
 
     Args:
@@ -38,8 +56,19 @@ class CrossEntropyLoss(
     Source: `torch.nn.CrossEntropyLoss`; Szegedy et al. 2015 (label smoothing).
     """
 
+    def __init__(
+        self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ):  # fmt: skip
+        super().__init__(weight, reduction)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
-class NLLLoss(Loss, function=loss.nll_loss, weight=None, ignore_index=-100, reduction="mean"):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        options = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
+        return F.cross_entropy(input, target, self.weight, reduction=self.reduction, **options)
+
+
+class NLLLoss(WeightedLoss):
     """-x[target], for x the logarithms of probabilities.
 
     Args:
@@ -52,8 +81,15 @@ class NLLLoss(Loss, function=loss.nll_loss, weight=None, ignore_index=-100, redu
     Source: `torch.nn.NLLLoss`.
     """
 
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"):
+        super().__init__(weight, reduction)
+        self.ignore_index = ignore_index
 
-class MSELoss(Loss, function=loss.mse_loss):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+
+
+class MSELoss(Loss):
     """(x - target)^2
 
     >>> import miniflow as flow
@@ -63,12 +99,18 @@ class MSELoss(Loss, function=loss.mse_loss):
     Source: `torch.nn.MSELoss`.
     """
 
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.mse_loss(input, target, reduction=self.reduction)
 
-class L1Loss(Loss, function=loss.l1_loss):
+
+class L1Loss(Loss):
     """|x - target|. Source: `torch.nn.L1Loss`."""
 
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.l1_loss(input, target, reduction=self.reduction)
 
-class BCELoss(Loss, function=loss.binary_cross_entropy, weight=None, reduction="mean"):
+
+class BCELoss(WeightedLoss):
     """-(target * log(x) + (1 - target) * log(1 - x)), for x probabilities; logarithms are not below -100.
 
     Args:
@@ -78,10 +120,11 @@ class BCELoss(Loss, function=loss.binary_cross_entropy, weight=None, reduction="
     Source: `torch.nn.BCELoss`.
     """
 
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
-class BCEWithLogitsLoss(
-    Loss, function=loss.binary_cross_entropy_with_logits, weight=None, reduction="mean", pos_weight=None
-):
+
+class BCEWithLogitsLoss(WeightedLoss):
     """BCELoss of sigmoid(x), without overflow.
 
     Args:
@@ -92,16 +135,40 @@ class BCEWithLogitsLoss(
     Source: `torch.nn.BCEWithLogitsLoss`.
     """
 
+    def __init__(
+        self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None
+    ):  # fmt: skip
+        super().__init__(weight, reduction)
+        self.register_buffer("pos_weight", pos_weight)
 
-class SmoothL1Loss(Loss, function=regression_loss.smooth_l1_loss, reduction="mean", beta=1.0):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        options = {"reduction": self.reduction, "pos_weight": self.pos_weight}
+        return F.binary_cross_entropy_with_logits(input, target, self.weight, **options)
+
+
+class SmoothL1Loss(Loss):
     """d^2 / (2 beta) where d = |x - target| is below beta, else d - beta / 2. `torch.nn.SmoothL1Loss`."""
 
+    def __init__(self, reduction: str = "mean", beta: float = 1.0):
+        super().__init__(reduction)
+        self.beta = beta
 
-class HuberLoss(Loss, function=regression_loss.huber_loss, reduction="mean", delta=1.0):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(Loss):
     """d^2 / 2 where d = |x - target| is below delta, else delta (d - delta / 2). `torch.nn.HuberLoss`."""
 
+    def __init__(self, reduction: str = "mean", delta: float = 1.0):
+        super().__init__(reduction)
+        self.delta = delta
 
-class KLDivLoss(Loss, function=regression_loss.kl_div, reduction="mean", log_target=False):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.huber_loss(input, target, self.reduction, self.delta)
+
+
+class KLDivLoss(Loss):
     """target (log target - x), for x the logarithms of probabilities.
 
     Args:
@@ -111,61 +178,136 @@ class KLDivLoss(Loss, function=regression_loss.kl_div, reduction="mean", log_tar
     Source: `torch.nn.KLDivLoss`.
     """
 
-    limits = {"reduction": ["mean", "sum", "none", "batchmean"]}
+    reductions = ["mean", "sum", "none", "batchmean"]
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False):
+        super().__init__(reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
-class PoissonNLLLoss(
-    Loss, function=regression_loss.poisson_nll_loss, log_input=True, full=False, eps=1e-8, reduction="mean"
-):
+class PoissonNLLLoss(Loss):
     """exp(x) - target x, or x - target log(x + eps) without `log_input`. `torch.nn.PoissonNLLLoss`."""
 
+    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"):
+        super().__init__(reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
 
-class GaussianNLLLoss(Loss, function=regression_loss.gaussian_nll_loss, full=False, eps=1e-6, reduction="mean"):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.poisson_nll_loss(input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction)
+
+
+class GaussianNLLLoss(Loss):
     """(log var + (x - target)^2 / var) / 2, called with x, target and var. `torch.nn.GaussianNLLLoss`."""
 
+    def __init__(self, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
+        super().__init__(reduction)
+        self.full, self.eps = full, eps
 
-class MarginRankingLoss(Loss, function=margin_loss.margin_ranking_loss, margin=0.0, reduction="mean"):
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+
+
+class MarginRankingLoss(Loss):
     """max(0, -target (x1 - x2) + margin). `torch.nn.MarginRankingLoss`."""
 
+    def __init__(self, margin: float = 0.0, reduction: str = "mean"):
+        super().__init__(reduction)
+        self.margin = margin
 
-class HingeEmbeddingLoss(Loss, function=margin_loss.hinge_embedding_loss, margin=1.0, reduction="mean"):
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
+
+
+class HingeEmbeddingLoss(Loss):
     """x where the target is 1, max(0, margin - x) where it is -1. `torch.nn.HingeEmbeddingLoss`."""
 
+    def __init__(self, margin: float = 1.0, reduction: str = "mean"):
+        super().__init__(reduction)
+        self.margin = margin
 
-class CosineEmbeddingLoss(Loss, function=margin_loss.cosine_embedding_loss, margin=0.0, reduction="mean"):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
+
+
+class CosineEmbeddingLoss(Loss):
     """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where -1. `torch.nn.CosineEmbeddingLoss`."""
 
+    def __init__(self, margin: float = 0.0, reduction: str = "mean"):
+        super().__init__(reduction)
+        self.margin = margin
 
-class TripletMarginLoss(
-    Loss, function=margin_loss.triplet_margin_loss, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"
-):
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        return F.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
+
+
+class TripletMarginLoss(Loss):
     """max(0, margin + |anchor - positive|_p - |anchor - negative|_p). `torch.nn.TripletMarginLoss`."""
 
+    def __init__(
+        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
+    ):  # fmt: skip
+        super().__init__(reduction)
+        self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
-class TripletMarginWithDistanceLoss(
-    Loss, function=margin_loss.triplet_margin_with_distance_loss,
-    distance_function=None, margin=1.0, swap=False, reduction="mean",
-):  # fmt: skip
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        options = self.margin, self.p, self.eps, self.swap
+        return F.triplet_margin_loss(anchor, positive, negative, *options, reduction=self.reduction)
+
+
+class TripletMarginWithDistanceLoss(Loss):
     """`TripletMarginLoss` with any distance. `torch.nn.TripletMarginWithDistanceLoss`."""
 
+    def __init__(
+        self, distance_function: Callable[..., Any] | None = None, margin: float = 1.0,
+        swap: bool = False, reduction: str = "mean",
+    ):  # fmt: skip
+        super().__init__(reduction)
+        self.distance_function, self.margin, self.swap = distance_function, margin, swap
 
-class SoftMarginLoss(Loss, function=margin_loss.soft_margin_loss):
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        options = {"margin": self.margin, "swap": self.swap, "reduction": self.reduction}
+        inputs = anchor, positive, negative
+        return F.triplet_margin_with_distance_loss(*inputs, distance_function=self.distance_function, **options)
+
+
+class SoftMarginLoss(Loss):
     """log(1 + exp(-target x)) for targets 1 and -1. `torch.nn.SoftMarginLoss`."""
 
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.soft_margin_loss(input, target, reduction=self.reduction)
 
-class MultiLabelSoftMarginLoss(Loss, function=margin_loss.multilabel_soft_margin_loss, weight=None, reduction="mean"):
+
+class MultiLabelSoftMarginLoss(WeightedLoss):
     """`BCEWithLogitsLoss` averaged over the classes, with weights (C,). `torch.nn.MultiLabelSoftMarginLoss`."""
 
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
 
-class MultiLabelMarginLoss(Loss, function=margin_loss.multilabel_margin_loss):
+
+class MultiLabelMarginLoss(Loss):
     """sum of max(0, 1 - x_t + x_c) / C over the labels t and the other classes c. `torch.nn.MultiLabelMarginLoss`."""
 
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
-class MultiMarginLoss(Loss, function=margin_loss.multi_margin_loss, p=1, margin=1.0, weight=None, reduction="mean"):
+
+class MultiMarginLoss(WeightedLoss):
     """sum_c max(0, margin - x_t + x_c)^p / C over the classes c other than t. `torch.nn.MultiMarginLoss`."""
 
+    def __init__(
+        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
+    ):  # fmt: skip
+        super().__init__(weight, reduction)
+        self.p, self.margin = p, margin
 
-class CTCLoss(Loss, function=ctc_loss.ctc_loss, blank=0, reduction="mean", zero_infinity=False):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, reduction=self.reduction)
+
+
+class CTCLoss(Loss):
     """-log of the probability that frames spell a target, over all alignments; called as `ctc_loss`.
 
     Args:
@@ -176,9 +318,27 @@ class CTCLoss(Loss, function=ctc_loss.ctc_loss, blank=0, reduction="mean", zero_
     Source: `torch.nn.CTCLoss`; Graves et al. 2006.
     """
 
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False):
+        super().__init__(reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
 
-class CombinedMarginLoss(FunctionModule, function=margin_loss.combined_margin, m1=1.0, m2=0.0, m3=0.0):
+    def forward(
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Sequence[int] | Tensor,
+        target_lengths: Sequence[int] | Tensor,
+    ) -> Tensor:  # fmt: skip
+        options = self.blank, self.reduction, self.zero_infinity
+        return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, *options)
+
+
+class CombinedMarginLoss(FunctionModule):
     """Cosines (N, C), the one of each label replaced by cos(m1 arccos(x) + m2) - m3: before a cross-entropy.
 
     Source: `oneflow.nn.CombinedMarginLoss`; Deng et al. 2019, "ArcFace".
     """
+
+    def __init__(self, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0):
+        super().__init__()
+        self.m1, self.m2, self.m3 = m1, m2, m3
+
+    def forward(self, x: Tensor, label: Tensor) -> Tensor:
+        return combined_margin(x, label, self.m1, self.m2, self.m3)

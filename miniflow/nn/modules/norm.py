@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from miniflow.errors import ArgumentError, ShapeError
+from miniflow.nn import functional as F
 from miniflow.nn import init
-from miniflow.nn.modules.function_module import FunctionModule
-from miniflow.nn.modules.layer import Layer
-from miniflow.ops.activation import relu
+from miniflow.nn.modules.layer import FunctionModule, Layer
 from miniflow.ops.creation import ones, tensor, zeros
 from miniflow.ops.elementwise import add
-from miniflow.ops.group_norm import group_norm, instance_norm, local_response_norm, rms_norm
-from miniflow.ops.norm import batch_norm, layer_norm
 from miniflow.ops.shape import squeeze, unsqueeze
 from miniflow.tensor import Tensor
 
@@ -30,10 +28,7 @@ class Norm(Layer):
             init.zeros_(self.bias)
 
 
-class BatchNorm(
-    Norm, num_features=..., eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None,
-    bias=True,
-):  # fmt: skip
+class BatchNorm(Norm):
     """y = (x - mean) / sqrt(var + eps) * weight + bias for each channel, the statistics taken over all other dims.
 
     In training mean and variance are those of the batch, and running averages of them are kept; in evaluation the
@@ -56,19 +51,22 @@ class BatchNorm(
     Source: `torch.nn.BatchNorm2d`; Ioffe and Szegedy 2015, "Batch Normalization".
     """
 
-    by_keyword = "bias"
     dims: tuple[int, ...]  # how many dims an input may have
-    shown = (
-        "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, bias={bias}, "
-        "track_running_stats={track_running_stats}"
-    )
 
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        shape, running = (self.num_features,), self.track_running_stats
-        self.add_parameters(place, weight=shape if self.affine else None, bias=shape if self.affine and bias else None)
-        self.register_buffer("running_mean", zeros(*shape, **place) if running else None)
-        self.register_buffer("running_var", ones(*shape, **place) if running else None)
-        self.register_buffer("num_batches_tracked", tensor(0, device=place["device"]) if running else None)
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        weight = (num_features,) if affine else None
+        self.add_parameters(device, dtype, weight=weight, bias=weight if bias else None)
+        place = {"device": device, "dtype": dtype}
+        self.register_buffer("running_mean", zeros(num_features, **place) if track_running_stats else None)
+        self.register_buffer("running_var", ones(num_features, **place) if track_running_stats else None)
+        self.register_buffer("num_batches_tracked", tensor(0, device=device) if track_running_stats else None)
+        self.reset_parameters()
 
     def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
         super()._rename_state(state_dict, prefix)
@@ -103,7 +101,12 @@ class BatchNorm(
 
     def normalize(self, input: Tensor, mean: Any, var: Any, training: bool, momentum: Any) -> Tensor:
         """The result with the running statistics, or with those of the batch in training."""
-        return batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
+        return F.batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
+
+    def extra_repr(self) -> str:
+        affine = f"affine={self.affine}, bias={self.bias is not None}"
+        options = f"eps={self.eps}, momentum={self.momentum}, {affine}"
+        return f"{self.num_features}, {options}, track_running_stats={self.track_running_stats}"
 
 
 class BatchNorm1d(BatchNorm):
@@ -140,7 +143,7 @@ class FusedBatchNorm:
 
     def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
         y = super().forward(x)
-        return relu(y if addend is None else add(y, addend))
+        return F.relu(y if addend is None else add(y, addend))
 
 
 class FusedBatchNorm1d(FusedBatchNorm, BatchNorm1d):
@@ -155,9 +158,7 @@ class FusedBatchNorm3d(FusedBatchNorm, BatchNorm3d):
     """relu(batch_norm(x) + addend). `oneflow.nn.FusedBatchNorm3d`."""
 
 
-class InstanceNorm(
-    BatchNorm, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None, bias=True
-):
+class InstanceNorm(BatchNorm):
     """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over each channel of each sample.
 
     Args and attributes are those of `BatchNorm`, but by default there are neither parameters nor running statistics.
@@ -165,6 +166,12 @@ class InstanceNorm(
 
     Source: `torch.nn.InstanceNorm2d`; Ulyanov et al. 2016, "Instance Normalization".
     """
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
+        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.dims or input.shape[input.ndim - self.dims[1] + 1] != self.num_features:
@@ -175,7 +182,7 @@ class InstanceNorm(
         use_input_stats = self.training or not self.track_running_stats
         batch = input if input.ndim == self.dims[1] else unsqueeze(input, 0)
         parameters = self.running_mean, self.running_var, self.weight, self.bias
-        y = instance_norm(batch, *parameters, use_input_stats, self.momentum, self.eps)
+        y = F.instance_norm(batch, *parameters, use_input_stats, self.momentum, self.eps)
         return y if batch is input else squeeze(y, 0)
 
 
@@ -200,7 +207,7 @@ class InstanceNorm3d(InstanceNorm):
 _BatchNorm, _InstanceNorm = BatchNorm, InstanceNorm  # as source that asks for any of them calls them in PyTorch
 
 
-class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, device=None, dtype=None, bias=True):
+class GroupNorm(Norm):
     """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over each group of channels of a sample.
 
     Args:
@@ -219,21 +226,27 @@ class GroupNorm(Norm, num_groups=..., num_channels=..., eps=1e-5, affine=True, d
     Source: `torch.nn.GroupNorm`; Wu and He 2018, "Group Normalization".
     """
 
-    by_keyword = "bias"
-    shown = "{num_groups}, {num_channels}, eps={eps}, affine={affine}, bias={bias}"
-
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        groups, channels = self.num_groups, self.num_channels
-        if channels % groups:
-            raise ArgumentError(f"GroupNorm: got {channels} channels in {groups} groups; expected a multiple")
-        shape = (channels,) if self.affine else None
-        self.add_parameters(place, weight=shape, bias=shape if bias else None)
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
+        dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        if num_channels % num_groups:
+            raise ArgumentError(f"GroupNorm: got {num_channels} channels in {num_groups} groups; expected a multiple")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        weight = (num_channels,) if affine else None
+        self.add_parameters(device, dtype, weight=weight, bias=weight if bias else None)
+        self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
-        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        affine = f"affine={self.affine}, bias={self.bias is not None}"
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, {affine}"
 
 
-class RMSNorm(Norm, normalized_shape=..., eps=None, elementwise_affine=True, device=None, dtype=None):
+class RMSNorm(Norm):
     """y = x / sqrt(mean(x^2) + eps) * weight, the mean taken over the last dims of each sample.
 
     Args:
@@ -248,22 +261,34 @@ class RMSNorm(Norm, normalized_shape=..., eps=None, elementwise_affine=True, dev
     Source: `torch.nn.RMSNorm`; Zhang and Sennrich 2019.
     """
 
-    shown = "{normalized_shape}, eps={eps}, elementwise_affine={elementwise_affine}"
-
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        shape = self.normalized_shape
-        self.normalized_shape = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-        self.add_parameters(place, weight=self.normalized_shape if self.elementwise_affine else None)
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.normalized_shape, self.eps, self.elementwise_affine = sizes(normalized_shape), eps, elementwise_affine
+        self.add_parameters(device, dtype, weight=self.normalized_shape if elementwise_affine else None)
+        self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
-        return rms_norm(input, self.normalized_shape, self.weight, self.eps)
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class LocalResponseNorm(FunctionModule, function=local_response_norm, size=..., alpha=1e-4, beta=0.75, k=1.0):
+class LocalResponseNorm(FunctionModule):
     """x / (k + alpha mean(x^2))^beta, the mean over `size` neighbouring channels. `torch.nn.LocalResponseNorm`."""
 
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
-class LayerNorm(Norm, normalized_shape=..., eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
+    def forward(self, input: Tensor) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+
+class LayerNorm(Norm):
     """y = (x - mean) / sqrt(var + eps) * weight + bias, the statistics taken over the last dims of each sample.
 
     Args:
@@ -285,13 +310,23 @@ class LayerNorm(Norm, normalized_shape=..., eps=1e-5, elementwise_affine=True, b
     Source: `torch.nn.LayerNorm`; Ba et al. 2016, "Layer Normalization".
     """
 
-    shown = "{normalized_shape}, eps={eps}, elementwise_affine={elementwise_affine}, bias={bias}"
-
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        shape, affine = self.normalized_shape, self.elementwise_affine
-        self.normalized_shape = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-        shape = self.normalized_shape if affine else None
-        self.add_parameters(place, weight=shape, bias=shape if bias else None)
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.normalized_shape, self.eps, self.elementwise_affine = sizes(normalized_shape), eps, elementwise_affine
+        weight = self.normalized_shape if elementwise_affine else None
+        self.add_parameters(device, dtype, weight=weight, bias=weight if bias else None)
+        self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        return f"{self.normalized_shape}, eps={self.eps}, {affine}"
+
+
+def sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (shape,) if hasattr(shape, "__index__") else tuple(shape)

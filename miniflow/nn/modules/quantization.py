@@ -5,10 +5,9 @@ Numbers are those of OneFlow's kernels with quantization_formula="google", the o
 
 from __future__ import annotations
 
-from typing import Any
-
+from miniflow.arguments import check_choice
 from miniflow.composite import composite
-from miniflow.nn.modules.function_module import FunctionModule
+from miniflow.nn.modules.layer import FunctionModule
 from miniflow.ops.creation import zeros, zeros_like
 from miniflow.ops.extremum import amax, amin
 from miniflow.ops.piecewise import maximum, where
@@ -16,7 +15,7 @@ from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 
-class Quantizing(FunctionModule, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric"):
+class Quantizing(FunctionModule):
     """Base of the layers of this file.
 
     Args:
@@ -28,13 +27,15 @@ class Quantizing(FunctionModule, quantization_formula="google", quantization_bit
         ArgumentError: for other values.
     """
 
-    limits = {
-        "quantization_formula": ["google"], "quantization_bit": list(range(2, 9)),
-        "quantization_scheme": ["symmetric", "affine"],
-    }  # fmt: skip
-
-    def __init__(self, *args: Any, **options: Any):
-        super().__init__(*args, **options)
+    def __init__(
+        self, quantization_formula: str = "google", quantization_bit: int = 8, quantization_scheme: str = "symmetric"
+    ):
+        super().__init__()
+        check_choice(self, ["google"], quantization_formula=quantization_formula)
+        check_choice(self, list(range(2, 9)), quantization_bit=quantization_bit)
+        check_choice(self, ["symmetric", "affine"], quantization_scheme=quantization_scheme)
+        self.quantization_formula, self.quantization_bit = quantization_formula, quantization_bit
+        self.quantization_scheme = quantization_scheme
         self.symmetric = self.quantization_scheme == "symmetric"
         self.upper = 2 ** (self.quantization_bit - self.symmetric) - 1
         self.lower = -self.upper - 1 if self.symmetric else 0
@@ -47,7 +48,7 @@ class Quantizing(FunctionModule, quantization_formula="google", quantization_bit
         return scale, -(low / scale).round()
 
 
-class MinMaxObserver(Quantizing, per_layer_quantization=True):
+class MinMaxObserver(Quantizing):
     """The scale and zero point with which the integers span the values of a tensor.
 
         symmetric:  scale = max |x| / (2^(bits - 1) - 1),   zero_point = 0
@@ -60,6 +61,13 @@ class MinMaxObserver(Quantizing, per_layer_quantization=True):
     Source: `oneflow.nn.MinMaxObserver`.
     """
 
+    def __init__(
+        self, quantization_formula: str = "google", quantization_bit: int = 8, quantization_scheme: str = "symmetric",
+        per_layer_quantization: bool = True,
+    ):  # fmt: skip
+        super().__init__(quantization_formula, quantization_bit, quantization_scheme)
+        self.per_layer_quantization = per_layer_quantization
+
     @no_grad()
     def forward(self, input: Tensor) -> tuple[Tensor, Tensor]:
         rows = input.reshape(1 if self.per_layer_quantization else input.shape[0], -1)
@@ -67,10 +75,7 @@ class MinMaxObserver(Quantizing, per_layer_quantization=True):
         return self.parameters_of(low, maximum(high.abs(), low.abs()) if self.symmetric else high)
 
 
-class MovingAverageMinMaxObserver(
-    Quantizing, training=False, quantization_formula="google", stop_update_after_iters=0, quantization_bit=8,
-    quantization_scheme="symmetric", momentum=0.0,
-):  # fmt: skip
+class MovingAverageMinMaxObserver(Quantizing):
     """As `MinMaxObserver`, of moving averages of the least and the largest value: m <- momentum m + (1 - momentum) x.
 
     Args:
@@ -85,8 +90,12 @@ class MovingAverageMinMaxObserver(
     Source: `oneflow.nn.MovingAverageMinMaxObserver`.
     """
 
-    def __init__(self, *args: Any, **options: Any):
-        super().__init__(*args, **options)
+    def __init__(
+        self, training: bool = False, quantization_formula: str = "google", stop_update_after_iters: int = 0,
+        quantization_bit: int = 8, quantization_scheme: str = "symmetric", momentum: float = 0.0,
+    ):  # fmt: skip
+        super().__init__(quantization_formula, quantization_bit, quantization_scheme)
+        self.training, self.stop_update_after_iters, self.momentum = training, stop_update_after_iters, momentum
         self.register_buffer("moving_max", zeros(1))
         self.register_buffer("moving_min", zeros(1))
 

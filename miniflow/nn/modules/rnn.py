@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from miniflow.arguments import AT_LEAST_0, check_choice, check_range
 from miniflow.autograd import Function, grad
 from miniflow.composite import composite
 from miniflow.dispatch import call
@@ -30,22 +31,24 @@ from miniflow.tensor import Tensor
 class RecurrentBase(Layer):
     """What all recurrent layers and cells share: sizes, and parameters within 1 / sqrt(hidden_size)."""
 
-    limits = {
-        "hidden_size": (1, math.inf), "proj_size": (0, math.inf), "num_layers": (1, math.inf), "dropout": (0, 1),
-        "nonlinearity": ["tanh", "relu"],
-    }  # fmt: skip
     gates = 1  # rows of a weight for each hidden unit
     states = 1  # tensors of a state
+    usual: ClassVar[dict[str, Any]] = {"bias": True}  # what the printed form leaves out
     cell: str | None = None  # what a time step computes, one of `CELLS`; None for that of the nonlinearity
 
-    def _make(self, suffix: str, inputs: int, bias: bool, place: dict[str, Any]) -> None:
-        rows, hidden, projected = self.gates * self.hidden_size, self.hidden_size, getattr(self, "proj_size", 0)
+    def __init__(self, input_size: int, hidden_size: int, bias: bool):
+        super().__init__()
+        check_range(self, (1, math.inf), hidden_size=hidden_size)
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+
+    def _make(self, suffix: str, inputs: int, device: Any, dtype: Any, projected: int = 0) -> None:
+        rows, hidden, bias = self.gates * self.hidden_size, self.hidden_size, self.bias
         shapes = {f"weight_ih{suffix}": (rows, inputs), f"weight_hh{suffix}": (rows, projected or hidden)}
         if bias or not suffix:
             shapes |= {f"bias_{n}{suffix}": (rows,) if bias else None for n in ("ih", "hh")}
         if projected:
             shapes[f"weight_hr{suffix}"] = (projected, hidden)
-        self.add_parameters(place, **shapes)
+        self.add_parameters(device, dtype, **shapes)
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again, at random."""
@@ -66,10 +69,7 @@ class RecurrentBase(Layer):
         return y, tuple(state)
 
     def extra_repr(self) -> str:
-        unshown = {"input_size", "hidden_size", "nonlinearity", "device", "dtype"}
-        order = sorted(self.options, key=lambda name: name != "proj_size")
-        usual = {name: self.options[name] for name in order if name not in unshown}
-        changed = [f", {name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        changed = [f", {name}={getattr(self, name)}" for name, x in self.usual.items() if getattr(self, name) != x]
         return f"{self.input_size}, {self.hidden_size}{''.join(changed)}"
 
     def _given(self, hx: Any, like: Tensor, *shapes: tuple[int, ...]) -> State:
@@ -106,10 +106,7 @@ class TimeSteps(Function):
         return *[next(found) if need else None for need in ctx.needs_input_grad[:5]], None, None, None
 
 
-class RNNBase(
-    RecurrentBase, input_size=..., hidden_size=..., num_layers=1, bias=True, batch_first=False, dropout=0.0,
-    bidirectional=False, proj_size=0, device=None, dtype=None,
-):  # fmt: skip
+class RNNBase(RecurrentBase):
     """Recurrent layers of one kind, each with the results of the one before as its inputs.
 
     Args:
@@ -135,18 +132,32 @@ class RNNBase(
         ShapeError: for an input or a state of another shape.
     """
 
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        if self.proj_size and (self.cell != "lstm" or self.proj_size >= self.hidden_size):
+    usual = {
+        "proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False
+    }  # fmt: skip
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__(input_size, hidden_size, bias)
+        check_range(self, (1, math.inf), num_layers=num_layers)
+        check_range(self, (0, 1), dropout=dropout)
+        check_range(self, AT_LEAST_0, proj_size=proj_size)
+        if proj_size and (self.cell != "lstm" or proj_size >= hidden_size):
             raise ArgumentError(
-                f"{self._get_name()}: got proj_size={self.proj_size}; expected 0, or for an LSTM a size below "
-                f"hidden_size={self.hidden_size}"
+                f"{self._get_name()}: got proj_size={proj_size}; expected 0, or for an LSTM a size below "
+                f"hidden_size={hidden_size}"
             )
-        self.result_size = self.proj_size or self.hidden_size  # of h
-        self.bias, self.directions = bias, ("", "_reverse") if self.bidirectional else ("",)
-        for k in range(self.num_layers):
-            inputs = self.input_size if k == 0 else self.result_size * len(self.directions)
+        self.num_layers, self.batch_first, self.dropout = num_layers, batch_first, dropout
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        self.result_size = proj_size or hidden_size  # of h
+        self.directions = ("", "_reverse") if bidirectional else ("",)
+        for k in range(num_layers):
+            inputs = input_size if k == 0 else self.result_size * len(self.directions)
             for direction in self.directions:
-                self._make(f"_l{k}{direction}", inputs, bias, place)
+                self._make(f"_l{k}{direction}", inputs, device, dtype, proj_size)
+        self.reset_parameters()
 
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
         if isinstance(input, PackedSequence):
@@ -218,10 +229,7 @@ def recurrent_layer(run, x, state, weight_ih, weight_hh, bias_ih, bias_hh, time,
     return run(x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse)
 
 
-class RNN(
-    RNNBase, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0,
-    device=None, dtype=None,
-):  # fmt: skip
+class RNN(RNNBase):
     """h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu, over time steps; see `RNNBase` for the arguments.
 
     Args:
@@ -234,6 +242,16 @@ class RNN(
 
     Source: `torch.nn.RNN`; Elman 1990, "Finding Structure in Time".
     """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        options = num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
+        super().__init__(input_size, hidden_size, *options)
+        check_choice(self, ["tanh", "relu"], nonlinearity=nonlinearity)
+        self.nonlinearity = nonlinearity
 
 
 class LSTM(RNNBase):
@@ -263,7 +281,7 @@ class GRU(RNNBase):
     gates, cell = 3, "gru"
 
 
-class RNNCellBase(RecurrentBase, input_size=..., hidden_size=..., bias=True, device=None, dtype=None):
+class RNNCellBase(RecurrentBase):
     """One time step.
 
     Args:
@@ -275,9 +293,10 @@ class RNNCellBase(RecurrentBase, input_size=..., hidden_size=..., bias=True, dev
     Shapes: input (N, input_size), state (N, H) -> (N, H); or all without N.
     """
 
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        self.bias = bias
-        self._make("", self.input_size, bias, place)
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        super().__init__(input_size, hidden_size, bias)
+        self._make("", input_size, device, dtype)
+        self.reset_parameters()
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         if input.ndim not in (1, 2):
@@ -293,8 +312,16 @@ class RNNCellBase(RecurrentBase, input_size=..., hidden_size=..., bias=True, dev
         return self._returned(tuple([squeeze(s, 0) for s in state]) if alone else state)
 
 
-class RNNCell(RNNCellBase, bias=True, nonlinearity="tanh", device=None, dtype=None):
+class RNNCell(RNNCellBase):
     """One time step of `RNN`; the fourth argument, nonlinearity, is "tanh" or "relu". `torch.nn.RNNCell`."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None,
+        dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+        check_choice(self, ["tanh", "relu"], nonlinearity=nonlinearity)
+        self.nonlinearity = nonlinearity
 
 
 class LSTMCell(RNNCellBase):

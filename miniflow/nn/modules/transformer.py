@@ -19,16 +19,12 @@ from miniflow.nn.modules.norm import LayerNorm
 from miniflow.ops.activation import gelu, relu
 from miniflow.ops.arrange import triu
 from miniflow.ops.creation import full
-from miniflow.options import WithOptions
 from miniflow.tensor import Tensor
 
 ACTIVATIONS = {"relu": relu, "gelu": gelu}
 
 
-class TransformerLayer(
-    Layer, d_model=..., nhead=..., dim_feedforward=2048, dropout=0.1, activation=relu,
-    layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None,
-):  # fmt: skip
+class TransformerLayer(Layer):
     """What the layers of encoders and decoders share: parts, each added to its input and normalized.
 
         x <- norm(x + part(x)), or x <- x + part(norm(x)) with `norm_first`
@@ -51,23 +47,31 @@ class TransformerLayer(
 
     attentions: tuple[str, ...]
 
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        own, dropout, activation = {"bias": bias, **place}, self.dropout, self.activation
-        heads = {"num_heads": self.nhead, "dropout": dropout, "batch_first": self.batch_first}
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = relu, layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        if isinstance(activation, str) and activation not in ACTIVATIONS:
+            raise ArgumentError(f"{self._get_name()}: got activation={activation!r}; expected 'relu' or 'gelu'")
+        self.activation = ACTIVATIONS.get(activation, activation)
+        self.d_model, self.nhead, self.dim_feedforward = d_model, nhead, dim_feedforward
+        self.layer_norm_eps, self.batch_first, self.norm_first = layer_norm_eps, batch_first, norm_first
+        own = {"bias": bias, "device": device, "dtype": dtype}
         for name in self.attentions:
-            setattr(self, name, MultiheadAttention(self.d_model, **heads, **own))
-        self.linear1 = Linear(self.d_model, self.dim_feedforward, **own)
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **own))
+        self.linear1 = Linear(d_model, dim_feedforward, **own)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(self.dim_feedforward, self.d_model, **own)
+        self.linear2 = Linear(dim_feedforward, d_model, **own)
         numbers = range(1, len(self.attentions) + 2)
         for i in numbers:
-            setattr(self, f"norm{i}", LayerNorm(self.d_model, self.layer_norm_eps, **own))
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, **own))
         for i in numbers:
             setattr(self, f"dropout{i}", Dropout(dropout))
-        if isinstance(activation, str):
-            if activation not in ACTIVATIONS:
-                raise ArgumentError(f"{self._get_name()}: got activation={activation!r}; expected 'relu' or 'gelu'")
-            self.activation = ACTIVATIONS[activation]
+
+    def reset_parameters(self) -> None:
+        """Does nothing: the parts of the layer initialize their own parameters."""
 
     def _residual(self, x: Tensor, i: int, part: Callable[[Tensor], Tensor]) -> Tensor:
         """`x` and the part number `i` of it."""
@@ -132,14 +136,13 @@ class TransformerDecoderLayer(TransformerLayer):
         return self._residual(self._residual(self._residual(tgt, 1, attention), 2, to_memory), 3, self._feed_forward)
 
 
-class _Stack(WithOptions, Module):
-    """Copies of a layer, one after the other, then a norm: the first three options."""
+class _Stack(Layer):
+    """Copies of a layer, one after the other, then a norm."""
 
-    def __init__(self, *args: Any, **options: Any):
-        Module.__init__(self)
-        layer, count, norm, *_ = self.given(args, options).values()
-        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(count)])
-        self.num_layers, self.norm = count, norm  # the layers are registered first, as in PyTorch
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None):
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.num_layers, self.norm = num_layers, norm  # the layers are registered first, as in PyTorch
 
     def _through(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
         for layer in self.layers:
@@ -147,9 +150,7 @@ class _Stack(WithOptions, Module):
         return x if self.norm is None else self.norm(x)
 
 
-class TransformerEncoder(
-    _Stack, encoder_layer=..., num_layers=..., norm=None, enable_nested_tensor=True, mask_check=True
-):
+class TransformerEncoder(_Stack):
     """`num_layers` copies of an encoder layer, one after the other, then `norm`.
 
     Args:
@@ -161,6 +162,12 @@ class TransformerEncoder(
     Source: `torch.nn.TransformerEncoder`.
     """
 
+    def __init__(
+        self, encoder_layer: Module, num_layers: int, norm: Module | None = None, enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ):  # fmt: skip
+        super().__init__(encoder_layer, num_layers, norm)
+
     def forward(
         self,
         src: Tensor,
@@ -171,19 +178,18 @@ class TransformerEncoder(
         return self._through(src, mask, src_key_padding_mask, bool(is_causal))
 
 
-class TransformerDecoder(_Stack, decoder_layer=..., num_layers=..., norm=None):
+class TransformerDecoder(_Stack):
     """`num_layers` copies of a decoder layer, one after the other, then `norm`. `torch.nn.TransformerDecoder`."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
+        super().__init__(decoder_layer, num_layers, norm)
 
     def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **options: Any) -> Tensor:
         """Takes what a layer takes, see `TransformerDecoderLayer`."""
         return self._through(tgt, memory, *masks, **options)
 
 
-class Transformer(
-    Layer, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048,
-    dropout=0.1, activation=relu, custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False,
-    norm_first=False, bias=True, device=None, dtype=None,
-):  # fmt: skip
+class Transformer(Layer):
     """An encoder, and a decoder that attends to its results; the other arguments are those of their layers.
 
     Args:
@@ -202,20 +208,24 @@ class Transformer(
     Source: `torch.nn.Transformer`; Vaswani et al. 2017, "Attention Is All You Need".
     """
 
-    def set_up(self, bias: bool, place: dict[str, Any]) -> None:
-        own = {"bias": bias, **place}
-        options = {name: own[name] if name in own else getattr(self, name) for name in TransformerLayer.options}
-        for name, stack, layer in (
-            ("encoder", TransformerEncoder, TransformerEncoderLayer),
-            ("decoder", TransformerDecoder, TransformerDecoderLayer),
-        ):
-            made = getattr(self, f"custom_{name}")
-            if made is None:
-                norm = LayerNorm(self.d_model, self.layer_norm_eps, **own)
-                made = stack(layer(**options), getattr(self, f"num_{name}_layers"), norm)
-            else:
-                delattr(self, f"custom_{name}")
-            setattr(self, name, made)
+    def __init__(
+        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048, dropout: float = 0.1, activation: str | Callable[[Tensor], Tensor] = relu,
+        custom_encoder: Module | None = None, custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+        own = {"bias": bias, "device": device, "dtype": dtype}
+        sizes = d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first
+        self.encoder, self.decoder = custom_encoder, custom_decoder
+        if custom_encoder is None:
+            norm = LayerNorm(d_model, layer_norm_eps, **own)
+            self.encoder = TransformerEncoder(TransformerEncoderLayer(*sizes, **own), num_encoder_layers, norm)
+        if custom_decoder is None:
+            norm = LayerNorm(d_model, layer_norm_eps, **own)
+            self.decoder = TransformerDecoder(TransformerDecoderLayer(*sizes, **own), num_decoder_layers, norm)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialize the matrices again, also those of a custom encoder or decoder."""
