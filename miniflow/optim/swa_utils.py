@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from miniflow.arguments import AT_LEAST_0, check_choice, check_range
 from miniflow.errors import ArgumentError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import BatchNorm
 from miniflow.ops.creation import tensor
-from miniflow.optim.lr_scheduler.base import LRScheduler, Schedule, per_group
+from miniflow.optim.lr_scheduler.base import LRScheduler, per_group
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
@@ -141,7 +142,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
     model.train(was_training)
 
 
-class SWALR(Schedule, swa_lr=..., anneal_epochs=10, anneal_strategy="cos"):
+class SWALR(LRScheduler):
     """From the learning rate when it is made to `swa_lr` within `anneal_epochs` steps, and then constant.
 
     Args:
@@ -157,7 +158,14 @@ class SWALR(Schedule, swa_lr=..., anneal_epochs=10, anneal_strategy="cos"):
 
     chainable = True
 
-    limits = {"anneal_strategy": ["cos", "linear"], "anneal_epochs": (0, math.inf)}
+    def __init__(
+        self, optimizer: Optimizer, swa_lr: float | Sequence[float], anneal_epochs: int = 10,
+        anneal_strategy: str = "cos", last_step: int = -1,
+    ):  # fmt: skip
+        check_range(self, AT_LEAST_0, anneal_epochs=anneal_epochs)
+        check_choice(self, ["cos", "linear"], anneal_strategy=anneal_strategy)
+        self.swa_lr, self.anneal_epochs, self.anneal_strategy = swa_lr, anneal_epochs, anneal_strategy
+        super().__init__(optimizer, last_step)
 
     def prepare(self, optimizer: Optimizer) -> None:
         self.swa_lrs = per_group("SWALR", optimizer, self.swa_lr)

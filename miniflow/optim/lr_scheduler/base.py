@@ -13,9 +13,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from miniflow.arguments import ExplainsArguments
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.optim.optimizer import Optimizer
-from miniflow.options import WithOptions
 from miniflow.tape import modes
 
 
@@ -29,7 +29,7 @@ def check_optimizer(name: str, optimizer: Any) -> None:
         raise ArgumentTypeError(f"{name}: got a {type(optimizer).__name__}; expected an Optimizer")
 
 
-class LRScheduler:
+class LRScheduler(ExplainsArguments):
     """Base of the schedules that depend on the number of the step alone; a subclass overrides `get_lr`.
 
     `get_lr()` without arguments is that of PyTorch: it reads `base_lrs` and `last_epoch`, and returns all rates.
@@ -51,6 +51,8 @@ class LRScheduler:
 
     not_saved: tuple[str, ...] = ("optimizer",)  # attributes that state_dict leaves out
     chainable = False
+    synonyms = {"last_epoch": "last_step"}
+    ignored = ("verbose",)
 
     def __init__(self, optimizer: Optimizer, last_step: int = -1):
         name = type(self).__name__
@@ -201,23 +203,6 @@ class LRScheduler:
                 getattr(self, name)._take(value)
             else:
                 setattr(self, name, copy.deepcopy(value))
-
-
-class Schedule(WithOptions, LRScheduler):
-    """Base of the schedules that options describe, see `WithOptions`, which are their attributes."""
-
-    before = ("optimizer",)
-    synonyms = {"last_epoch": "last_step"}
-    ignored = ("verbose",)
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options, last_step=-1)  # the last argument
-
-    def __init__(self, *args: Any, **options: Any):
-        values = self.given(args, options)
-        optimizer, last_step = values.pop("optimizer"), values["last_step"]
-        vars(self).update(values)
-        LRScheduler.__init__(self, optimizer, last_step)
 
 
 def per_group(name: str, optimizer: Optimizer, value: Any, what: str = "values") -> list[Any]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from miniflow.arguments import check_choice, check_range
 from miniflow.errors import ArgumentError
-from miniflow.optim.lr_scheduler.base import Schedule, per_group
+from miniflow.optim.lr_scheduler.base import LRScheduler, per_group
 from miniflow.optim.optimizer import Optimizer
+
+Rates = float | Sequence[float]
 
 
 def set_momentum(group: dict[str, Any], value: float) -> None:
@@ -18,7 +22,7 @@ def set_momentum(group: dict[str, Any], value: float) -> None:
         group["momentum"] = value
 
 
-class CyclicRates(Schedule):
+class CyclicRates(LRScheduler):
     """Base of schedules whose rates follow from the step alone, with a momentum that moves the other way."""
 
     cycle_momentum: bool
@@ -40,11 +44,7 @@ class CyclicRates(Schedule):
         raise NotImplementedError(f"{type(self).__name__}: a schedule with momentum must override momentum(i, step)")
 
 
-class OneCycleLR(
-    CyclicRates, max_lr=..., total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
-    cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4,
-    three_phase=False,
-):  # fmt: skip
+class OneCycleLR(CyclicRates):
     """One rise of the learning rate to `max_lr`, then a fall to far below the start.
 
     Args:
@@ -64,7 +64,19 @@ class OneCycleLR(
     Source: `torch.optim.lr_scheduler.OneCycleLR`; Smith and Topin 2019, "Super-Convergence".
     """
 
-    limits = {"anneal_strategy": ["cos", "linear"], "pct_start": (0, 1)}
+    def __init__(
+        self, optimizer: Optimizer, max_lr: Rates, total_steps: int | None = None, epochs: int | None = None,
+        steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
+        cycle_momentum: bool = True, base_momentum: float = 0.85, max_momentum: float = 0.95, div_factor: float = 25.0,
+        final_div_factor: float = 1e4, three_phase: bool = False, last_step: int = -1,
+    ):  # fmt: skip
+        check_range(self, (0, 1), pct_start=pct_start)
+        check_choice(self, ["cos", "linear"], anneal_strategy=anneal_strategy)
+        self.max_lr, self.total_steps, self.epochs, self.steps_per_epoch = max_lr, total_steps, epochs, steps_per_epoch
+        self.pct_start, self.anneal_strategy, self.three_phase = pct_start, anneal_strategy, three_phase
+        self.cycle_momentum, self.base_momentum, self.max_momentum = cycle_momentum, base_momentum, max_momentum
+        self.div_factor, self.final_div_factor, self.last_step = div_factor, final_div_factor, last_step
+        super().__init__(optimizer, last_step)
 
     def prepare(self, optimizer: Optimizer) -> None:
         total = self.total_steps if self.total_steps is not None else (self.epochs or 0) * (self.steps_per_epoch or 0)
@@ -102,10 +114,7 @@ class OneCycleLR(
         return self._between(step, 2)
 
 
-class CyclicLR(
-    CyclicRates, base_lr=..., max_lr=..., step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0,
-    scale_fn=None, scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9,
-):  # fmt: skip
+class CyclicLR(CyclicRates):
     """Learning rates that rise from `base_lr` to `max_lr` and fall again, in cycles.
 
     Args:
@@ -125,12 +134,27 @@ class CyclicLR(
     """
 
     not_saved = ("optimizer", "scale_fn")
-    limits = {"mode": ["triangular", "triangular2", "exp_range"], "scale_mode": ["cycle", "iterations"]}
+
+    def __init__(
+        self, optimizer: Optimizer, base_lr: Rates, max_lr: Rates, step_size_up: int = 2000,
+        step_size_down: int | None = None, mode: str = "triangular", gamma: float = 1.0,
+        scale_fn: Callable[[int], float] | None = None, scale_mode: str = "cycle", cycle_momentum: bool = True,
+        base_momentum: float = 0.8, max_momentum: float = 0.9, last_step: int = -1,
+    ):  # fmt: skip
+        check_choice(self, ["triangular", "triangular2", "exp_range"], mode=mode)
+        check_choice(self, ["cycle", "iterations"], scale_mode=scale_mode)
+        self.base_lr, self.max_lr, self.mode, self.gamma = base_lr, max_lr, mode, gamma
+        self.step_size_up, self.step_size_down = (
+            step_size_up,
+            step_size_up if step_size_down is None else step_size_down,
+        )
+        self.scale_fn, self.scale_mode, self.last_step = scale_fn, scale_mode, last_step
+        self.cycle_momentum, self.base_momentum, self.max_momentum = cycle_momentum, base_momentum, max_momentum
+        super().__init__(optimizer, last_step)
 
     def prepare(self, optimizer: Optimizer) -> list[float]:
         lows, highs = (per_group("CyclicLR", optimizer, value) for value in (self.base_lr, self.max_lr))
         self.spans = [high - low for high, low in zip(highs, lows, strict=True)]
-        self.step_size_down = self.step_size_up if self.step_size_down is None else self.step_size_down
         super().prepare(optimizer)
         if self.last_step == -1:
             for group, low in zip(optimizer.param_groups, lows, strict=True):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from miniflow.arguments import ExplainsArguments, check_choice
 from miniflow.errors import ArgumentError
 from miniflow.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group
-from miniflow.options import WithOptions
+from miniflow.optim.optimizer import Optimizer
 from miniflow.tape import modes
 
 
-class ReduceLROnPlateau(
-    WithOptions, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0, min_lr=0.0,
-    eps=1e-8,
-):  # fmt: skip
+class ReduceLROnPlateau(ExplainsArguments):
     """Multiplies the learning rates by `factor` when a metric has stopped improving.
 
     Args:
@@ -45,13 +44,16 @@ class ReduceLROnPlateau(
 
     not_saved = ("optimizer",)
 
-    before = ("optimizer",)
-    limits = {"mode": ["min", "max"], "threshold_mode": ["rel", "abs"]}
-
-    def __init__(self, *args: Any, **options: Any):
-        values = self.given(args, options)
-        check_optimizer("ReduceLROnPlateau", values["optimizer"])
-        vars(self).update(values)
+    def __init__(
+        self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
+        threshold_mode: str = "rel", cooldown: int = 0, min_lr: float | Sequence[float] = 0.0, eps: float = 1e-8,
+    ):  # fmt: skip
+        check_choice(self, ["min", "max"], mode=mode)
+        check_choice(self, ["rel", "abs"], threshold_mode=threshold_mode)
+        check_optimizer("ReduceLROnPlateau", optimizer)
+        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
+        self.threshold, self.threshold_mode, self.cooldown = threshold, threshold_mode, cooldown
+        self.min_lr, self.eps = min_lr, eps
         if not 0 <= self.factor < 1:
             raise ArgumentError(f"ReduceLROnPlateau: got factor={self.factor}; expected a number from 0 to below 1")
         self.min_lrs = per_group("ReduceLROnPlateau", self.optimizer, self.min_lr, "values for min_lr")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 
-from miniflow.optim.lr_scheduler.base import Schedule, per_group
+from miniflow.arguments import ABOVE_0, check_range
+from miniflow.optim.lr_scheduler.base import LRScheduler, per_group
 from miniflow.optim.optimizer import Optimizer
-from miniflow.options import ABOVE_0
+
+Factor = Callable[[int], float]
 
 
-class StepLR(Schedule, step_size=..., gamma=0.1):
+class StepLR(LRScheduler):
     """lr = base_lr * gamma^(step // step_size)
 
     >>> import miniflow as flow
@@ -25,13 +28,16 @@ class StepLR(Schedule, step_size=..., gamma=0.1):
 
     chainable = True
 
-    limits = {"step_size": ABOVE_0}
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_step: int = -1):
+        check_range(self, ABOVE_0, step_size=step_size)
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self.gamma ** (step // self.step_size)
 
 
-class MultiStepLR(Schedule, milestones=..., gamma=0.1):
+class MultiStepLR(LRScheduler):
     """lr = base_lr * gamma^(number of milestones reached)
 
     Args:
@@ -40,23 +46,28 @@ class MultiStepLR(Schedule, milestones=..., gamma=0.1):
 
     chainable = True
 
-    def prepare(self, optimizer: Optimizer) -> None:
-        self.milestones = sorted(self.milestones)
+    def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1, last_step: int = -1):
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self.gamma ** bisect_right(self.milestones, step)
 
 
-class ExponentialLR(Schedule, gamma=...):
+class ExponentialLR(LRScheduler):
     """lr = base_lr * gamma^step"""
 
     chainable = True
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_step: int = -1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self.gamma**step
 
 
-class LambdaLR(Schedule, lr_lambda=...):
+class LambdaLR(LRScheduler):
     """lr = base_lr * lr_lambda(step)
 
     Args:
@@ -69,6 +80,10 @@ class LambdaLR(Schedule, lr_lambda=...):
 
     not_saved = ("optimizer", "lr_lambda", "lr_lambdas")
 
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_step: int = -1):
+        self.lr_lambda = lr_lambda
+        super().__init__(optimizer, last_step)
+
     def prepare(self, optimizer: Optimizer) -> None:
         self.lr_lambdas = per_group(type(self).__name__, optimizer, self.lr_lambda, "functions")
 
@@ -76,7 +91,7 @@ class LambdaLR(Schedule, lr_lambda=...):
         return [base_lr * factor(step) for base_lr, factor in zip(base_lrs, self.lr_lambdas, strict=True)]
 
 
-class CosineAnnealingLR(Schedule, T_max=..., eta_min=0.0):
+class CosineAnnealingLR(LRScheduler):
     """lr = eta_min + (base_lr - eta_min) * (1 + cos(pi * step / T_max)) / 2
 
     After T_max steps the cosine rises again. Source: Loshchilov and Hutter 2017, "SGDR", without the restarts.
@@ -84,46 +99,63 @@ class CosineAnnealingLR(Schedule, T_max=..., eta_min=0.0):
 
     chainable = True
 
-    limits = {"T_max": ABOVE_0}
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_step: int = -1):
+        check_range(self, ABOVE_0, T_max=T_max)
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return self.eta_min + (base_lr - self.eta_min) * (1 + math.cos(math.pi * step / self.T_max)) / 2
 
 
-class CosineDecayLR(Schedule, decay_steps=..., alpha=0.0):
+class CosineDecayLR(LRScheduler):
     """lr = base_lr * ((1 - alpha) * (1 + cos(pi * min(step / decay_steps, 1))) / 2 + alpha). `oneflow.optim`."""
 
-    limits = {"decay_steps": ABOVE_0}
+    def __init__(self, optimizer: Optimizer, decay_steps: int, alpha: float = 0.0, last_step: int = -1):
+        check_range(self, ABOVE_0, decay_steps=decay_steps)
+        self.decay_steps, self.alpha = decay_steps, alpha
+        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         cosine = (1 + math.cos(math.pi * min(step / self.decay_steps, 1))) / 2
         return base_lr * ((1 - self.alpha) * cosine + self.alpha)
 
 
-class LinearLR(Schedule, start_factor=1 / 3, end_factor=1.0, total_iters=5):
+class LinearLR(LRScheduler):
     """lr = base_lr * (start_factor + (end_factor - start_factor) * min(step, total_iters) / total_iters)"""
 
     chainable = True
 
-    limits = {"start_factor": (math.ulp(0.0), 1), "end_factor": (0, 1), "total_iters": ABOVE_0}
+    def __init__(
+        self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5,
+        last_step: int = -1,
+    ):  # fmt: skip
+        check_range(self, (math.ulp(0.0), 1), start_factor=start_factor)
+        check_range(self, (0, 1), end_factor=end_factor)
+        check_range(self, ABOVE_0, total_iters=total_iters)
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         part = min(step, self.total_iters) / self.total_iters
         return base_lr * (self.start_factor + (self.end_factor - self.start_factor) * part)
 
 
-class ConstantLR(Schedule, factor=1 / 3, total_iters=5):
+class ConstantLR(LRScheduler):
     """lr = base_lr * factor for the first `total_iters` steps, then base_lr. `torch.optim.lr_scheduler.ConstantLR`."""
 
     chainable = True
 
-    limits = {"factor": (0, 1)}
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_step: int = -1):
+        check_range(self, (0, 1), factor=factor)
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self.factor if step < self.total_iters else base_lr
 
 
-class PolynomialLR(Schedule, total_iters=5, power=1.0, end_learning_rate=0.0, cycle=False):
+class PolynomialLR(LRScheduler):
     """lr = (base_lr - end) * (1 - min(step, total_iters) / total_iters)^power + end
 
     Args:
@@ -136,9 +168,16 @@ class PolynomialLR(Schedule, total_iters=5, power=1.0, end_learning_rate=0.0, cy
     """
 
     chainable = True
-    by_keyword = "end_learning_rate"
-    synonyms = {**Schedule.synonyms, "steps": "total_iters"}
-    limits = {"total_iters": ABOVE_0}
+    synonyms = {**LRScheduler.synonyms, "steps": "total_iters"}
+
+    def __init__(
+        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, *, end_learning_rate: float = 0.0,
+        cycle: bool = False, last_step: int = -1,
+    ):  # fmt: skip
+        check_range(self, ABOVE_0, total_iters=total_iters)
+        self.total_iters, self.power = total_iters, power
+        self.end_learning_rate, self.cycle = end_learning_rate, cycle
+        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         total = self.total_iters * max(1, math.ceil(step / self.total_iters)) if self.cycle else self.total_iters
@@ -164,7 +203,7 @@ class MultiplicativeLR(LambdaLR):
         self.go_on(step)
 
 
-class CosineAnnealingWarmRestarts(Schedule, T_0=..., T_mult=1, eta_min=0.0, decay_rate=1.0, restart_limit=0):
+class CosineAnnealingWarmRestarts(LRScheduler):
     """lr = eta_min + (base_lr - eta_min) * (1 + cos(pi * t / T)) / 2, t and T being position and length of a cycle.
 
     Args:
@@ -177,8 +216,14 @@ class CosineAnnealingWarmRestarts(Schedule, T_0=..., T_mult=1, eta_min=0.0, deca
     Source: `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`; Loshchilov and Hutter 2017, "SGDR".
     """
 
-    by_keyword = "decay_rate"
-    limits = {"T_0": (1, math.inf), "T_mult": (1, math.inf)}
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, *, decay_rate: float = 1.0,
+        restart_limit: int = 0, last_step: int = -1,
+    ):  # fmt: skip
+        check_range(self, (1, math.inf), T_0=T_0, T_mult=T_mult)
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        self.decay_rate, self.restart_limit = decay_rate, restart_limit
+        super().__init__(optimizer, last_step)
 
     def get_lr(self, base_lr: float, step: int) -> float:
         length, (cycle, step) = self.T_0, divmod(step, self.T_0) if self.T_mult == 1 else (0, step)

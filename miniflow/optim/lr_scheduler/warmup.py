@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
+from miniflow.arguments import AT_LEAST_0, check_choice, check_range
 from miniflow.errors import ArgumentTypeError
-from miniflow.optim.lr_scheduler.base import LRScheduler, Schedule
+from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.optimizer import Optimizer
 
 
-class WarmupLR(Schedule, warmup_factor=1 / 3, warmup_iters=5, warmup_method="linear", warmup_prefix=False):
+class WarmupLR(LRScheduler):
     """Begins with smaller learning rates, then follows another schedule, or stays at the base learning rate.
 
     "constant": lr = base_lr * warmup_factor during `warmup_iters` steps. "linear": from there along a straight line to
@@ -37,20 +35,22 @@ class WarmupLR(Schedule, warmup_factor=1 / 3, warmup_iters=5, warmup_method="lin
     Source: `oneflow.optim.lr_scheduler.WarmupLR`; Goyal et al. 2017, "Accurate, Large Minibatch SGD".
     """
 
-    before = ("scheduler_or_optimizer",)
-    limits = {"warmup_method": ["linear", "constant"], "warmup_factor": (0, math.inf), "warmup_iters": (0, math.inf)}
-
-    def __init__(self, *args: Any, **options: Any):
-        values = self.given(args, options)
-        other, last_step = values.pop("scheduler_or_optimizer"), values["last_step"]
-        vars(self).update(values)
+    def __init__(
+        self, scheduler_or_optimizer: LRScheduler | Optimizer, warmup_factor: float = 1 / 3, warmup_iters: int = 5,
+        warmup_method: str = "linear", warmup_prefix: bool = False, last_step: int = -1,
+    ):  # fmt: skip
+        check_range(self, AT_LEAST_0, warmup_factor=warmup_factor, warmup_iters=warmup_iters)
+        check_choice(self, ["linear", "constant"], warmup_method=warmup_method)
+        self.warmup_factor, self.warmup_iters = warmup_factor, warmup_iters
+        self.warmup_method, self.warmup_prefix = warmup_method, warmup_prefix
+        other = scheduler_or_optimizer
         self.scheduler = other if isinstance(other, LRScheduler) else None
         optimizer = self.scheduler.optimizer if self.scheduler else other
         if not isinstance(optimizer, Optimizer):
             raise ArgumentTypeError(
                 f"WarmupLR: got a {type(optimizer).__name__}; expected an Optimizer or an LRScheduler"
             )
-        LRScheduler.__init__(self, optimizer, last_step)
+        super().__init__(optimizer, last_step)
 
     def prepare(self, optimizer: Optimizer) -> None:
         self.end_lrs = None
