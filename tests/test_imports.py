@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1] / "miniflow"
 LAYERS = [  # from the ground up; a package stands for all of its modules
     ["errors", "process", "hostcuda", "deferred", "context_decorator"],
     ["arguments", "gamma"],
-    ["dtype", "device", "atomic", "options", "philox", "scalar", "sbp", "recurrent_cells", "typing", "update_rules"],
+    ["dtype", "device", "atomic", "philox", "scalar", "sbp", "recurrent_cells", "typing", "update_rules"],
     ["kernels"],
     ["backends"],
     ["tape"],

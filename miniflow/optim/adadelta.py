@@ -1,17 +1,21 @@
 """Adadelta."""
 
+from typing import Any
+
+from miniflow.arguments import check_range
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class AdadeltaUpdate(Update, square_avg=None, acc_delta=None):
+class AdadeltaUpdate(Update):
     """One step of `Adadelta`."""
+
+    states = {"square_avg": None, "acc_delta": None}
 
     per_parameter = ()
 
 
-class Adadelta(
-    RuleOptimizer, rule=AdadeltaUpdate, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0.0
-):  # fmt: skip
+class Adadelta(RuleOptimizer):
     """Steps scaled by the ratio of the root mean squares of earlier steps and of the gradient.
 
         v <- rho * v + (1 - rho) * g^2
@@ -33,4 +37,14 @@ class Adadelta(
     Source: `torch.optim.Adadelta`; Zeiler 2012, "ADADELTA: An Adaptive Learning Rate Method".
     """
 
-    limits = {"rho": (0, 1)}
+    rule = AdadeltaUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0,
+        *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(params, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        super().check_options(options)
+        check_range(self, (0, 1), rho=options["rho"])

@@ -2,16 +2,18 @@
 
 from typing import Any
 
+from miniflow.arguments import AT_LEAST_0, check_range
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class AdagradUpdate(Update, sum=None):
+class AdagradUpdate(Update):
     """One step of `Adagrad`."""
 
+    states = {"sum": None}
 
-class Adagrad(
-    RuleOptimizer, rule=AdagradUpdate, lr=1e-2, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10
-):  # fmt: skip
+
+class Adagrad(RuleOptimizer):
     """Steps divided by the root of the sum of all squared gradients so far.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -40,6 +42,22 @@ class Adagrad(
 
     Source: `torch.optim.Adagrad`; Duchi et al. 2011, "Adaptive Subgradient Methods for Online Learning".
     """
+
+    rule = AdagradUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value, eps=eps, maximize=maximize,
+        )  # fmt: skip
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        super().check_options(options)
+        first = options["initial_accumulator_value"]
+        check_range(self, AT_LEAST_0, lr_decay=options["lr_decay"], initial_accumulator_value=first)
 
     def first_value(self, group: dict[str, Any]) -> float:
         return group["initial_accumulator_value"]

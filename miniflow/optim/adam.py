@@ -1,16 +1,16 @@
 """Adam, and AdamW with decoupled weight decay."""
 
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class AdamUpdate(Update, exp_avg=None, exp_avg_sq=None, max_exp_avg_sq="amsgrad"):
+class AdamUpdate(Update):
     """One step of `Adam`."""
 
+    states = {"exp_avg": None, "exp_avg_sq": None, "max_exp_avg_sq": "amsgrad"}
 
-class Adam(
-    RuleOptimizer, rule=AdamUpdate, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False,
-    maximize=False, do_bias_correction=True, decoupled_weight_decay=False,
-):  # fmt: skip
+
+class Adam(RuleOptimizer):
     """Adam: steps scaled by running estimates of the gradient's mean and square.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -44,11 +44,20 @@ class Adam(
     Reddi et al. 2018, "On the Convergence of Adam and Beyond" (amsgrad).
     """
 
+    rule = AdamUpdate
 
-class AdamW(
-    Adam, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, amsgrad=False, maximize=False,
-    do_bias_correction=True, decoupled_weight_decay=True,
-):  # fmt: skip
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False, do_bias_correction: bool = True,
+        decoupled_weight_decay: bool = False,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize,
+            do_bias_correction=do_bias_correction, decoupled_weight_decay=decoupled_weight_decay,
+        )  # fmt: skip
+
+
+class AdamW(Adam):
     """Adam with decoupled weight decay: p <- (1 - lr * weight_decay) * p before the step, and no L2 penalty.
 
     Args:
@@ -66,3 +75,13 @@ class AdamW(
 
     Source: `torch.optim.AdamW`; Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization".
     """
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.01, amsgrad: bool = False, *, maximize: bool = False, do_bias_correction: bool = True,
+        decoupled_weight_decay: bool = True,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, do_bias_correction=do_bias_correction,
+            decoupled_weight_decay=decoupled_weight_decay,
+        )  # fmt: skip

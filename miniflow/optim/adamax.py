@@ -1,15 +1,16 @@
 """Adamax."""
 
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class AdamaxUpdate(Update, exp_avg=None, exp_inf=None):
+class AdamaxUpdate(Update):
     """One step of `Adamax`."""
 
+    states = {"exp_avg": None, "exp_inf": None}
 
-class Adamax(
-    RuleOptimizer, rule=AdamaxUpdate, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0
-):  # fmt: skip
+
+class Adamax(RuleOptimizer):
     """Adam with a decaying maximum of the gradient's magnitude in place of its root mean square.
 
         m <- beta1 * m + (1 - beta1) * g
@@ -25,3 +26,11 @@ class Adamax(
 
     Source: `torch.optim.Adamax`; Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization".
     """
+
+    rule = AdamaxUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)

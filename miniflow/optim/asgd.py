@@ -1,15 +1,19 @@
 """Averaged stochastic gradient descent."""
 
+from typing import Any
+
+from miniflow.arguments import AT_LEAST_0, check_range
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class AsgdUpdate(Update, ax=None):
+class AsgdUpdate(Update):
     """One step of `ASGD`."""
 
+    states = {"ax": None}
 
-class ASGD(
-    RuleOptimizer, rule=AsgdUpdate, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, weight_decay=0.0
-):  # fmt: skip
+
+class ASGD(RuleOptimizer):
     """Stochastic gradient descent that also averages the parameters, in the state "ax".
 
         eta <- lr / (1 + lambd * lr * (t - 1))^alpha
@@ -30,3 +34,15 @@ class ASGD(
 
     Source: `torch.optim.ASGD`; Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging".
     """
+
+    rule = AsgdUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
+        weight_decay: float = 0.0, *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(params, lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize)
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        super().check_options(options)
+        check_range(self, AT_LEAST_0, lambd=options["lambd"], alpha=options["alpha"], t0=options["t0"])

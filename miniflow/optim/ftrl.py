@@ -1,18 +1,20 @@
 """Follow the regularized leader."""
 
 import math
+from typing import Any
 
+from miniflow.arguments import AT_LEAST_0, check_range
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class FtrlUpdate(Update, accumulate=None, z=None):
+class FtrlUpdate(Update):
     """One step of `FTRL`."""
 
+    states = {"accumulate": None, "z": None}
 
-class FTRL(
-    RuleOptimizer, rule=FtrlUpdate, lr=1e-3, weight_decay=0.0, lr_power=-0.5, initial_accumulator_value=0.1,
-    lambda1=0.0, lambda2=0.0, beta=0.0,
-):  # fmt: skip
+
+class FTRL(RuleOptimizer):
     """Follow the regularized leader, for sparse linear models: parameters that matter little become exactly 0.
 
         a' <- a + g^2
@@ -35,4 +37,21 @@ class FTRL(
     Source: `oneflow.optim.FTRL`; McMahan et al. 2013, "Ad Click Prediction: a View from the Trenches".
     """
 
-    limits = {"lr_power": (-math.inf, 0)}
+    rule = FtrlUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-3, weight_decay: float = 0.0, lr_power: float = -0.5,
+        initial_accumulator_value: float = 0.1, lambda1: float = 0.0, lambda2: float = 0.0, beta: float = 0.0, *,
+        maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr=lr, weight_decay=weight_decay, lr_power=lr_power,
+            initial_accumulator_value=initial_accumulator_value, lambda1=lambda1, lambda2=lambda2,
+            beta=beta, maximize=maximize,
+        )  # fmt: skip
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        super().check_options(options)
+        check_range(self, (-math.inf, 0), lr_power=options["lr_power"])
+        names = "initial_accumulator_value", "lambda1", "lambda2", "beta"
+        check_range(self, AT_LEAST_0, **{name: options[name] for name in names})

@@ -5,17 +5,14 @@ from typing import Any
 from miniflow.dispatch import update
 from miniflow.ops.piecewise import where
 from miniflow.optim.adam import AdamUpdate
-from miniflow.optim.optimizer import new_state
+from miniflow.optim.optimizer import ParameterGroups, new_state
 from miniflow.optim.rule_optimizer import RuleOptimizer
 from miniflow.optim.sgd import SgdUpdate
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 
-class LAMB(
-    RuleOptimizer, rule=AdamUpdate, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, adam_w_mode=True,
-    do_bias_correction=True, amsgrad=False,
-):  # fmt: skip
+class LAMB(RuleOptimizer):
     """Adam's direction, for each parameter as long as the parameter: for large batches.
 
         r <- (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * p
@@ -32,6 +29,18 @@ class LAMB(
     Source: `oneflow.optim.LAMB`; You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76
     minutes".
     """
+
+    rule = AdamUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, adam_w_mode: bool = True, do_bias_correction: bool = True, amsgrad: bool = False, *,
+        maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, adam_w_mode=adam_w_mode,
+            do_bias_correction=do_bias_correction, amsgrad=amsgrad, maximize=maximize,
+        )  # fmt: skip
 
     @no_grad()
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:

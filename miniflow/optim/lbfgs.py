@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from miniflow.arguments import ExplainsArguments, check_choice
 from miniflow.errors import ArgumentError
 from miniflow.nn.utils.parameters import parameters_to_vector, vector_to_parameters
 from miniflow.ops.creation import zeros_like
-from miniflow.optim.optimizer import Optimizer
-from miniflow.options import WithOptions
+from miniflow.optim.optimizer import Optimizer, ParameterGroups
 from miniflow.tape import enable_grad, no_grad
 from miniflow.tensor import Tensor
 
@@ -26,10 +26,7 @@ class Point(NamedTuple):
     slope: float
 
 
-class LBFGS(
-    WithOptions, Optimizer, lr=1.0, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9,
-    history_size=100, line_search_fn=None,
-):  # fmt: skip
+class LBFGS(ExplainsArguments, Optimizer):
     """Newton's method with an approximation of the inverse Hessian from the last changes of the gradient.
 
     nn.Graph does not take it.
@@ -51,14 +48,18 @@ class LBFGS(
     2006, algorithms 3.5, 3.6 and 7.4; `torch.optim.LBFGS`.
     """
 
-    before = ("params",)
-    limits = {"line_search_fn": [None, "strong_wolfe"]}
-
-    def __init__(self, *args: Any, **options: Any):
-        defaults = self.given(args, options)
-        if defaults["max_eval"] is None:
-            defaults["max_eval"] = defaults["max_iter"] * 5 // 4
-        Optimizer.__init__(self, defaults.pop("params"), defaults)
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1.0, max_iter: int = 20, max_eval: int | None = None,
+        tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
+        line_search_fn: str | None = None,
+    ):  # fmt: skip
+        check_choice(self, [None, "strong_wolfe"], line_search_fn=line_search_fn)
+        defaults = {
+            "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change, "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }  # fmt: skip
+        super().__init__(params, defaults)
         if len(self.param_groups) > 1:
             raise ArgumentError(f"LBFGS: got {len(self.param_groups)} groups; expected one")
         self.changes: list[tuple[Tensor, Tensor]] = []  # of the parameters and of the gradient

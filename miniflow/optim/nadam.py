@@ -1,16 +1,19 @@
 """NAdam."""
 
+from typing import Any
+
+from miniflow.arguments import AT_LEAST_0, check_range
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class NadamUpdate(Update, exp_avg=None, exp_avg_sq=None):
+class NadamUpdate(Update):
     """One step of `NAdam`."""
 
+    states = {"exp_avg": None, "exp_avg_sq": None}
 
-class NAdam(
-    RuleOptimizer, rule=NadamUpdate, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, momentum_decay=4e-3,
-    decoupled_weight_decay=False,
-):  # fmt: skip
+
+class NAdam(RuleOptimizer):
     """Adam with Nesterov's momentum, which rises from beta1 / 2 to beta1.
 
         mu_t <- beta1 * (1 - 0.96^(t * momentum_decay) / 2)
@@ -28,3 +31,19 @@ class NAdam(
 
     Source: `torch.optim.NAdam`; Dozat 2016, "Incorporating Nesterov Momentum into Adam".
     """
+
+    rule = NadamUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
+        maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
+            decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
+        )  # fmt: skip
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        super().check_options(options)
+        check_range(self, AT_LEAST_0, momentum_decay=options["momentum_decay"])

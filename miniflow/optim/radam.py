@@ -1,16 +1,16 @@
 """RAdam."""
 
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class RadamUpdate(Update, exp_avg=None, exp_avg_sq=None):
+class RadamUpdate(Update):
     """One step of `RAdam`."""
 
+    states = {"exp_avg": None, "exp_avg_sq": None}
 
-class RAdam(
-    RuleOptimizer, rule=RadamUpdate, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0,
-    decoupled_weight_decay=False,
-):  # fmt: skip
+
+class RAdam(RuleOptimizer):
     """Adam whose step is rectified for the variance of v, and plain momentum while that is infinite.
 
         rho <- rho_max - 2 t beta2^t / (1 - beta2^t), rho_max being 2 / (1 - beta2) - 1
@@ -26,3 +26,14 @@ class RAdam(
 
     Source: `torch.optim.RAdam`; Liu et al. 2020, "On the Variance of the Adaptive Learning Rate and Beyond".
     """
+
+    rule = RadamUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+            decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
+        )  # fmt: skip

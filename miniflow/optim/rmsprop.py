@@ -1,17 +1,21 @@
 """RMSprop."""
 
+from typing import Any
+
+from miniflow.arguments import AT_LEAST_0, check_range
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class RmspropUpdate(Update, square_avg=None, grad_avg="centered", momentum_buffer="momentum"):
+class RmspropUpdate(Update):
     """One step of `RMSprop`."""
+
+    states = {"square_avg": None, "grad_avg": "centered", "momentum_buffer": "momentum"}
 
     per_parameter = ()
 
 
-class RMSprop(
-    RuleOptimizer, rule=RmspropUpdate, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False
-):  # fmt: skip
+class RMSprop(RuleOptimizer):
     """Steps divided by the running root mean square of the gradient.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -43,4 +47,18 @@ class RMSprop(
     Source: `torch.optim.RMSprop`; Hinton, "Neural Networks for Machine Learning", lecture 6; Graves 2013 (centered).
     """
 
-    limits = {"alpha": (0, 1)}
+    rule = RmspropUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
+            maximize=maximize,
+        )  # fmt: skip
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        super().check_options(options)
+        check_range(self, (0, 1), alpha=options["alpha"])
+        check_range(self, AT_LEAST_0, momentum=options["momentum"])

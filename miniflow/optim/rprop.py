@@ -1,19 +1,20 @@
 """Resilient backpropagation."""
 
-import math
 from typing import Any
 
+from miniflow.arguments import AT_LEAST_0, check_pair
 from miniflow.errors import ArgumentError
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class RpropUpdate(Update, prev=None, step_size=None):
+class RpropUpdate(Update):
     """One step of `Rprop`."""
 
+    states = {"prev": None, "step_size": None}
 
-class Rprop(
-    RuleOptimizer, rule=RpropUpdate, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50.0)
-):  # fmt: skip
+
+class Rprop(RuleOptimizer):
     """Steps of the gradient's sign, longer while it stays the same, shorter when it changes.
 
     Where the sign has changed, the parameter stays and the gradient is taken for 0. For whole batches.
@@ -31,9 +32,16 @@ class Rprop(
     Source: `torch.optim.Rprop`; Riedmiller and Braun 1993, "A direct adaptive method for faster backpropagation".
     """
 
-    limits = {"etas": (0, math.inf), "step_sizes": (0, math.inf)}
+    rule = RpropUpdate
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(params, lr=lr, etas=etas, step_sizes=step_sizes, maximize=maximize)
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)
+        check_pair(self, AT_LEAST_0, etas=options["etas"], step_sizes=options["step_sizes"])
         if not options["etas"][0] < 1 < options["etas"][1]:
             raise ArgumentError(f"Rprop: got etas={options['etas']}; expected one below 1 and one above")

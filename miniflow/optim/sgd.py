@@ -3,19 +3,21 @@
 import math
 from typing import Any
 
+from miniflow.arguments import AT_LEAST_0, check_range
 from miniflow.errors import ArgumentError
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer, Update
 
 
-class SgdUpdate(Update, momentum_buffer="momentum"):
+class SgdUpdate(Update):
     """One step of `SGD`."""
+
+    states = {"momentum_buffer": "momentum"}
 
     per_parameter = ("fresh",)
 
 
-class SGD(
-    RuleOptimizer, rule=SgdUpdate, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False
-):  # fmt: skip
+class SGD(RuleOptimizer):
     """Stochastic gradient descent, optionally with momentum.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -45,11 +47,21 @@ class SGD(
     Source: `torch.optim.SGD`; Sutskever et al. 2013, "On the importance of initialization and momentum".
     """
 
-    limits = {"dampening": (-math.inf, math.inf)}
-    counts_steps = False
+    rule, counts_steps = SgdUpdate, False
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
+        weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
+            maximize=maximize,
+        )  # fmt: skip
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)
+        check_range(self, AT_LEAST_0, momentum=options["momentum"])
+        check_range(self, (-math.inf, math.inf), dampening=options["dampening"])
         if options["nesterov"] and (options["momentum"] == 0 or options["dampening"] != 0):
             raise ArgumentError(
                 f"SGD: got nesterov=True with momentum={options['momentum']} and dampening={options['dampening']}; "

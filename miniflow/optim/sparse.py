@@ -24,6 +24,7 @@ from miniflow.dispatch import Op, update
 from miniflow.ops.slice import check_in_range
 from miniflow.optim.adagrad import AdagradUpdate
 from miniflow.optim.adam import AdamUpdate
+from miniflow.optim.optimizer import ParameterGroups
 from miniflow.optim.rule_optimizer import RuleOptimizer
 from miniflow.optim.sgd import SgdUpdate
 from miniflow.tensor import Tensor
@@ -54,7 +55,7 @@ SPARSE_RULES: dict[type[Op], type[Op]] = {
 """The op of a rule -> its sparse form, which takes the rows as one group more, and the gradients of these rows."""
 
 
-class SparseAdam(RuleOptimizer, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
+class SparseAdam(RuleOptimizer):
     """Adam of those rows of a table whose gradient is not zero; the others, and their states, stay as they are.
 
     Gradients are dense here. In nn.Graph, which takes no SparseAdam, `add_optimizer(Adam(...), is_sparse=True)` avoids
@@ -69,6 +70,12 @@ class SparseAdam(RuleOptimizer, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
 
     Source: `torch.optim.SparseAdam`.
     """
+
+    def __init__(
+        self, params: ParameterGroups, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(params, lr=lr, betas=betas, eps=eps, maximize=maximize)
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, str]:
         return "exp_avg", "exp_avg_sq"

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import math
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from miniflow.arguments import AT_LEAST_0, ExplainsArguments, check_range
 from miniflow.errors import ArgumentError
+from miniflow.ops.generator import Generator
 from miniflow.ops.random import randint
-from miniflow.options import WithOptions
 from miniflow.utils.data.collate import default_collate, default_convert
 from miniflow.utils.data.dataset import Dataset, IterableDataset
 from miniflow.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, check_positive
 from miniflow.utils.data.workers import Exhausted, Job, WorkerPool
 
 
-class DataLoader(
-    WithOptions, dataset=..., batch_size=1, shuffle=False, sampler=None, batch_sampler=None, num_workers=0,
-    collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None,
-    generator=None, prefetch_factor=2, persistent_workers=False,
-):  # fmt: skip
+class DataLoader(ExplainsArguments):
     """Iterates over a data set in batches; each `for` loop over it is one epoch.
 
     Every index of the sampler is read exactly once an epoch, and the order of the batches does not depend on
@@ -69,18 +65,25 @@ class DataLoader(
     Source: `torch.utils.data.DataLoader`, `oneflow.utils.data.DataLoader`.
     """
 
-    by_keyword = "prefetch_factor"
-    limits = {"num_workers": (0, math.inf)}
-
-    def __init__(self, *args: Any, **options: Any):
-        vars(self).update(self.given(args, options))
-        context = self.multiprocessing_context or ("fork" if sys.platform == "linux" else "spawn")
+    def __init__(
+        self, dataset: Dataset, batch_size: int | None = 1, shuffle: bool = False, sampler: Iterable | None = None,
+        batch_sampler: Iterable | None = None, num_workers: int = 0, collate_fn: Callable[[list], Any] | None = None,
+        pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
+        generator: Generator | None = None, *, prefetch_factor: int | None = 2, persistent_workers: bool = False,
+    ):  # fmt: skip
+        check_range(self, AT_LEAST_0, num_workers=num_workers)
+        self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
+        self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
+        self.num_workers, self.persistent_workers, self.timeout = num_workers, persistent_workers, timeout
+        self.worker_init_fn, self.pin_memory = worker_init_fn, pin_memory
+        context = multiprocessing_context or ("fork" if sys.platform == "linux" else "spawn")
         self.multiprocessing_context = multiprocessing.get_context(context) if isinstance(context, str) else context
-        self.prefetch_factor = 2 if self.prefetch_factor is None else self.prefetch_factor
+        self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self._idle: list[WorkerPool] = []  # persistent workers between epochs
         check_positive("DataLoader", "prefetch_factor", self.prefetch_factor)
         self._choose_samplers()
-        self.collate_fn = self.collate_fn or (default_convert if self.batch_sampler is None else default_collate)
+        self.collate_fn = collate_fn or (default_convert if self.batch_sampler is None else default_collate)
 
     def _choose_samplers(self) -> None:
         iterable = isinstance(self.dataset, IterableDataset)
