@@ -12,7 +12,7 @@ from miniflow.device import device as Device
 from miniflow.dtype import as_dtype, bfloat16, float16, float32, float64
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, PickleError
 from miniflow.nn.modules import hooks, state
-from miniflow.nn.modules.attributes import KINDS, AttributeTables
+from miniflow.nn.modules.attributes import KINDS, check_name, raise_unknown, wrong_kind
 from miniflow.nn.parameter import Parameter, convert_in_place
 from miniflow.ops.promotion import device_and_dtype
 from miniflow.tape import modes
@@ -21,7 +21,7 @@ from miniflow.tensor import HookHandle, Tensor
 Self = TypeVar("Self", bound="Module")
 
 
-class Module(AttributeTables):
+class Module:
     """Base of all layers and networks: assign parameters and other modules to attributes, and define `forward`.
 
     Attributes:
@@ -45,10 +45,11 @@ class Module(AttributeTables):
     _other_names: ClassVar[dict[str, str]] = {}  # for names in the state, those that other functions give them
 
     def __init__(self):
-        super().__init__()
         self.__dict__.update(
-            training=True, _forward_pre_hooks=[], _forward_hooks=[], _backward_pre_hooks=[], _backward_hooks=[]
-        )
+            _parameters={}, _buffers={}, _modules={},
+            _not_saved=set(),  # names of buffers that state_dict leaves out
+            training=True, _forward_pre_hooks=[], _forward_hooks=[], _backward_pre_hooks=[], _backward_hooks=[],
+        )  # fmt: skip
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; every subclass overrides it."""
@@ -74,6 +75,90 @@ class Module(AttributeTables):
                 kind = type(value).__name__
                 message = f"{self._get_name()}: got a {kind}; expected a Tensor: wrap the values with flow.tensor"
                 raise ArgumentTypeError(message) from error
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    # attributes: parameters, buffers and submodules are stored in tables of their own
+
+    def __getattr__(self, name: str) -> Any:
+        """Called when ordinary lookup fails."""
+        own = self.__dict__
+        for table in KINDS:
+            if table in own and name in own[table]:
+                return own[table][name]
+        raise_unknown(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if not modes.plain and modes.tracer is not None:
+            modes.tracer.kept.assigning(self, name)
+        if isinstance(value, Parameter | Module):
+            table = "_parameters" if isinstance(value, Parameter) else "_modules"
+            for other in (own, *(own.get(other, {}) for other in KINDS if other != table)):
+                other.pop(name, None)  # in its own table it keeps its position
+            self._add(table, name, value)
+            return
+        for table in KINDS:
+            if name in own.get(table, ()):
+                self._store(table, name, value)
+                return
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        for table in KINDS:
+            if name in self.__dict__[table]:
+                del self.__dict__[table][name]
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        names = [name for table in KINDS for name in self.__dict__.get(table, ())]
+        return sorted({*super().__dir__(), *names})
+
+    def _add(self, table: str, name: str, value: Any) -> None:
+        check_name(self, table, name)
+        self._store(table, name, value)
+
+    def _store(self, table: str, name: str, value: Any) -> None:
+        if value is not None and not isinstance(value, HOLDS[table]):
+            raise wrong_kind(self, table, name, value)
+        self.__dict__[table][name] = value
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter, or None to say that there is none of this name.
+
+        Raises:
+            ArgumentTypeError: if `param` is not a Parameter.
+            ArgumentError: if the name cannot be used.
+        """
+        self._add("_parameters", name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is part of the module but not a parameter, such as a running mean.
+
+        Args:
+            name: the attribute.
+            tensor: the values, or None for an absent buffer.
+            persistent: whether it is part of the `state_dict`.
+
+        Raises:
+            ArgumentTypeError: if `tensor` is not a Tensor.
+            ArgumentError: if the name cannot be used.
+        """
+        self._add("_buffers", name, tensor)
+        (self._not_saved.discard if persistent else self._not_saved.add)(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a submodule under a name that need not be an identifier.
+
+        Raises:
+            ArgumentTypeError: if `module` is not a Module.
+            ArgumentError: if the name cannot be used.
+        """
+        self._add("_modules", name, module)
+
+    register_module = add_module
 
     # the tree
 
@@ -410,6 +495,9 @@ class Module(AttributeTables):
         extra = self.extra_repr().splitlines()
         children = [f"({name}): {indented(repr(module))}" for name, module in self._modules.items()]
         return bracketed(self._get_name(), extra, children)
+
+
+HOLDS = {"_parameters": Parameter, "_buffers": Tensor, "_modules": Module}
 
 
 def indented(text: str) -> str:
