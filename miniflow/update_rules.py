@@ -6,8 +6,8 @@ A rule is a function of one element, all in the dtype of the parameter:
 
     p, g       the parameter and its gradient, times -1 to maximize and times what a graph fused into the update, plus
                weight_decay p
-    states     three numbers; where a rule or its options have no such state, it is 0 and the result is not used
-    own        three numbers of each parameter alone, 0 where a rule needs fewer
+    states     a number of each state; where the options leave a state out, it is 0 and the result is not used
+    own        the numbers of each parameter alone
     numbers    those that all parameters of an update share
 
 A second function makes `own`, a list with an entry for each of `count` parameters, the weight decay that the gradient
@@ -28,7 +28,7 @@ from numba import carray, types
 from numba.extending import intrinsic, register_jitable
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
-Own = list[tuple[float, float, float]]
+Own = list[tuple[float, ...]]  # of each parameter
 
 
 class Rule(NamedTuple):
@@ -38,12 +38,14 @@ class Rule(NamedTuple):
         element: the function of one element.
         states: how many it may have.
         numbers: the function of its numbers.
+        own: how many numbers each parameter has.
         count: of the numbers that all parameters share.
     """
 
     element: Callable[..., tuple]
     states: int
     numbers: Callable[..., tuple[Own, float, tuple[float, ...]]]
+    own: int
     count: int
 
 
@@ -54,25 +56,25 @@ compiled = numba.njit(error_model="numpy", fastmath={"contract"})
 @rule
 def sgd(p, g, states, own, numbers):
     """v = momentum v + undamped g;  p -= lr v, or lr (g + momentum v) with Nesterov; p -= lr g without momentum."""
-    lr, undamped, _ = own
+    lr, undamped = own
     momentum, nesterov = numbers
-    velocity, second, third = states
+    (velocity,) = states
     if momentum != 0:
         velocity = momentum * velocity + undamped * g
         g = g + momentum * velocity if nesterov != 0 else velocity
-    return p - lr * g, (velocity, second, third)
+    return p - lr * g, (velocity,)
 
 
 def sgd_numbers(count, lr, momentum, dampening, nesterov, weight_decay, fresh):
     """`fresh[k]`: the buffer of parameter k is new, and its first gradient is not dampened."""
-    own = (lr, 1.0 - dampening, 0.0), (lr, 1.0, 0.0)
+    own = (lr, 1.0 - dampening), (lr, 1.0)
     return [own[is_fresh] for is_fresh in fresh], weight_decay, (momentum, nesterov)
 
 
 @rule
 def adam(p, g, states, own, numbers):
     """m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  p = decay p - step_size m / (root sqrt(v) + eps)."""
-    step_size, root, _ = own
+    step_size, root = own
     fresh1, beta2, fresh2, eps, decay, amsgrad = numbers
     mean, square, largest = states
     mean += fresh1 * (g - mean)
@@ -84,14 +86,14 @@ def adam(p, g, states, own, numbers):
 def adam_numbers(count, lr, betas, eps, weight_decay, decoupled_weight_decay, amsgrad, do_bias_correction, steps):
     beta1, beta2 = betas
     l2, decay = (0.0, 1 - lr * weight_decay) if decoupled_weight_decay else (weight_decay, 1.0)
-    own = {t: (lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t), 0.0) for t in {*steps}} if do_bias_correction else {}
-    return [own.get(t, (lr, 1.0, 0.0)) for t in steps], l2, (1 - beta1, beta2, 1 - beta2, eps, decay, amsgrad)
+    own = {t: (lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)) for t in {*steps}} if do_bias_correction else {}
+    return [own.get(t, (lr, 1.0)) for t in steps], l2, (1 - beta1, beta2, 1 - beta2, eps, decay, amsgrad)
 
 
 @rule
 def rmsprop(p, g, states, own, numbers):
     """v = alpha v + (1 - alpha) g^2;  b = momentum b + g / (sqrt(v) + eps), or sqrt(v - mean(g)^2);  p -= lr b."""
-    lr, _, _ = own
+    (lr,) = own
     alpha, fresh, eps, momentum, centered = numbers
     square, mean, buffer = states
     square = alpha * square + fresh * g * g
@@ -104,61 +106,61 @@ def rmsprop(p, g, states, own, numbers):
 
 
 def rmsprop_numbers(count, lr, alpha, eps, weight_decay, momentum, centered):
-    return [(lr, 0.0, 0.0)] * count, weight_decay, (alpha, 1 - alpha, eps, momentum, centered)
+    return [(lr,)] * count, weight_decay, (alpha, 1 - alpha, eps, momentum, centered)
 
 
 @rule
 def adagrad(p, g, states, own, numbers):
     """s += g^2;  p -= lr g / (sqrt(s) + eps), with a learning rate that has already decayed."""
-    lr, _, _ = own
+    (lr,) = own
     (eps,) = numbers
-    square_sum, second, third = states
+    (square_sum,) = states
     square_sum += g * g
-    return p - lr * g / (math.sqrt(square_sum) + eps), (square_sum, second, third)
+    return p - lr * g / (math.sqrt(square_sum) + eps), (square_sum,)
 
 
 def adagrad_numbers(count, lr, lr_decay, eps, weight_decay, steps):
-    return [(lr / (1 + (t - 1) * lr_decay), 0.0, 0.0) for t in steps], weight_decay, (eps,)
+    return [(lr / (1 + (t - 1) * lr_decay),) for t in steps], weight_decay, (eps,)
 
 
 @rule
 def adamax(p, g, states, own, numbers):
     """m += (1 - beta1) (g - m);  u = max(beta2 u, |g| + eps);  p -= step_size m / u."""
-    step_size, _, _ = own
+    (step_size,) = own
     fresh1, beta2, eps = numbers
-    mean, largest, third = states
+    mean, largest = states
     mean += fresh1 * (g - mean)
     largest = max(beta2 * largest, abs(g) + eps)
-    return p - step_size * (mean / largest), (mean, largest, third)
+    return p - step_size * (mean / largest), (mean, largest)
 
 
 def adamax_numbers(count, lr, betas, eps, weight_decay, steps):
-    return [(lr / (1 - betas[0] ** t), 0.0, 0.0) for t in steps], weight_decay, (1 - betas[0], betas[1], eps)
+    return [(lr / (1 - betas[0] ** t),) for t in steps], weight_decay, (1 - betas[0], betas[1], eps)
 
 
 @rule
 def radam(p, g, states, own, numbers):
     """As `adam`, but p -= step_size m while the variance of v is infinite."""
-    step_size, rectified, _ = own
+    step_size, rectified = own
     fresh1, beta2, fresh2, eps, decay = numbers
-    mean, square, third = states
+    mean, square = states
     mean += fresh1 * (g - mean)
     square = beta2 * square + fresh2 * g * g
     ratio = mean / (math.sqrt(square) + eps) if rectified != 0 else mean
-    return decay * p - step_size * ratio, (mean, square, third)
+    return decay * p - step_size * ratio, (mean, square)
 
 
 def radam_numbers(count, lr, betas, eps, weight_decay, decoupled_weight_decay, steps):
     beta1, beta2 = betas
     most = 2 / (1 - beta2) - 1
 
-    def own(t: int) -> tuple[float, float, float]:
+    def own(t: int) -> tuple[float, float]:
         step_size = lr / (1 - beta1**t)
         rho = most - 2 * t * beta2**t / (1 - beta2**t)
         if rho <= 5:
-            return step_size, 0.0, 0.0
+            return step_size, 0.0
         rectification = math.sqrt((rho - 4) * (rho - 2) * most / ((most - 4) * (most - 2) * rho))
-        return step_size * rectification * math.sqrt(1 - beta2**t), 1.0, 0.0
+        return step_size * rectification * math.sqrt(1 - beta2**t), 1.0
 
     l2, decay = (0.0, 1 - lr * weight_decay) if decoupled_weight_decay else (weight_decay, 1.0)
     return [own(t) for t in steps], l2, (1 - beta1, beta2, 1 - beta2, eps, decay)
@@ -169,10 +171,10 @@ def nadam(p, g, states, own, numbers):
     """As `adam`, but p -= (now g + ahead m) / (root sqrt(v) + eps)."""
     now, ahead, root = own
     fresh1, beta2, fresh2, eps, decay = numbers
-    mean, square, third = states
+    mean, square = states
     mean += fresh1 * (g - mean)
     square = beta2 * square + fresh2 * g * g
-    return decay * p - (now * g + ahead * mean) / (math.sqrt(square) * root + eps), (mean, square, third)
+    return decay * p - (now * g + ahead * mean) / (math.sqrt(square) * root + eps), (mean, square)
 
 
 @functools.cache
@@ -201,39 +203,39 @@ def nadam_numbers(count, lr, betas, eps, weight_decay, momentum_decay, decoupled
 @rule
 def adadelta(p, g, states, own, numbers):
     """v = rho v + (1 - rho) g^2;  d = sqrt(a + eps) / sqrt(v + eps) g;  a = rho a + (1 - rho) d^2;  p -= lr d."""
-    lr, _, _ = own
+    (lr,) = own
     rho, fresh, eps = numbers
-    square, steps, third = states
+    square, steps = states
     square = rho * square + fresh * g * g
     delta = math.sqrt(steps + eps) / math.sqrt(square + eps) * g
-    return p - lr * delta, (square, rho * steps + fresh * delta * delta, third)
+    return p - lr * delta, (square, rho * steps + fresh * delta * delta)
 
 
 def adadelta_numbers(count, lr, rho, eps, weight_decay):
-    return [(lr, 0.0, 0.0)] * count, weight_decay, (rho, 1 - rho, eps)
+    return [(lr,)] * count, weight_decay, (rho, 1 - rho, eps)
 
 
 @rule
 def asgd(p, g, states, own, numbers):
     """p = (1 - lambd eta) p - eta g;  ax += mu (p - ax)."""
-    eta, mu, _ = own
+    eta, mu = own
     (lambd,) = numbers
-    average, second, third = states
+    (average,) = states
     p = p - lambd * eta * p - eta * g
-    return p, (p if mu == 1 else average + mu * (p - average), second, third)
+    return p, (p if mu == 1 else average + mu * (p - average),)
 
 
 def asgd_numbers(count, lr, lambd, alpha, t0, weight_decay, steps):
-    own = [(lr / (1 + lambd * lr * (t - 1)) ** alpha, 1 / max(1, t - 1 - t0), 0.0) for t in steps]
+    own = [(lr / (1 + lambd * lr * (t - 1)) ** alpha, 1 / max(1, t - 1 - t0)) for t in steps]
     return own, weight_decay, (lambd,)
 
 
 @rule
 def rprop(p, g, states, own, numbers):
     """s = clamp(eta s), eta by whether the signs of g and prev agree;  p -= sign(g) s, g being 0 where they do not."""
-    first, _, _ = own
+    (first,) = own
     shrink, grow, smallest, largest = numbers
-    previous, size, third = states
+    previous, size = states
     if first != 0:
         size = first
     if g * previous > 0:
@@ -245,45 +247,45 @@ def rprop(p, g, states, own, numbers):
         p -= size
     elif g < 0:
         p += size
-    return p, (g, size, third)
+    return p, (g, size)
 
 
 def rprop_numbers(count, lr, etas, step_sizes, steps):
-    return [(lr if t == 1 else 0.0, 0.0, 0.0) for t in steps], 0.0, (*etas, *step_sizes)
+    return [(lr if t == 1 else 0.0,) for t in steps], 0.0, (*etas, *step_sizes)
 
 
 @rule
 def ftrl(p, g, states, own, numbers):
     """b = a + g^2;  z += g - (b^r - a^r) / lr p;  p = (sign(z) l1 - z) / ((beta + b^r) / lr + l2), 0 if |z| <= l1."""
-    lr, initial, _ = own
+    lr, initial = own
     power, l1, l2, beta = numbers
-    square_sum, z, third = states
+    square_sum, z = states
     square_sum += initial
     before = square_sum**power
     square_sum += g * g
     root = square_sum**power
     z += g - (root - before) / lr * p
     signed = l1 if z > 0 else -l1
-    return (signed - z) / ((beta + root) / lr + l2) if abs(z) > l1 else p * 0, (square_sum, z, third)
+    return (signed - z) / ((beta + root) / lr + l2) if abs(z) > l1 else p * 0, (square_sum, z)
 
 
 def ftrl_numbers(count, lr, weight_decay, lr_power, initial_accumulator_value, lambda1, lambda2, beta, steps):
-    own = [(lr, initial_accumulator_value if t == 1 else 0.0, 0.0) for t in steps]
+    own = [(lr, initial_accumulator_value if t == 1 else 0.0) for t in steps]
     return own, weight_decay, (-lr_power, lambda1, lambda2, beta)
 
 
 RULES = {
-    "sgd_update": Rule(sgd, 1, sgd_numbers, 2),
-    "adam_update": Rule(adam, 3, adam_numbers, 6),
-    "rmsprop_update": Rule(rmsprop, 3, rmsprop_numbers, 5),
-    "adagrad_update": Rule(adagrad, 1, adagrad_numbers, 1),
-    "adamax_update": Rule(adamax, 2, adamax_numbers, 3),
-    "radam_update": Rule(radam, 2, radam_numbers, 5),
-    "nadam_update": Rule(nadam, 2, nadam_numbers, 5),
-    "adadelta_update": Rule(adadelta, 2, adadelta_numbers, 3),
-    "asgd_update": Rule(asgd, 1, asgd_numbers, 1),
-    "rprop_update": Rule(rprop, 2, rprop_numbers, 4),
-    "ftrl_update": Rule(ftrl, 2, ftrl_numbers, 4),
+    "sgd_update": Rule(sgd, 1, sgd_numbers, 2, 2),
+    "adam_update": Rule(adam, 3, adam_numbers, 2, 6),
+    "rmsprop_update": Rule(rmsprop, 3, rmsprop_numbers, 1, 5),
+    "adagrad_update": Rule(adagrad, 1, adagrad_numbers, 1, 1),
+    "adamax_update": Rule(adamax, 2, adamax_numbers, 1, 3),
+    "radam_update": Rule(radam, 2, radam_numbers, 2, 5),
+    "nadam_update": Rule(nadam, 2, nadam_numbers, 3, 5),
+    "adadelta_update": Rule(adadelta, 2, adadelta_numbers, 1, 3),
+    "asgd_update": Rule(asgd, 1, asgd_numbers, 2, 1),
+    "rprop_update": Rule(rprop, 2, rprop_numbers, 1, 4),
+    "ftrl_update": Rule(ftrl, 2, ftrl_numbers, 2, 4),
 }
 """By the name of the kernel."""
 
@@ -318,7 +320,8 @@ def loop_over(one: Rule) -> Callable:
 
     It stands in this file so that numba's cache, which looks at the time of one file, notices a changed rule.
     """
-    element, count = one.element, one.count
+    element, kept, owned, count = one.element, one.states, one.own, one.count
+    first_shared = 3 + owned
 
     @rule  # numba's cache tells plain functions apart, which the loop refers to, but no compiled ones
     def update(param, grad, first, second, third, factor, bound, weight_decay, own, numbers):
@@ -330,7 +333,7 @@ def loop_over(one: Rule) -> Callable:
             g = factor * grad[i] * bound
             if weight_decay != 0:  # 0 * inf is nan
                 g += weight_decay * param[i]
-            param[i], states = element(param[i], g, (a, b, c), own, numbers)
+            param[i], states = element(param[i], g, (a, b, c)[:kept], own, numbers)
             if first is not None:
                 first[i] = states[0]
             if second is not None:
@@ -349,7 +352,7 @@ def loop_over(one: Rule) -> Callable:
                 second = None if seconds is None else vector(seconds[k], begin, end, numbers)
                 third = None if thirds is None else vector(thirds[k], begin, end, numbers)
                 row = numbers[k % len(numbers)]
-                own, shared = (row[3], row[4], row[5]), to_fixed_tuple(row[6:], count)
+                own, shared = to_fixed_tuple(row[3:first_shared], owned), to_fixed_tuple(row[first_shared:], count)
                 update(param, grad, first, second, third, row[0], row[1], row[2], own, shared)
 
     return loop

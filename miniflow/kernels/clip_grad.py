@@ -80,4 +80,4 @@ def clamped(p, g, states, own, numbers):
     return -bound if g < -bound else bound if g > bound else g, states
 
 
-scale, clamp = make_update(scaled), make_update(clamped)
+scale, clamp = make_update(scaled, 1), make_update(clamped, 1)

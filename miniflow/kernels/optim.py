@@ -26,15 +26,15 @@ def bound(norm, max_norm):
     return 1.0 if shrink >= 1 else shrink
 
 
-def make_update(element):
-    """The kernel that updates parameters by a rule, see `update_rules`.
+def make_update(element, kept):
+    """The kernel that updates parameters by a rule of `kept` states, see `update_rules`.
 
     Args of the kernel; a tuple has an entry for each parameter of the launch:
         starts: the first block of every parameter, and the number of all blocks.
         params, grads, first, second, third: tuples of 1-D arrays of one dtype, float32 or float64.
         present: tuple of three bools: which states there are; a tuple of any array stands in for one that there is not.
         norms: tuple of arrays (1,), or of any array if there is no bound.
-        own: three tuples of numbers of that dtype.
+        own: tuple of tuples of the parameter's own numbers, of that dtype.
         numbers: tuple of numbers of that dtype, for all parameters.
         factor: float64, what gradients are multiplied by.
         decay: float64, the weight decay: times the parameter it is added to its gradient.
@@ -54,16 +54,16 @@ def make_update(element):
             if decay != 0:  # 0 * inf is nan
                 g += real(decay) * param[i]
             states = (a[i] if present[0] else real(0), b[i] if present[1] else real(0), c[i] if present[2] else real(0))
-            param[i], states = element(param[i], g, states, (own[0][k], own[1][k], own[2][k]), numbers)
+            param[i], states = element(param[i], g, states[:kept], own[k], numbers)
             if present[0]:
                 a[i] = states[0]
-            if present[1]:
+            if kept > 1 and present[1]:
                 b[i] = states[1]
-            if present[2]:
+            if kept > 2 and present[2]:
                 c[i] = states[2]
 
     return update
 
 
-UPDATES = {name: make_update(rule.element) for name, rule in RULES.items()}
+UPDATES = {name: make_update(rule.element, rule.states) for name, rule in RULES.items()}
 """The kernels by the name of their rule."""

@@ -28,9 +28,8 @@ def launched(rule, arrays, own, *numbers, decay=DECAY, factor=1.0, norm=2.0, max
     blocks = -(-arrays[0].size // 64)
     present = tuple(k < len(arrays) for k in (2, 3, 4))
     columns = [(x,) for x in arrays] + [(np.float32([np.nan]),)] * (5 - len(arrays))
-    own = tuple((n,) for n in (*own, np.float32(0)))
     UPDATES[rule][blocks, 64](
-        (0, blocks), *columns, present, (np.float32([norm]),), own, tuple(numbers), factor, decay, max_norm
+        (0, blocks), *columns, present, (np.float32([norm]),), (tuple(own),), tuple(numbers), factor, decay, max_norm
     )
     return arrays, before
 
@@ -76,7 +75,7 @@ def test_rmsprop(momentum, centered):
     arrays = [values(65, k) for k in range(5)]
     arrays[2] += 5  # the mean square is above the squared mean
     (p, _, v, mean, b), (p0, g0, v0, mean0, b0) = launched(
-        "rmsprop_update", arrays, numbers(LR, 0), *numbers(0.9, 0.1, EPS, momentum, centered)
+        "rmsprop_update", arrays, numbers(LR), *numbers(0.9, 0.1, EPS, momentum, centered)
     )
     g1 = g0 + DECAY * p0
     v1, mean1 = 0.9 * v0 + 0.1 * g1**2, mean0 + 0.1 * (g1 - mean0)
@@ -89,7 +88,7 @@ def test_rmsprop(momentum, centered):
 
 def test_adagrad():
     arrays = [values(65, k) for k in range(3)]
-    (p, _, s), (p0, g0, s0) = launched("adagrad_update", arrays, numbers(LR, 0), *numbers(EPS), factor=-1.0)
+    (p, _, s), (p0, g0, s0) = launched("adagrad_update", arrays, numbers(LR), *numbers(EPS), factor=-1.0)
     g1 = -g0 + DECAY * p0
     close(s, s0 + g1**2)
     close(p, p0 - LR * g1 / (np.sqrt(s0 + g1**2) + EPS))
@@ -208,7 +207,7 @@ def arguments(present, own, *shared, decay=DECAY, max_norm=1.5):
         columns = [tuple(values(n, 10 * c + k) for k, n in enumerate(SIZES)) for c in range(2 + sum(present))]
         columns += [(np.float32([np.nan]),)] * (5 - len(columns))
         norms = tuple(np.float32([n]) for n in (0.5, 2, 9))
-        own_numbers = tuple(tuple(np.float32(n + k / 8) for k in range(len(SIZES))) for n in (*own, 0))
+        own_numbers = tuple(tuple(np.float32(n + k / 8) for n in own) for k in range(len(SIZES)))
         return [STARTS, *columns, present, norms, own_numbers, tuple(numbers(*shared)), 1.0, decay, max_norm]
 
     return made
@@ -221,8 +220,8 @@ CASES = [
         "sgd without momentum", UPDATES["sgd_update"], arguments(NONE, (LR, 1), 0, 0, decay=0.0, max_norm=-1.0), 6, 32
     ),
     Case("adam", UPDATES["adam_update"], arguments(ALL, (LR, 1.7), 0.1, 0.99, 0.01, EPS, 0.9, 1), 6, 32),
-    Case("rmsprop", UPDATES["rmsprop_update"], arguments(ALL, (LR, 0), 0.9, 0.1, EPS, 0.9, 0), 6, 32),
-    Case("adagrad", UPDATES["adagrad_update"], arguments(ONE, (LR, 0), EPS), 6, 32),
+    Case("rmsprop", UPDATES["rmsprop_update"], arguments(ALL, (LR,), 0.9, 0.1, EPS, 0.9, 0), 6, 32),
+    Case("adagrad", UPDATES["adagrad_update"], arguments(ONE, (LR,), EPS), 6, 32),
 ]
 
 

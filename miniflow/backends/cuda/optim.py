@@ -27,7 +27,7 @@ def update(
         flat = [absent if arrays is None else arrays for arrays in (*flat, *[None] * (5 - len(groups)))]
         present = tuple(arrays is not absent for arrays in flat[2:])
         bounds = absent if norms is None else padded([norms[i].reshape((1,)) for i in some])
-        own_numbers = tuple(padded([real(own[i][j]) for i in some]) for j in range(3))
+        own_numbers = padded([tuple(map(real, own[i])) for i in some])
         numbers = own_numbers, tuple(map(real, shared)), factor, float(decay), float(max_norm)
         launch(on_device, starts[-1], THREADS, starts, *flat, present, bounds, *numbers)
         for group, column in zip([params, *groups[2:]], [columns[0], *columns[2:]], strict=True):
