@@ -340,6 +340,20 @@ def test_arguments_in_the_places_of_others(make, words):
         make()
 
 
+def test_a_layer_of_ones_own_with_other_arguments_prints_those_of_its_base():
+    class Capped(nn.Hardtanh):
+        def __init__(self, top):
+            super().__init__(0.0, top)
+
+    class Pooled(nn.AdaptiveAvgPool2d):
+        def __init__(self):
+            super().__init__(1)
+
+    assert repr(Capped(6.0)) == "Capped(min_val=0.0, max_val=6.0)" and repr(Pooled()) == "Pooled(output_size=1)"
+    with pytest.raises(ArgumentTypeError, match=r"Capped: got an unexpected keyword argument 'max'; expected \(top\)"):
+        Capped(max=6.0)
+
+
 @pytest.mark.parametrize("tracked", [False, True])
 def test_instance_norm_in_training_and_in_evaluation(tracked):
     """In training each channel of each sample by itself; in evaluation by the running statistics, if there are."""
