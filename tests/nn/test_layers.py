@@ -351,7 +351,7 @@ def test_a_layer_of_ones_own_with_other_arguments_prints_those_of_its_base():
 
     assert repr(Capped(6.0)) == "Capped(min_val=0.0, max_val=6.0)" and repr(Pooled()) == "Pooled(output_size=1)"
     with pytest.raises(ArgumentTypeError, match=r"Capped: got an unexpected keyword argument 'max'; expected \(top\)"):
-        Capped(max=6.0)
+        Capped(6.0, max=7.0)
 
 
 @pytest.mark.parametrize("tracked", [False, True])
