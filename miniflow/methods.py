@@ -16,7 +16,7 @@ import numpy as np
 
 from miniflow import ops
 from miniflow.autograd import engine
-from miniflow.dtype import bool_, dtype, fitting
+from miniflow.dtype import bool_, fitting
 from miniflow.errors import AutogradError
 from miniflow.inplace import set_item, write
 from miniflow.operands import OF_OPERANDS, explain
@@ -25,7 +25,6 @@ from miniflow.ops.creation import full, of_data_or_sizes
 from miniflow.ops.method import IN_PLACE, METHODS, method
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.promotion import as_tensor_or_number, cast, device_and_dtype, to_device
-from miniflow.ops.tensor_types import NAMES
 from miniflow.printing import tensor_repr
 from miniflow.tensor import Tensor
 
@@ -34,11 +33,11 @@ def _in_place(function: Callable, put: Callable = write) -> Callable:
     name = function.__name__ + "_"
 
     @functools.wraps(function)
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         try:
-            return put(self, name, lambda: function(self, *args, **kwargs))
+            return put(input, name, lambda: function(input, *args, **kwargs))
         except OF_OPERANDS as error:
-            explain(error, method, (self, *args), kwargs)
+            explain(error, method, (input, *args), kwargs)
             raise
 
     method.__name__ = method.__qualname__ = name
@@ -115,14 +114,6 @@ def cuda(self: Tensor, device: Any = "cuda", non_blocking: bool = False) -> Tens
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """The values in the dtype of `other`."""
     return cast(self, other.dtype)
-
-
-def _caster(kind: dtype) -> Callable:
-    def method(self: Tensor) -> Tensor:
-        return cast(self, kind)
-
-    method.__doc__ = f"The values as {kind}."
-    return method
 
 
 @method
@@ -211,8 +202,6 @@ def _attach() -> None:
         if operator := function.op.operator:
             _attach_operator(operator, function)
     Tensor.__matmul__, Tensor.__rmatmul__ = matmul.matmul, _reflected(matmul.matmul)
-    for name, kind in NAMES.items():
-        setattr(Tensor, name.lower(), _caster(kind))
 
 
 _attach()

@@ -33,62 +33,54 @@ OF_PYTHON = {  # what Python and NumPy raise, and the error that stands for it
 }
 
 
-def takes_names(function: Callable) -> Callable:
-    """Decorate a function so that it takes NumPy's names of its parameters, and `size=(2, 3)` for `*size`; its errors
-    name it."""
-
-    @functools.wraps(function)
-    def named(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except OF_OPERANDS as error:
-            other = renamed(function, args, kwargs) if type(error) is TypeError else None
-            if other is None:
-                explain(error, function, args, kwargs)
-                raise
-            args, kwargs = other
-        return function(*args, **kwargs)
-
-    return named
-
-
-def renamed(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
-    """Arguments under the function's own names; None if they are under these already."""
-    parameters = inspect.signature(function).parameters
-    several = next((p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL), None)
-    found = {name if name in parameters else SYNONYMS.get(name, name): value for name, value in kwargs.items()}
-    if several in found:  # after the tensor, if there is one, which may have been named too
-        before = [found.pop(name) for name in list(parameters)[len(args) :] if name == "input" and name in found]
-        args = (*args, *before, found.pop(several))
-    elif found.keys() == kwargs.keys():
-        return None
-    return args, found
-
-
 def takes_tensors(function: Callable) -> Callable:
-    """Decorate a function so that it says which of its arguments is not a tensor, and `takes_names`."""
+    """Decorate a function: its errors name it, and which of its arguments is not a tensor; it takes NumPy's names of
+    its parameters, and `size=(2, 3)` for `*size`."""
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and not keywords(function).issuperset(kwargs):
+            args, kwargs = renamed(function, args, kwargs)
         try:
             return function(*args, **kwargs)
         except OF_OPERANDS as error:
-            if type(error) is TypeError:
-                for p, value in zip(inspect.signature(function).parameters.values(), args, strict=False):
-                    if p.annotation == "Tensor" and not isinstance(value, Tensor):
-                        refuse_operand(value, function.__name__, parameter=p.name)
-                if other := renamed(function, args, kwargs):
-                    return function(*other[0], **other[1])
-            if isinstance(error, AttributeError | ArgumentTypeError):
-                x = getattr(error, "operand", error.obj if hasattr(Tensor, getattr(error, "name", "")) else error)
-                given = inspect.signature(function).bind(*args, **kwargs).arguments
-                for name, value in given.items():
-                    if value is x and not isinstance(x, Tensor):
-                        refuse_operand(x, function.__name__, getattr(error, "wanted", "a Tensor"), name)
+            refuse_argument(error, function, args, kwargs)
             explain(error, function, args, kwargs)
             raise
 
     return guarded
+
+
+@functools.cache
+def keywords(function: Callable) -> frozenset[str]:
+    """The names of the parameters, but of that which takes several."""
+    return frozenset(
+        [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+    )
+
+
+def renamed(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments under the function's own names."""
+    parameters = inspect.signature(function).parameters
+    several = next((p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+    kwargs = {name if name in parameters else SYNONYMS.get(name, name): value for name, value in kwargs.items()}
+    if several in kwargs:  # after the tensor, if there is one, which may have been named too
+        before = [kwargs.pop(name) for name in list(parameters)[len(args) :] if name == "input" and name in kwargs]
+        args = (*args, *before, kwargs.pop(several))
+    return args, kwargs
+
+
+def refuse_argument(error: Exception, function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Raise ArgumentTypeError if what `function` says of an error is that an argument is not a tensor."""
+    if type(error) is TypeError:
+        for p, value in zip(inspect.signature(function).parameters.values(), args, strict=False):
+            if p.annotation == "Tensor" and not isinstance(value, Tensor):
+                refuse_operand(value, function.__name__, parameter=p.name)
+    if isinstance(error, AttributeError | ArgumentTypeError):
+        x = getattr(error, "operand", error.obj if hasattr(Tensor, getattr(error, "name", "")) else error)
+        for name, value in inspect.signature(function).bind(*args, **kwargs).arguments.items():
+            if value is x and not isinstance(x, Tensor):
+                refuse_operand(x, function.__name__, getattr(error, "wanted", "a Tensor"), name)
 
 
 def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.ops.join import stack
 from miniflow.ops.pad import pad
 from miniflow.ops.promotion import require_floating, require_one_dtype
 from miniflow.ops.shape import input_shape
-from miniflow.ops.windows import Sizes, check_image, check_signal, of_dims, per_dim, window_counts
+from miniflow.ops.windows import Sizes, check_image, check_signal, per_dim, window_counts
 from miniflow.sbp import signatures
 from miniflow.tensor import Tensor
 
@@ -179,18 +180,9 @@ def check_weight(op: str, weight: Tensor, dims: int) -> None:
         raise refusal(ShapeError, op, f"{dims + 2} dims, none zero but the first", weight=weight)
 
 
-def conv(
-    op: str,
-    dims: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-) -> Tensor:
-    """`conv2d` and its siblings: a sequence is an image of one row; for volumes see `_conv_volume`."""
+def _conv(dims, input, weight, bias, stride, padding, dilation, groups) -> Tensor:
+    """The convolution over `dims` dims: a sequence is an image of one row; for volumes see `_conv_volume`."""
+    op = f"conv{dims}d"
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"{op}: got groups={groups!r}; expected an integer of at least 1")
     if dims != 2 or input.ndim != 4 or weight.ndim != 4:  # of a batch of images the operator does this
@@ -198,7 +190,7 @@ def conv(
         check_weight(op, weight, dims)
         _check_channels(op, input, weight, bias, groups)
     if input.ndim == dims + 1:
-        return conv(op, dims, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
+        return _conv(dims, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
     stride, dilation = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
     border = borders(op, padding, tuple(weight.shape[2:]), stride, dilation)
     if dims == 3:
@@ -228,8 +220,11 @@ def _conv_volume(op, input, weight, bias, stride, border, dilation, groups) -> T
     return y.reshape((n, count, *y.shape[1:])).transpose(1, 2).contiguous()
 
 
-@of_dims(2, conv)
-def conv2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def conv2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
+    dilation: Sizes = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
     """The convolution of images with kernels, which are not flipped: a cross-correlation.
 
     y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] * x[n, c, i s - p + a d, j s - p + b d]
@@ -260,10 +255,14 @@ def conv2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.conv2d`.
     """
+    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@of_dims(1, conv)
-def conv1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def conv1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
+    dilation: Sizes = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
     """The convolution of sequences with kernels, which are not flipped.
 
     Args:
@@ -283,10 +282,14 @@ def conv1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.conv1d`.
     """
+    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@of_dims(3, conv)
-def conv3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def conv3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
+    dilation: Sizes = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
     """The convolution of volumes with kernels, which are not flipped; takes KD times the memory of the input.
 
     Args:
@@ -306,3 +309,4 @@ def conv3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.conv3d`.
     """
+    return _conv(3, input, weight, bias, stride, padding, dilation, groups)

@@ -6,36 +6,25 @@ is enlarged for all taps along the depth at once, and what lands on one plane of
 
 from __future__ import annotations
 
-from typing import Any
-
+from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.dtype import float32
 from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.ops.conv import Conv2dDataGrad, check_weight
 from miniflow.ops.pad import pad
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.windows import Sizes, check_signal, of_dims, per_dim
+from miniflow.ops.windows import Sizes, check_signal, per_dim
 from miniflow.tensor import Tensor
 
 
-def conv_transpose(
-    op: str,
-    dims: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
+def _conv_transpose(dims, input, weight, bias, stride, padding, output_padding, groups, dilation) -> Tensor:
     """The transposed convolution over `dims` dims."""
+    op = f"conv_transpose{dims}d"
     check_signal(op, input, dims)
     check_weight(op, weight, dims)
     if input.ndim == dims + 1:
         options = (stride, padding, output_padding, groups, dilation)
-        return conv_transpose(op, dims, input.unsqueeze(0), weight, bias, *options).squeeze(0)
+        return _conv_transpose(dims, input.unsqueeze(0), weight, bias, *options).squeeze(0)
     _check_operands(op, input, weight, bias, groups)
     step, spread = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
     border, extra = per_dim(op, "padding", padding, dims, 0), per_dim(op, "output_padding", output_padding, dims, 0)
@@ -47,7 +36,7 @@ def conv_transpose(
     if min(size) < 1:
         raise ShapeError(f"{op}: got input {tuple(input.shape)} and padding {border}: no output is left of size {size}")
     if any(e >= s for e, s in zip(extra, step, strict=True)):  # more than windows can reach: zeros
-        y = conv_transpose(op, dims, input, weight, None, stride, 0, 0, groups, dilation)
+        y = _conv_transpose(dims, input, weight, None, stride, 0, 0, groups, dilation)
         y = pad(y, [n for p, e in zip(border[::-1], extra[::-1], strict=True) for n in (-p, e - p)])
     elif dims == 3:
         y = _enlarge_volume(input, weight, size, step, border, spread, groups)
@@ -100,8 +89,11 @@ def _check_operands(op: str, input: Tensor, weight: Tensor, bias: Tensor | None,
     require_floating(op, input._array)
 
 
-@of_dims(2, conv_transpose)
-def conv_transpose2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def conv_transpose2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes = 0,
+    output_padding: Sizes = 0, groups: int = 1, dilation: Sizes = 1,
+) -> Tensor:  # fmt: skip
     """Each element of the input times the kernel, added to where the window of a convolution lies.
 
     Args:
@@ -128,10 +120,14 @@ def conv_transpose2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.conv_transpose2d`.
     """
+    return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@of_dims(1, conv_transpose)
-def conv_transpose1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def conv_transpose1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes = 0,
+    output_padding: Sizes = 0, groups: int = 1, dilation: Sizes = 1,
+) -> Tensor:  # fmt: skip
     """`conv_transpose2d` of sequences: (N, C, L) with a weight (C, O / groups, K) -> (N, O, L').
 
     >>> import miniflow as flow
@@ -140,11 +136,16 @@ def conv_transpose1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.conv_transpose1d`.
     """
+    return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@of_dims(3, conv_transpose)
-def conv_transpose3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def conv_transpose3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes = 0,
+    output_padding: Sizes = 0, groups: int = 1, dilation: Sizes = 1,
+) -> Tensor:  # fmt: skip
     """`conv_transpose2d` of volumes: (N, C, D, H, W) with a weight (C, O / groups, KD, KH, KW) -> (N, O, D', H', W').
 
     Source: `torch.nn.functional.conv_transpose3d`.
     """
+    return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -27,7 +27,7 @@ from miniflow.dtype import (
     promote_types,
 )
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.operands import takes_names, takes_tensors
+from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, to_device
 from miniflow.ops.shape import sizes_of
@@ -42,11 +42,13 @@ NUMBERS = {bool, int, float}
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of all functions that make tensors."""
+    """Keyword arguments of functions that make a tensor like another one, whose dtype and device are the defaults."""
 
-    dtype: dtype | None  # by default the default dtype, or what the function says
+    dtype: dtype | None
     device: Any
     requires_grad: bool
+    layout: Any  # there is one, strided, whose memory is row-major
+    memory_format: Any
 
 
 # from data
@@ -226,7 +228,7 @@ def new_leaf(array: np.ndarray, device: Any = None, requires_grad: bool = False)
 
 
 def _leaf(array: Any, requires_grad: bool) -> Tensor:
-    result = made(Tensor._wrap(array))
+    result = note_created(Tensor._wrap(array))
     return result.requires_grad_() if requires_grad else result
 
 
@@ -254,15 +256,16 @@ def _filled(
     shape: tuple[int, ...], value: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     place, kind = chosen(device), floating_dtype(dtype)
-    zeros = place is CPU and value == 0  # which the operating system makes
-    return _leaf(np.zeros(shape, kind) if zeros else memory.full(shape, value, kind, place), requires_grad)
+    if place is CPU and value == 0:
+        return _leaf(np.zeros(shape, kind), requires_grad)  # the operating system zeroes the pages of large ones
+    return _leaf(memory.full(shape, value, kind, place), requires_grad)
 
 
-def _as(
+def like_options(
     x: Tensor, dtype: dtype | None = None, device: Any = None, layout: Any = None, memory_format: Any = None,
     **options: Any
-) -> dict:  # fmt: skip
-    """Options of a tensor like `x`; there is one layout, strided, and its memory is row-major."""
+) -> dict[str, Any]:  # fmt: skip
+    """The options of a tensor like `x`."""
     return {
         "dtype": x.dtype if dtype is None else dtype,
         "device": x._place_and_sbp if device is None else device,
@@ -270,14 +273,14 @@ def _as(
     }
 
 
-def made(result: Tensor) -> Tensor:
+def note_created(result: Tensor) -> Tensor:
     """`result`, a tensor made from numbers; a graph that is being recorded is told so."""
     if modes.tracer is not None:
         modes.tracer.created(result)
     return result
 
 
-@takes_names
+@takes_tensors
 def empty(
     *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
@@ -301,8 +304,10 @@ def empty(
     return _leaf(memory.empty(sizes_to_shape("empty", size), floating_dtype(dtype), chosen(device)), requires_grad)
 
 
-@takes_names
-def zeros(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
+@takes_tensors
+def zeros(
+    *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor of zeros; arguments as for `empty`.
 
     Raises:
@@ -313,11 +318,13 @@ def zeros(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
 
     Source: `torch.zeros`.
     """
-    return _filled(sizes_to_shape("zeros", size), 0, **options)
+    return _filled(sizes_to_shape("zeros", size), 0, dtype, device, requires_grad)
 
 
-@takes_names
-def ones(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
+@takes_tensors
+def ones(
+    *size: int | Sequence[int], dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor of ones; arguments as for `empty`.
 
     Raises:
@@ -328,12 +335,13 @@ def ones(*size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
 
     Source: `torch.ones`.
     """
-    return _filled(sizes_to_shape("ones", size), 1, **options)
+    return _filled(sizes_to_shape("ones", size), 1, dtype, device, requires_grad)
 
 
 def full(
-    size: Sequence[int], fill_value: Number | Tensor, dtype: dtype | None = None, **options: Unpack[Options]
-) -> Tensor:
+    size: Sequence[int], fill_value: Number | Tensor, dtype: dtype | None = None, *, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """A tensor filled with `fill_value`.
 
     Args:
@@ -357,12 +365,13 @@ def full(
     own = of_scalar(fill_value)
     kind = own if dtype is None else as_dtype(dtype)
     value = fitting("full", fill_value, kind)
-    return _filled(sizes_to_shape("full", tuple(size)), value, kind, **options)
+    return _filled(sizes_to_shape("full", tuple(size)), value, kind, device, requires_grad)
 
 
-def scalar_tensor(s: Number, dtype: dtype | None = None, **options: Unpack[Options]) -> Tensor:
+def scalar_tensor(s: Number, dtype: dtype | None = None, *, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor without dims, of the default floating dtype unless another is given. `torch.scalar_tensor`."""
-    return full((), s, get_default_dtype() if dtype is None else dtype, **options)
+    kind = get_default_dtype() if dtype is None else dtype
+    return full((), s, kind, device=device, requires_grad=requires_grad)
 
 
 @takes_tensors
@@ -374,7 +383,7 @@ def empty_like(input: Tensor, **options: Unpack[Options]) -> Tensor:
 
     Source: `torch.empty_like`.
     """
-    return empty(input._array.shape, **_as(input, **options))
+    return empty(input._array.shape, **like_options(input, **options))
 
 
 @takes_tensors
@@ -386,7 +395,7 @@ def zeros_like(input: Tensor, **options: Unpack[Options]) -> Tensor:
 
     Source: `torch.zeros_like`.
     """
-    return zeros(input._array.shape, **_as(input, **options))
+    return zeros(input._array.shape, **like_options(input, **options))
 
 
 @takes_tensors
@@ -398,7 +407,7 @@ def ones_like(input: Tensor, **options: Unpack[Options]) -> Tensor:
 
     Source: `torch.ones_like`.
     """
-    return ones(input._array.shape, **_as(input, **options))
+    return ones(input._array.shape, **like_options(input, **options))
 
 
 @takes_tensors
@@ -413,7 +422,7 @@ def full_like(input: Tensor, fill_value: Number, **options: Unpack[Options]) -> 
 
     Source: `torch.full_like`.
     """
-    return full(input._array.shape, fill_value, **_as(input, **options))
+    return full(input._array.shape, fill_value, **like_options(input, **options))
 
 
 # methods of a tensor whose dtype and device they take
@@ -428,7 +437,7 @@ def new_tensor(input: Tensor, data: Any, **options: Unpack[Options]) -> Tensor:
 
     Source: `torch.Tensor.new_tensor`.
     """
-    return tensor(data, **_as(input, **options))
+    return tensor(data, **like_options(input, **options))
 
 
 @method
@@ -440,7 +449,7 @@ def new_empty(input: Tensor, *size: int | Sequence[int], **options: Unpack[Optio
 
     Source: `torch.Tensor.new_empty`.
     """
-    return empty(*size, **_as(input, **options))
+    return empty(*size, **like_options(input, **options))
 
 
 @method
@@ -452,7 +461,7 @@ def new_zeros(input: Tensor, *size: int | Sequence[int], **options: Unpack[Optio
 
     Source: `torch.Tensor.new_zeros`.
     """
-    return zeros(*size, **_as(input, **options))
+    return zeros(*size, **like_options(input, **options))
 
 
 @method
@@ -464,7 +473,7 @@ def new_ones(input: Tensor, *size: int | Sequence[int], **options: Unpack[Option
 
     Source: `torch.Tensor.new_ones`.
     """
-    return ones(*size, **_as(input, **options))
+    return ones(*size, **like_options(input, **options))
 
 
 @method
@@ -476,4 +485,4 @@ def new_full(input: Tensor, size: Sequence[int], fill_value: Number, **options: 
 
     Source: `torch.Tensor.new_full`.
     """
-    return full(size, fill_value, **_as(input, **options))
+    return full(size, fill_value, **like_options(input, **options))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from miniflow.backends import memory
 from miniflow.device import of_array
 from miniflow.dispatch import Op, call, run_kernel
@@ -12,7 +10,6 @@ from miniflow.inplace import write
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import new_ones
 from miniflow.ops.generator import Generator
-from miniflow.ops.method import variant
 from miniflow.ops.piecewise import where
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import require_floating
@@ -48,13 +45,13 @@ class Dropout(Op):
         return call(DropoutGrad, dy, *ctx.saved, scale=0.0 if p == 1 else 1 / (1 - p))
 
 
-def _kept(dy, keep: bool, scale=1.0):
+def _dropout_grad(dy, keep: bool, scale=1.0):
     """dx = dy * scale where kept, else 0: linear in dy, so that it is its own derivative."""
     return select(keep, dy * scale, 0)
 
 
-DropoutGrad = make_op(Formula.of(_kept, "dropout_grad"), "gray")
-add_gradient(DropoutGrad, "dy")(_kept)
+DropoutGrad = make_op(Formula.of(_dropout_grad, "dropout_grad"), "gray")
+add_gradient(DropoutGrad, "dy")(_dropout_grad)
 
 
 class DropoutMask(Op):
@@ -102,10 +99,7 @@ def dropout(
     return draw(Dropout, input, generator, p=float(p))[0]
 
 
-def drop_channels(
-    op: str, dims: tuple[int, ...], expected: str, input: Tensor, p: float = 0.5, training: bool = True,
-    inplace: bool = False,
-) -> Tensor:  # fmt: skip
+def _drop_channels(op: str, dims: tuple[int, ...], expected: str, input, p, training, inplace) -> Tensor:
     """`dropout1d` and its siblings."""
     if input.ndim not in dims:
         raise ShapeError(f"{op}: got input {tuple(input.shape)}; expected {expected}")
@@ -122,33 +116,35 @@ def _channels(x: Tensor, single: bool) -> tuple[int, ...]:
 
 
 @takes_tensors
-@variant(drop_channels, (2, 3), "(C, L) or (N, C, L)")
-def dropout1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`dropout` of whole channels of an input (C, L) or (N, C, L): each becomes 0 with probability p.
 
     Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015;
     `torch.nn.functional.dropout1d`.
     """
+    return _drop_channels("dropout1d", (2, 3), "(C, L) or (N, C, L)", input, p, training, inplace)
 
 
 @takes_tensors
-@variant(drop_channels, (2, 3, 4), "(N, C), (N, C, L) or (N, C, H, W)")
-def dropout2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`dropout` of whole channels of an input (N, C), (N, C, L) or (N, C, H, W): each becomes 0 with probability p.
 
     Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015;
     `torch.nn.functional.dropout2d`.
     """
+    expected = "(N, C), (N, C, L) or (N, C, H, W)"
+    return _drop_channels("dropout2d", (2, 3, 4), expected, input, p, training, inplace)
 
 
 @takes_tensors
-@variant(drop_channels, (4, 5), "(C, D, H, W) or (N, C, D, H, W)")
-def dropout3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`dropout` of whole channels of an input (C, D, H, W) or (N, C, D, H, W): each becomes 0 with probability p.
 
     Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015;
     `torch.nn.functional.dropout3d`.
     """
+    expected = "(C, D, H, W) or (N, C, D, H, W)"
+    return _drop_channels("dropout3d", (4, 5), expected, input, p, training, inplace)
 
 
 SATURATION = -1.7580993408473766  # - scale * alpha of `selu`: what it tends to

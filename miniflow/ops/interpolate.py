@@ -77,7 +77,7 @@ def interpolate(
     else:
         new, factors = [size] * count if hasattr(size, "__index__") else list(size), [None] * count
     if mode == "area":
-        return adaptive_avg_pool("interpolate", count, input, new)
+        return adaptive_avg_pool(count, input, new)
     if min(*old, *new) < 1:
         raise refusal(ShapeError, "interpolate", "old and new sizes of at least 1", input=input, size=tuple(new))
     factors = [None if recompute_scale_factor else factor for factor in factors]

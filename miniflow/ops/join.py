@@ -10,7 +10,7 @@ from typing import Any
 from miniflow.dispatch import Op, call
 from miniflow.dtype import promote_types
 from miniflow.errors import DTypeError, ShapeError
-from miniflow.operands import takes_names, takes_tensors
+from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import sizes_of, wrap_dim
@@ -59,7 +59,7 @@ def _one_dtype(op: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     return tensors
 
 
-@takes_names
+@takes_tensors
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along `dim`.
 
@@ -116,7 +116,7 @@ class Stack(Op):
         return tuple([dy.select(dim, i) if needed else None for i, needed in enumerate(ctx.needs)])
 
 
-@takes_names
+@takes_tensors
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors side by side along a new dim.
 

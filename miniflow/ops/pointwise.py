@@ -21,7 +21,9 @@ tensors, and so records itself.
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import is_not
@@ -34,6 +36,7 @@ from miniflow.dispatch import Op, call
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentTypeError, DTypeError
 from miniflow.ops.promotion import (
+    Number,
     are_of_one_float,
     as_float,
     as_operand,
@@ -147,7 +150,9 @@ class Gradient:
         found = expression(default_key(formula))
         is_loop = found.size > 1 and "float32" not in found.slow
         self.compute = (lambda dy, saved, attrs: dy) if found.result is found.operands[0] else self.__call__
-        self.op = make_op(formula, op.amp) if is_loop else FORMULAS.pop(name) and None
+        self.op = make_op(formula, op.amp) if is_loop else None
+        if not is_loop:
+            del FORMULAS[name]
 
     def __call__(self, dy: Tensor, saved: tuple, attrs: dict[str, Any]) -> Tensor:
         values = map(saved.__getitem__, self.positions)
@@ -258,26 +263,21 @@ def pointwise(
             add_gradient(op, *formula.operands)(lambda dy: 0)
         if (only := expression(default_key(formula)).only) is not None:
             only.of_tensors = lambda *operands: OPERATORS[formula.name](*operands)
-        return publish(op, function, generated(op, integers == "float"))
+        return publish(op, generated(op, integers == "float"))
 
     return decorate
 
 
-def publish(op: type[Pointwise], body: Callable, function: Callable) -> Callable:
+def publish(op: type[Pointwise], function: Callable) -> Callable:
     """Make `function` the one that users call for `op`."""
-    name = op.formula.name
-    function.__name__, function.__qualname__, function.__module__ = name, name, body.__module__
-    function.__code__ = function.__code__.replace(co_name=name)  # for tracebacks
-    function.__doc__ = function.__doc__ or body.__doc__
     function.op, function.gradient = op, lambda *operands: add_gradient(op, *operands)
-    for known in (name, *op.synonyms):
-        OPERATORS[known] = function
+    OPERATORS.update(dict.fromkeys((op.formula.name, *op.synonyms), function))
     return function
 
 
 def called_as(generated: Callable) -> Callable[[Callable], Callable]:
     """Decorate the function that users call for an op in place of the generated one, with more arguments."""
-    return lambda function: publish(generated.op, generated, function)
+    return lambda function: publish(generated.op, function)
 
 
 def default_key(formula: Formula) -> str:
@@ -305,30 +305,42 @@ def takes_bools(ufunc: Callable) -> bool:
 
 
 def generated(op: type[Pointwise], to_float: bool) -> Callable:
-    """The function for an op: it promotes operands, and that of a layer takes `inplace`."""
-    if op.formula.attributes or len(op.formula.operands) > 2:
-        return general(op, to_float)
-    if len(op.formula.operands) == 2:
-        convert = floating_binary if to_float else binary
-        return lambda input, other: convert(op, input, other)
+    """The function for an op: it promotes operands, and that of a layer takes `inplace`. Its source is the formula."""
+    convert = floating_binary if to_float else binary
 
-    def function(input: Tensor) -> Tensor:
+    def unary(input: Tensor) -> Tensor:
         return call(op, as_float(input) if to_float else input)
 
     def layer(input: Tensor, inplace: bool = False) -> Tensor:
-        return getattr(input, f"{op.formula.name}_")() if inplace else function(input)
+        return getattr(input, f"{op.formula.name}_")() if inplace else unary(input)
 
-    return layer if op.nn else function
+    def of_two(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+        return convert(op, input, other)
+
+    if op.formula.attributes or len(op.formula.operands) > 2:
+        function = general(op, to_float)
+    else:
+        function = of_two if len(op.formula.operands) == 2 else layer if op.nn else unary
+    function.__signature__ = inspect.signature(function)
+    return functools.update_wrapper(function, op.formula.function)
 
 
 def general(op: type[Pointwise], to_float: bool) -> Callable:
-    """The function of an op with attributes or with more than two operands."""
-    attributes = op.formula.attributes
+    """The function of an op with attributes or with more than two operands; a named tuple binds its arguments."""
+    attributes, names = op.formula.attributes, ["input", *op.formula.operands[1:]]
+    count, defaults = len(names), {**attributes, "inplace": False} if op.nn else attributes
+    Arguments = namedtuple(op.formula.name, [*names, *defaults], defaults=defaults.values())
+    Arguments.__new__.__qualname__ = op.formula.name  # in errors
 
-    def run(operands: list[Any], attrs: dict[str, Any], inplace: bool = False) -> Tensor:
-        if any(map(is_not, attrs.values(), attributes.values())):  # `!=` could compare tensors
-            check_attributes(op, attrs)
-        if len(operands) > 1:
+    def function(*operands: Any, **options: Any) -> Tensor:
+        attrs, inplace = attributes, False
+        if options or len(operands) != count:
+            arguments = Arguments(*operands, **options)
+            operands, inplace = arguments[:count], op.nn and arguments.inplace
+            if any(map(is_not, arguments[count:], attributes.values())):  # `!=` could compare tensors
+                attrs = dict(zip(attributes, arguments[count:], strict=False))
+                check_attributes(op, attrs)
+        if count > 1:
             operands = promoted(op, operands)
         if inplace:
             return getattr(operands[0], f"{op.formula.name}_")(*operands[1:], **attrs)
@@ -336,12 +348,8 @@ def general(op: type[Pointwise], to_float: bool) -> Callable:
             operands = [as_float(x) for x in operands]
         return call(op, *operands, **attrs)
 
-    operands = ["input", *op.formula.operands[1:]]
-    defaults = {**attributes, "inplace": False} if op.nn else attributes
-    parameters = ", ".join([*operands, *[f"{name}={value!r}" for name, value in defaults.items()]])
-    given = ", ".join(f"{name!r}: {name}" for name in attributes)
-    inplace = ", inplace" if op.nn else ""
-    return eval(f"lambda {parameters}: run([{', '.join(operands)}], {{{given}}}{inplace})", {"run": run})
+    function.__signature__ = inspect.signature(Arguments)
+    return function
 
 
 def check_attributes(op: type[Pointwise], attrs: dict[str, Any]) -> None:

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.operands import takes_tensors
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import input_shape
-from miniflow.ops.windows import Sizes, check_image, check_signal, of_dims, per_dim, window_counts
+from miniflow.ops.windows import Sizes, check_image, check_signal, per_dim, window_counts
 from miniflow.sbp import signatures
 from miniflow.tensor import Tensor
 
@@ -124,6 +126,7 @@ class AdaptiveAvgPool2dGrad(MeanPool):
 
 
 Pooled = Tensor | tuple[Tensor, Tensor]
+OutputSize = int | None | Sequence[int | None]
 Window = tuple[int, int, int, int]  # along one dim: the size, the stride, the padding, the dilation
 ALONE = 1, 1, 0, 1  # each element by itself
 
@@ -189,18 +192,9 @@ def _several(result: Tensor | tuple) -> tuple[Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def max_pool(
-    op: str,
-    dims: int,
-    input: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Pooled:
+def max_pool(dims, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices) -> Pooled:
     """`max_pool2d` and its siblings."""
+    op = f"max_pool{dims}d"
     check_signal(op, input, dims)
     windows = windows_of(op, dims, kernel_size, stride, padding, dilation)
     check_border(op, windows)
@@ -220,8 +214,11 @@ def max_pool(
     return y, index
 
 
-@of_dims(2, max_pool, is_operator=True)
-def max_pool2d(input: Tensor, *args: Any, **options: Any) -> Pooled:
+@takes_tensors
+def max_pool2d(
+    input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Pooled:  # fmt: skip
     """The largest element of each window. As `torch.nn.functional.max_pool2d`.
 
     Args:
@@ -250,10 +247,14 @@ def max_pool2d(input: Tensor, *args: Any, **options: Any) -> Pooled:
 
     Source: `torch.nn.functional.max_pool2d`.
     """
+    return max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-@of_dims(1, max_pool)
-def max_pool1d(input: Tensor, *args: Any, **options: Any) -> Pooled:
+@composite
+def max_pool1d(
+    input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Pooled:  # fmt: skip
     """`max_pool2d` of sequences: (N, C, L) -> (N, C, L').
 
     >>> import miniflow as flow
@@ -262,28 +263,24 @@ def max_pool1d(input: Tensor, *args: Any, **options: Any) -> Pooled:
 
     Source: `torch.nn.functional.max_pool1d`.
     """
+    return max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-@of_dims(3, max_pool)
-def max_pool3d(input: Tensor, *args: Any, **options: Any) -> Pooled:
+@composite
+def max_pool3d(
+    input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Pooled:  # fmt: skip
     """`max_pool2d` of volumes: (N, C, D, H, W) -> (N, C, D', H', W'); an index counts in a volume (D, H, W).
 
     Source: `torch.nn.functional.max_pool3d`.
     """
+    return max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def avg_pool(
-    op: str,
-    dims: int,
-    input: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
+def avg_pool(dims, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) -> Tensor:
     """`avg_pool2d` and its siblings."""
+    op = f"avg_pool{dims}d"
     check_signal(op, input, dims)
     windows = windows_of(op, dims, kernel_size, stride, padding)
     check_border(op, windows)
@@ -300,8 +297,11 @@ def avg_pool(
     return pool_signal(dims, input, windows, ALONE, pool)[-1][0]
 
 
-@of_dims(2, avg_pool, is_operator=True)
-def avg_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@takes_tensors
+def avg_pool2d(
+    input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
     """The mean of each window. As `torch.nn.functional.avg_pool2d`.
 
     Args:
@@ -327,10 +327,14 @@ def avg_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.avg_pool2d`.
     """
+    return avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@of_dims(1, avg_pool)
-def avg_pool1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def avg_pool1d(
+    input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
     """`avg_pool2d` of sequences: (N, C, L) -> (N, C, L').
 
     >>> import miniflow as flow
@@ -339,14 +343,19 @@ def avg_pool1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.avg_pool1d`.
     """
+    return avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@of_dims(3, avg_pool)
-def avg_pool3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def avg_pool3d(
+    input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
     """`avg_pool2d` of volumes: (N, C, D, H, W) -> (N, C, D', H', W').
 
     Source: `torch.nn.functional.avg_pool3d`.
     """
+    return avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def adaptive_sizes(op: str, dims: int, input: Tensor, output_size: Any, least: int = 0) -> tuple[int, ...]:
@@ -358,9 +367,9 @@ def adaptive_sizes(op: str, dims: int, input: Tensor, output_size: Any, least: i
     return per_dim(op, "output_size", wanted, dims, least)
 
 
-def adaptive_avg_pool(op: str, dims: int, input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
+def adaptive_avg_pool(dims: int, input: Tensor, output_size: OutputSize) -> Tensor:
     """`adaptive_avg_pool2d` and its siblings."""
-    sizes = adaptive_sizes(op, dims, input, output_size)
+    sizes = adaptive_sizes(f"adaptive_avg_pool{dims}d", dims, input, output_size)
 
     def pool(images: Tensor, *sides: int | None) -> Tensor:
         sides = tuple([n if side is None else side for n, side in zip(images.shape[2:], sides, strict=True)])
@@ -369,8 +378,8 @@ def adaptive_avg_pool(op: str, dims: int, input: Tensor, output_size: int | None
     return pool_signal(dims, input, sizes, None, pool)[-1][0]
 
 
-@of_dims(2, adaptive_avg_pool, is_operator=True)
-def adaptive_avg_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@takes_tensors
+def adaptive_avg_pool2d(input: Tensor, output_size: OutputSize) -> Tensor:
     """The means of windows that cover the image evenly. As `torch.nn.functional.adaptive_avg_pool2d`.
 
     y[i] = mean of x[floor(i H / OH)] to x[ceil((i + 1) H / OH) - 1], for rows and columns alike; windows may overlap.
@@ -393,19 +402,22 @@ def adaptive_avg_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.adaptive_avg_pool2d`.
     """
+    return adaptive_avg_pool(2, input, output_size)
 
 
-@of_dims(1, adaptive_avg_pool)
-def adaptive_avg_pool1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def adaptive_avg_pool1d(input: Tensor, output_size: OutputSize) -> Tensor:
     """`adaptive_avg_pool2d` of sequences: (N, C, L) -> (N, C, output_size).
 
     Source: `torch.nn.functional.adaptive_avg_pool1d`.
     """
+    return adaptive_avg_pool(1, input, output_size)
 
 
-@of_dims(3, adaptive_avg_pool)
-def adaptive_avg_pool3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def adaptive_avg_pool3d(input: Tensor, output_size: OutputSize) -> Tensor:
     """`adaptive_avg_pool2d` of volumes: (N, C, D, H, W) -> (N, C, *output_size).
 
     Source: `torch.nn.functional.adaptive_avg_pool3d`.
     """
+    return adaptive_avg_pool(3, input, output_size)

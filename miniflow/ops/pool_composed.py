@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from miniflow.composite import composite
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.creation import zeros
 from miniflow.ops.index import Index
-from miniflow.ops.pool import Pooled, adaptive_sizes, avg_pool, max_pool, windows_of
-from miniflow.ops.windows import Sizes, check_signal, of_dims
+from miniflow.ops.pool import OutputSize, Pooled, adaptive_sizes, avg_pool, max_pool, windows_of
+from miniflow.ops.windows import Sizes, check_signal
 from miniflow.tensor import Tensor, constant_like
 
 
-def adaptive_max_pool(
-    op: str, dims: int, input: Tensor, output_size: int | None | Sequence[int | None], return_indices: bool = False
-) -> Pooled:
+def _adaptive_max_pool(dims: int, input: Tensor, output_size: OutputSize, return_indices: bool) -> Pooled:
     """The largest of windows that cover the input evenly: max pooling after overlapping windows are laid side by side.
 
     A window that is shorter than the longest repeats its last element.
     """
+    op = f"adaptive_max_pool{dims}d"
     target = adaptive_sizes(op, dims, input, output_size)
     size, kernel, sources = tuple(input.shape[-dims:]), [], []
     if 0 in size:
@@ -38,9 +37,10 @@ def adaptive_max_pool(
         sources.append(source[0])
         if n % count:
             input = call(Index, input, constant_like(input, source), dims=(dim,))
+    pooled = max_pool(dims, input, tuple(kernel), None, 0, 1, False, return_indices)
     if not return_indices:
-        return max_pool(op, dims, input, tuple(kernel))
-    y, place = max_pool(op, dims, input, tuple(kernel), return_indices=True)
+        return pooled
+    y, place = pooled
     index, span = 0, 1
     for n, source in zip(size[::-1], sources[::-1], strict=True):  # the place among the windows, dim by dim
         along = place % len(source)
@@ -51,8 +51,8 @@ def adaptive_max_pool(
     return y, index.reshape(tuple(y.shape))
 
 
-@of_dims(2, adaptive_max_pool)
-def adaptive_max_pool2d(input: Tensor, *args: Any, **options: Any) -> Pooled:
+@composite
+def adaptive_max_pool2d(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Pooled:
     """The largest elements of windows that cover the image evenly, as those of `adaptive_avg_pool2d`.
 
     Args:
@@ -66,41 +66,38 @@ def adaptive_max_pool2d(input: Tensor, *args: Any, **options: Any) -> Pooled:
 
     Source: `torch.nn.functional.adaptive_max_pool2d`.
     """
+    return _adaptive_max_pool(2, input, output_size, return_indices)
 
 
-@of_dims(1, adaptive_max_pool)
-def adaptive_max_pool1d(input: Tensor, *args: Any, **options: Any) -> Pooled:
+@composite
+def adaptive_max_pool1d(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Pooled:
     """`adaptive_max_pool2d` of sequences: (N, C, L) -> (N, C, output_size).
 
     Source: `torch.nn.functional.adaptive_max_pool1d`.
     """
+    return _adaptive_max_pool(1, input, output_size, return_indices)
 
 
-@of_dims(3, adaptive_max_pool)
-def adaptive_max_pool3d(input: Tensor, *args: Any, **options: Any) -> Pooled:
+@composite
+def adaptive_max_pool3d(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Pooled:
     """`adaptive_max_pool2d` of volumes: (N, C, D, H, W) -> (N, C, *output_size).
 
     Source: `torch.nn.functional.adaptive_max_pool3d`.
     """
+    return _adaptive_max_pool(3, input, output_size, return_indices)
 
 
-def lp_pool(
-    op: str,
-    dims: int,
-    input: Tensor,
-    norm_type: float,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    ceil_mode: bool = False,
-) -> Tensor:
+def _lp_pool(dims, input, norm_type, kernel_size, stride, ceil_mode) -> Tensor:
     """The p-norm of each window: of its mean power, times the number of elements, as PyTorch's."""
-    count = prod([kernel for kernel, *_ in windows_of(op, dims, kernel_size, stride, 0)])
-    mean = avg_pool(op, dims, input**norm_type, kernel_size, stride, 0, ceil_mode)
+    count = prod([kernel for kernel, *_ in windows_of(f"lp_pool{dims}d", dims, kernel_size, stride, 0)])
+    mean = avg_pool(dims, input**norm_type, kernel_size, stride, 0, ceil_mode, True, None)
     return (mean.relu() * count) ** (1.0 / norm_type)
 
 
-@of_dims(2, lp_pool)
-def lp_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def lp_pool2d(
+    input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+) -> Tensor:
     """(sum of x^p)^(1/p) of each window, with p = norm_type; a sum below 0 counts as 0.
 
     >>> import miniflow as flow
@@ -109,29 +106,28 @@ def lp_pool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.lp_pool2d`.
     """
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-@of_dims(1, lp_pool)
-def lp_pool1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
-    """`lp_pool2d` of sequences: (N, C, L) -> (N, C, L'). `torch.nn.functional.lp_pool1d`."""
-
-
-@of_dims(3, lp_pool)
-def lp_pool3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
-    """`lp_pool2d` of volumes: (N, C, D, H, W) -> (N, C, D', H', W'). `torch.nn.functional.lp_pool3d`."""
-
-
-def max_unpool(
-    op: str,
-    dims: int,
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    output_size: Sequence[int] | None = None,
+@composite
+def lp_pool1d(
+    input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor:
+    """`lp_pool2d` of sequences: (N, C, L) -> (N, C, L'). `torch.nn.functional.lp_pool1d`."""
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+@composite
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+) -> Tensor:
+    """`lp_pool2d` of volumes: (N, C, D, H, W) -> (N, C, D', H', W'). `torch.nn.functional.lp_pool3d`."""
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def _max_unpool(dims, input, indices, kernel_size, stride, padding, output_size) -> Tensor:
     """Zeros but for the elements of the input, at their indices."""
+    op = f"max_unpool{dims}d"
     check_signal(op, input, dims)
     windows = windows_of(op, dims, kernel_size, stride, padding)
     if tuple(indices.shape) != tuple(input.shape):
@@ -150,8 +146,11 @@ def max_unpool(
     return flat.scatter(1, indices.reshape(rows), input.reshape(rows)).reshape((*outer, *size))
 
 
-@of_dims(2, max_unpool)
-def max_unpool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def max_unpool2d(
+    input: Tensor, indices: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
     """The reverse of `max_pool2d`: zeros but for its results, where they were found.
 
     Args:
@@ -171,13 +170,22 @@ def max_unpool2d(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.nn.functional.max_unpool2d`.
     """
+    return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
-@of_dims(1, max_unpool)
-def max_unpool1d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def max_unpool1d(
+    input: Tensor, indices: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
     """`max_unpool2d` of sequences: (N, C, L) -> (N, C, L'). `torch.nn.functional.max_unpool1d`."""
+    return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
-@of_dims(3, max_unpool)
-def max_unpool3d(input: Tensor, *args: Any, **options: Any) -> Tensor:
+@composite
+def max_unpool3d(
+    input: Tensor, indices: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
     """`max_unpool2d` of volumes: (N, C, D, H, W) -> (N, C, D', H', W'). `torch.nn.functional.max_unpool3d`."""
+    return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)

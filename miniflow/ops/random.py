@@ -18,7 +18,7 @@ from miniflow.dispatch import Op, call, run_kernel
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
 from miniflow.errors import ArgumentError, DTypeError
 from miniflow.inplace import write
-from miniflow.operands import takes_names, takes_tensors
+from miniflow.operands import takes_tensors
 from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.method import method
@@ -111,10 +111,11 @@ def draw(op: type[Op], like: Tensor, generator: Generator | None, **attrs: Any) 
     return call(op, like, **attrs, seed=seed, offset=offset)
 
 
-@takes_names
+@takes_tensors
 def rand(
-    *size: int | Sequence[int], generator: Generator | None = None, requires_grad: bool = False, **options: Any
-) -> Tensor:
+    *size: int | Sequence[int], generator: Generator | None = None, dtype: dtype | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Numbers uniform in [0, 1).
 
     Args:
@@ -134,13 +135,15 @@ def rand(
 
     Source: `torch.rand`.
     """
-    return draw(Uniform, empty(*size, **options), generator, low=0.0, high=1.0).requires_grad_(requires_grad)
+    like = empty(*size, dtype=dtype, device=device)
+    return draw(Uniform, like, generator, low=0.0, high=1.0).requires_grad_(requires_grad)
 
 
-@takes_names
+@takes_tensors
 def randn(
-    *size: int | Sequence[int], generator: Generator | None = None, requires_grad: bool = False, **options: Any
-) -> Tensor:
+    *size: int | Sequence[int], generator: Generator | None = None, dtype: dtype | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Numbers from the standard normal distribution; arguments as for `rand`.
 
     Raises:
@@ -153,7 +156,8 @@ def randn(
 
     Source: `torch.randn`.
     """
-    return draw(Normal, empty(*size, **options), generator, mean=0.0, std=1.0).requires_grad_(requires_grad)
+    like = empty(*size, dtype=dtype, device=device)
+    return draw(Normal, like, generator, mean=0.0, std=1.0).requires_grad_(requires_grad)
 
 
 @takes_tensors

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from miniflow.dtype import as_dtype, get_default_dtype, int64
+from miniflow.dtype import as_dtype, dtype, get_default_dtype, int64
 from miniflow.errors import ArgumentError
-from miniflow.ops.creation import Number, Options, floating_dtype, new_leaf, sizes_to_shape
+from miniflow.ops.creation import Number, floating_dtype, new_leaf, sizes_to_shape
 from miniflow.tensor import Tensor
 
-if TYPE_CHECKING:
-    from typing import Unpack
 
-
-def arange(start: Number, end: Number | None = None, step: Number = 1, **options: Unpack[Options]) -> Tensor:
+def arange(
+    start: Number, end: Number | None = None, step: Number = 1, *, dtype: dtype | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """start, start + step, ... below (for a negative step: above) `end`: ceil((end - start) / step) numbers.
 
     For integer dtypes `start` and `step` are cut to integers; for int64 they are, and `end` is, before it is counted.
@@ -37,7 +37,6 @@ def arange(start: Number, end: Number | None = None, step: Number = 1, **options
 
     Source: `torch.arange`.
     """
-    dtype = options.pop("dtype", None)
     if end is None:
         start, end = 0, start
     start, end, step = (v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step))
@@ -52,7 +51,7 @@ def arange(start: Number, end: Number | None = None, step: Number = 1, **options
     count = -((start - end) // step) if integral else math.ceil((end - start) / step)
     if kind.category == 1:
         start, step = int(start), int(step)
-    return new_leaf((start + np.arange(count) * step).astype(kind.numpy), **options)
+    return new_leaf((start + np.arange(count) * step).astype(kind.numpy), device, requires_grad)
 
 
 def _between(op: str, start: Number, end: Number, steps: int, kind: np.dtype) -> np.ndarray:
@@ -66,7 +65,10 @@ def _between(op: str, start: Number, end: Number, steps: int, kind: np.dtype) ->
     return np.where(i < steps // 2, start + i * step, end - (steps - 1 - i) * step)
 
 
-def linspace(start: Number, end: Number, steps: int, **options: Unpack[Options]) -> Tensor:
+def linspace(
+    start: Number, end: Number, steps: int, *, dtype: dtype | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """y_i = start + i (end - start) / (steps - 1): `steps` numbers from `start` to `end`, both included.
 
     Args:
@@ -83,11 +85,14 @@ def linspace(start: Number, end: Number, steps: int, **options: Unpack[Options])
 
     Source: `torch.linspace`.
     """
-    kind = floating_dtype(options.pop("dtype", None))
-    return new_leaf(_between("linspace", start, end, steps, kind).astype(kind), **options)
+    kind = floating_dtype(dtype)
+    return new_leaf(_between("linspace", start, end, steps, kind).astype(kind), device, requires_grad)
 
 
-def logspace(start: Number, end: Number, steps: int, base: float = 10.0, **options: Unpack[Options]) -> Tensor:
+def logspace(
+    start: Number, end: Number, steps: int, base: float = 10.0, *, dtype: dtype | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """y_i = base ** linspace(start, end, steps)_i.
 
     Raises:
@@ -98,12 +103,14 @@ def logspace(start: Number, end: Number, steps: int, base: float = 10.0, **optio
 
     Source: `torch.logspace`.
     """
-    kind = floating_dtype(options.pop("dtype", None))
+    kind = floating_dtype(dtype)
     powers = np.power(float(base), _between("logspace", start, end, steps, kind))
-    return new_leaf(powers.astype(kind), **options)
+    return new_leaf(powers.astype(kind), device, requires_grad)
 
 
-def eye(n: int, m: int | None = None, **options: Unpack[Options]) -> Tensor:
+def eye(
+    n: int, m: int | None = None, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """The matrix of shape (n, m) with ones on the diagonal and zeros elsewhere; `m` is `n` unless given.
 
     Raises:
@@ -116,10 +123,12 @@ def eye(n: int, m: int | None = None, **options: Unpack[Options]) -> Tensor:
     Source: `torch.eye`.
     """
     rows, columns = sizes_to_shape("eye", (n, n if m is None else m))
-    return new_leaf(np.eye(rows, columns, dtype=floating_dtype(options.pop("dtype", None))), **options)
+    return new_leaf(np.eye(rows, columns, dtype=floating_dtype(dtype)), device, requires_grad)
 
 
-def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = int64, **options: Unpack[Options]) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, dtype: Any = int64, *, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """The rows and the columns of the places that `tril` keeps of a matrix (row, col): (2, number of places).
 
     Raises:
@@ -130,16 +139,18 @@ def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = int64, **opti
 
     Source: `torch.tril_indices`.
     """
-    return _places("tril_indices", np.tril, row, col, offset, dtype, options)
+    return _places("tril_indices", np.tril, row, col, offset, dtype, device, requires_grad)
 
 
-def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = int64, **options: Unpack[Options]) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, dtype: Any = int64, *, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """The rows and the columns of the places that `triu` keeps. `torch.triu_indices`."""
-    return _places("triu_indices", np.triu, row, col, offset, dtype, options)
+    return _places("triu_indices", np.triu, row, col, offset, dtype, device, requires_grad)
 
 
-def _places(name: str, part: Callable, row: int, col: int, offset: int, kind: Any, options: Options) -> Tensor:
+def _places(name: str, part: Callable, row, col, offset, kind, device, requires_grad) -> Tensor:
     shape = sizes_to_shape(name, (row, col))
     offset = max(-row - 1, min(offset, col + 1))
     places = np.stack(np.nonzero(part(np.ones(shape, bool), offset)))
-    return new_leaf(places.astype(as_dtype(kind).numpy), **options)
+    return new_leaf(places.astype(as_dtype(kind).numpy), device, requires_grad)

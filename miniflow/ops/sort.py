@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from miniflow.composite import composite
 from miniflow.dispatch import Op, call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.extremum import Extreme
-from miniflow.ops.method import method, variant
+from miniflow.ops.method import method
 from miniflow.ops.pad import pad
 from miniflow.ops.piecewise import ceil, where
 from miniflow.ops.promotion import cast, require_floating
@@ -223,15 +222,7 @@ WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
 }
 
 
-def some_quantile(
-    op: str,
-    input: Tensor,
-    q: Tensor | float,
-    dim: int | None = None,
-    keepdim: bool = False,
-    *,
-    interpolation: str = "linear",
-) -> Tensor:
+def _quantile(op, input, q, dim, keepdim, interpolation) -> Tensor:
     """`quantile` and `nanquantile`."""
     x = input
     require_floating(op, x._array)
@@ -266,8 +257,9 @@ def some_quantile(
 
 
 @method
-@variant(some_quantile)
-def quantile(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def quantile(
+    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
     """The values below which lie the fractions `q` of the elements along `dim`; NaN if there is one.
 
     Args:
@@ -288,9 +280,12 @@ def quantile(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.quantile`.
     """
+    return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
 @method
-@variant(some_quantile)
-def nanquantile(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def nanquantile(
+    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
     """The quantile of the elements that are not NaN; as `quantile` otherwise. `torch.nanquantile`."""
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)

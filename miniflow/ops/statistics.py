@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 from miniflow.dispatch import call
 from miniflow.errors import DTypeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.method import method, variant
+from miniflow.ops.method import method
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, as_float, cast, require_floating
 from miniflow.ops.reduce import Dim, Reduction, as_dims, expand_reduced, term_count
@@ -46,31 +45,23 @@ class Std(Reduction):
         return expand_reduced(scale, x._array.shape, ctx.attrs) * deviation(x, ctx.attrs)
 
 
-def moment(
-    name: str,
-    op: type[Reduction],
-    with_mean: bool,
-    input: Tensor,
-    dim: Dim = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: Number | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
+def _moment(op: type[Reduction], input, dim, unbiased, keepdim, correction) -> Tensor:
     """PyTorch has two ways to say what to subtract from n: `correction`, or `unbiased`, which may come alone."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None and correction is not None:
-        raise DTypeError(f"{name}: got unbiased={unbiased} and correction={correction}; expected one of them")
+        given = f"unbiased={unbiased} and correction={correction}"
+        raise DTypeError(f"{op.function_name}: got {given}; expected one of them")
     if correction is None:
         correction = 0 if unbiased is False else 1
-    y = call(op, input, dim=as_dims(dim), correction=correction, keepdim=keepdim)
-    return (y, input.mean(dim, keepdim)) if with_mean else y
+    return call(op, input, dim=as_dims(dim), correction=correction, keepdim=keepdim)
 
 
 @method(checked=False)
-@variant(moment, Var, False)
-def var(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def var(
+    input: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: Number | None = None,
+) -> Tensor:  # fmt: skip
     """The variance over `dim`: sum of (x - mean)^2 / (n - correction).
 
     Args:
@@ -93,11 +84,14 @@ def var(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.var`.
     """
+    return _moment(Var, input, dim, unbiased, keepdim, correction)
 
 
 @method(checked=False)
-@variant(moment, Std, False)
-def std(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def std(
+    input: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: Number | None = None,
+) -> Tensor:  # fmt: skip
     """The standard deviation over `dim`, the square root of `var`.
 
     >>> import miniflow as flow
@@ -106,11 +100,14 @@ def std(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
     Source: `torch.std`.
     """
+    return _moment(Std, input, dim, unbiased, keepdim, correction)
 
 
 @takes_tensors
-@variant(moment, Var, True)
-def var_mean(input: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
+def var_mean(
+    input: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: Number | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The pair of `var` and `mean` over `dim`.
 
     >>> import miniflow as flow
@@ -119,12 +116,18 @@ def var_mean(input: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]
 
     Source: `torch.var_mean`.
     """
+    y = _moment(Var, input, dim, unbiased, keepdim, correction)
+    return y, input.mean(None if isinstance(dim, bool) else dim, keepdim)
 
 
 @takes_tensors
-@variant(moment, Std, True)
-def std_mean(input: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
+def std_mean(
+    input: Tensor, dim: Dim = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: Number | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The pair of `std` and `mean` over `dim`. `torch.std_mean`."""
+    y = _moment(Std, input, dim, unbiased, keepdim, correction)
+    return y, input.mean(None if isinstance(dim, bool) else dim, keepdim)
 
 
 @method

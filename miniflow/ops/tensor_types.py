@@ -1,6 +1,6 @@
 """`FloatTensor`, `LongTensor` and the like: each makes tensors of one dtype, and knows which tensors are of it.
 
-And questions about tensors whose answers are Python values.
+Also the methods that cast, by the same names, and questions about tensors whose answers are Python values.
 """
 
 from __future__ import annotations
@@ -92,4 +92,64 @@ def is_nonzero(input: Tensor) -> bool:
     """
     if input.numel() != 1:
         raise ShapeError(f"is_nonzero: got {input.numel()} elements; expected one: use any() or all()")
-    return bool(input.item())
+    return input.item() != 0
+
+
+@method(checked=False)
+def bool(self: Tensor) -> Tensor:
+    """The values as bool. `torch.Tensor.bool`."""
+    return cast(self, bool_)
+
+
+@method(checked=False)
+def byte(self: Tensor) -> Tensor:
+    """The values as uint8. `torch.Tensor.byte`."""
+    return cast(self, uint8)
+
+
+@method(checked=False)
+def char(self: Tensor) -> Tensor:
+    """The values as int8. `torch.Tensor.char`."""
+    return cast(self, int8)
+
+
+@method(checked=False)
+def short(self: Tensor) -> Tensor:
+    """The values as int16. `torch.Tensor.short`."""
+    return cast(self, int16)
+
+
+@method(checked=False)
+def int(self: Tensor) -> Tensor:
+    """The values as int32. `torch.Tensor.int`."""
+    return cast(self, int32)
+
+
+@method(checked=False)
+def long(self: Tensor) -> Tensor:
+    """The values as int64. `torch.Tensor.long`."""
+    return cast(self, int64)
+
+
+@method(checked=False)
+def half(self: Tensor) -> Tensor:
+    """The values as float16. `torch.Tensor.half`."""
+    return cast(self, float16)
+
+
+@method(checked=False)
+def bfloat16(self: Tensor) -> Tensor:
+    """The values as bfloat16. `torch.Tensor.bfloat16`."""
+    return cast(self, bfloat16)
+
+
+@method(checked=False)
+def float(self: Tensor) -> Tensor:
+    """The values as float32. `torch.Tensor.float`."""
+    return cast(self, float32)
+
+
+@method(checked=False)
+def double(self: Tensor) -> Tensor:
+    """The values as float64. `torch.Tensor.double`."""
+    return cast(self, float64)

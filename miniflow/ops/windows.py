@@ -1,29 +1,16 @@
-"""The arguments of convolution and pooling: numbers for each dim, the shapes of images, functions for 1 to 3 dims."""
+"""The arguments of convolution and pooling: numbers for each dim, the shapes of images."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 from miniflow.backends.windows import Padding, Pair, window_count
-from miniflow.composite import composite
 from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
-from miniflow.operands import takes_tensors
-from miniflow.ops.method import variant
 from miniflow.tensor import Tensor
 
 Sizes = int | tuple[int, ...]  # one number for all dims, or one for each
 COUNTS = {1: ("one integer", "tuple"), 2: ("one or two integers", "pair"), 3: ("one or three integers", "triple")}
-
-
-def of_dims(dims: int, general: Callable, is_operator: bool = False) -> Callable[[Callable], Callable]:
-    """Decorate the name and the docstring of a function of signals with `dims` dims, see `variant`.
-
-    `is_operator` if an operator has its name: it is not a `composite` one then.
-    """
-    kept = takes_tensors if is_operator else composite
-    return lambda named: kept(variant(general, dims)(named))
 
 
 def per_dim(op: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:

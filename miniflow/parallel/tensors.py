@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -246,6 +247,9 @@ def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
         with no_grad():
             return to_global(x, sbp=layout).requires_grad_(requires_grad)
 
+    signature = inspect.signature(factory)
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("placement", "sbp")]
+    make.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])
     return make
 
 
@@ -277,18 +281,23 @@ def _shards(x: Tensor) -> dict[int, Tensor]:
     return {r: Tensor._wrap(array) for r, array in x._array.shards.items()}
 
 
-def _local_to_global(x: Tensor, placement: Placement, sbp: Any, **options: Any) -> Tensor:
+def _local_to_global(
+    x: Tensor, placement: Placement, sbp: Any, *, grad_sbp: Any = None, check_meta: bool = True, copy: bool = False
+) -> Tensor:
     """`to_global` of a local tensor."""
     if x.is_global:
         raise PlacementError("local_to_global: expected a local tensor, got a global one: use to_global")
-    return to_global(x, placement, sbp, **options)
+    return to_global(x, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
 
 
-def _global_to_global(x: Tensor, placement: Placement | None = None, sbp: Any = None, **options: Any) -> Tensor:
+def _global_to_global(
+    x: Tensor, placement: Placement | None = None, sbp: Any = None, *, grad_sbp: Any = None, check_meta: bool = True,
+    copy: bool = False,
+) -> Tensor:  # fmt: skip
     """`to_global` of a global tensor."""
     if x.is_local:
         raise PlacementError("global_to_global: expected a global tensor, got a local one: use to_global")
-    return to_global(x, placement, sbp, **options)
+    return to_global(x, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
 
 
 def _to_consistent(x: Tensor, placement: Placement | None = None, sbp: Any = None) -> Tensor:
