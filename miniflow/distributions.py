@@ -153,7 +153,7 @@ def _one_of(name: str, probs: Any, logits: Any) -> None:
         raise ArgumentError(f"{name}: got {'neither' if probs is None else 'both'}; expected probs or logits")
 
 
-def _within(probs: Tensor) -> Tensor:
+def _with_finite_logarithms(probs: Tensor) -> Tensor:
     """Probabilities whose logarithms are finite, as in PyTorch."""
     eps = EPSILON[probs.dtype]
     return clamp(probs, eps, 1 - eps)
@@ -166,7 +166,7 @@ class Bernoulli(Distribution):
         _one_of("Bernoulli", probs, logits)
         super().__init__(**({"probs": probs} if logits is None else {"logits": logits}))
         if logits is None:
-            probs = _within(self.probs)
+            probs = _with_finite_logarithms(self.probs)
             self.logits = log(probs) - log(1 - probs)
         else:
             self.probs = sigmoid(self.logits)
@@ -200,7 +200,7 @@ class Categorical(Distribution):
         _one_of("Categorical", probs, logits)
         if logits is None:
             self.probs = probs / probs.sum(-1, keepdim=True)
-            self.logits = log(_within(self.probs))
+            self.logits = log(_with_finite_logarithms(self.probs))
         else:
             self.logits = log_softmax(logits, -1)
             self.probs = softmax(logits, -1)

@@ -19,7 +19,7 @@ from miniflow.autograd import engine
 from miniflow.dtype import bool_, fitting
 from miniflow.errors import AutogradError
 from miniflow.inplace import set_item, write
-from miniflow.operands import OF_OPERANDS, explain
+from miniflow.operands import takes_tensors
 from miniflow.ops import gamma, index, matmul, permute, shape
 from miniflow.ops.creation import full, of_data_or_sizes
 from miniflow.ops.method import IN_PLACE, METHODS, method
@@ -34,15 +34,11 @@ def _in_place(function: Callable, put: Callable = write) -> Callable:
 
     @functools.wraps(function)
     def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        try:
-            return put(input, name, lambda: function(input, *args, **kwargs))
-        except OF_OPERANDS as error:
-            explain(error, method, (input, *args), kwargs)
-            raise
+        return put(input, name, lambda: function(input, *args, **kwargs))
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"`{function.__name__}` of the tensor itself, which is returned."
-    return method
+    return takes_tensors(method)
 
 
 def _become(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:

@@ -11,7 +11,7 @@ import functools
 import inspect
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -36,11 +36,13 @@ OF_PYTHON = {  # what Python and NumPy raise, and the error that stands for it
 def takes_tensors(function: Callable) -> Callable:
     """Decorate a function: its errors name it, and which of its arguments is not a tensor; it takes NumPy's names of
     its parameters, and `size=(2, 3)` for `*size`."""
+    parameters = inspect.signature(function).parameters
+    names = {p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL}
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        if kwargs and not keywords(function).issuperset(kwargs):
-            args, kwargs = renamed(function, args, kwargs)
+        if kwargs and not names.issuperset(kwargs):
+            args, kwargs = renamed(parameters, args, kwargs)
         try:
             return function(*args, **kwargs)
         except OF_OPERANDS as error:
@@ -51,17 +53,10 @@ def takes_tensors(function: Callable) -> Callable:
     return guarded
 
 
-@functools.cache
-def keywords(function: Callable) -> frozenset[str]:
-    """The names of the parameters, but of that which takes several."""
-    return frozenset(
-        [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-    )
-
-
-def renamed(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def renamed(
+    parameters: Mapping[str, inspect.Parameter], args: tuple, kwargs: dict[str, Any]
+) -> tuple[tuple, dict[str, Any]]:
     """Arguments under the function's own names."""
-    parameters = inspect.signature(function).parameters
     several = next((p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL), None)
     kwargs = {name if name in parameters else SYNONYMS.get(name, name): value for name, value in kwargs.items()}
     if several in kwargs:  # after the tensor, if there is one, which may have been named too

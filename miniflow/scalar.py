@@ -260,7 +260,7 @@ def is_predicate(x: Any) -> bool:
 
 def is_number(x: Any) -> bool:
     """Whether an argument is a number, but not a bool."""
-    return isinstance(x, int | float | np.number) and not isinstance(x, bool)
+    return isinstance(x, (int, float, np.number)) and not isinstance(x, bool)  # noqa: UP038  (a union takes time)
 
 
 def key_of(name: str, arguments: dict[str, Any]) -> str:

@@ -40,8 +40,10 @@ def lacks_source(function: Callable) -> str:
         node = definition(function)
     except (OSError, SyntaxError) as error:
         return f"has no source: {error}"
-    if not isinstance(node, ast.FunctionDef) or node.name.strip("_") != function.__name__.strip("_"):
-        return f"has the source of another function: {ast.unparse(node)[:80]}"
+    if not isinstance(node, ast.FunctionDef) or "<locals>" in inspect.unwrap(function).__qualname__:
+        return f"is made within another function: {ast.unparse(node)[:80]}"
+    if node.name.strip("_") != function.__name__.strip("_"):
+        return f"has the source of {node.name}"
     is_empty = len(node.body) == 1 and isinstance(node.body[0], ast.Expr) and ast.get_docstring(node) is not None
     return "has a docstring for a body" if is_empty else ""
 

@@ -14,7 +14,7 @@ from miniflow.ops.windows import Sizes, check_image, per_dim, window_counts
 from miniflow.tensor import Tensor, constant_like
 
 
-def _taps(op, size, kernel_size, dilation, padding, stride) -> tuple:
+def _windows(op, size, kernel_size, dilation, padding, stride) -> tuple:
     """Kernel, window counts, border, and for rows and columns the places (1, kernel * count) in the padded image."""
     kernel, spread = per_dim(op, "kernel_size", kernel_size, 2), per_dim(op, "dilation", dilation, 2)
     border, step = per_dim(op, "padding", padding, 2, least=0), per_dim(op, "stride", stride, 2)
@@ -51,7 +51,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
         return unfold(input.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
     check_image("unfold", input)
     n, c, *size = input.shape
-    (kh, kw), (oh, ow), (top, left), places = _taps("unfold", size, kernel_size, dilation, padding, stride)
+    (kh, kw), (oh, ow), (top, left), places = _windows("unfold", size, kernel_size, dilation, padding, stride)
     if top or left:
         input = pad(input, (left, left, top, top))
     for dim, place in enumerate(places, start=2):
@@ -86,7 +86,7 @@ def fold(
     if input.ndim == 2:
         return fold(input.unsqueeze(0), output_size, kernel_size, dilation, padding, stride).squeeze(0)
     height, width = size = per_dim("fold", "output_size", output_size, 2)
-    (kh, kw), (oh, ow), (top, left), (rows, columns) = _taps("fold", size, kernel_size, dilation, padding, stride)
+    (kh, kw), (oh, ow), (top, left), (rows, columns) = _windows("fold", size, kernel_size, dilation, padding, stride)
     if input.ndim != 3 or input.shape[1] % (kh * kw) or input.shape[2] != oh * ow:
         wanted = f"(N, C * {kh * kw}, {oh * ow}) for windows of {(kh, kw)} on images of {size}"
         raise refusal(ShapeError, "fold", wanted, input=input)

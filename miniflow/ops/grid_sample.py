@@ -59,7 +59,7 @@ def grid_sample(
     places, shape = grid.flatten(1, -2), grid.shape[1:-1]
     index = weight = None  # (N, elements that are read for a place, places)
     for d, size in enumerate(sizes):
-        taps, weights = _taps(places[..., dims - 1 - d], size, mode, padding_mode, bool(align_corners))
+        taps, weights = _neighbours(places[..., dims - 1 - d], size, mode, padding_mode, bool(align_corners))
         if d:
             taps = (index[:, :, None] * size + taps[:, None]).flatten(1, 2)
             weights = (weight[:, :, None] * weights[:, None]).flatten(1, 2)
@@ -72,7 +72,7 @@ def grid_sample(
     return total.reshape((batch, *shape, channels)).movedim(-1, 1)
 
 
-def _taps(place: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool) -> tuple[Tensor, Tensor]:
+def _neighbours(place: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool) -> tuple[Tensor, Tensor]:
     """Along one dim: which elements are read for a place (N, P), and their weights: (N, elements, P)."""
     place = (place + 1) * ((size - 1) / 2) if align_corners else (place + 1) * (size / 2) - 0.5
     if mode != "bicubic":

@@ -317,11 +317,11 @@ class SetItem(Op):
             dvalue = call(Slice, dy, index=basic)
             if index is not None:
                 shape = dvalue._array.shape
-                dvalue = _kept(call(Index, dvalue, index, dims=dims), index, shape, dims)
+                dvalue = _gradient_of_values(call(Index, dvalue, index, dims=dims), index, shape, dims)
         return dx, dvalue, None
 
 
-def _kept(dvalue: Tensor, index: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]) -> Tensor:
+def _gradient_of_values(dvalue: Tensor, index: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]) -> Tensor:
     """The gradient of the values, zero for those that a later one replaced: number them, write, and read again."""
     sizes, batch = [shape[d] for d in dims], index._array.shape[1:]
     number = constant_like(index, np.arange(prod(batch)).reshape(batch))

@@ -205,14 +205,14 @@ def clamp(x, min, max):
     return x if max is None else minimum(x, max)
 
 
-def _within(x, min, max):
+def _is_within(x, min, max):
     """Whether x lies within the bounds."""
     if min is None:
         return x <= max
     return x >= min if max is None else (x >= min) & (x <= max)
 
 
-clamp.gradient("x")(lambda dy, x, min, max: select(_within(x, min, max), dy, 0))
+clamp.gradient("x")(lambda dy, x, min, max: select(_is_within(x, min, max), dy, 0))
 
 
 @clamp.gradient("min")

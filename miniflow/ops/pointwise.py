@@ -331,6 +331,7 @@ def general(op: type[Pointwise], to_float: bool) -> Callable:
     count, defaults = len(names), {**attributes, "inplace": False} if op.nn else attributes
     Arguments = namedtuple(op.formula.name, [*names, *defaults], defaults=defaults.values())
     Arguments.__new__.__qualname__ = op.formula.name  # in errors
+    types = list(map(type, attributes.values()))
 
     def function(*operands: Any, **options: Any) -> Tensor:
         attrs, inplace = attributes, False
@@ -338,8 +339,9 @@ def general(op: type[Pointwise], to_float: bool) -> Callable:
             arguments = Arguments(*operands, **options)
             operands, inplace = arguments[:count], op.nn and arguments.inplace
             if any(map(is_not, arguments[count:], attributes.values())):  # `!=` could compare tensors
-                attrs = dict(zip(attributes, arguments[count:], strict=False))
-                check_attributes(op, attrs)
+                attrs = dict(zip(attributes, arguments[count:]))  # noqa: B905  (strict takes time)
+                if types != list(map(type, attrs.values())) or str in types:
+                    check_attributes(op, attrs)
         if count > 1:
             operands = promoted(op, operands)
         if inplace:
