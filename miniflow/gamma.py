@@ -94,7 +94,7 @@ def zeta(s, q):
 
     Where q is negative, the powers are real for whole s alone: for others the result is NaN.
     """
-    one = type(q)(1.0)
+    one, s = type(q)(1.0), type(q)(s)
     if s == one:
         return type(q)(math.inf)
     if not s > one:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tutorials.implementation import default, implementation, load, path_of
 from tutorials.lessons import ROOT, Lesson, lesson
 
 LIMIT = 120  # seconds for all checks of a lesson
 ORDER = ("error", "wrong", "not started", "passed")
+# processes that start with what takes two seconds to import, where the system can copy a process
+PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+PROCESSES.set_forkserver_preload(["miniflow", "numba.core.registry", "pytest"])
 
 
 @dataclass(frozen=True)
@@ -49,21 +54,34 @@ def run(of: Lesson, which: str, *, options: Iterable[str] = (), limit: float = L
         limit: in seconds; what has not ended then is an error.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "report"
-        command = [sys.executable, "-m", "pytest", str(of.tests), f"--impl={which}", f"--report={path}", "-q"]
-        command += ["-p", "no:cacheprovider", f"--rootdir={ROOT.parent}", *options]
-        alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins that are installed take a second to load
-        try:
-            done = subprocess.run(command, cwd=ROOT.parent, env=alone, capture_output=True, text=True, timeout=limit)
-            end = "" if done.returncode in (0, 1) else ended_by(done.returncode)  # 1: some checks failed
-            printed = done.stdout + done.stderr
-        except subprocess.TimeoutExpired:
-            end, printed = f"not done after {limit:.0f} seconds: is there a loop without an end?", ""
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        report, printed = Path(folder) / "report", Path(folder) / "printed"
+        arguments = [str(of.tests), f"--impl={which}", f"--report={report}", f"--rootdir={ROOT.parent}", *options]
+        process = PROCESSES.Process(target=run_pytest, args=(arguments, printed))
+        process.start()
+        process.join(limit)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            end = f"not done after {limit:.0f} seconds: is there a loop without an end?"
+        else:
+            end = "" if process.exitcode in (0, 1) else ended_by(process.exitcode)  # 1: some checks failed
+        lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
+        text = printed.read_text(encoding="utf-8", errors="replace") if printed.exists() else ""
     entries = [json.loads(line) for line in lines]
     if not entries:  # the checks could not be read
-        return [Outcome(task, "error", end or printed[-2000:], "") for task in of.tasks]
+        return [Outcome(task, "error", end or text[-2000:], "") for task in of.tasks]
     return complete(entries, end)
+
+
+def run_pytest(arguments: list[str], printed: Path) -> None:
+    """Run pytest from the folder above the lessons; what it prints goes to a file."""
+    with printed.open("wb") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    os.chdir(ROOT.parent)
+    sys.path.insert(0, str(ROOT.parent))
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # plugins that are installed take a second to load
+    sys.exit(pytest.main([*arguments, "-q", "--tb=native", "-p", "no:cacheprovider"]))
 
 
 def complete(entries: list[dict], end: str) -> list[Outcome]:
@@ -86,7 +104,7 @@ def complete(entries: list[dict], end: str) -> list[Outcome]:
 
 
 def ended_by(status: int) -> str:
-    """How a process ended, in words; `status` is that of `subprocess`, negative for a signal."""
+    """How a process ended, in words; `status` is negative for a signal."""
     if status < 0:
         return f"{signal.Signals(-status).name} ended the process: a crash, or more time or memory than it may use"
     return f"the process ended with exit status {status}"

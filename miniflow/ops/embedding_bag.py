@@ -62,22 +62,24 @@ def embedding_bag(
         options = {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "mode": mode}
         options |= {"per_sample_weights": per_sample_weights, "padding_idx": padding_idx}
         return embedding_bag(input, weight, offsets, **options)[:-1]
-    bag, count = _bags(input, offsets)
-    indices = input.reshape(-1)
-    rows = embedding(indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
-    counted = None if padding_idx is None else (indices != padding_idx % weight.shape[0]).unsqueeze(1)
+    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    counted = None if padding_idx is None else (input != padding_idx % weight.shape[0]).unsqueeze(-1)
+    bag = None if offsets is None else _bags(input, offsets)  # the number of the bag of each index
     if mode == "max":
-        return _largest(rows, bag, count, counted)
+        return _largest_of_rows(rows, counted) if bag is None else _largest(rows, bag, len(offsets), counted)
     if per_sample_weights is not None:
-        rows = rows * per_sample_weights.reshape(-1, 1)
+        rows = rows * per_sample_weights.unsqueeze(-1)
     if counted is not None:
         rows = where(counted, rows, 0.0)
-    total = call(EmbeddingGrad, rows, bag, rows=count, padding_idx=NO_PADDING)  # the sum of the rows of each bag
+
+    def total(x: Tensor) -> Tensor:
+        return x.sum(1) if bag is None else call(EmbeddingGrad, x, bag, rows=len(offsets), padding_idx=NO_PADDING)
+
     if mode == "sum":
-        return total
-    ones = full((len(indices), 1), 1.0, dtype=rows.dtype, device=rows._place)
-    ones = ones if counted is None else cast(counted, rows.dtype)
-    return total / call(EmbeddingGrad, ones, bag, rows=count, padding_idx=NO_PADDING).clamp(1)
+        return total(rows)
+    if counted is None:
+        counted = full((*input.shape, 1), True, device=rows._place)
+    return total(rows) / total(cast(counted, rows.dtype)).clamp(1)
 
 
 def _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None:
@@ -101,13 +103,18 @@ def _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None
         raise refusal(ShapeError, "embedding_bag", "equal shapes", input=input, per_sample_weights=per_sample_weights)
 
 
-def _bags(input: Tensor, offsets: Tensor | None) -> tuple[Tensor, int]:
-    """The number of the bag of each index, and how many bags there are."""
-    if offsets is None:
-        count, length = input.shape
-        return arange(count, device=input._place).reshape(-1, 1).expand(count, length).reshape(-1), count
+def _bags(input: Tensor, offsets: Tensor) -> Tensor:
+    """The number of the bag of each index."""
     places = arange(len(input), dtype=offsets.dtype, device=input._place)
-    return searchsorted(offsets, places, right=True) - 1, len(offsets)
+    return searchsorted(offsets, places, right=True) - 1
+
+
+def _largest_of_rows(rows: Tensor, counted: Tensor | None) -> Tensor:
+    """The largest of rows[i] for each i; its gradient goes to the first row that has it."""
+    if counted is None:
+        return rows.max(1).values if rows.shape[1] else rows.sum(1)
+    largest = where(counted, rows, -math.inf).max(1).values
+    return where(counted.any(1), largest, 0.0)
 
 
 def _largest(rows: Tensor, bag: Tensor, count: int, counted: Tensor | None) -> Tensor:

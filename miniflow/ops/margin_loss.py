@@ -227,11 +227,11 @@ def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
         raise refusal(ShapeError, "multilabel_margin_loss", "(N, C) or (C,) both", input=input, target=target)
     if target.dtype.is_floating_point or target.dtype is bool_:
         raise DTypeError(f"multilabel_margin_loss: got labels of {target.dtype}; expected an integer dtype")
-    counts = cast(target >= 0, "int64").cumprod(-1)
-    labels = where(counts != 0, cast(target, "int64"), 0)
-    times = zeros_like(labels).scatter_add(-1, labels, counts)
+    is_label = cast(target < 0, "int64").cumsum(-1) == 0
+    labels = where(is_label, cast(target, "int64"), 0)
+    times = zeros_like(labels).scatter_add(-1, labels, cast(is_label, "int64"))
     excess = (1 - input.gather(-1, labels).unsqueeze(-1) + input.unsqueeze(-2)).clamp(0)
-    counted = (counts.unsqueeze(-1) != 0) & (times.unsqueeze(-2) == 0)
+    counted = is_label.unsqueeze(-1) & (times.unsqueeze(-2) == 0)
     return where(counted, excess, 0.0).sum((-2, -1)) / max(1, input.shape[-1])
 
 

@@ -349,8 +349,8 @@ POLYNOMIAL = 8  # the cost of exp, tanh, ...
 
 def generated():
     for kind in ("float32", "float64", "float16", "bfloat16"):
-        for part in range(2):
-            functions = [f for f in ALL[part::2] if kind not in expression(f).slow]
+        for part in range(4):
+            functions = [f for f in ALL[part::4] if kind not in expression(f).slow]
             if kind.endswith("float16"):  # compared bit for bit: not those in which executors may round differently
                 functions = [f for f in functions if expression(f).size == 1 and expression(f).cost < POLYNOMIAL]
             yield from cases_of(f"{kind} {part}", *of_functions(functions, kind))
