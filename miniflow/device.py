@@ -13,7 +13,14 @@ from miniflow.errors import DeviceError
 from miniflow.hostcuda import choice
 
 
-class device:
+class Place:
+    """Where a tensor is: a device, or the ranks of a placement."""
+
+    __slots__ = ()
+    is_global = False  # whether it is a placement
+
+
+class device(Place):
     """A device such as `flow.device("cpu")` or `flow.device("cuda:1")`: a `type` and an `index`.
 
     Args:
@@ -128,7 +135,7 @@ def chosen(name: str | int | device | None) -> device:
     """The device that an argument `device=` names; the default one for None."""
     if name is None:
         return _default
-    return name if type(name) is device or hasattr(name, "ranks") else device(name)
+    return name if isinstance(name, Place) else device(name)
 
 
 def by_device(tensors: list[Any]) -> list[list[Any]]:

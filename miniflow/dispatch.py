@@ -251,7 +251,7 @@ def update(
     else:
         lists = [[None if x is None else x._array for x in group] for group in groups]
         first = lists[0][0]
-        if hasattr(first, "placement"):
+        if memory.is_global(first):
             first.update(op, lists, attrs)
         else:
             kernel_of(of_array(first).type, op.__name__).run(*lists, **attrs)
@@ -371,13 +371,13 @@ def run_kernel(op: type[Op], arrays: Sequence[Any], attrs: dict[str, Any]) -> An
 
 def mixed(op: type[Op], places: list) -> str:
     """The message for operands of which only some are global, or that are on different placements."""
-    if all(hasattr(place, "ranks") for place in places):
+    if all(place.is_global for place in places):
         found = ", ".join(f"{place} (positional {i})" for i, place in enumerate(places))
         return (
             f"{op.function_name}: Expected all tensors to be on the same placement, but found at least two placements, "
             f"{found}! Use x.to_global(placement=...)"
         )
-    kinds = ", ".join("global" if hasattr(place, "ranks") else "local" for place in places)
+    kinds = ", ".join("global" if place.is_global else "local" for place in places)
     return (
         f"{op.function_name}: Got input tensors with inconsistent attributes! expected all global or all local, got "
         f"{kinds}: use x.to_global(placement, sbp) or x.to_local()"
@@ -412,7 +412,7 @@ def check_one_device(op: type[Op], arrays: list) -> None:
             places.append(getattr(x, "placement", None) or of_array(x))
     for place in places:
         if place is not places[0] and place != places[0]:
-            if any(hasattr(x, "placement") for x in arrays):
+            if any(other.is_global for other in places):
                 raise PlacementError(mixed(op, places))
             target = place if places[0].type == "cpu" else places[0]  # where the layer is, mostly
             raise DeviceError(

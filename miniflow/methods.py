@@ -18,10 +18,10 @@ from miniflow import ops
 from miniflow.autograd import engine
 from miniflow.dtype import bool_, fitting
 from miniflow.errors import AutogradError
-from miniflow.inplace import set_item, write
 from miniflow.operands import takes_tensors
 from miniflow.ops import gamma, index, matmul, permute, shape
 from miniflow.ops.creation import full, of_data_or_sizes
+from miniflow.ops.inplace import set_item, write
 from miniflow.ops.method import IN_PLACE, METHODS, method
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.promotion import as_tensor_or_number, cast, device_and_dtype, to_device

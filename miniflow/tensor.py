@@ -122,7 +122,7 @@ class Tensor:
             PlacementError: for a global tensor outside of `global_mode`: it has a placement.
         """
         place = self._place
-        if hasattr(place, "ranks"):
+        if place.is_global:
             if modes.global_layout is not None:
                 return device(place.type)
             raise PlacementError(
@@ -133,7 +133,7 @@ class Tensor:
     @property
     def is_global(self) -> bool:
         """Whether its parts lie on the ranks of a placement."""
-        return hasattr(self._array, "placement")
+        return memory.is_global(self._array)
 
     @property
     def is_local(self) -> bool:

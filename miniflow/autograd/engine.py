@@ -310,7 +310,7 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
             f"backward: a gradient on {gradient._place} reached a leaf on {tensor._place}; expected it there: has the "
             "leaf been moved since it was used, or does an autograd.Function return gradients of another device?"
         )
-    if hasattr(tensor._array, "placement"):
+    if tensor.is_global:
         gradient = gradient.to_global(sbp=tensor.sbp)  # of a leaf: in its own layout
     functional = create_graph or modes.tracer is not None
     if modes.tracer is not None:
@@ -319,7 +319,7 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
             gradient = Tensor._wrap(modes.tracer.symbol_of(gradient._array).copy())
     if create_graph and tensor._grad is None:
         tensor._grad = clone(gradient)
-    elif tensor._grad is None and not functional and hasattr(gradient._array, "placement"):
+    elif tensor._grad is None and not functional and gradient.is_global:
         tensor._grad = Tensor._wrap(gradient._array.copy())  # an operator might choose another layout
     elif tensor._grad is None:
         if alone and not functional:
@@ -336,7 +336,7 @@ def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None
 def _is_whole(gradient: Tensor) -> bool:
     """Whether the array of `gradient` owns its memory, or is the only view of an array that does, from end to end."""
     if not memory.is_host(gradient._array):
-        return not hasattr(gradient._array, "placement") and gradient._array.is_alone()
+        return not gradient.is_global and gradient._array.is_alone()
     base, flags = gradient._array.base, gradient._array.flags
     if base is None or not flags.carray:  # contiguous and writeable, which NumPy's broadcast views are not
         return base is None and flags.carray

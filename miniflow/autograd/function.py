@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from miniflow.errors import AutogradError
-from miniflow.inplace import refuse_leaf, rewrite_history
 from miniflow.ops.creation import new_zeros
+from miniflow.ops.inplace import refuse_leaf, rewrite_history
 from miniflow.tape import Node, enable_grad, is_grad_enabled, no_grad
 from miniflow.tensor import Tensor
 

@@ -27,6 +27,7 @@ class LaidOut:
     """What stands for an array and has the geometry of a NumPy array, its `layout`, under NumPy's names."""
 
     __slots__ = ()
+    is_global = False  # whether its elements lie on the ranks of a placement
 
     layout: np.ndarray
     shape = property(attrgetter("layout.shape"))

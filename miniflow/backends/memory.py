@@ -1,7 +1,8 @@
-"""Arrays on whatever device: making, copying, reading. A device is anything with `type` and `index`.
+"""Arrays on whatever device: making, copying, reading. A device is any `Place`.
 
 An array on the CPU is a NumPy array, one on a CUDA device a `DeviceArray` of `backends.cuda`, which is only imported
-when the first of them is made: it takes time to load, and most programs on the CPU never need it.
+when the first of them is made: it takes time to load, and most programs on the CPU never need it. The arrays on the
+ranks of a placement, and placements, have methods for what is done with them here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ CPU = "cpu"
 
 
 def _cuda(module: str = "array") -> Any:
+    """A module of the CUDA backend, which is loaded when it is first used."""
     return import_module(f"miniflow.backends.cuda.{module}")  # the package registers the kernels
 
 
@@ -26,25 +28,20 @@ def load_kernels(device: Any) -> None:
         _cuda()
 
 
-def _other(place: Any) -> Any:
-    """The module for arrays that are not on the CPU: on a CUDA device, or global arrays on a placement."""
-    return import_module("miniflow.parallel.arrays") if hasattr(place, "ranks") else _cuda()
-
-
-def _of(array: Any, module: str = "copy") -> Any:
-    """The module that copies into such an array."""
-    return import_module("miniflow.parallel.arrays") if hasattr(array, "placement") else _cuda(module)
-
-
 def is_host(array: Any) -> bool:
     """Whether an array is in the memory of the CPU."""
     return isinstance(array, np.ndarray)
 
 
+def is_global(array: Any) -> bool:
+    """Whether the elements of an array lie on the ranks of a placement."""
+    return not isinstance(array, np.ndarray) and array.is_global
+
+
 def same_place(array: Any, device: Any) -> bool:
     """Whether an array is on that device."""
-    if hasattr(device, "ranks"):
-        return getattr(array, "placement", None) == device
+    if device.is_global or is_global(array):
+        return device.is_global and is_global(array) and array.placement == device
     if isinstance(array, np.ndarray):
         return device.type == CPU
     return device.type != CPU and array.device_index == device.index
@@ -52,8 +49,8 @@ def same_place(array: Any, device: Any) -> bool:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype, device: Any) -> Any:
     """An uninitialized array."""
-    if hasattr(device, "ranks"):
-        return _other(device).empty(shape, dtype, device)
+    if device.is_global:
+        return device._empty(shape, dtype)
     if device.type == CPU:
         return np.empty(shape, dtype)
     return _cuda().empty(shape, dtype, device.index)
@@ -71,8 +68,8 @@ def full(shape: tuple[int, ...], value: Any, dtype: np.dtype, device: Any) -> An
     Raises:
         OverflowError, ValueError: if the dtype cannot hold the value, as NumPy has it.
     """
-    if hasattr(device, "ranks"):
-        return _other(device).full(shape, value, dtype, device)
+    if device.is_global:
+        return device._full(shape, value, dtype)
     if device.type == CPU:
         return np.full(shape, value, dtype)
     return _cuda().full(shape, np.full((), value, dtype)[()], dtype, device.index)
@@ -82,8 +79,8 @@ def move(array: Any, device: Any) -> Any:
     """The array on another device: a copy, or the array itself if it is there."""
     if same_place(array, device):
         return array
-    if hasattr(device, "ranks"):
-        return _other(device).move(array, device)
+    if device.is_global:
+        return device._move(array)
     host = to_host(array)
     return host if device.type == CPU else _cuda().from_host(host, device.index)
 
@@ -117,7 +114,7 @@ def copy_into(out: Any, values: Any) -> None:
     if isinstance(out, np.ndarray):
         np.copyto(out, values, casting="unsafe")
     elif out.size:
-        _of(out).copy_into(out, values)
+        out.write(values)
 
 
 def write_through(x: Any, values: Any, steps: tuple) -> None:
@@ -125,8 +122,8 @@ def write_through(x: Any, values: Any, steps: tuple) -> None:
     if not steps:
         copy_into(x, values)
         return
-    if hasattr(x, "placement"):
-        _of(x).write_through(x, values, steps)
+    if is_global(x):
+        x.write_through(values, steps)
         return
     op, attrs = steps[0]
     if op.__name__ != "View" or x.flags.c_contiguous:
@@ -142,8 +139,8 @@ def add_into(out: Any, values: Any) -> None:
     """Add `values` to `out`, an array of the same shape, dtype and device."""
     if isinstance(out, np.ndarray):
         np.add(out, values, out=out)
-    elif hasattr(out, "placement"):
-        _of(out).add_into(out, values)
+    elif out.is_global:
+        out.add(values)
     elif out.size:
         POINTWISE["cuda"]("add").run(out, out, values)
 
@@ -153,12 +150,12 @@ def fill(out: Any, value: Any) -> None:
     if isinstance(out, np.ndarray):
         out[...] = value
     elif out.size:
-        _of(out).fill_into(out, value)
+        out.fill(value)
 
 
 def row_major(array: Any) -> Any:
     """An array in row-major order without gaps: the array itself, or a copy."""
-    if hasattr(array, "placement"):
+    if is_global(array):
         return array.each(row_major)
     return array if layout(array).flags.c_contiguous else array.copy()
 

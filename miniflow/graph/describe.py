@@ -51,7 +51,7 @@ def tensor_text(value: tuple, is_lazy: bool = False, requires_grad: bool = False
     """`tensor(..., size=(2, 3), dtype=miniflow.float32)`, with the device if that is not the CPU."""
     shape, numpy_dtype, place = value
     parts = ["..."]
-    if hasattr(place, "sbp"):
+    if place.is_global:
         parts.append(f"placement={place.placement}, sbp={place.sbp}")
     elif place.type != "cpu":
         parts.append(f"device='{place}'")
@@ -147,7 +147,7 @@ def operator_text(instruction: Instruction, label: str, labels: dict[Slot, str],
     inputs = [f"{labels[x]}:{_slot_text(x)}" if isinstance(x, Slot) else repr(x) for x in instruction.inputs]
     outputs = [f"{labels.get(y, 'out')}:{_slot_text(y)}" for y in instruction.outputs]
     place = instruction.outputs[0].device
-    ranks = place.placement if hasattr(place, "sbp") else f'miniflow.placement(type="{place.type}", ranks=[0])'
+    ranks = place.placement if place.is_global else f'miniflow.placement(type="{place.type}", ranks=[0])'
     where = f"placement=({ranks})"
     places = [instruction.location, *instruction.callers][:lines] if instruction.location else []
     location = f", location=({' < '.join(places)})" if places else ""

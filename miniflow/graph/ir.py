@@ -128,7 +128,7 @@ class Slot:
     @property
     def is_global(self) -> bool:
         """Whether it is a global array."""
-        return hasattr(self.device, "sbp")
+        return self.device.is_global
 
     def like(self, **changes: Any) -> Slot:
         """A new result slot of the same shape, dtype and device, but for `changes`; of a global one not the shape."""

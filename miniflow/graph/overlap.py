@@ -28,12 +28,12 @@ def overlapping(arrays: Mapping[Hashable, Any]) -> list[list]:
 
 def _is_elsewhere(array: Any) -> bool:
     """Whether this process holds no shard of a global array."""
-    return hasattr(array, "shards") and not array.shards
+    return memory.is_global(array) and not array.shards
 
 
 def _shard(array: Any) -> Any:
     """A shard of a global array, for all: global arrays share memory if their shards do."""
-    return next(iter(array.shards.values())) if hasattr(array, "shards") else array
+    return next(iter(array.shards.values())) if memory.is_global(array) else array
 
 
 def _span(array: Any) -> tuple[int, int]:

@@ -390,7 +390,7 @@ def micro(value: tuple, steps: int, name: str) -> tuple:
     shape, dtype, device = value
     if steps == 1 or not shape:
         return value
-    if hasattr(device, "sbp"):
+    if device.is_global:
         raise GraphError(
             f"set_gradient_accumulation_steps({steps}): {name} is a global tensor, not cut into micro-batches; "
             "call backward for each of them in eager mode"

@@ -143,6 +143,7 @@ class GlobalSymbol(Symbol):
     """Takes the place of a global array; its placement and SBP are those of its value now."""
 
     __slots__ = ()
+    is_global = True
 
     @property
     def meta(self) -> Any:

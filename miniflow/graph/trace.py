@@ -44,7 +44,7 @@ from miniflow.graph.kept import Kept
 from miniflow.graph.nested import flatten, unflatten
 from miniflow.graph.overlap import sharing
 from miniflow.graph.symbol import Cell, GlobalSymbol, Symbol
-from miniflow.inplace import ViewScatter
+from miniflow.ops.inplace import ViewScatter
 from miniflow.ops.promotion import Cast, ToDevice, ToInteger
 from miniflow.ops.shape import Clone, View, can_view
 from miniflow.parallel.dispatch import make_plan

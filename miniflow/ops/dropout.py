@@ -6,10 +6,10 @@ from miniflow.backends import memory
 from miniflow.device import of_array
 from miniflow.dispatch import Op, call, run_kernel
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.inplace import write
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import new_ones
 from miniflow.ops.generator import Generator
+from miniflow.ops.inplace import write
 from miniflow.ops.piecewise import where
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import require_floating

@@ -16,7 +16,7 @@ import numpy as np
 from miniflow.device import by_device
 from miniflow.dispatch import Op, call
 from miniflow.dtype import HALF
-from miniflow.inplace import write
+from miniflow.ops.inplace import write
 from miniflow.ops.promotion import cast, to_device
 from miniflow.sbp import each_element
 from miniflow.tape import no_grad

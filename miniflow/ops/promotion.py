@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.device import chosen
-from miniflow.device import device as Device
+from miniflow.device import Place, chosen
 from miniflow.dispatch import Op, call
 from miniflow.dtype import (
     BY_NUMPY,
@@ -200,7 +199,7 @@ def to_device(x: Tensor, target: Any) -> Tensor:
 
 def _placement(x: Tensor, target: Any) -> Any:
     """The placement of a global tensor, with another type of device if that is what is asked for."""
-    if hasattr(target, "ranks"):
+    if isinstance(target, Place) and target.is_global:
         return target
     if str(target) not in ("cpu", "cuda"):
         raise ArgumentError(
@@ -217,7 +216,7 @@ def device_and_dtype(args: tuple, device: Any, dtype: Any) -> tuple[Any, Any]:
             device, dtype = argument._place, argument.dtype
         elif isinstance(argument, bool):  # `non_blocking` of PyTorch
             continue
-        elif isinstance(argument, str | int | Device) or hasattr(argument, "ranks"):
+        elif isinstance(argument, str | int | Place):
             device = argument
         else:
             dtype = argument

@@ -17,10 +17,10 @@ from miniflow.device import of_array
 from miniflow.dispatch import Op, call, run_kernel
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
 from miniflow.errors import ArgumentError, DTypeError
-from miniflow.inplace import write
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
+from miniflow.ops.inplace import write
 from miniflow.ops.method import method
 from miniflow.ops.promotion import broadcast_shape, require_floating
 from miniflow.sbp import each_element_alone

@@ -8,10 +8,10 @@ from miniflow.backends.memory import peek
 from miniflow.dispatch import Op
 from miniflow.dtype import int64
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.inplace import write
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import ones_like
 from miniflow.ops.generator import Generator
+from miniflow.ops.inplace import write
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.random import Uniform, draw, rand_like

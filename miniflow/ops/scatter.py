@@ -9,11 +9,11 @@ import numpy as np
 
 from miniflow.dispatch import call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.inplace import ViewScatter
 from miniflow.ops.creation import full, ones_like, zeros_like
 from miniflow.ops.elementwise import mul
 from miniflow.ops.gather import Scatter, ScatterAdd, coordinates_of, source_for
 from miniflow.ops.index import Index, IndexIntoZeros, SetItem, locate
+from miniflow.ops.inplace import ViewScatter
 from miniflow.ops.method import method
 from miniflow.ops.pad import pad
 from miniflow.ops.piecewise import maximum, minimum, where

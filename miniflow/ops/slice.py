@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.cpu.index import first_outside
 from miniflow.backends.memory import peek
+from miniflow.backends.ranges import first_outside
 from miniflow.dispatch import call
 from miniflow.errors import IndexRangeError, ShapeError, refusal
 from miniflow.ops.method import method

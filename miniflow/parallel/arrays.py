@@ -18,7 +18,7 @@ from miniflow.parallel.placement import placement
 from miniflow.sbp import B
 
 
-def made(shape: tuple[int, ...], dtype: np.dtype, where: placement, make: Callable) -> GlobalArray:
+def made(where: placement, shape: tuple[int, ...], dtype: np.dtype, make: Callable) -> GlobalArray:
     """An array whose shards `make(bounds, device)` makes: divided as a `PlacementWithSbp` says, or broadcast."""
     shape, sbp = tuple(shape), getattr(where, "sbp", (B,) * len(where.shape))
     check_axes(sbp, len(shape))
@@ -27,17 +27,17 @@ def made(shape: tuple[int, ...], dtype: np.dtype, where: placement, make: Callab
     return GlobalArray(GlobalMeta.of(where, sbp, shape, np.dtype(dtype)), shards)
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype, where: placement) -> GlobalArray:
+def empty(where: placement, shape: tuple[int, ...], dtype: np.dtype) -> GlobalArray:
     """An uninitialized array."""
-    return made(shape, dtype, where, lambda bounds, device: memory.empty(shape_of(bounds), dtype, device))
+    return made(where, shape, dtype, lambda bounds, device: memory.empty(shape_of(bounds), dtype, device))
 
 
-def full(shape: tuple[int, ...], value: Any, dtype: np.dtype, where: placement) -> GlobalArray:
+def full(where: placement, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> GlobalArray:
     """An array filled with `value`."""
-    return made(shape, dtype, where, lambda bounds, device: memory.full(shape_of(bounds), value, dtype, device))
+    return made(where, shape, dtype, lambda bounds, device: memory.full(shape_of(bounds), value, dtype, device))
 
 
-def move(array: Any, where: placement) -> GlobalArray:
+def move(where: placement, array: Any) -> GlobalArray:
     """On another placement: a global array in the same layout; a local one, which every rank has, as in `made`."""
     if isinstance(array, GlobalArray):
         sbp = array.sbp if len(array.sbp) == len(where.shape) else (B,) * len(where.shape)
@@ -45,14 +45,14 @@ def move(array: Any, where: placement) -> GlobalArray:
     host = memory.to_host(array)
     whole = tuple([(0, n) for n in host.shape])
     return made(
-        host.shape, host.dtype, where, lambda bounds, device: memory.move(host[within(bounds, whole)].copy(), device)
+        where, host.shape, host.dtype, lambda bounds, device: memory.move(host[within(bounds, whole)].copy(), device)
     )
 
 
 def like(values: Any, out: GlobalArray) -> GlobalArray:
     """Values in the placement and layout of `out`, of the same shape or broadcast to it."""
     if not isinstance(values, GlobalArray):
-        values = move(np.asarray(memory.to_host(values)), out.placement)
+        values = move(out.placement, np.asarray(memory.to_host(values)))
     if values.shape != out.shape:
         values = broadcast(values, out.shape)
     return box(values, out.placement, out.sbp)
@@ -101,7 +101,7 @@ def write_through(x: GlobalArray, values: GlobalArray, steps: tuple) -> None:
     copy_into(view, values)
 
 
-def update(op: type[Op], groups: list[list[GlobalArray | None]], attrs: dict[str, Any]) -> None:
+def update(first: GlobalArray, op: type[Op], groups: list[list[GlobalArray | None]], attrs: dict[str, Any]) -> None:
     """One step of an optimizer: each rank updates its shards; all else gets the layout of its parameter, of one that is
     a partial sum the sum is updated."""
     params = groups[0]
@@ -111,9 +111,9 @@ def update(op: type[Op], groups: list[list[GlobalArray | None]], attrs: dict[str
          for x, p, sbp in zip(group, params, wanted, strict=True)]
         for group in groups
     ]  # fmt: skip
-    for rank in params[0].placement.owned:
+    for rank in first.placement.owned:
         local = [[None if x is None else x.shards[rank] for x in group] for group in aligned]
-        kernel_of(params[0].placement.type, op.__name__).run(*local, **attrs)
+        kernel_of(first.placement.type, op.__name__).run(*local, **attrs)
     for i in op.mutates:
         for x, new in zip(groups[i], aligned[i], strict=True):
             if x is not None and x is not new:
@@ -122,4 +122,7 @@ def update(op: type[Op], groups: list[list[GlobalArray | None]], attrs: dict[str
                 wrote(x)
 
 
-GlobalArray.update = lambda self, op, groups, attrs: update(op, groups, attrs)
+# the methods of which `backends.memory` and dispatch know
+placement._empty, placement._full, placement._move = empty, full, move
+GlobalArray.write, GlobalArray.fill, GlobalArray.add = copy_into, fill_into, add_into
+GlobalArray.write_through, GlobalArray.update = write_through, update

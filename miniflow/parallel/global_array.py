@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.geometry import layout_of
+from miniflow.device import Place
 from miniflow.dispatch import run_kernel
 from miniflow.parallel import world
 from miniflow.parallel.placement import PlacementWithSbp, placement
 from miniflow.sbp import B, NdSbp, P, show
 
 
-class GlobalMeta:
+class GlobalMeta(Place):
     """What a global array is but for its values; there is one object for each, so that they are compared as objects.
 
     Attributes:
@@ -25,6 +26,7 @@ class GlobalMeta:
     """
 
     __slots__ = ("placement", "sbp", "shape", "dtype")
+    is_global = True
     index = None  # in the program of a graph it stands where others have a device
 
     def __init__(self, where: placement, sbp: NdSbp, shape: tuple[int, ...], dtype: np.dtype):
@@ -64,6 +66,7 @@ class GlobalArray:
     __slots__ = ("meta", "own", "writes", "source", "view_of", "placement", "sbp", "shape", "dtype")
     device_index = None  # it is an array of ranks, not of a device
     is_symbolic = False
+    is_global = True
 
     def __init__(self, meta: GlobalMeta, shards: dict[int, Any]):
         self.meta = meta
@@ -155,4 +158,9 @@ class GlobalArray:
 
     numpy: Callable[[GlobalArray], np.ndarray]  # boxing: the whole, which all ranks have to ask for
     regenerate: Callable[[GlobalArray], dict[int, Any]]  # dispatch
+    write: Callable[[GlobalArray, Any], None]  # arrays: values of any layout, broadcast and cast
+    fill: Callable[[GlobalArray, Any], None]  # arrays
+    add: Callable[[GlobalArray, GlobalArray], None]  # arrays
+    write_through: Callable[[GlobalArray, GlobalArray, tuple], None]  # arrays: into a view
+    update: Callable[[GlobalArray, type, list, dict], None]  # arrays: one step of an optimizer
     kernel_for: Callable[[type], Callable]  # dispatch: what computes an operator

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from miniflow.device import Place
 from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.parallel import world
 from miniflow.sbp import NdSbp
 
 
-class placement:
+class placement(Place):
     """An n-d array of ranks, each with a device of one type. The order of the ranks is kept as given.
 
     Args:
@@ -33,6 +34,8 @@ class placement:
 
     Source: `oneflow.placement`.
     """
+
+    is_global = True
 
     def __init__(
         self,
@@ -65,6 +68,11 @@ class placement:
         self._flat = tuple(flat)
         self._key = type, array.shape, self._flat
         self._hash = hash(self._key)
+
+    # making global arrays: `arrays` says how
+    _empty: Callable[[placement, tuple[int, ...], np.dtype], Any]
+    _full: Callable[[placement, tuple[int, ...], Any, np.dtype], Any]
+    _move: Callable[[placement, Any], Any]
 
     @staticmethod
     def all(type: str) -> placement:

@@ -140,15 +140,6 @@ def _reached(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
     return x[tuple([slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape)])]
 
 
-@numba.njit(cache=True, nogil=True)
-def first_outside(values, lowest, stop, ignored):
-    """The first position of a value outside of [lowest, stop) that is not `ignored`; -1 if there is none."""
-    for i in range(values.size):
-        if (values[i] < lowest or values[i] >= stop) and values[i] != ignored:
-            return i
-    return -1
-
-
 def add_rows(out: np.ndarray, rows: np.ndarray, source: np.ndarray, ignored: int | None = None) -> None:
     """out[rows[i]] += source[i] for i = 0, 1, 2 ...
 

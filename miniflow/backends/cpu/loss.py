@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from miniflow.backends.cpu.index import first_outside
 from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.softmax import row_exp_sum, row_max
+from miniflow.backends.ranges import first_outside
 from miniflow.backends.registry import kernel
 from miniflow.errors import IndexRangeError
 from miniflow.hostcuda.transcendental import exp_nonpositive

@@ -139,7 +139,7 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
     """`x[key] = value`; see `ops.index.locate`. Where nothing is recorded, only the elements named are touched."""
     value, coordinates, place = index.locate("setitem", x, key, value)
     recorded = is_grad_enabled() and (x.requires_grad or value.requires_grad) or modes.tracer is not None
-    if recorded or hasattr(x._array, "placement"):
+    if recorded or x.is_global:
         write(x, "setitem", lambda: call(index.SetItem, x, value, coordinates, **place))
         return
     refuse_shared_elements("setitem", x)
