@@ -11,14 +11,14 @@ from miniflow.hostcuda.bounds import Intervals, inside
 from miniflow.hostcuda.guards import Fact, facts
 from miniflow.hostcuda.runtime import OWN
 from miniflow.hostcuda.signs import is_metadata, is_natural
-from miniflow.hostcuda.syntax import LANE_READ, Unit, assigned_in, call, literal, name
+from miniflow.hostcuda.syntax import LANE_READ, Compilation, assigned_in, call, literal, name
 
 
 class Access(ast.NodeTransformer):
     """Reads of other threads' variables, atomics on a block's own memory, and indices that are never negative."""
 
-    def __init__(self, unit: Unit, affine: Affine | None, arrays: set[str]):
-        self.unit, self.arrays, self.natural = unit, arrays, set(affine.natural) if affine else set()
+    def __init__(self, compilation: Compilation, affine: Affine | None, arrays: set[str]):
+        self.compilation, self.arrays, self.natural = compilation, arrays, set(affine.natural) if affine else set()
         self.known: list[Fact] = []  # what the conditions say that the visited statement stands under
 
     def visit_If(self, node: ast.If | ast.IfExp) -> ast.If | ast.IfExp:
@@ -42,9 +42,9 @@ class Access(ast.NodeTransformer):
         if function == LANE_READ:
             return ast.Subscript(name(f"{node.args[0].id}_of"), call("unsigned", node.args[1]), ast.Load())
         if function in ("match_any", "match_all"):
-            here = ["thread", "warp_first", "warp_end"] if self.unit.checked else ["lane", "0", "lanes"]
+            here = ["thread", "warp_first", "warp_end"] if self.compilation.checked else ["lane", "0", "lanes"]
             return call(function, *map(name, [*(f"{a.id}_of" for a in node.args[:2]), *here]))
-        if function in OWN and isinstance(node.args[0], ast.Name) and node.args[0].id in self.unit.arrays:
+        if function in OWN and isinstance(node.args[0], ast.Name) and node.args[0].id in self.compilation.arrays:
             node.func = name(OWN[function])  # nobody but this worker has the array
         return node
 
@@ -77,8 +77,8 @@ class CheckedAccess(Access):
         proven: conditions on a region under which accesses written without a check are inside.
     """
 
-    def __init__(self, unit: Unit, affine: Affine | None, arrays: set[str], intervals: Intervals | None):
-        super().__init__(unit, affine, arrays)
+    def __init__(self, compilation: Compilation, affine: Affine | None, arrays: set[str], intervals: Intervals | None):
+        super().__init__(compilation, affine, arrays)
         self.intervals = intervals
         self.proven: list[str] = []
 
@@ -89,16 +89,16 @@ class CheckedAccess(Access):
             element = ast.copy_location(ast.Subscript(node.args[0], node.args[1], ast.Load()), node)
             checked = self.visit_Subscript(element)
             node.args = [node.args[0], checked.slice, *map(self.visit, node.args[2:])]
-            if function in OWN and node.args[0].id in self.unit.arrays:
+            if function in OWN and node.args[0].id in self.compilation.arrays:
                 node.func = name(OWN[function])
             return node
         return super().visit_Call(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        if is_metadata(node) or (isinstance(node.value, ast.Name) and node.value.id in self.unit.tuples):
+        if is_metadata(node) or (isinstance(node.value, ast.Name) and node.value.id in self.compilation.tuples):
             return ast.NodeTransformer.generic_visit(self, node)
         is_array = isinstance(node.value, ast.Name) and node.value.id in self.arrays
-        made = self.unit.arrays.get(node.value.id) if is_array else None
+        made = self.compilation.arrays.get(node.value.id) if is_array else None
         shape = made.shape if made is not None and made.kind != "dynamic" else None
         conditions = inside(node, self.intervals, shape, self.known) if is_array and self.intervals else None
         original = copy.deepcopy(node)
@@ -111,7 +111,7 @@ class CheckedAccess(Access):
         return node
 
     def _checked(self, node: ast.Subscript, original: ast.Subscript) -> ast.expr:
-        site = ast.Constant(self.unit.site(original))
+        site = ast.Constant(self.compilation.site(original))
         where = [site, name("block"), name("thread"), name("error")]
         if isinstance(node.slice, ast.Slice):
             return node.slice

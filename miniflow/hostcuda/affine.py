@@ -45,10 +45,10 @@ class Affine:
                 for variable in target_names(statement):
                     self.loops.setdefault(variable, []).append(statement)
         self.integers, self.signed = (
-            {"warp_first", "warp_x"} | self._greatest(some, lambda e, known: is_integer(e, known, tuples))
+            {"warp_first", "warp_x"} | self._greatest_fixed_point(some, lambda e, known: is_integer(e, known, tuples))
             for some in (integers, integers.difference(unsigned))
         )
-        self.natural = self._greatest(naturals, is_natural, signs=True)
+        self.natural = self._greatest_fixed_point(naturals, is_natural, signs=True)
 
     # by how much a value grows
 
@@ -113,8 +113,8 @@ class Affine:
 
     # properties of all values of a variable
 
-    def _greatest(self, given: set[str], holds, signs: bool = False) -> set[str]:
-        """The largest set of variables whose values all have a property, if those of the set have it."""
+    def _greatest_fixed_point(self, given: set[str], holds, signs: bool = False) -> set[str]:
+        """The greatest fixed point: all variables whose values have a property, if those of the set have it."""
         known = set(self.values) | given
         while True:
             wrong = {v for v in known - given if not self._keeps(v, known, holds, signs)}

@@ -1,8 +1,8 @@
 """Names for arrays: a variable that stands for one array is replaced by it, one that stands for several by a number.
 
 s = cuda.shared.array(32, float32)    ->    (every `s` is the shared array)
-a, b = b, a                           ->    a_is, b_is = b_is, a_is, and where an element is used:
-a[0] += 1                                   a = local1 if a_is == 0 else local2
+a, b = b, a                           ->    a_choice, b_choice = b_choice, a_choice, and for an element
+a[0] += 1                                   a = local1 if a_choice == 0 else local2
 
 Arrays themselves never move, so this is copy propagation (Aho et al., "Compilers", section 9.1.5) for names of arrays.
 """
@@ -12,10 +12,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from miniflow.hostcuda.syntax import Renamer, Unit, call, filled, is_plain, name, statements, target_names
+from miniflow.hostcuda.syntax import Compilation, Renamer, call, filled, is_plain, name, statements, target_names
 
 
-def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
+def propagate(tree: ast.FunctionDef, compilation: Compilation, arrays: set[str]) -> None:
     """Replace names of arrays in place.
 
     Args:
@@ -24,7 +24,7 @@ def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
     """
     while True:
         definitions = values_of(tree)
-        known = arrays | set(unit.arrays)
+        known = arrays | set(compilation.arrays)
         single = {
             v: values[0].id
             for v, values in definitions.items()
@@ -33,12 +33,12 @@ def propagate(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
         if not single:
             break
         Renamer(single).visit(filled(WithoutAssignments(single).visit(tree)))
-    refuse_arithmetic(tree, unit, known)
+    refuse_arithmetic(tree, compilation, known)
     choices = chosen(definitions, known)
     for variable, candidates in choices.items():
-        unit.choices[variable] = candidates
-    Numbers(unit).visit(tree)
-    readable_names(tree, unit)
+        compilation.choices[variable] = candidates
+    SelectArray(compilation).visit(tree)
+    readable_names(tree, compilation)
 
 
 OF_ELEMENTS = {  # and where the operands are
@@ -49,7 +49,7 @@ OF_ELEMENTS = {  # and where the operands are
 }  # fmt: skip
 
 
-def refuse_arithmetic(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> None:
+def refuse_arithmetic(tree: ast.FunctionDef, compilation: Compilation, arrays: set[str]) -> None:
     """A GPU computes with elements, not with whole arrays.
 
     Raises:
@@ -62,7 +62,7 @@ def refuse_arithmetic(tree: ast.FunctionDef, unit: Unit, arrays: set[str]) -> No
         operands = [getattr(node, field) for field in fields]
         for operand in [o for one in operands for o in (one if isinstance(one, list) else [one])]:
             if isinstance(operand, ast.Name) and operand.id in arrays:
-                unit.refuse(node, f"{what} the whole array {operand.id}", f"write {operand.id}[i]")
+                compilation.refuse(node, f"{what} the whole array {operand.id}", f"write {operand.id}[i]")
 
 
 def values_of(tree: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
@@ -108,27 +108,27 @@ def chosen(definitions: dict[str, list[ast.expr | None]], known: set[str]) -> di
     return {v: sorted(arrays) for v, arrays in all_of.items() if arrays}
 
 
-class Numbers(ast.NodeTransformer):
+class SelectArray(ast.NodeTransformer):
     """Assignments of arrays become assignments of their numbers; other uses choose among the arrays."""
 
-    def __init__(self, unit: Unit):
-        self.unit = unit
-        self.order = sorted({a for candidates in unit.choices.values() for a in candidates})
+    def __init__(self, compilation: Compilation):
+        self.compilation = compilation
+        self.order = sorted({a for candidates in compilation.choices.values() for a in candidates})
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
         targets = target_names(node)
-        if not any(t in self.unit.choices for t in targets):
+        if not any(t in self.compilation.choices for t in targets):
             return self.generic_visit(node)
         value = node.value.id
-        code = name(self._code(value)) if value in self.unit.choices else ast.Constant(self.order.index(value))
+        code = name(self._code(value)) if value in self.compilation.choices else ast.Constant(self.order.index(value))
         node.targets = [ast.Name(self._code(t), ast.Store()) for t in targets]
         node.value = code
         return ast.fix_missing_locations(node)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id not in self.unit.choices or not isinstance(node.ctx, ast.Load):
+        if node.id not in self.compilation.choices or not isinstance(node.ctx, ast.Load):
             return node
-        candidates = self.unit.choices[node.id]
+        candidates = self.compilation.choices[node.id]
         found: ast.expr = name(candidates[-1])
         for candidate in candidates[:-1]:
             number = ast.Constant(self.order.index(candidate))
@@ -136,16 +136,16 @@ class Numbers(ast.NodeTransformer):
         return ast.copy_location(found, node)
 
     def _code(self, variable: str) -> str:
-        return f"{variable}_is"
+        return f"{variable}_choice"
 
 
-def readable_names(tree: ast.FunctionDef, unit: Unit) -> None:
+def readable_names(tree: ast.FunctionDef, compilation: Compilation) -> None:
     """Give an array that the kernel makes the name that its author gave it, if that stands for nothing else."""
     used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {a.arg for a in tree.args.args}
     names: dict[str, str] = {}
-    for array, allocation in unit.arrays.items():
+    for array, allocation in compilation.arrays.items():
         called = allocation.called
         if called and called != array and called not in used and called not in names.values():
             names[array] = called
     Renamer(names).visit(tree)
-    unit.arrays = {names.get(array, array): allocation for array, allocation in unit.arrays.items()}
+    compilation.arrays = {names.get(array, array): allocation for array, allocation in compilation.arrays.items()}

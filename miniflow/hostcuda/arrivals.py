@@ -32,8 +32,8 @@ def present(s):
 
 
 @part
-def waited_for(s, index, other_site, mask):
-    """A thread came elsewhere than to the barrier that it missed. One thread of a block is enough in a report."""
+def report_missed_barrier(s, index, other_site, mask):
+    """This thread skipped a barrier at which others wait: reported once a block."""
     lane = lane_at(s.lanes, index)
     missed, first = lane.missed, index // s.threads * s.threads
     report(s, shadow.BARRIERS, missed, other_site, NOBODY, lane.missed_by, number_of(s, index), mask)
@@ -50,7 +50,7 @@ def end(s, threads):
     for t in range(threads):
         lane = lane_at(s.lanes, t)
         if lane.missed and not lane.missed_mask:
-            waited_for(s, t, NOTHING, NOTHING)
+            report_missed_barrier(s, t, NOTHING, NOTHING)
 
 
 @symbol(1)
@@ -123,7 +123,7 @@ def meet(level, site, first, end, orders):
             lane.met = s.at[level] if level == WARP else lane.met
             if lane.missed:  # others wait in vain for it at an earlier barrier
                 diverged = True
-                waited_for(s, t, site, lane.missed_mask)
+                report_missed_barrier(s, t, site, lane.missed_mask)
             if level == WARP and not lane.mask >> (t - first) & 1:
                 report(s, shadow.OWN_LANE, site, NOTHING, NOBODY, number_of(s, t), t - first, lane.mask)
                 lane.mask |= 1 << (t - first)

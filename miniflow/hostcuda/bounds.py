@@ -57,7 +57,7 @@ class Intervals:
         self.known: Sequence[Fact] = ()
 
     def of(self, node: ast.expr, depth: int = 0) -> Interval | None:
-        """The least and the greatest value, as expressions of the unit; None if that is not known."""
+        """The least and the greatest value, as expressions of the group; None if that is not known."""
         if depth > DEPTH:
             return None
         if isinstance(node, ast.Constant):

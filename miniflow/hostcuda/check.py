@@ -32,8 +32,8 @@ from miniflow.hostcuda.errors import UnsupportedKernelError
 from miniflow.hostcuda.findings import Finding, raise_findings, sentences
 from miniflow.hostcuda.instrument import CheckedTranslation
 from miniflow.hostcuda.lookup import KernelStop
+from miniflow.hostcuda.memory_map import MemoryMap
 from miniflow.hostcuda.profile import Profile
-from miniflow.hostcuda.regions import Memory
 from miniflow.hostcuda.source import compiling
 
 if TYPE_CHECKING:
@@ -106,14 +106,14 @@ class Run:
 
     def run(self, compiled: CheckedTranslation, values: Sequence[Any]) -> np.ndarray:
         """Run the code; the rows of what was found."""
-        unit, total, threads = compiled.unit, math.prod(self.grid), math.prod(self.block)
+        compilation, total, threads = compiled.compilation, math.prod(self.grid), math.prod(self.block)
         self.sites, self.uses_atomics = compiled.sites, "atomic_" in compiled.text
-        blocks = total if unit.cooperative else 1
+        blocks = total if compilation.cooperative else 1
         arrays: list[tuple] = []
-        names = (unit.original.get(n, n) for n in compiled.parameters)
+        names = (compilation.original.get(n, n) for n in compiled.parameters)
         values = [received(n, v, arrays) for n, v in zip(names, values, strict=True)]
-        arrays += [(n.removeprefix("constant_"), host, None, "const") for n, host in unit.hidden.items()]
-        self.memory = Memory(unit, threads, blocks, self.shared_bytes, arrays)
+        arrays += [(n.removeprefix("constant_"), host, None, "const") for n, host in compilation.hidden.items()]
+        self.memory = MemoryMap(compilation, threads, blocks, self.shared_bytes, arrays)
         tables = {
             "regions": self.memory.table, "cells": self.memory.cells, "blocks": np.zeros(total, shadow.BLOCK_STATE),
             "lanes": np.zeros(blocks * threads, shadow.LANE_STATE), "spare": np.zeros(shadow.SPARE, np.uint8),
@@ -121,7 +121,7 @@ class Run:
             "findings": np.zeros(shadow.FOUND_KEPT + 1, shadow.FINDING),
             **(self.profile.begin(self) if self.profile else {}),
         }  # fmt: skip
-        numbers = {"threads": threads, "cooperative": int(unit.cooperative), "now": 1, "started": 1, "at": 1}
+        numbers = {"threads": threads, "cooperative": int(compilation.cooperative), "now": 1, "started": 1, "at": 1}
         numbers |= {"region": len(self.memory.table), "spin_limit": self.spins}
         shadow.STATE_ARRAY[:] = 0
         for name, value in (numbers | {name: table.ctypes.data for name, table in tables.items()}).items():

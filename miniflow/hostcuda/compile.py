@@ -38,6 +38,7 @@ from miniflow.hostcuda.accesses import CheckedAccess
 from miniflow.hostcuda.affine import Affine
 from miniflow.hostcuda.aliases import propagate
 from miniflow.hostcuda.cache import cache_folder, keep, package_digest
+from miniflow.hostcuda.canonicalise import WarpNames, count_with_range
 from miniflow.hostcuda.devices import Rank
 from miniflow.hostcuda.divergence import Divergence
 from miniflow.hostcuda.emit import Emitter
@@ -50,12 +51,11 @@ from miniflow.hostcuda.live_ranges import separate
 from miniflow.hostcuda.names import DeviceFunction, normalise
 from miniflow.hostcuda.one_thread import one_thread
 from miniflow.hostcuda.region_tree import count_divergent
-from miniflow.hostcuda.shape_up import WarpNames, count_with_range
 from miniflow.hostcuda.signs import METADATA, dotted
 from miniflow.hostcuda.source import is_own
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, place
-from miniflow.hostcuda.syntax import WARP, Sync, Unit, statements, text
+from miniflow.hostcuda.syntax import WARP, Compilation, Sync, statements, text
 from miniflow.hostcuda.thread_loops import cells
 from miniflow.hostcuda.workers import run_blocks
 
@@ -95,41 +95,41 @@ class Translation:
     def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank, natural: bool):
         self.kernel, self.argument_types, self.rank = kernel, argument_types, rank
         function = kernel.py_func
-        self.unit = unit = Unit(function.__name__, function.__code__.co_filename)
-        unit.taken |= runtime.RESERVED
-        unit.checked, unit.debug = self.checked, bool(kernel.options.get("debug"))
-        unit.boundscheck = not self.checked and bool(kernel.options.get("boundscheck", not is_own(function)))
-        self.tree = normalise(kernel, unit)
+        self.compilation = compilation = Compilation(function.__name__, function.__code__.co_filename)
+        compilation.taken |= runtime.RESERVED
+        compilation.checked, compilation.debug = self.checked, bool(kernel.options.get("debug"))
+        compilation.boundscheck = not self.checked and bool(kernel.options.get("boundscheck", not is_own(function)))
+        self.tree = normalise(kernel, compilation)
         self.parameters = [a.arg for a in self.tree.args.args]
         named = dict(zip(self.parameters, argument_types, strict=True))
         Fields(named).visit(self.tree)
-        self.tree.body = Exits(unit).function(Expander(unit).block(self.tree.body))
+        self.tree.body = Exits(compilation).function(Expander(compilation).block(self.tree.body))
         if not any(isinstance(s, Sync) and s.level == WARP for s in statements(self.tree.body)):
             self.rank = rank._replace(whole_warps=True)  # it makes no difference
         if rank.axes == 1:
             WarpNames(self.tree).visit(self.tree)
-        separate(self.tree, unit)
-        self.arrays = {n for n, t in named.items() if isinstance(t, types.Array)} | set(unit.hidden)
-        propagate(self.tree, unit, self.arrays)
-        self.hidden = tuple(unit.hidden.values())
+        separate(self.tree, compilation)
+        self.arrays = {n for n, t in named.items() if isinstance(t, types.Array)} | set(compilation.hidden)
+        propagate(self.tree, compilation, self.arrays)
+        self.hidden = tuple(compilation.hidden.values())
         self.types = LAUNCH_TYPES + argument_types + tuple(numba.typeof(np.array(a)) for a in self.hidden)
-        unit.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
+        compilation.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
         self.integers = {n for n, t in named.items() if isinstance(t, types.Integer) and (t.signed or t.bitwidth < 64)}
         self.unsigned = {n for n, t in named.items() if isinstance(t, types.Integer) and not t.signed}
         self.naturals = {n for n, t in named.items() if isinstance(t, types.Integer) and (natural or not t.signed)}
-        self.shared_bytes, self.local_bytes = unit.nbytes("shared"), unit.nbytes("local")
-        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.hidden), unit.cooperative
+        self.shared_bytes, self.local_bytes = compilation.nbytes("shared"), compilation.nbytes("local")
+        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.hidden), compilation.cooperative
         self.path = cache_folder() / f"{function.__name__}_{self._key()}.py"
         self.text = self.path.read_text() if self.path.exists() else keep(self.path, self._translate())
 
     def _key(self) -> str:
         """A digest of everything that the text depends on."""
-        unit, options = self.unit, sorted((k, repr(v)) for k, v in self.kernel.options.items())
+        compilation, options = self.compilation, sorted((k, repr(v)) for k, v in self.kernel.options.items())
         facts = [
             *self._facts(), package_digest(), numba.__version__, sys.version_info[:2], self.rank, self.argument_types,
-            sorted(self.naturals), unit.boundscheck, options, ast.dump(self.tree, include_attributes=True),
-            [ast.dump(d.tree) for d in unit.devices], sorted(unit.arrays.items()), sorted(unit.hidden),
-            unit.fingerprint,
+            sorted(self.naturals), compilation.boundscheck, options, ast.dump(self.tree, include_attributes=True),
+            [ast.dump(d.tree) for d in compilation.devices], sorted(compilation.arrays.items()),
+            sorted(compilation.hidden), compilation.fingerprint,
         ]  # fmt: skip
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
 
@@ -139,24 +139,25 @@ class Translation:
 
     def _affine(self) -> Affine:
         """What is known of the integers of the tree as it is now."""
-        return Affine(self.tree, self.integers, self.naturals, self.unit.tuples, self.unsigned)
+        return Affine(self.tree, self.integers, self.naturals, self.compilation.tuples, self.unsigned)
 
     def _placed(self) -> tuple[Storage, Affine]:
         """The tree of regions with its variables' places."""
-        tree, unit = self.tree, self.unit
-        count_with_range(tree, unit, self._affine())
-        divergence = Divergence(tree, unit, unit.tuples)
-        while count_divergent(tree.body, divergence, unit):
+        tree, compilation = self.tree, self.compilation
+        count_with_range(tree, compilation, self._affine())
+        divergence = Divergence(tree, compilation, compilation.tuples)
+        while count_divergent(tree.body, divergence, compilation):
             divergence.update()
-        interchange(tree, unit, divergence, self._affine(), "xy" if self.rank.axes > 1 else "x")
+        interchange(tree, compilation, divergence, self._affine(), "xy" if self.rank.axes > 1 else "x")
         divergence.update()
-        storage = place(tree, unit, divergence, Kinds(self._infer))
+        storage = place(tree, compilation, divergence, Kinds(self._infer))
         for variable, kind in storage.private.items():
             try:
                 cells(variable, kind)
             except TypeError:
+                called = compilation.original.get(variable, variable)
                 raise UnsupportedKernelError(
-                    f"{unit.filename}: {unit.name}: the variable {unit.original.get(variable, variable)} holds {kind} "
+                    f"{compilation.filename}: {compilation.name}: the variable {called} holds {kind} "
                     "across a barrier, which is not supported: assign it once at the top of the kernel, or again after "
                     "the barrier"
                 ) from None
@@ -164,21 +165,24 @@ class Translation:
 
     def _translate(self) -> str:
         storage, affine = self._placed()
-        written = self._emitter(storage, affine, self.arrays | self.unit.arrays.keys(), self.rank).write()
+        written = self._emitter(storage, affine, self.arrays | self.compilation.arrays.keys(), self.rank).write()
         functions = self._functions()
-        sites = f"SITES = {self.unit.sites}\n\n\n" if self.unit.boundscheck else ""
-        cached = not any(device.recursive for device in self.unit.devices)  # numba loads those with addresses of old
-        cached &= not any(hasattr(v, "py_func") for v in self.unit.injected.values())  # they depend on their globals
+        sites = f"SITES = {self.compilation.sites}\n\n\n" if self.compilation.boundscheck else ""
+        # numba loads recursive functions with addresses of old, and kernels that are injected depend on their globals
+        cached = not any(device.recursive for device in self.compilation.devices)
+        cached &= not any(hasattr(value, "py_func") for value in self.compilation.injected.values())
         return self._head() + functions + sites + f"@njit(cache={cached}, no_cfunc_wrapper=True, **OPTIONS)\n" + written
 
     def _emitter(self, storage: Storage, *args: Any) -> Emitter:
-        return Emitter(self.tree, self.unit, storage, *args)
+        return Emitter(self.tree, self.compilation, storage, *args)
 
     def _functions(self) -> str:
         """The texts of the device functions that are called."""
-        trees = [self.tree, *(d.tree for d in self.unit.devices)]
+        trees = [self.tree, *(d.tree for d in self.compilation.devices)]
         called = {n.id for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Name)}
-        found = [device_text(d, self.unit) for d in self.unit.devices if not d.must_inline and d.name in called]
+        found = [
+            device_text(d, self.compilation) for d in self.compilation.devices if not d.must_inline and d.name in called
+        ]
         return "".join(f"{text}\n\n\n" for text in found)
 
     def _head(self) -> str:
@@ -186,19 +190,21 @@ class Translation:
         fast = bool(options.get("fastmath")) and not self.checked or {"contract"}
         given = {"nogil": True, "error_model": "numpy", "fastmath": fast}
         signature = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
-        head = HEADER.format(name=self.unit.name, filename=Path(self.unit.filename).name, signature=signature)
+        head = HEADER.format(
+            name=self.compilation.name, filename=Path(self.compilation.filename).name, signature=signature
+        )
         return f"{head}{self.imports}\nOPTIONS = {given}\n\n\n"
 
     def _module(self, text: str, identifier: str) -> ModuleType:
         module = ModuleType(identifier)
         module.__file__ = str(self.path)
-        vars(module).update(self.unit.injected)
+        vars(module).update(self.compilation.injected)
         exec(compile(text, str(self.path), "exec"), vars(module))
         return module
 
     def _infer(self) -> dict[str, types.Type]:
         module = self._module(self._head() + Translation._functions(self), "miniflow_hostcuda_probe")
-        exec(compile(one_thread(self.tree, self.unit), self.unit.filename, "exec"), vars(module))
+        exec(compile(one_thread(self.tree, self.compilation), self.compilation.filename, "exec"), vars(module))
         try:
             return infer(module.one_thread, self.types[len(LAUNCH_TYPES) :])
         except NumbaError as error:
@@ -206,11 +212,11 @@ class Translation:
 
     def _explain(self, error: NumbaError) -> str:
         """What numba has to say, about a line of the kernel where that can be told."""
-        name = Path(self.unit.filename).name
+        name = Path(self.compilation.filename).name
         places = re.findall(rf'{re.escape(name)}"?(?:, line | \()(\d+)', str(error))
         kinds = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
         line = places[0] if places else self.tree.lineno
-        return f"{self.unit.filename}:{line}: {self.unit.name}: {told(error)}; the arguments are ({kinds})"
+        return f"{self.compilation.at(line)}: {told(error)}; the arguments are ({kinds})"
 
     def compile(self) -> Callable:
         """Machine code: a function of `blocks`' arguments."""
@@ -253,7 +259,7 @@ class Compiled(Translation):
             return self.text
         again = Translation(self.kernel, self.argument_types, self.rank, True)
         storage, _ = again._placed()
-        return ir(again.tree, again.unit) if stage == "ir" else regions(storage)
+        return ir(again.tree, again.compilation) if stage == "ir" else regions(storage)
 
     def run(
         self, arguments: tuple, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int = 0
@@ -286,7 +292,7 @@ class Compiled(Translation):
             raise self._outside(error, grid, block) from None
         if status:
             raise DivergentBarrierError(
-                f"{self.unit.filename}:{status}: {self.unit.name}: threads of a block disagree about the condition "
+                f"{self.compilation.at(status)}: threads of a block disagree about the condition "
                 "around a barrier, so that some would wait for ever: move the barrier out of the branch or loop, or "
                 "make the condition the same for the whole block"
             )
@@ -300,7 +306,7 @@ class Compiled(Translation):
             for n, dims in zip(numbers, (grid, block), strict=True)
         ]
         return KernelIndexError(
-            f"{self.unit.filename}:{line}: {self.unit.name}: index {index} of {access} is out of bounds: that dim has "
+            f"{self.compilation.at(line)}: index {index} of {access} is out of bounds: that dim has "
             f"{size} elements; block {where[0]}, thread {where[1]}. Guard it, as in `if i < x.size`; the arrays hold "
             "what was written so far"
         )
@@ -341,11 +347,11 @@ class Kinds:
         self.known = None
 
 
-def device_text(device: DeviceFunction, unit: Unit) -> str:
+def device_text(device: DeviceFunction, compilation: Compilation) -> str:
     """The text of a device function; further parameters are the coordinates that it reads."""
     body = copy.deepcopy(device.tree.body)
-    if unit.boundscheck:
-        access = CheckedAccess(unit, None, set(), None)
+    if compilation.boundscheck:
+        access = CheckedAccess(compilation, None, set(), None)
         body = [access.visit(statement) for statement in body]
     parameters = ", ".join([a.arg for a in device.tree.args.args] + device.coordinates)
     lines = "\n".join("    " + line for s in body for line in text(s).split("\n"))

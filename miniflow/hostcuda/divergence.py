@@ -20,8 +20,8 @@ from miniflow.hostcuda.syntax import (
     THREAD,
     THREAD_NAMES,
     WARP,
+    Compilation,
     Sync,
-    Unit,
     bodies,
     level_of,
     loop_exits,
@@ -40,8 +40,8 @@ class Divergence:
         definitions: variable -> how many statements assign it.
     """
 
-    def __init__(self, tree: ast.FunctionDef, unit: Unit, tuples: set[str]):
-        self.tree, self.unit, self.tuples = tree, unit, tuples
+    def __init__(self, tree: ast.FunctionDef, compilation: Compilation, tuples: set[str]):
+        self.tree, self.compilation, self.tuples = tree, compilation, tuples
         self.lowered: dict[str, int] = {}
         self.update()
 
@@ -132,7 +132,7 @@ class Divergence:
     def _of_name(self, variable: str) -> int:
         if variable in self.scope:
             return self.scope[variable]
-        array = self.unit.arrays.get(variable)
+        array = self.compilation.arrays.get(variable)
         if array is not None:
             return THREAD if array.kind == "local" else BLOCK
         return OWN_SCOPE.get(variable, GRID)

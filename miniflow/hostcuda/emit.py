@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from miniflow.hostcuda.accesses import Access
-from miniflow.hostcuda.region_tree import Barrier, Branch, Loop, Node, Once, Threads, Units
+from miniflow.hostcuda.region_tree import Barrier, Branch, ForEachGroup, Loop, Node, Once, Threads
 from miniflow.hostcuda.syntax import (
     AXES,
     BLOCK,
@@ -50,7 +50,7 @@ class Emitter(ThreadLoops):
     # memory
 
     def _head(self) -> None:
-        parameters = [a.arg for a in self.tree.args.args] + list(self.unit.hidden)
+        parameters = [a.arg for a in self.tree.args.args] + list(self.compilation.hidden)
         self.lines.append(f"def blocks({', '.join([LAUNCH, *parameters])}):")
         axes = AXES[: self.rank.axes]
         for axis, size in zip(axes, self.rank.sizes or (), strict=False):
@@ -59,20 +59,20 @@ class Emitter(ThreadLoops):
         for name, constant in (("threadIdx", 0), ("blockDim", 1)):
             if flat := "".join(f"{name}_{axis} = " for axis in AXES[len(axes) :]):
                 self.line(f"{flat}{constant}")
-        if any(a.kind == "dynamic" for a in self.unit.arrays.values()):
+        if any(a.kind == "dynamic" for a in self.compilation.arrays.values()):
             self._allocate("dynamic", "dynamic_bytes", None, "np.uint8")
-        for variable, array in self.unit.arrays.items():
+        for variable, array in self.compilation.arrays.items():
             self._array(variable, array)
         for variable, kind in sorted(self.storage.private.items()):
             for cell, dtype, _ in cells(variable, kind):
                 if variable in self.storage.in_warp:
-                    for array in [cell, f"{cell}_copy"] if self.unit.boundscheck else [cell]:
+                    for array in [cell, f"{cell}_copy"] if self.compilation.boundscheck else [cell]:
                         self.line(f"{array} = stack((32,), {dtype})")
                 else:
                     self._allocate(cell, "threads", CELLS, dtype)
         if BLOCK in self.masked:
             self._allocate("arrived_of", "threads", CELLS, "np.int64")
-        if self.masked and self.unit.cooperative:
+        if self.masked and self.compilation.cooperative:
             self.line("missed = 0")
             for level in sorted(self.masked):
                 if level == GRID:
@@ -81,10 +81,10 @@ class Emitter(ThreadLoops):
 
     def _allocate(self, variable: str, shape: str, size: int | None, dtype: str, comment: str = "") -> None:
         """An array for each block: of `size` elements, on the stack if there is room."""
-        if size is not None and not self.unit.cooperative and self._fits(size * itemsize(dtype)):
+        if size is not None and not self.compilation.cooperative and self._fits(size * itemsize(dtype)):
             extent = CELLS if shape == "threads" else shape
             self.line(f"{variable} = stack({extents(extent)}, {dtype}){comment}")
-        elif self.unit.cooperative:
+        elif self.compilation.cooperative:
             self.line(f"{variable}_all = np.empty({extents('last', shape)}, {dtype}){comment}")
         else:
             self.line(f"{variable} = np.empty({extents(shape)}, {dtype}){comment}")
@@ -103,24 +103,24 @@ class Emitter(ThreadLoops):
             self._allocate(f"{variable}_of", extents("threads", shape)[1:-1], None, array.dtype, comment)
         elif array.kind == "local":
             self.line(f"{variable} = np.empty({extents(shape)}, {array.dtype}){comment}")
-        elif not self.unit.cooperative:
+        elif not self.compilation.cooperative:
             self._dynamic(variable, array)
 
     def _dynamic(self, variable: str, array: Allocation) -> None:
         size = itemsize(array.dtype) if array.dtype.startswith("np.") else f"{array.dtype}.itemsize"
-        known = self.unit.injected.get(array.dtype)
+        known = self.compilation.injected.get(array.dtype)
         size = known.itemsize if known is not None else size
         size = array.dtype.removesuffix("dtype") + "itemsize" if array.dtype.endswith(".dtype") else size
         self.line(f"{variable} = dynamic[: dynamic.size // {size} * {size}].view({array.dtype})  # line {array.line}")
 
     def _bind_block(self) -> None:
         """In a grid that synchronises, every block has memory of its own."""
-        for variable, array in self.unit.arrays.items():
+        for variable, array in self.compilation.arrays.items():
             if array.kind == "shared":
                 self.line(f"{variable} = {variable}_all[block]")
-        if any(a.kind == "dynamic" for a in self.unit.arrays.values()):
+        if any(a.kind == "dynamic" for a in self.compilation.arrays.values()):
             self.line("dynamic = dynamic_all[block]")
-        for variable, array in self.unit.arrays.items():
+        for variable, array in self.compilation.arrays.items():
             if array.kind == "dynamic":
                 self._dynamic(variable, array)
             elif variable in self.storage.kept_arrays - self.storage.in_warp:
@@ -139,8 +139,8 @@ class Emitter(ThreadLoops):
                 self._threads(node)
             elif isinstance(node, Once):
                 for statement in node.statements:
-                    self._statement(self._expanded(statement), Access(self.unit, self.affine, self.arrays))
-            elif isinstance(node, Units):
+                    self._statement(self._expanded(statement), Access(self.compilation, self.affine, self.arrays))
+            elif isinstance(node, ForEachGroup):
                 self._units(node)
             elif isinstance(node, Barrier):
                 self._at_barrier(node)
@@ -149,13 +149,13 @@ class Emitter(ThreadLoops):
             else:
                 self._branch(node)
 
-    def _units(self, node: Units) -> None:
-        blocks = f"block in range({'0' if self.unit.cooperative else 'first'}, last)"
+    def _units(self, node: ForEachGroup) -> None:
+        blocks = f"block in range({'0' if self.compilation.cooperative else 'first'}, last)"
         with self.indented(f"for {blocks if node.level == GRID else 'warp in range((threads + 31) // 32)'}:"):
             start = len(self.lines)
             self._coordinates(node.level)
             body = len(self.lines)
-            if node.level == GRID and self.masked and not self.unit.cooperative:
+            if node.level == GRID and self.masked and not self.compilation.cooperative:
                 self.line("arrived_of[:] = missed = 0")
             self._nodes(node.nodes)
             self._drop_unused(start, body)
@@ -166,7 +166,7 @@ class Emitter(ThreadLoops):
             self.line("blockIdx_x = block % gridDim_x")
             self.line("blockIdx_y = block // gridDim_x % gridDim_y")
             self.line("blockIdx_z = block // (gridDim_x * gridDim_y)")
-            if self.unit.cooperative:
+            if self.compilation.cooperative:
                 self._bind_block()
             return
         self.line("warp_first = warp * 32")
@@ -184,13 +184,13 @@ class Emitter(ThreadLoops):
             self._arrive(node)
         if sync.collective:
             function, voted, result = sync.collective
-            said, bounds = self._said(voted, node.level)
+            said, bounds = self._votes_of_group(voted, node.level)
             self.line(f"{result} = {function}({said}, {bounds})")
 
     def _arrive(self, node: Barrier) -> None:
         """No thread may come to a barrier that has missed another; those that have left miss the rest."""
-        arrived, bounds = self._said(ARRIVED[node.level], node.level)
-        mask = self._said(node.mask, node.level)[0] if node.mask else "None"
+        arrived, bounds = self._votes_of_group(ARRIVED[node.level], node.level)
+        mask = self._votes_of_group(node.mask, node.level)[0] if node.mask else "None"
         whole = f"whole_{node.mask}" if node.mask in self.wholes and node.level == BLOCK else ""
         self.line(f"if {f'(missed or not {whole}) and ' if whole else ''}arrive({arrived}, {mask}, {bounds}):")
         self.line(f"{INDENT}return missed")
@@ -200,18 +200,18 @@ class Emitter(ThreadLoops):
     def _line_of(self, mask: str) -> int:
         return self.storage.conditions[mask].statement.lineno
 
-    def _said(self, variable: str, level: int) -> tuple[str, str]:
-        """The conditions of all threads of a unit, and who they are."""
+    def _votes_of_group(self, variable: str, level: int) -> tuple[str, str]:
+        """The array of what each thread of a group votes, and the range of its threads there."""
         if level == GRID:
             return f"{variable}_of_all.reshape(-1)", f"0, {variable}_of_all.size"
         return f"{variable}_of", "0, lanes" if variable in self.storage.in_warp else BOUNDS[level]
 
     def _taken(self, node: Branch) -> str:
-        """Whether a unit takes a branch or another round of a loop: whether any of its threads does."""
+        """Whether a group takes a branch or another round of a loop: whether any of its threads does."""
         if node.divergent:
             if node.test.id not in self.storage.private:
                 return "True"
-            said, bounds = self._said(node.test.id, node.level)
+            said, bounds = self._votes_of_group(node.test.id, node.level)
             return f"any_of({said}, {bounds})"
         return self._expression(node.test)
 

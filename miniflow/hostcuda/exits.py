@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from miniflow.hostcuda.syntax import (
     LEAVES,
-    Unit,
+    Compilation,
     assign,
     call,
     has_sync,
@@ -38,27 +38,27 @@ from miniflow.hostcuda.syntax import (
 class Loop:
     """A loop around a barrier: the flags that its jumps set, once they are needed."""
 
-    def __init__(self, unit: Unit):
-        self.unit, self.stop, self.skip = unit, "", ""
+    def __init__(self, compilation: Compilation):
+        self.compilation, self.stop, self.skip = compilation, "", ""
 
     def flag(self, jump: ast.stmt) -> str:
         """The flag of `break` or `continue`."""
         if isinstance(jump, ast.Break):
-            self.stop = self.stop or self.unit.fresh("stop")
+            self.stop = self.stop or self.compilation.fresh("stop")
             return self.stop
-        self.skip = self.skip or self.unit.fresh("skip")
+        self.skip = self.skip or self.compilation.fresh("skip")
         return self.skip
 
 
 class Exits:
     """Rewrites one function; `result` is the variable that a returned value goes to."""
 
-    def __init__(self, unit: Unit, result: str = ""):
-        self.unit, self.result, self.left, self.announced = unit, result, "", False
+    def __init__(self, compilation: Compilation, result: str = ""):
+        self.compilation, self.result, self.left, self.announced = compilation, result, "", False
 
     def function(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """The body of a function without returns, and without jumps out of loops around barriers."""
-        self.announced = self.unit.checked and not self.result and any(map(has_sync, body))
+        self.announced = self.compilation.checked and not self.result and any(map(has_sync, body))
         body = self._block(body, None, True)
         return [assign(self.left, ast.Constant(False), 0), *body] if self.left else body
 
@@ -80,7 +80,7 @@ class Exits:
             if not isinstance(statement, ast.For | ast.While):
                 result.append(statement)
                 continue
-            result += self._loop(statement, Loop(self.unit))
+            result += self._loop(statement, Loop(self.compilation))
             if jumps and rest:  # threads that returned inside the loop do not reach what follows it
                 return [*result, guard([self.left], self._block(rest, loop, tail), statement)]
         return result
@@ -95,7 +95,7 @@ class Exits:
         return [assign(loop.flag(jump), ast.Constant(True), jump.lineno)]
 
     def _left(self) -> str:
-        self.left = self.left or self.unit.fresh("left")
+        self.left = self.left or self.compilation.fresh("left")
         return self.left
 
     def _branch(self, node: ast.If, rest: list[ast.stmt], loop: Loop | None, tail: bool) -> list[ast.stmt]:
@@ -130,7 +130,7 @@ class Exits:
         flags = [f for f in (loop.stop, self._left() if returns else "") if f]
         before = [assign(loop.stop, ast.Constant(False), node.lineno)] if loop.stop else []
         if flags and isinstance(node, ast.For):
-            *start, node = counted(node, self.unit)
+            *start, node = counted(node, self.compilation)
             before += start
         if flags:
             node.test = ast.BoolOp(ast.And(), [*(ast.UnaryOp(ast.Not(), name(f)) for f in flags), node.test])
@@ -186,23 +186,23 @@ def negated(test: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Not(), test)
 
 
-def counted(loop: ast.For, unit: Unit) -> Iterator[ast.stmt]:
+def counted(loop: ast.For, compilation: Compilation) -> Iterator[ast.stmt]:
     """`for i in range(start, stop, step)` as a while loop, for loops whose threads make different numbers of rounds.
 
     Raises:
         UnsupportedKernelError: for anything but a range.
     """
     if not (isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "range"):
-        unit.refuse(loop, "a loop over anything but range(...) around a barrier", "write a range")
+        compilation.refuse(loop, "a loop over anything but range(...) around a barrier", "write a range")
     args = list(loop.iter.args)
     start = args[0] if len(args) > 1 else ast.Constant(0)
     stop, step = args[len(args) > 1], args[2] if len(args) == 3 else ast.Constant(1)
     variable = target_names(loop)[0]
-    upcoming, end = unit.fresh(f"{variable}_next"), unit.fresh(f"{variable}_end")
+    upcoming, end = compilation.fresh(f"{variable}_next"), compilation.fresh(f"{variable}_end")
     yield assign(upcoming, call("np.int64", start), loop.lineno)
     yield assign(end, stop, loop.lineno)
     if not literal(step):
-        kept = unit.fresh(f"{variable}_step")
+        kept = compilation.fresh(f"{variable}_step")
         yield assign(kept, step, loop.lineno)
         step = name(kept)
     up, down = (ast.Compare(name(upcoming), [op], [name(end)]) for op in (ast.Lt(), ast.Gt()))

@@ -21,9 +21,9 @@ from miniflow.hostcuda.syntax import (
     LANE_READ,
     MARK,
     WARP,
+    Compilation,
     Renamer,
     Sync,
-    Unit,
     assign,
     call,
     expression,
@@ -55,8 +55,8 @@ def has_barrier(node: ast.AST) -> bool:
 class Expander:
     """Rewrites statement lists; see the module."""
 
-    def __init__(self, unit: Unit):
-        self.unit = unit
+    def __init__(self, compilation: Compilation):
+        self.compilation = compilation
         self.before: list[ast.stmt] = []  # what must run before the statement at hand
 
     def block(self, block: list[ast.stmt]) -> list[ast.stmt]:
@@ -111,14 +111,14 @@ class Expander:
     def _target(self, node: ast.Assign | ast.AugAssign, target: ast.expr) -> None:
         """A barrier in the index of what is assigned: Python computes the value first, but for `+=`."""
         if not isinstance(target, ast.Subscript):
-            self.unit.refuse(target, "a barrier in such a target of an assignment", "use a variable")
+            self.compilation.refuse(target, "a barrier in such a target of an assignment", "use a variable")
         if isinstance(node, ast.Assign):
             node.value = self._keep("kept", self.hoist(node.value), node.lineno)
         target.slice = self._keep("index", self.hoist(target.slice), node.lineno)
 
     def _keep(self, stem: str, value: ast.expr, line: int) -> ast.Name:
         """A variable of its own for a value that is computed before the statement at hand."""
-        variable = self.unit.fresh(stem)
+        variable = self.compilation.fresh(stem)
         self.before.append(assign(variable, value, line))
         return name(variable)
 
@@ -131,7 +131,7 @@ class Expander:
         if isinstance(node, ast.BoolOp | ast.IfExp):
             others = node.values[1:] if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
             if any(map(has_barrier, others)):
-                self.unit.refuse(
+                self.compilation.refuse(
                     node, "a barrier that is reached only sometimes within an expression", "use an if statement"
                 )
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith(MARK):
@@ -174,8 +174,8 @@ class Expander:
         if what != "activemask":
             mask, vote = node.args[0], ast.Compare(node.args[-1], [ast.NotEq()], [ast.Constant(0)])
         vote = call("np.int8", vote) if what == "eq_sync" else vote
-        voted, result = self._keep("voted", vote, node.lineno).id, self.unit.fresh("outcome")
-        self.unit.neutral[voted] = neutral
+        voted, result = self._keep("voted", vote, node.lineno).id, self.compilation.fresh("outcome")
+        self.compilation.neutral[voted] = neutral
         self._synchronise(node, level, what, mask if level == WARP else None, (function, voted, result))
         found = name(result)
         if what in ("ballot_sync", "syncthreads_and", "syncthreads_or"):
@@ -185,8 +185,8 @@ class Expander:
     def _synchronise(
         self, like: ast.Call, level: int, what: str, mask: ast.expr | None, vote: tuple | None = None
     ) -> None:
-        """All threads of a unit synchronise; of a warp, those lanes that a mask names."""
-        if self.unit.checked:
+        """All threads of a group synchronise; of a warp, those lanes that a mask names."""
+        if self.compilation.checked:
             named = mask or ast.Constant(0xFFFFFFFF)
             self.before.append(announcement(call("arrives", ast.Constant(level), named), like))
         self.before.append(Sync(level, what, vote, lineno=like.lineno))
@@ -205,7 +205,7 @@ class Expander:
     def _match(self, what: str, node: ast.Call, mask: ast.expr, value: ast.expr) -> ast.expr:
         offered = self._keep("offered", value, node.lineno)
         here = self._keep("here", ast.Constant(True), node.lineno)
-        self.unit.neutral[here.id] = "False"
+        self.compilation.neutral[here.id] = "False"
         self._synchronise(node, WARP, what, mask)
         return self._keep("matched", call(MATCHES[what], offered, here, name("thread")), node.lineno)
 
@@ -215,15 +215,17 @@ class Expander:
         device, args = node.device, node.args
         tree = copy.deepcopy(device.tree)
         fresh = {
-            v: self.unit.fresh(f"{device.name}_{v}") for v in sorted(local_names(tree)) if v not in self.unit.arrays
+            v: self.compilation.fresh(f"{device.name}_{v}")
+            for v in sorted(local_names(tree))
+            if v not in self.compilation.arrays
         }
         tree = Renamer(fresh).visit(tree)
-        result = self.unit.fresh(f"{device.name}_result")
+        result = self.compilation.fresh(f"{device.name}_result")
         parameters = [assign(parameter.arg, value, line) for parameter, value in zip(tree.args.args, args, strict=True)]
         gives = any(isinstance(s, ast.Return) and s.value is not None for s in statements(device.tree.body))
         outer, self.before = self.before, []
-        body = Exits(self.unit, result).function(self.block(tree.body))
+        body = Exits(self.compilation, result).function(self.block(tree.body))
         for inner in (n for s in body for n in ast.walk(s)):
-            inner.called_at = getattr(node, "filename", self.unit.filename), line
+            inner.called_at = getattr(node, "filename", self.compilation.filename), line
         self.before = outer + parameters + body
         return name(result) if gives else ast.Constant(None)

@@ -22,11 +22,11 @@ from miniflow.hostcuda.compile import Translation, device_text
 from miniflow.hostcuda.devices import Rank
 from miniflow.hostcuda.emit import BOUNDS, Emitter
 from miniflow.hostcuda.names import DeviceFunction
-from miniflow.hostcuda.region_tree import Barrier, Branch, Once, Units
+from miniflow.hostcuda.region_tree import Barrier, Branch, ForEachGroup, Once
 from miniflow.hostcuda.shadow import ROUNDS, SITE_BITS
 from miniflow.hostcuda.signs import dotted, is_metadata
 from miniflow.hostcuda.storage import Storage
-from miniflow.hostcuda.syntax import GRID, LANE_READ, WARP, Replace, Unit, call, expression, name, text
+from miniflow.hostcuda.syntax import GRID, LANE_READ, WARP, Compilation, Replace, call, expression, name, text
 from miniflow.hostcuda.thread_loops import Loops
 
 OTHER_ATOMICS = {"atomic_exch": "exchange", "atomic_cas": "compare"}
@@ -49,13 +49,13 @@ class Instrument(ast.NodeTransformer):
         profile: whether loops say in which round they are.
     """
 
-    def __init__(self, unit: Unit, sites: list[tuple], caller: str, profile: bool):
-        self.unit, self.sites, self.caller, self.profile = unit, sites, caller, profile
-        self.devices = {d.name for d in unit.devices if not d.must_inline}
+    def __init__(self, compilation: Compilation, sites: list[tuple], caller: str, profile: bool):
+        self.compilation, self.sites, self.caller, self.profile = compilation, sites, caller, profile
+        self.devices = {d.name for d in compilation.devices if not d.must_inline}
 
     def number(self, node: ast.AST, what: str = "", index: str = "") -> int:
         """The number of a place; 0, which is nowhere, for those that are too many."""
-        filename, called = getattr(node, "filename", self.unit.filename), getattr(node, "called_at", ("", 0))
+        filename, called = getattr(node, "filename", self.compilation.filename), getattr(node, "called_at", ("", 0))
         site = (filename, getattr(node, "lineno", 0), getattr(node, "col_offset", 0), what, index, *called)
         if site not in self.sites:
             self.sites.append(site)
@@ -64,7 +64,7 @@ class Instrument(ast.NodeTransformer):
 
     def site(self, node: ast.expr, owner: ast.expr, index: ast.expr) -> str:
         """The number of an access to an element of `owner`, as its author called that."""
-        known = Replace({n: name(called) for n, called in self.unit.original.items()})
+        known = Replace({n: name(called) for n, called in self.compilation.original.items()})
         number = self.number(node, *(text(known.visit(copy.deepcopy(part))) for part in (owner, index)))
         return f"{number} + {self.caller}" if self.caller else str(number)
 
@@ -94,7 +94,7 @@ class Instrument(ast.NodeTransformer):
     def element_of_field(self, node: ast.expr) -> ast.expr:
         """`x["field"][i]` for `x[i]["field"]`."""
         value = self.element_of_field(node.value) if is_field(node) else None
-        if not isinstance(value, ast.Subscript) or is_field(value) or dotted(value.value) in self.unit.tuples:
+        if not isinstance(value, ast.Subscript) or is_field(value) or dotted(value.value) in self.compilation.tuples:
             return node
         named = node.slice if isinstance(node, ast.Subscript) else ast.Constant(node.attr)
         found = copy.copy(value)
@@ -119,7 +119,7 @@ class Instrument(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = dotted(node.func)
         if function in ("match_any", "match_all"):
-            return Access(self.unit, None, set()).visit_Call(node)
+            return Access(self.compilation, None, set()).visit_Call(node)
         if function == LANE_READ:
             value, lane = node.args
             how, given = lane.func.id.removeprefix("lane_"), ", ".join(map(text, lane.args))
@@ -157,7 +157,7 @@ class Instrument(ast.NodeTransformer):
         self.generic_visit(node)
         if not self.profile:
             return node
-        outer, number = self.unit.fresh("outer"), self.unit.fresh("round")
+        outer, number = self.compilation.fresh("outer"), self.compilation.fresh("round")
         node.body[:0] = ast.parse(f"{number} += 1\nstate().path = {outer} * {ROUNDS} + {number}").body
         before, after = f"{outer}, {number} = state().path, 0", f"state().path = {outer}"
         return [*ast.parse(before).body, node, *ast.parse(after).body]
@@ -173,8 +173,8 @@ class CheckedEmitter(Emitter):
     def _head(self) -> None:
         super()._head()
         names = {"shared": "{}", "local": "{}_of", "dynamic": "dynamic"}
-        for number, (variable, array) in enumerate(self.unit.arrays.items(), 1):
-            made = names[array.kind].format(variable) + "_all" * self.unit.cooperative
+        for number, (variable, array) in enumerate(self.compilation.arrays.items(), 1):
+            made = names[array.kind].format(variable) + "_all" * self.compilation.cooperative
             self.line(f"declare({number * (array.kind != 'dynamic')}, {made}.ctypes.data, {made}.nbytes)")
 
     def write(self) -> str:
@@ -182,7 +182,7 @@ class CheckedEmitter(Emitter):
         self.storage.nodes.append(Once(0, ast.parse("end_blocks()").body))
         return super().write()
 
-    def _units(self, node: Units) -> None:
+    def _units(self, node: ForEachGroup) -> None:
         if node.level == GRID:
             node.nodes.insert(0, Once(0, ast.parse("begin_block(block)").body))
         super()._units(node)
@@ -223,13 +223,13 @@ class CheckedTranslation(Translation):
     def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank, profile: bool):
         self.profile, self.places, self.typing = profile, None, None
         super().__init__(kernel, argument_types, rank, False)
-        self.shared_bytes, self.local_bytes = self.unit.nbytes("shared"), self.unit.nbytes("local")
-        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.hidden), self.unit.cooperative
+        self.shared_bytes, self.local_bytes = self.compilation.nbytes("shared"), self.compilation.nbytes("local")
+        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.hidden), self.compilation.cooperative
         self.code = self.compile()
 
     def _facts(self) -> list:
-        devices = [(ast.dump(d.tree, include_attributes=True), d.must_inline) for d in self.unit.devices]
-        return ["checked", self.profile, self.unit.filename, devices]
+        devices = [(ast.dump(d.tree, include_attributes=True), d.must_inline) for d in self.compilation.devices]
+        return ["checked", self.profile, self.compilation.filename, devices]
 
     def _translate(self) -> str:
         text = super()._translate()
@@ -238,19 +238,19 @@ class CheckedTranslation(Translation):
 
     def _emitter(self, storage: Storage, *args: Any) -> Emitter:
         self.places = [("", 0, 0, "", "", "", 0)]
-        storage.kept_arrays = {v for v, a in self.unit.arrays.items() if a.kind == "local"}
-        return CheckedEmitter(self._instrument(""), self.tree, self.unit, storage, *args)
+        storage.kept_arrays = {v for v, a in self.compilation.arrays.items() if a.kind == "local"}
+        return CheckedEmitter(self._instrument(""), self.tree, self.compilation, storage, *args)
 
     def _instrument(self, caller: str) -> Instrument:
-        return Instrument(self.unit, self.places, caller, self.profile)
+        return Instrument(self.compilation, self.places, caller, self.profile)
 
     def _functions(self) -> str:
         """The texts of the device functions, which are told where they are called; of the probe, without checks."""
         if self.places is None:
             return super()._functions()
         found = []
-        for device in (d for d in self.unit.devices if not d.must_inline):
+        for device in (d for d in self.compilation.devices if not d.must_inline):
             tree = self._instrument("caller").generic_visit(copy.deepcopy(device.tree))
             checked = DeviceFunction(device.name, tree, False, [*device.coordinates, "caller"])
-            found.append(f"{device_text(checked, self.unit)}\n\n\n")
+            found.append(f"{device_text(checked, self.compilation)}\n\n\n")
         return "".join(found)

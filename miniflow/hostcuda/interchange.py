@@ -25,8 +25,8 @@ from miniflow.hostcuda.syntax import (
     BLOCK,
     THREAD,
     WARP,
+    Compilation,
     Replace,
-    Unit,
     assign,
     assigned_in,
     call,
@@ -44,25 +44,27 @@ STRIP, SHORT_BODY = 4, 4  # rounds, statements
 PLAIN = ast.Assign | ast.AugAssign | ast.Expr | ast.If | ast.For | ast.Pass
 
 
-def interchange(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, affine: Affine, axes: str) -> None:
+def interchange(
+    tree: ast.FunctionDef, compilation: Compilation, divergence: Divergence, affine: Affine, axes: str
+) -> None:
     """Mark loops to turn inside out, and the branches around them: `.interchanged` is the level of their threads."""
-    Interchange(unit, divergence, affine, axes).run(tree)
+    Interchange(compilation, divergence, affine, axes).run(tree)
 
 
 class Interchange:
     """Looks for such loops; see the module."""
 
-    def __init__(self, unit: Unit, divergence: Divergence, affine: Affine, axes: str):
-        self.unit, self.divergence, self.affine, self.axes = unit, divergence, affine, axes
-        arrays = {n for n in divergence.parameters | set(unit.hidden) if n not in divergence.tuples}
-        self.arrays = arrays | {n for n, a in unit.arrays.items() if a.kind != "local"}
+    def __init__(self, compilation: Compilation, divergence: Divergence, affine: Affine, axes: str):
+        self.compilation, self.divergence, self.affine, self.axes = compilation, divergence, affine, axes
+        arrays = {n for n in divergence.parameters | set(compilation.hidden) if n not in divergence.tuples}
+        self.arrays = arrays | {n for n, a in compilation.arrays.items() if a.kind != "local"}
 
     def run(self, tree: ast.FunctionDef) -> None:
         """Mark the loops of a kernel."""
         tree.body = self._block(tree.body, BLOCK)
 
     def _block(self, block: list[ast.stmt], level: int) -> list[ast.stmt]:
-        """Statements that a whole unit runs together."""
+        """Statements that a whole group runs together."""
         result = []
         for statement in block:
             if has_sync(statement):
@@ -74,7 +76,7 @@ class Interchange:
                 statement = self._loop(statement, level)
             elif isinstance(statement, ast.If) and not statement.orelse and self._is_guard(statement.test):
                 body = self._block(statement.body, level)
-                alone = len(block) > 1 and not self.unit.checked and self._is_for_one(statement)
+                alone = len(block) > 1 and not self.compilation.checked and self._is_for_one(statement)
                 if alone or any(hasattr(s, "interchanged") for s in body):
                     statement.body, statement.interchanged = body, level
             result.append(statement)
@@ -140,7 +142,7 @@ class Interchange:
         The ends are signed: what numba makes of `range` for unsigned ones counts in uint64, which strips do not.
         """
         variable, inside, args = loop.target.id, assigned_in(loop.body), loop.iter.args
-        if self.unit.checked or len(args) > 2 or len(loop.body) > SHORT_BODY:
+        if self.compilation.checked or len(args) > 2 or len(loop.body) > SHORT_BODY:
             return False
         if not all(isinstance(s, ast.Assign | ast.AugAssign) for s in loop.body):
             return False
@@ -152,7 +154,7 @@ class Interchange:
 
     def _strip_mined(self, loop: ast.For) -> ast.For:
         """The same with a loop over strips outside, and the rounds of a strip inside of the threads."""
-        base = self.unit.fresh(f"{loop.target.id}_base")
+        base = self.compilation.fresh(f"{loop.target.id}_base")
         start, stop = [ast.Constant(0), *loop.iter.args][-2:]
         whole = expression(f"{base} + {STRIP}")
         end = ast.IfExp(ast.Compare(whole, [ast.LtE()], [stop]), whole, stop)
@@ -231,7 +233,7 @@ class Interchange:
     def _from_base(self, loop: ast.For, first: ast.expr) -> ast.For:
         """The same with a uniform loop over the start of each round: `i = base + threadIdx.x; if i < stop: ...`."""
         _, stop, step = loop.iter.args
-        base = self.unit.fresh(f"{loop.target.id}_base")
+        base = self.compilation.fresh(f"{loop.target.id}_base")
         inside = ast.If(ast.Compare(name(loop.target.id), [ast.Lt()], [copy.deepcopy(stop)]), loop.body, [])
         element = ast.BinOp(name(base), ast.Add(), name("threadIdx_x"))
         body = [assign(loop.target.id, element, loop.lineno), ast.copy_location(inside, loop)]

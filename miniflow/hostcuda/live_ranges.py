@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from functools import reduce
 
-from miniflow.hostcuda.syntax import LEAVES, Sync, Unit, expressions, statements
+from miniflow.hostcuda.syntax import LEAVES, Compilation, Sync, expressions, statements
 
 State = dict[str, frozenset[ast.Name]]  # variable -> the definitions that may have set it
 
@@ -102,7 +102,7 @@ def merged(a: State | None, b: State | None) -> State | None:
     return {v: a.get(v, frozenset()) | b.get(v, frozenset()) for v in a.keys() | b.keys()}
 
 
-def separate(tree: ast.FunctionDef, unit: Unit) -> None:
+def separate(tree: ast.FunctionDef, compilation: Compilation) -> None:
     """Rename the variables of a function in place."""
     exchanged = {v for s in statements(tree.body) if isinstance(s, Sync) and s.collective for v in s.collective}
     ranges = LiveRanges()
@@ -113,6 +113,6 @@ def separate(tree: ast.FunctionDef, unit: Unit) -> None:
         if variable in exchanged:
             continue
         if root not in names:
-            names[root] = unit.fresh(f"{variable}_") if variable in unit.original.values() else variable
-            unit.original[names[root]] = variable
+            names[root] = compilation.fresh(f"{variable}_") if variable in compilation.original.values() else variable
+            compilation.original[names[root]] = variable
         node.id = names[root]

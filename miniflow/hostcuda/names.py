@@ -2,7 +2,7 @@
 
 After it, a kernel mentions its own variables, literals, functions of `math`, NumPy and `runtime`, the coordinates
 (`threadIdx_x`, `blockDim_x` ...) and markers for the places where threads meet. Arrays that it allocates are noted in
-the `Unit` and their statements dropped.
+the `Compilation` and their statements dropped.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from miniflow.hostcuda.syntax import (
     COORDINATES,
     MARK,
     Allocation,
+    Compilation,
     Renamer,
     Replace,
-    Unit,
     assign,
     call,
     expression,
@@ -104,16 +104,16 @@ class Callee:
         )
 
 
-def normalise(kernel: Any, unit: Unit) -> ast.FunctionDef:
-    """The kernel's tree with every free name resolved; `unit` collects what it allocates and calls."""
-    return Normaliser(read(kernel.py_func), unit, ()).run()
+def normalise(kernel: Any, compilation: Compilation) -> ast.FunctionDef:
+    """The kernel's tree with every free name resolved; `compilation` collects what it allocates and calls."""
+    return Normaliser(read(kernel.py_func), compilation, ()).run()
 
 
 class Normaliser(ast.NodeTransformer):
     """Walks one function; see the module."""
 
-    def __init__(self, source: Source, unit: Unit, stack: tuple):
-        self.source, self.unit, self.stack = source, unit, stack
+    def __init__(self, source: Source, compilation: Compilation, stack: tuple):
+        self.source, self.compilation, self.stack = source, compilation, stack
         self.local = local_names(source.tree)
         self.grid_groups: set[str] = set()
         functions = {n.name for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)} - {source.tree.name}
@@ -129,10 +129,10 @@ class Normaliser(ast.NodeTransformer):
         self._check_parameters(tree)
         clash = {n: f"{n}_" for n in self.local if is_taken(n)}
         self.local = {clash.get(n, n) for n in self.local}
-        self.unit.taken |= self.local
+        self.compilation.taken |= self.local
         tree = Renamer(clash).visit(tree)
         tree.body = self._block(tree.body)
-        return protect_parameters(filled(tree), self.unit)
+        return protect_parameters(filled(tree), self.compilation)
 
     def _check_parameters(self, node: ast.FunctionDef) -> None:
         given = node.args
@@ -166,7 +166,7 @@ class Normaliser(ast.NodeTransformer):
         otherwise, node.orelse = node.orelse, []
         if not otherwise or not any(loop_exits(node.body, (ast.Break,))):
             return [node, *otherwise]
-        stop = self.unit.fresh("stop")
+        stop = self.compilation.fresh("stop")
         node.body = flagged(node.body, stop)
         start = assign(stop, ast.Constant(False), node.lineno)
         return [start, node, ast.If(ast.UnaryOp(ast.Not(), name(stop)), otherwise, [])]
@@ -193,7 +193,7 @@ class Normaliser(ast.NodeTransformer):
         self.nested = around
         captured = sorted({r for s in node.body for r in reads(s)} & self.local - own - self.nested.keys())
         node.args.args += [ast.arg(v) for v in captured]
-        device = lifted(filled(node), self.unit, self.unit.fresh(node.name), self.allocated)
+        device = lifted(filled(node), self.compilation, self.compilation.fresh(node.name), self.allocated)
         self.allocated |= outer
         self.nested[called] = Callee(device, parameters, defaults, captured)
 
@@ -215,7 +215,7 @@ class Normaliser(ast.NodeTransformer):
 
     def visit_Match(self, node: ast.Match) -> list[ast.stmt]:
         """`match` on values becomes a chain of branches."""
-        subject = self.unit.fresh("subject")
+        subject = self.compilation.fresh("subject")
         self.local.add(subject)
         chain: list[ast.stmt] = []
         for case in reversed(node.cases):
@@ -237,7 +237,7 @@ class Normaliser(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt | None:
         """Assertions count with debug=True only, as in numba.cuda."""
-        return self.generic_visit(node) if self.unit.debug else None
+        return self.generic_visit(node) if self.compilation.debug else None
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         return node.value and self.visit(ast.copy_location(ast.Assign([node.target], node.value), node))
@@ -261,7 +261,7 @@ class Normaliser(ast.NodeTransformer):
             return self._parts(node, target.elts, node.value.elts) or node
         if len(node.targets) == 1 or all(isinstance(t, ast.Name) for t in node.targets):
             return node
-        kept = self.unit.fresh("kept")
+        kept = self.compilation.fresh("kept")
         return [assign(kept, node.value, node.lineno), *(ast.Assign([t], name(kept)) for t in node.targets)]
 
     def _parts(self, node: ast.Assign, targets: list[ast.expr], values: list[ast.expr]) -> list[ast.stmt]:
@@ -271,7 +271,7 @@ class Normaliser(ast.NodeTransformer):
         pairs = [(t.id, v) for t, v in zip(targets, values, strict=True)]
         if set(target_names(node)).isdisjoint(reads(node.value)):
             return [assign(t, v, node.lineno) for t, v in pairs]
-        kept = [self.unit.fresh(f"{t}_new") for t, _ in pairs]
+        kept = [self.compilation.fresh(f"{t}_new") for t, _ in pairs]
         first = [assign(k, v, node.lineno) for k, (_, v) in zip(kept, pairs, strict=True)]
         return first + [assign(t, name(k), node.lineno) for k, (t, _) in zip(kept, pairs, strict=True)]
 
@@ -285,22 +285,22 @@ class Normaliser(ast.NodeTransformer):
             if not isinstance(values, np.ndarray):
                 self.refuse(node, "cuda.const.array_like of anything but a NumPy array from outside the kernel")
             return self._hide(called, values)
-        variable = self.unit.fresh(called)
+        variable = self.compilation.fresh(called)
         shape = self._constant(given.get("shape"), f"the shape of cuda.{intrinsic}", node)
         shape = tuple(shape) if isinstance(shape, tuple) else (shape,)
         kind = "local" if intrinsic == "local.array" else "dynamic" if shape == (0,) else "shared"
         if kind != "dynamic" and not all(type(n) is int and n > 0 for n in shape):
             self.refuse(node, f"cuda.{intrinsic} of shape {shape}", "sizes are positive integers")
         dtype = self._dtype(given.get("dtype"), node)
-        known = np.dtype(dtype.removeprefix("np.")) if dtype.startswith("np.") else self.unit.injected.get(dtype)
+        known = np.dtype(dtype.removeprefix("np.")) if dtype.startswith("np.") else self.compilation.injected.get(dtype)
         size = known.itemsize if known is not None else 0
-        self.unit.arrays[variable] = Allocation(kind, shape, dtype, node.lineno, called, size)
+        self.compilation.arrays[variable] = Allocation(kind, shape, dtype, node.lineno, called, size)
         return variable
 
     def _hide(self, stem: str, values: np.ndarray) -> str:
         """A name for a constant array from outside the kernel, as it is now."""
-        variable = self.unit.fresh(stem)
-        self.unit.hidden[variable] = np.array(values, order="C")
+        variable = self.compilation.fresh(stem)
+        self.compilation.hidden[variable] = np.array(values, order="C")
         self._know("array", variable, values.tobytes(), values.dtype, values.shape)
         return variable
 
@@ -320,8 +320,8 @@ class Normaliser(ast.NodeTransformer):
         if dtype.names is None:
             return f"np.{dtype.type.__name__}"
         self._know("dtype", repr(dtype))
-        variable = self.unit.fresh("record_dtype")
-        self.unit.injected[variable] = dtype
+        variable = self.compilation.fresh("record_dtype")
+        self.compilation.injected[variable] = dtype
         return variable
 
     def _constant(self, node: ast.expr | None, what: str, at: ast.AST) -> Any:
@@ -333,7 +333,7 @@ class Normaliser(ast.NodeTransformer):
             self.refuse(at, f"{what} given by {ast.unparse(node)}", "it must be a constant, known when compiling")
 
     def _know(self, *facts: Any) -> None:
-        self.unit.fingerprint.extend(map(str, facts))
+        self.compilation.fingerprint.extend(map(str, facts))
 
     # expressions
 
@@ -362,10 +362,10 @@ class Normaliser(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = node.func
         if isinstance(function, ast.Lambda):
-            self._lambda(identifier := self.unit.fresh("function"), function)
+            self._lambda(identifier := self.compilation.fresh("function"), function)
             function = name(identifier)
         if isinstance(function, ast.Attribute) and function.attr == "sync" and self._is_grid(function.value):
-            self.unit.cooperative = True
+            self.compilation.cooperative = True
             return call(MARK + GRID_SYNC)
         value = resolve(function, self.source.namespace, self.local)
         if isinstance(value, Intrinsic):
@@ -396,7 +396,7 @@ class Normaliser(ast.NodeTransformer):
             return parts[0] if count == 1 else ast.Tuple(parts, ast.Load())
         args = [self.visit(a) for a in node.args]
         if intrinsic in NOTHING:
-            return call("fence") if self.unit.checked and "fence" in intrinsic else ast.Constant(None)
+            return call("fence") if self.compilation.checked and "fence" in intrinsic else ast.Constant(None)
         wanted = ATOMICS.get(intrinsic, COLLECTIVES.get(intrinsic, len(args)))
         if len(args) != wanted and intrinsic != "syncwarp":
             self.refuse(node, f"cuda.{intrinsic} of {len(args)} arguments", f"it takes {wanted}")
@@ -418,9 +418,9 @@ class Normaliser(ast.NodeTransformer):
             return self._call(self.own, node)
         if kernel in self.stack:
             self.refuse(node, f"the mutual recursion of {kernel.py_func.__name__}", "write it as a loop")
-        if kernel not in self.unit.functions:
-            self.unit.functions[kernel] = device_function(kernel, self.unit, self.stack + (kernel,))
-        return self._call(self.unit.functions[kernel], node)
+        if kernel not in self.compilation.functions:
+            self.compilation.functions[kernel] = device_function(kernel, self.compilation, self.stack + (kernel,))
+        return self._call(self.compilation.functions[kernel], node)
 
     def _call(self, callee: Callee, node: ast.Call) -> ast.expr:
         """A call of a device function, with all its arguments by position."""
@@ -494,7 +494,7 @@ class Normaliser(ast.NodeTransformer):
 
     def _inject(self, value: Any, node: ast.AST) -> str:
         """A name for an object that cannot be spelled, such as a function compiled by numba or a named tuple's type."""
-        for variable, known in self.unit.injected.items():
+        for variable, known in self.compilation.injected.items():
             if known is value:
                 return variable
         function = getattr(value, "py_func", value)
@@ -503,8 +503,8 @@ class Normaliser(ast.NodeTransformer):
         except (OSError, TypeError):
             self._know(repr(value))
         self._know([repr(c.cell_contents) for c in getattr(function, "__closure__", None) or ()])
-        variable = self.unit.fresh(getattr(value, "__name__", getattr(node, "id", "injected")))
-        self.unit.injected[variable] = value
+        variable = self.compilation.fresh(getattr(value, "__name__", getattr(node, "id", "injected")))
+        self.compilation.injected[variable] = value
         return variable
 
 
@@ -517,22 +517,22 @@ def is_taken(variable: str) -> bool:
     return variable.endswith(("_of", "_all", "_now", "_is")) or variable.startswith(("taken_", "skipped_", "whole_"))
 
 
-def device_function(kernel: Any, unit: Unit, stack: tuple) -> Callee:
+def device_function(kernel: Any, compilation: Compilation, stack: tuple) -> Callee:
     """Read and normalise a device function."""
     source = read(kernel.py_func)
-    normaliser = Normaliser(source, unit, stack)
+    normaliser = Normaliser(source, compilation, stack)
     defaults = [literal_of(value) for value in kernel.py_func.__defaults__ or ()]
     if None in defaults:
         normaliser.refuse(source.tree, f"a default value of {kernel.py_func.__name__} that is no number", "pass it")
-    identifier, parameters = unit.fresh(source.name), [a.arg for a in source.tree.args.args]
-    itself = DeviceFunction(identifier, source.tree, False, [*COORDINATES, *places(unit)])
+    identifier, parameters = compilation.fresh(source.name), [a.arg for a in source.tree.args.args]
+    itself = DeviceFunction(identifier, source.tree, False, [*COORDINATES, *fault_arguments(compilation)])
     itself.recursive = True
     normaliser.own = Callee(itself, parameters, defaults)
     tree = normaliser.run()
     for node in ast.walk(tree):
         node.filename = source.filename
     tree.args.defaults = []
-    device = lifted(tree, unit, identifier, normaliser.allocated)
+    device = lifted(tree, compilation, identifier, normaliser.allocated)
     if any(isinstance(n, ast.Name) and n.id == identifier for n in ast.walk(tree)):
         if device.must_inline or not set(device.coordinates) <= set(itself.coordinates):
             normaliser.refuse(source.tree, f"the recursion of {kernel.py_func.__name__}, which has barriers or arrays,")
@@ -540,18 +540,18 @@ def device_function(kernel: Any, unit: Unit, stack: tuple) -> Callee:
     return Callee(device, parameters, defaults)
 
 
-def places(unit: Unit) -> list[str]:
+def fault_arguments(compilation: Compilation) -> list[str]:
     """What a device function needs to say where an index was wrong."""
-    return ["block", "thread", "error"] if unit.boundscheck else []
+    return ["block", "thread", "error"] if compilation.boundscheck else []
 
 
-def lifted(tree: ast.FunctionDef, unit: Unit, identifier: str, allocates: bool) -> DeviceFunction:
+def lifted(tree: ast.FunctionDef, compilation: Compilation, identifier: str, allocates: bool) -> DeviceFunction:
     """A function of the generated module."""
     used = {r for s in tree.body for r in reads(s)}
     tree.name = identifier
-    coordinates = [c for c in (*COORDINATES, *unit.hidden) if c in used] + places(unit)
+    coordinates = [c for c in (*COORDINATES, *compilation.hidden) if c in used] + fault_arguments(compilation)
     device = DeviceFunction(identifier, tree, allocates or any(MARK in r for r in used), coordinates)
-    unit.devices.append(device)
+    compilation.devices.append(device)
     return device
 
 
@@ -569,13 +569,13 @@ def flagged(block: list[ast.stmt], flag: str) -> list[ast.stmt]:
     return result
 
 
-def protect_parameters(tree: ast.FunctionDef, unit: Unit) -> ast.FunctionDef:
+def protect_parameters(tree: ast.FunctionDef, compilation: Compilation) -> ast.FunctionDef:
     """Let a function that assigns to a parameter do so to a copy: parameters are shared by all threads."""
     assigned = {n for s in statements(tree.body) for n in target_names(s)}
     copies = []
     for parameter in tree.args.args:
         if parameter.arg in assigned:
-            given = unit.fresh(f"given_{parameter.arg}")
+            given = compilation.fresh(f"given_{parameter.arg}")
             copies.append(assign(parameter.arg, name(given), tree.lineno))
             parameter.arg = given
     tree.body = copies + tree.body

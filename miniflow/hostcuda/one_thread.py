@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from miniflow.hostcuda.syntax import COORDINATES, LANE_READ, Sync, Unit, assign, expression, statements
+from miniflow.hostcuda.syntax import COORDINATES, LANE_READ, Compilation, Sync, assign, expression, statements
 
 OUTCOMES = {
     "count": "np.int32(0)",
@@ -41,15 +41,15 @@ class Alone(ast.NodeTransformer):
         return node
 
 
-def one_thread(tree: ast.FunctionDef, unit: Unit) -> ast.Module:
+def one_thread(tree: ast.FunctionDef, compilation: Compilation) -> ast.Module:
     """A function `one_thread` of the kernel's parameters and constant arrays, with the line numbers of the source."""
-    parameters = ", ".join([a.arg for a in tree.args.args] + list(unit.hidden))
+    parameters = ", ".join([a.arg for a in tree.args.args] + list(compilation.hidden))
     lines = [
         f"def one_thread({parameters}):",
         f"{' = '.join(COORDINATES)} = block = thread = warp_first = warp_end = 0",
         "error = stack((0,), np.int64)",
     ]
-    for variable, array in unit.arrays.items():
+    for variable, array in compilation.arrays.items():
         lines.append(f"{variable} = stack({(0,) if array.kind == 'dynamic' else array.shape}, {array.dtype})")
     module, body = ast.parse("\n    ".join(lines)), Alone().visit(copy.deepcopy(tree)).body
     for statement, line in [(s, s.lineno) for s in statements(body)]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from miniflow.hostcuda import shadow
 from miniflow.hostcuda.findings import Site
-from miniflow.hostcuda.regions import Region
+from miniflow.hostcuda.memory_map import MemoryRegion
 from miniflow.hostcuda.shadow import READ, STATE_ARRAY, WARP_LANES, WRITE
 
 SECTOR, BANKS, WORD = 32, 32, 4
@@ -170,7 +170,7 @@ class Profile:
             number = int(tag) & ((1 << shadow.SITE_BITS) - 1)
             self._place(run.sites[number], run.memory.regions[region], KINDS[tag >> shadow.KIND_BITS], here)
 
-    def _place(self, row: tuple, region: Region, kind: str, requests: np.ndarray) -> None:
+    def _place(self, row: tuple, region: MemoryRegion, kind: str, requests: np.ndarray) -> None:
         """Count the requests of one kind at one place in the source, for arrays in one region."""
         filename, line, column, what, *_ = row
         width, at = int(requests["width"][0]), requests["at"]
@@ -198,7 +198,7 @@ class Profile:
         first.number = most.number = first.number + len(requests)
         self._touch(region, kind, at, active, requests["warp"])
 
-    def _touch(self, region: Region, kind: str, at: np.ndarray, active: np.ndarray, warps: np.ndarray) -> None:
+    def _touch(self, region: MemoryRegion, kind: str, at: np.ndarray, active: np.ndarray, warps: np.ndarray) -> None:
         """Remember the first thread at each element of small arrays; of shared memory, in the first block."""
         small = [array for array in region.placed if math.prod(array.shape) <= SMALL]
         self.large |= {a.name: math.prod(a.shape) for a in region.placed if a not in small}

@@ -1,10 +1,10 @@
 """The kernel as a tree: what all threads do before they meet, loops over warps and blocks, barriers between them.
 
-    Units(BLOCK)             for every block:
+    ForEachGroup(BLOCK)             for every block:
         Threads              |   for every thread: statements up to a barrier
         Barrier              |
         Loop                 |   a loop around a barrier, run by all threads together
-            Units(WARP)      |   |   for every warp:
+            ForEachGroup(WARP)      |   |   for every warp:
                 Threads      |   |   |   for every lane of it
                 Collective   |   |   |   a vote
             Barrier          |   |
@@ -30,8 +30,8 @@ from miniflow.hostcuda.syntax import (
     GRID,
     THREAD,
     WARP,
+    Compilation,
     Sync,
-    Unit,
     assign,
     assigned_in,
     bodies,
@@ -56,16 +56,16 @@ class Node:
 
 @dataclass
 class Threads(Node):
-    """Every thread of the unit runs the statements; nobody meets."""
+    """Every thread of the group runs the statements; nobody meets."""
 
 
 @dataclass
 class Once(Node):
-    """Assignments of uniform variables, run once for the unit."""
+    """Assignments of uniform variables, run once for the group."""
 
 
 @dataclass
-class Units(Node):
+class ForEachGroup(Node):
     """For every warp of the block, or every block of the grid: the nodes."""
 
     nodes: list[Node] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Branch(Node):
     """An `if` around a barrier.
 
     Attributes:
-        test: a condition that is uniform over the unit; or the name of a variable that says it of each thread.
+        test: a condition that is uniform over the group; or the name of a variable that says it of each thread.
         divergent: whether it is the latter.
     """
 
@@ -115,16 +115,16 @@ class Condition:
     negates: str = ""
 
 
-def count_divergent(block: list[ast.stmt], divergence: Divergence, unit: Unit) -> bool:
+def count_divergent(block: list[ast.stmt], divergence: Divergence, compilation: Compilation) -> bool:
     """Let every thread count for itself in loops around barriers whose ranges differ; whether there was one."""
     for position, statement in enumerate(block):
         if isinstance(statement, ast.For) and divergence.of(statement.iter) < level_of(statement):
             if has_sync(statement):
-                block[position : position + 1] = list(counted(statement, unit))
+                block[position : position + 1] = list(counted(statement, compilation))
             else:
                 del statement.interchanged
             return True
-        if level_of(statement) and any(count_divergent(inner, divergence, unit) for inner in bodies(statement)):
+        if level_of(statement) and any(count_divergent(inner, divergence, compilation) for inner in bodies(statement)):
             return True
     return False
 
@@ -133,21 +133,21 @@ class Builder:
     """Builds the tree.
 
     Attributes:
-        once: variable -> the level at which it is kept once for the unit.
+        once: variable -> the level at which it is kept once for the group.
         copied: variables of uniform loops that every thread keeps for itself all the same.
         conditions: the variables made for conditions that differ between threads.
     """
 
-    def __init__(self, unit: Unit, divergence: Divergence, once: dict[str, int], copied: set[str]):
-        self.unit, self.divergence, self.once, self.copied = unit, divergence, once, copied
+    def __init__(self, compilation: Compilation, divergence: Divergence, once: dict[str, int], copied: set[str]):
+        self.compilation, self.divergence, self.once, self.copied = compilation, divergence, once, copied
         self.conditions: dict[str, Condition] = {}
         self.placed: Counter[str] = Counter()  # variable of `once` -> how many of its definitions are in Once nodes
 
     def kernel(self, body: list[ast.stmt]) -> list[Node]:
         """The tree of a kernel."""
-        level = GRID if self.unit.cooperative else BLOCK
+        level = GRID if self.compilation.cooperative else BLOCK
         nodes = self.build(body, level, "")
-        return nodes if level == GRID else [Units(GRID, body, "", nodes)]
+        return nodes if level == GRID else [ForEachGroup(GRID, body, "", nodes)]
 
     def build(self, block: list[ast.stmt], level: int, mask: str) -> list[Node]:
         """The nodes of a statement list, run by the threads of which `mask` is true."""
@@ -177,9 +177,9 @@ class Builder:
         own, run[:] = list(run), []
         inner = max(map(level_of, own))
         if level == GRID:
-            nodes.append(Units(level, own, mask, self.build(own, BLOCK, mask)))
+            nodes.append(ForEachGroup(level, own, mask, self.build(own, BLOCK, mask)))
         elif level == BLOCK and inner == WARP:
-            nodes.append(Units(level, own, mask, self.build(own, WARP, mask)))
+            nodes.append(ForEachGroup(level, own, mask, self.build(own, WARP, mask)))
         else:
             nodes.append(Threads(level, own, mask))
 
@@ -231,7 +231,7 @@ class Builder:
         return kept and self.is_uniform(statement, level)
 
     def is_uniform(self, statement: ast.stmt, level: int) -> bool:
-        """Whether a statement does nothing but set variables that are uniform over the unit."""
+        """Whether a statement does nothing but set variables that are uniform over the group."""
         divergence = self.divergence
         if isinstance(statement, ast.Pass | ast.Break | ast.Continue):
             return True
@@ -260,7 +260,7 @@ def walk(nodes: list[Node], loops: int = 0) -> Iterator[tuple[Node, int]]:
     """All nodes, and how many loops around barriers each is in."""
     for node in nodes:
         yield node, loops
-        if isinstance(node, Units):
+        if isinstance(node, ForEachGroup):
             yield from walk(node.nodes, loops)
         elif isinstance(node, Branch):
             inner = loops + isinstance(node, Loop)

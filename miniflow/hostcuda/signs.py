@@ -8,7 +8,7 @@ from miniflow.hostcuda.syntax import COORDINATES
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "intp")
 CASTS = ("int", *(f"{module}.{integer}" for module in ("np", "types") for integer in INTEGERS))
-WIDE = tuple(c for c in CASTS if c.endswith(("int", "64", "intp")) or "uint" in c)
+SIGN_PRESERVING_CASTS = tuple(c for c in CASTS if c.endswith(("int", "64", "intp")) or "uint" in c)
 """Casts that do not make a negative number of a large one."""
 METADATA = ("shape", "strides", "size", "ndim", "itemsize", "nbytes")
 
@@ -49,7 +49,7 @@ def is_natural(node: ast.expr, natural: set[str]) -> bool:
         return is_natural(node.body, natural) and is_natural(node.orelse, natural)
     if isinstance(node, ast.Call):
         function = dotted(node.func)
-        if function == "min" or function in WIDE:
+        if function == "min" or function in SIGN_PRESERVING_CASTS:
             return all(is_natural(a, natural) for a in node.args)
         if function == "max":
             return any(is_natural(a, natural) for a in node.args)

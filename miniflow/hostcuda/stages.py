@@ -7,9 +7,9 @@ import copy
 import textwrap
 from collections.abc import Iterator
 
-from miniflow.hostcuda.region_tree import Barrier, Branch, Loop, Node, Once, Threads, Units
+from miniflow.hostcuda.region_tree import Barrier, Branch, ForEachGroup, Loop, Node, Once, Threads
 from miniflow.hostcuda.storage import Storage
-from miniflow.hostcuda.syntax import BLOCK, GRID, WARP, Sync, Unit, call, name, text
+from miniflow.hostcuda.syntax import BLOCK, GRID, WARP, Compilation, Sync, call, name, text
 
 STAGES = ("ir", "regions", "python")
 GROUP = {WARP: "warp", BLOCK: "block", GRID: "grid"}
@@ -27,11 +27,11 @@ class Written(ast.NodeTransformer):
         return ast.copy_location(ast.Assign([ast.Name(result, ast.Store())], vote), node)
 
 
-def ir(tree: ast.FunctionDef, unit: Unit) -> str:
+def ir(tree: ast.FunctionDef, compilation: Compilation) -> str:
     """What one thread does, after resolving names, inlining, the removal of exits and the splitting of live ranges."""
     shown = Written().visit(copy.deepcopy(tree))
     lines = [f"{tree.name}({', '.join(a.arg for a in tree.args.args)}):"]
-    for variable, array in unit.arrays.items():
+    for variable, array in compilation.arrays.items():
         lines.append(f"    {variable}: {array.kind} array of {array.shape}, {array.dtype}")
     return "\n".join([*lines, *(textwrap.indent(text(s), "    ") for s in shown.body)]) + "\n"
 
@@ -53,7 +53,7 @@ def _nodes(nodes: list[Node], depth: int) -> Iterator[str]:
     indent = "    " * depth
     for node in nodes:
         mask = f", if {node.mask}" if node.mask else ""
-        if isinstance(node, Units):
+        if isinstance(node, ForEachGroup):
             yield f"{indent}for every {'block' if node.level == GRID else 'warp'}:"
             yield from _nodes(node.nodes, depth + 1)
         elif isinstance(node, Branch):

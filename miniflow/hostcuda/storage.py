@@ -29,11 +29,11 @@ from miniflow.hostcuda.region_tree import (
     Branch,
     Builder,
     Condition,
+    ForEachGroup,
     Loop,
     Node,
     Once,
     Threads,
-    Units,
     count_divergent,
     walk,
 )
@@ -43,8 +43,8 @@ from miniflow.hostcuda.syntax import (
     LANE_READ,
     THREAD,
     WARP,
+    Compilation,
     Replace,
-    Unit,
     bodies,
     is_plain,
     level_of,
@@ -79,7 +79,7 @@ class Storage:
     guards: dict[str, ast.expr] = field(default_factory=dict)
 
 
-def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any) -> Storage:
+def place(tree: ast.FunctionDef, compilation: Compilation, divergence: Divergence, kinds: Any) -> Storage:
     """Build the tree, and decide where every variable lives.
 
     Args:
@@ -89,12 +89,12 @@ def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any)
     once: dict[str, int] = {}
     copied: set[str] = set()
     while True:
-        while count_divergent(tree.body, divergence, unit):
+        while count_divergent(tree.body, divergence, compilation):
             divergence.update()
             kinds.forget()
-        builder = Builder(unit, divergence, once, copied)
+        builder = Builder(compilation, divergence, once, copied)
         nodes = builder.kernel(tree.body)
-        crossing = Crossing(nodes, divergence, set(builder.conditions))
+        crossing = LiveAcrossBarriers(nodes, divergence, set(builder.conditions))
         for variable in crossing.exchanged & divergence.scope.keys():  # which every thread tells the others
             divergence.lower(variable, THREAD)
         crossed = {v: level for v, level in crossing.levels.items() if v not in builder.conditions}
@@ -120,25 +120,25 @@ def place(tree: ast.FunctionDef, unit: Unit, divergence: Divergence, kinds: Any)
             storage = Storage(nodes, {v: once[v] for v in wanted}, conditions=builder.conditions)
             others = {v: level for v, level in crossed.items() if v not in wanted}
             Rematerialiser(tree, divergence, storage, crossing, kinds).choose(others)
-            failed = sorted(read_by_units(nodes) & storage.private.keys())
+            failed = sorted(read_by_groups(nodes) & storage.private.keys())
             if not failed:
                 break
         for variable in failed:
             divergence.lower(variable, THREAD)
             once.pop(variable, None)
-    for variable in sorted(asked_for(nodes, storage)):
+    for variable in sorted(masks_to_store(nodes, storage)):
         storage.private[variable] = types.boolean
-    local = {v for v, array in unit.arrays.items() if array.kind == "local"}
+    local = {v for v, array in compilation.arrays.items() if array.kind == "local"}
     storage.kept_arrays = {v for v, n in count_uses(nodes, local, Threads).items() if n > 1}
-    if not unit.checked:
+    if not compilation.checked:
         storage.in_warp = {v for v in storage.private if crossing.levels.get(v) == WARP}
-        uses = count_uses(nodes, storage.kept_arrays, Threads | Units, BLOCK)
+        uses = count_uses(nodes, storage.kept_arrays, Threads | ForEachGroup, BLOCK)
         storage.in_warp |= {v for v, n in uses.items() if n == 1}
     return storage
 
 
-def asked_for(nodes: list[Node], storage: Storage) -> set[str]:
-    """The conditions that must be kept: those that are no guards, and those that a whole unit asks for."""
+def masks_to_store(nodes: list[Node], storage: Storage) -> set[str]:
+    """The masks that are kept in memory: those that are no guards, and those by which a whole group decides."""
     found = set()
     for node, _ in walk(nodes):
         if node.mask and (node.mask not in storage.guards or isinstance(node, Barrier)):
@@ -155,7 +155,7 @@ def may_not_end(branch: Branch) -> bool:
     )
 
 
-def read_by_units(nodes: list[Node]) -> set[str]:
+def read_by_groups(nodes: list[Node]) -> set[str]:
     """The variables of conditions that a warp or a block decides as a whole, and of what it sets."""
     found: set[str] = set()
     for node, _ in walk(nodes):
@@ -166,8 +166,8 @@ def read_by_units(nodes: list[Node]) -> set[str]:
     return found
 
 
-class Crossing:
-    """The variables whose values cross from one node to another.
+class LiveAcrossBarriers:
+    """The variables that are live across a barrier: whose values cross from one node to another.
 
     Attributes:
         levels: variable -> the widest level at which it does.
@@ -188,7 +188,7 @@ class Crossing:
     def _node(self, node: Node) -> None:
         if node.mask:
             self._add({node.mask}, node.level)
-        if isinstance(node, Threads | Units | Once):
+        if isinstance(node, Threads | ForEachGroup | Once):
             self._add(Flow(node.statements).exposed, node.level)
         if isinstance(node, Threads):
             exchanged = {v for s in node.statements for v in read_from_others(s)}
@@ -216,7 +216,9 @@ def read_from_others(statement: ast.stmt) -> set[str]:
 class Rematerialiser:
     """Divides the variables that are not kept once into rematerialised and private ones."""
 
-    def __init__(self, tree: ast.FunctionDef, divergence: Divergence, storage: Storage, crossing: Crossing, kinds: Any):
+    def __init__(
+        self, tree: ast.FunctionDef, divergence: Divergence, storage: Storage, crossing: LiveAcrossBarriers, kinds: Any
+    ):
         self.divergence, self.storage, self.crossing, self.kinds = divergence, storage, crossing, kinds
         self.definition: dict[str, tuple[ast.stmt, tuple[ast.stmt, ...]]] = {}
         self.tree = tree

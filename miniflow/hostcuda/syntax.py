@@ -62,7 +62,7 @@ class Allocation:
 
 
 @dataclass
-class Unit:
+class Compilation:
     """All that belongs to one kernel being compiled.
 
     Attributes:
@@ -104,6 +104,10 @@ class Unit:
     def refuse(self, node: ast.AST, what: str, remedy: str) -> NoReturn:
         """Raise UnsupportedKernelError naming construct and line."""
         refuse(self.filename, self.name, getattr(node, "lineno", 0), what, remedy)
+
+    def at(self, line: int) -> str:
+        """`kernels.py:12: scale`, with which messages about a line of the kernel begin."""
+        return f"{self.filename}:{line}: {self.name}"
 
     def site(self, access: ast.Subscript) -> int:
         """The number of a place in the source where memory is accessed."""

@@ -29,16 +29,16 @@ from miniflow.hostcuda.guards import THREADS, Limits, conjuncts, limits
 from miniflow.hostcuda.intrinsic import VECTORS
 from miniflow.hostcuda.liveness import Flow
 from miniflow.hostcuda.purity import is_pure
-from miniflow.hostcuda.region_tree import Barrier, Threads, Units, walk
+from miniflow.hostcuda.region_tree import Barrier, ForEachGroup, Threads, walk
 from miniflow.hostcuda.signs import dotted, is_metadata
 from miniflow.hostcuda.storage import Storage
 from miniflow.hostcuda.syntax import (
     BLOCK,
     LANE_READ,
     WARP,
+    Compilation,
     Renamer,
     Replace,
-    Unit,
     assigned_in,
     call,
     expression,
@@ -66,17 +66,23 @@ class ThreadLoops:
     """Writes regions for blocks of one rank."""
 
     def __init__(
-        self, tree: ast.FunctionDef, unit: Unit, storage: Storage, affine: Affine, arrays: set[str], rank: Rank
+        self,
+        tree: ast.FunctionDef,
+        compilation: Compilation,
+        storage: Storage,
+        affine: Affine,
+        arrays: set[str],
+        rank: Rank,
     ):
-        self.tree, self.unit, self.storage, self.affine, self.rank = tree, unit, storage, affine, rank
+        self.tree, self.compilation, self.storage, self.affine, self.rank = tree, compilation, storage, affine, rank
         self.tuples, self.arrays = affine.tuples, arrays
         self._assigned = set(affine.values)
-        self.neutral = {**unit.neutral, **dict.fromkeys(storage.conditions, "False")}
+        self.neutral = {**compilation.neutral, **dict.fromkeys(storage.conditions, "False")}
         barriers = [node for node, _ in walk(storage.nodes) if isinstance(node, Barrier)]
         self.masked = {node.level for node in barriers if node.mask and node.level >= BLOCK}
         self.cell = "entry" if self._runs_down_columns() else "thread"  # what numbers the entries of private arrays
         self.lanes = "32" if rank.whole_warps else "lanes"
-        self.interleaved = {v: len(unit.arrays[v].shape) for v in storage.kept_arrays & storage.in_warp}
+        self.interleaved = {v: len(compilation.arrays[v].shape) for v in storage.kept_arrays & storage.in_warp}
         self.wholes: set[str] = set()
         self.lines: list[str] = []
         self.depth = 1
@@ -116,8 +122,8 @@ class ThreadLoops:
 
     def _threads(self, node: Threads) -> None:
         statements = [s for s in node.statements if not self._is_dropped(s, node.statements)]
-        if not self.unit.checked:
-            statements = [Senders(self.lanes).visit(copy.deepcopy(s)) for s in statements]
+        if not self.compilation.checked:
+            statements = [SourceLane(self.lanes).visit(copy.deepcopy(s)) for s in statements]
         if not statements:
             return
         self._fill(node, Flow(statements))
@@ -131,7 +137,8 @@ class ThreadLoops:
         own = [text(t) for t in rest if text(t) not in of_mask]
         conditions = [*([self._entry(kept)] if kept else []), *map(text, rest)]
         whole = node.mask in self.wholes and node.level == BLOCK and len(own) < len(conditions)
-        self._versions(node, statements, loops, conditions, (own, f"whole_{node.mask}") if whole else (conditions, ""))
+        if_all_active, all_active = (own, f"whole_{node.mask}") if whole else (conditions, "")
+        self._versions(node, statements, loops, conditions, if_all_active, all_active)
 
     def _versions(
         self,
@@ -139,26 +146,30 @@ class ThreadLoops:
         statements: list[ast.stmt],
         loops: Loops,
         conditions: list[str],
-        fast: tuple[list[str], str],
+        if_all_active: list[str],
+        all_active: str,
     ) -> None:
         """A region, and before it a faster one for when its indices are inside and conditions hold for all threads.
 
         Args:
             conditions: of its threads.
-            fast: conditions that are left of these where the second, a variable, is true.
+            if_all_active: what is left of the conditions if all threads of the block are in the branch around.
+            all_active: the variable that says so; "" if there is none.
         """
-        access, intervals = Access(self.unit, self.affine, self.arrays), None
+        access, intervals = Access(self.compilation, self.affine, self.arrays), None
         bounds = list(loops.bounds.values())
-        if self.unit.boundscheck:
+        if self.compilation.boundscheck:
             loops, intervals = self._intervals(node, statements, loops)
-            access = CheckedAccess(self.unit, self.affine, self.arrays, None)
-        held = self._held(statements, loops)
+            access = CheckedAccess(self.compilation, self.affine, self.arrays, None)
+        held = self._unswitch_conditions(statements, loops)
         start = len(self.lines)
-        inside = CheckedAccess(self.unit, self.affine, self.arrays, intervals) if intervals else access
+        inside = CheckedAccess(self.compilation, self.affine, self.arrays, intervals) if intervals else access
         with self.deeper():
-            self._region([Decided(held).visit(copy.deepcopy(s)) for s in statements], loops, fast[0], inside)
+            self._region(
+                [AssumeConditions(held).visit(copy.deepcopy(s)) for s in statements], loops, if_all_active, inside
+            )
         written, self.lines[start:] = self.lines[start:], []
-        known = list(dict.fromkeys([*fast[1:], *held.values(), *getattr(inside, "proven", [])]))
+        known = list(dict.fromkeys([all_active, *held.values(), *getattr(inside, "proven", [])]))
         if known := [k for k in known if k]:
             self.line(f"if {' and '.join(known)}:")
             self.lines += [*written, f"{INDENT * self.depth}else:"]
@@ -202,8 +213,9 @@ class ThreadLoops:
         intervals = Intervals(self.affine, uniform, known - self.storage.once.keys(), named, loops.coordinates)
         return Loops(named, loops.inside, loops.coordinates), intervals
 
-    def _held(self, statements: list[ast.stmt], loops: Loops) -> dict[str, str]:
-        """Conditions as in `x[i] if i < x.size else 0`, and when they hold for all threads of the innermost loop."""
+    def _unswitch_conditions(self, statements: list[ast.stmt], loops: Loops) -> dict[str, str]:
+        """Loop unswitching (Muchnick, "Advanced Compiler Design and Implementation", 14.3): for the conditions in
+        `x[i] if i < x.size else 0`, what holds if and only if they do so for all threads of the innermost loop."""
         variable, (begin, end) = list(loops.bounds.items())[-1]
         parameters = {a.arg for a in self.tree.args.args}
         values, held = dict(loops.coordinates), {}
@@ -224,7 +236,7 @@ class ThreadLoops:
         return held
 
     def _region(self, statements: list[ast.stmt], loops: Loops, conditions: list[str], access: Access) -> None:
-        """Loops over the threads of a unit around statements in which nobody meets."""
+        """Loops over the threads of a group around statements in which nobody meets."""
         senders = [
             n.args[1]
             for s in statements
@@ -238,7 +250,7 @@ class ThreadLoops:
         down = isinstance(senders[0].body.op, ast.Add)
         border = f"min(max({f'{self.lanes} - ' if down else ''}{text(step)}, {begin}), {end})"
         for first, ends in ((True, (begin, border)), (False, (border, end))):
-            known = Decided({text(senders[0].test): first == down})
+            known = AssumeConditions({text(senders[0].test): first == down})
             part = [known.visit(copy.deepcopy(s)) for s in statements]
             self._loops(part, Loops({"lane": ends}, loops.inside), conditions, access)
         return None
@@ -273,7 +285,7 @@ class ThreadLoops:
 
         LLVM does not move divisions, since it cannot tell that they are ever executed.
         """
-        own = {*THREADS, *self.unit.arrays, *self._assigned, *self.storage.conditions, *assigned_in(statements)}
+        own = {*THREADS, *self.compilation.arrays, *self._assigned, *self.storage.conditions, *assigned_in(statements)}
         kept = self.storage.private.keys() | self.storage.once.keys()
         varying, found = own - self.storage.once.keys(), []
         for statement in statements:
@@ -320,7 +332,7 @@ class ThreadLoops:
     def _thread_loops(
         self, node: Threads, statements: list[ast.stmt], tests: list[ast.expr]
     ) -> tuple[Loops, list[ast.expr]]:
-        """Loops over the threads of a unit, and the conditions that these must still check."""
+        """Loops over the threads of a group, and the conditions that these must still check."""
         if node.level == WARP:
             return self._lanes(tests)
         order = {1: "x", 2: "yx", 3: "zyx"}[self.rank.axes]
@@ -369,7 +381,7 @@ class ThreadLoops:
         """A thread's part of the memory of a local array: in a warp, the lanes' elements lie side by side."""
         in_warp = variable in self.storage.in_warp
         own = "[..., unsigned(lane)]" if in_warp else f"[unsigned({self.cell})]"
-        if not self.unit.arrays[variable].shape:  # numba would take out a number
+        if not self.compilation.arrays[variable].shape:  # numba would take out a number
             cell = "lane" if in_warp else self.cell
             own = f"[{cell} : {cell} + 1].reshape(())"
         return f"{variable} = {variable}_of{own}"
@@ -382,7 +394,7 @@ class ThreadLoops:
         nodes = [node for node, _ in walk(self.storage.nodes)]
         if self.rank.axes == 1 or any(isinstance(n, Barrier) and n.statements[0].collective for n in nodes):
             return False
-        if any(isinstance(n, Units) and n.level == BLOCK for n in nodes):
+        if any(isinstance(n, ForEachGroup) and n.level == BLOCK for n in nodes):
             return False
         scores = dict.fromkeys("xy", 0)
         for node in (n for t in nodes if isinstance(t, Threads) for s in t.statements for n in ast.walk(s)):
@@ -432,7 +444,7 @@ class ThreadLoops:
             self.line(content)
 
     def _expression(self, node: ast.expr) -> str:
-        """The text of an expression that is evaluated once for a unit."""
+        """The text of an expression that is evaluated once for a group."""
         return text(self._expanded(node))
 
     def _expanded(self, node: ast.AST) -> ast.AST:
@@ -441,8 +453,8 @@ class ThreadLoops:
         return Replace(known).visit(copy.deepcopy(node))
 
 
-class Senders(ast.NodeTransformer):
-    """The lane that a shuffle reads, within the arrays that a warp has."""
+class SourceLane(ast.NodeTransformer):
+    """Shuffles read the element of their source lane in the array of a warp."""
 
     def __init__(self, lanes: str):
         self.lanes = expression(lanes)
@@ -460,8 +472,8 @@ class Senders(ast.NodeTransformer):
         return node
 
 
-class Decided(ast.NodeTransformer):
-    """Conditional expressions whose condition is known to hold, or not to hold (False)."""
+class AssumeConditions(ast.NodeTransformer):
+    """Conditional expressions become the branch that is taken, where their condition is known."""
 
     def __init__(self, known: dict[str, Any]):
         self.known = known

@@ -18,7 +18,9 @@ EACH = 8  # rows of a thread
 SIDE = 64  # rows and columns of a block of outputs
 DEPTH = 16  # so much of K is in shared memory at a time
 LOADS = 4  # elements of each tile that a thread loads: SIDE * DEPTH / 256
-PADDED = SIDE + 4  # columns of a tile: with 64, a column would lie in a single bank of shared memory
+PADDED = SIDE + 4
+"""Columns of a tile: with 64, a column would lie in a single bank of shared memory. By 4 and not by 1, so that rows
+stay aligned for loads of four numbers: two lanes still share a bank."""
 ALIGNED = None if config.ENABLE_CUDASIM else 16  # bytes: four floats are then read at once
 
 

@@ -296,7 +296,7 @@ def test_what_is_too_deep(tmp_path, monkeypatch):
 def test_errors_of_numba_are_told_of_the_kernel(monkeypatch):
     from miniflow.hostcuda import compile as compiler
 
-    def broken(tree, unit):
+    def broken(tree, compilation):
         raise KeyError("no such thing")
 
     monkeypatch.setattr(compiler, "separate", broken)

@@ -13,6 +13,7 @@ from miniflow.hostcuda.accesses import CheckedAccess
 from miniflow.hostcuda.affine import Affine
 from miniflow.hostcuda.aliases import propagate
 from miniflow.hostcuda.bounds import Intervals, inside
+from miniflow.hostcuda.canonicalise import count_with_range
 from miniflow.hostcuda.constants import take_constants
 from miniflow.hostcuda.divergence import Divergence
 from miniflow.hostcuda.exits import Exits
@@ -20,8 +21,18 @@ from miniflow.hostcuda.guards import facts, limits
 from miniflow.hostcuda.interchange import interchange
 from miniflow.hostcuda.live_ranges import separate
 from miniflow.hostcuda.purity import is_pure, is_repeatable
-from miniflow.hostcuda.shape_up import count_with_range
-from miniflow.hostcuda.syntax import BLOCK, GRID, THREAD, WARP, Allocation, Sync, Unit, expression, simplified, text
+from miniflow.hostcuda.syntax import (
+    BLOCK,
+    GRID,
+    THREAD,
+    WARP,
+    Allocation,
+    Compilation,
+    Sync,
+    expression,
+    simplified,
+    text,
+)
 
 BARRIERS = {"warp_barrier": WARP, "barrier": BLOCK}
 
@@ -119,7 +130,7 @@ EXITS = {
 @pytest.mark.parametrize("name", EXITS)
 def test_exits(name):
     before, after = EXITS[name]
-    assert shown(Exits(Unit("kernel", "")).function(tree_of(before).body)) == lines(after)
+    assert shown(Exits(Compilation("kernel", "")).function(tree_of(before).body)) == lines(after)
 
 
 def test_constants_are_propagated():
@@ -130,7 +141,7 @@ def test_constants_are_propagated():
 
 def test_live_ranges_get_names_of_their_own():
     tree = tree_of("for k in range(3):\n    x[k] = 0\nfor k in range(n):\n    x[k] = 1\nk = n\nx[n] = k")
-    separate(tree, Unit("kernel", "", taken={"k", "x", "n"}))
+    separate(tree, Compilation("kernel", "", taken={"k", "x", "n"}))
     assert shown(tree.body) == (
         "for k in range(3):\n    x[k] = 0\nfor k_ in range(n):\n    x[k_] = 1\nk_1 = n\nx[n] = k_1"
     )
@@ -138,18 +149,20 @@ def test_live_ranges_get_names_of_their_own():
 
 def test_a_loop_that_may_not_run_keeps_the_value_before_it():
     tree = tree_of("for k in range(3):\n    x[k] = 0\nfor k in range(n):\n    x[k] = 1\nx[n] = k")
-    separate(tree, Unit("kernel", "", taken={"k", "x", "n"}))
+    separate(tree, Compilation("kernel", "", taken={"k", "x", "n"}))
     assert {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} == {"range", "k", "x", "n"}
 
 
 def test_names_of_arrays():
     tree = tree_of("s = shared1\na = local1\nb = local2\nt = a\na = b\nb = t\na[0] = s[0]")
-    unit = Unit("kernel", "", arrays={n: Allocation("local", (4,), "np.int64", 1, "") for n in ("local1", "local2")})
-    unit.arrays["shared1"] = Allocation("shared", (4,), "np.int64", 1, "s")
-    propagate(tree, unit, set())
+    compilation = Compilation(
+        "kernel", "", arrays={n: Allocation("local", (4,), "np.int64", 1, "") for n in ("local1", "local2")}
+    )
+    compilation.arrays["shared1"] = Allocation("shared", (4,), "np.int64", 1, "s")
+    propagate(tree, compilation, set())
     assert shown(tree.body).split("\n") == [
-        "a_is = 0", "b_is = 1", "t_is = a_is", "a_is = b_is", "b_is = t_is",
-        "selected(a_is, 0, local1, local2)[0] = s[0]",
+        "a_choice = 0", "b_choice = 1", "t_choice = a_choice", "a_choice = b_choice", "b_choice = t_choice",
+        "selected(a_choice, 0, local1, local2)[0] = s[0]",
     ]  # fmt: skip
 
 
@@ -172,7 +185,7 @@ def test_divergence():
         x[0] = late
         """
     )
-    scope = Divergence(tree, Unit("kernel", ""), set()).scope
+    scope = Divergence(tree, Compilation("kernel", ""), set()).scope
     expected = {"w": WARP, "b": BLOCK, "g": GRID, "m": THREAD, "late": THREAD, "k": GRID, "total": GRID, "inner": BLOCK}
     assert {v: scope[v] for v in expected} == expected
 
@@ -221,7 +234,7 @@ def test_what_is_no_multiple_stays_a_condition(condition):
 def counted(body):
     """The statements after `count_with_range`; n is an integer and x an array."""
     tree = tree_of(body)
-    count_with_range(tree, Unit("kernel", "", taken={"i"}), Affine(tree, {"n"}, {"n"}, set()))
+    count_with_range(tree, Compilation("kernel", "", taken={"i"}), Affine(tree, {"n"}, {"n"}, set()))
     return shown(tree.body)
 
 
@@ -265,9 +278,9 @@ def test_float_bounds_stay_conditions():
 
 def test_interchange_of_a_strided_loop():
     tree = tree_of("for i in range(threadIdx_x, n, blockDim_x):\n    x[i] = 0")
-    unit = Unit("kernel", "", taken={"i"})
-    divergence = Divergence(tree, unit, set())
-    interchange(tree, unit, divergence, Affine(tree, {"n"}, {"n"}, set()), "x")
+    compilation = Compilation("kernel", "", taken={"i"})
+    divergence = Divergence(tree, compilation, set())
+    interchange(tree, compilation, divergence, Affine(tree, {"n"}, {"n"}, set()), "x")
     assert shown(tree.body) == lines(
         """
         for i_base in range(0, n, blockDim_x):
@@ -281,9 +294,9 @@ def test_interchange_of_a_strided_loop():
 
 def test_interchange_takes_short_loops_in_strips():
     tree = tree_of("for k in range(n):\n    s += x[k, threadIdx_x]")
-    unit = Unit("kernel", "", taken={"k", "s"})
-    divergence = Divergence(tree, unit, set())
-    interchange(tree, unit, divergence, Affine(tree, {"n"}, {"n"}, set()), "x")
+    compilation = Compilation("kernel", "", taken={"k", "s"})
+    divergence = Divergence(tree, compilation, set())
+    interchange(tree, compilation, divergence, Affine(tree, {"n"}, {"n"}, set()), "x")
     assert shown(tree.body) == lines(
         """
         for k_base in range(0, n, 4):
@@ -339,7 +352,7 @@ def test_conditions_hold_for_what_is_not_assigned_under_them():
     tree = tree_of("i = 32 * blockIdx_x + threadIdx_x\nif i < n:\n    x[i] = 0\nif i < n:\n    i = n\n    x[i] = 0")
     affine = Affine(tree, {"n"}, set(), set())
     affine.values["i"] = affine.values["i"][:1]  # as if the second were no assignment
-    access = CheckedAccess(Unit("kernel", ""), affine, {"x"}, Intervals(affine, set(), {"i"}, ENDS, {}))
+    access = CheckedAccess(Compilation("kernel", ""), affine, {"x"}, Intervals(affine, set(), {"i"}, ENDS, {}))
     ends = ["min(32 * blockIdx_x + (end_x - 1), n - 1)", "32 * blockIdx_x + (end_x - 1)"]
     for branch, end in zip(tree.body[1:], ends, strict=True):
         access.proven = []

@@ -45,8 +45,8 @@ def test_float32_is_right_within_two_units_in_the_last_place(results, row):
     with np.errstate(all="ignore"):
         rounded = expected.astype(np.float32)
         finite = np.isfinite(rounded) & np.isfinite(out)
-        unit = np.ldexp(1.0, np.maximum(np.frexp(expected)[1] - 24, -149))
-        wrong = np.abs(out.astype(np.float64) - expected) / unit
+        compilation = np.ldexp(1.0, np.maximum(np.frexp(expected)[1] - 24, -149))
+        wrong = np.abs(out.astype(np.float64) - expected) / compilation
     assert finite.sum() > 100_000
     assert wrong[finite].max() < 2, x[finite][wrong[finite].argmax()]
     np.testing.assert_array_equal(out[~finite], rounded[~finite])

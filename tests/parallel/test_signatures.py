@@ -159,7 +159,9 @@ def calls_of(row: Any, monkeypatch: pytest.MonkeyPatch) -> list[Case]:
 
 
 def parts(x: np.ndarray, sbp: Any, where: placement, random: np.random.Generator) -> dict[int, np.ndarray]:
-    """The shards of an array; a partial sum has random terms."""
+    """The shards of an array; a partial sum has random terms. The sum of truths is NumPy's: whether any is true."""
+    if sbp is P and x.dtype == np.bool_:
+        return {r: x & (random.random(x.shape) < 0.5) if r != where.flat[-1] else x for r in where.flat}
     if sbp is P:
         terms = [np.asarray(random.normal(size=x.shape)).astype(x.dtype) for _ in where.flat[1:]]
         return dict(zip(where.flat, [np.asarray(x - sum(terms)), *terms], strict=True))
@@ -172,7 +174,7 @@ def assembled(shards: dict[int, np.ndarray], sbp: Any, shape: tuple, dtype: np.d
     for r, x in shards.items():
         assert x.shape == partition.local_shape(shape, where, (sbp,), r) and x.dtype == dtype
     values = [shards[r] for r in where.flat]
-    return sum(values) if sbp is P else values[0] if sbp is B else np.concatenate(values, sbp.dim)
+    return functools.reduce(np.add, values) if sbp is P else values[0] if sbp is B else np.concatenate(values, sbp.dim)
 
 
 def check(case: Case, where: placement) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Rewrites that give the analysis less to guess.
+"""Canonical forms: `while` loops that count become `for` loops, and parts of a thread's number the names of a warp.
 
 threadIdx.x % 32        ->   lane                       in blocks that extend along x only
 threadIdx.x // 32       ->   warp
@@ -18,8 +18,8 @@ from miniflow.hostcuda.divergence import names_in
 from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.signs import is_natural
 from miniflow.hostcuda.syntax import (
+    Compilation,
     Renamer,
-    Unit,
     bodies,
     call,
     has_sync,
@@ -52,15 +52,17 @@ class WarpNames(ast.NodeTransformer):
         return node
 
 
-def count_with_range(tree: ast.FunctionDef, unit: Unit, affine: Affine) -> None:
+def count_with_range(tree: ast.FunctionDef, compilation: Compilation, affine: Affine) -> None:
     """Turn while loops that count up into for loops, in place, where nobody asks for the counter afterwards."""
     occurrences = Counter(names_in(tree.body))
     for block in reversed([tree.body, *(inner for s in statements(tree.body) for inner in bodies(s))]):  # inner first
         started = {v for s in block for v in target_names(s)}
-        block[:] = [_counted(s, occurrences, unit, affine, started) for s in block]
+        block[:] = [_counted(s, occurrences, compilation, affine, started) for s in block]
 
 
-def _counted(loop: ast.stmt, occurrences: Counter, unit: Unit, affine: Affine, started: set[str]) -> ast.stmt:
+def _counted(
+    loop: ast.stmt, occurrences: Counter, compilation: Compilation, affine: Affine, started: set[str]
+) -> ast.stmt:
     if not isinstance(loop, ast.While) or loop.orelse or has_sync(loop):
         return loop
     test, last = loop.test, loop.body[-1]
@@ -82,8 +84,8 @@ def _counted(loop: ast.stmt, occurrences: Counter, unit: Unit, affine: Affine, s
         return loop
     if not all(is_integer(e, affine.integers, affine.tuples) and is_pure(e, affine.tuples) for e in (stop, step)):
         return loop
-    number = unit.fresh(counter)
-    unit.original[number] = unit.original.get(counter, counter)
+    number = compilation.fresh(counter)
+    compilation.original[number] = compilation.original.get(counter, counter)
     iteration = call("range", name(counter), stop, step)
     made = ast.For(ast.Name(number, ast.Store()), iteration, loop.body[:-1] or [ast.Pass()], [])
     for statement in made.body:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.hostcuda.shadow import CELL, REGION, SPACES
-from miniflow.hostcuda.syntax import Unit
+from miniflow.hostcuda.syntax import Compilation
 
 UNKNOWN = 16
 """Bytes of an element whose dtype is that of an argument, at most."""
@@ -50,7 +50,7 @@ class Placed:
 
 
 @dataclass
-class Region:
+class MemoryRegion:
     """A stretch of memory: a row of the table that `shadow` reads, and what Python knows of it.
 
     Attributes:
@@ -81,7 +81,7 @@ class Region:
         return None
 
 
-class Memory:
+class MemoryMap:
     """Regions number 0 (dynamic shared memory), then one for each array that the kernel makes, then those of arguments.
 
     Args:
@@ -91,17 +91,17 @@ class Memory:
         table, cells: the tables of `shadow`.
     """
 
-    def __init__(self, unit: Unit, threads: int, blocks: int, shared_bytes: int, arrays: Iterable[tuple]):
-        dynamic = [a.itemsize or 1 for a in unit.arrays.values() if a.kind == "dynamic"]
-        self.regions = [Region("shared", math.gcd(*dynamic) or 1, shared_bytes * blocks if dynamic else 0)]
-        for array in unit.arrays.values():
-            itemsize, dtype = array.itemsize or UNKNOWN, unit.injected.get(array.dtype)
+    def __init__(self, compilation: Compilation, threads: int, blocks: int, shared_bytes: int, arrays: Iterable[tuple]):
+        dynamic = [a.itemsize or 1 for a in compilation.arrays.values() if a.kind == "dynamic"]
+        self.regions = [MemoryRegion("shared", math.gcd(*dynamic) or 1, shared_bytes * blocks if dynamic else 0)]
+        for array in compilation.arrays.values():
+            itemsize, dtype = array.itemsize or UNKNOWN, compilation.injected.get(array.dtype)
             copies = blocks * (threads if array.kind == "local" else 1) * (array.kind != "dynamic")
             strides = tuple(itemsize * math.prod(array.shape[k + 1 :]) for k in range(len(array.shape)))
             own = [Placed(array.called, array.shape, strides, itemsize, whole=array.nbytes)] if array.itemsize else []
             granule = array.itemsize or 1 if dtype is None else granule_of(dtype)
             space, size = "local" if array.kind == "local" else "shared", math.prod(array.shape) * itemsize * copies
-            self.regions.append(Region(space, granule, size, own))
+            self.regions.append(MemoryRegion(space, granule, size, own))
         self.regions += given(arrays)
         self.table = np.zeros(len(self.regions), REGION)
         for name in ("granule", "start", "constant", "defined"):
@@ -128,7 +128,7 @@ class Memory:
                 yield region.allocation, written, region.granule, region.placed[0].name
 
 
-def given(arrays: Iterable[tuple]) -> Iterator[Region]:
+def given(arrays: Iterable[tuple]) -> Iterator[MemoryRegion]:
     """The regions of arguments: one for each allocation, of which arrays are views."""
     groups: dict[tuple[int, int], list] = {}
     for name, host, allocation, space in arrays:
@@ -141,7 +141,7 @@ def given(arrays: Iterable[tuple]) -> Iterator[Region]:
         granule = math.gcd(*(granule_of(h.dtype) for h in hosts), *(array.start for array in placed))
         defined = allocation is None or allocation.initialised is True
         constant = space == "const" or not any(h.flags.writeable for h in hosts)
-        yield Region(space, granule, high - low, placed, low, constant, defined, allocation)
+        yield MemoryRegion(space, granule, high - low, placed, low, constant, defined, allocation)
 
 
 def granule_of(dtype: np.dtype) -> int:
