@@ -16,7 +16,7 @@ from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.utils.rnn import PackedSequence, check_state
-from miniflow.ops.creation import zeros
+from miniflow.ops.creation import zeros, zeros_like
 from miniflow.ops.dropout import dropout
 from miniflow.ops.gather import index_select
 from miniflow.ops.join import cat, stack
@@ -222,11 +222,19 @@ class RNNBase(RecurrentBase):
         """Does nothing: there is no cuDNN that would want one block of memory."""
 
 
-@composite
 def recurrent_layer(run, x, state, weight_ih, weight_hh, bias_ih, bias_hh, time, reverse):
     """`run`, the `_scan` of a layer, for sequences of `time` steps each."""
     sizes = [state[0].shape[0]] * time
     return run(x, state, weight_ih, weight_hh, bias_ih, bias_hh, sizes, reverse)
+
+
+def results_of_layer(run, x, state, weight_ih, weight_hh, bias_ih, bias_hh, time, reverse):
+    """Tensors like the results of `recurrent_layer`."""
+    y = zeros(x.shape[0], state[0].shape[1], dtype=x.dtype, device=x._place)
+    return y, tuple([zeros_like(s) for s in state])
+
+
+recurrent_layer = composite(recurrent_layer, results_of_layer)
 
 
 class RNN(RNNBase):
