@@ -140,7 +140,7 @@ def half(self: Tensor) -> Tensor:
 @method(checked=False)
 def bfloat16(self: Tensor) -> Tensor:
     """The values as bfloat16. `torch.Tensor.bfloat16`."""
-    return cast(self, bfloat16)
+    return cast(self, "bfloat16")
 
 
 @method(checked=False)
