@@ -61,6 +61,20 @@ EDGES = [
     Edge("triu far above", lambda m, x: m.triu(x, 2**63 - 1), [MATRIX], [MATRIX * 0], [MATRIX * 0]),
     Edge("triu far below", lambda m, x: m.triu(x, -(2**63)), [MATRIX], [MATRIX], [MATRIX]),
     Edge("alpha of bools", lambda m, x, y: m.add(x, y, alpha=2), BOOLS, [[True, True, True]]),
+    Edge("alpha of a number", lambda m, x: m.add(x, 2, alpha=3), [floats(1, 2)], [[7.0, 8.0]], [[1.0, 2.0]]),
+    Edge("alpha of a number in place", lambda m, x: (x * 1).sub_(1, alpha=2), [floats(1, 2)], [[-1.0, 0.0]],
+         [[1.0, 2.0]]),
+    Edge("a number and alpha of a tensor", lambda m, x: m.sub(2, x, alpha=3), [floats(1, 2)], [[-1.0, -4.0]],
+         [[-3.0, -6.0]]),
+    Edge("rsub of a number", lambda m, x: m.rsub(x, 2, alpha=3), [np.array([1, 2])], [[-1, -4]]),
+    Edge("alpha of a number to integers", lambda m, x: m.add(x, 2, alpha=3), [np.array([1, 2])], [[7, 8]]),
+    Edge("alpha of a bool to integers", lambda m, x: m.add(x, True, alpha=3), [np.array([1, 2])], [[4, 5]]),
+    Edge("alpha of a number to narrow integers", lambda m, x: m.add(x, 100, alpha=3), [np.ones(1, np.int8)],
+         [np.array([45], np.int8)]),
+    Edge("alpha of a fraction to integers", lambda m, x: m.add(x, 2.5, alpha=1.5), [np.array([1, 2])],
+         [np.array([4.75, 5.75], np.float32)]),
+    Edge("alpha of a number to bools", lambda m, x: m.add(x, 2, alpha=3), BOOLS[:1], [[7, 6, 7]]),
+    Edge("alpha of a bool to bools", lambda m, x: m.add(x, True, alpha=2), BOOLS[:1], [[True, True, True]]),
     Edge("alpha 0 of bools", lambda m, x, y: m.add(x, y, alpha=0), BOOLS, [[True, False, True]]),
     Edge(
         "index_add of bools",
@@ -169,6 +183,7 @@ EDGES += [
 
 REFUSED = [
     Refused("alpha of bools", lambda m, x, y: m.sub(x, y, alpha=2), BOOLS, DTypeError, "sub: "),
+    Refused("a fraction as alpha", lambda m, x: m.add(x, 2, alpha=1.5), [np.array([1])], DTypeError, "add: got alpha"),
     Refused(
         "index_select from the end", lambda m, x, i: m.index_select(x, 1, i), [MATRIX, LAST], IndexRangeError,
         r"index_select: index -1 is out of range for dim 1 of size 3 .* expected from 0 to 2",

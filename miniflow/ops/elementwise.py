@@ -14,7 +14,7 @@ from miniflow.errors import ArgumentError, DivisionByZeroError, DTypeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.pointwise import called_as, pointwise
-from miniflow.ops.promotion import Number, binary, cast, floating_binary, promote, result_type
+from miniflow.ops.promotion import Number, as_operand, binary, cast, floating_binary, promote, result_type
 from miniflow.scalar import where as select
 from miniflow.tensor import Tensor, constant_like
 
@@ -90,9 +90,10 @@ def positive(input: Tensor) -> Tensor:
 def _scaled(name: str, x: Any, y: Any, alpha: Number) -> tuple[Any, Any]:
     """The operands in the dtype of the result, the second one times `alpha`."""
     x, y = promote(x, y, name)
-    if isinstance(alpha, float) and result_type(x, y).category < 2:
+    target = result_type(x, y)
+    if isinstance(alpha, float) and target.category < 2:
         raise DTypeError(f"{name}: got alpha={alpha} for integers; expected an integer: cast them first: x.float()")
-    return x, cast(y * alpha, y.dtype)
+    return x, as_operand(y * alpha, target)
 
 
 @pointwise(cpu=np.multiply, amp="gray", operator="mul", synonyms=("multiply",))

@@ -87,7 +87,7 @@ def as_operand(x: Tensor | Number, target: dtype) -> Tensor | Number:
         return x if x._array.dtype == target.numpy else cast(x, target)
     if target.category == 2:
         return float(x)
-    return x if target.category == 0 else int(np.array(x).astype(target.numpy))
+    return bool(x) if target.category == 0 else int(np.array(x).astype(target.numpy))
 
 
 def result_type(*operands: Tensor | Number) -> dtype:
