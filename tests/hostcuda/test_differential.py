@@ -20,7 +20,7 @@ LONG = 7
 """Statements of a long kernel, which compiles for some 20 s; one of the short ones takes 4 s."""
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(270))
 def test_fixed_seeds(seed):
     agree(seed, 1 + seed % 2 if seed % 13 else LONG)

@@ -35,6 +35,7 @@ def test_results(edge):
         assert_same(got, np.asarray(want), what="gradient")
 
 
+@pytest.mark.few(len(EDGES) // 3)
 @pytest.mark.parametrize("edge", EDGES, ids=lambda e: e.name)
 def test_in_a_graph(edge):
     leaves = [i for i, x in enumerate(edge.inputs) if x.dtype.kind == "f"]
