@@ -22,6 +22,15 @@ def default_dtype():
     flow.set_default_dtype(before)
 
 
+METHODS = ["bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "float", "double"]
+
+
+@pytest.mark.parametrize(("method", "name"), zip(METHODS, NAMES, strict=True))
+def test_methods_named_as_dtypes_cast(method, name):
+    y = getattr(flow.tensor([0.0, 1.0]), method)()
+    assert y.dtype is getattr(flow, name) and y.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_dtype_is_there_once(name):
     kind = getattr(flow, name)

@@ -92,6 +92,7 @@ def test_a_signature_names_all_that_is_taken(place):
     assert {name: names_of(function) for name, function in functions(place)}
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("row", ROWS, ids=repr)
 def test_arguments_mean_by_name_what_they_mean_by_position(row):
     sample = row.samples()[0]
