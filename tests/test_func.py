@@ -5,7 +5,7 @@ import pytest
 from checks import assert_close
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, AutogradError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, DimError, ShapeError
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 pytestmark = pytest.mark.cpu_only("compositions of operators that are compared on every device")
@@ -69,6 +69,22 @@ CASES = {
         {"x": x, "y": y}
     ),
     "vmap of grad": lambda lib, x, y, v, w: lib.func.vmap(lib.func.grad(scalar), in_dims=(0, 0))(y, w),
+    "vmap with an argument by name": lambda lib, x, y, v, w: lib.vmap(lambda a, b=None: a + b)(x, b=v),
+    "vmap with one for all": lambda lib, x, y, v, w: lib.vmap(lambda a, n: a * n, in_dims=(0, None))(x, 3.0),
+    "vmap with a result for all": lambda lib, x, y, v, w: lib.vmap(lambda a: (a, v), out_dims=(0, None))(x),
+    "grad from the end": lambda lib, x, y, v, w: lib.func.grad(scalar, argnums=-1)(x, y),
+    "functional.vjp without v": lambda lib, x, y, v, w: lib.autograd.functional.vjp(scalar, (x, y)),
+    "functional.vjp of shape (1, 1)": lambda lib, x, y, v, w: lib.autograd.functional.vjp(
+        lambda x: scalar(x, y).reshape(1, 1), x
+    ),
+    "functional.jvp without v": lambda lib, x, y, v, w: lib.autograd.functional.jvp(cubes, x[:1]),
+    "functional.hvp without v": lambda lib, x, y, v, w: lib.autograd.functional.hvp(lambda x: x**3, x[:1]),
+    "functional.hessian of shape (1, 1)": lambda lib, x, y, v, w: lib.autograd.functional.hessian(
+        lambda x: scalar(x, y).reshape(1, 1), x
+    ),
+    "functional.vhp of shape (1,)": lambda lib, x, y, v, w: lib.autograd.functional.vhp(
+        lambda x: scalar(x, y).reshape(1), x, v
+    ),
     "functional.jacobian": lambda lib, x, y, v, w: lib.autograd.functional.jacobian(cubes, x),
     "functional.jacobian of two": lambda lib, x, y, v, w: lib.autograd.functional.jacobian(
         lambda x, y: (y @ x, x * 2), (x, y)
@@ -145,6 +161,84 @@ def test_vmap_and_random_numbers():
     assert (same == same[0]).all() and (different[0] != different[1]).all()
 
 
+def test_ties_between_names_of_a_parameter():
+    class Twice(flow.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = flow.nn.Parameter(flow.ones(2))
+            self.b = self.a
+
+        def forward(self, x):
+            return x * self.a + self.b
+
+    model, v = Twice(), flow.tensor([1.0, 2.0])
+    call = flow.func.functional_call
+    assert call(model, {"a": v, "b": v}, v).tolist() == [2.0, 6.0]
+    assert call(model, {"a": v, "b": v * 2}, v, tie_weights=False).tolist() == [3.0, 8.0]
+    with pytest.raises(ArgumentError, match=r"functional_call: got other tensors under the tied names \['a'\]"):
+        call(model, {"a": v, "b": v * 2}, v)
+    with pytest.raises(ArgumentError, match=r"unknown names \['c'\], \[\] missing"):
+        call(model, {"a": v, "c": v}, v)
+
+
+VECTOR, ROWS, TWO = flow.tensor([1.0, 2.0]), flow.tensor([[1.0, 2.0], [3.0, 4.0]]), flow.tensor(2.0)
+RENAMED = lambda d: {"u": d["a"] * 2, "v": d["b"] * 3}  # noqa: E731
+PARTS = {"a": TWO, "b": TWO}
+OLDER = flow.autograd.functional
+REFUSED = {
+    "a number as result": (lambda: flow.vmap(lambda v: float(v.sum()))(ROWS), "vmap: got out_dims 0 for a float"),
+    "None in a result": (lambda: flow.vmap(lambda v: (v, None))(ROWS), "vmap: got out_dims 0 for a NoneType"),
+    "results that differ": (lambda: flow.vmap(lambda v: v, out_dims=None)(ROWS), "vmap: got results that differ"),
+    "numbers that differ": (lambda: flow.vmap(lambda v: v.sum().item(), out_dims=None)(ROWS), "that are not alike"),
+    "other keys": (lambda: flow.vmap(lambda v: {"ab"[int(v[0] > 2)]: v})(ROWS), "vmap: got results that are not alike"),
+    "keys in another order": (
+        lambda: flow.vmap(lambda v: dict(sorted({"a": v, "b": -v}.items(), reverse=bool(v[0] > 2))))(ROWS),
+        "vmap: got results that are not alike",
+    ),
+    "a structure of its own": (lambda: flow.vmap(lambda v: [v] * int(v[0]))(ROWS), "vmap: got results that are not"),
+    "out_dims of three": (lambda: flow.vmap(lambda v: (v, v), out_dims=(0, 0, 0))(ROWS), "vmap: got out_dims"),
+    "a number to map": (lambda: flow.vmap(lambda v, n: v * n)(ROWS, 3.0), "vmap: got in_dims 0 for a float"),
+    "in_dims of no dim": (lambda: flow.vmap(lambda v: v, in_dims=5)(ROWS), "vmap: got in_dims 5 for a tensor of 2"),
+    "a tensor of no dims": (lambda: flow.vmap(lambda v: v)(TWO), "vmap: got in_dims 0 for a tensor of 0 dims"),
+    "a missing key": (lambda: flow.vmap(lambda d: d["a"], in_dims=({"b": 0},))({"a": ROWS}), "vmap: got in_dims"),
+    "in_dims of a str": (lambda: flow.vmap(lambda v: v, in_dims="a")(ROWS), "vmap: got in_dims 'a' for a tuple"),
+    "batches by name alone": (lambda: flow.vmap(lambda b: b)(b=ROWS), r"vmap: got batches of sizes \[\]"),
+    "a number": (lambda: flow.func.grad(lambda x, n: x * n, argnums=1)(TWO, 3.0), "grad: got an argument .* float"),
+    "a number in a dict": (lambda: flow.func.grad(lambda d: d["a"] * d["n"])({"a": TWO, "n": 2}), "grad: .* int"),
+    "twice": (lambda: flow.func.grad(flow.square, argnums=(0, 0))(TWO), r"grad: got argnums=\(0, 0\)"),
+    "twice, from the end": (lambda: flow.func.jacrev(flow.square, argnums=(0, -1))(TWO), "jacrev: got argnums"),
+    "no position": (lambda: flow.func.grad(flow.square, argnums=())(TWO), "grad: got argnums"),
+    "a fraction as position": (lambda: flow.func.grad(flow.square, argnums=0.0)(TWO), "grad: got argnums"),
+    "its own name": (lambda: flow.func.grad_and_value(flow.square)(VECTOR), "^grad_and_value: got a function"),
+    "aux": (lambda: flow.func.grad(flow.square, has_aux=True)(TWO), "grad: got a result of type Tensor for has_aux"),
+    "a result that is a number": (lambda: flow.func.vjp(lambda x: (x, 3.0), TWO), "vjp: got a result of type float"),
+    "vjp of another order": (
+        lambda: flow.func.vjp(RENAMED, PARTS)[1]({"v": TWO, "u": TWO}),
+        r"vjp: got tensors of shapes \{'v': \(\), 'u'",
+    ),
+    "jvp of another order": (
+        lambda: flow.func.jvp(RENAMED, (PARTS,), ({"b": TWO, "a": TWO},)),
+        r"jvp: got tensors of shapes \(\{'b'",
+    ),
+    "no v of several": (lambda: OLDER.vjp(flow.square, VECTOR), "vjp: got v=None; expected .* of the results"),
+    "no v of two results": (lambda: OLDER.vjp(lambda x: (x.sum(), x.sum()), VECTOR), "vjp: got v=None"),
+    "no v of several inputs": (lambda: OLDER.jvp(flow.square, VECTOR), "jvp: got v=None; expected .* of the inputs"),
+    "no v of a hessian": (lambda: OLDER.vhp(lambda x: (x**3).sum(), VECTOR), "vhp: got v=None"),
+    "no v of a hessian, hvp": (lambda: OLDER.hvp(lambda x: (x**3).sum(), VECTOR), "hvp: got v=None"),
+    "v of two": (lambda: OLDER.vjp(flow.square, VECTOR, (VECTOR, VECTOR)), "vjp: got tensors of shapes"),
+    "a strategy": (lambda: OLDER.jacobian(flow.square, VECTOR, strategy="foo"), "jacobian: got strategy='foo'"),
+    "a hessian of two": (lambda: OLDER.hessian(flow.square, VECTOR), "hessian: got a function with a result of shape"),
+    "inputs that are a number": (lambda: OLDER.vjp(flow.square, 3.0), "vjp: got an operand of type float"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    call, words = REFUSED[name]
+    with pytest.raises((ArgumentError, ArgumentTypeError, DimError, ShapeError), match=words):
+        call()
+
+
 def test_refusals():
     x = flow.ones(3)
     with pytest.raises(ShapeError, match=r"grad: got a function with results of shapes \[\(3,\)\]"):
@@ -165,6 +259,15 @@ def test_batched_cotangents():
         results.append(lib.autograd.grad(z, (x, y), basis, is_grads_batched=True))
     for ours, theirs in zip(*results, strict=True):
         assert_close(ours, theirs)
+    x = flow.tensor(X, requires_grad=True)
+    for outputs, cotangents in [
+        ((x * 2, x * 3), (flow.ones(2, 3), flow.ones(3, 3))), (x * 2, flow.ones(0, 3)), (x * 2, None),
+        (x.sum(), flow.tensor(1.0)), ((x.sum(), x), (None, flow.ones(3, 3))),
+    ]:  # fmt: skip
+        with pytest.raises(ShapeError, match="grad: got grad_outputs .* for is_grads_batched"):
+            flow.autograd.grad(outputs, x, cotangents, is_grads_batched=True)
+    with pytest.raises(ArgumentTypeError, match="grad: got an operand of type int; expected a Tensor, or several"):
+        flow.autograd.grad(x * 2, x, 3, is_grads_batched=True)
 
 
 def test_backward_into_chosen_tensors():

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from miniflow.backends import memory
 from miniflow.dispatch import refuse_shared_elements
-from miniflow.errors import ArgumentError, AutogradError, DeviceError
+from miniflow.errors import ArgumentError, AutogradError, DeviceError, ShapeError
+from miniflow.operands import refuse_operand
 from miniflow.ops.creation import ones_like, zeros_like
 from miniflow.ops.elementwise import add
 from miniflow.ops.join import stack
@@ -43,9 +44,9 @@ def backward(
     Raises:
         AutogradError: for a tensor without a gradient, or empty inputs.
     """
-    tensors = _as_tuple(tensors)
+    tensors = as_tuple("backward", tensors)
     if inputs is not None:
-        inputs = _as_tuple(inputs)
+        inputs = as_tuple("backward", inputs)
         if not inputs:
             raise AutogradError("backward: got no inputs; expected at least one, or None for all leaves")
         for x in inputs:
@@ -81,13 +82,17 @@ def grad(
         grad_outputs, retain_graph, create_graph: as of `backward`.
         is_grads_batched: `grad_outputs` have one more dim in front, and so have the gradients: one pass for each.
 
+    Raises:
+        AutogradError: for an input that was not used, unless `allow_unused` or `materialize_grads`; as `backward`.
+        ShapeError: with `is_grads_batched`, for `grad_outputs` that are not batches of one size.
+
     Returns:
         one gradient for each input; for one that the outputs do not depend on, None if `allow_unused`, and zeros if
         `materialize_grads`.
     """
     if not only_inputs:
         raise ArgumentError("grad: got only_inputs=False; use backward, which accumulates into every leaf")
-    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    outputs, inputs = as_tuple("grad", outputs), as_tuple("grad", inputs)
     if is_grads_batched:
         options = {"allow_unused": allow_unused, "materialize_grads": materialize_grads}
         return _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, **options)
@@ -116,17 +121,26 @@ def _batched(
     outputs: tuple, inputs: tuple, cotangents: Any, retain_graph: bool | None, create_graph: bool, **options: bool
 ) -> tuple[Tensor | None, ...]:
     """The gradients for each of a batch of cotangents, stacked."""
-    cotangents = _as_tuple(cotangents)
-    count = len(cotangents[0])
-    rows = []
+    cotangents = () if cotangents is None else as_tuple("grad", cotangents)
+    counts = {dy.shape[0] if isinstance(dy, Tensor) and dy.ndim else 0 for dy in cotangents}
+    if len(counts) != 1 or counts == {0}:
+        shapes = [tuple(dy.shape) if isinstance(dy, Tensor) else type(dy).__name__ for dy in cotangents]
+        wanted = "for is_grads_batched a tensor for each output, with one more dim in front, of one size, at least 1"
+        raise ShapeError(f"grad: got grad_outputs {shapes}; expected {wanted}")
+    (count,), rows = counts, []
     for i in range(count):
         retain = retain_graph if i == count - 1 else True
         rows.append(grad(outputs, inputs, [dy[i] for dy in cotangents], retain, create_graph, **options))
     return tuple([None if dx[0] is None else stack(dx) for dx in zip(*rows, strict=True)])
 
 
-def _as_tuple(tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+def as_tuple(name: str, tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """One tensor or several; `name` is the function that got them."""
+    if isinstance(tensors, Tensor):
+        return (tensors,)
+    if not isinstance(tensors, Iterable):
+        refuse_operand(tensors, name, "a Tensor, or several")
+    return tuple(tensors)
 
 
 def _cotangents(name: str, tensors: tuple, cotangents: Any) -> list[Tensor]:

@@ -24,7 +24,8 @@ def functional_call(
         strict: all parameters and buffers have to be given.
 
     Raises:
-        ArgumentError: for names that the module does not have, or with `strict` are missing; for one given twice.
+        ArgumentError: for names that the module does not have, or with `strict` are missing; for one given twice;
+            for different tensors under the names of one parameter, unless `tie_weights` is False.
 
     >>> import miniflow as flow
     >>> layer = flow.nn.Linear(2, 1, bias=False)
@@ -37,12 +38,16 @@ def functional_call(
     dicts = [dicts] if isinstance(dicts, Mapping) else dicts
     given = {name: x for each in dicts for name, x in each.items()}
     own = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
-    unknown, absent = sorted(given.keys() - own.keys()), sorted(own.keys() - given.keys())
-    if unknown or strict and absent or len(given) != sum(map(len, dicts)):
+    unknown, absent = sorted(given.keys() - own.keys()), sorted(own.keys() - given.keys()) if strict else []
+    if unknown or absent or len(given) != sum(map(len, dicts)):
         message = f"got unknown names {unknown}, {absent} missing, {sum(map(len, dicts)) - len(given)} names twice"
         raise ArgumentError(f"functional_call: {message}; expected names of named_parameters() and named_buffers()")
     if tie_weights:
         by_identity = {id(own[name]): x for name, x in given.items()}
+        several = [name for name, x in given.items() if by_identity[id(own[name])] is not x]
+        if several:
+            wanted = "one tensor under all names of a parameter, or tie_weights=False"
+            raise ArgumentError(f"functional_call: got other tensors under the tied names {several}; expected {wanted}")
         given = {name: by_identity[id(x)] for name, x in own.items() if id(x) in by_identity}
     places = []
     for name in given:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from miniflow import autograd
-from miniflow.errors import ArgumentError, ShapeError
-from miniflow.graph.nested import flatten, unflatten
+from miniflow.errors import ArgumentError, ArgumentTypeError, ShapeError
+from miniflow.graph.nested import CONSTANT, Tree, flatten, names, unflatten
 from miniflow.ops.creation import zeros_like
 from miniflow.ops.sequence import eye
 from miniflow.tape import Leaf, ancestors, enable_grad, is_grad_enabled
@@ -29,6 +29,27 @@ def depends_on_others(results: Sequence[Tensor]) -> bool:
     return any(x is not None and x.__dict__.get("is_differentiated", True) for x in leaves)
 
 
+def _tensors(name: str, what: str, value: Any) -> tuple[list[Tensor], Tree]:
+    """The tensors in `value`, which holds nothing else, and the tree around them."""
+    tensors, tree = flatten(value, tell=False)
+    for _, place in names(tree, ""):
+        if place.kind == CONSTANT:
+            remedy = (
+                "expected tensors, in lists, tuples and dicts: use flow.tensor(x), or bind it with functools.partial"
+            )
+            raise ArgumentTypeError(f"{name}: got {what} of type {place.type.__name__}; {remedy}")
+    return tensors, tree
+
+
+def _positions(name: str, argnums: ArgNums, count: int) -> list[int]:
+    """`argnums` as positions from the front."""
+    given = argnums if isinstance(argnums, tuple | list) else (argnums,)
+    valid = all(isinstance(p, int) and -count <= p < count for p in given)
+    if not given or not valid or len({p % count for p in given}) != len(given):
+        raise ArgumentError(f"{name}: got argnums={argnums} for {count} arguments; expected their positions, each once")
+    return [p % count for p in given]
+
+
 class Call:
     """A function called with inputs to differentiate by.
 
@@ -43,11 +64,9 @@ class Call:
         self, name: str, func: Callable, argnums: ArgNums, args: tuple, kwargs: dict | None = None,
         has_aux: bool = False,
     ):  # fmt: skip
-        positions = (argnums,) if isinstance(argnums, int) else argnums
-        if not positions or not all(-len(args) <= p < len(args) for p in positions):
-            raise ArgumentError(f"{name}: got argnums={argnums} for {len(args)} arguments; expected their positions")
+        positions = _positions(name, argnums, len(args))
         chosen = args[argnums] if isinstance(argnums, int) else tuple([args[p] for p in positions])
-        given, self.inputs_tree = flatten(chosen, tell=False)
+        given, self.inputs_tree = _tensors(name, "an argument to differentiate by", chosen)
         self.inputs = [tracked(x) for x in given]
         replaced = unflatten(self.inputs_tree, self.inputs)
         args = list(args)
@@ -59,8 +78,11 @@ class Call:
             result = func(*args, **(kwargs or {}))
             for x in self.inputs:
                 x.__dict__["is_differentiated"] = False
+        if has_aux and not (isinstance(result, tuple) and len(result) == 2):
+            kind = type(result).__name__
+            raise ArgumentTypeError(f"{name}: got a result of type {kind} for has_aux; expected (result, aux)")
         result, self.aux = result if has_aux else (result, None)
-        self.outputs, self.outputs_tree = flatten(result, tell=False)
+        self.outputs, self.outputs_tree = _tensors(name, "a result", result)
         self.records = is_grad_enabled() and depends_on_others(self.outputs)
 
     def released(self, value: Any) -> Any:
@@ -93,31 +115,40 @@ def _transposed(pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor]) -> tup
     return outputs, inputs, cotangents
 
 
-def _matching(name: str, value: Any, tree: Any, like: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors of `value`, which has to have the structure and the shapes of these."""
-    tensors, found = flatten(value, tell=False)
+def _matching(name: str, value: Any, tree: Tree, like: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors of `value`, which has to have the structure, dicts in the same order, and the shapes of these."""
+    tensors, found = _tensors(name, "a vector", value)
     shapes = [[tuple(x.shape) for x in xs] for xs in (tensors, like)]
-    if len(tensors) != len(like) or shapes[0] != shapes[1]:
+    if found != tree:
+        got, expected = unflatten(found, shapes[0]), unflatten(tree, shapes[1])
+        raise ShapeError(f"{name}: got tensors of shapes {got}; expected {expected}, nested in the same way and order")
+    if shapes[0] != shapes[1]:
         raise ShapeError(f"{name}: got tensors of shapes {shapes[0]}; expected {shapes[1]}")
     return tensors
 
 
+def _gradient_and_value(name: str, func: Callable, argnums: ArgNums, has_aux: bool, args: tuple, kwargs: dict) -> tuple:
+    call = Call(name, func, argnums, args, kwargs, has_aux)
+    if len(call.outputs) != 1 or call.outputs[0].ndim:
+        shapes = [tuple(y.shape) for y in call.outputs]
+        raise ShapeError(f"{name}: got a function with results of shapes {shapes}; expected one number: use y.sum()")
+    (y,) = call.outputs
+    gradients = call.gradients([y], [zeros_like(y.detach()) + 1], call.records)
+    value = (call.result, call.released(call.aux)) if has_aux else call.result
+    return unflatten(call.inputs_tree, gradients), value
+
+
 def grad_and_value(func: Callable, argnums: ArgNums = 0, has_aux: bool = False) -> Callable:
     """A function that returns the gradient of `func`, as `grad` does, and what `func` returns.
+
+    Args, Raises: as of `grad`.
 
     Source: `torch.func.grad_and_value`.
     """
 
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> tuple:
-        call = Call("grad", func, argnums, args, kwargs, has_aux)
-        if len(call.outputs) != 1 or call.outputs[0].ndim:
-            shapes = [tuple(y.shape) for y in call.outputs]
-            raise ShapeError(f"grad: got a function with results of shapes {shapes}; expected one number: use y.sum()")
-        (y,) = call.outputs
-        gradients = call.gradients([y], [zeros_like(y.detach()) + 1], call.records)
-        value = (call.result, call.released(call.aux)) if has_aux else call.result
-        return unflatten(call.inputs_tree, gradients), value
+        return _gradient_and_value("grad_and_value", func, argnums, has_aux, args, kwargs)
 
     return run
 
@@ -132,7 +163,8 @@ def grad(func: Callable, argnums: ArgNums = 0, has_aux: bool = False) -> Callabl
 
     Raises:
         ShapeError: if `func` returns anything but one number.
-        ArgumentError: for positions that do not exist.
+        ArgumentError: for positions that do not exist, or come twice.
+        ArgumentTypeError: for arguments to differentiate by, or results, that are not tensors.
 
     >>> import miniflow as flow
     >>> cube = lambda x: x**3
@@ -144,7 +176,7 @@ def grad(func: Callable, argnums: ArgNums = 0, has_aux: bool = False) -> Callabl
 
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
-        gradient, value = grad_and_value(func, argnums, has_aux)(*args, **kwargs)
+        gradient, value = _gradient_and_value("grad", func, argnums, has_aux, args, kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
     return run
@@ -156,6 +188,10 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     Args:
         func: of `primals`.
         has_aux: `func` returns `(results, other results)`; the latter are returned at the end.
+
+    Raises:
+        ShapeError: for a v of other shapes than the results, or nested in another way or order.
+        ArgumentTypeError: for primals, results or a v that are not tensors.
 
     >>> import miniflow as flow
     >>> y, pull = flow.func.vjp(flow.square, flow.tensor([1.0, 2.0]))
@@ -183,6 +219,10 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False
     Args:
         strict: has no effect: where a result does not depend on the primals, its tangent is zero.
         has_aux: as of `vjp`.
+
+    Raises:
+        ShapeError: for tangents of other shapes than the primals, or nested in another way or order.
+        ArgumentTypeError: for primals, tangents or results that are not tensors.
 
     >>> import miniflow as flow
     >>> x, v = flow.tensor([1.0, 2.0]), flow.tensor([1.0, 10.0])

@@ -6,20 +6,46 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from miniflow.errors import ArgumentError, ShapeError
-from miniflow.graph.nested import flatten, unflatten
+from miniflow.errors import ArgumentError, DimError, ShapeError
+from miniflow.graph.nested import CONSTANT, NAMED, SEQUENCE, TENSOR, Tree, flatten, unflatten
 from miniflow.ops.generator import get_rng_state, set_rng_state
 from miniflow.ops.join import stack
+from miniflow.tape import modes
+from miniflow.tensor import Tensor
 
 
-def _dims(dims: Any, value: Any) -> list[int | None]:
-    """For each tensor in `value` the dim along which it is mapped, None if it is the same for all samples."""
-    if dims is None or isinstance(dims, int):
-        return [dims] * len(flatten(value, tell=False)[0])
-    if not isinstance(value, dict | list | tuple) or len(dims) != len(value):
-        raise ArgumentError(f"vmap: got dims {dims!r} for {type(value).__name__}; expected those of each part, or one")
-    pairs = [(dims[k], v) for k, v in value.items()] if isinstance(value, dict) else zip(dims, value, strict=True)
-    return [dim for part, v in pairs for dim in _dims(part, v)]
+def _dims(parameter: str, dims: Any, tree: Tree) -> list[int | None]:
+    """For each tensor of `tree` the dim along which it is mapped, None if it is the same for all samples."""
+    whole = dims is None or isinstance(dims, int)
+    if tree.kind == TENSOR and whole:
+        return [dims]
+    if tree.kind == CONSTANT and dims is None:
+        return []
+    if whole and tree.kind != CONSTANT:
+        parts = [dims] * len(tree.children)
+    elif isinstance(dims, dict) and dims.keys() == set(tree.keys):
+        parts = [dims[key] for key in tree.keys]
+    elif isinstance(dims, list | tuple) and tree.kind in (SEQUENCE, NAMED) and len(dims) == len(tree.children):
+        parts = list(dims)
+    else:
+        kind = "Tensor" if tree.kind == TENSOR else tree.type.__name__
+        wanted = "a dim for each tensor, one or nested as they are, and None for what is no tensor"
+        raise ArgumentError(f"vmap: got {parameter} {dims!r} for a {kind}; expected {wanted}")
+    return [dim for part, child in zip(parts, tree.children, strict=True) for dim in _dims(parameter, part, child)]
+
+
+def _joined(ys: tuple[Tensor, ...], dim: int | None) -> Tensor:
+    """The results of all samples stacked along `dim`; without one they have to be the same."""
+    if dim is not None:
+        return stack(ys, dim)
+    if modes.tracer is None:  # values that nn.Graph records are not known yet
+        for y in ys[1:]:
+            if y.shape != ys[0].shape or not ((y == ys[0]) | (y != y) & (ys[0] != ys[0])).all():
+                wanted = "the same for all: give a dim along which to stack them"
+                raise ArgumentError(
+                    f"vmap: got results that differ between samples for out_dims None; expected {wanted}"
+                )
+    return ys[0]
 
 
 def vmap(
@@ -32,7 +58,7 @@ def vmap(
     Args:
         func: of tensors, or lists, tuples and dicts of them.
         in_dims: along which dim each argument is a batch, None for one that is the same for all samples; one for all
-            arguments, or nested as they are. Arguments by name are batches along dim 0.
+            arguments, or nested as they are. Arguments by name are passed whole to every call.
         out_dims: along which dim results are stacked, None for one that is the same for all samples; one for all
             results, or nested as they are.
         randomness: "different" lets samples draw different random numbers, "same" the same; "error" refuses them.
@@ -40,7 +66,9 @@ def vmap(
 
     Raises:
         ShapeError: if no argument is a batch, or the batches differ in size or are empty.
-        ArgumentError: for random numbers where randomness is "error", and dims that do not match.
+        DimError: for dims that arguments do not have.
+        ArgumentError: for random numbers where randomness is "error", dims that are not nested as what they belong to,
+            results that are not tensors under a dim, are nested in several ways, or differ where `out_dims` is None.
 
     >>> import miniflow as flow
     >>> flow.func.vmap(flow.dot)(flow.ones(2, 3), flow.ones(2, 3)).tolist()
@@ -53,8 +81,12 @@ def vmap(
 
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
-        tensors, tree = flatten((args, kwargs), tell=False)
-        dims = _dims(in_dims, args) + _dims(0, kwargs)
+        tensors, tree = flatten(args, tell=False)
+        dims = _dims("in_dims", in_dims, tree)
+        for x, d in zip(tensors, dims, strict=True):
+            if d is not None and not -x.ndim <= d < x.ndim:
+                wanted = "one of its dims, or None for what is the same for all samples"
+                raise DimError(f"vmap: got in_dims {d} for a tensor of {x.ndim} dims; expected {wanted}")
         sizes = {x.shape[d] for x, d in zip(tensors, dims, strict=True) if d is not None}
         if len(sizes) != 1 or sizes == {0}:
             raise ShapeError(f"vmap: got batches of sizes {sorted(sizes)}; expected one size, at least 1: see in_dims")
@@ -63,14 +95,15 @@ def vmap(
             if randomness == "same":
                 set_rng_state(state)
             parts = [x if d is None else x.select(d, i) for x, d in zip(tensors, dims, strict=True)]
-            sample, named = unflatten(tree, parts)
-            results.append(func(*sample, **named))
+            results.append(func(*unflatten(tree, parts), **kwargs))
         if randomness == "error" and not state.equal(get_rng_state()):
             raise ArgumentError("vmap: got a function that draws random numbers; pass randomness='different' or 'same'")
-        flat = [flatten(result, tell=False) for result in results]
-        places = _dims(out_dims, results[0])
-        columns = zip(*[ys for ys, _ in flat], strict=True)
-        stacked = [ys[0] if d is None else stack(ys, d) for ys, d in zip(columns, places, strict=True)]
-        return unflatten(flat[0][1], stacked)
+        places = _dims("out_dims", out_dims, flatten(results[0], tell=False)[1])
+        columns, trees = zip(*map(flatten, results), strict=True)
+        if any(tree != trees[0] for tree in trees):
+            wanted = "the same structure, and the same values of what is no tensor"
+            raise ArgumentError(f"vmap: got results that are not alike for all samples; expected {wanted}")
+        joined = [_joined(ys, d) for ys, d in zip(zip(*columns, strict=True), places, strict=True)]
+        return unflatten(trees[0], joined)
 
     return run
