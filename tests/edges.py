@@ -181,6 +181,58 @@ EDGES += [
     for n in (1, 2, 3)
 ]
 
+SCORES, LABELS = floats([1, 0, 2]), np.array([[0, -1, 2]])
+EDGES += [
+    Edge(
+        f"slopes of {name} at the margin",
+        lambda m, *x, f=function: f(m.nn.functional, *x),
+        inputs,
+        [floats(result)[0]],
+        [np.asarray(x, np.float64) for x in slopes],
+    )
+    for name, function, inputs, result, slopes in [
+        (
+            "margin_ranking_loss",
+            lambda F, a, b: F.margin_ranking_loss(a, b, b * 0 + 1),
+            [floats(1), floats(1)],
+            0.0,
+            [[-1], [1]],
+        ),
+        ("hinge_embedding_loss", lambda F, x: F.hinge_embedding_loss(x, x.detach() * 0 - 1), [floats(1)], 0.0, [[-1]]),
+        (
+            "triplet_margin_loss",
+            lambda F, a, b, c: F.triplet_margin_loss(a, b, c, eps=0.0),
+            [floats([0, 0]), floats([1, 0]), floats([2, 0])],
+            0.0,
+            [[[0, 0]], [[1, 0]], [[-1, 0]]],
+        ),
+        (
+            "multi_margin_loss",
+            lambda F, x, t: F.multi_margin_loss(x, t),
+            [SCORES, FIRST],
+            2 / 3,
+            [[[-1 / 3, 0, 1 / 3]]],
+        ),
+        (
+            "multi_margin_loss, p = 2",
+            lambda F, x, t: F.multi_margin_loss(x, t, p=2),
+            [SCORES, FIRST],
+            4 / 3,
+            [[[-4 / 3, 0, 4 / 3]]],
+        ),
+        (
+            "multilabel_margin_loss",
+            lambda F, x, t: F.multilabel_margin_loss(x, t),
+            [SCORES, LABELS],
+            2 / 3,
+            [[[-1 / 3, 0, 1 / 3]]],
+        ),
+        ("smooth_l1_loss", lambda F, x: F.smooth_l1_loss(x, x.detach() * 0), [floats(1, -1)], 0.5, [[0.5, -0.5]]),
+        ("huber_loss", lambda F, x: F.huber_loss(x, x.detach() * 0), [floats(1, -1)], 0.5, [[0.5, -0.5]]),
+        ("l1_loss", lambda F, x: F.l1_loss(x, x.detach()), [floats(1, -1)], 0.0, [[0, 0]]),
+    ]
+]
+
 REFUSED = [
     Refused("alpha of bools", lambda m, x, y: m.sub(x, y, alpha=2), BOOLS, DTypeError, "sub: "),
     Refused("a fraction as alpha", lambda m, x: m.add(x, 2, alpha=1.5), [np.array([1])], DTypeError, "add: got alpha"),
@@ -188,6 +240,11 @@ REFUSED = [
         "index_select from the end", lambda m, x, i: m.index_select(x, 1, i), [MATRIX, LAST], IndexRangeError,
         r"index_select: index -1 is out of range for dim 1 of size 3 .* expected from 0 to 2",
     ),
+    *[
+        Refused(f"label {label}", lambda m, x, t: m.nn.functional.multilabel_margin_loss(x, t),
+                [SCORES, np.array([labels])], IndexRangeError, f"multilabel_margin_loss: .*index {label} ")
+        for label, labels in {7: [0, -1, 7], -5: [0, -5, 2], -9: [0, -1, -9], 5: [5, -1, 0]}.items()
+    ],
     Refused("index_select of no dims", lambda m, x, i: m.index_select(x, 0, i), [np.array(1.0), LAST],
             IndexRangeError, "index_select: index -1"),
     Refused("index_add from the end", lambda m, x, i: m.index_add(x, 0, i, x[:1]), [MATRIX, LAST], IndexRangeError,

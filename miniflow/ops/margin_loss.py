@@ -197,7 +197,7 @@ def multi_margin_loss(
     check_rows("multi_margin_loss", input._array, target._array, None if weight is None else weight._array)
     classes = input.shape[1]
     at = cast(target, "int64").unsqueeze(1)
-    excess = (input - input.gather(1, at) + margin).clamp(0)
+    excess = (input - input.gather(1, at) + margin).relu()  # unlike that of clamp(0), its slope at 0 is 0
     excess = where(one_hot(at.reshape(-1), classes) != 0, 0.0, excess * excess if p == 2 else excess)
     loss = excess.sum(1) / classes
     if weight is not None:
@@ -211,12 +211,12 @@ def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
 
     Args:
         input: scores x, (N, C) or (C,), floating.
-        target: labels, integers of that shape: in each row those before the first that is negative.
+        target: integers of that shape, 0 to C - 1 or -1: the labels of a row are those before its first -1.
         reduction: "mean", "sum" or "none".
 
     Raises:
         ShapeError, DTypeError: if shapes or dtypes do not fit together.
-        IndexRangeError: for a label that is no class.
+        IndexRangeError: for a label that is neither a class nor -1.
 
     Source: `torch.nn.functional.multilabel_margin_loss`.
     """
@@ -228,9 +228,9 @@ def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
     if target.dtype.is_floating_point or target.dtype is bool_:
         raise DTypeError(f"multilabel_margin_loss: got labels of {target.dtype}; expected an integer dtype")
     is_label = cast(target < 0, "int64").cumsum(-1) == 0
-    labels = where(is_label, cast(target, "int64"), 0)
+    labels = where(target == -1, 0, cast(target, "int64"))
     times = zeros_like(labels).scatter_add(-1, labels, cast(is_label, "int64"))
-    excess = (1 - input.gather(-1, labels).unsqueeze(-1) + input.unsqueeze(-2)).clamp(0)
+    excess = (1 - input.gather(-1, labels).unsqueeze(-1) + input.unsqueeze(-2)).relu()
     counted = is_label.unsqueeze(-1) & (times.unsqueeze(-2) == 0)
     return where(counted, excess, 0.0).sum((-2, -1)) / max(1, input.shape[-1])
 
