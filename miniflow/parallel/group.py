@@ -98,8 +98,8 @@ class Work:
         Raises:
             PlacementError: if ranks called different things.
         """
-        result = self._pending.result()
         if self._finish is not None:
+            result = self._pending.result()
             finish, self._finish = self._finish, None
             finish(result)
         return True

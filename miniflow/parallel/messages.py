@@ -72,10 +72,7 @@ def recv(
     if shape is not None:
         header.compare(tuple(shape), dtype)
     result = empty(header.shape, dtype=header.dtype, device=device) if out is None else out
-    header.compare(tuple(result.shape), result.dtype)
-    values = _landing(result)
-    world.communicator().post(values, src, 2 * tag + 1, True).result()
-    write(result, values)
+    write(result, Arrival(header, result).result())
     return result
 
 
@@ -118,7 +115,7 @@ class Header:
     """
 
     def __init__(self, name: str, src: int | None, tag: int):
-        self.name, self.numbers = name, np.zeros(MAX_DIMS + 2, np.int64)
+        self.name, self.tag, self.numbers = name, tag, np.zeros(MAX_DIMS + 2, np.int64)
         self.message = world.communicator().post(self.numbers, src, 2 * tag, True)
 
     def result(self) -> None:
@@ -138,25 +135,34 @@ class Header:
 
 
 class Arrival:
-    """A tensor that is on its way: a header, and the values."""
+    """A tensor that is on its way: a header, and the values.
 
-    def __init__(self, name: str, tensor: Tensor, src: int | None, tag: int):
-        self.header, self.tensor, self.tag = Header(name, src, tag), tensor, tag
+    Args:
+        src: their sender; None for that of the header, once it is here.
+    """
+
+    def __init__(self, header: Header, tensor: Tensor, src: int | None = None):
+        self.header, self.tensor = header, tensor
         self.values = _landing(tensor)
         self.message = None if src is None else self._post(src)
 
     def _post(self, src: int) -> Any:
-        return world.communicator().post(self.values, src, 2 * self.tag + 1, True)
+        return world.communicator().post(self.values, src, 2 * self.header.tag + 1, True)
+
+    def _message(self) -> Any:
+        """That of the values, which belongs to the header that has come."""
+        self.header.result()
+        self.header.compare(tuple(self.tensor.shape), self.tensor.dtype)
+        self.message = self.message or self._post(self.header.source)
+        return self.message
 
     def done(self) -> bool:
         """Whether it is here."""
-        return self.header.message.done() and (self.message is None or self.message.done())
+        return self.header.message.done() and self._message().done()
 
     def result(self) -> Any:
         """Wait for the values."""
-        self.header.result()
-        self.header.compare(tuple(self.tensor.shape), self.tensor.dtype)
-        (self.message or self._post(self.header.source)).result()
+        self._message().result()
         return self.values
 
 
@@ -188,7 +194,7 @@ def _start_sending(name: str, tensor: Tensor, dst: int, group: ProcessGroup | No
 
 def _start_receiving(name: str, tensor: Tensor, src: int | None, group: ProcessGroup | None, tag: int) -> Work:
     _check_message(name, "src", src, group, tag)
-    return Work(Arrival(name, tensor, src, tag), lambda values: write(tensor, values))
+    return Work(Arrival(Header(name, src, tag), tensor, src), lambda values: write(tensor, values))
 
 
 def _landing(tensor: Tensor) -> Any:

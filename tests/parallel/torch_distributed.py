@@ -109,6 +109,14 @@ def messages():
     for work in (*sent, *received):
         work.wait()
     assert a.tolist() == [before] * n and b.tolist() == [before + 10] * n
+    for source in (before, None):  # a test as often as one likes, then a wait, and one more
+        x, work = full(-1), dist.isend(full(rank), after, tag=5)
+        arrival = dist.irecv(x, source, tag=5)
+        while not (work.is_completed() and arrival.is_completed()):
+            pass
+        assert x.tolist() == [before] * 2
+        assert arrival.wait() and arrival.wait() and work.wait() and arrival.is_completed()
+        dist.barrier()
     if rank:
         dist.send(full(rank), 0)
         dist.send(full(rank, dtype=flow.float64), 0, tag=3)
@@ -123,7 +131,8 @@ def messages():
             wrong = functools.partial(dist.recv, x, source, tag=3)
             refused(DTypeError, f"rank {source} has sent a tensor of miniflow.float64", wrong)
             work = dist.irecv(x, source, tag=4)
-            refused(ShapeError, "shape (3,); expected miniflow.float32 and (2,)", work.wait)
+            for wait in (work.wait, work.wait, work.is_completed):
+                refused(ShapeError, "shape (3,); expected miniflow.float32 and (2,)", wait)
     dist.barrier()
 
 

@@ -242,6 +242,7 @@ class Message:
 
     def __init__(self, owner: MpiCommunicator, x: Any, request: Any, receive: bool, peers: Group):
         self.owner, self.x, self.request, self.receive, self.peers = owner, x, request, receive, peers
+        self.status: Any = None  # once it has ended
 
     def done(self) -> bool:
         """Whether it has been sent, or has come."""
@@ -249,13 +250,15 @@ class Message:
 
     def result(self) -> int:
         """Wait for that; the rank that has sent what came."""
-        status, watchdog = self.owner.mpi.Status(), self.owner._watchdog
-        name = "recv" if self.receive else "send"
-        with watchdog.waits(name, self.peers):
-            self.request.Wait(status)
-        if self.receive and status.count != self.x.nbytes:
-            raise watchdog.left(name, self.peers, f"got {status.count} bytes; expected {self.x.nbytes}")
-        return status.source
+        name, watchdog = "recv" if self.receive else "send", self.owner._watchdog
+        if self.status is None:
+            status = self.owner.mpi.Status()
+            with watchdog.waits(name, self.peers):
+                self.request.Wait(status)
+            self.status = status
+        if self.receive and self.status.count != self.x.nbytes:
+            raise watchdog.left(name, self.peers, f"got {self.status.count} bytes; expected {self.x.nbytes}")
+        return self.status.source
 
 
 BLOCK = 1 << 20  # bytes from all ranks that are added up at a time: what the cache of a core holds
