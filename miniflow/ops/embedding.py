@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from miniflow.autograd.function import Context, Function
 from miniflow.dispatch import Op, call
 from miniflow.dtype import float32
 from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
@@ -111,5 +112,18 @@ def embedding(
         return rows
     ones = full((*input.shape, 1), 1.0, dtype=float32, device=weight._place_and_sbp)
     counts = call(EmbeddingGrad, ones, input, rows=weight.shape[0], padding_idx=NO_PADDING)
-    scaled = rows / cast(call(Embedding, input, counts, padding_idx=NO_PADDING), weight.dtype)
-    return rows.detach() + (scaled - scaled.detach())  # the gradient is that of `scaled`
+    return DividedGradient.apply(rows, call(Embedding, input, counts, padding_idx=NO_PADDING))
+
+
+class DividedGradient(Function):
+    """y = x; dx = dy / divisor, which is float32."""
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, divisor: Tensor) -> Tensor:
+        ctx.save_for_backward(divisor)
+        return x
+
+    @staticmethod
+    def backward(ctx: Context, dy: Tensor) -> tuple[Tensor, None]:
+        (divisor,) = ctx.saved_tensors
+        return cast(dy / divisor, dy.dtype), None

@@ -8,9 +8,9 @@ import numpy as np
 
 from miniflow.backends.memory import peek
 from miniflow.dispatch import call
-from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
-from miniflow.ops.creation import full, zeros
+from miniflow.ops.creation import full
 from miniflow.ops.embedding import NO_PADDING, EmbeddingGrad, embedding
 from miniflow.ops.gather import gather, index_select
 from miniflow.ops.piecewise import where
@@ -36,10 +36,10 @@ def embedding_bag(
         offsets: (B,) with a 1-D input: where each bag begins, from 0 on; a bag may be empty, its result is 0.
         max_norm, norm_type: of PyTorch; only None is accepted.
         scale_grad_by_freq: divide the gradient of each row by how often it is looked up; not for "max".
-        mode: "sum", "mean" or "max"; at ties the gradient of "max" goes to the first row.
+        mode: "sum", "mean" or "max", where NaN wins; at ties the gradient of "max" goes to the first row.
         sparse: accepted as in PyTorch; gradients are dense.
-        per_sample_weights: a factor for each index, shaped as `input`; for "sum" only.
-        include_last_offset: `offsets` has one more entry, the end of the last bag.
+        per_sample_weights: a factor for each index, shaped as `input`, of the dtype of `weight`; for "sum" only.
+        include_last_offset: `offsets`, if given, has one more entry, the end of the last bag.
         padding_idx: a row that no bag counts; counted from the end if negative.
 
     Returns:
@@ -47,7 +47,7 @@ def embedding_bag(
 
     Raises:
         ArgumentError: for another mode, or arguments that do not go together.
-        ShapeError: if the shapes do not fit together.
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
         IndexRangeError: for an index, or a padding_idx, that is not a row of the table.
 
     >>> import miniflow as flow
@@ -57,15 +57,15 @@ def embedding_bag(
 
     Source: `torch.nn.functional.embedding_bag`.
     """
-    _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights)
-    if include_last_offset:  # what comes after the last bag is one more, which is left out
+    _check(input, weight, offsets, scale_grad_by_freq, mode, per_sample_weights)
+    if include_last_offset and offsets is not None:  # what comes after the last bag is one more, which is left out
         options = {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "mode": mode}
         options |= {"per_sample_weights": per_sample_weights, "padding_idx": padding_idx}
         return embedding_bag(input, weight, offsets, **options)[:-1]
     rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
     counted = None if padding_idx is None else (input != padding_idx % weight.shape[0]).unsqueeze(-1)
     bag = None if offsets is None else _bags(input, offsets)  # the number of the bag of each index
-    if mode == "max":
+    if mode == "max" and input.numel():
         return _largest_of_rows(rows, counted) if bag is None else _largest(rows, bag, len(offsets), counted)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
@@ -82,7 +82,7 @@ def embedding_bag(
     return total(rows) / total(cast(counted, rows.dtype)).clamp(1)
 
 
-def _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None:
+def _check(input, weight, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None:
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError(f"embedding_bag: got mode={mode!r}; expected 'sum', 'mean' or 'max'")
     if scale_grad_by_freq and mode == "max":
@@ -101,6 +101,9 @@ def _check(input, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None
         raise ArgumentError(f"embedding_bag: got per_sample_weights and mode={mode!r}; expected mode='sum'")
     if per_sample_weights is not None and per_sample_weights.shape != input.shape:
         raise refusal(ShapeError, "embedding_bag", "equal shapes", input=input, per_sample_weights=per_sample_weights)
+    if per_sample_weights is not None and per_sample_weights.dtype != weight.dtype:
+        given = f"per_sample_weights of {per_sample_weights.dtype}"
+        raise DTypeError(f"embedding_bag: got {given}; expected {weight.dtype} as the table: use .to(weight.dtype)")
 
 
 def _bags(input: Tensor, offsets: Tensor) -> Tensor:
@@ -112,21 +115,19 @@ def _bags(input: Tensor, offsets: Tensor) -> Tensor:
 def _largest_of_rows(rows: Tensor, counted: Tensor | None) -> Tensor:
     """The largest of rows[i] for each i; its gradient goes to the first row that has it."""
     if counted is None:
-        return rows.max(1).values if rows.shape[1] else rows.sum(1)
+        return rows.max(1).values
     largest = where(counted, rows, -math.inf).max(1).values
     return where(counted.any(1), largest, 0.0)
 
 
 def _largest(rows: Tensor, bag: Tensor, count: int, counted: Tensor | None) -> Tensor:
     """The largest of the rows of each bag; its gradient goes to the first row that has it."""
-    last, at = max(0, len(rows) - 1), bag.unsqueeze(1).expand(rows.shape)
-    if not len(rows):
-        return zeros(count, rows.shape[1], dtype=rows.dtype, device=rows._place)
+    last, at = len(rows) - 1, bag.unsqueeze(1).expand(rows.shape)
     with no_grad():
         least = full((count, rows.shape[1]), -math.inf, dtype=rows.dtype, device=rows._place)
         shown = rows if counted is None else where(counted, rows, -math.inf)
         largest = scatter_reduce(least, 0, at, shown, "amax")
-        wins = shown == index_select(largest, 0, bag)
+        wins = (shown == index_select(largest, 0, bag)) | shown.isnan()
         wins = wins if counted is None else wins & counted
         places = arange(len(rows), device=rows._place).unsqueeze(1).expand(rows.shape)
         none = full((count, rows.shape[1]), last + 1, dtype=places.dtype, device=rows._place)

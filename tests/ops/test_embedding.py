@@ -82,6 +82,30 @@ def test_the_last_offset_ends_the_last_bag():
     checks.assert_same(table.grad, np.repeat([[0.0], [1.0], [1.0], [1.0]], 3, axis=1))
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 0])
+def test_bags_without_indices_and_bags_of_equal_length(mode, padding):
+    bags, empty = flow.nn.functional.embedding_bag, flow.zeros(2, 0, dtype=flow.int64)
+    for indices, offsets in ((empty, None), (empty.reshape(0), flow.tensor([0, 0]))):
+        table = flow.ones(4, 3, requires_grad=True)
+        y = bags(indices, table, offsets, mode=mode, padding_idx=padding)
+        checks.assert_same(y, np.zeros((2, 3), np.float32))
+        y.sum().backward()
+        checks.assert_same(table.grad, np.zeros((4, 3), np.float32))
+    y = bags(flow.tensor([[1], [2]]), table, mode=mode, include_last_offset=True)  # there are no offsets
+    checks.assert_same(y, np.ones((2, 3), np.float32))
+
+
+def test_a_bag_with_nan_is_nan():
+    for table in ([[1.0], [np.nan], [np.nan], [4.0]], [[np.nan], [3.0], [np.nan], [4.0]]):
+        table = flow.tensor(table, requires_grad=True)
+        y = flow.nn.functional.embedding_bag(flow.tensor([0, 1, 2, 3]), table, flow.tensor([0, 3]), mode="max")
+        checks.assert_same(y, np.array([[np.nan], [4.0]], np.float32))
+        y.backward(flow.tensor([[5.0], [7.0]]))
+        first = int(np.isnan(table.detach().cpu().numpy()).argmax())
+        checks.assert_same(table.grad, np.float32([[5.0 * (i == first) + 7.0 * (i == 3)] for i in range(4)]))
+
+
 @pytest.mark.parametrize("bad", [-1, 4])
 def test_index_outside_of_the_table(bad):
     with pytest.raises(
@@ -102,5 +126,9 @@ def test_errors():
         embedding(flow.tensor([1]), flow.zeros(4))
     with pytest.raises(IndexRangeError, match="embedding: got padding_idx=4 for a table of 4 rows; expected -4 to 3"):
         embedding(flow.tensor([1]), table, padding_idx=4)
+    weights = flow.ones(1, dtype=flow.float64)
+    with pytest.raises(DTypeError, match=r"got per_sample_weights of miniflow.float64; expected miniflow.float32"):
+        indices = flow.tensor([1]), table, flow.tensor([0])
+        flow.nn.functional.embedding_bag(*indices, mode="sum", per_sample_weights=weights)
     with pytest.raises(ArgumentError, match=r"embedding: got max_norm=1.0; expected None"):
         embedding(flow.tensor([1]), table, max_norm=1.0)

@@ -33,6 +33,21 @@ def test_gradients_scaled_by_frequency(padding):
     )
 
 
+def test_values_do_not_change_where_gradients_are_scaled_by_frequency():
+    special = [[np.inf, -0.0], [1, 2]]
+    for values, indices, kind in ((special, [0, 1, 0], "float32"), ([[1.0, 3.0]], [0] * 70_000, "float16")):
+        found = []
+        for framework, function in ((flow, embedding), (torch, torch.nn.functional.embedding)):
+            weight = framework.tensor(values, dtype=getattr(framework, kind), requires_grad=True)
+            y = function(framework.tensor(indices), weight, scale_grad_by_freq=True)
+            y.backward(framework.ones_like(y))
+            found.append(y.detach().cpu().numpy())
+            if framework is flow:  # n times 1 / n; torch adds them up in float16
+                np.testing.assert_allclose(weight.grad.float().cpu().numpy(), 1, rtol=5e-3)
+        np.testing.assert_array_equal(*found)
+        np.testing.assert_array_equal(*map(np.signbit, found))
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("padding", [None, 1, -2])
 @pytest.mark.parametrize("offsets", [None, [0, 2, 2, 6], [0, 3, 3, 11]], ids=str)
