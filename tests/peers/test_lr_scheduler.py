@@ -185,6 +185,37 @@ def test_a_state_brings_its_learning_rates():
         schedule.step(), other.step()
 
 
+ENDS = [
+    ("PolynomialLR", {"total_iters": 4, "power": 2.0}),
+    ("LinearLR", {"start_factor": 1.0, "end_factor": 0.0, "total_iters": 4}),
+    ("LinearLR", {"start_factor": 0.5, "total_iters": 4}),
+    ("ConstantLR", {"factor": 0.5, "total_iters": 4}),
+    ("MultiplicativeLR", {"lr_lambda": lambda t: 0.0 if t == 4 else 1.0}),
+    ("MultiStepLR", {"milestones": [2, 4]}),
+    ("CosineAnnealingLR", {"T_max": 5}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), ENDS)
+@pytest.mark.parametrize("chained", [False, True])
+def test_rates_after_the_end_of_a_schedule(name, options, chained):
+    """They stay as another schedule or the program sets them."""
+
+    def rates(framework):
+        schedules, o, rows = framework.optim.lr_scheduler, optimizer(framework), []
+        schedule = getattr(schedules, name)(o, **options)
+        if chained and name != "CosineAnnealingLR":
+            schedule = schedules.ChainedScheduler([schedules.LambdaLR(o, lambda t: 1 / (t + 1)), schedule])
+        for t in range(12):
+            if t in (2, 6, 8):
+                o.param_groups[0]["lr"] = 0.3
+            o.step(), schedule.step()
+            rows.append([group["lr"] for group in o.param_groups])
+        return rows
+
+    np.testing.assert_allclose(rates(flow), rates(torch), rtol=1e-9, atol=1e-15)
+
+
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_a_learning_rate_changed_by_hand(name, options):
     def rates(framework):

@@ -129,18 +129,31 @@ class LRScheduler(ExplainsArguments):
         if epoch is not None:
             return self.move_to(epoch)
         rates = [group["lr"] for group in groups]
-        if self.chainable and self._last_lr is not None and rates != self._last_lr:
-            self._follow(rates)
+        kept = self._follow(rates) if self.chainable and self._last_lr is not None else {}
         self.last_step += 1
-        return self._set()
+        self._set()
+        for i, lr in kept.items():
+            groups[i]["lr"] = self._last_lr[i] = lr
+        return None
 
-    def _follow(self, rates: list[float]) -> None:
-        """Start from those learning rates by which the formula, which is linear in them, gives these rates."""
-        ends = [[value] * len(rates) for value in (0.0, 1.0)]
+    def _follow(self, rates: list[float]) -> dict[int, float]:
+        """Start from those learning rates by which the formula, which is linear in them, gives these rates.
+
+        Where it gives one rate whatever it started from, it starts from the base learning rate again.
+
+        Returns:
+            group -> its rate, which stays: the formula has ended at a factor of 0.
+        """
+        ends, kept = [[value] * len(rates) for value in (0.0, 1.0)], {}
         starts, stops = ends if self.last_step < 0 else [self.get_lrs(lrs, self.last_step) for lrs in ends]
+        after = [self.get_lrs(lrs, self.last_step + 1) for lrs in ends]
         for i, lr in enumerate(rates):
-            if lr != self._last_lr[i] and starts[i] != stops[i]:
+            if starts[i] == stops[i]:
+                self._start_lrs[i] = self.base_lrs[i]
+                kept |= {i: lr} if starts[i] == after[0][i] == after[1][i] == 0 else {}
+            elif lr != self._last_lr[i]:
                 self._start_lrs[i] = (lr - starts[i]) / (stops[i] - starts[i])
+        return kept
 
     def _set(self) -> None:
         """Write the learning rates of the step into the groups."""
