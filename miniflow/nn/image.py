@@ -47,6 +47,8 @@ class flip(Module):
 
     def forward(self, images: Tensor, flip_code: Tensor) -> Tensor:
         """Args: images (N,), dtype `tensor_buffer`, of (H, W, C); flip_code (N,), integers. Returns: as `images`."""
+        if flip_code.is_floating_point():
+            raise DTypeError(f"flip: got flip_code of {flip_code.dtype}; expected integers: use flip_code.int()")
         arrays, codes = images_of(images, "flip"), flip_code.reshape(-1).tolist()
         if len(codes) != len(arrays) or not set(codes) <= {0, 1, 2, 3}:
             raise ArgumentError(f"flip: got flip_code={codes}; expected {len(arrays)} numbers from 0 to 3")
@@ -92,7 +94,7 @@ class batch_align(Module):
 
     Args:
         shape: (H, W, C), at least that of the largest image. H and W are rounded up to multiples of `alignment`.
-        dtype: of the result: `flow.uint8` or `flow.float32`.
+        dtype: of the result: `flow.uint8`, whose limits floats are cut to, or `flow.float32`.
         alignment: a power of two, or 0 for none.
 
     >>> import miniflow as flow
@@ -121,7 +123,7 @@ class batch_align(Module):
             if h > result.shape[1] or w > result.shape[2] or c != channels:
                 wanted = f"at most {result.shape[1:3]} pixels of {channels} channels: give a larger shape"
                 raise ShapeError(f"batch_align: got image {i} of shape {image.shape}; expected {wanted}")
-            result[i, :h, :w] = image
+            result[i, :h, :w] = within(image, result.dtype)
         return from_numpy(result)
 
 
@@ -172,7 +174,7 @@ class Resize(Module):
     """Each image in another size.
 
     Args:
-        target_size: (width, height); with `keep_aspect_ratio` an int, the new length of a side.
+        target_size: (width, height), at least 1; with `keep_aspect_ratio` an int, the new length of a side.
         min_size, max_size: with `keep_aspect_ratio`, limits of the other side: where it would pass them, it is as long
             as the limit, and the ratio decides over the first side.
         keep_aspect_ratio: keep the ratio of the sides, so that the results differ in size.
@@ -192,6 +194,10 @@ class Resize(Module):
 
     Source: `oneflow.nn.image.Resize`. The numbers are those of OpenCV's `resize`, but uint8 may be rounded
     otherwise, and "area" is the mean also where one side grows and the other shrinks.
+
+    Raises:
+        ArgumentError, DTypeError: for another size, side, interpolation or dtype.
+        ShapeError: for an image without pixels, or with other channels.
     """
 
     def __init__(
@@ -206,15 +212,18 @@ class Resize(Module):
         interpolation_type: str = "auto",
     ):
         super().__init__()
-        kinds = int if keep_aspect_ratio else list | tuple
-        if not isinstance(target_size, kinds) or not keep_aspect_ratio and len(target_size) != 2:
-            wanted = "an int with keep_aspect_ratio, else (width, height)"
+        sizes = [target_size] if keep_aspect_ratio else target_size
+        fits = isinstance(sizes, list | tuple) and len(sizes) == 2 - keep_aspect_ratio
+        if not fits or not all(isinstance(n, int) and n >= 1 for n in sizes):
+            wanted = "an int with keep_aspect_ratio, else (width, height), at least 1"
             raise refusal(ArgumentError, "Resize", wanted, target_size=target_size, keep_aspect_ratio=keep_aspect_ratio)
         if resize_side not in ("shorter", "longer"):
             raise refusal(ArgumentError, "Resize", "'shorter' or 'longer'", resize_side=resize_side)
         if interpolation_type not in (*KERNELS, "nn", "nearest_neighbor", "area", "auto"):
             wanted = "bilinear, bicubic, nn, nearest_neighbor, area or auto"
             raise refusal(ArgumentError, "Resize", wanted, interpolation_type=interpolation_type)
+        if dtype not in (None, uint8, float32):
+            raise DTypeError(f"Resize: got dtype={dtype}; expected flow.uint8 or flow.float32")
         self.target_size, self.min_size, self.max_size = target_size, min_size or 0, max_size or np.inf
         self.keep_aspect_ratio, self.resize_side, self.channels = keep_aspect_ratio, resize_side, channels
         self.dtype, self.interpolation_type = dtype or uint8, interpolation_type
@@ -227,6 +236,9 @@ class Resize(Module):
             each is, float32 (N, 2); with `keep_aspect_ratio` the new widths and heights, int32 (N, 2), else None.
         """
         images = images_of(input, "Resize")
+        for i, image in enumerate(images):
+            if not image.size:
+                raise ShapeError(f"Resize: got image {i} of shape {image.shape}; expected at least one pixel")
         sizes = [self.new_size(*image.shape[:2]) for image in images]
         pairs = zip(sizes, images, strict=True)
         scale = np.array([(w / x.shape[1], h / x.shape[0]) for (w, h), x in pairs], np.float32).reshape(-1, 2)
@@ -263,20 +275,26 @@ def resize(image: np.ndarray, width: int, height: int, interpolation_type: str, 
     h, w, _ = image.shape
     if interpolation_type == "auto":
         interpolation_type = "bilinear" if width * height >= w * h else "area"
+    if interpolation_type in ("nn", "nearest_neighbor"):
+        rows, columns = np.arange(height) * h // height, np.arange(width) * w // width
+        return within(image[rows[:, None], columns], kind)
     weights = matrix(interpolation_type)
     values = np.einsum("ih,hwc,jw->ijc", weights(h, height), image.astype(np.float64), weights(w, width), optimize=True)
-    if kind.kind in "iu":
-        values = np.rint(values).clip(0, 255)
-    return values.astype(kind)
+    return within(np.rint(values) if kind.kind in "iu" else values, kind)
+
+
+def within(image: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """An image of another dtype: integers end at their limits, rather than begin again at the other one."""
+    if kind.kind in "iu" and kind != image.dtype:
+        image = image.clip(np.iinfo(kind).min, np.iinfo(kind).max)
+    return image.astype(kind)
 
 
 def matrix(interpolation_type: str) -> Callable[[int, int], np.ndarray]:
     """A function of an old and a new length: (new, old), how much of each old element is in a new one."""
-    if interpolation_type in KERNELS:
-        return lambda n, m: resampling(n, (np.arange(m) + 0.5) * n / m - 0.5, *KERNELS[interpolation_type])
     if interpolation_type == "area":
         return area
-    return lambda n, m: np.eye(n)[np.minimum(np.arange(m) * n // m, n - 1)]
+    return lambda n, m: resampling(n, (np.arange(m) + 0.5) * n / m - 0.5, *KERNELS[interpolation_type])
 
 
 def area(n: int, m: int) -> np.ndarray:

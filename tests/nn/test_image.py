@@ -59,6 +59,9 @@ def test_flip():
     with pytest.raises(ArgumentError, match=r"flip: got flip_code=\[1, 4, 0\]; expected 3 numbers from 0 to 3"):
         image.flip()(buffer(), flow.tensor([1, 4, 0]))
 
+    with pytest.raises(DTypeError, match="flip: got flip_code of miniflow.float32; expected integers"):
+        image.flip()(buffer(IMAGES[:1]), flow.tensor([1.0]))
+
 
 def test_normalize():
     mean, std = (1.0, 2.0, 3.0), (2.0, 4.0, 8.0)
@@ -78,6 +81,10 @@ def test_batch_align():
         want[i, : x.shape[0], : x.shape[1]] = x
     assert_close(layer(buffer()), want)
     assert image.batch_align((4, 3, 3), flow.uint8, 0)(buffer()).dtype is flow.uint8
+    for kind in (np.float32, np.float16, np.int16):
+        x = np.array([[[300.7], [-3.0], [254.7]]]).astype(kind)
+        y = image.batch_align((1, 3, 1), flow.uint8, 0)(buffer([x]))
+        assert y.dtype is flow.uint8 and y.flatten().tolist() == [255, 0, 254]
     with pytest.raises(ShapeError, match=r"got image 1 of shape \(4, 1, 3\); expected at most \(3, 3\) pixels"):
         image.batch_align((3, 3, 3), flow.float32, 0)(buffer())
     with pytest.raises(ArgumentError, match="alignment=3; expected three sizes, and a power of two or 0"):
@@ -114,10 +121,35 @@ def test_resize_keeps_the_ratio(options, want):
     assert_close(scale, np.array([(w / x.shape[1], h / x.shape[0]) for (w, h), x in pairs], np.float32))
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int32", "int64"])
+def test_integers_keep_their_range(kind):
+    limits = np.iinfo(kind)
+    for value in (limits.min, min(limits.max, 1000)):
+        x = np.full((3, 2, 1), value, kind)
+        for method in ("bilinear", "nn", "area", "bicubic"):
+            y, _, _ = image.Resize(4, keep_aspect_ratio=True, interpolation_type=method)(buffer([x]))
+            assert_images(y, [np.full((6, 4, 1), value, kind)])
+    x = np.array([[[2**60 + 1]]], np.int64)
+    y, _, _ = image.Resize(1, keep_aspect_ratio=True, interpolation_type="nn")(buffer([x]))
+    assert y.numpy()[0].item() == 2**60 + 1
+
+
+def test_the_nearest_pixel_is_taken_as_it_is():
+    x = np.array([[[np.inf], [1.0], [np.nan], [2.0]]], np.float32)
+    y, _, _ = image.Resize((2, 1), channels=1, dtype=flow.float32, interpolation_type="nn")(buffer([x[:, ::-1], x]))
+    np.testing.assert_array_equal(y.numpy()[..., 0], [[[2.0, 1.0]], [[np.inf, np.nan]]])
+
+
 def test_resize_refuses():
-    for wrong in ({"target_size": 3}, {"target_size": (3, 3), "keep_aspect_ratio": True}, {}):
+    ratio = {"keep_aspect_ratio": True}
+    sizes = [{"target_size": size} for size in (3, (3,), (3, 0), (-1, 3), (3.0, 3))]
+    for wrong in (*sizes, {"target_size": (3, 3), **ratio}, {"target_size": 0, **ratio}, {}):
         with pytest.raises(ArgumentError, match=r"expected an int with keep_aspect_ratio, else \(width, height\)"):
             image.Resize(**wrong)
+    with pytest.raises(DTypeError, match="Resize: got dtype=miniflow.int64; expected flow.uint8 or flow.float32"):
+        image.Resize((3, 3), dtype=flow.int64)
+    with pytest.raises(ShapeError, match=r"Resize: got image 0 of shape \(0, 2, 3\); expected at least one pixel"):
+        image.Resize((3, 3))(buffer([np.ones((0, 2, 3), np.uint8)]))
     with pytest.raises(ArgumentError, match="interpolation_type='cubic'; expected bilinear, bicubic"):
         image.Resize((3, 3), interpolation_type="cubic")
     with pytest.raises(ShapeError, match=r"got image 0 of shape \(2, 3, 3\); expected 1 channels"):

@@ -399,7 +399,7 @@ class Module:
             state_dict: tensors by dotted names.
             strict: whether missing and unexpected names are errors; wrong shapes always are.
             assign: let the tensors of the state themselves be the parameters and buffers, with their dtypes and
-                devices; make optimizers and graphs afterwards.
+                devices; make optimizers and graphs afterwards. Which parameters are trained does not change.
 
         Returns:
             the missing and the unexpected names.

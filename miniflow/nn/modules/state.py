@@ -66,9 +66,11 @@ def load(
 def _assigned(value: Any, own: Tensor) -> Tensor:
     """What takes the place of a parameter or a buffer."""
     value = value if isinstance(value, Tensor) else tensor(value)
-    return (
-        value if isinstance(value, Parameter) or not isinstance(own, Parameter) else Parameter(value, own.requires_grad)
-    )
+    if not isinstance(own, Parameter):
+        return value
+    if isinstance(value, Parameter):
+        return value.requires_grad_(own.requires_grad)
+    return Parameter(value, own.requires_grad)
 
 
 def _fits(value: Any, own: Tensor) -> bool:
