@@ -37,11 +37,12 @@ def takes_tensors(function: Callable) -> Callable:
     """Decorate a function: its errors name it, and which of its arguments is not a tensor; it takes NumPy's names of
     its parameters, and `size=(2, 3)` for `*size`."""
     parameters = inspect.signature(function).parameters
-    names = {p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL}
+    several = {p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL}
+    others = (SYNONYMS.keys() - parameters.keys()) | several
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        if kwargs and not names.issuperset(kwargs):
+        if kwargs and not others.isdisjoint(kwargs):
             args, kwargs = renamed(parameters, args, kwargs)
         try:
             return function(*args, **kwargs)

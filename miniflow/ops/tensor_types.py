@@ -11,7 +11,7 @@ from miniflow.device import CPU
 from miniflow.dtype import bfloat16, bool_, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.creation import of_data_or_sizes
-from miniflow.ops.method import method
+from miniflow.ops.method import METHODS, method
 from miniflow.ops.promotion import cast
 from miniflow.tensor import Tensor
 
@@ -95,61 +95,54 @@ def is_nonzero(input: Tensor) -> bool:
     return input.item() != 0
 
 
-@method(checked=False)
 def bool(self: Tensor) -> Tensor:
     """The values as bool. `torch.Tensor.bool`."""
     return cast(self, bool_)
 
 
-@method(checked=False)
 def byte(self: Tensor) -> Tensor:
     """The values as uint8. `torch.Tensor.byte`."""
     return cast(self, uint8)
 
 
-@method(checked=False)
 def char(self: Tensor) -> Tensor:
     """The values as int8. `torch.Tensor.char`."""
     return cast(self, int8)
 
 
-@method(checked=False)
 def short(self: Tensor) -> Tensor:
     """The values as int16. `torch.Tensor.short`."""
     return cast(self, int16)
 
 
-@method(checked=False)
 def int(self: Tensor) -> Tensor:
     """The values as int32. `torch.Tensor.int`."""
     return cast(self, int32)
 
 
-@method(checked=False)
 def long(self: Tensor) -> Tensor:
     """The values as int64. `torch.Tensor.long`."""
     return cast(self, int64)
 
 
-@method(checked=False)
 def half(self: Tensor) -> Tensor:
     """The values as float16. `torch.Tensor.half`."""
     return cast(self, float16)
 
 
-@method(checked=False)
 def bfloat16(self: Tensor) -> Tensor:
     """The values as bfloat16. `torch.Tensor.bfloat16`."""
     return cast(self, "bfloat16")
 
 
-@method(checked=False)
 def float(self: Tensor) -> Tensor:
     """The values as float32. `torch.Tensor.float`."""
     return cast(self, float32)
 
 
-@method(checked=False)
 def double(self: Tensor) -> Tensor:
     """The values as float64. `torch.Tensor.double`."""
     return cast(self, float64)
+
+
+METHODS.update({f.__name__: f for f in (bool, byte, char, short, int, long, half, bfloat16, float, double)})
