@@ -111,7 +111,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return shuffle_pixels(input, upscale_factor, upscale_factor)
 
 
-@takes_tensors
 def shuffle_pixels(input: Tensor, r: int, s: int) -> Tensor:
     """`pixel_shuffle` with a factor for the height and one for the width: (*, C r s, H, W) -> (*, C, H r, W s)."""
     shape, k = tuple(input.shape), input.ndim - 3

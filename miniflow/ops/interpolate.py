@@ -188,7 +188,7 @@ def upsample(
     *,
     height_scale: float | None = None,
     width_scale: float | None = None,
-    interpolation: str = "nearest",
+    interpolation: str | None = None,
     data_format: str = "channels_first",
 ) -> Tensor:
     """`interpolate` under its older name. `torch.nn.functional.upsample`.
@@ -199,6 +199,9 @@ def upsample(
             "nearest" takes no notice of `align_corners` there.
         data_format: "channels_first".
 
+    Raises:
+        ArgumentError: for arguments of both kinds that contradict each other, and what `interpolate` refuses.
+
     >>> import miniflow as flow
     >>> x = flow.tensor([[[[1.0, 2.0]]]])
     >>> flow.nn.functional.upsample(x, height_scale=1.0, width_scale=2.0, align_corners=False).tolist()
@@ -208,7 +211,13 @@ def upsample(
     """
     if data_format != "channels_first":
         raise refusal(ArgumentError, "upsample", "'channels_first'", data_format=data_format)
-    if height_scale is not None and width_scale is not None:
-        corners = None if interpolation == "nearest" else align_corners
-        return interpolate(input, size, (height_scale, width_scale), interpolation, corners)
-    return interpolate(input, size, scale_factor, mode, align_corners)
+    if mode not in ("nearest", interpolation or mode):
+        raise refusal(ArgumentError, "upsample", "one of them", mode=mode, interpolation=interpolation)
+    scales = {"height_scale": height_scale, "width_scale": width_scale}
+    if set(scales.values()) != {None}:
+        if None in scales.values() or size is not None or scale_factor is not None:
+            wanted = "height_scale and width_scale, or size, or scale_factor"
+            raise refusal(ArgumentError, "upsample", wanted, size=size, scale_factor=scale_factor, **scales)
+        interpolation, scale_factor = interpolation or mode, (height_scale, width_scale)
+    corners = None if interpolation == "nearest" else align_corners
+    return interpolate(input, size, scale_factor, interpolation or mode, corners)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.device import Place
-from miniflow.errors import ArgumentError, ArgumentTypeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, refusal
 from miniflow.parallel import world
 from miniflow.sbp import NdSbp
 
@@ -30,7 +30,7 @@ class placement(Place):
     miniflow.placement(type="cpu", ranks=[[0]])
 
     Raises:
-        ArgumentError: for ranks that do not exist, come twice, or are not there at all.
+        ArgumentError: for ranks that do not exist, come twice, or are not there at all; for both names of an argument.
 
     Source: `oneflow.placement`.
     """
@@ -46,6 +46,10 @@ class placement(Place):
         device_type: str | None = None,
         device_ids: Any = None,
     ):
+        if None not in (type, device_type) or ranks is not None and device_ids is not None:
+            wanted = "type and ranks, or device_type and device_ids, their other names"
+            given = {"type": type, "device_type": device_type, "ranks": ranks, "device_ids": device_ids}
+            raise refusal(ArgumentError, "placement", wanted, **given)
         type, ranks = device_type if type is None else type, device_ids if ranks is None else ranks
         if type not in ("cpu", "cuda"):
             raise ArgumentError(f"placement: got type={type!r}; expected 'cpu' or 'cuda'")

@@ -199,6 +199,16 @@ def test_upsample_by_height_and_width():
     places = np.linspace(0, 2, 6)
     low, part = np.minimum(places.astype(int), 1), (places - np.minimum(places.astype(int), 1))[:, None]
     assert_close(y, x[:, :, low] * (1 - part) + x[:, :, low + 1] * part)
+    y = F.upsample(flow.tensor(x), scale_factor=(2.0, 1.0), align_corners=True, interpolation="bilinear")
+    assert_close(y, x[:, :, low] * (1 - part) + x[:, :, low + 1] * part)
+    y = F.upsample(flow.tensor(x), None, None, "bilinear", True, height_scale=2.0, width_scale=1.0)
+    assert_close(y, x[:, :, low] * (1 - part) + x[:, :, low + 1] * part)
+    both = {"height_scale": 2.0, "width_scale": 1.0}
+    for wrong in ({"height_scale": 3.0}, {"height_scale": 3.0, "scale_factor": 2}, {**both, "scale_factor": 5}):
+        with pytest.raises(ArgumentError, match="upsample: .*expected height_scale and width_scale, or size, or"):
+            F.upsample(flow.tensor(x), **wrong)
+    with pytest.raises(ArgumentError, match="got mode='bilinear' and interpolation='bicubic'; expected one of them"):
+        F.upsample(flow.tensor(x), 4, mode="bilinear", interpolation="bicubic")
     with pytest.raises(ArgumentError, match="upsample: got data_format='channels_last'; expected 'channels_first'"):
         F.upsample(flow.tensor(x), height_scale=2.0, width_scale=3.0, data_format="channels_last")
 
@@ -209,13 +219,14 @@ def test_pixel_shuffle_by_height_and_width():
     layer = flow.nn.PixelShuffle(h_upscale_factor=3, w_upscale_factor=4)
     assert_close(layer(flow.tensor(x)), want)
     with pytest.raises(
-        ShapeError, match=r"got input \(2, 1, 1\) and upscale_factor=\(3, 4\); expected \(\*, C \* 12, H, W\)"
+        ShapeError, match=r"^pixel_shuffle: got input \(2, 1, 1\) and upscale_factor=\(3, 4\); expected \(\*, C \* 12, H, W\)"
     ):
         layer(flow.ones(2, 1, 1))
     assert repr(layer) == "PixelShuffle(upscale_factor=(3, 4))" and repr(flow.nn.PixelShuffle(2)).endswith("=2)")
     for wrong in (
         {},
         {"h_upscale_factor": 2},
+        {"upscale_factor": 2, "h_upscale_factor": 3},
         dict.fromkeys(("upscale_factor", "h_upscale_factor", "w_upscale_factor"), 2),
     ):
         with pytest.raises(ArgumentError, match="expected upscale_factor, or h_ and w_upscale_factor"):
@@ -235,6 +246,9 @@ def test_placement_of_machines(four_ranks):
     assert flow.placement(device_type="cpu", device_ids={0: [0, 1, 2, 3]}, hierarchy=(2, 2)) == two
     assert flow.placement("cpu", {0: [0, 1]}) == flow.placement("cpu", [0, 1])
     assert flow.placement("cpu", {0: 3}) == flow.placement("cpu", [3])
+    for wrong in ({"device_ids": [0, 1]}, {"device_type": "cuda"}):
+        with pytest.raises(ArgumentError, match="placement: got .*; expected type and ranks, or device_type and dev"):
+            flow.placement("cpu", [0], **wrong)
     assert two.device_type == "cpu" and two.hierarchy == (2, 2)
     with pytest.raises(ArgumentError, match="rank must be less than world size"):
         flow.placement("cpu", {1: [0]})  # there is one machine

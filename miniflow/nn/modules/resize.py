@@ -84,7 +84,7 @@ class PixelShuffle(FunctionModule):
     ):
         super().__init__()
         options = {"h_upscale_factor": h_upscale_factor, "w_upscale_factor": w_upscale_factor}
-        if (upscale_factor is None) is (None in options.values()):
+        if [value is not None for value in options.values()] != [upscale_factor is None] * 2:
             options = {"upscale_factor": upscale_factor, **options}
             raise refusal(ArgumentError, "PixelShuffle", "upscale_factor, or h_ and w_upscale_factor", **options)
         self.upscale_factor = tuple(options.values()) if upscale_factor is None else upscale_factor
