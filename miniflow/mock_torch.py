@@ -142,8 +142,15 @@ class DataParallel(Wrapper):
 class DistributedDataParallel(Wrapper):
     """The wrapper that PyTorch has of this name; OneFlow's is a function that returns the model itself."""
 
+    positions = (
+        "device_ids", "output_device", "dim", "broadcast_buffers", "init_sync", "process_group", "bucket_cap_mb",
+        "find_unused_parameters", "check_reduction", "gradient_as_bucket_view", "static_graph",
+        "delay_all_reduce_named_params", "param_to_hook_all_reduce", "mixed_precision", "device_mesh",
+    )  # fmt: skip
+
     def __init__(self, module: miniflow.nn.Module, *args: Any, **kwargs: Any):
-        super().__init__(miniflow.nn.parallel.DistributedDataParallel(module, *args[:2], **kwargs))
+        named = dict(zip(self.positions, args, strict=False))
+        super().__init__(miniflow.nn.parallel.DistributedDataParallel(module, **named, **kwargs))
         self.no_sync, self.join = self.module.no_sync, self.module.join
 
 

@@ -155,6 +155,22 @@ def test_wrappers_of_models():
 
 
 @pytest.mark.usefixtures("no_torch")
+def test_positions_of_the_arguments_of_data_parallel_training():
+    flow.parallel.simulate(2)
+    try:
+        for args, sends in (((None, None, 0, False), False), ((None, None, 0, True, True, None, 25, True), True)):
+            with mock_torch.enable():
+                from torch.nn.parallel import DistributedDataParallel
+
+                model = DistributedDataParallel(flow.nn.BatchNorm1d(3), *args)
+            before = dict(flow.parallel.stats())
+            model(flow.ones(2, 3))
+            assert (dict(flow.parallel.stats()) != before) == sends
+    finally:
+        flow.parallel.simulate(1)
+
+
+@pytest.mark.usefixtures("no_torch")
 def test_further_modules(monkeypatch):
     monkeypatch.setattr(mock_torch, "MODULES", dict(mock_torch.MODULES))
     with mock_torch.enable(lazy=True, verbose=False, extra_dict={"torch.of_ones_own": "miniflow.linalg"}):

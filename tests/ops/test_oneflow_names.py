@@ -219,7 +219,8 @@ def test_pixel_shuffle_by_height_and_width():
     layer = flow.nn.PixelShuffle(h_upscale_factor=3, w_upscale_factor=4)
     assert_close(layer(flow.tensor(x)), want)
     with pytest.raises(
-        ShapeError, match=r"^pixel_shuffle: got input \(2, 1, 1\) and upscale_factor=\(3, 4\); expected \(\*, C \* 12, H, W\)"
+        ShapeError,
+        match=r"^pixel_shuffle: got input \(2, 1, 1\) and upscale_factor=\(3, 4\); expected \(\*, C \* 12, H, W\)",
     ):
         layer(flow.ones(2, 1, 1))
     assert repr(layer) == "PixelShuffle(upscale_factor=(3, 4))" and repr(flow.nn.PixelShuffle(2)).endswith("=2)")

@@ -131,10 +131,37 @@ def test_arguments_of_pytorch(four_ranks):
     for wrong in (["cuda", "cpu"], ["cpu"]):
         with pytest.raises(ArgumentError, match="the one device that they are on"):
             nn.parallel.DistributedDataParallel(nn.Linear(3, 1).cuda(), wrong)
+    for name in ("mixed_precision", "device_mesh"):
+        assert make(**{name: None})
+        with pytest.raises(ArgumentError, match=f"DistributedDataParallel: got {name}='x'; expected None: use"):
+            make(**{name: "x"})
     with pytest.raises(TypeError, match="unexpected argument 'bucket'"):
         make(bucket=3)
     with pytest.raises(ArgumentError, match="rank 0 is not in"):
         make(process_group=flow.distributed.new_group([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({"broadcast_buffers": False}, False), ({"broadcast_buffers": None}, True), ({}, True),
+        ({"forward_sync_buffers": False}, False),
+    ],
+)  # fmt: skip
+def test_buffers_are_sent_before_a_forward(four_ranks, options, want):
+    model = nn.parallel.DistributedDataParallel(nn.BatchNorm1d(3), **options)
+    before = dict(flow.parallel.stats())
+    model(data(1))
+    assert (dict(flow.parallel.stats()) != before) == want
+
+
+def test_an_error_ends_a_join(four_ranks):
+    model = make()
+    with pytest.raises(ZeroDivisionError), model.join():
+        raise ZeroDivisionError
+    start = dict(flow.parallel.stats())
+    model(data(1))["first"].sum().backward()
+    assert {key for key, n in flow.parallel.stats().items() if n != start.get(key)} == {"all_reduce"}
 
 
 def test_graphs_predict_and_do_not_train(four_ranks):

@@ -34,7 +34,7 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     device_ids: Sequence[Any] | None = None,
     output_device: Any = None,
     *,
-    broadcast_buffers: bool = True,
+    broadcast_buffers: bool | None = True,
     broadcast_parameters: bool = True,
     bucket_size: int = 10,
     use_bucket: bool = True,
@@ -58,7 +58,8 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
         device_ids: the CUDA device that the parameters are on, in a list: inputs are moved there. None: they stay, as
             for parameters on the CPU.
         output_device: of PyTorch: outputs stay where they are.
-        broadcast_buffers: before each forward in training, buffers become those of the first rank.
+        broadcast_buffers: before each forward in training, buffers become those of the first rank; also named
+            `forward_sync_buffers`.
         broadcast_parameters: make the parameters equal at the beginning; PyTorch's name is `init_sync`.
         bucket_size: parameters whose gradients are reduced together.
         use_bucket: False reduces each by itself.
@@ -68,7 +69,7 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
 
     Raises:
         ArgumentError: for a module without parameters that require grad, or with global ones; for devices on which
-            they are not.
+            they are not; for a mixed_precision or a device_mesh.
         PlacementError: if the parameters or buffers of the ranks differ in name, shape or dtype.
         AutogradError: at the next forward, if a backward did not reach all parameters that forward used.
         GraphTraceError: at a backward in an nn.Graph, which takes global tensors instead.
@@ -80,18 +81,24 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
         raise ArgumentError("DistributedDataParallel: expected a module with local parameters that require grad")
     if bucket_size < 1:
         raise ArgumentError(f"DistributedDataParallel: got bucket_size={bucket_size}; expected at least 1")
-    unknown = of_pytorch.keys() - OF_PYTORCH
-    if unknown:
-        raise ArgumentTypeError(f"DistributedDataParallel: got an unexpected argument {min(unknown)!r}")
+    check_options(of_pytorch)
     where = only_device(device_ids, parameters)
     ranks = collectives.ranks_of(process_group)
     if world.rank() not in ranks:
         raise ArgumentError(f"DistributedDataParallel: rank {world.rank()} is not in {process_group}")
     check.compare("\n".join(states_of(module)), ranks)
-    reducer = Reducer(module, parameters, bucket_size if use_bucket else 1, process_group, broadcast_buffers)
+    buffers = [of_pytorch.get("forward_sync_buffers"), broadcast_buffers, True]
+    buffers = next(value for value in buffers if value is not None)
+    reducer = Reducer(module, parameters, bucket_size if use_bucket else 1, process_group, buffers)
     if broadcast_parameters and of_pytorch.get("init_sync", True):
         reducer.spread(module.parameters())
     reducer.spread(module.buffers())
+    attach(reducer, module, where)
+    return module
+
+
+def attach(reducer: Reducer, module: Module, where: device | None) -> None:
+    """Let the forward of a module move its inputs and prepare its backward; give it what PyTorch's wrapper has."""
 
     def before(module: Module, args: tuple, kwargs: dict) -> Any:
         if modes.tracer is None:
@@ -106,14 +113,24 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     module.no_sync, module.join = reducer.no_sync, reducer.join
     if not hasattr(module, "module"):
         vars(module)["module"] = module  # no child of itself
-    return module
 
 
 OF_PYTORCH = {
     "dim", "init_sync", "bucket_cap_mb", "check_reduction", "gradient_as_bucket_view", "static_graph",
-    "delay_all_reduce_named_params", "param_to_hook_all_reduce", "mixed_precision", "device_mesh",
-    "skip_all_reduce_unused_params",
+    "delay_all_reduce_named_params", "param_to_hook_all_reduce", "skip_all_reduce_unused_params",
+    "forward_sync_buffers", "bucket_cap_mb_list", "batched_grad_copy",
 }  # fmt: skip
+
+
+def check_options(of_pytorch: dict[str, Any]) -> None:
+    """Refuse arguments that would change results, or that are unknown."""
+    for name, remedy in (("mixed_precision", "flow.autocast"), ("device_mesh", "process_group")):
+        if of_pytorch.get(name) is not None:
+            got = f"{name}={of_pytorch[name]!r}"
+            raise ArgumentError(f"DistributedDataParallel: got {got}; expected None: use {remedy}")
+    unknown = of_pytorch.keys() - OF_PYTORCH - {"mixed_precision", "device_mesh"}
+    if unknown:
+        raise ArgumentTypeError(f"DistributedDataParallel: got an unexpected argument {min(unknown)!r}")
 
 
 def only_device(device_ids: Sequence[Any] | None, parameters: list[Tensor]) -> device | None:
@@ -271,8 +288,16 @@ class Reducer:
             "throw_on_early_termination": throw_on_early_termination,
         }
         self.joining = options if enable else None
-        yield
-        while enable and self.announce(0):
+        try:
+            yield
+            if enable:
+                self.shadow()
+        finally:
+            self.joining, self.divisor = None, len(self.ranks)
+
+    def shadow(self) -> None:
+        """Take part in what the others do until none of them has a batch."""
+        while self.announce(0):
             if self.shadowed == BUFFERS:
                 self.spread(self.module.buffers())
                 continue
@@ -281,9 +306,7 @@ class Reducer:
                 bucket.start()
             for bucket in self.buckets:
                 bucket.wait()
-        if enable:
-            self.spread([*self.module.parameters(), *self.module.buffers()])
-        self.joining, self.divisor = None, len(self.ranks)
+        self.spread([*self.module.parameters(), *self.module.buffers()])
 
     def prepare(self, output: Any) -> Any:
         """After forward: what backward will reach; the output, whose parts depend on each other for backward."""
