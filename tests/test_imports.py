@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import miniflow
+from tools.count_lines import LIBRARY, RINGS, files
 
 ROOT = Path(__file__).parents[1] / "miniflow"
 
@@ -235,3 +236,21 @@ def _imported_names(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name.split(".")[0] for alias in node.names]
     return [node.module.split(".")[0]] if isinstance(node, ast.ImportFrom) and node.module else []
+
+
+NAMES = {  # modules that are lists of public names, of the library too
+    "", "autograd", "methods", "nn", "nn.functional", "nn.utils", "optim", "utils",
+}  # fmt: skip
+
+
+def test_the_core_does_not_import_the_library():
+    """What is composed of public functions can be left unread: nothing in the core depends on it."""
+    library = {module_name(path) for name in LIBRARY for path in files(ROOT.parent, name)}
+    core = {
+        module_name(path)
+        for _, places in RINGS["core"].values()
+        for place in places
+        for path in files(ROOT.parent, place)
+    }
+    found = {(module, name) for module in core - NAMES for name in imports()[module] & library}
+    assert len(library) > 40 and len(core) > 150 and not found, f"modules of the core that import the library: {found}"
