@@ -106,5 +106,6 @@ def zeta(s, q):
     if from_nearest(s) != type(q)(0.0):
         return type(q)(math.nan)
     whole = type(q)(math.floor(q))  # the least positive q + k is q - whole; the negative ones end at q - whole - 1
-    below = zeta_of_positive(s, whole + one - q) - zeta_of_positive(s, one - q)
-    return zeta_of_positive(s, q - whole) + (below if from_nearest(s * type(q)(0.5)) == type(q)(0.0) else -below)
+    above, below = zeta_of_positive(s, q - whole), zeta_of_positive(s, whole + one - q)
+    rest = zeta_of_positive(s, one - q)  # the negative q + k are `below` without these; they may be small beside it
+    return above + below - rest if from_nearest(s * type(q)(0.5)) == type(q)(0.0) else above - below + rest

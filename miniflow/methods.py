@@ -165,7 +165,7 @@ def _where(self: Tensor, condition: Any = None, other: Any = None) -> Tensor | t
     return choose(self, condition, other)
 
 
-def _polygamma(self: Tensor, n: int) -> Tensor:
+def polygamma(self: Tensor, n: int) -> Tensor:
     """`flow.polygamma(n, self)`. `torch.Tensor.polygamma`."""
     return gamma.polygamma(n, self)
 
@@ -202,7 +202,7 @@ def _attach() -> None:
 
 _attach()
 Tensor.where = _where
-Tensor.polygamma = _polygamma
+Tensor.polygamma, Tensor.polygamma_ = polygamma, _in_place(polygamma)
 Tensor.__pos__ = lambda self: self
 Tensor.__neg__ = OPERATORS["neg"]
 Tensor.__abs__ = OPERATORS["abs"]

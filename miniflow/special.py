@@ -24,9 +24,11 @@ expit, gammaln, psi, multigammaln = OPERATORS["sigmoid"], OPERATORS["lgamma"], O
 def entr(input: Tensor) -> Tensor:
     """-x log x, 0 at 0, and -inf below. `torch.special.entr`."""
     where, zero = OPERATORS["where"], input == 0
-    some = where(zero, 1.0, input)
+    large = input == math.inf  # where the slope is -inf, too
+    some = where(zero | large, 1.0, input)
     slope = where(zero, input + 0.0, 0.0).sqrt()  # 0, and its slope at 0 is infinite, as that of -x log x
-    return where(zero, slope, where(input < 0, -math.inf, -OPERATORS["xlogy"](some, some)))
+    finite = where(zero, slope, where(input < 0, -math.inf, -OPERATORS["xlogy"](some, some)))
+    return where(large, where(large, input, 1.0) * -math.inf, finite)
 
 
 @takes_tensors

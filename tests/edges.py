@@ -50,6 +50,7 @@ def floats(*values: Any) -> np.ndarray:
 MATRIX, ONES = np.arange(1.0, 7).reshape(2, 3), np.ones((1, 1, 3))
 BOOLS = np.array([True, False, True]), np.array([True, True, False])
 FIRST, LAST = np.array([0]), np.array([-1])
+EMPTY = [(0, 0), (0, 3), (3, 0), (2, 0, 3), (2, 3, 0), (0, 3, 3)]
 CELLS = np.array([[1.0, inf], [2.0, 3.0]])
 CUBE = np.arange(27.0).reshape(1, 3, 3, 3)
 VOLUMES = np.zeros((0, 2, 3, 3, 3))
@@ -61,6 +62,20 @@ EDGES = [
     Edge("triu far above", lambda m, x: m.triu(x, 2**63 - 1), [MATRIX], [MATRIX * 0], [MATRIX * 0]),
     Edge("triu far below", lambda m, x: m.triu(x, -(2**63)), [MATRIX], [MATRIX], [MATRIX]),
     Edge("alpha of bools", lambda m, x, y: m.add(x, y, alpha=2), BOOLS, [[True, True, True]]),
+    *[Edge(f"diff {n} times", lambda m, x, n=n: m.diff(x, n=n), [MATRIX], [MATRIX[:, :0]], [MATRIX * 0])
+      for n in (3, 4, 10**18)],
+    *[Edge(f"matrix_rank of {shape}", lambda m, x: m.linalg.matrix_rank(x), [np.zeros(shape)],
+           [np.zeros(shape[:-2], int)]) for shape in EMPTY],
+    *[Edge(f"matrix_rank of {shape} with tolerances", lambda m, x: m.linalg.matrix_rank(x, atol=0.5, rtol=0.1),
+           [np.zeros(shape)], [np.zeros(shape[:-2], int)]) for shape in EMPTY],
+    *[Edge(f"cond {p} of {shape}", lambda m, x, p=p: m.linalg.cond(x.detach(), p), [np.zeros(shape)],
+           [np.zeros(shape[:-2])])
+      for p in (None, -2, 1, inf, "fro", "nuc") for shape in EMPTY if shape == (0, 0) or p not in ("fro", "nuc")],
+    *[Edge(f"lstsq of {shape}", lambda m, x, y: m.linalg.lstsq(x.detach(), y.detach())[:3],
+           [np.ones(shape), np.ones((*shape[:-1], 2))],
+           [np.zeros((*shape[:-2], shape[-1], 2)), np.zeros(0), np.zeros(shape[:-2], int)]) for shape in EMPTY],
+    Edge("index_reduce of no dims", lambda m, x: m.index_reduce(x, 0, m.tensor([0], device=x.device), x + 1, "prod"),
+         [np.array(2.0)], [6.0], [5.0]),
     Edge("alpha of a number", lambda m, x: m.add(x, 2, alpha=3), [floats(1, 2)], [[7.0, 8.0]], [[1.0, 2.0]]),
     Edge("alpha of a number in place", lambda m, x: (x * 1).sub_(1, alpha=2), [floats(1, 2)], [[-1.0, 0.0]],
          [[1.0, 2.0]]),
@@ -245,6 +260,17 @@ REFUSED = [
                 [SCORES, np.array([labels])], IndexRangeError, f"multilabel_margin_loss: .*index {label} ")
         for label, labels in {7: [0, -1, 7], -5: [0, -5, 2], -9: [0, -1, -9], 5: [5, -1, 0]}.items()
     ],
+    Refused("topk of no dims", lambda m, x: m.topk(x, 2), [np.array(3.0)], ShapeError,
+            r"topk: got k=2 for dim 0 of shape \(\)"),
+    Refused("take_along_dim before the first", lambda m, x, i: m.take_along_dim(x, i), [MATRIX, np.array([-7])],
+            IndexRangeError, "take_along_dim: .*index -7"),
+    Refused("multi_dot", lambda m, x: m.linalg.multi_dot([x, x.mT, x.mT]), [MATRIX], ShapeError,
+            r"multi_dot: got shapes \(3, 2\) and \(3, 2\) at positions 1 and 2"),
+    *[Refused(f"{name} of no dims with a source {shape}",
+              lambda m, x, y, name=name, n=n, more=more: getattr(m, name)(
+                  x, 0, m.zeros(n, dtype=m.int64, device=x.device), y, *more),
+              [np.array(2.0), np.ones(shape)], ShapeError, f"{name}: ")
+      for name, more in (("index_reduce", ["prod"]), ("index_add", [])) for n, shape in ((1, (1,)), (2, (2,)))],
     Refused("index_select of no dims", lambda m, x, i: m.index_select(x, 0, i), [np.array(1.0), LAST],
             IndexRangeError, "index_select: index -1"),
     Refused("index_add from the end", lambda m, x, i: m.index_add(x, 0, i, x[:1]), [MATRIX, LAST], IndexRangeError,

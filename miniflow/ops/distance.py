@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from miniflow.dtype import float32, promote_types
@@ -33,13 +35,20 @@ def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps
 
 @takes_tensors
 def l2_normalize(input: Tensor, dim: int = 0, epsilon: float = 1e-12) -> Tensor:
-    """input / sqrt(max(sum of squares over `dim`, epsilon)). `oneflow.nn.functional.l2_normalize`.
+    """input / sqrt(max(sum of squares over `dim`, epsilon)).
+
+    Args:
+        input: floating, any shape, which the result has too.
+        dim: of the vectors.
+        epsilon: the smallest sum of squares that counts.
 
     >>> import miniflow as flow
     >>> flow.nn.functional.l2_normalize(flow.tensor([[3.0], [4.0]]))[0].item()
     0.6000000238418579
+
+    Source: `oneflow.nn.functional.l2_normalize`.
     """
-    return input / input.square().sum(dim, keepdim=True).clamp(epsilon).sqrt()
+    return normalize(input, 2.0, dim, math.sqrt(epsilon))
 
 
 @takes_tensors
@@ -80,7 +89,17 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
 @method
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    """The p-norm of input - other, of all elements; the operands are broadcast. `torch.dist`."""
+    """The p-norm of input - other, of all elements: a number, ().
+
+    Args:
+        input, other: floating, broadcast with each other.
+        p: the exponent of the norm.
+
+    Raises:
+        ShapeError: if the shapes cannot be broadcast.
+
+    Source: `torch.dist`.
+    """
     return norm(input - other, p)
 
 

@@ -72,11 +72,16 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     Raises:
         ArgumentError: for a negative n.
 
+    n! is infinite for n > 170, and so is the result.
+
     Source: `torch.polygamma`.
     """
     if n < 0:
         raise ArgumentError(f"polygamma: got n={n}; expected 0 or more")
-    return digamma(input) if n == 0 else zeta(n + 1, input) * float((-1) ** (n + 1) * math.factorial(n))
+    if n == 0:
+        return digamma(input)
+    factorial = float(math.factorial(n)) if n <= 170 else math.inf  # float64 ends there
+    return zeta(n + 1, input) * (factorial if n % 2 else -factorial)
 
 
 @method(in_place=True)

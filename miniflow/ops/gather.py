@@ -117,7 +117,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         "take_along_dim", shape[:dim] + (1,) + shape[dim + 1 :], wanted[:dim] + (1,) + wanted[dim + 1 :]
     )
     input = input.expand(common[:dim] + shape[dim : dim + 1] + common[dim + 1 :])
-    indices = where(indices < 0, indices + input.shape[dim], indices)
+    size = input.shape[dim]
+    indices = where((indices < 0) & (indices >= -size), indices + size, indices)
     return gather(input, dim, indices.expand(common[:dim] + wanted[dim : dim + 1] + common[dim + 1 :]))
 
 
@@ -283,6 +284,8 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     dim = wrap_dim("index_add", dim, input._array.ndim)
     shape = input._array.shape
     if not shape:
+        if source._array.shape:
+            raise refusal(ShapeError, "index_add", "a source of no dims", source=source, index=index, input=input)
         return index_add(input.reshape(1), 0, index, source.reshape(1), alpha=alpha).reshape(())
     coordinates = coordinates_of("index_add", index, dim, shape)
     expected = (*shape[:dim], coordinates._array.size, *shape[dim + 1 :])

@@ -416,7 +416,8 @@ def _smallest(S: Tensor, A: Tensor, atol: float | None, rtol: float | None) -> T
     """The threshold of singular values: max(atol, rtol max S), rtol by default max(m, n) eps if there is no atol."""
     if rtol is None:
         rtol = max(A.shape[-2:]) * float(np.finfo(A._array.dtype).eps) if atol is None else 0.0
-    threshold = S.amax(-1, True) * rtol
+    largest = S.amax(-1, True) if S.shape[-1] else S.sum(-1, True)  # 0 of an empty matrix
+    threshold = largest * rtol
     return threshold if atol is None else where(threshold > atol, threshold, atol)
 
 
@@ -584,6 +585,10 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     chain[0] = chain[0].unsqueeze(0) if first else chain[0]
     chain[-1] = chain[-1].unsqueeze(1) if last else chain[-1]
     sizes = [x.shape[0] for x in chain] + [chain[-1].shape[1]]
+    for i, x in enumerate(chain[:-1]):
+        if x.shape[1] != sizes[i + 1]:
+            given = f"shapes {tuple(tensors[i].shape)} and {tuple(tensors[i + 1].shape)} at positions {i} and {i + 1}"
+            raise ShapeError(f"multi_dot: got {given}; expected as many rows as columns before: transpose one")
 
     @functools.cache
     def best(i: int, j: int) -> tuple[int, int]:

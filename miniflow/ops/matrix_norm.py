@@ -6,7 +6,8 @@ from math import inf
 
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
-from miniflow.ops.linalg import identity_like, inv, slogdet, svdvals
+from miniflow.ops.creation import zeros_like
+from miniflow.ops.linalg import identity_like, inv, matrices, slogdet, svdvals
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, cast
 from miniflow.ops.reduce import Dim
@@ -103,7 +104,7 @@ def norm(
 
 @takes_tensors
 def cond(A: Tensor, p: Number | str | None = None) -> Tensor:
-    """The condition number: the norm of each matrix times that of its inverse; inf where it has none.
+    """The condition number: the norm of each matrix times that of its inverse; inf where it has none; 0 if empty.
 
     Args:
         A: (..., m, n); square unless p is None, 2 or -2.
@@ -115,6 +116,9 @@ def cond(A: Tensor, p: Number | str | None = None) -> Tensor:
 
     Source: `torch.linalg.cond`.
     """
+    batch, m, n = matrices("cond", A._array, square=p in ("fro", "nuc"))
+    if not (m and n):
+        return zeros_like(A.sum((-2, -1)))
     if p in (None, 2, -2):
         S = svdvals(A)
         largest, smallest = S.amax(-1), S.amin(-1)

@@ -222,7 +222,7 @@ def diff(
     dim = wrap_dim("diff", dim, input.ndim)
     parts = [x for x in (prepend, input, append) if x is not None]
     x = cat(parts, dim) if len(parts) > 1 else input
-    for _ in range(n):
+    for _ in range(min(n, x._array.shape[dim])):  # nothing is left after as many
         count = max(x._array.shape[dim] - 1, 0)
         behind, before = x.narrow(dim, min(1, x._array.shape[dim]), count), x.narrow(dim, 0, count)
         x = behind != before if x._array.dtype == np.bool_ else behind - before

@@ -100,8 +100,8 @@ def index_reduce(
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise ArgumentError(f"index_reduce: got reduce={reduce!r}; expected 'prod', 'mean', 'amax' or 'amin'")
     dim, shape = wrap_dim("index_reduce", dim, input._array.ndim), input._array.shape
-    expected = (*shape[:dim], index._array.size, *shape[dim + 1 :]) if shape else source._array.shape
-    if index._array.ndim > 1 or source._array.shape != expected:
+    expected = (*shape[:dim], index._array.size, *shape[dim + 1 :]) if shape else ()
+    if index._array.ndim > 1 or source._array.shape != expected or not shape and index._array.size != 1:
         given = f"an index of shape {index._array.shape} and a source of shape {source._array.shape}"
         raise ShapeError(f"index_reduce: got {given}; expected one dim, and {expected}")
     places = index.reshape([-1 if d == dim else 1 for d in range(source._array.ndim)]).expand(source.shape)

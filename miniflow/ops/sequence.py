@@ -131,6 +131,11 @@ def tril_indices(
 ) -> Tensor:
     """The rows and the columns of the places that `tril` keeps of a matrix (row, col): (2, number of places).
 
+    Args:
+        row, col: the sizes of the matrix.
+        offset: the diagonal at which the part ends; 0 for the main one, positive above it.
+        dtype, device, requires_grad: of the result.
+
     Raises:
         ShapeError: for a negative size.
 
@@ -145,7 +150,12 @@ def tril_indices(
 def triu_indices(
     row: int, col: int, offset: int = 0, dtype: Any = int64, *, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """The rows and the columns of the places that `triu` keeps. `torch.triu_indices`."""
+    """The rows and the columns of the places that `triu` keeps of a matrix (row, col): (2, number of places).
+
+    Args, Raises: as of `tril_indices`.
+
+    Source: `torch.triu_indices`.
+    """
     return _places("triu_indices", np.triu, row, col, offset, dtype, device, requires_grad)
 
 

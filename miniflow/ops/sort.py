@@ -40,13 +40,13 @@ def _order(
 ) -> tuple[Tensor, Tensor]:
     """The elements in order along `dim`, and where they stood."""
     dim = wrap_dim(op, dim, x._array.ndim)
-    if not x._array.shape:
-        values, indices = _order(op, x.reshape(1), 0, descending, count or 1, stable)
-        return values.reshape(()), indices.reshape(())
-    size = x._array.shape[dim]
+    size = x._array.shape[dim] if x._array.shape else 1
     count = size if count is None else count
     if not 0 <= count <= size:
         raise ShapeError(f"{op}: got k={count} for dim {dim} of shape {x._array.shape}; expected from 0 to {size}")
+    if not x._array.shape:
+        values, indices = ordered(x.reshape(1), 0, descending, 1, stable)
+        return values.reshape(()), indices.reshape(())
     return ordered(x, dim, descending, count, stable)
 
 

@@ -214,3 +214,13 @@ def test_an_error_within_several_functions_names_the_outermost_and_the_innermost
 
     with pytest.raises(ShapeError, match=r"^outer: got x \(2, 3\); in its step matmul: got shapes \(1, 1, 2, 3\)"):
         outer(ONES(2, 3))
+
+
+def test_lists_of_tensors_are_told_by_their_shapes():
+    with pytest.raises(ShapeError, match=r"^vstack: got tensors \[\(2,\), \(3,\)\]; in its step cat"):
+        flow.vstack([flow.ones(2), flow.ones(3)])
+    with pytest.raises(
+        ShapeError, match=r"^vstack: got tensors \[\(1,\), .*\.\.\.\], 501 in all; in its step"
+    ) as raised:
+        flow.vstack([flow.ones(i % 3 + 1) for i in range(501)])
+    assert len(str(raised.value)) < 300

@@ -20,6 +20,27 @@ def test_one_step_up_adds_a_power(n):
                  rtol=1e-6, atol=1e-9)  # fmt: skip
 
 
+def test_halves_below_zero():
+    """psi_n(1/2 - m) is psi_n(1/2 + m) for even n: DLMF 5.15.6; the cotangent and its even derivatives are 0 there."""
+    for n in (2, 4, 10):
+        above, below = (flow.polygamma(n, flow.tensor([x])) for x in (11.5, -10.5))
+        assert_close(below, above, rtol=1e-5)
+    assert_close(flow.polygamma(4, flow.tensor([-10.5])), np.array([-4.0703e-4], np.float32), rtol=1e-4)
+
+
+def test_orders_without_end():
+    x = flow.tensor([1.0, 2.5, -1.5], dtype=flow.float64)
+    assert_close(flow.polygamma(171, x), [math.inf] * 3)
+    assert_close(flow.polygamma(172, x), [-math.inf] * 3)
+    assert flow.polygamma(170, x)[:2].isfinite().all()
+
+
+def test_in_place():
+    x = flow.tensor([1.0], dtype=flow.float64)
+    assert x.polygamma_(1) is x
+    assert_close(x, [math.pi**2 / 6], rtol=1e-12)
+
+
 def test_known_values():
     assert_close(flow.digamma(flow.tensor([1.0, 0.5], dtype=flow.float64)),
                  [-np.euler_gamma, -np.euler_gamma - 2 * math.log(2)], rtol=1e-14)  # fmt: skip

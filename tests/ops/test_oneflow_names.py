@@ -169,6 +169,8 @@ def test_l2_normalize():
     assert_close(F.l2_normalize(flow.tensor([1e-8, 0.0], dtype=flow.float64)), np.array([1e-2, 0]))
     z = flow.tensor(x, requires_grad=True)
     assert flow.autograd.gradcheck(F.l2_normalize, z)
+    half = flow.tensor([[300.0, 0.0], [400.0, 0.0]], dtype=flow.float16)
+    assert_close(F.l2_normalize(half), np.array([[0.6, 0], [0.8, 0]], np.float16))
 
 
 def test_integer_conditions():

@@ -49,6 +49,14 @@ def test_edges(name):
     assert_close(ours, theirs)
 
 
+def test_slopes_of_entr():
+    results = []
+    for framework in (flow, torch):
+        x = framework.tensor([np.inf, 0.0, 1.0, 0.3, -1.0, np.nan], requires_grad=True)
+        results.append(framework.autograd.grad(framework.special.entr(x).sum(), x)[0])
+    assert_close(*results)
+
+
 def test_gradients_of_xlog1py_at_zero():
     results = []
     for framework in (flow, torch):
