@@ -44,6 +44,13 @@ def test_distributed():
     assert list(model.state_dict()) == ["weight", "bias"]
 
 
+def test_unused_inputs_and_no_right_hand_sides():
+    x = flow.ones(2)
+    zeros = flow.autograd.functional.jacobian(lambda a, b: a * 2, (x, x), strict=True)[1]
+    assert zeros.tolist() == [[0, 0], [0, 0]]
+    assert flow.linalg.lstsq(flow.eye(3), flow.zeros(3, 0)).rank.item() == 3
+
+
 def test_dtypes_and_factories():
     with pytest.raises(DTypeError, match="dtype complex128 is not supported"):
         flow.tensor([1j])

@@ -64,7 +64,7 @@ ANOTHER_DTYPE = {  # of integers and bools
     "baddbmm": "alpha and beta that are no integers are not rounded", "nan_to_num": "bools become int64",
 }  # fmt: skip
 REFUSED = {
-    "gather": "an index without elements and with more dims",
+    "gather": "an index without elements and with more dims", "linalg.matrix_rank": "hermitian",
     "linalg.pinv": "thresholds by position, and hermitian",
     "linalg.qr": "the gradient of fewer rows than columns",
     "masked_fill": "a number in bools", "masked_scatter": "a source that is broadcast",
