@@ -38,7 +38,7 @@ def takes_tensors(function: Callable) -> Callable:
     its parameters, and `size=(2, 3)` for `*size`."""
     parameters = inspect.signature(function).parameters
     several = {p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL}
-    others = (SYNONYMS.keys() - parameters.keys()) | several
+    others = several | {name for name, own in SYNONYMS.items() if name not in parameters and own in parameters}
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -59,7 +59,8 @@ def renamed(
 ) -> tuple[tuple, dict[str, Any]]:
     """Arguments under the function's own names."""
     several = next((p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL), None)
-    kwargs = {name if name in parameters else SYNONYMS.get(name, name): value for name, value in kwargs.items()}
+    own = {name: name if name in parameters else SYNONYMS.get(name, name) for name in kwargs}
+    kwargs = {own[name] if own[name] in parameters else name: value for name, value in kwargs.items()}
     if several in kwargs:  # after the tensor, if there is one, which may have been named too
         before = [kwargs.pop(name) for name in list(parameters)[len(args) :] if name == "input" and name in kwargs]
         args = (*args, *before, kwargs.pop(several))
@@ -74,7 +75,7 @@ def refuse_argument(error: Exception, function: Callable, args: tuple, kwargs: d
                 refuse_operand(value, function.__name__, parameter=p.name)
     if isinstance(error, AttributeError | ArgumentTypeError):
         x = getattr(error, "operand", error.obj if hasattr(Tensor, getattr(error, "name", "")) else error)
-        for name, value in inspect.signature(function).bind(*args, **kwargs).arguments.items():
+        for name, value in (*zip(inspect.signature(function).parameters, args, strict=False), *kwargs.items()):
             if value is x and not isinstance(x, Tensor):
                 refuse_operand(x, function.__name__, getattr(error, "wanted", "a Tensor"), name)
 

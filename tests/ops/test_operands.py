@@ -116,6 +116,25 @@ def test_a_guarded_function_keeps_its_parameters_and_other_errors():
         scaled([1.0])
 
 
+def test_a_function_in_place_takes_its_tensor_by_name_and_refuses_what_is_none():
+    x = flow.tensor([-1.0, 2.0])
+    assert flow.abs_(input=x) is x and x.tolist() == [1.0, 2.0]
+    for call in (lambda: flow.abs_([1.0]), lambda: flow.add_([1.0], 2)):
+        with pytest.raises(ArgumentTypeError, match="(abs|add)_: got input of type list; expected a Tensor"):
+            call()
+    with pytest.raises(ArgumentTypeError, match="add_: got other of type str; expected a Tensor, a NumPy array or"):
+        x.add_("a")
+
+
+def test_a_name_that_is_not_taken_stands_in_the_error_as_it_was_given():
+    with pytest.raises(TypeError, match=r"trace\(\) got an unexpected keyword argument 'axis'"):
+        flow.trace(SQUARE, axis=0)
+    with pytest.raises(TypeError, match=r"zeros\(\) got an unexpected keyword argument 'sideways'"):
+        flow.zeros(2, sideways=1)
+    with pytest.raises(TypeError, match=r"gelu\(\) got an unexpected keyword argument 'sideways'"):
+        flow.gelu(SQUARE, sideways=1)
+
+
 ATTRIBUTES = [(name, attribute) for name, function in OPERATORS.items() for attribute in function.op.formula.attributes]
 
 
