@@ -56,7 +56,7 @@ def all_reduce(
     Source: `oneflow.comm.all_reduce`, `torch.distributed.all_reduce`.
     """
     ranks, x = ranks_of(group), values_of("all_reduce", tensor)
-    parts, by = _each(x, ranks), _by(op, x)
+    parts, by = _each(x, ranks), _by("all_reduce", op, x)
     call = f"all_reduce of {described(x)} by {op.name}"
     return _run(call, ranks, lambda c: c.all_reduce(parts, ranks, by), tensor, async_op, op)
 
@@ -77,7 +77,7 @@ def all_gather(
 
     def finish(found: dict) -> None:
         for out, part in zip(tensor_list, _parts(found[world.rank()], [x.shape] * len(ranks)), strict=True):
-            write(out, part)
+            write("all_gather", out, part)
 
     return run(f"all_gather of {described(x)}", ranks, lambda c: _gathered(c, x, ranks), finish, async_op)
 
@@ -85,13 +85,17 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
-    """Write the tensors of all ranks into one, along dim 0.
+    """Write the tensors of all ranks into one, along dim 0 or, if it has one dim more, stacked.
+
+    Raises:
+        ShapeError: if the output has another shape.
 
     Source: `torch.distributed.all_gather_into_tensor`.
     """
     ranks, x = ranks_of(group), values_of("all_gather_into_tensor", input_tensor)
     call = f"all_gather_into_tensor of {described(x)}"
-    shape = (-1, *x.shape[1:])
+    joined = [(len(ranks) * x.shape[0], *x.shape[1:])] if x.ndim else []
+    shape = _checked_shape("all_gather_into_tensor", output_tensor, [*joined, (len(ranks), *x.shape)])
     return _run(call, ranks, lambda c: _gathered(c, x, ranks), output_tensor, async_op, shape=shape)
 
 
@@ -118,22 +122,26 @@ def reduce_scatter_tensor(
     output_tensor: Tensor, input_tensor: Tensor, op: ReduceOp = ReduceOp.SUM,
     group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
-    """Write this rank's part along dim 0 of the sum over ranks; `op` as for `all_reduce`.
+    """Write this rank's part along dim 0 of the sum over ranks, or its row if the output has one dim less; `op` as for
+    `all_reduce`.
 
     Raises:
-        ShapeError: if the ranks do not divide dim 0.
+        ShapeError: if the ranks do not divide dim 0, or the output has another shape.
 
     Source: `torch.distributed.reduce_scatter_tensor`.
     """
     ranks, x = ranks_of(group), values_of("reduce_scatter_tensor", input_tensor)
     if x.ndim == 0 or x.shape[0] % len(ranks):
         raise ShapeError(f"reduce_scatter_tensor: got shape {x.shape}; expected dim 0 to be divided by {len(ranks)}")
+    rows, *rest = x.shape
+    stacked = [tuple(rest)] if rows == len(ranks) else []
+    _checked_shape("reduce_scatter_tensor", output_tensor, [(rows // len(ranks), *rest), *stacked])
     return _reduce_scatter("reduce_scatter_tensor", output_tensor, x, op, ranks, async_op)
 
 
 def _reduce_scatter(name: str, output: Tensor, x: Any, op: ReduceOp, ranks: tuple, async_op: bool) -> Work | None:
     counts = [x.size // len(ranks)] * len(ranks)
-    parts, by = _each(x.reshape(-1), ranks), _by(op, x)
+    parts, by = _each(x.reshape(-1), ranks), _by(name, op, x)
     call = f"{name} of {described(x)} by {op.name}"
     collective = lambda c: c.reduce_scatter(parts, ranks, counts, by)  # noqa: E731
     return _run(call, ranks, collective, output, async_op, op, tuple(output.shape))
@@ -157,7 +165,7 @@ def all_to_all(
     def finish(found: dict) -> None:
         shapes = [tuple(x.shape) for x in output_tensor_list]
         for out, part in zip(output_tensor_list, _parts(found[world.rank()], shapes), strict=True):
-            write(out, part)
+            write("all_to_all", out, part)
 
     call = f"all_to_all of {flat.dtype}"  # sizes differ: each message is compared with what is expected
     return run(call, ranks, lambda c: c.all_to_all(parts, ranks, sent, expected), finish, async_op)
@@ -204,11 +212,11 @@ def reduce(
     """
     ranks, x = ranks_of(group), values_of("reduce", tensor)
     check_rank("reduce", "dst", dst, ranks)
-    by = _by(op, x)
+    by = _by("reduce", op, x)
 
     def finish(parts: list) -> None:
         if parts:
-            write(tensor, reduced(parts, None, by), len(ranks) if op is ReduceOp.AVG else 1)
+            write("reduce", tensor, reduced(parts, None, by), len(ranks) if op is ReduceOp.AVG else 1)
 
     call = f"reduce of {described(x)} by {op.name} to rank {dst}"
     return run(call, ranks, lambda c: _collected(c, x, dst, ranks), finish, async_op)
@@ -229,7 +237,7 @@ def gather(
 
     def finish(parts: list) -> None:
         for out, part in zip(gather_list or (), parts, strict=True):
-            write(out, part)
+            write("gather", out, part)
 
     call = f"gather of {described(x)} to rank {dst}"
     return run(call, ranks, lambda c: _collected(c, x, dst, ranks), finish, async_op)
@@ -257,7 +265,7 @@ def _run(
     def finish(found: dict) -> None:
         values = found[world.rank()]
         divisor = len(ranks) if op is ReduceOp.AVG else 1
-        write(out, values if shape is None else values.reshape(shape), divisor)
+        write(call.split()[0], out, values if shape is None else values.reshape(shape), divisor)
 
     return run(call, ranks, collective, finish, async_op)
 
@@ -272,7 +280,7 @@ def _deliver(
         call,
         ranks,
         lambda c: c.exchange(sent, expected, ranks),
-        lambda got: write(out, got[src, world.rank()]),
+        lambda got: write(call.split()[0], out, got[src, world.rank()]),
         async_op,
     )
 
@@ -286,6 +294,14 @@ def _collected(communicator: Any, x: Any, dst: int, ranks: tuple[int, ...]) -> l
 def _gathered(communicator: Any, x: Any, ranks: tuple[int, ...]) -> dict:
     """The values of all ranks, one after the other."""
     return communicator.all_gather(_each(x.reshape(-1), ranks), ranks, [x.size] * len(ranks))
+
+
+def _checked_shape(name: str, output: Tensor, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape of an output, which is one of some."""
+    shape = tuple(output.shape)
+    if shape not in shapes:
+        raise ShapeError(f"{name}: got a tensor of shape {shape} for values of shape {' or '.join(map(str, shapes))}")
+    return shape
 
 
 def _each(value: object, ranks: Sequence[int]) -> dict:
@@ -311,14 +327,16 @@ def _joined(name: str, parts: list[Any]) -> Any:
     return flat
 
 
-def _by(op: ReduceOp, x: Any) -> str:
+def _by(name: str, op: ReduceOp, x: Any) -> str:
     """What the communicator does with the values: an average is a sum, which is divided in the end."""
     if not isinstance(op, ReduceOp):
-        raise ArgumentError(f"comm: got op={op!r}; expected one of flow.distributed.ReduceOp.SUM, AVG, PRODUCT ...")
+        raise ArgumentError(f"{name}: got op={op!r}; expected one of flow.distributed.ReduceOp.SUM, AVG, PRODUCT ...")
     if op is ReduceOp.AVG and x.dtype.kind in "biu":
-        raise DTypeError(f"comm: got ReduceOp.AVG for a tensor of {x.dtype}; expected a floating dtype: use x.float()")
+        raise DTypeError(
+            f"{name}: got ReduceOp.AVG for a tensor of {x.dtype}; expected a floating dtype: use x.float()"
+        )
     if op.value.startswith("bitwise") and x.dtype.kind not in "biu":
-        raise DTypeError(f"comm: got {op} for a tensor of {x.dtype}; expected integers or bool")
+        raise DTypeError(f"{name}: got {op} for a tensor of {x.dtype}; expected integers or bool")
     return "add" if op is ReduceOp.AVG else op.value
 
 

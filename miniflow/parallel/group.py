@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from miniflow.errors import ArgumentError
 from miniflow.parallel import world
 from miniflow.process import user_level
@@ -77,9 +79,11 @@ def new_group(
     """
     if ranks is None:
         return ProcessGroup()
-    if not ranks or len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(world.size())):
-        raise ArgumentError(f"new_group: got ranks={ranks!r}; expected each once, of {world.size()}")
-    return ProcessGroup(tuple(sorted(ranks)))
+    array = np.asarray(ranks)
+    found, integers = array.tolist(), array.ndim == 1 and array.dtype.kind in "iu"
+    if not integers or len(set(found)) != len(found) or not set(found) <= set(range(world.size())):
+        raise ArgumentError(f"new_group: got ranks={found!r}; expected each once, of {world.size()}")
+    return ProcessGroup(tuple(sorted(found)))
 
 
 class Work:

@@ -72,7 +72,7 @@ def recv(
     if shape is not None:
         header.compare(tuple(shape), dtype)
     result = empty(header.shape, dtype=header.dtype, device=device) if out is None else out
-    write(result, Arrival(header, result).result())
+    write("recv", result, Arrival(header, result).result())
     return result
 
 
@@ -194,7 +194,7 @@ def _start_sending(name: str, tensor: Tensor, dst: int, group: ProcessGroup | No
 
 def _start_receiving(name: str, tensor: Tensor, src: int | None, group: ProcessGroup | None, tag: int) -> Work:
     _check_message(name, "src", src, group, tag)
-    return Work(Arrival(Header(name, src, tag), tensor, src), lambda values: write(tensor, values))
+    return Work(Arrival(Header(name, src, tag), tensor, src), lambda values: write(name, tensor, values))
 
 
 def _landing(tensor: Tensor) -> Any:
@@ -225,9 +225,9 @@ def values_of(name: str, tensor: Tensor) -> Any:
 
 
 @no_grad
-def write(tensor: Tensor, values: Any, divisor: int = 1) -> None:
+def write(name: str, tensor: Tensor, values: Any, divisor: int = 1) -> None:
     """Write what came into a tensor of the same shape and dtype, divided by a number."""
-    check_like("comm", values, tensor)
+    check_like(name, values, tensor)
     tensor.copy_(Tensor._wrap(values).to(tensor.device))
     if divisor > 1:
         tensor.div_(divisor)

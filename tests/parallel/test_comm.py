@@ -141,6 +141,9 @@ def test_process_groups(four_ranks):
     for ranks in ([4], [0, 0], []):
         with pytest.raises(ArgumentError, match="expected each once, of 4"):
             dist.new_group(ranks)
+    assert dist.new_group(np.array([2, 0])).ranks == (0, 2)
+    with pytest.raises(ArgumentError, match=r"new_group: got ranks=\[0.5\]; expected each once, of 4"):
+        dist.new_group([0.5])
     with pytest.raises(ArgumentError, match=r"got src=2; expected one of \[0, 1, 3\]"):
         dist.broadcast(flow.ones(2), 2, group)
 
@@ -156,6 +159,51 @@ def test_objects(four_ranks):
     state = [1, "b"]
     flow.distributed.broadcast_object_list(state, 3)
     assert state == [1, "b"]
+    pair, gathered = flow.distributed.new_group([0, 2]), [None] * 2
+    flow.distributed.gather_object({"a": 1}, gathered, 2, pair)
+    assert gathered == [{"a": 1}] * 2
+    for group, expected in ((None, "a rank below 4"), (pair, r"one of \[0, 2\]")):
+        with pytest.raises(ArgumentError, match=f"gather_object: got dst=9; expected {expected}"):
+            flow.distributed.gather_object(1, [None] * 4, 9, group)
+        with pytest.raises(ArgumentError, match=f"broadcast_object_list: got src=9; expected {expected}"):
+            flow.distributed.broadcast_object_list([1], 9, group)
+
+
+def test_objects_are_sent_where_they_are_needed(four_ranks):
+    n, big = 10**6, np.zeros(10**6, np.uint8)
+
+    def sent(call):
+        before = sum(flow.parallel.stats().values())
+        call()
+        return sum(flow.parallel.stats().values()) - before
+
+    assert 3 * n < sent(lambda: flow.distributed.broadcast_object_list([big])) < 3.1 * n
+    assert 3 * n < sent(lambda: flow.distributed.gather_object(big, [None] * 4)) < 3.1 * n
+
+
+def test_outputs_in_one_tensor_are_joined_or_stacked(four_ranks):
+    """(shape of the input, shapes that the output may have)"""
+    gather, scatter = flow.comm.all_gather_into_tensor, flow.comm.reduce_scatter_tensor
+    for shape, outputs in (((2, 3), [(8, 3), (4, 2, 3)]), ((2, 0), [(8, 0), (4, 2, 0)]), ((), [(4,)])):
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        for output in outputs:
+            y = flow.zeros(output)
+            gather(y, flow.tensor(x))
+            assert_same(y, np.stack([x] * 4).reshape(output))
+    for shape, outputs in (((8, 3), [(2, 3)]), ((4, 3), [(1, 3), (3,)]), ((4,), [(1,), ()]), ((4, 0), [(1, 0), (0,)])):
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        for output in outputs:
+            y = flow.zeros(output)
+            scatter(y, flow.tensor(x))
+            assert_same(y, 4 * x[: len(x) // 4].reshape(output))
+    with pytest.raises(
+        ShapeError, match=r"reduce_scatter_tensor: got a tensor of shape \(3,\) for values of shape \(2,\)"
+    ):
+        scatter(flow.zeros(3), flow.arange(8.0))
+    with pytest.raises(ShapeError, match=r"into_tensor: got a tensor of shape \(2, 4\) for .* \(8,\) or \(4, 2\)"):
+        gather(flow.zeros(2, 4), flow.zeros(2))
+    with pytest.raises(DTypeError, match=r"all_gather_into_tensor: got a tensor of miniflow.float64 for values of flo"):
+        gather(flow.zeros(8, dtype=flow.float64), flow.zeros(2))
 
 
 def test_bitwise_reductions(four_ranks):
