@@ -90,6 +90,7 @@ def save(
 
     Raises:
         ArgumentError: for a rank that does not exist.
+        ArgumentTypeError: for what is no path.
         CheckpointError: for an object that cannot be saved, naming its place inside `obj`.
         FileWriteError: if the file cannot be written.
 
@@ -106,7 +107,7 @@ def save(
             save(obj, written := Path(folder, "object"), global_dst_rank=global_dst_rank)
             path.write(written.read_bytes())
         return
-    path = Path(path)
+    path = _path("save", path, "write to")
     _check_rank("save: got global_dst_rank", global_dst_rank)
     if hasattr(obj, "_to_save"):
         return import_module(GRAPHS).save_graph(obj._to_save(), path)
@@ -124,6 +125,12 @@ def save(
     metadata[CHECKSUM] = checksum(arrays, metadata)
     with writing("save", path), replacing(path) as temporary:
         safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
+
+
+def _path(name: str, path: Any, use: str) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentTypeError(f"{name}: got a {type(path).__name__}; expected a path, or an object to {use}")
+    return Path(path)
 
 
 def load(
@@ -166,7 +173,7 @@ def load(
             read = Path(folder, "object")
             read.write_bytes(path.read())
             return load(read, map_location, global_src_rank=global_src_rank)
-    path = Path(path)
+    path = _path("load", path, "read from")
     _check_rank("load: got global_src_rank", global_src_rank)
     if global_src_rank is not None:
         return _load_on(global_src_rank, path)

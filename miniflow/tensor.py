@@ -511,7 +511,8 @@ class Tensor:
         return bool((self == value).any())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item() if self._array.ndim == 0 else repr(self), spec)
+        is_number = self._array.ndim == 0 and self._array.dtype.names is None  # and no tensor buffer
+        return format(self.item() if is_number else repr(self), spec)
 
     __hash__ = object.__hash__
 

@@ -93,6 +93,18 @@ def test_tensors_and_arrays_of_every_dtype(path, kind, shape):
     assert_same(round_trip(obj, path), obj)
 
 
+def test_what_is_no_path_is_refused():
+    for wrong in (None, 3):
+        with pytest.raises(
+            TypeError, match=f"^save: got a {type(wrong).__name__}; expected a path, or an object to wr"
+        ):
+            flow.save({}, wrong)
+        with pytest.raises(
+            TypeError, match=f"^load: got a {type(wrong).__name__}; expected a path, or an object to re"
+        ):
+            flow.load(wrong)
+
+
 def test_values_that_comparisons_miss(path):
     array = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
     array[0] = np.frombuffer(b"\x01\x02\xc0\x7f", np.float32)[0]  # a NaN with a payload

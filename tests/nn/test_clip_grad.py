@@ -7,7 +7,7 @@ import pytest
 from checks import assert_close, assert_same
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, AutogradError, GraphTraceError, ShapeError
+from miniflow.errors import ArgumentError, AutogradError, DTypeError, GraphTraceError, ShapeError
 from miniflow.nn.utils import clip_grad_norm_, clip_grad_value_
 
 
@@ -41,6 +41,18 @@ def test_norm_of_half_precision_does_not_overflow():
     p.grad = flow.full((4,), 60000.0, dtype=flow.float16)
     clip_grad_norm_(p, 2.0)
     assert_close(p.grad, np.ones(4, np.float16), rtol=2e-3)
+
+
+def test_what_is_no_gradient_and_no_norm_is_refused():
+    utils, (p, *_) = flow.nn.utils, parameters()
+    for call, error, words in (
+        (lambda: utils.get_total_norm([p.grad, None]), TypeError, "get_total_norm: got a NoneType among the tensors"),
+        (lambda: utils.get_total_norm([flow.tensor([3])]), DTypeError, "get_total_norm: .*int64"),
+        (lambda: utils.clip_grads_with_norm_([p], 1.0, 5.0), TypeError, "got total_norm of type float; expected a t"),
+        (lambda: utils.clip_grad_norm_([p, 3], 1.0), TypeError, "clip_grad_norm_: got a int among the parameters"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
 
 
 def test_norm_of_nothing_and_of_zeros():

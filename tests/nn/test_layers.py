@@ -245,6 +245,14 @@ def test_embedding():
     assert not frozen.weight.requires_grad and (frozen.num_embeddings, frozen.embedding_dim) == (4, 2)
     assert_same(frozen(flow.tensor([2])), table.cpu().numpy()[[2]])
     assert nn.Embedding.from_pretrained(table, freeze=False).weight.requires_grad
+    bags = nn.EmbeddingBag.from_pretrained(table, True, None, 2.0, False, "sum", False, True, 1)
+    assert bags.mode == "sum" and bags.include_last_offset and bags.padding_idx == 1
+    assert nn.EmbeddingBag.from_pretrained(table, padding_idx=3, mode="max").padding_idx == 3
+    scaled = nn.Embedding.from_pretrained(table, False, -1, None, 2.0, True, True)
+    assert_same(scaled.weight.detach(), table.cpu().numpy())
+    assert scaled.weight.requires_grad
+    assert repr(scaled) == "Embedding(4, 2, padding_idx=3, scale_grad_by_freq=True, sparse=True)"
+    assert repr(bags) == "EmbeddingBag(4, 2, mode='sum', padding_idx=1)" and repr(nn.Embedding(5, 3)).endswith("(5, 3)")
     with pytest.raises(IndexRangeError, match="padding_idx=5; expected -5 to 4"):
         nn.Embedding(5, 3, padding_idx=5)
     with pytest.raises(IndexRangeError):

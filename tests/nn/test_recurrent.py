@@ -70,3 +70,13 @@ def test_packed_sequences_in_any_order(given):
         assert_close(padded[:length, n], result, rtol=1e-11, atol=1e-12)
         assert_close(last_h[0, n], state[0], rtol=1e-11, atol=1e-12)
         assert_close(last_c[0, n], state[1], rtol=1e-11, atol=1e-12)
+
+
+def test_a_wrong_number_of_states():
+    h, one = flow.zeros(1, 2, 3), flow.zeros(2, 3)
+    for layer, x, states in (
+        (flow.nn.LSTM(4, 3), flow.zeros(5, 2, 4), (h, h, h)), (flow.nn.LSTM(4, 3), flow.zeros(5, 2, 4), (h,)),
+        (flow.nn.LSTMCell(4, 3), flow.zeros(2, 4), (one, one, one)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"LSTM.*: got {len(states)} states; expected 2"):
+            layer(x, states)

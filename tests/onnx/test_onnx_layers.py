@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
+from miniflow.errors import OnnxError
 from tests.onnx.one_node import Case, check_against_onnxruntime, floats, ints
 
 LENGTHS = np.array([2, 5, 3], np.int32)
@@ -147,6 +148,22 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=[f"{i}-{c.op}-{c.opset}" for i, c in enumerate(CASES)])
 def test_layers_agree_with_onnxruntime(case: Case) -> None:
     check_against_onnxruntime(case)
+
+
+@pytest.mark.parametrize(("p", "want"), [(2, 600.0), (1, 1200.0)])
+def test_powers_of_half_precision_do_not_overflow(p, want) -> None:
+    x = np.full((1, 1, 2, 2), 300, np.float16)
+    for case in (Case("GlobalLpPool", 7, [x], {"p": p}), Case("LpPool", 11, [x], {"kernel_shape": [2, 2], "p": p})):
+        y = flow.onnx.load(case.model())(flow.tensor(x))
+        assert y.dtype is flow.float16 and y.tolist() == [[[[want]]]]
+
+
+def test_what_is_no_model_is_refused() -> None:
+    for wrong in (None, 3):
+        with pytest.raises(
+            OnnxError, match=f"onnx.load: got a {type(wrong).__name__}; expected a path, the bytes of a"
+        ):
+            flow.onnx.load(wrong)
 
 
 @pytest.mark.parametrize(

@@ -186,3 +186,8 @@ def test_batches_of_samples_that_differ_in_shape(num_workers):
     assert_holds(batches[2], data[4:])
     with pytest.raises(DTypeError):
         batches[0].fill_(1)
+
+
+def test_one_array_in_a_format_string():
+    x = flow.tensor_list_to_tensor_buffer([np.ones((1, 2)), np.ones(2)])[0]
+    assert f"{x}" == repr(x) and f"{flow.tensor(0.5):.2f}" == "0.50"

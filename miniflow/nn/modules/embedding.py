@@ -64,22 +64,21 @@ class Embedding(Layer):
 
     @classmethod
     def from_pretrained(
-        cls: type[Table], embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **options: Any
+        cls: type[Table], embeddings: Tensor, freeze: bool = True, *options: Any, **named: Any
     ) -> Table:
         """A layer around a pretrained table, whose memory is shared.
 
         Args:
             embeddings: (num_embeddings, embedding_dim).
             freeze: whether the table is excluded from training.
-            padding_idx: as above, but the row is not set to zero.
-            options: the other arguments of the layer.
+            options, named: the other arguments of the layer, in their order; a row `padding_idx` is not set to zero.
 
         Raises:
             ShapeError: unless `embeddings` has two dims.
         """
         if embeddings.ndim != 2:
             raise ShapeError(f"{cls.__name__}.from_pretrained: got shape {tuple(embeddings.shape)}; expected two dims")
-        layer = cls(*embeddings.shape, padding_idx=padding_idx, **options)
+        layer = cls(*embeddings.shape, *options, **named)
         layer.weight = Parameter(embeddings, requires_grad=not freeze)
         return layer
 
@@ -94,8 +93,13 @@ class Embedding(Layer):
         return F.embedding(input, self.weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq)
 
     def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        return self._described(padding_idx=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False)
+
+    def _described(self, **defaults: Any) -> str:
+        """The sizes, and what is not as by default."""
+        values = {name: getattr(self, name) for name in defaults}
+        others = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
+        return ", ".join([str(self.num_embeddings), str(self.embedding_dim), *others])
 
 
 class EmbeddingBag(Embedding):
@@ -134,5 +138,4 @@ class EmbeddingBag(Embedding):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}{padding}"
+        return self._described(norm_type=2.0, scale_grad_by_freq=False, mode=None, padding_idx=None)

@@ -47,13 +47,16 @@ class ClipGradValue(Op):
     mutates = (0,)
 
 
+def _tensors(name: str, what: str, given: Tensor | Iterable[Tensor], remedy: str) -> list[Tensor]:
+    tensors = [given] if isinstance(given, Tensor) else list(given)
+    for x in tensors:
+        if not isinstance(x, Tensor):
+            raise ArgumentTypeError(f"{name}: got a {type(x).__name__} among the {what}; expected tensors: {remedy}")
+    return tensors
+
+
 def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    for p in parameters:
-        if not isinstance(p, Tensor):
-            raise ArgumentTypeError(
-                f"{name}: got a {type(p).__name__} among the parameters; expected tensors: pass model.parameters()"
-            )
+    parameters = _tensors(name, "parameters", parameters, "pass model.parameters()")
     if modes.watcher is not None:
         modes.watcher.before_clipping(name)
     return [p._grad for p in parameters if p._grad is not None]
@@ -143,6 +146,7 @@ def get_total_norm(
 
     Raises:
         ArgumentError: for a norm type that is not above 0.
+        ArgumentTypeError, DTypeError: for what is no tensor, and for integers.
         AutogradError: if the norm is nan or inf and `error_if_nonfinite` is set.
 
     >>> import miniflow as flow
@@ -151,7 +155,9 @@ def get_total_norm(
 
     Source: `torch.nn.utils.get_total_norm`.
     """
-    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    tensors = _tensors("get_total_norm", "tensors", tensors, "leave out gradients that are None")
+    for x in tensors:
+        require_floating("get_total_norm", x._array)
     total = _total_norm("get_total_norm", tensors, norm_type, error_if_nonfinite)
     return total.to(tensors[0].dtype) if tensors else total
 
@@ -170,11 +176,15 @@ def clip_grads_with_norm_(
 
     Raises:
         ArgumentError: for a negative bound.
+        ArgumentTypeError: for a norm that is no tensor.
         GraphError: within the build of a graph that scales or accumulates gradients.
 
     Source: `torch.nn.utils.clip_grads_with_norm_`.
     """
     _check_bound("clip_grads_with_norm_", max_norm)
+    if not isinstance(total_norm, Tensor):
+        got = f"total_norm of type {type(total_norm).__name__}"
+        raise ArgumentTypeError(f"clip_grads_with_norm_: got {got}; expected a tensor, as of get_total_norm")
     _scale(_gradients("clip_grads_with_norm_", parameters), max_norm, total_norm.detach())
 
 

@@ -65,7 +65,17 @@ def fuse_conv_bn_weights(
     conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float, bn_w: Tensor | None,
     bn_b: Tensor | None, transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:  # fmt: skip
-    """Weight and bias for `fuse_conv_bn_eval`. `torch.nn.utils.fuse_conv_bn_weights`."""
+    """Weight and bias for `fuse_conv_bn_eval`: w <- w f, b <- (b - mean) f + bn_b with f = bn_w / sqrt(var + eps).
+
+    Args:
+        conv_w, conv_b: of the convolution, (C_out, ...) and (C_out,); no bias counts as 0.
+        bn_rm, bn_rv: the running mean and variance, (C_out,).
+        bn_eps: is added to the variance.
+        bn_w, bn_b: of the normalization, (C_out,); None for 1 and 0.
+        transpose: whether the weight is that of a transposed convolution, (C_in, C_out, ...).
+
+    Source: `torch.nn.utils.fuse_conv_bn_weights`.
+    """
     factor = (bn_rv + bn_eps).rsqrt()
     factor = factor if bn_w is None else factor * bn_w
     shape = [1] * conv_w.ndim
@@ -80,5 +90,10 @@ def fuse_linear_bn_weights(
     linear_w: Tensor, linear_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float, bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> tuple[Parameter, Parameter]:  # fmt: skip
-    """Weight and bias for `fuse_linear_bn_eval`. `torch.nn.utils.fuse_linear_bn_weights`."""
+    """Weight and bias for `fuse_linear_bn_eval`. `torch.nn.utils.fuse_linear_bn_weights`.
+
+    Args:
+        linear_w, linear_b: of the linear layer, (out_features, in_features) and (out_features,); no bias counts as 0.
+        bn_rm, bn_rv, bn_eps, bn_w, bn_b: as of `fuse_conv_bn_weights`.
+    """
     return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)

@@ -21,9 +21,11 @@ class NamedNorm:
 
     Attributes:
         suffixes: of their names, each with the name that a parametrization has for it.
+        buffers: those of buffers; the others are parameters.
     """
 
     suffixes: dict[str, str]
+    buffers: tuple[str, ...] = ()
 
     def __init__(self, name: str):
         self.name = name
@@ -43,7 +45,7 @@ class NamedNorm:
         """Put tensors in the place of a parameter."""
         weight = module._parameters.pop(self.name)
         for suffix, x in tensors.items():
-            if suffix in ("_u", "_v") and len(tensors) == 3:
+            if suffix in self.buffers:
                 module.register_buffer(self.name + suffix, x)
             else:
                 module.register_parameter(self.name + suffix, Parameter(x.detach(), weight.requires_grad))
@@ -94,6 +96,7 @@ class NamedSpectralNorm(NamedNorm):
     """weight / (u W v)."""
 
     suffixes = {"_orig": "original", "_u": "0._u", "_v": "0._v"}
+    buffers = ("_u", "_v")
 
     def __init__(self, name: str, n_power_iterations: int, eps: float, dim: int):
         super().__init__(name)

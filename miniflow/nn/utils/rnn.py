@@ -165,7 +165,9 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 
 def check_state(op: str, state: Sequence[Tensor], *shapes: tuple[int, ...]) -> None:
-    """Refuse states of other shapes."""
+    """Refuse another number of states, or states of other shapes."""
+    if len(state) != len(shapes):
+        raise ArgumentError(f"{op}: got {len(state)} states; expected {len(shapes)}, as in (h, c)")
     for x, wanted in zip(state, shapes, strict=True):
         if tuple(x.shape) != wanted:
             raise ShapeError(f"{op}: got a state of shape {tuple(x.shape)}; expected {wanted}")

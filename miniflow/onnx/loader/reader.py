@@ -49,6 +49,9 @@ def read_model(source: Any) -> tuple[ModelProto, dict[str, np.ndarray]]:
         model.CopyFrom(source)
     elif isinstance(source, bytes | bytearray | memoryview):
         model = parsed(source)
+    elif not isinstance(source, str | os.PathLike):
+        expected = "a path, the bytes of a file or an onnx.ModelProto"
+        raise OnnxError(f"onnx.load: got a {type(source).__name__}; expected {expected}")
     else:
         folder = Path(source).parent
         model = parsed(mapped(Path(source)))

@@ -77,10 +77,14 @@ def lp_pool(x, *, p: float, ceil_mode: int = 0, **window: Any) -> Tensor:
     """(sum of abs(x)^p in each window)^(1 / p), the sum in float32 at least"""
     v = windows(x, **window)
     v.after = reached(v, ceil_mode)
-    powers = (x.float() if x.dtype.itemsize == 2 else x).abs() ** p
-    return (window_sums(powers, v) ** (1 / p)).to(x.dtype)
+    return (window_sums(powers(x, p), v) ** (1 / p)).to(x.dtype)
 
 
 @operator("GlobalLpPool")
 def global_lp_pool(x, *, p: float) -> Tensor:
-    return flow.sum(x.abs() ** p, list(range(2, x.ndim)), keepdim=True) ** (1 / p)
+    return (flow.sum(powers(x, p), list(range(2, x.ndim)), keepdim=True) ** (1 / p)).to(x.dtype)
+
+
+def powers(x: Tensor, p: float) -> Tensor:
+    """abs(x)^p, in float32 at least"""
+    return (x.float() if x.dtype.itemsize == 2 else x).abs() ** p
