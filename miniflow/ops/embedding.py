@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from miniflow.autograd.function import Context, Function
 from miniflow.dispatch import Op, call
 from miniflow.dtype import float32
 from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
@@ -108,22 +107,10 @@ def embedding(
             raise IndexRangeError(f"embedding: got {given}; expected {-rows} to {rows - 1}")
         padding = padding_idx % rows
     rows = call(Embedding, input, weight, padding_idx=padding)
-    if not scale_grad_by_freq:
+    if not (scale_grad_by_freq and rows.requires_grad):
         return rows
     ones = full((*input.shape, 1), 1.0, dtype=float32, device=weight._place_and_sbp)
     counts = call(EmbeddingGrad, ones, input, rows=weight.shape[0], padding_idx=NO_PADDING)
-    return DividedGradient.apply(rows, call(Embedding, input, counts, padding_idx=NO_PADDING))
-
-
-class DividedGradient(Function):
-    """y = x; dx = dy / divisor, which is float32."""
-
-    @staticmethod
-    def forward(ctx: Context, x: Tensor, divisor: Tensor) -> Tensor:
-        ctx.save_for_backward(divisor)
-        return x
-
-    @staticmethod
-    def backward(ctx: Context, dy: Tensor) -> tuple[Tensor, None]:
-        (divisor,) = ctx.saved_tensors
-        return cast(dy / divisor, dy.dtype), None
+    divisor = call(Embedding, input, counts, padding_idx=NO_PADDING)
+    rows.register_hook(lambda dy: cast(dy / divisor, dy.dtype))
+    return rows
