@@ -71,6 +71,8 @@ EDGES = [
     *[Edge(f"cond {p} of {shape}", lambda m, x, p=p: m.linalg.cond(x.detach(), p), [np.zeros(shape)],
            [np.zeros(shape[:-2])])
       for p in (None, -2, 1, inf, "fro", "nuc") for shape in EMPTY if shape == (0, 0) or p not in ("fro", "nuc")],
+    *[Edge(f"matrix_norm {p} of {shape}", lambda m, x, p=p: m.linalg.matrix_norm(x.detach(), p), [np.zeros(shape)],
+           [np.zeros(shape[:-2])]) for p in ("nuc", 2, 1, inf) for shape in EMPTY],
     *[Edge(f"lstsq of {shape}", lambda m, x, y: m.linalg.lstsq(x.detach(), y.detach())[:3],
            [np.ones(shape), np.ones((*shape[:-1], 2))],
            [np.zeros((*shape[:-2], shape[-1], 2)), np.zeros(0), np.zeros(shape[:-2], int)]) for shape in EMPTY],

@@ -199,6 +199,10 @@ def test_pytorch_does_otherwise():
     assert functional.conv2d(x, x).dtype is functional.conv_transpose2d(x, x).dtype is torch.int64
     assert functional.avg_pool2d(x, 2).dtype is torch.int64
     assert functional.interpolate(x.to(torch.uint8), 8, mode="bilinear").dtype is torch.uint8
+    ones = torch.ones(2)
+    with pytest.raises(RuntimeError, match="is independent of input 1"):
+        torch.autograd.functional.jacobian(lambda a, b: a * 2, (ones, ones), strict=True)
+    assert torch.linalg.lstsq(torch.eye(3), torch.zeros(3, 0)).rank.item() == 0
     x = torch.tensor([-0.0, 0.0], requires_grad=True)
     assert torch.autograd.grad(torch.rsqrt(x).sum(), x)[0].tolist() == [np.inf, -np.inf]
     assert functional.l1_loss(x.long(), x.long(), reduction="sum").dtype is torch.int64

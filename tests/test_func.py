@@ -72,6 +72,7 @@ CASES = {
     "vmap with an argument by name": lambda lib, x, y, v, w: lib.vmap(lambda a, b=None: a + b)(x, b=v),
     "vmap with one for all": lambda lib, x, y, v, w: lib.vmap(lambda a, n: a * n, in_dims=(0, None))(x, 3.0),
     "vmap with a result for all": lambda lib, x, y, v, w: lib.vmap(lambda a: (a, v), out_dims=(0, None))(x),
+    "vmap with a tuple of one dim": lambda lib, x, y, v, w: lib.vmap(lambda a: a * a, in_dims=(1,), out_dims=(1,))(y),
     "grad from the end": lambda lib, x, y, v, w: lib.func.grad(scalar, argnums=-1)(x, y),
     "functional.vjp without v": lambda lib, x, y, v, w: lib.autograd.functional.vjp(scalar, (x, y)),
     "functional.vjp of shape (1, 1)": lambda lib, x, y, v, w: lib.autograd.functional.vjp(
@@ -200,6 +201,10 @@ REFUSED = {
     "a number to map": (lambda: flow.vmap(lambda v, n: v * n)(ROWS, 3.0), "vmap: got in_dims 0 for a float"),
     "in_dims of no dim": (lambda: flow.vmap(lambda v: v, in_dims=5)(ROWS), "vmap: got in_dims 5 for a tensor of 2"),
     "a tensor of no dims": (lambda: flow.vmap(lambda v: v)(TWO), "vmap: got in_dims 0 for a tensor of 0 dims"),
+    "out_dims of no dim": (lambda: flow.vmap(lambda v: v, out_dims=5)(ROWS), "vmap: got dim=5 for a tensor of 2 dims"),
+    "jvp of no tuple": (lambda: flow.func.jvp(flow.square, VECTOR, VECTOR), "jvp: got primals of type Tensor"),
+    "backward of a number": (lambda: flow.autograd.backward([3.0]), "backward: got an operand of type float"),
+    "grad of a number": (lambda: flow.autograd.grad(3.0, VECTOR), "grad: got an operand of type float"),
     "a missing key": (lambda: flow.vmap(lambda d: d["a"], in_dims=({"b": 0},))({"a": ROWS}), "vmap: got in_dims"),
     "in_dims of a str": (lambda: flow.vmap(lambda v: v, in_dims="a")(ROWS), "vmap: got in_dims 'a' for a tuple"),
     "batches by name alone": (lambda: flow.vmap(lambda b: b)(b=ROWS), r"vmap: got batches of sizes \[\]"),
@@ -261,13 +266,11 @@ def test_batched_cotangents():
         assert_close(ours, theirs)
     x = flow.tensor(X, requires_grad=True)
     for outputs, cotangents in [
-        ((x * 2, x * 3), (flow.ones(2, 3), flow.ones(3, 3))), (x * 2, flow.ones(0, 3)), (x * 2, None),
+        ((x * 2, x * 3), (flow.ones(2, 3), flow.ones(3, 3))), (x * 2, flow.ones(0, 3)), (x * 2, None), (x * 2, 3),
         (x.sum(), flow.tensor(1.0)), ((x.sum(), x), (None, flow.ones(3, 3))),
     ]:  # fmt: skip
         with pytest.raises(ShapeError, match="grad: got grad_outputs .* for is_grads_batched"):
             flow.autograd.grad(outputs, x, cotangents, is_grads_batched=True)
-    with pytest.raises(ArgumentTypeError, match="grad: got an operand of type int; expected a Tensor, or several"):
-        flow.autograd.grad(x * 2, x, 3, is_grads_batched=True)
 
 
 def test_backward_into_chosen_tensors():

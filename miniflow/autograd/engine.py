@@ -121,7 +121,7 @@ def _batched(
     outputs: tuple, inputs: tuple, cotangents: Any, retain_graph: bool | None, create_graph: bool, **options: bool
 ) -> tuple[Tensor | None, ...]:
     """The gradients for each of a batch of cotangents, stacked."""
-    cotangents = () if cotangents is None else as_tuple("grad", cotangents)
+    cotangents = cotangents if isinstance(cotangents, list | tuple) else [cotangents]
     counts = {dy.shape[0] if isinstance(dy, Tensor) and dy.ndim else 0 for dy in cotangents}
     if len(counts) != 1 or counts == {0}:
         shapes = [tuple(dy.shape) if isinstance(dy, Tensor) else type(dy).__name__ for dy in cotangents]
@@ -138,9 +138,11 @@ def as_tuple(name: str, tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...
     """One tensor or several; `name` is the function that got them."""
     if isinstance(tensors, Tensor):
         return (tensors,)
-    if not isinstance(tensors, Iterable):
-        refuse_operand(tensors, name, "a Tensor, or several")
-    return tuple(tensors)
+    several = tuple(tensors) if isinstance(tensors, Iterable) else (tensors,)
+    for x in several:
+        if not isinstance(x, Tensor):
+            refuse_operand(x, name, "a Tensor, or several")
+    return several
 
 
 def _cotangents(name: str, tensors: tuple, cotangents: Any) -> list[Tensor]:

@@ -231,6 +231,9 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False
 
     Source: `torch.func.jvp`.
     """
+    if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
+        kinds = f"{type(primals).__name__} and tangents of type {type(tangents).__name__}"
+        raise ArgumentTypeError(f"jvp: got primals of type {kinds}; expected tuples: (x,) for one argument")
     call = Call("jvp", func, tuple(range(len(primals))), tuple(primals), has_aux=has_aux)
     given = _matching("jvp", tuple(tangents), call.inputs_tree, call.inputs)
     records = is_grad_enabled() and (call.records or any(v.requires_grad for v in given))

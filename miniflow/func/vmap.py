@@ -10,7 +10,7 @@ from miniflow.errors import ArgumentError, DimError, ShapeError
 from miniflow.graph.nested import CONSTANT, NAMED, SEQUENCE, TENSOR, Tree, flatten, unflatten
 from miniflow.ops.generator import get_rng_state, set_rng_state
 from miniflow.ops.join import stack
-from miniflow.tape import modes
+from miniflow.ops.shape import wrap_dim
 from miniflow.tensor import Tensor
 
 
@@ -37,14 +37,11 @@ def _dims(parameter: str, dims: Any, tree: Tree) -> list[int | None]:
 def _joined(ys: tuple[Tensor, ...], dim: int | None) -> Tensor:
     """The results of all samples stacked along `dim`; without one they have to be the same."""
     if dim is not None:
-        return stack(ys, dim)
-    if modes.tracer is None:  # values that nn.Graph records are not known yet
-        for y in ys[1:]:
-            if y.shape != ys[0].shape or not ((y == ys[0]) | (y != y) & (ys[0] != ys[0])).all():
-                wanted = "the same for all: give a dim along which to stack them"
-                raise ArgumentError(
-                    f"vmap: got results that differ between samples for out_dims None; expected {wanted}"
-                )
+        return stack(ys, wrap_dim("vmap", dim, ys[0].ndim + 1))
+    for y in ys[1:]:
+        if y.shape != ys[0].shape or not ((y == ys[0]) | (y != y) & (ys[0] != ys[0])).all():
+            wanted = "the same for all: give a dim along which to stack them"
+            raise ArgumentError(f"vmap: got results that differ between samples for out_dims None; expected {wanted}")
     return ys[0]
 
 
@@ -66,7 +63,7 @@ def vmap(
 
     Raises:
         ShapeError: if no argument is a batch, or the batches differ in size or are empty.
-        DimError: for dims that arguments do not have.
+        DimError: for dims that arguments or results do not have.
         ArgumentError: for random numbers where randomness is "error", dims that are not nested as what they belong to,
             results that are not tensors under a dim, are nested in several ways, or differ where `out_dims` is None.
 
@@ -98,7 +95,8 @@ def vmap(
             results.append(func(*unflatten(tree, parts), **kwargs))
         if randomness == "error" and not state.equal(get_rng_state()):
             raise ArgumentError("vmap: got a function that draws random numbers; pass randomness='different' or 'same'")
-        places = _dims("out_dims", out_dims, flatten(results[0], tell=False)[1])
+        single = isinstance(results[0], Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1
+        places = _dims("out_dims", out_dims[0] if single else out_dims, flatten(results[0], tell=False)[1])
         columns, trees = zip(*map(flatten, results), strict=True)
         if any(tree != trees[0] for tree in trees):
             wanted = "the same structure, and the same values of what is no tensor"

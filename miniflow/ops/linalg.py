@@ -412,12 +412,16 @@ def svdvals(A: Tensor) -> Tensor:
     return svd(A, False)[1]
 
 
+def largest(values: Tensor, keepdim: bool = False) -> Tensor:
+    """The largest in the last dim of values that are not negative; 0 of none."""
+    return values.amax(-1, keepdim) if values.shape[-1] else values.sum(-1, keepdim)
+
+
 def _smallest(S: Tensor, A: Tensor, atol: float | None, rtol: float | None) -> Tensor:
     """The threshold of singular values: max(atol, rtol max S), rtol by default max(m, n) eps if there is no atol."""
     if rtol is None:
         rtol = max(A.shape[-2:]) * float(np.finfo(A._array.dtype).eps) if atol is None else 0.0
-    largest = S.amax(-1, True) if S.shape[-1] else S.sum(-1, True)  # 0 of an empty matrix
-    threshold = largest * rtol
+    threshold = largest(S, True) * rtol
     return threshold if atol is None else where(threshold > atol, threshold, atol)
 
 

@@ -7,7 +7,7 @@ from math import inf
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.creation import zeros_like
-from miniflow.ops.linalg import identity_like, inv, matrices, slogdet, svdvals
+from miniflow.ops.linalg import identity_like, inv, largest, matrices, slogdet, svdvals
 from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, cast
 from miniflow.ops.reduce import Dim
@@ -78,7 +78,7 @@ def matrix_norm(
         values = svdvals(last)
     else:
         values = abs(last).sum(-2 if ord in (1, -1) else -1)
-    y = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord > 0 else values.amin(-1)
+    y = values.sum(-1) if ord == "nuc" else largest(values) if ord > 0 else values.amin(-1)
     for d in sorted((rows, columns)) if keepdim else ():
         y = y.unsqueeze(d)
     return y
@@ -121,8 +121,7 @@ def cond(A: Tensor, p: Number | str | None = None) -> Tensor:
         return zeros_like(A.sum((-2, -1)))
     if p in (None, 2, -2):
         S = svdvals(A)
-        largest, smallest = S.amax(-1), S.amin(-1)
-        return smallest / largest if p == -2 else largest / smallest
+        return S.amin(-1) / S.amax(-1) if p == -2 else S.amax(-1) / S.amin(-1)
     singular = slogdet(A)[0] == 0
     inverse = inv(where(singular[..., None, None], identity_like(A), A))
     return where(singular, inf, matrix_norm(A, p) * matrix_norm(inverse, p))
