@@ -24,14 +24,14 @@ from optim import test_lbfgs, test_optimizer, test_rules
 from samples import ROWS
 
 import miniflow as flow
-from miniflow import inplace, optim
+from miniflow import optim
 from miniflow.backends.registry import KERNELS, Kernel, kernel_of
 from miniflow.dispatch import Op
 from miniflow.errors import AutogradError, GradientCheckError
 from miniflow.graph.codegen import expressions
 from miniflow.graph.passes import accumulation, algebraic, cse
 from miniflow.nn.functional import conv2d, layer_norm
-from miniflow.ops import attention
+from miniflow.ops import attention, inplace
 from miniflow.ops.conv import Conv2d
 from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.norm import LayerNorm
