@@ -107,10 +107,13 @@ def embedding(
             raise IndexRangeError(f"embedding: got {given}; expected {-rows} to {rows - 1}")
         padding = padding_idx % rows
     rows = call(Embedding, input, weight, padding_idx=padding)
-    if not (scale_grad_by_freq and rows.requires_grad):
-        return rows
-    ones = full((*input.shape, 1), 1.0, dtype=float32, device=weight._place_and_sbp)
-    counts = call(EmbeddingGrad, ones, input, rows=weight.shape[0], padding_idx=NO_PADDING)
-    divisor = call(Embedding, input, counts, padding_idx=NO_PADDING)
-    rows.register_hook(lambda dy: cast(dy / divisor, dy.dtype))
+    if scale_grad_by_freq and rows.requires_grad:
+        rows.register_hook(lambda dy: _divided_by_frequency(dy, input, weight.shape[0]))
     return rows
+
+
+def _divided_by_frequency(dy: Tensor, indices: Tensor, rows: int) -> Tensor:
+    """The gradient of each row by how often its index comes."""
+    ones = full((*indices.shape, 1), 1.0, dtype=float32, device=indices._place_and_sbp)
+    counts = call(EmbeddingGrad, ones, indices, rows=rows, padding_idx=NO_PADDING)
+    return cast(dy / call(Embedding, indices, counts, padding_idx=NO_PADDING), dy.dtype)

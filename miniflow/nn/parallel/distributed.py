@@ -87,8 +87,7 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     if world.rank() not in ranks:
         raise ArgumentError(f"DistributedDataParallel: rank {world.rank()} is not in {process_group}")
     check.compare("\n".join(states_of(module)), ranks)
-    buffers = [of_pytorch.get("forward_sync_buffers"), broadcast_buffers, True]
-    buffers = next(value for value in buffers if value is not None)
+    buffers = of_pytorch.get("forward_sync_buffers", broadcast_buffers) is not False
     reducer = Reducer(module, parameters, bucket_size if use_bucket else 1, process_group, buffers)
     if broadcast_parameters and of_pytorch.get("init_sync", True):
         reducer.spread(module.parameters())
