@@ -192,6 +192,23 @@ def test_bools_are_not_squared_and_no_channels_not_convolved():
         flow.nn.functional.conv2d(flow.ones(1, 0, 4, 4), flow.ones(2, 0, 2, 2))
 
 
+@pytest.mark.filterwarnings("error")
+def test_rates_after_the_minimum_of_a_cosine():
+    """Nothing is said of an optimizer that has not stepped."""
+    np.testing.assert_allclose(_after_the_minimum(flow), 0.3 - 0.2 * np.cos(np.pi * np.arange(1, 5) / 4), rtol=1e-9)
+
+
+def _after_the_minimum(framework):
+    optimizer, rates = framework.optim.SGD([framework.zeros(1, requires_grad=True)], lr=0.5), []
+    schedule = framework.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4, 0.1)
+    for step in range(8):
+        schedule.step()
+        rates.append(optimizer.param_groups[0]["lr"])
+        if step == 3:
+            optimizer.param_groups[0]["lr"] = 0.3
+    return rates[4:]
+
+
 @pytest.mark.peers
 def test_pytorch_does_otherwise():
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -229,6 +246,8 @@ def test_pytorch_does_otherwise():
     if not torch.cuda.is_available():
         with pytest.warns(UserWarning, match="CUDA is not available"):
             assert torch.amp.GradScaler("cuda").get_scale() == 1
+    with pytest.warns(UserWarning, match="before `optimizer.step"):
+        assert max(_after_the_minimum(torch)) > 1.8
     with torch.inference_mode():
         x = torch.ones(2) * 3
     with pytest.raises(RuntimeError, match="Inference tensors"):

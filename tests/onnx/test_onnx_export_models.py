@@ -125,7 +125,7 @@ class Block(nn.Module):
 class GPT(nn.Module):
     def __init__(self, width: int = 24):
         super().__init__()
-        self.tokens, self.places = nn.Embedding(50, width), nn.Embedding(32, width)
+        self.tokens, self.places = nn.Embedding(50, width, scale_grad_by_freq=True), nn.Embedding(32, width)
         self.blocks, self.norm = nn.Sequential(Block(width), Block(width)), nn.LayerNorm(width)
 
     def forward(self, x):
