@@ -165,9 +165,9 @@ def _where(self: Tensor, condition: Any = None, other: Any = None) -> Tensor | t
     return choose(self, condition, other)
 
 
-def polygamma(self: Tensor, n: int) -> Tensor:
-    """`flow.polygamma(n, self)`. `torch.Tensor.polygamma`."""
-    return gamma.polygamma(n, self)
+def polygamma(input: Tensor, n: int) -> Tensor:
+    """`flow.polygamma(n, input)`. `torch.Tensor.polygamma`."""
+    return gamma.polygamma(n, input)
 
 
 def _attach_operator(operator: str, function: Callable) -> None:
