@@ -76,8 +76,13 @@ def refuse_argument(error: Exception, function: Callable, args: tuple, kwargs: d
     if isinstance(error, AttributeError | ArgumentTypeError):
         x = getattr(error, "operand", error.obj if hasattr(Tensor, getattr(error, "name", "")) else error)
         for name, value in (*zip(inspect.signature(function).parameters, args, strict=False), *kwargs.items()):
-            if value is x and not isinstance(x, Tensor):
+            if not isinstance(x, Tensor) and _holds(value, x):
                 refuse_operand(x, function.__name__, getattr(error, "wanted", "a Tensor"), name)
+
+
+def _holds(value: Any, x: Any) -> bool:
+    """Whether an argument is `x`, or a list that it is in."""
+    return value is x or isinstance(value, list | tuple) and any(_holds(one, x) for one in value)
 
 
 def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:

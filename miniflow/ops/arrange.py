@@ -103,6 +103,7 @@ def ravel(input: Tensor) -> Tensor:
     return input.flatten()
 
 
+@takes_tensors
 def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid: for vectors of n and m elements, two views of shape (n, m), or (m, n) for "xy".
 
@@ -133,6 +134,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     return grids[0] if len(grids) == 1 else stack(grids, 1)
 
 
+@takes_tensors
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Views of the tensors in one shape, to which they are broadcast. `torch.broadcast_tensors`."""
     tensors = sizes_of(tensors)

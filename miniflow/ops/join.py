@@ -275,16 +275,19 @@ def _at_least(ndim: int, tensors: tuple, widen: Callable[[Tensor], Tensor]) -> A
     return found[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else tuple(found)
 
 
+@takes_tensors
 def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """The tensors with at least 1 dim. `torch.atleast_1d`."""
     return _at_least(1, tensors, lambda x: x.unsqueeze(0))
 
 
+@takes_tensors
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """The tensors with at least 2 dims: a vector becomes a row. `torch.atleast_2d`."""
     return _at_least(2, tensors, lambda x: x.unsqueeze(0))
 
 
+@takes_tensors
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """The tensors with at least 3 dims: (n,) becomes (1, n, 1), (n, m) becomes (n, m, 1). `torch.atleast_3d`."""
     return _at_least(3, tensors, lambda x: x.unsqueeze(x.ndim if x.ndim > 1 else 0))

@@ -568,6 +568,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     return y
 
 
+@takes_tensors
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of two or more matrices, in the order that takes the fewest multiplications.
 

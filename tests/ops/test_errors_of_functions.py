@@ -10,7 +10,7 @@ from samples import ROWS, Row
 
 import miniflow as flow
 from miniflow import errors
-from miniflow.errors import DeviceError, DTypeError, IndexRangeError, ShapeError
+from miniflow.errors import ArgumentTypeError, DeviceError, DTypeError, IndexRangeError, ShapeError
 from miniflow.nn import functional as F
 from miniflow.operands import takes_tensors
 from miniflow.ops.pointwise import OPERATORS
@@ -224,3 +224,13 @@ def test_lists_of_tensors_are_told_by_their_shapes():
     ) as raised:
         flow.vstack([flow.ones(i % 3 + 1) for i in range(501)])
     assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize("name", "hstack vstack dstack column_stack meshgrid atleast_2d broadcast_tensors".split())
+def test_what_is_no_tensor_in_a_list_is_named(name):
+    with pytest.raises(
+        ArgumentTypeError, match=rf"^{name}: got tensors of type list; expected a Tensor: use flow.tensor"
+    ):
+        getattr(flow, name)([[1, 2], flow.ones(2)])
+    with pytest.raises(ArgumentTypeError, match="^multi_dot: got tensors of type int; expected a Tensor"):
+        flow.linalg.multi_dot([flow.ones(2, 2), 3])
