@@ -77,7 +77,7 @@ class Emitter(ThreadLoops):
             for level in sorted(self.masked):
                 if level == GRID:
                     self._allocate("arrived_in_grid_of", "threads", CELLS, "np.int64")
-                self.line(f"{self._said(ARRIVED[level], GRID)[0]}[:] = 0")
+                self.line(f"{self._votes_of_group(ARRIVED[level], GRID)[0]}[:] = 0")
 
     def _allocate(self, variable: str, shape: str, size: int | None, dtype: str, comment: str = "") -> None:
         """An array for each block: of `size` elements, on the stack if there is room."""
