@@ -78,6 +78,12 @@ class _FunctionOp:
                 f"{self.function_name}.backward returned {len(gradients)} gradients; expected {len(node.edges)}, one "
                 "for each argument of forward (None for those that have none)"
             )
+        for gradient in gradients:
+            if not isinstance(gradient, Tensor | None):
+                raise AutogradError(
+                    f"{self.function_name}.backward returned a {type(gradient).__name__}; expected a tensor or None "
+                    "for each argument of forward: use flow.tensor(...)"
+                )
         return tuple(gradients[: len(node.edges)])
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from math import prod
 
 from miniflow.composite import composite
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, ShapeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.shape import sizes_of
 from miniflow.tensor import Tensor
@@ -64,6 +64,10 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
 
 def _parsed(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
     """The letters of each operand and of the result, with capital letters for what the dots stand for."""
+    if not isinstance(equation, str):
+        raise ArgumentTypeError(
+            f"einsum: got an equation of type {type(equation).__name__}; expected a str, as 'ij,jk->ik'"
+        )
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(tensors):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from miniflow.dispatch import Op, call
-from miniflow.errors import ShapeError, refusal
+from miniflow.errors import ArgumentTypeError, ShapeError, refusal
 from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote, require_one_dtype
@@ -110,6 +110,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
             return product(input, other)
     else:
         input, other = promote(input, other, "matmul")
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        raise ArgumentTypeError("matmul: got a number; expected tensors of at least 1 dim: use x * y")
     if input.ndim == 0 or other.ndim == 0:
         wanted = "at least 1-D: use x * y"
         raise ShapeError(f"matmul: got shapes {tuple(input.shape)} and {tuple(other.shape)}; expected {wanted}")

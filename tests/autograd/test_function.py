@@ -250,6 +250,21 @@ def test_the_number_of_gradients_is_checked():
         TooFew.apply(leaf(2), leaf(2)).sum().backward()
 
 
+@pytest.mark.parametrize("what", ["ndarray", "float"])
+def test_what_is_no_tensor_is_not_a_gradient(what):
+    class Numbers(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, dy):
+            return 2.0 if what == "float" else np.ones(2, np.float32)
+
+    with pytest.raises(AutogradError, match=f"Numbers.backward returned a {what}; expected a tensor or None"):
+        Numbers.apply(leaf(2)).sum().backward()
+
+
 def test_methods_must_be_overridden():
     class Empty(Function):
         pass

@@ -234,3 +234,13 @@ def test_what_is_no_tensor_in_a_list_is_named(name):
         getattr(flow, name)([[1, 2], flow.ones(2)])
     with pytest.raises(ArgumentTypeError, match="^multi_dot: got tensors of type int; expected a Tensor"):
         flow.linalg.multi_dot([flow.ones(2, 2), 3])
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: flow.matmul(ONES(3), 2), "matmul: got a number; expected tensors of at least 1 dim: use x [*] y"),
+    (lambda: flow.einsum(ONES(2), ONES(2)), "einsum: got an equation of type Tensor; expected a str"),
+    (lambda: flow.einsum(5, ONES(2)), "einsum: got an equation of type int; expected a str"),
+])  # fmt: skip
+def test_operands_of_another_kind(call, message):
+    with pytest.raises(ArgumentTypeError, match=message):
+        call()
