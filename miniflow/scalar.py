@@ -104,6 +104,14 @@ def infix(name: str, symbol: str, numpy: Callable, **kwargs: Any) -> Function:
     return Function(name, f"({{0}} {symbol} {{1}})", numpy, **kwargs)
 
 
+def log_gamma(x: float) -> float:
+    """`math.lgamma`, infinite at 0, -1, -2, ... and where it overflows, as compiled code has it."""
+    try:
+        return math.lgamma(x)
+    except (ValueError, OverflowError):
+        return math.inf
+
+
 add = infix("add", "+", np.add, bools="({0} | {1})")
 sub = infix("sub", "-", np.subtract)
 mul = infix("mul", "*", np.multiply, bools="({0} & {1})")
@@ -148,7 +156,7 @@ atanh = Function("atanh", "math.atanh({0})", np.arctanh, **SLOW)
 log2 = Function("log2", "math.log2({0})", np.log2, **SLOW)
 log10 = Function("log10", "math.log10({0})", np.log10, **SLOW)
 erfc = Function("erfc", "math.erfc({0})", np.vectorize(math.erfc, otypes="d"), cost=30)
-lgamma = Function("lgamma", "math.lgamma({0})", np.vectorize(math.lgamma, otypes="d"), cost=30)
+lgamma = Function("lgamma", "math.lgamma({0})", np.vectorize(log_gamma, otypes="d"), cost=30)
 digamma = Function("digamma", "digamma({0})", np.vectorize(gamma.digamma, otypes="d"), cost=60)
 zeta = Function("zeta", "zeta({0}, {1})", np.vectorize(gamma.zeta, otypes="d"), cost=200)
 copysign = Function("copysign", "math.copysign({0}, {1})", np.copysign)

@@ -7,6 +7,7 @@ import pytest
 from checks import assert_close
 
 import miniflow as flow
+from miniflow import scalar
 from miniflow.errors import ArgumentError, AutogradError
 
 X = np.concatenate([np.linspace(0.2, 3.1, 7), [25.0, 1e6], np.linspace(-7.3, -0.3, 8)])
@@ -84,3 +85,10 @@ def test_a_fused_loop_has_them():
     x = flow.tensor(X[:7])
     eager = (flow.lgamma(x) * 2 + flow.digamma(x)).exp() - flow.special.zeta(2, x)
     assert_close(Deviance()(x), eager, rtol=1e-12)
+
+
+def test_lgamma_is_infinite_at_its_poles_in_every_evaluator():
+    x = np.array([0.0, -1.0, -3.0, 1e308, np.inf, 3.0])
+    want = np.array([np.inf, np.inf, np.inf, np.inf, np.inf, np.log(2.0)])
+    np.testing.assert_allclose(scalar.lgamma.numpy(x), want, rtol=1e-15)
+    assert_close(flow.tensor(x, dtype=flow.float64).lgamma(), want, rtol=1e-15)
