@@ -161,7 +161,6 @@ UNARY = (
     "isfinite logical_not bitwise_not sum mean prod all any argmax amax var std"
 ).split()
 UNLIKE = {  # miniflow's answers where they are not torch's
-    ("sign", "bool"): "refused",
     ("square", "bool"): "refused",
     ("abs", "bool"): "bool",
     ("argmax", "bool"): "int64",
