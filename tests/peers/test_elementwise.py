@@ -32,9 +32,9 @@ OF_ONE = """abs acos acosh asin asinh atan atanh cos cosh deg2rad erf erfc erfin
     log10 log1p log2 logit neg rad2deg reciprocal rsqrt sigmoid sign sin sinc sinh sqrt square tan tanh""".split()
 OF_TWO = """add atan2 div fmax fmin fmod hypot logaddexp logaddexp2 maximum minimum mul remainder special.xlog1py sub
     xlogy""".split()
-ELSEWHERE = {  # where the gradients differ: at infinity, where torch has NaN, and at NaN, where it has two answers
+ELSEWHERE = {  # where the gradients differ: at infinity, where torch has NaN, at NaN, where it has two answers, at -0.0
     "gelu": [4, 5], "hardswish": [4, 5, 6], "softsign": [4, 5], "logit": [1], "special.xlog1py": [0, 1],
-    **dict.fromkeys(("hardshrink", "hardtanh", "relu6", "softshrink"), [6]),
+    "rsqrt": [1], **dict.fromkeys("celu elu hardshrink hardtanh relu6 selu softshrink".split(), [6]),
 }  # fmt: skip
 
 
