@@ -85,11 +85,16 @@ def test_region_outside_of_functions_is_refused():
         list(regions_of("# task 1.1: x\nx = 1\n# end\n"))
 
 
+def with_tutorials() -> dict[str, str]:
+    """The environment of a program elsewhere that imports the course."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT.parent), os.environ.get("PYTHONPATH", "")])}
+
+
 def test_student_writes_and_checks(tmp_path):
     name = next(iter(LESSONS))
     folder = tmp_path / "edition"
     list(teaching.release(folder))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT.parent), os.environ.get("PYTHONPATH", "")])}
+    env = with_tutorials()
 
     def command(*arguments):
         done = subprocess.run(
@@ -161,6 +166,14 @@ def test_a_process_that_ends_early_passes_nothing_more(tmp_path, end):
     assert all(task.message.startswith("not checked, since the process ended in test_") for task in tasks[2:])
     if end.startswith("import os"):
         assert f"| ada | {name} | 1 of {len(found.tasks)} |" in teaching.grade(tmp_path)
+
+
+def test_a_script_may_check(tmp_path):
+    """Without `if __name__ == "__main__"`: its lines run once."""
+    script = tmp_path / "script.py"
+    script.write_text('from tutorials import check\nprint("begins")\ncheck(1, "solution")\n')
+    done = subprocess.run([sys.executable, script], env=with_tutorials(), capture_output=True, text=True)
+    assert done.stdout.count("begins") == 1 and done.stdout.count("passed") == 6, done.stdout + done.stderr
 
 
 def test_a_process_that_crashes_at_its_end_is_an_error(tmp_path):

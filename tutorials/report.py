@@ -10,7 +10,9 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -57,7 +59,7 @@ def run(of: Lesson, which: str, *, options: Iterable[str] = (), limit: float = L
         report, printed = Path(folder) / "report", Path(folder) / "printed"
         arguments = [str(of.tests), f"--impl={which}", f"--report={report}", f"--rootdir={ROOT.parent}", *options]
         process = PROCESSES.Process(target=run_pytest, args=(arguments, printed))
-        process.start()
+        start_alone(process)
         process.join(limit)
         if process.is_alive():
             process.kill()
@@ -71,6 +73,15 @@ def run(of: Lesson, which: str, *, options: Iterable[str] = (), limit: float = L
     if not entries:  # the checks could not be read
         return [Outcome(task, "error", end or text[-2000:], "") for task in of.tasks]
     return complete(entries, end)
+
+
+def start_alone(process: BaseProcess) -> None:
+    """Start a process that does not run the program of this one again, as multiprocessing does by default."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        process.start()
+    finally:
+        sys.modules["__main__"] = main
 
 
 def run_pytest(arguments: list[str], printed: Path) -> None:
