@@ -42,12 +42,13 @@ REASONS = {
     **dict.fromkeys("LayerNorm LayerNormGrad BatchNorm BatchNormInference BatchNormGrad".split(), PARAMETERS),
 }
 
-# of single rows: what is added there, or shifted in, is 0 on the rank in question
+# of single rows: what is added there, subtracted from (by pinv, of matrices that have an inverse) or shifted in, is 0
 ZERO_IN = {
     **dict.fromkeys(("cumprod", "logcumsumexp"), "Pad"),
     **dict.fromkeys(("quantile", "nanquantile", "scatter_nd", "scatter_reduce"), "Add"),
     "diagonal_scatter": "ViewScatter",
     "embedding_bag": "Maximum",
+    "linalg": "Sub",
 }
 
 

@@ -93,7 +93,7 @@ def rungs(x: np.ndarray, size: int = 3, step: int = 1) -> dict[str, Rung]:
     y = [np.full((planes, *counts), np.nan, x.dtype) for _ in range(3)]
     grid = blocks(counts[1], TILE), blocks(counts[0], TILE), planes
     index = np.zeros(y[0].shape, np.int32)
-    direct = [x, y[0], index, (size, size), (step, step), (0, 0), (1, 1)]
+    direct = [x, y[0], index, (size, size), (step, step), (0, 0), (1, 1), -math.inf]
     return {
         "max_pool": Rung(max_pool, grid, (TILE, TILE, 1), direct, y[0]),
         "tiled": Rung(tiled, grid, (TILE, TILE), [x, y[1], size, step], y[1]),
