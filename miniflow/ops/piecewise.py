@@ -269,11 +269,11 @@ def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
 @pointwise(amp="clear", in_place=False)
 def where(condition: bool, x, y):
     """x where the condition holds, else y."""
-    return select(condition, x, y)
+    return scalar.where(condition, x, y)
 
 
-where.gradient("x")(lambda dy, condition: select(condition, dy, 0))
-where.gradient("y")(lambda dy, condition: select(condition, 0, dy))
+where.gradient("x")(lambda dy, condition: scalar.where(condition, dy, 0))
+where.gradient("y")(lambda dy, condition: scalar.where(condition, 0, dy))
 
 
 @called_as(where)
