@@ -33,7 +33,7 @@ def composite(function: F, result: Callable | None = None, shape_depends_on_valu
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        if modes.plain or modes.tracer is None or name not in modes.tracer.whole:
+        if modes.tracer is None or name not in modes.tracer.whole:
             return function(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy import ndarray, ufunc
 import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
 from miniflow.backends import memory
 from miniflow.backends.buffer import BufferArray
+from miniflow.backends.geometry import layout_of
 from miniflow.backends.registry import kernel_of, without_half
 from miniflow.device import of_array
 from miniflow.errors import DeviceError, DTypeError, PlacementError, ShapeError
@@ -30,6 +31,8 @@ from miniflow.tape import ABSENT, Node, modes
 from miniflow.tensor import Tensor
 
 NUMBERS = (bool, int, float, np.generic)
+INFER_CHECKS = ("infer", "integers")  # values of `checks_values` for which `infer` looks at elements
+MOST_KNOWN = 1024  # geometries of operands for which an op knows its outputs
 wrap = Tensor._wrap
 
 
@@ -59,8 +62,8 @@ class Op:
     per_parameter: tuple[str, ...] = ()
     fused: type[Op] | None = None
     # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "integers"
-    # if `infer` refuses those only (divisors of zero); "" for none. A graph asks such an `infer` at every call, and
-    # keeps such ops although nobody reads their results
+    # if `infer` refuses those only (divisors of zero); "" for none. Such an `infer` is asked at every call, also by a
+    # graph, which keeps such ops although nobody reads their results
     checks_values = ""
     shape_depends_on_values = False  # that of the result; graphs refuse such ops
     made_by_passes = False  # only passes over graphs make it: it stands in no saved graph
@@ -146,8 +149,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         DeviceError: for tensors on different devices.
         ArgumentTypeError: for an operand of another type, or if none is a tensor.
     """
-    plain = modes.plain
-    if not plain and modes.autocast is not None:
+    if modes.autocast is not None:
         inputs = modes.autocast(op, inputs)
     arrays = []
     tracked = on_device = False
@@ -166,7 +168,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         else:
             refuse(op, inputs, x)
     tracked = tracked and modes.enabled and op.backward is not None
-    if plain or modes.tracer is None:
+    if modes.tracer is None:
         kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
     else:
         kernel, on_device = modes.tracer.kernel(op, inputs), True
@@ -329,20 +331,42 @@ def kernel_on(op: type[Op], device: str) -> Callable:
 
 
 def allocating(op: type[Op], write: Callable) -> Callable:
-    """Infer the outputs of `op`, allocate them on the CPU, and let the kernel write into them."""
-    infer, single, empty, plain = op.infer, op.single, np.empty, without_half(write)
+    """Infer the outputs of `op`, allocate them on the CPU, and let the kernel write into them.
+
+    The fast path: outputs follow from the shapes and dtypes of the operands, so that `infer` is asked once for each,
+    unless it looks at values.
+    """
+    single, empty, plain, looks_at_values = op.single, np.empty, without_half(write), op.checks_values in INFER_CHECKS
+
+    @lru_cache(MOST_KNOWN, typed=True)
+    def known(*operands, **attrs):
+        layouts = [layout_of(*x) if x.__class__ is tuple else x for x in operands]
+        return op.infer(*layouts, **attrs), has_half(layouts)
 
     def run(*arrays, **attrs):
-        kinds = infer(*arrays, **attrs)
+        found = None
+        if not looks_at_values:
+            operands = []
+            for x in arrays:
+                operands.append((x.shape, x.dtype) if x.__class__ is ndarray else x)
+            try:
+                found = known(*operands, **attrs)
+            except TypeError:  # a list among the attributes has no hash, or `infer` refuses a dtype, and will again
+                pass
+        kinds, half = found or (op.infer(*arrays, **attrs), has_half(arrays))
         out = empty(*kinds) if single else tuple([empty(shape, dtype) for shape, dtype in kinds])
-        for x in arrays:
-            if x.__class__ is ndarray and x.itemsize == 2:
-                write(out, *arrays, **attrs)
-                return out
-        plain(out, *arrays, **attrs)
+        if half:
+            write(out, *arrays, **attrs)
+        else:
+            plain(out, *arrays, **attrs)
         return out
 
     return run
+
+
+def has_half(arrays: Sequence[Any]) -> bool:
+    """Whether an array has elements of 16 bits."""
+    return any(x.__class__ is ndarray and x.itemsize == 2 for x in arrays)
 
 
 def allocating_on(op: type[Op], write: Callable) -> Callable:

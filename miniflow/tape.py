@@ -40,33 +40,13 @@ class _Modes(threading.local):
         tracer: None, or the `graph.trace.Tracer` of the nn.Graph that is being recorded.
         global_layout: None, or the placement and SBP of `global_mode`.
         watcher: None, or the `graph.recording.Recording` that wants to see calls of modules and of backward.
-        plain: whether autocast and tracer are both None: ops read it alone, since each read takes 40 ns.
     """
 
     enabled = True
+    autocast: Callable | None = None
+    tracer: Any = None
     global_layout: tuple | None = None
     watcher: Any = None
-    plain = True
-    _autocast: Callable | None = None
-    _tracer: Any = None
-
-    @property
-    def autocast(self) -> Callable | None:
-        return self._autocast
-
-    @autocast.setter
-    def autocast(self, caster: Callable | None) -> None:
-        self._autocast = caster
-        self.plain = caster is None and self._tracer is None
-
-    @property
-    def tracer(self) -> Any:
-        return self._tracer
-
-    @tracer.setter
-    def tracer(self, tracer: Any) -> None:
-        self._tracer = tracer
-        self.plain = tracer is None and self._autocast is None
 
 
 modes = _Modes()
@@ -235,28 +215,24 @@ class Node:
                     "backward. Specify retain_graph=True when calling .backward() or autograd.grad() the first time."
                 )
             self._saved()
-        return tuple([self._unpack(*entry) for entry in self._saved])
+        values = []
+        for value, version, index in self._saved:
+            if version is not None:
+                if (0 if value._version is None else value._version.value) != version:
+                    self._refuse_changed(value, version)
+                if index is not None:
+                    value = value._wrap(value._array)
+                    if index < len(self.shapes):  # saved statistics are not differentiable
+                        value._edge = (self, index)
+            values.append(value)
+        return tuple(values)
 
-    def _unpack(self, value: Any, version: int | None, index: int | None) -> Any:
-        if version is None:
-            return value
-        if value.version != version:
-            raise AutogradError(
-                f"{self.op.function_name}: a tensor of shape {tuple(value.shape)} that its backward needs was changed "
-                f"by an in-place operation after it was saved (version {value.version}, expected {version}). Change a "
-                "copy (x.clone()) or use the out-of-place operation."
-            )
-        if index is None:
-            return value
-        output = value._wrap(value._array)
-        if index < len(self.shapes):  # saved statistics are not differentiable
-            output._edge = (self, index)
-        return output
-
-    def release(self) -> None:
-        """Free the saved tensors; a later backward through this node is an error if it needs them."""
-        if self._saved:
-            self._saved = FREED
+    def _refuse_changed(self, value: Tensor, version: int) -> None:
+        raise AutogradError(
+            f"{self.op.function_name}: a tensor of shape {tuple(value.shape)} that its backward needs was changed "
+            f"by an in-place operation after it was saved (version {value.version}, expected {version}). Change a "
+            "copy (x.clone()) or use the out-of-place operation."
+        )
 
 
 def ancestors(roots: Iterable[Node | Leaf]) -> list[Node | Leaf]:

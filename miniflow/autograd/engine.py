@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from miniflow.ops.elementwise import add
 from miniflow.ops.join import stack
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import clone, sum_to_shape
-from miniflow.tape import Leaf, Node, ancestors, modes
+from miniflow.tape import FREED, Leaf, Node, ancestors, modes
 from miniflow.tensor import Tensor
 
 Edge = tuple[Node | Leaf, int]
@@ -180,6 +179,7 @@ def _cotangent(name: str, tensor: Tensor, given: Tensor | None) -> Tensor:
         )
     if given._place != tensor._place:
         raise DeviceError(f"{name}: got a gradient on {given._place} for a tensor on {tensor._place}: use .to(device)")
+    share(given)
     return cast(given, tensor.dtype)
 
 
@@ -244,7 +244,7 @@ class BackwardPass:
                     self.captured[node, index] = cotangent
         if type(node) is Leaf:
             if self.captured is None:
-                accumulate(node, cotangents, self.create_graph)
+                accumulate(node, cotangents[0], self.create_graph)
                 for _, hook in node.after or ():
                     hook(node.tensor())
             return
@@ -253,8 +253,9 @@ class BackwardPass:
         if needed is not None and not any(needs):
             return
         gradients = node.op.backward(node, *cotangents)
-        if not self.retain:
-            node.release()
+        if not self.retain and node._saved:
+            node._saved = FREED
+        passed_on = set(map(id, cotangents))
         cotangents.clear()
         if type(gradients) is not tuple:
             gradients = (gradients,)
@@ -265,6 +266,9 @@ class BackwardPass:
             )
         for position, gradient in enumerate(gradients):
             if gradient is not None and needs[position]:
+                if id(gradient) in passed_on:
+                    share(gradient)
+                passed_on.add(id(gradient))
                 edge = edges[position]
                 source, index = edge
                 array = gradient._array
@@ -286,8 +290,10 @@ def run_hooks(node: Node | Leaf, cotangents: list[Tensor | None]) -> None:
     """Call the hooks of a node's outputs; what a hook returns replaces the cotangent."""
     for index, hook in list(node.hooks):
         if cotangents[index] is not None:
+            share(cotangents[index])
             replaced = hook(cotangents[index])
             if replaced is not None:
+                share(replaced)
                 got, expected = [(tuple(g.shape), g.dtype) for g in (replaced, cotangents[index])]
                 if got != expected:
                     raise AutogradError(
@@ -310,52 +316,47 @@ def unbroadcast(node: Node, position: int, gradient: Tensor, edge: Edge) -> Tens
     return gradient if gradient._array.dtype == dtype else cast(gradient, dtype)
 
 
-def accumulate(leaf: Leaf, cotangents: list[Tensor], create_graph: bool) -> None:
-    """Add the one gradient in `cotangents` to `.grad` of the leaf's tensor.
+def accumulate(leaf: Leaf, gradient: Tensor, create_graph: bool) -> None:
+    """Add `gradient` to `.grad` of the leaf's tensor.
 
-    A first gradient is taken as it is if nothing else can see its memory (PyTorch's AccumulateGrad "steals" it
-    likewise): if the list holds the only reference to the tensor, and the tensor the only one to an array that is
-    alone on its memory. Each count below includes the reference that the expression itself makes.
+    A first gradient is taken as it is if nobody else has its memory (PyTorch's AccumulateGrad "steals" it likewise):
+    that has a version from the moment on when a view of it is taken, or when `share` notes another holder.
     """
-    alone = sys.getrefcount(cotangents[0]) <= 2 and sys.getrefcount(cotangents[0]._array) <= 2
-    gradient, tensor = cotangents[0], leaf.tensor()
+    tensor = leaf.tensor()
     if tensor is None:
         return
-    if not (memory.is_host(gradient._array) and memory.is_host(tensor._array)) and gradient._place != tensor._place:
+    if type(gradient._array) is not np.ndarray or type(tensor._array) is not np.ndarray:
+        gradient = _placed_as(tensor, gradient)
+    tracer, total = modes.tracer, tensor._grad
+    if tracer is not None:
+        tracer.keep_gradient(tensor)
+        if not create_graph:  # several leaves may get one gradient: each has its own to clip and unscale
+            gradient = Tensor._wrap(tracer.symbol_of(gradient._array).copy())
+        total = tensor._grad
+    if create_graph or tracer is not None:
+        tensor._grad = add(total, gradient) if total is not None else clone(gradient) if create_graph else gradient
+    elif total is not None:
+        refuse_shared_elements("backward", total)
+        memory.add_into(total._array, gradient._array)
+        total._written()
+    elif gradient._version is None and gradient._view is None and memory.is_whole(gradient._array):
+        gradient._edge = None
+        share(gradient)
+        tensor._grad = gradient
+    else:
+        tensor._grad = Tensor._wrap(gradient._array.copy()) if gradient.is_global else clone(gradient)
+
+
+def share(gradient: Tensor) -> None:
+    """Note that more than one may see the memory of a gradient: it is not the leaf's alone, see `accumulate`."""
+    gradient._shared_version()
+
+
+def _placed_as(tensor: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient, in the layout of a global leaf; refuses one from another device."""
+    if gradient._place != tensor._place:
         raise DeviceError(
             f"backward: a gradient on {gradient._place} reached a leaf on {tensor._place}; expected it there: has the "
             "leaf been moved since it was used, or does an autograd.Function return gradients of another device?"
         )
-    if tensor.is_global:
-        gradient = gradient.to_global(sbp=tensor.sbp)  # of a leaf: in its own layout
-    functional = create_graph or modes.tracer is not None
-    if modes.tracer is not None:
-        modes.tracer.keep_gradient(tensor)
-        if not create_graph:  # several leaves may get one gradient: each has its own to clip and unscale
-            gradient = Tensor._wrap(modes.tracer.symbol_of(gradient._array).copy())
-    if create_graph and tensor._grad is None:
-        tensor._grad = clone(gradient)
-    elif tensor._grad is None and not functional and gradient.is_global:
-        tensor._grad = Tensor._wrap(gradient._array.copy())  # an operator might choose another layout
-    elif tensor._grad is None:
-        if alone and not functional:
-            gradient._view = gradient._edge = None  # the view may hold the only other array on the memory
-        tensor._grad = gradient if functional or (alone and _is_whole(gradient)) else clone(gradient)
-    elif functional:
-        tensor._grad = add(tensor._grad, gradient)
-    else:
-        refuse_shared_elements("backward", tensor._grad)
-        memory.add_into(tensor._grad._array, gradient._array)
-        tensor._grad._written()
-
-
-def _is_whole(gradient: Tensor) -> bool:
-    """Whether the array of `gradient` owns its memory, or is the only view of an array that does, from end to end."""
-    if not memory.is_host(gradient._array):
-        return not gradient.is_global and gradient._array.is_alone()
-    base, flags = gradient._array.base, gradient._array.flags
-    if base is None or not flags.carray:  # contiguous and writeable, which NumPy's broadcast views are not
-        return base is None and flags.carray
-    whole = memory.is_host(base) and base.base is None and base.nbytes == gradient._array.nbytes
-    del base
-    return whole and sys.getrefcount(gradient._array.base) <= 2
+    return gradient.to_global(sbp=tensor.sbp) if tensor.is_global else gradient

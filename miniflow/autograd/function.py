@@ -84,6 +84,8 @@ class _FunctionOp:
                     f"{self.function_name}.backward returned a {type(gradient).__name__}; expected a tensor or None "
                     "for each argument of forward: use flow.tensor(...)"
                 )
+            if gradient is not None:
+                gradient._shared_version()  # it may be kept by whoever wrote the function, see `engine.accumulate`
         return tuple(gradients[: len(node.edges)])
 
 

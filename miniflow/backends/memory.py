@@ -160,6 +160,13 @@ def row_major(array: Any) -> Any:
     return array if layout(array).flags.c_contiguous else array.copy()
 
 
+def is_whole(array: Any) -> bool:
+    """Whether an array fills memory of its own in row-major order, and may be written to."""
+    if isinstance(array, np.ndarray):
+        return array.base is None and array.flags.carray
+    return not array.is_global and array.is_whole()
+
+
 def layout(array: Any) -> np.ndarray:
     """A NumPy array with the shape and the strides; that of a GPU's array has no elements to look at."""
     return array if isinstance(array, np.ndarray) else array.layout

@@ -142,7 +142,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
     # calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not modes.plain:
+        if modes.tracer is not None or modes.autocast is not None:
             self._heed_modes()
         if kwargs:
             kwargs = self._initialised()._in_order(kwargs)

@@ -118,10 +118,6 @@ class Symbol(LaidOut):
         """The value as it is now, under a symbol that later writes do not reach."""
         return self.recorder.new_memory(self.recorder.slot_of(self))
 
-    def is_alone(self) -> bool:
-        """Whether nothing else refers to its memory; nobody can tell values apart by that in a program of slots."""
-        return True
-
     def peek(self) -> None:
         """A symbol has no values to look at."""
         return None

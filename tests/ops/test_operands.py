@@ -7,9 +7,10 @@ import pytest
 
 import miniflow as flow
 import miniflow.nn.functional as F
-from miniflow.errors import ArgumentTypeError
+from miniflow.errors import ArgumentTypeError, DTypeError, IndexRangeError
 from miniflow.operands import takes_tensors
 from miniflow.ops.pointwise import OPERATORS
+from miniflow.ops.softmax import Softmax
 
 NO_TENSORS = {
     "list": [1.0, 2.0], "NoneType": None, "str": "values", "object": object(), "ndarray": np.ones((2, 2), np.float32),
@@ -179,3 +180,28 @@ def test_integers_of_numpy_are_integers(name):
 def flat(result):
     """What tells tensors apart."""
     return [(y.dtype, y.tolist()) for y in ([result] if isinstance(result, flow.Tensor) else result)]
+
+
+def test_infer_is_asked_once_for_operands_of_one_shape_and_dtype(monkeypatch):
+    asked, infer = [], Softmax.infer
+    monkeypatch.setattr(Softmax, "infer", lambda x, *, dim: asked.append((x.shape, x.dtype, dim)) or infer(x, dim=dim))
+    for shape, dim in [((2, 7), 0), ((2, 7), 0), ((2, 7), 1), ((3, 7), 0), ((2, 7), 0)]:
+        for dtype in (flow.float32, flow.float64):
+            y = flow.softmax(flow.zeros(shape, dtype=dtype), dim)
+            assert y.shape == shape and y.dtype is dtype
+            np.testing.assert_allclose(y.numpy(), 1 / shape[dim], rtol=1e-6)
+    assert len(asked) == len(set(asked)) == 6
+
+
+def test_an_attribute_of_another_type_is_refused_after_an_equal_one():
+    x = flow.ones(2, 3)
+    assert x.sum(1).shape == (2,)
+    with pytest.raises(DTypeError, match="sum: got dim=1.0; expected an integer dim"):
+        x.sum(1.0)
+
+
+def test_infer_that_looks_at_values_is_asked_each_time():
+    x, index = flow.ones(2, 3), flow.tensor([0, 1])
+    assert x[index].shape == (2, 3)
+    with pytest.raises(IndexRangeError, match="index 2 is out of range"):
+        x[index + 1]

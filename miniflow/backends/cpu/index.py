@@ -7,7 +7,6 @@ neighbours, else in front (NumPy's and PyTorch's rule).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numba
@@ -33,21 +32,7 @@ def take(y: np.ndarray, x: np.ndarray, index: np.ndarray, dim: int) -> None:
         x.take(index, dim, y, "wrap")
 
 
-def eager_index(compute: Callable) -> Callable:
-    """NumPy allocates the result, and refuses what `infer` refuses, which says more."""
-
-    def run(x: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...]) -> np.ndarray:
-        if x.size:
-            try:
-                return x.take(index[0], dims[0]) if len(dims) == 1 else np.asarray(x[key(index, dims)], order="C")
-            except IndexError:
-                pass
-        return compute(x, index, dims=dims)
-
-    return run
-
-
-@kernel("cpu", half="native", eager=eager_index)
+@kernel("cpu", half="native")
 def index(y: np.ndarray, x: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...]) -> None:
     if len(dims) == 1:
         take(y, x, index[0], dims[0])

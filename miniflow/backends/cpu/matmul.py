@@ -7,8 +7,6 @@ threads wait for each other longer than they compute, and threads that call it a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numba
 import numpy as np
 
@@ -19,24 +17,9 @@ STEP = 16  # columns: a cache line of float32
 SHORT, SHORT_PRODUCT = 32, 8_000_000  # inner dimension and multiplications, up to which products are not worth sharing
 FEW_ROWS, LARGE_WEIGHT = range(2, 97), 32_768
 LARGE_OUTER = 4096  # elements
-SMALL = 1024  # elements of an operand
 
 
-def eager(compute: Callable) -> Callable:
-    """The short way of small products of two matrices: NumPy allocates. Vectors and errors are left to the long way."""
-
-    def run(x: np.ndarray, y: np.ndarray, *, transpose_x: bool, transpose_y: bool) -> np.ndarray:
-        if x.ndim == 2 == y.ndim and SMALL > x.size > len(x) > 1 and y.size < SMALL and x.dtype.char in "fd":
-            try:
-                return np.matmul(x.T if transpose_x else x, y.T if transpose_y else y, order="C")
-            except ValueError:
-                pass
-        return compute(x, y, transpose_x=transpose_x, transpose_y=transpose_y)
-
-    return run
-
-
-@kernel("cpu", eager=eager)
+@kernel("cpu")
 def matmul(out, x, y, *, transpose_x, transpose_y):
     x = x.swapaxes(-1, -2) if transpose_x else x
     y = y.swapaxes(-1, -2) if transpose_y else y

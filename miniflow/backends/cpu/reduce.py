@@ -8,46 +8,16 @@ terms in the array's own dtype, side by side, and the sums of blocks in float64.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
 
-from miniflow.backends.geometry import Dims, dims_to_shape, reduction_steps
+from miniflow.backends.geometry import Dims, dims_to_shape, reduced_dims, reduction_steps
 from miniflow.backends.registry import kernel
 
 ROW_BLOCK, COLUMN_BLOCK = 512, 128
-
-
-def eager(reduce: Callable) -> Callable[[Callable], Callable]:
-    """The short way of single calls: for float32 and float64 `reduce(x, dim, keepdims=...)` allocates its result.
-
-    What it refuses goes the long way, where `infer` says what is wrong.
-    """
-
-    def shorten(compute: Callable) -> Callable:
-        def run(x: np.ndarray, *, dim: Dims, keepdim: bool) -> Any:
-            if x.dtype.char in "fd" and x.flags.c_contiguous:  # else the result might not be
-                try:
-                    return reduce(x, None if dim == () else dim, keepdims=keepdim)
-                except (ValueError, TypeError):
-                    pass
-            return compute(x, dim=dim, keepdim=keepdim)
-
-        return run
-
-    return shorten
-
-
-@functools.lru_cache(maxsize=1024, typed=True)
-def plan(shape: tuple[int, ...], dim: Dims, keepdim: bool) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
-    """The shape that a reduction leaves, and its steps; refuses dims that do not exist."""
-    dims = range(len(shape)) if dim is None or dim == () else normalize_axis_tuple(dim, len(shape) or 1)
-    left = tuple([1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims])
-    return left, reduction_steps(shape, dim)
 
 
 def axes(x: np.ndarray, dim: Dims) -> Dims:
@@ -80,12 +50,10 @@ def add_up(y: np.ndarray, x: np.ndarray, steps: tuple[tuple[int, int, int], ...]
         _sum_rows(x.reshape(outer, reduced), y.reshape(outer), divisor)
 
 
-def new_total(x: np.ndarray, dim: Dims, keepdims: bool, is_mean: bool = False) -> np.ndarray:
-    """The sum or the mean over `dim` of a contiguous array."""
-    shape, steps = plan(x.shape, dim, keepdims)
-    y = np.empty(shape, x.dtype)
-    add_up(y, x, steps, count(x, y) if is_mean else 1.0)
-    return y
+def kept_shape(shape: tuple[int, ...], dim: Dims) -> list[int]:
+    """The shape that a reduction leaves, with its dims as size 1."""
+    dims = reduced_dims(len(shape), dim)
+    return [1 if d in dims else n for d, n in enumerate(shape)]
 
 
 def count(x: np.ndarray, y: np.ndarray) -> float:
@@ -136,7 +104,7 @@ def _add_rows_to(out, rows):
             out[j] += row[j]
 
 
-@kernel("cpu", eager=eager(new_total))
+@kernel("cpu")
 def sum_(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
     total(y, x, dim)
 
@@ -150,7 +118,7 @@ def sum_to_shape(y: np.ndarray, x: np.ndarray, *, shape: tuple[int, ...]) -> Non
         np.copyto(y, x)
 
 
-@kernel("cpu", eager=eager(functools.partial(new_total, is_mean=True)))
+@kernel("cpu")
 def mean(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
     total(y, x, dim, count(x, y))
 
@@ -172,11 +140,8 @@ def by_numpy(name: str, *reduces: Callable) -> None:
         for reduce, y in zip(reduces, out if others else (out,), strict=True):
             reduce(x, axes(x, dim), out=y, keepdims=keepdim)
 
-    def new(x: np.ndarray, dim: Dims, keepdims: bool) -> tuple[np.ndarray, ...]:
-        return tuple([reduce(x, dim, keepdims=keepdims) for reduce in reduces])
-
     run.__name__ = name
-    kernel("cpu", eager=eager(new if others else first))(run)
+    kernel("cpu")(run)
 
 
 for name, *reduces in [
@@ -195,7 +160,9 @@ for name, *reduces in [
 
 @kernel("cpu")
 def var(y: np.ndarray, x: np.ndarray, *, dim: Dims, correction: float, keepdim: bool) -> None:
-    deviation = x - new_total(np.ascontiguousarray(x), dim, True, is_mean=True)
+    averages = np.empty(kept_shape(x.shape, dim), x.dtype)
+    total(averages, x, dim, count(x, averages))
+    deviation = x - averages
     deviation *= deviation
     terms = count(x, y)
     total(y, deviation, dim, terms if terms != terms else max(terms - correction, 0.0))

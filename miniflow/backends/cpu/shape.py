@@ -108,12 +108,12 @@ def fold_add(dx: np.ndarray, y: np.ndarray, *, shape: tuple[int, ...], dim: int,
         dx[lead + (slice(k, k + (count - 1) * step + 1, step),)] += y[..., k]
 
 
-@kernel("cpu", half="native", eager=lambda compute: np.ndarray.copy)
+@kernel("cpu", half="native")
 def clone(y: np.ndarray, x: np.ndarray) -> None:
     y[...] = x
 
 
-@kernel("cpu", half="native", eager=lambda compute: lambda x, dims: np.flip(x, dims).copy())
+@kernel("cpu", half="native")
 def flip(y: np.ndarray, x: np.ndarray, *, dims: tuple[int, ...]) -> None:
     y[...] = np.flip(x, dims)
 

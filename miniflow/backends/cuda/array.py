@@ -9,8 +9,6 @@ Only `numpy()` and `from_host` move elements between host and device.
 from __future__ import annotations
 
 from collections.abc import Callable
-from sys import getrefcount
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -100,11 +98,10 @@ class DeviceArray(LaidOut):
                 return contiguous(self).reshape(*shape, copy=False)
         return DeviceArray(self.layout.reshape(*shape, copy=False), self.block)
 
-    def is_alone(self) -> bool:
-        """Whether this is the only array on its memory, fills it in row-major order, and may be written to."""
-        layout, block = self.layout, self.block
-        whole = layout.flags.c_contiguous and layout.flags.writeable and layout.nbytes == block.memory.nbytes
-        return whole and getrefcount(block) <= REFERENCES
+    def is_whole(self) -> bool:
+        """Whether it fills its memory in row-major order, and may be written to."""
+        flags = self.layout.flags
+        return flags.c_contiguous and flags.writeable and self.layout.nbytes == self.block.memory.nbytes
 
     # elements
 
@@ -196,16 +193,6 @@ class DeviceArray(LaidOut):
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, device_index={self.device_index})"
-
-
-def references_from_an_attribute() -> int:
-    """What `getrefcount` says of a variable whose object only an attribute holds too; Python versions differ."""
-    holder = SimpleNamespace(block=object())
-    _, block = holder, holder.block
-    return getrefcount(block)
-
-
-REFERENCES = references_from_an_attribute()
 
 
 def empty(shape: tuple[int, ...], dtype: Any, device_index: int) -> DeviceArray:

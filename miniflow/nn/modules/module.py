@@ -91,7 +91,7 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
-        if not modes.plain and modes.tracer is not None:
+        if modes.tracer is not None:
             modes.tracer.kept.assigning(self, name)
         if isinstance(value, Parameter | Module):
             table = "_parameters" if isinstance(value, Parameter) else "_modules"
