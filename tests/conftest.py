@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -102,6 +103,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def checked_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels on an emulated device run in the checked executor: what takes seconds, for each, is to compile them."""
     monkeypatch.setattr(Kernel, "watched", True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Millions of objects that live until the end: the garbage collector need not look through them time and again."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
