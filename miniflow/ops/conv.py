@@ -167,7 +167,8 @@ def borders(
         return tuple([(n // 2, n - n // 2) for n in total])
     if isinstance(padding, str):
         raise ArgumentError(f"{op}: got padding={padding!r}; expected 'same', 'valid', or integers")
-    return tuple([(p, p) for p in per_dim(op, "padding", padding, len(kernel), least=0)])
+    widths = per_dim(op, "padding", padding, len(kernel), least=0)
+    return tuple(zip(widths, widths, strict=True))
 
 
 def check_weight(op: str, weight: Tensor, dims: int) -> None:
@@ -185,14 +186,15 @@ def _conv(dims, input, weight, bias, stride, padding, dilation, groups) -> Tenso
     op = f"conv{dims}d"
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"{op}: got groups={groups!r}; expected an integer of at least 1")
-    if dims != 2 or input.ndim != 4 or weight.ndim != 4:  # of a batch of images the operator does this
+    shape, kernel = input._array.shape, weight._array.shape[2:]
+    if dims != 2 or len(shape) != 4 or len(kernel) != 2:  # of a batch of images the operator does this
         check_signal(op, input, dims)
         check_weight(op, weight, dims)
         _check_channels(op, input, weight, bias, groups)
-    if input.ndim == dims + 1:
+    if len(shape) == dims + 1:
         return _conv(dims, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
     stride, dilation = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
-    border = borders(op, padding, tuple(weight.shape[2:]), stride, dilation)
+    border = borders(op, padding, kernel, stride, dilation)
     if dims == 3:
         return _conv_volume(op, input, weight, bias, stride, border, dilation, groups)
     if dims == 2:

@@ -21,7 +21,10 @@ DIRECT_UP_TO = 16  # input and output channels of a group
 
 @kernel("cpu")
 def conv2d(y, x, weight, bias, **geometry):
-    convolve("forward", y, x, weight, x, weight, bias, **geometry)
+    convolve("forward", y, x, weight, x, weight, **geometry)
+    if bias is not None:
+        planes = y.reshape(-1, y.shape[2] * y.shape[3])
+        share(_add_bias, len(planes), planes.size, planes, np.ascontiguousarray(bias))
 
 
 @kernel("cpu")
@@ -34,28 +37,26 @@ def conv2d_weight_grad(dweight, dy, x, *, size: Pair, **geometry):
     convolve("weight_grad", dweight, dy, x, x, dweight, **geometry)
 
 
-def convolve(what: str, out, first, second, x, weight, bias=None, *, stride, padding, dilation, groups) -> None:
+def convolve(what: str, out, first, second, x, weight, *, stride, padding, dilation, groups) -> None:
     """Compute `out` from the operands `first` and `second` by the function `what` of the fastest method.
 
     `x` and `weight` are those of the three that are images (N, C, H, W) and a weight, or their gradients.
     """
-    if 0 in first.shape or 0 in second.shape:
-        out[...] = 0 if bias is None else bias.reshape(-1, 1, 1)
-        return
     windows = Windows(weight.shape[2:], stride, padding, dilation)
-    if few_channels(weight.shape, groups):
-        getattr(conv_direct, what)(first, second, windows, groups, out, *(() if bias is None else (bias,)))
-        return
-    grouped = [_grouped(array, groups, array is weight) for array in (first, second, x, weight, out)]
-    for a, b, image, kernels, target in zip(*grouped, strict=True):
-        whole = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
-        method = conv_winograd if conv_winograd.suits(image.shape, kernels.shape, windows, a.dtype) else conv_columns
-        getattr(method, what)(a, b, windows, whole)
-        if whole is not target:
-            np.copyto(target, whole)
-    if bias is not None:
-        planes = out.reshape(-1, out.shape[2] * out.shape[3])
-        share(_add_bias, len(planes), planes.size, planes, np.ascontiguousarray(bias))
+    if 0 in first.shape or 0 in second.shape:
+        out[...] = 0
+    elif groups == 1:
+        method = conv_winograd if conv_winograd.suits(x.shape, weight.shape, windows, x.dtype) else conv_columns
+        getattr(method, what)(first, second, windows, out)
+    elif few_channels(weight.shape, groups):
+        getattr(conv_direct, what)(first, second, windows, groups, out)
+    else:
+        geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": 1}
+        for g in range(groups):
+            target, *others = [_group(array, g, groups, array is weight) for array in (out, first, second, x, weight)]
+            result = np.empty(target.shape, out.dtype)
+            convolve(what, result, *others, **geometry)
+            np.copyto(target, result)
 
 
 @unlocked()
@@ -72,6 +73,8 @@ def few_channels(weight: tuple[int, ...], groups: int) -> bool:
     return groups > 1 and weight[1] <= DIRECT_UP_TO and weight[0] // groups <= DIRECT_UP_TO
 
 
-def _grouped(array: np.ndarray, groups: int, is_weight: bool) -> list[np.ndarray]:
-    """The array cut into groups of channels (views)."""
-    return [array] if groups == 1 else np.split(array, groups, 0 if is_weight else 1)
+def _group(array: np.ndarray, g: int, groups: int, is_weight: bool) -> np.ndarray:
+    """The channels of group g: a view."""
+    channels = array.shape[0 if is_weight else 1] // groups
+    part = slice(g * channels, (g + 1) * channels)
+    return array[part] if is_weight else array[:, part]

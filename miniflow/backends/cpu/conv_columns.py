@@ -34,7 +34,7 @@ def _parts(images: int, inner: int, counts: Pair) -> tuple[list[slice], bool]:
     windows = counts[0] * counts[1]
     small = images > 1 and windows <= SMALL
     step = max(BLOCK, WINDOWS // windows // BLOCK * BLOCK) if small else max(1, BUFFER // (inner * windows))
-    return [slice(first, min(first + step, images)) for first in range(0, images, step)], small
+    return list(map(slice, range(0, images, step), [*range(step, images, step), images])), small
 
 
 def _ordered(x: np.ndarray, small: bool) -> np.ndarray:
