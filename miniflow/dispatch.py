@@ -27,7 +27,7 @@ from miniflow.device import of_array
 from miniflow.errors import DeviceError, DTypeError, PlacementError, ShapeError
 from miniflow.operands import refuse_operand
 from miniflow.scalar import Expr
-from miniflow.tape import ABSENT, Node, modes
+from miniflow.tape import ABSENT, Node, Version, modes
 from miniflow.tensor import Tensor
 
 NUMBERS = (bool, int, float, np.generic)
@@ -183,7 +183,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
     if kernel.__class__ is ufunc and not result.flags.c_contiguous:
         result = np.ascontiguousarray(result)
     if not op.single:
-        outputs = tuple([wrap(as_array(array)) for array in result])
+        outputs = tuple([wrap(array if type(array) is ndarray else as_array(array)) for array in result])
         if tracked:
             record(op, inputs, attrs, outputs)
         return outputs
@@ -224,7 +224,9 @@ def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
             else:
                 saved.append((x, None, None))
         for index in op.saved_outputs:  # by an alias without an edge: an edge back to this node would be a cycle
-            saved.append((outputs[index].detach(), 0, index))
+            alias, output = wrap(outputs[index]._array), outputs[index]
+            alias._version = output._version = Version()
+            saved.append((alias, 0, index))
     index = 0
     for output in recorded:
         output._edge = (node, index)

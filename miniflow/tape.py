@@ -134,10 +134,7 @@ class set_grad_enabled(_Mode):
 class Version:
     """Counts in-place writes to one piece of memory; shared by a tensor, its views and its detached aliases."""
 
-    __slots__ = ("value",)
-
-    def __init__(self):
-        self.value = 0
+    value = 0
 
 
 class Leaf:

@@ -17,7 +17,7 @@ from miniflow.ops.elementwise import add
 from miniflow.ops.join import stack
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import clone, sum_to_shape
-from miniflow.tape import FREED, Leaf, Node, ancestors, modes
+from miniflow.tape import FREED, Leaf, Node, Version, ancestors, modes
 from miniflow.tensor import Tensor
 
 Edge = tuple[Node | Leaf, int]
@@ -214,7 +214,7 @@ class BackwardPass:
         try:
             for edge, cotangent in self.roots:
                 if self.needed is None or edge[0] in self.needed:
-                    self.deliver(edge, cotangent)
+                    self.deliver([edge], [cotangent])
             del self.roots
             while self.queue:
                 node = heapq.heappop(self.queue)[1]
@@ -226,14 +226,16 @@ class BackwardPass:
             if tracer is not None:
                 tracer.leave_backward()
 
-    def deliver(self, edge: Edge, gradient: Tensor) -> None:
-        """Add a gradient to what is pending for an output of a node."""
-        node, index = edge
-        slots = self.pending.get(node)
-        if slots is None:
-            self.pending[node] = slots = [None] * len(node.shapes)
-            heapq.heappush(self.queue, (-node.sequence, node))
-        slots[index] = gradient if slots[index] is None else add(slots[index], gradient)
+    def deliver(self, edges: Sequence[Edge | None], gradients: Sequence[Tensor | None]) -> None:
+        """Add gradients to what is pending for the outputs of nodes that the edges lead to."""
+        for edge, gradient in zip(edges, gradients, strict=True):
+            if gradient is not None:
+                node, index = edge
+                slots = self.pending.get(node)
+                if slots is None:
+                    self.pending[node] = slots = [None] * len(node.shapes)
+                    heapq.heappush(self.queue, (-node.sequence, node))
+                slots[index] = gradient if slots[index] is None else add(slots[index], gradient)
 
     def visit(self, node: Node | Leaf, cotangents: list[Tensor | None]) -> None:
         if node.hooks:
@@ -264,17 +266,19 @@ class BackwardPass:
                 f"{node.op.function_name}: its backward returned {len(gradients)} gradients; expected {len(edges)}, "
                 "one for each input (None for those that have none)"
             )
+        wanted = [None] * len(edges)
         for position, gradient in enumerate(gradients):
             if gradient is not None and needs[position]:
                 if id(gradient) in passed_on:
                     share(gradient)
                 passed_on.add(id(gradient))
-                edge = edges[position]
-                source, index = edge
+                source, index = edges[position]
                 array = gradient._array
                 if array.shape != source.shapes[index] or array.dtype != source.dtypes[index]:
-                    gradient = unbroadcast(node, position, gradient, edge)
-                self.deliver(edge, gradient)
+                    gradient = unbroadcast(node, position, gradient, edges[position])
+                wanted[position] = gradient
+        gradients = gradient = None
+        self.deliver(edges, wanted)
 
 
 def _leading_to(targets: set[Node | Leaf], roots: list[Node | Leaf]) -> set[Node | Leaf]:
@@ -340,8 +344,7 @@ def accumulate(leaf: Leaf, gradient: Tensor, create_graph: bool) -> None:
         memory.add_into(total._array, gradient._array)
         total._written()
     elif gradient._version is None and gradient._view is None and memory.is_whole(gradient._array):
-        gradient._edge = None
-        share(gradient)
+        gradient._edge, gradient._version = None, Version()
         tensor._grad = gradient
     else:
         tensor._grad = Tensor._wrap(gradient._array.copy()) if gradient.is_global else clone(gradient)
