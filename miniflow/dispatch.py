@@ -54,13 +54,11 @@ class Op:
     # which of infer's inputs and of the outputs `backward` reads, in the order of ctx.saved
     saves: tuple[str, ...] = ()
     # of an update, see `update`: how many groups of inputs it takes, which of them it changes, which may be absent and
-    # the attribute that says so, which attributes are lists with one entry for each parameter, and the op that scales
-    # the gradients too
+    # the attribute that says so, which attributes are lists with one entry for each parameter
     groups = 0
     mutates: tuple[int, ...] = ()
     optional: dict[int, str] = {}
     per_parameter: tuple[str, ...] = ()
-    fused: type[Op] | None = None
     # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "integers"
     # if `infer` refuses those only (divisors of zero); "" for none. Such an `infer` is asked at every call, also by a
     # graph, which keeps such ops although nobody reads their results

@@ -69,15 +69,17 @@ def make_norm(combine):
 norm, largest = make_norm(add), make_norm(larger)
 
 
-def scaled(p, g, states, own, numbers):
-    """The gradient, which is already multiplied by its bound."""
-    return g, states
+def scaled(first, last, bound, numbers, p, g):
+    """The gradient times its bound."""
+    for i in range(first, last):
+        p[i] = g[i] * bound
 
 
-def clamped(p, g, states, own, numbers):
-    """The nearest number from -bound to bound; nan stays."""
-    bound = numbers[0]
-    return -bound if g < -bound else bound if g > bound else g, states
+def clamped(first, last, bound, numbers, p, g):
+    """The nearest number from -limit to limit; nan stays."""
+    (limit,) = numbers
+    for i in range(first, last):
+        p[i] = -limit if g[i] < -limit else limit if g[i] > limit else g[i]
 
 
-scale, clamp = make_update(scaled, 1), make_update(clamped, 1)
+scale, clamp = make_update(scaled), make_update(clamped)

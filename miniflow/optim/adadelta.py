@@ -3,8 +3,8 @@
 from typing import Any
 
 from miniflow.arguments import check_range
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class AdadeltaUpdate(Update):
@@ -15,7 +15,11 @@ class AdadeltaUpdate(Update):
     per_parameter = ()
 
 
-class Adadelta(RuleOptimizer):
+class FusedAdadeltaUpdate(Fused, AdadeltaUpdate):
+    """`AdadeltaUpdate` of gradients that it scales first."""
+
+
+class Adadelta(Optimizer):
     """Steps scaled by the ratio of the root mean squares of earlier steps and of the gradient.
 
         v <- rho * v + (1 - rho) * g^2
@@ -43,7 +47,7 @@ class Adadelta(RuleOptimizer):
         self, params: ParameterGroups, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0,
         *, maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(params, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
+        super().__init__(params, arguments_of(locals()))
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from miniflow.arguments import AT_LEAST_0, check_range
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class AdagradUpdate(Update):
@@ -13,7 +13,11 @@ class AdagradUpdate(Update):
     states = {"sum": None}
 
 
-class Adagrad(RuleOptimizer):
+class FusedAdagradUpdate(Fused, AdagradUpdate):
+    """`AdagradUpdate` of gradients that it scales first."""
+
+
+class Adagrad(Optimizer):
     """Steps divided by the root of the sum of all squared gradients so far.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -49,10 +53,7 @@ class Adagrad(RuleOptimizer):
         self, params: ParameterGroups, lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(
-            params, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
-            initial_accumulator_value=initial_accumulator_value, eps=eps, maximize=maximize,
-        )  # fmt: skip
+        super().__init__(params, arguments_of(locals()))
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)

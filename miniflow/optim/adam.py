@@ -1,7 +1,7 @@
 """Adam, and AdamW with decoupled weight decay."""
 
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class AdamUpdate(Update):
@@ -10,7 +10,11 @@ class AdamUpdate(Update):
     states = {"exp_avg": None, "exp_avg_sq": None, "max_exp_avg_sq": "amsgrad"}
 
 
-class Adam(RuleOptimizer):
+class FusedAdamUpdate(Fused, AdamUpdate):
+    """`AdamUpdate` of gradients that it scales first."""
+
+
+class Adam(Optimizer):
     """Adam: steps scaled by running estimates of the gradient's mean and square.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -51,10 +55,7 @@ class Adam(RuleOptimizer):
         weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False, do_bias_correction: bool = True,
         decoupled_weight_decay: bool = False,
     ):  # fmt: skip
-        super().__init__(
-            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize,
-            do_bias_correction=do_bias_correction, decoupled_weight_decay=decoupled_weight_decay,
-        )  # fmt: skip
+        super().__init__(params, arguments_of(locals()))
 
 
 class AdamW(Adam):
@@ -81,7 +82,4 @@ class AdamW(Adam):
         weight_decay: float = 0.01, amsgrad: bool = False, *, maximize: bool = False, do_bias_correction: bool = True,
         decoupled_weight_decay: bool = True,
     ):  # fmt: skip
-        super().__init__(
-            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, do_bias_correction=do_bias_correction,
-            decoupled_weight_decay=decoupled_weight_decay,
-        )  # fmt: skip
+        Optimizer.__init__(self, params, arguments_of(locals()))

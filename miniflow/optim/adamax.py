@@ -1,7 +1,7 @@
 """Adamax."""
 
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class AdamaxUpdate(Update):
@@ -10,7 +10,11 @@ class AdamaxUpdate(Update):
     states = {"exp_avg": None, "exp_inf": None}
 
 
-class Adamax(RuleOptimizer):
+class FusedAdamaxUpdate(Fused, AdamaxUpdate):
+    """`AdamaxUpdate` of gradients that it scales first."""
+
+
+class Adamax(Optimizer):
     """Adam with a decaying maximum of the gradient's magnitude in place of its root mean square.
 
         m <- beta1 * m + (1 - beta1) * g
@@ -33,4 +37,4 @@ class Adamax(RuleOptimizer):
         self, params: ParameterGroups, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 0.0, *, maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
+        super().__init__(params, arguments_of(locals()))

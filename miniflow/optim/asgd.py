@@ -3,8 +3,8 @@
 from typing import Any
 
 from miniflow.arguments import AT_LEAST_0, check_range
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class AsgdUpdate(Update):
@@ -13,7 +13,11 @@ class AsgdUpdate(Update):
     states = {"ax": None}
 
 
-class ASGD(RuleOptimizer):
+class FusedAsgdUpdate(Fused, AsgdUpdate):
+    """`AsgdUpdate` of gradients that it scales first."""
+
+
+class ASGD(Optimizer):
     """Stochastic gradient descent that also averages the parameters, in the state "ax".
 
         eta <- lr / (1 + lambd * lr * (t - 1))^alpha
@@ -41,7 +45,7 @@ class ASGD(RuleOptimizer):
         self, params: ParameterGroups, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
         weight_decay: float = 0.0, *, maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(params, lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize)
+        super().__init__(params, arguments_of(locals()))
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)

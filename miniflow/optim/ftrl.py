@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from miniflow.arguments import AT_LEAST_0, check_range
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class FtrlUpdate(Update):
@@ -14,7 +14,11 @@ class FtrlUpdate(Update):
     states = {"accumulate": None, "z": None}
 
 
-class FTRL(RuleOptimizer):
+class FusedFtrlUpdate(Fused, FtrlUpdate):
+    """`FtrlUpdate` of gradients that it scales first."""
+
+
+class FTRL(Optimizer):
     """Follow the regularized leader, for sparse linear models: parameters that matter little become exactly 0.
 
         a' <- a + g^2
@@ -44,11 +48,7 @@ class FTRL(RuleOptimizer):
         initial_accumulator_value: float = 0.1, lambda1: float = 0.0, lambda2: float = 0.0, beta: float = 0.0, *,
         maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(
-            params, lr=lr, weight_decay=weight_decay, lr_power=lr_power,
-            initial_accumulator_value=initial_accumulator_value, lambda1=lambda1, lambda2=lambda2,
-            beta=beta, maximize=maximize,
-        )  # fmt: skip
+        super().__init__(params, arguments_of(locals()))
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)

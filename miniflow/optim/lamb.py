@@ -5,14 +5,13 @@ from typing import Any
 from miniflow.dispatch import update
 from miniflow.ops.piecewise import where
 from miniflow.optim.adam import AdamUpdate
-from miniflow.optim.optimizer import ParameterGroups, new_state
-from miniflow.optim.rule_optimizer import RuleOptimizer
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of, new_state
 from miniflow.optim.sgd import SgdUpdate
 from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 
-class LAMB(RuleOptimizer):
+class LAMB(Optimizer):
     """Adam's direction, for each parameter as long as the parameter: for large batches.
 
         r <- (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * p
@@ -37,10 +36,7 @@ class LAMB(RuleOptimizer):
         weight_decay: float = 0.0, adam_w_mode: bool = True, do_bias_correction: bool = True, amsgrad: bool = False, *,
         maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(
-            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, adam_w_mode=adam_w_mode,
-            do_bias_correction=do_bias_correction, amsgrad=amsgrad, maximize=maximize,
-        )  # fmt: skip
+        super().__init__(params, arguments_of(locals()))
 
     @no_grad()
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:

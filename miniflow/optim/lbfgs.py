@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from miniflow.arguments import ExplainsArguments, check_choice
+from miniflow.arguments import check_choice
 from miniflow.errors import ArgumentError
 from miniflow.nn.utils.parameters import parameters_to_vector, vector_to_parameters
 from miniflow.ops.creation import zeros_like
@@ -26,7 +26,7 @@ class Point(NamedTuple):
     slope: float
 
 
-class LBFGS(ExplainsArguments, Optimizer):
+class LBFGS(Optimizer):
     """Newton's method with an approximation of the inverse Hessian from the last changes of the gradient.
 
     nn.Graph does not take it.

@@ -3,8 +3,8 @@
 from typing import Any
 
 from miniflow.arguments import AT_LEAST_0, check_range
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class NadamUpdate(Update):
@@ -13,7 +13,11 @@ class NadamUpdate(Update):
     states = {"exp_avg": None, "exp_avg_sq": None}
 
 
-class NAdam(RuleOptimizer):
+class FusedNadamUpdate(Fused, NadamUpdate):
+    """`NadamUpdate` of gradients that it scales first."""
+
+
+class NAdam(Optimizer):
     """Adam with Nesterov's momentum, which rises from beta1 / 2 to beta1.
 
         mu_t <- beta1 * (1 - 0.96^(t * momentum_decay) / 2)
@@ -39,10 +43,7 @@ class NAdam(RuleOptimizer):
         weight_decay: float = 0.0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
         maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(
-            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
-            decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
-        )  # fmt: skip
+        super().__init__(params, arguments_of(locals()))
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)

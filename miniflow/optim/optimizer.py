@@ -18,14 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.arguments import AT_LEAST_0, ExplainsArguments, check_pair, check_range
 from miniflow.device import by_device
-from miniflow.dispatch import Op, update
+from miniflow.dispatch import update
 from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.nn.modules.state import place_problem
 from miniflow.nn.utils.clip_grad import clip_grad_norm_
 from miniflow.ops.creation import full
 from miniflow.ops.promotion import to_device
+from miniflow.optim.update import Update
 from miniflow.tape import enable_grad, modes
 from miniflow.tensor import Tensor
 
@@ -35,11 +37,16 @@ ParameterGroups = Iterable[Tensor] | Iterable[dict[str, Any]]
 EXTRA_KEYS = ("params", "initial_lr", "lr_scale", "clip_grad_max_norm", "clip_grad_norm_type")
 
 
-class Optimizer:
+def arguments_of(variables: dict[str, Any]) -> dict[str, Any]:
+    """The options of an optimizer: what its constructor, whose `locals()` these are, got beside the parameters."""
+    return {name: value for name, value in variables.items() if name not in ("self", "params", "__class__")}
+
+
+class Optimizer(ExplainsArguments):
     """Holds parameters in groups, each with its own options, and updates them from their gradients in `step`.
 
-    A subclass defines `defaults`, checks options in `check_options`, and names the op of its rule with what the op
-    takes in `rule`, `state_names` and `attributes`; or it computes one update in `update`.
+    A subclass has its options in its constructor, checks them in `check_options`, and names the op of its rule in
+    `rule`; or it computes one update in `update`.
 
     Args:
         params: tensors, or groups: dicts with a "params" entry and options that differ from `defaults`.
@@ -60,8 +67,9 @@ class Optimizer:
     Source: `torch.optim.Optimizer`.
     """
 
-    rule: type[Op] | None = None
-    counts_steps = False
+    ignored = ("foreach", "fused", "capturable", "differentiable")  # how PyTorch is to compute it
+    rule: type[Update] | None = None
+    counts_steps = True
 
     def __init__(self, params: ParameterGroups, defaults: dict[str, Any]):
         self.defaults = defaults
@@ -91,11 +99,17 @@ class Optimizer:
         return type(self).__name__
 
     def check_options(self, options: dict[str, Any]) -> None:
-        """Raise ArgumentError if the options of a group are invalid."""
+        """Raise ArgumentError for options of a group that no rule allows; subclasses check those of their own."""
+        if self.rule is not None:
+            names = [name for name in ("lr", "eps", "weight_decay") if name in self.defaults]
+            check_range(self, AT_LEAST_0, **{name: options[name] for name in names})
+            if "betas" in self.defaults:
+                check_pair(self, (0, 1), betas=options["betas"])
 
     def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         """The names of the state tensors that `rule` takes, in its order; None for one that the options leave out."""
-        return ()
+        states = {} if self.rule is None else self.rule.states
+        return tuple(name if option is None or group[option] else None for name, option in states.items())
 
     def first_value(self, group: dict[str, Any]) -> float:
         """The initial value of a new state."""

@@ -1,7 +1,7 @@
 """RAdam."""
 
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class RadamUpdate(Update):
@@ -10,7 +10,11 @@ class RadamUpdate(Update):
     states = {"exp_avg": None, "exp_avg_sq": None}
 
 
-class RAdam(RuleOptimizer):
+class FusedRadamUpdate(Fused, RadamUpdate):
+    """`RadamUpdate` of gradients that it scales first."""
+
+
+class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of v, and plain momentum while that is infinite.
 
         rho <- rho_max - 2 t beta2^t / (1 - beta2^t), rho_max being 2 / (1 - beta2) - 1
@@ -33,7 +37,4 @@ class RAdam(RuleOptimizer):
         self, params: ParameterGroups, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *, maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(
-            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
-            decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
-        )  # fmt: skip
+        super().__init__(params, arguments_of(locals()))

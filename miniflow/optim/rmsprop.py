@@ -3,8 +3,8 @@
 from typing import Any
 
 from miniflow.arguments import AT_LEAST_0, check_range
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class RmspropUpdate(Update):
@@ -15,7 +15,11 @@ class RmspropUpdate(Update):
     per_parameter = ()
 
 
-class RMSprop(RuleOptimizer):
+class FusedRmspropUpdate(Fused, RmspropUpdate):
+    """`RmspropUpdate` of gradients that it scales first."""
+
+
+class RMSprop(Optimizer):
     """Steps divided by the running root mean square of the gradient.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -53,10 +57,7 @@ class RMSprop(RuleOptimizer):
         self, params: ParameterGroups, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *, maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(
-            params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
-            maximize=maximize,
-        )  # fmt: skip
+        super().__init__(params, arguments_of(locals()))
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)

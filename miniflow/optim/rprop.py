@@ -4,8 +4,8 @@ from typing import Any
 
 from miniflow.arguments import AT_LEAST_0, check_pair
 from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class RpropUpdate(Update):
@@ -14,7 +14,11 @@ class RpropUpdate(Update):
     states = {"prev": None, "step_size": None}
 
 
-class Rprop(RuleOptimizer):
+class FusedRpropUpdate(Fused, RpropUpdate):
+    """`RpropUpdate` of gradients that it scales first."""
+
+
+class Rprop(Optimizer):
     """Steps of the gradient's sign, longer while it stays the same, shorter when it changes.
 
     Where the sign has changed, the parameter stays and the gradient is taken for 0. For whole batches.
@@ -38,7 +42,7 @@ class Rprop(RuleOptimizer):
         self, params: ParameterGroups, lr: float = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(params, lr=lr, etas=etas, step_sizes=step_sizes, maximize=maximize)
+        super().__init__(params, arguments_of(locals()))
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)

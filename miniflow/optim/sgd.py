@@ -5,8 +5,8 @@ from typing import Any
 
 from miniflow.arguments import AT_LEAST_0, check_range
 from miniflow.errors import ArgumentError
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer, Update
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
+from miniflow.optim.update import Fused, Update
 
 
 class SgdUpdate(Update):
@@ -17,7 +17,11 @@ class SgdUpdate(Update):
     per_parameter = ("fresh",)
 
 
-class SGD(RuleOptimizer):
+class FusedSgdUpdate(Fused, SgdUpdate):
+    """`SgdUpdate` of gradients that it scales first."""
+
+
+class SGD(Optimizer):
     """Stochastic gradient descent, optionally with momentum.
 
         g <- grad + weight_decay * p        (-grad when maximizing)
@@ -53,10 +57,7 @@ class SGD(RuleOptimizer):
         self, params: ParameterGroups, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
         weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(
-            params, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
-            maximize=maximize,
-        )  # fmt: skip
+        super().__init__(params, arguments_of(locals()))
 
     def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)

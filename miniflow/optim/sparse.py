@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.arguments import AT_LEAST_0, check_pair, check_range
 from miniflow.dispatch import Op, update
 from miniflow.ops.slice import check_in_range
 from miniflow.optim.adagrad import AdagradUpdate
 from miniflow.optim.adam import AdamUpdate
-from miniflow.optim.optimizer import ParameterGroups
-from miniflow.optim.rule_optimizer import RuleOptimizer
+from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
 from miniflow.optim.sgd import SgdUpdate
 from miniflow.tensor import Tensor
 
@@ -49,13 +49,28 @@ class GroupRows(Op):
         return [((count,), np.dtype(np.int64)), ((count, dy.shape[-1]), dy.dtype)]
 
 
-SPARSE_RULES: dict[type[Op], type[Op]] = {
-    rule: rule.with_another_group("Sparse") for rule in (SgdUpdate, AdamUpdate, AdagradUpdate)
-}
-"""The op of a rule -> its sparse form, which takes the rows as one group more, and the gradients of these rows."""
+class SparseSgdUpdate(SgdUpdate):
+    """`SgdUpdate` of those rows of a table that the last group names; the gradients are those of these rows."""
+
+    more = ("rows",)
 
 
-class SparseAdam(RuleOptimizer):
+class SparseAdamUpdate(AdamUpdate):
+    """`AdamUpdate` of some rows."""
+
+    more = ("rows",)
+
+
+class SparseAdagradUpdate(AdagradUpdate):
+    """`AdagradUpdate` of some rows."""
+
+    more = ("rows",)
+
+
+SPARSE_RULES = {SgdUpdate: SparseSgdUpdate, AdamUpdate: SparseAdamUpdate, AdagradUpdate: SparseAdagradUpdate}
+
+
+class SparseAdam(Optimizer):
     """Adam of those rows of a table whose gradient is not zero; the others, and their states, stay as they are.
 
     Gradients are dense here. In nn.Graph, which takes no SparseAdam, `add_optimizer(Adam(...), is_sparse=True)` avoids
@@ -75,7 +90,11 @@ class SparseAdam(RuleOptimizer):
         self, params: ParameterGroups, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         *, maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(params, lr=lr, betas=betas, eps=eps, maximize=maximize)
+        super().__init__(params, arguments_of(locals()))
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        check_range(self, AT_LEAST_0, lr=options["lr"], eps=options["eps"])
+        check_pair(self, (0, 1), betas=options["betas"])
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, str]:
         return "exp_avg", "exp_avg_sq"
@@ -88,5 +107,5 @@ class SparseAdam(RuleOptimizer):
             steps = self.next_values("steps", [p])
             eps = group["eps"] / math.sqrt(1 - group["betas"][1] ** steps[0])
             lists = [p], [p._grad[rows]], *([state] for state in of_p), [None], [rows]
-            update(SPARSE_RULES[AdamUpdate], *lists, **plain, **self.attributes(group) | {"eps": eps, "steps": steps})
+            update(SparseAdamUpdate, *lists, **plain, **self.attributes(group) | {"eps": eps, "steps": steps})
         self.count_step(params)

@@ -84,11 +84,8 @@ def bounded(numbers, max_norm):
     """A launch of an update, whose results do not depend on the parameters."""
 
     def made():
-        absent = (np.float32([np.nan]),)
         norms = tuple(np.float32([n]) for n in (2, 0.1, np.nan))
-        own = ((np.float32(0),),) * 3
-        states = [absent] * 3
-        return [(0, 2, 3, 4), several(), several(), *states, (False,) * 3, norms, own, numbers, 1.0, 0.0, max_norm]
+        return [(0, 2, 3, 4), tuple(zip(several(), several(), strict=True)), (numbers,) * 3, norms, max_norm]
 
     return made
 

@@ -18,19 +18,13 @@ def values(size, seed):
     return np.random.default_rng(seed).uniform(0.5, 2, size).astype(np.float32)
 
 
-def numbers(*values):
-    return [np.float32(v) for v in values]
-
-
-def launched(rule, arrays, own, *numbers, decay=DECAY, factor=1.0, norm=2.0, max_norm=-1.0):
-    """The arrays of one parameter after an update, and before it in float64; `own` are its own numbers."""
+def launched(rule, arrays, *numbers, states, decay=DECAY, factor=1.0, norm=2.0, max_norm=-1.0):
+    """The arrays of one parameter after an update, and before it in float64; a state that is left out is empty."""
     before = [x.astype(np.float64) for x in arrays]
     blocks = -(-arrays[0].size // 64)
-    present = tuple(k < len(arrays) for k in (2, 3, 4))
-    columns = [(x,) for x in arrays] + [(np.float32([np.nan]),)] * (5 - len(arrays))
-    UPDATES[rule][blocks, 64](
-        (0, blocks), *columns, present, (np.float32([norm]),), (tuple(own),), tuple(numbers), factor, decay, max_norm
-    )
+    arrays_of_rule = (*arrays, *[np.float32([])] * (2 + states - len(arrays)))
+    row = tuple(np.float32([factor, decay, *numbers]))
+    UPDATES[rule][blocks, 64]((0, blocks), (arrays_of_rule,), (row,), (np.float32([norm]),), max_norm)
     return arrays, before
 
 
@@ -42,14 +36,13 @@ def close(got, want):
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("size", [1, 65])
 def test_sgd(size, momentum, nesterov):
-    arrays = [values(size, k) for k in range(3)]
-    (p, g, v), (p0, g0, v0) = launched(
-        "sgd_update", arrays, numbers(LR, 0.8), *numbers(momentum, nesterov), factor=-1.0
-    )
+    arrays = [values(size, k) for k in range(2 + (momentum > 0))]
+    (p, g, *v), (p0, g0, *v0) = launched("sgd_update", arrays, LR, 0.8, momentum, nesterov, states=1, factor=-1.0)
     g1 = -g0 + DECAY * p0
-    v1 = momentum * v0 + 0.8 * g1
-    close(p, p0 - LR * (g1 if momentum == 0 else g1 + momentum * v1 if nesterov else v1))
-    close(v, v0 if momentum == 0 else v1)
+    v1 = momentum * v0[0] + 0.8 * g1 if v else g1
+    close(p, p0 - LR * (g1 + momentum * v1 if nesterov else v1))
+    if v:
+        close(v[0], v1)
     np.testing.assert_array_equal(g, g0)
 
 
@@ -57,7 +50,7 @@ def test_sgd(size, momentum, nesterov):
 def test_adam(amsgrad):
     arrays = [values(65, k) for k in range(4 + amsgrad)]
     (p, _, m, v, *largest), (p0, g0, m0, v0, *largest0) = launched(
-        "adam_update", arrays, numbers(LR, 1.7), *numbers(0.1, 0.99, 0.01, EPS, 0.9, amsgrad)
+        "adam_update", arrays, LR, 1.7, 0.1, 0.99, 0.01, EPS, 0.9, states=3
     )
     g1 = g0 + DECAY * p0
     m1, v1 = m0 + 0.1 * (g1 - m0), 0.99 * v0 + 0.01 * g1**2
@@ -72,23 +65,23 @@ def test_adam(amsgrad):
 @pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_rmsprop(momentum, centered):
-    arrays = [values(65, k) for k in range(5)]
+    arrays = [values(65 if there else 0, k) for k, there in enumerate([1, 1, 1, centered, momentum > 0])]
     arrays[2] += 5  # the mean square is above the squared mean
     (p, _, v, mean, b), (p0, g0, v0, mean0, b0) = launched(
-        "rmsprop_update", arrays, numbers(LR), *numbers(0.9, 0.1, EPS, momentum, centered)
+        "rmsprop_update", arrays, LR, 0.9, 0.1, EPS, momentum, states=3
     )
     g1 = g0 + DECAY * p0
-    v1, mean1 = 0.9 * v0 + 0.1 * g1**2, mean0 + 0.1 * (g1 - mean0)
-    step = g1 / (np.sqrt(v1 - (mean1**2 if centered else 0)) + EPS) + momentum * b0
+    v1, mean1 = 0.9 * v0 + 0.1 * g1**2, mean0 + 0.1 * (g1[: mean0.size] - mean0)
+    step = g1 / (np.sqrt(v1 - (mean1**2 if centered else 0)) + EPS) + (momentum * b0 if momentum else 0)
     close(v, v1)
-    close(mean, mean1 if centered else mean0)
-    close(b, step)
+    close(mean, mean1)
+    close(b, step[: b0.size])
     close(p, p0 - LR * step)
 
 
 def test_adagrad():
     arrays = [values(65, k) for k in range(3)]
-    (p, _, s), (p0, g0, s0) = launched("adagrad_update", arrays, numbers(LR), *numbers(EPS), factor=-1.0)
+    (p, _, s), (p0, g0, s0) = launched("adagrad_update", arrays, LR, EPS, states=1, factor=-1.0)
     g1 = -g0 + DECAY * p0
     close(s, s0 + g1**2)
     close(p, p0 - LR * g1 / (np.sqrt(s0 + g1**2) + EPS))
@@ -96,15 +89,15 @@ def test_adagrad():
 
 def test_without_decay_an_infinite_parameter_is_not_nan_in_the_states():
     p, g, v = np.float32([np.inf]), np.float32([1]), np.float32([0])
-    launched("sgd_update", [p, g, v], numbers(LR, 1), *numbers(0.9, 0), decay=0.0)
+    launched("sgd_update", [p, g, v], LR, 1, 0.9, 0, states=1, decay=0.0)
     assert np.isinf(p[0]) and v[0] == 1
 
 
 @pytest.mark.parametrize(("norm", "max_norm", "shrink"), [(2, 0.5, 0.25), (2, 4, 1), (np.nan, 1, np.nan), (2, -1, 1)])
 def test_factors_of_the_gradient(norm, max_norm, shrink):
-    arrays = [values(65, k) for k in range(3)]
-    options = {"factor": -0.5, "norm": norm, "max_norm": float(max_norm)}
-    (p, _, _), (p0, g0, _) = launched("sgd_update", arrays, numbers(LR, 1), *numbers(0, 0), **options)
+    arrays = [values(65, k) for k in range(2)]
+    options = {"factor": -0.5, "norm": norm, "max_norm": float(max_norm), "states": 1}
+    (p, _), (p0, g0) = launched("sgd_update", arrays, LR, 1, 0, 0, **options)
     close(p, p0 - LR * (-0.5 * shrink * g0 + DECAY * p0))
 
 
@@ -200,29 +193,29 @@ SIZES = (70, 3, 64)
 STARTS = (0, 3, 4, 6)
 
 
-def arguments(present, own, *shared, decay=DECAY, max_norm=1.5):
-    """A launch over three parameters with those states that are present; `own` are the first parameter's numbers."""
+def arguments(present, *numbers, states, decay=DECAY, max_norm=1.5):
+    """A launch over three parameters with so many of the states; the numbers are the first parameter's."""
 
     def made():
-        columns = [tuple(values(n, 10 * c + k) for k, n in enumerate(SIZES)) for c in range(2 + sum(present))]
-        columns += [(np.float32([np.nan]),)] * (5 - len(columns))
+        columns = [tuple(values(n, 10 * c + k) for c in range(2 + present)) for k, n in enumerate(SIZES)]
+        columns = [(*column, *[np.float32([])] * (states - present)) for column in columns]
         norms = tuple(np.float32([n]) for n in (0.5, 2, 9))
-        own_numbers = tuple(tuple(np.float32(n + k / 8) for n in own) for k in range(len(SIZES)))
-        return [STARTS, *columns, present, norms, own_numbers, tuple(numbers(*shared)), 1.0, decay, max_norm]
+        rows = tuple(tuple(np.float32([1.0, decay, *[n + k / 8 for n in numbers]])) for k in range(len(SIZES)))
+        return [STARTS, tuple(columns), rows, norms, max_norm]
 
     return made
 
 
-ALL, ONE, NONE = (True, True, True), (True, False, False), (False, False, False)
 CASES = [
-    Case("sgd", UPDATES["sgd_update"], arguments(ONE, (LR, 1), 0.9, 1), 6, 32),
+    Case("sgd", UPDATES["sgd_update"], arguments(1, LR, 1, 0.9, 1, states=1), 6, 32),
     Case(
-        "sgd without momentum", UPDATES["sgd_update"], arguments(NONE, (LR, 1), 0, 0, decay=0.0, max_norm=-1.0), 6, 32
+        "sgd without momentum", UPDATES["sgd_update"],
+        arguments(0, LR, 1, 0, 0, states=1, decay=0.0, max_norm=-1.0), 6, 32,
     ),
-    Case("adam", UPDATES["adam_update"], arguments(ALL, (LR, 1.7), 0.1, 0.99, 0.01, EPS, 0.9, 1), 6, 32),
-    Case("rmsprop", UPDATES["rmsprop_update"], arguments(ALL, (LR,), 0.9, 0.1, EPS, 0.9, 0), 6, 32),
-    Case("adagrad", UPDATES["adagrad_update"], arguments(ONE, (LR,), EPS), 6, 32),
-]
+    Case("adam", UPDATES["adam_update"], arguments(3, LR, 1.7, 0.1, 0.99, 0.01, EPS, 0.9, states=3), 6, 32),
+    Case("rmsprop", UPDATES["rmsprop_update"], arguments(3, LR, 0.9, 0.1, EPS, 0.9, states=3), 6, 32),
+    Case("adagrad", UPDATES["adagrad_update"], arguments(1, LR, EPS, states=1), 6, 32),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -32,9 +32,9 @@ def total_norm(norm: DeviceArray, *gradients: DeviceArray, norm_type: float) -> 
 
 @kernel("cuda", returns=True)
 def clip_grad_norm(gradients: Sequence[DeviceArray], norms: Sequence[DeviceArray], *, max_norm: float) -> None:
-    update(kernels.scale, [gradients, gradients], norms, [(0.0,)] * len(gradients), 0.0, (0.0,), 1.0, max_norm)
+    update(kernels.scale, [gradients, gradients], [(0.0,)] * len(gradients), norms, max_norm)
 
 
 @kernel("cuda", returns=True)
 def clip_grad_value(gradients: Sequence[DeviceArray], *, clip_value: float) -> None:
-    update(kernels.clamp, [gradients, gradients], None, [(0.0,)] * len(gradients), 0.0, (clip_value,))
+    update(kernels.clamp, [gradients, gradients], [(clip_value,)] * len(gradients), None, -1.0)

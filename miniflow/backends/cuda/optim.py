@@ -8,40 +8,39 @@ from miniflow.backends.cuda.launch import launch
 from miniflow.backends.cuda.together import padded, plain, real_of, together, write_back
 from miniflow.backends.registry import kernel
 from miniflow.kernels.optim import UPDATES
-from miniflow.update_rules import RULES, Own, Rule, fused_factor
+from miniflow.update_rules import RULES, Rule, numbers_of
 
 THREADS = 256
 
 
 def update(
-    on_device: Callable, groups: Sequence[Sequence], norms: Sequence | None, own: Own, decay: float,
-    shared: Sequence[float], factor: float = 1.0, max_norm: float = -1.0,
-) -> None:  # fmt: skip
-    """Launch a kernel of `make_update` for parameters, their gradients and their states, which stand in `groups`."""
+    on_device: Callable, groups: Sequence[Sequence], numbers: Sequence[tuple], norms: Sequence | None, max_norm: float
+) -> None:
+    """Launch a kernel of `make_update` for parameters, their gradients and their states, which stand in `groups`.
+
+    Args:
+        numbers: of each parameter.
+        norms: of each gradient, if they are bounded by `max_norm`.
+    """
     params = groups[0]
     one_by_one = len({id(x.block) for x in params}) < len(params)  # they may share memory
     for (real, _), some, starts in together(params, THREADS, lambda x: (real_of(x), one_by_one and id(x))):
-        columns = [[plain(group[i], real) for i in some] for group in groups]
-        flat = [None if column[0] is None else padded([x.reshape(-1) for x in column]) for column in columns]
-        absent = flat[0][:1]
-        flat = [absent if arrays is None else arrays for arrays in (*flat, *[None] * (5 - len(groups)))]
-        present = tuple(arrays is not absent for arrays in flat[2:])
-        bounds = absent if norms is None else padded([norms[i].reshape((1,)) for i in some])
-        own_numbers = padded([tuple(map(real, own[i])) for i in some])
-        numbers = own_numbers, tuple(map(real, shared)), factor, float(decay), float(max_norm)
-        launch(on_device, starts[-1], THREADS, starts, *flat, present, bounds, *numbers)
-        for group, column in zip([params, *groups[2:]], [columns[0], *columns[2:]], strict=True):
-            write_back([group[i] for i in some], column)
+        columns = [[plain(group[i], real) for group in groups] for i in some]
+        arrays = [tuple([(of[0].reshape(-1)[:0] if x is None else x.reshape(-1)) for x in of]) for of in columns]
+        bounds = [of[0] if norms is None else norms[i].reshape((1,)) for i, of in zip(some, arrays, strict=True)]
+        rows = [tuple(map(real, numbers[i])) for i in some]
+        launch(on_device, starts[-1], THREADS, starts, *map(padded, (arrays, rows, bounds)), float(max_norm))
+        for i, (changed, _, *states) in zip(some, columns, strict=True):
+            write_back([params[i], *[group[i] for group in groups[2:]]], [changed, *states])
 
 
 def update_by(rule: Rule, on_device: Callable, name: str) -> None:
     """Register the kernel that updates parameters by a rule; its groups are those of the CPU's."""
 
-    def run(*groups, maximize, multiply=(), divide=(), max_norm=None, **options):
-        numbers = rule.numbers(len(groups[0]), **options)
-        factor, states = fused_factor(maximize, multiply, divide), rule.states + 2
-        bound = (None, -1.0) if max_norm is None else (groups[states], max_norm)
-        update(on_device, groups[:states], bound[0], *numbers, factor, bound[1])
+    def run(*groups, maximize, max_norm=None, **options):
+        numbers, count = numbers_of(rule, len(groups[0]), maximize, **options), rule.states + 2
+        norms, bound = (None, -1.0) if max_norm is None else (groups[count], max_norm)
+        update(on_device, groups[:count], numbers, norms, bound)
 
     run.__name__ = name
     kernel("cuda", returns=True)(run)

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.dispatch import Op
 from miniflow.dtype import HALF
 from miniflow.graph.ir import CONSTANT, Instruction, Program, Scalar, Slot
 from miniflow.nn.utils.clip_grad import ClipGradNorm, TotalNorm
@@ -36,6 +37,7 @@ from miniflow.ops.creation import zeros
 from miniflow.ops.elementwise import Div, Mul
 from miniflow.ops.loss_scale import UnscaleGradient
 from miniflow.ops.promotion import Cast
+from miniflow.optim.update import Update
 
 SMALLEST, LARGEST = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
@@ -47,7 +49,7 @@ def run(program: Program) -> Program:
     fused: dict[int, Instruction] = {}
     folded: set[int] = set()
     for update in program.instructions:
-        if update.op.fused is not None and len(update.inputs) == update.op.groups:
+        if fused_form(update.op) is not None and len(update.inputs) == update.op.groups:
             result, chain = fuse(update, readers)
             if chain:
                 fused[id(update)] = result
@@ -56,6 +58,11 @@ def run(program: Program) -> Program:
         return program
     instructions = [fused.get(id(i), i) for i in program.instructions if id(i) not in folded]
     return program.with_(instructions=instructions)
+
+
+def fused_form(op: type[Op]) -> type[Op] | None:
+    """The op of the same rule that scales the gradients too, if there is one."""
+    return Op.by_name.get(f"Fused{op.__name__}") if issubclass(op, Update) else None
 
 
 class Readers:
@@ -104,7 +111,7 @@ def fuse(update: Instruction, readers: Readers) -> tuple[Instruction, list[Instr
         source = None if varies else readers.source(gradient, source)
     inputs = [update.inputs[0], gradient, *update.inputs[2:], norm]
     factors = {"multiply": tuple(multiply), "divide": tuple(divide), "max_norm": max_norm}
-    return update.with_(op=update.op.fused, inputs=inputs, attrs={**update.attrs, **factors}), chain
+    return update.with_(op=fused_form(update.op), inputs=inputs, attrs={**update.attrs, **factors}), chain
 
 
 def is_clip_of(instruction: Instruction, update: Instruction) -> bool:
@@ -180,7 +187,7 @@ def is_of_unscaled(norm: Instruction, readers: Readers) -> bool:
         if clips[0].op is not ClipGradNorm or len(clips[0].inputs) != ClipGradNorm.groups:
             return False
         updates = readers.consumers.get(clips[0].output, [])
-        if len(updates) != 1 or updates[0].op.fused is None or not is_clip_of(clips[0], updates[0]):
+        if len(updates) != 1 or fused_form(updates[0].op) is None or not is_clip_of(clips[0], updates[0]):
             return False
         if readers.source(clips[0].output, updates[0]) is None or len(updates[0].inputs) != updates[0].op.groups:
             return False

@@ -233,7 +233,7 @@ def attribute_names(op: type[Op]) -> set[str]:
     parameters = list(inspect.signature(kernel.run).parameters.values())[0 if kernel.returns else 1 :]
     if snake_case(op.__name__) in RULES:
         numbers = inspect.signature(RULES[snake_case(op.__name__)].numbers).parameters
-        return {*numbers, "maximize"} - {"count"}
+        return {*numbers, "maximize"}
     if op.groups:
         return {p.name for p in parameters[op.groups :] if p.default is p.empty}  # others are for passes
     rule = inspect.signature(op.infer).parameters.values()
