@@ -32,7 +32,7 @@ def check_name(module: Any, table: str, name: str) -> None:
         raise ArgumentTypeError(f"{cls.__name__}: got {name!r} as the name of a {kind}; expected a str")
     if name == "" or "." in name:
         raise ArgumentError(f"{cls.__name__}: got {name!r} as the name of a {kind}; expected one without dots")
-    others = [own, *(own[other] for other in KINDS if other != table)]
+    others = [own, own["_computed"], *(own[other] for other in KINDS if other != table)]
     if name not in own[table] and (hasattr(cls, name) or any(name in names for names in others)):
         raise ArgumentError(f"{cls.__name__}: the attribute {name!r} exists already; choose another name")
 

@@ -47,6 +47,7 @@ class Module:
     def __init__(self):
         self.__dict__.update(
             _parameters={}, _buffers={}, _modules={},
+            _computed={},  # name -> the function of the module that makes a tensor, whenever it is read
             _not_saved=set(),  # names of buffers that state_dict leaves out
             training=True, _forward_pre_hooks=[], _forward_hooks=[], _backward_pre_hooks=[], _backward_hooks=[],
         )  # fmt: skip
@@ -87,6 +88,8 @@ class Module:
         for table in KINDS:
             if table in own and name in own[table]:
                 return own[table][name]
+        if name in own.get("_computed", ()):
+            return own["_computed"][name](self)
         raise_unknown(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -103,6 +106,8 @@ class Module:
             if name in own.get(table, ()):
                 self._store(table, name, value)
                 return
+        if name in own.get("_computed", ()):
+            raise AttributeError(f"{name!r} of {self._get_name()} is computed from other tensors; set one of these")
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -113,7 +118,7 @@ class Module:
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
-        names = [name for table in KINDS for name in self.__dict__.get(table, ())]
+        names = [name for table in (*KINDS, "_computed") for name in self.__dict__.get(table, ())]
         return sorted({*super().__dir__(), *names})
 
     def _add(self, table: str, name: str, value: Any) -> None:

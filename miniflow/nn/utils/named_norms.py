@@ -1,7 +1,6 @@
 """Weight norm and spectral norm whose tensors are members of the layer: `weight_g` and `weight_v`, or `weight_orig`.
 
-`layer.weight` is computed from them, whenever it is read. The class of the layer becomes a subclass in which the name
-is a property.
+`layer.weight` is computed from them, whenever it is read.
 """
 
 from __future__ import annotations
@@ -34,12 +33,9 @@ class NamedNorm:
         """The tensors of a layer."""
         return [getattr(module, self.name + suffix) for suffix in self.suffixes]
 
-    def compute(self, module: Module) -> Tensor:
+    def __call__(self, module: Module) -> Tensor:
         """The weight."""
-        raise NotImplementedError("a norm must override compute(module)")
-
-    def before_forward(self, module: Module) -> None:
-        """What is done in training before each call of the layer."""
+        raise NotImplementedError("a norm must override __call__(module)")
 
     def apply(self, module: Module, **tensors: Tensor) -> Module:
         """Put tensors in the place of a parameter."""
@@ -49,34 +45,20 @@ class NamedNorm:
                 module.register_buffer(self.name + suffix, x)
             else:
                 module.register_parameter(self.name + suffix, Parameter(x.detach(), weight.requires_grad))
-        return _set_norms(module, [*getattr(type(module), "_norms", []), self])
+        module._computed[self.name] = self
+        others = {self.name + suffix: f"parametrizations.{self.name}.{x}" for suffix, x in self.suffixes.items()}
+        module._other_names = {**module._other_names, **others}
+        return module
 
     def remove(self, module: Module) -> Module:
         """Make the weight a parameter again, of the value that it has."""
         with no_grad():
-            value = self.compute(module)
+            value = self(module)
         for suffix in self.suffixes:
             delattr(module, self.name + suffix)
-        _set_norms(module, [norm for norm in type(module)._norms if norm is not self])
+        del module._computed[self.name]
         module.register_parameter(self.name, Parameter(value))
         return module
-
-
-def _set_norms(module: Module, norms: list[NamedNorm]) -> Module:
-    """Let the class of a layer be one that has these norms, or its own."""
-    kind = getattr(type(module), "_without_norms", type(module))
-
-    def forward(self: Module, *args, **kwargs):
-        if self.training:
-            for norm in norms:
-                norm.before_forward(self)
-        return kind.forward(self, *args, **kwargs)
-
-    names = {n.name + end: f"parametrizations.{n.name}.{other}" for n in norms for end, other in n.suffixes.items()}
-    members = {"_without_norms": kind, "_norms": norms, "_other_names": names, "forward": forward}
-    members |= {norm.name: property(norm.compute) for norm in norms}
-    module.__class__ = type(kind.__name__, (kind,), members) if norms else kind
-    return module
 
 
 class NamedWeightNorm(NamedNorm):
@@ -88,7 +70,7 @@ class NamedWeightNorm(NamedNorm):
         super().__init__(name)
         self.norm = WeightNorm(dim)
 
-    def compute(self, module: Module) -> Tensor:
+    def __call__(self, module: Module) -> Tensor:
         return self.norm(*self.tensors(module))
 
 
@@ -102,12 +84,23 @@ class NamedSpectralNorm(NamedNorm):
         super().__init__(name)
         self.n_power_iterations, self.eps, self.dim = n_power_iterations, eps, dim
 
-    def compute(self, module: Module) -> Tensor:
+    def __call__(self, module: Module) -> Tensor:
         weight, u, v = self.tensors(module)
         return over_sigma(weight, self.dim, u, v)
 
+    def apply(self, module: Module, **tensors: Tensor) -> Module:
+        module.register_forward_pre_hook(self.iterate)
+        return super().apply(module, **tensors)
+
+    def remove(self, module: Module) -> Module:
+        module._forward_pre_hooks.remove((self.iterate, False))
+        return super().remove(module)
+
     @no_grad()
-    def before_forward(self, module: Module) -> None:
+    def iterate(self, module: Module, args: tuple) -> None:
+        """Before each call in training: a better estimate of the largest singular value."""
+        if not module.training:
+            return
         weight, u, v = self.tensors(module)
         matrix = as_matrix(weight.detach(), self.dim)
         for _ in range(self.n_power_iterations):
@@ -170,9 +163,9 @@ def spectral_norm(
 
 
 def _remove(function: str, kind: type[NamedNorm], module: Module, name: str) -> Module:
-    for norm in getattr(type(module), "_norms", ()):
-        if isinstance(norm, kind) and norm.name == name:
-            return norm.remove(module)
+    norm = module._computed.get(name)
+    if isinstance(norm, kind):
+        return norm.remove(module)
     raise ArgumentError(
         f"{function}: {name!r} of {module} has no such norm; a parametrization is removed by "
         "nn.utils.parametrize.remove_parametrizations"

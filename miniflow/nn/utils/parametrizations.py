@@ -64,7 +64,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 def _also_reads(module: Module, prefix: str, names: dict[str, str]) -> Module:
     """Let `load_state_dict` know an older name of each of these."""
-    type(module)._other_names = {**type(module)._other_names, **{prefix + key: old for key, old in names.items()}}
+    module._other_names = {**module._other_names, **{prefix + key: old for key, old in names.items()}}
     return module
 
 

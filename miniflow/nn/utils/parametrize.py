@@ -1,7 +1,6 @@
 """Parametrizations: a parameter is computed from others by modules, whenever it is read.
 
-`layer.weight` then comes from `layer.parametrizations.weight.original`, which is what optimizers change. The class of
-the layer becomes a subclass in which the name is a property.
+`layer.weight` then comes from `layer.parametrizations.weight.original`, which is what optimizers change.
 """
 
 from __future__ import annotations
@@ -48,16 +47,13 @@ class ParametrizationList(ModuleList):
         return x
 
 
-def _computed(name: str) -> property:
-    def read(module: Module) -> Tensor:
-        if _cache is None:
-            return module.parametrizations[name]()
-        key = (id(module), name)
-        if key not in _cache:
-            _cache[key] = module.parametrizations[name]()
-        return _cache[key]
-
-    return property(read)
+def _compute(module: Module, name: str) -> Tensor:
+    if _cache is None:
+        return module.parametrizations[name]()
+    key = (id(module), name)
+    if key not in _cache:
+        _cache[key] = module.parametrizations[name]()
+    return _cache[key]
 
 
 def register_parametrization(
@@ -107,10 +103,8 @@ def register_parametrization(
         )
     delattr(module, tensor_name)
     if not is_parametrized(module):
-        kind = type(module)
-        module.__class__ = type(f"Parametrized{kind.__name__}", (kind,), {})
         module.parametrizations = ModuleDict()
-    setattr(type(module), tensor_name, _computed(tensor_name))
+    module._computed[tensor_name] = lambda m: _compute(m, tensor_name)
     module.parametrizations[tensor_name] = modules
     return module
 
@@ -137,15 +131,13 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     originals = [*modules._parameters.values(), *modules._buffers.values()]
     with no_grad():
         value = modules() if leave_parametrized else originals[0]
-    del module.parametrizations[tensor_name]
-    delattr(type(module), tensor_name)
+    del module.parametrizations[tensor_name], module._computed[tensor_name]
     if modules._parameters:
         module.register_parameter(tensor_name, Parameter(value.detach(), originals[0].requires_grad))
     else:
         module.register_buffer(tensor_name, value)
     if not is_parametrized(module):
         del module.parametrizations
-        module.__class__ = type(module).__bases__[0]
     return module
 
 

@@ -1,7 +1,7 @@
 """Pruning: some elements of a parameter are held at 0.
 
 `layer.weight` then is computed, whenever it is read, from the parameter `layer.weight_orig` and the buffer
-`layer.weight_mask`. The class of the layer becomes a subclass in which the name is a property.
+`layer.weight_mask`.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ def prune(method: BasePruningMethod, module: Module, name: str, scores: Tensor |
     mask = method.of_what_is_left(scores, mask)
     if f"{name}_orig" not in module._parameters:
         module.register_parameter(f"{name}_orig", module._parameters.pop(name))
-        if not hasattr(type(module), "pruned"):
-            module.__class__ = type(f"Pruned{type(module).__name__}", (type(module),), {"pruned": True})
-        setattr(type(module), name, property(lambda m: getattr(m, f"{name}_orig") * getattr(m, f"{name}_mask")))
+        module._computed[name] = lambda m: getattr(m, f"{name}_orig") * getattr(m, f"{name}_mask")
     module.register_buffer(f"{name}_mask", mask)
     return module
 
@@ -236,14 +234,11 @@ def remove(module: Module, name: str) -> Module:
     with no_grad():
         value, parameter = getattr(module, name), module._parameters.pop(f"{name}_orig")
         parameter.copy_(value)
-    del module._buffers[f"{name}_mask"]
-    delattr(type(module), name)
+    del module._buffers[f"{name}_mask"], module._computed[name]
     module.register_parameter(name, parameter)
-    if not any(key.endswith("_orig") for key in module._parameters):
-        module.__class__ = type(module).__bases__[0]
     return module
 
 
 def is_pruned(module: Module) -> bool:
     """Whether a module or one in it is pruned. `torch.nn.utils.prune.is_pruned`."""
-    return any(hasattr(type(m), "pruned") for m in module.modules())
+    return any(f"{name}_mask" in m._buffers for m in module.modules() for name in m._computed)

@@ -8,20 +8,13 @@ or by another schedule: so these can be stepped one after the other. Other sched
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 from miniflow.arguments import ExplainsArguments
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tape import modes
-
-
-@functools.cache
-def _takes_a_step(get_lr: Callable) -> bool:
-    return len(inspect.signature(get_lr).parameters) > 1  # beside the schedule itself
 
 
 def check_optimizer(name: str, optimizer: Any) -> None:
@@ -53,6 +46,11 @@ class LRScheduler(ExplainsArguments):
     chainable = False
     synonyms = {"last_epoch": "last_step"}
     ignored = ("verbose",)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "get_lr" in vars(cls) and len(inspect.signature(cls.get_lr).parameters) == 1:  # written for PyTorch
+            cls.get_lrs = lambda self, base_lrs, step: self.get_lr()
 
     def __init__(self, optimizer: Optimizer, last_step: int = -1):
         name = type(self).__name__
@@ -87,14 +85,7 @@ class LRScheduler(ExplainsArguments):
 
     def get_lrs(self, base_lrs: list[float], step: int) -> list[float]:
         """The learning rates of all groups at step number `step`."""
-        if _takes_a_step(type(self).get_lr):
-            return [self.get_lr(base_lr, step) for base_lr in base_lrs]
-        before = self.base_lrs, self.last_step  # written for PyTorch: it reads these, and returns all of them
-        self.base_lrs, self.last_step = base_lrs, step
-        try:
-            return self.get_lr()
-        finally:
-            self.base_lrs, self.last_step = before
+        return [self.get_lr(base_lr, step) for base_lr in base_lrs]
 
     @property
     def last_epoch(self) -> float:
