@@ -213,7 +213,7 @@ defer(
         "graph": "miniflow.graph",
         "mock_torch": "miniflow.mock_torch",
         "onnx": "miniflow.onnx",
-        "optimizer": "miniflow.optimizer",
+        "optimizer": "miniflow.graph.job_optimizer",
         "vmap": "miniflow.func:vmap",
     },
 )

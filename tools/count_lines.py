@@ -11,12 +11,13 @@ from pathlib import Path
 
 # Composed of public functions, and imported by nothing in the core: files and folders of miniflow/
 LIBRARY = """
-__main__ distributions linalg mock_torch optimizer special data func show
+__main__ distributions linalg mock_torch special data func show graph/job_optimizer
 autograd/gradcheck nn/image nn/modules/combined_margin nn/modules/distance nn/utils/fusion nn/utils/named_norms
 nn/utils/parametrizations nn/utils/parametrize nn/utils/prune
 ops/__main__ ops/ctc_loss ops/detection ops/distance ops/einsum ops/embedding_bag ops/gather_nd ops/grid_sample
 ops/margin_loss ops/matrix_methods ops/matrix_norm ops/pool_composed ops/regression_loss ops/tensor_buffer
-optim/lbfgs optim/swa_utils utils/checkpoint utils/global_view
+optim/lbfgs optim/swa_utils utils/checkpoint utils/data/download utils/data/idx utils/data/mnist
+utils/global_view
 """.split()
 # ring -> part -> (budget, what belongs to it: folders of miniflow/, and "" for the files directly in it)
 RINGS = {

@@ -1,6 +1,5 @@
-"""Ready-made data sets. `flow.utils.data` holds the loader that makes batches of them."""
+"""The digits that come with miniflow, as a file; what reads them, and the loader, are in `flow.utils.data`."""
 
-from miniflow.data.idx import read_idx
-from miniflow.data.mnist import mnist
+from miniflow.utils.data import mnist, read_idx
 
 __all__ = ["mnist", "read_idx"]

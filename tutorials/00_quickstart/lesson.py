@@ -165,8 +165,8 @@ passed = check(0)
 # ## In miniflow's source
 #
 # `miniflow/__main__.py` is a longer training program; `python -m miniflow` runs it. `miniflow/tensor.py` is the tensor,
-# `miniflow/nn/modules/module.py` the module, `miniflow/data/mnist.py` the digits. Lesson 2 builds the tape, lesson 4
-# modules, losses and optimizers, lesson 10 the loader, and lesson 12 a recorder.
+# `miniflow/nn/modules/module.py` the module, `miniflow/utils/data/mnist.py` the digits. Lesson 2 builds the tape,
+# lesson 4 modules, losses and optimizers, lesson 10 the loader, and lesson 12 a recorder.
 #
 # Further reading: LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document recognition",
 # which has these digits; Paszke et al. 2019, "PyTorch: an imperative style, high-performance deep learning library".

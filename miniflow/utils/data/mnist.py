@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from miniflow.data.idx import read_idx
 from miniflow.errors import ArgumentError, DownloadError
 from miniflow.tensor import Tensor
 from miniflow.utils.data.dataset import TensorDataset
+from miniflow.utils.data.idx import read_idx
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
@@ -26,7 +26,7 @@ FILES = {
     ),
 }
 
-BUNDLED = Path(__file__).with_name("mnist_5k.npz")
+BUNDLED = Path(__file__).parents[2] / "data" / "mnist_5k.npz"
 MEAN, STD = 0.1307, 0.3081  # of the 60,000 training images, pixels scaled to [0, 1]
 
 
@@ -86,7 +86,7 @@ def _bundled(split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _downloaded(split: str, root: str | os.PathLike | None) -> list[Path]:
-    from miniflow.data.download import download as fetch  # here, because urllib takes long to import
+    from miniflow.utils.data.download import download as fetch  # here, because urllib takes long to import
 
     folder = Path(root) if root is not None else cache_folder() / "mnist"
     try:

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from miniflow.data.download import download
 from miniflow.errors import DownloadError
+from miniflow.utils.data.download import download
 
 CONTENTS = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(CONTENTS).hexdigest()

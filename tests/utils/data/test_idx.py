@@ -6,8 +6,8 @@ import struct
 import numpy as np
 import pytest
 
-from miniflow.data.idx import DTYPES, read_idx
 from miniflow.errors import DataError
+from miniflow.utils.data.idx import DTYPES, read_idx
 
 
 def encode(array: np.ndarray) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 import miniflow as flow
 from miniflow.errors import ArgumentError, DataError, DownloadError, ShapeError
 
-module = sys.modules["miniflow.data.mnist"]  # the package's attribute of that name is the function
+module = sys.modules["miniflow.utils.data.mnist"]  # the package's attribute of that name is the function
 NOBODY = "http://127.0.0.1:9/"
 
 
