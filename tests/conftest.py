@@ -133,12 +133,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def others_than_every(share: int, items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of a test with `share` cases or more, all but one of each `share`, others in each run."""
+    """Of each test all cases but one of each `share`, or of them all where they are fewer; others in each run."""
     cases = defaultdict(list)
     for item in items:
         cases[item.path, getattr(item, "originalname", item.name)].append(item)
-    many = [group for group in cases.values() if len(group) >= share]
-    return {item for group in many for i, item in enumerate(group) if (i - checks.FRESH_SEED) % share}
+    return {
+        item
+        for group in cases.values()
+        for i, item in enumerate(group)
+        if (i - checks.FRESH_SEED) % min(share, len(group))
+    }
 
 
 def mark_all_but_few(items: list[pytest.Item]) -> None:

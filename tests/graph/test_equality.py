@@ -134,12 +134,12 @@ def sgd(parameters):
 CASES = [(name, i) for name in MODULES for i in range(len(MODULES[name]))]
 
 
+@pytest.mark.few(len(CASES) // 6)  # each compiles loops of its own
 @pytest.mark.parametrize(("name", "i"), CASES, ids=[f"{name}-{i}" for name, i in CASES])
 def test_modules(name, i):
     assert_five_steps_equal(*MODULES[name][i], sgd, exact=False)
 
 
-@pytest.mark.few(len(CASES) // 4)
 @pytest.mark.parametrize(("name", "i"), CASES, ids=[f"{name}-{i}" for name, i in CASES])
 def test_modules_unfused(name, i):
     assert_five_steps_equal(*MODULES[name][i], sgd, exact=True)
@@ -154,6 +154,7 @@ RULES = [(name, i) for name in OPTIMIZERS for i in range(len(OPTIMIZERS[name]))]
 NET = (lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 6)), [ROWS])
 
 
+@pytest.mark.few(6 * len(RULES) // 5)  # of each example one of the two, or both
 @pytest.mark.parametrize("exact", [True, False], ids=["unfused", "fused"])
 @pytest.mark.parametrize(("name", "i"), RULES, ids=[f"{name}-{i}" for name, i in RULES])
 def test_optimizers(name, i, exact):

@@ -20,10 +20,14 @@ LONG = 7
 """Statements of a long kernel, which compiles for some 20 s; one of the short ones takes 4 s."""
 
 
+def length_of(seed):
+    return 1 + seed % 2 if seed % 13 != 12 else LONG  # long is none of those that run by default
+
+
 @pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(270))
 def test_fixed_seeds(seed):
-    agree(seed, 1 + seed % 2 if seed % 13 else LONG)
+    agree(seed, length_of(seed))
 
 
 @pytest.mark.slow
@@ -33,7 +37,7 @@ def test_fresh_seeds(position):
 
 
 def test_a_wrong_result_would_be_seen():
-    kernel = draw(1)
+    kernel = draw(1, 1)
     expected = reference(kernel)
     changed = [a.copy() if hasattr(a, "copy") else a for a in expected]
     changed[3].flat[-1] += 1

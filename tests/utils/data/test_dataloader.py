@@ -77,6 +77,7 @@ def test_batches_of_tensors(num_workers):
     assert x.all()
 
 
+@pytest.mark.few(13)
 @pytest.mark.parametrize("num_workers", WORKERS)
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("drop_last", [False, True])
