@@ -111,6 +111,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     gc.disable()
     result = yield
     gc.freeze()
+    gc.set_threshold(5_000, 10, 20)  # a compiled loop makes some ten thousand objects
     gc.enable()
     return result
 
