@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -330,51 +330,46 @@ class Optimizer(ExplainsArguments):
         Raises:
             CheckpointError: if groups, parameters or shapes do not match; the optimizer is then unchanged.
         """
-        where = f"{self._name}.load_state_dict"
-        try:
-            saved_groups, saved_state = state_dict["param_groups"], state_dict["state"]
-            saved_sizes = [len(group["params"]) for group in saved_groups]
-        except (LookupError, TypeError):
-            raise CheckpointError(
-                f"{where}: expected a dict with 'state' and 'param_groups' as from state_dict()"
-            ) from None
-        sizes = [len(group["params"]) for group in self.param_groups]
-        if saved_sizes != sizes:
-            raise CheckpointError(
-                f"{where}: got groups of {saved_sizes} parameters; expected {sizes}: "
-                "build the optimizer from the same parameters as when it was saved"
-            )
-        for saved, group in zip(saved_groups, self.param_groups, strict=True):
-            if saved.keys() - set(EXTRA_KEYS) != group.keys() - set(EXTRA_KEYS):
-                raise CheckpointError(
-                    f"{where}: got a group with the options {list(saved)}; expected {list(group)}: "
-                    "was it saved by another kind of optimizer?"
-                )
-        params = [p for group in self.param_groups for p in group["params"]]
-        param_of = dict(zip([i for group in saved_groups for i in group["params"]], params, strict=True))
-        if saved_state.keys() - param_of.keys():
-            raise CheckpointError(f"{where}: got state for {list(saved_state)}; expected {list(param_of)} only")
-        state = {param_of[i]: self._load_state(i, param_of[i], values) for i, values in saved_state.items()}
-        pairs = zip(self.param_groups, saved_groups, strict=True)
-        self.param_groups = [{**copy.deepcopy(saved), "params": group["params"]} for group, saved in pairs]
+        for problem in self._problems(state_dict):
+            raise CheckpointError(f"{self._name}.load_state_dict: {problem}")
+        pairs = list(zip(self.param_groups, copy.deepcopy(state_dict["param_groups"]), strict=True))
+        param_of = {i: p for group, saved in pairs for i, p in zip(saved["params"], group["params"], strict=True)}
+        state = {param_of[i]: _loaded(param_of[i], values) for i, values in state_dict["state"].items()}
+        self.param_groups = [{**saved, "params": group["params"]} for group, saved in pairs]
         self.state = defaultdict(dict, state)
         self._untouched.clear()
 
-    def _load_state(self, number: Any, p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
-        state = {name: value for name, value in values.items() if value is not None}
-        for name, value in state.items():
-            if name == "step":
-                state[name] = int(value)
-            elif isinstance(value, Tensor):
-                if value.shape != p.shape:
-                    raise CheckpointError(
-                        f"{self._name}.load_state_dict: {name} of parameter {number} has shape {tuple(value.shape)}; "
-                        f"expected {tuple(p.shape)}"
-                    )
-                if problem := place_problem(value, p):
-                    raise CheckpointError(f"{self._name}.load_state_dict: {name} of parameter {number} is {problem}")
-                state[name] = value.detach().to(dtype=_state_dtype(p), device=p._place, copy=True)
-        return state
+    def _problems(self, state_dict: dict[str, Any]) -> Iterator[str]:
+        """Why a state does not fit."""
+        try:
+            groups, state = state_dict["param_groups"], state_dict["state"]
+            got, expected = ([len(group["params"]) for group in of] for of in (groups, self.param_groups))
+        except (LookupError, TypeError):
+            yield "expected a dict with 'state' and 'param_groups' as from state_dict()"
+            return
+        if got != expected:
+            yield (
+                f"got groups of {got} parameters; expected {expected}: "
+                "build the optimizer from the same parameters as when it was saved"
+            )
+        param_of = {}
+        for saved, group in zip(groups, self.param_groups, strict=True):
+            if saved.keys() - set(EXTRA_KEYS) != group.keys() - set(EXTRA_KEYS):
+                yield (
+                    f"got a group with the options {list(saved)}; expected {list(group)}: "
+                    "was it saved by another kind of optimizer?"
+                )
+            param_of |= zip(saved["params"], group["params"], strict=True)
+        if state.keys() - param_of.keys():
+            yield f"got state for {list(state)}; expected {list(param_of)} only"
+        for number, name, value in [(i, *item) for i, values in state.items() for item in values.items()]:
+            p = param_of[number]
+            if name == "step" or not isinstance(value, Tensor):
+                continue
+            if value.shape != p.shape:
+                yield f"{name} of parameter {number} has shape {tuple(value.shape)}; expected {tuple(p.shape)}"
+            elif problem := place_problem(value, p):
+                yield f"{name} of parameter {number} is {problem}"
 
     def __repr__(self) -> str:
         lines = [f"{self._name} ("]
@@ -382,6 +377,17 @@ class Optimizer(ExplainsArguments):
             lines.append(f"Parameter Group {i}")
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
+
+
+def _loaded(p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the state of a parameter, where that is."""
+    state = {name: value for name, value in values.items() if value is not None}
+    for name, value in state.items():
+        if name == "step":
+            state[name] = int(value)
+        elif isinstance(value, Tensor):
+            state[name] = value.detach().to(dtype=_state_dtype(p), device=p._place, copy=True)
+    return state
 
 
 def _state_dtype(p: Tensor) -> Any:
