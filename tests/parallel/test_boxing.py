@@ -125,6 +125,7 @@ UNEVEN = [(2, 3, 5), (5,), (1, 7), (3, 2), (7, 5), (4, 4), (3, 0, 2), (1, 1), (9
 UNEVEN_MESHES = ([0, 1], [2, 0, 1], [0, 1, 2, 3], [0, 1, 2, 4, 3], [[0, 3], [1, 2]], [[0, 1, 2], [5, 4, 3]])
 
 
+@pytest.mark.few(5)  # without the largest
 @pytest.mark.parametrize("mesh", UNEVEN_MESHES, ids=str)
 def test_explain_says_what_is_sent(mesh, capsys):
     """For every change of layout of tensors that the ranks do not divide."""

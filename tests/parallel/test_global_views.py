@@ -44,6 +44,7 @@ def random_view(random, x):
 WRITES = [lambda t: t.add_(3), lambda t: t.mul_(2), lambda t: t.zero_(), lambda t: t.fill_(1.5)]
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("mesh", MESHES)
 def test_writes_through_random_views(mesh, seed):
