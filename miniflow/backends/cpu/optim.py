@@ -47,18 +47,21 @@ def bounded(norm: np.ndarray, max_norm: float) -> float:
 
 def update(loop: Callable[..., None], row: np.ndarray, arrays: Sequence[np.ndarray | None]) -> None:
     """Run a loop over a parameter, its gradient and its states, and over copies of those that it cannot take."""
-    real = row.dtype
-    working = [
-        ABSENT[real] if x is None else x if x.dtype is real and x.flags.carray else np.array(x, real, order="C")
-        for x in arrays
+    real, copies = row.dtype, []
+
+    def copy_of(x: np.ndarray) -> np.ndarray:
+        copies.append((x, np.array(x, real, order="C")))
+        return copies[-1][1].ravel()
+
+    flat = [
+        ABSENT[real] if x is None else x.ravel() if x.dtype is real and x.flags.carray else copy_of(x) for x in arrays
     ]
-    flat = [x.ravel() for x in working]
     if flat[0].size < SHARED_FROM:
         loop(row, *flat)
     else:
         share(lambda start, stop: loop(row, *[x[start:stop] for x in flat]), flat[0].size, flat[0].size)
-    for x, changed in zip(arrays, working, strict=True):
-        if changed is not x and x is not None and x is not arrays[1]:
+    for x, changed in copies:
+        if x is not arrays[1]:
             x[...] = changed
 
 
