@@ -85,10 +85,10 @@ class device:
 
 def _index(device: Any) -> int:
     """The index of the device that an argument names; None is the current one."""
-    place = as_device("cuda" if device is None else device)
-    if place.type != "cuda":
-        raise DeviceError(f"cuda: got device {str(place)!r}; expected a cuda device such as 'cuda:0'")
-    return place.index
+    resolved = as_device("cuda" if device is None else device)
+    if resolved.type != "cuda":
+        raise DeviceError(f"cuda: got device {str(resolved)!r}; expected a cuda device such as 'cuda:0'")
+    return resolved.index
 
 
 def get_device_name(device: Any = None) -> str:
@@ -175,10 +175,10 @@ def empty_cache() -> None:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Free and total bytes of a device. An emulated one has MINIFLOW_DEVICE_MEMORY, else what the computer has."""
-    found = _allocator(device)
-    if found.limit is not None:
-        return found.limit - memory_reserved(device), found.limit
-    with hostcuda.cuda.gpus[found.device_index]:
+    allocator = _allocator(device)
+    if allocator.limit is not None:
+        return allocator.limit - memory_reserved(device), allocator.limit
+    with hostcuda.cuda.gpus[allocator.device_index]:
         free, total = hostcuda.cuda.current_context().get_memory_info()
     return (free - memory_reserved(device) if is_emulated() else free), total
 

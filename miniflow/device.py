@@ -44,13 +44,13 @@ class device(Place):
             self.type, self.index = name.type, name.index
             return
         text = f"cuda:{name}" if isinstance(name, int) else str(name)
-        wanted = text if index is None else f"{text}:{index}"
-        match = re.fullmatch(r"cpu(:0)?|cuda(:(?P<index>\d+))?", wanted)
+        full_name = text if index is None else f"{text}:{index}"
+        match = re.fullmatch(r"cpu(:0)?|cuda(:(?P<index>\d+))?", full_name)
         if match is None:
-            raise DeviceError(f"device {wanted!r} does not exist; expected 'cpu', 'cuda' or 'cuda:0'")
-        self.type = wanted.partition(":")[0]
+            raise DeviceError(f"device {full_name!r} does not exist; expected 'cpu', 'cuda' or 'cuda:0'")
+        self.type = full_name.partition(":")[0]
         number = match["index"]
-        self.index = 0 if self.type == "cpu" else _cuda_index(wanted, None if number is None else int(number))
+        self.index = 0 if self.type == "cpu" else _cuda_index(full_name, None if number is None else int(number))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
@@ -66,17 +66,17 @@ class device(Place):
         return self.type if self.type == "cpu" else f"{self.type}:{self.index}"
 
 
-def _cuda_index(wanted: str, index: int | None) -> int:
+def _cuda_index(name: str, index: int | None) -> int:
     try:
         count = len(hostcuda.cuda.gpus)
         if index is None:
             return choice.current_device()
     except RuntimeError as error:  # no working driver, or an impossible MINIFLOW_DEVICES
-        raise DeviceError(f"device {wanted!r} does not exist: {error}") from error
+        raise DeviceError(f"device {name!r} does not exist: {error}") from error
     if not 0 <= index < count:
         are = "is 1 CUDA device" if count == 1 else f"are {count} CUDA devices"
         remedy = "set MINIFLOW_DEVICES before Python starts to emulate more" if is_emulated() else "use one of these"
-        raise DeviceError(f"device {wanted!r} does not exist: there {are}, counted from 0; {remedy}")
+        raise DeviceError(f"device {name!r} does not exist: there {are}, counted from 0; {remedy}")
     return index
 
 
@@ -122,8 +122,8 @@ def set_default_device(name: str | int | device | None) -> None:
     Source: `torch.set_default_device`.
     """
     global _default
-    wanted = CPU if name is None else device(name)
-    _default = CPU if wanted.type == "cpu" else cuda_device(wanted.index)
+    default = CPU if name is None else device(name)
+    _default = CPU if default.type == "cpu" else cuda_device(default.index)
 
 
 def get_default_device() -> device:

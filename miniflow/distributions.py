@@ -43,8 +43,8 @@ class Distribution:
     event_shape = Size(())
 
     def __init__(self, **parameters: Any):
-        kind = result_type(*[x for x in parameters.values() if isinstance(x, Tensor)], 1.0)
-        values = [x.to(kind) if isinstance(x, Tensor) else as_tensor(x, dtype=kind) for x in parameters.values()]
+        dtype = result_type(*[x for x in parameters.values() if isinstance(x, Tensor)], 1.0)
+        values = [x.to(dtype) if isinstance(x, Tensor) else as_tensor(x, dtype=dtype) for x in parameters.values()]
         tensors = broadcast_tensors(*values)
         vars(self).update(zip(parameters, tensors, strict=True))
         self.batch_shape = tensors[0].shape

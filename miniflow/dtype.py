@@ -106,16 +106,16 @@ def as_dtype(value: object) -> dtype:
         raise DTypeError("got None for a dtype; expected one such as flow.float32")
     if isinstance(value, type) and value in (bool, int, float):  # np.dtype(float) == float, so test the type first
         return {bool: bool_, int: int64, float: float64}[value]
-    found = value if isinstance(value, dtype) else dtype.from_numpy(value)
-    if found is tensor_buffer:
+    result = value if isinstance(value, dtype) else dtype.from_numpy(value)
+    if result is tensor_buffer:
         raise DTypeError(
             "got the dtype tensor_buffer; expected one of numbers: tensor buffers are made by flow.gen_tensor_buffer, "
             "flow.tensor_to_tensor_buffer and flow.tensor_list_to_tensor_buffer"
         )
-    return found
+    return result
 
 
-def fitting(op: str, value: bool | int | float, kind: dtype) -> bool | int | float:
+def fitting(op: str, value: bool | int | float, dtype: dtype) -> bool | int | float:
     """A number that is to be written into a tensor of `kind`, as PyTorch converts it.
 
     For integers it is truncated towards zero. Negative numbers wrap around in uint8, as in C.
@@ -126,12 +126,12 @@ def fitting(op: str, value: bool | int | float, kind: dtype) -> bool | int | flo
     >>> fitting("full", -1.5, uint8)
     255
     """
-    if kind.category != 1:
+    if dtype.category != 1:
         return value
-    limits = np.iinfo(kind.numpy)
+    limits = np.iinfo(dtype.numpy)
     if not (limits.min or -limits.max) <= value <= limits.max:
         raise DTypeError(
-            f"{op}: got the value {value}, which {kind} cannot hold; expected one from {limits.min} to {limits.max}: "
+            f"{op}: got the value {value}, which {dtype} cannot hold; expected one from {limits.min} to {limits.max}: "
             "use a wider dtype, or clamp it"
         )
     return int(value) % (limits.max + 1) if limits.min == 0 else int(value)
@@ -142,17 +142,17 @@ def finfo(type: dtype | None = None) -> SimpleNamespace:
     type = type or get_default_dtype()
     if not type.is_floating_point:
         raise DTypeError(f"finfo: got {type}; expected a floating dtype: use iinfo")
-    found = ml_dtypes.finfo(type.numpy)
-    numbers = {name: float(getattr(found, name)) for name in ("eps", "max", "min", "tiny", "smallest_normal")}
-    return SimpleNamespace(bits=found.bits, dtype=type.name, resolution=10.0**-found.precision, **numbers)
+    limits = ml_dtypes.finfo(type.numpy)
+    numbers = {name: float(getattr(limits, name)) for name in ("eps", "max", "min", "tiny", "smallest_normal")}
+    return SimpleNamespace(bits=limits.bits, dtype=type.name, resolution=10.0**-limits.precision, **numbers)
 
 
 def iinfo(type: dtype) -> SimpleNamespace:
     """The limits of an integer dtype: bits, max, min. `torch.iinfo`."""
     if type.category != 1:
         raise DTypeError(f"iinfo: got {type}; expected a dtype of integers: use finfo")
-    found = np.iinfo(type.numpy)
-    return SimpleNamespace(bits=found.bits, dtype=type.name, max=int(found.max), min=int(found.min))
+    limits = np.iinfo(type.numpy)
+    return SimpleNamespace(bits=limits.bits, dtype=type.name, max=int(limits.max), min=int(limits.min))
 
 
 def promote_types(a: dtype, b: dtype) -> dtype:

@@ -107,7 +107,7 @@ class OnnxError(ValueError):
         self.message, self.node = message, node
 
 
-def refusal(kind: type[Exception], op: str, expected: Any, /, **got: Any) -> Exception:
+def refusal(error_class: type[Exception], op: str, expected: Any, /, **got: Any) -> Exception:
     """The error for what does not fit: `op: got input (2, 3), weight (4,) and dim=1; expected ...`.
 
     Args:
@@ -115,16 +115,18 @@ def refusal(kind: type[Exception], op: str, expected: Any, /, **got: Any) -> Exc
         expected: what is, in words, and what to do.
         got: tensors or arrays, of which the shape is named, lists of them, and values.
     """
-    parts = [_shown(name, x) for name, x in got.items()]
-    return kind(f"{op}: got {' and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}; expected {expected}")
+    shown = [_shown(name, x) for name, x in got.items()]
+    return error_class(
+        f"{op}: got {' and '.join(filter(None, [', '.join(shown[:-1]), shown[-1]]))}; expected {expected}"
+    )
 
 
 def _shown(name: str, x: Any) -> str:
     """A value in a few words: the shape of a tensor, those of the first ones in a list."""
     if hasattr(x, "shape"):
         return f"{name} {tuple(x.shape)}"
-    if isinstance(x, list | tuple) and any(hasattr(one, "shape") for one in x):
-        shapes = [str(tuple(one.shape)) if hasattr(one, "shape") else type(one).__name__ for one in x[:6]]
+    if isinstance(x, list | tuple) and any(hasattr(item, "shape") for item in x):
+        shapes = [str(tuple(item.shape)) if hasattr(item, "shape") else type(item).__name__ for item in x[:6]]
         return f"{name} [{', '.join(shapes)}{f', ...], {len(x)} in all' if len(x) > 6 else ']'}"
     text = f"{name} {x}" if isinstance(x, tuple) else f"{name}={x!r}"
     return text if len(text) <= 200 else text[:200] + "..."

@@ -260,7 +260,7 @@ class Mock(ModuleType):
         if full in STAND_INS or full in MODULES or isinstance(getattr(self.real, name, None), ModuleType):
             return importlib.import_module(full)
         if name == "__all__":
-            return [own for own in dir(self.real) if not own.startswith("_")]
+            return [attribute for attribute in dir(self.real) if not attribute.startswith("_")]
         if name.startswith("__") or not hasattr(self.real, name):
             raise AttributeError(f"{full} is not in miniflow", name=name, obj=self)
         return getattr(self.real, name)

@@ -50,8 +50,8 @@ def set_printoptions(
     """
     if profile is not None:
         vars(OPTIONS).update(DEFAULT | PROFILES[profile])
-    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
-    vars(OPTIONS).update({name: value for name, value in given.items() if value is not None})
+    options = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    vars(OPTIONS).update({name: value for name, value in options.items() if value is not None})
     OPTIONS.sci_mode = sci_mode
 
 
@@ -109,7 +109,7 @@ def values_text(array: np.ndarray, indent: int) -> str:
     ends = [[*range(edge), *range(-edge, 0)] if skip else range(n) for skip, n in zip(skips, array.shape, strict=True)]
     shown = array[(*np.ix_(*ends), ...)]
     if is_buffer:
-        texts = [f"{one.dtype} {one.shape}" for one in shown.elements()]
+        texts = [f"{element.dtype} {element.shape}" for element in shown.elements()]
         return block_text(np.array(texts).reshape(shown.shape).tolist(), skips, indent + 1, str, max(map(len, texts)))
     write, width = number_format(shown)
     return block_text(shown.tolist(), skips, indent + 1, lambda value: write(value).rjust(width), width)
@@ -120,8 +120,8 @@ def number_format(array: np.ndarray) -> tuple[Callable[[Any], str], int]:
     if array.dtype.kind != "f":
         return str, max((len(str(value)) for value in array.ravel().tolist()), default=1)
     finite = array[np.isfinite(array) & (array != 0)].astype(np.float64)
-    whole = bool((finite == np.ceil(finite)).all())
-    form = f".{OPTIONS.precision}e" if scientific(finite, whole) else ".0f" if whole else f".{OPTIONS.precision}f"
+    integral = bool((finite == np.ceil(finite)).all())
+    form = f".{OPTIONS.precision}e" if scientific(finite, integral) else ".0f" if integral else f".{OPTIONS.precision}f"
     point = "." if form == ".0f" else ""
 
     def write(value: float) -> str:
@@ -130,7 +130,7 @@ def number_format(array: np.ndarray) -> tuple[Callable[[Any], str], int]:
     return write, max((len(write(value)) for value in finite.tolist()), default=1)
 
 
-def scientific(finite: np.ndarray, whole: bool) -> bool:
+def scientific(finite: np.ndarray, integral: bool) -> bool:
     """PyTorch's rule: when the magnitudes span more than 1000, or are very large, or (for fractions) very small."""
     if finite.size == 0:
         return False
@@ -138,18 +138,18 @@ def scientific(finite: np.ndarray, whole: bool) -> bool:
         return OPTIONS.sci_mode
     magnitudes = np.abs(finite)
     largest, smallest = magnitudes.max().item(), magnitudes.min().item()
-    return largest / smallest > 1000.0 or largest > 1.0e8 or (not whole and smallest < 1.0e-4)
+    return largest / smallest > 1000.0 or largest > 1.0e8 or (not integral and smallest < 1.0e-4)
 
 
 def block_text(items: Any, skips: list[bool], indent: int, write: Callable[[Any], str], width: int) -> str:
     """The brackets around nested lists of numbers; `skips` says for each level whether its middle is left out."""
     if not skips:
         return write(items)
-    parts = [block_text(item, skips[1:], indent + 1, write, width) for item in items]
+    texts = [block_text(item, skips[1:], indent + 1, write, width) for item in items]
     innermost = len(skips) == 1
     if skips[0]:
-        parts.insert(len(parts) // 2, " ..." if innermost else "...")
+        texts.insert(len(texts) // 2, " ..." if innermost else "...")
     if innermost:  # lines of equally many numbers
         count = max(1, (OPTIONS.linewidth - indent + 1) // (width + 2))
-        parts = [", ".join(parts[i : i + count]) for i in range(0, len(parts), count)]
-    return "[" + ("," + "\n" * max(1, len(skips) - 1) + " " * indent).join(parts) + "]"
+        texts = [", ".join(texts[i : i + count]) for i in range(0, len(texts), count)]
+    return "[" + ("," + "\n" * max(1, len(skips) - 1) + " " * indent).join(texts) + "]"

@@ -92,18 +92,18 @@ def as_nd_sbp(sbp: Any, dims: int, name: str) -> NdSbp:
         ArgumentTypeError: for something that is not an SBP.
         ArgumentError: for another number of entries.
     """
-    found = tuple(sbp) if isinstance(sbp, tuple | list) else (sbp,)
-    for one in found:
-        if not isinstance(one, Sbp):
+    nd_sbp = tuple(sbp) if isinstance(sbp, tuple | list) else (sbp,)
+    for entry in nd_sbp:
+        if not isinstance(entry, Sbp):
             raise ArgumentTypeError(
                 f"{name}: got sbp={sbp!r}; expected flow.sbp.split(dim), flow.sbp.broadcast or flow.sbp.partial_sum, "
                 "or a list of them"
             )
-    if len(found) != dims:
+    if len(nd_sbp) != dims:
         raise ArgumentError(
-            f"{name}: got {len(found)} sbp for a placement of {dims} dimensions; expected one for each dimension"
+            f"{name}: got {len(nd_sbp)} sbp for a placement of {dims} dimensions; expected one for each dimension"
         )
-    return found
+    return nd_sbp
 
 
 def show(sbp: NdSbp) -> str:
@@ -143,20 +143,20 @@ def signatures(
     (P, B) -> P
     (B, P) -> P
     """
-    found = []
+    combinations = []
     letters = dict.fromkeys("".join([x for x in operands if x is not None]))
     for letter in letters:
         if letter in fixed or letter == ".":
             continue
         outs = tuple([S(y.index(letter)) if letter in y else P for y in results])
-        rest = P if P in outs else B
-        ins = [B if x is None else S(x.index(letter)) if letter in x else rest if i in added else B
+        added_sbp = P if P in outs else B
+        ins = [B if x is None else S(x.index(letter)) if letter in x else added_sbp if i in added else B
                for i, x in enumerate(operands)]  # fmt: skip
-        found.append((tuple(ins), outs))
+        combinations.append((tuple(ins), outs))
     for positions in linear:
         ins = tuple([P if i in positions else B for i in range(len(operands))])
-        found.append((ins, (P,) * len(results)))
-    return found
+        combinations.append((ins, (P,) * len(results)))
+    return combinations
 
 
 def letters(ndim: int, start: int = 0) -> str:
@@ -200,28 +200,28 @@ def each_element_alone(x: Any, *, ranks: int, **attrs: Any) -> list[Signature]:
 
 def each_row(x: Any, *, ranks: int, dim: int = -1, **attrs: Any) -> list[Signature]:
     """`Op.sbp` of what computes the rows along `dim` on their own."""
-    kept = letters_but(x.ndim, dim)
-    return signatures([kept], [kept])
+    row_letters = letters_but(x.ndim, dim)
+    return signatures([row_letters], [row_letters])
 
 
 def reshaped(old: tuple[int, ...], new: tuple[int, ...], ranks: int) -> tuple[list[str], list[str]]:
     """Letters for a reshape in row-major order: a dim that becomes several, or several one, can be split if the split
     of the outermost of them is that of the same elements, which is so if `ranks` divides it."""
-    given, result = ["."] * len(old), ["."] * len(new)
+    old_letters, new_letters = ["."] * len(old), ["."] * len(new)
     i = j = 0
     while i < len(old) and j < len(new):
-        first, others, n, m = i, j, old[i], new[j]
+        old_dim, new_dim, n, m = i, j, old[i], new[j]
         i, j = i + 1, j + 1
         while n != m and 0 not in (n, m) and (i < len(old) if n < m else j < len(new)):
             if n < m:
                 n, i = n * old[i], i + 1
             else:
                 m, j = m * new[j], j + 1
-        while first < i - 1 and old[first] == 1:
-            first += 1
-        while others < j - 1 and new[others] == 1:
-            others += 1
-        whole = old[first] == new[others] or old[first] % ranks == new[others] % ranks == 0
-        if n == m and whole and old[first] != 1:
-            given[first] = result[others] = letters(1, first)
-    return ["".join(given)], ["".join(result)]
+        while old_dim < i - 1 and old[old_dim] == 1:
+            old_dim += 1
+        while new_dim < j - 1 and new[new_dim] == 1:
+            new_dim += 1
+        divides = old[old_dim] == new[new_dim] or old[old_dim] % ranks == new[new_dim] % ranks == 0
+        if n == m and divides and old[old_dim] != 1:
+            old_letters[old_dim] = new_letters[new_dim] = letters(1, old_dim)
+    return ["".join(old_letters)], ["".join(new_letters)]

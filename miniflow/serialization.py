@@ -166,8 +166,8 @@ def load(
     Source: `torch.load`, with safetensors instead of pickle.
     """
     if not (isinstance(map_location, str | device | dict | placement | None) or callable(map_location)):
-        kind = type(map_location).__name__
-        raise ArgumentTypeError(f"load: got map_location of type {kind}; expected a device or its name, such as 'cpu'")
+        name = type(map_location).__name__
+        raise ArgumentTypeError(f"load: got map_location of type {name}; expected a device or its name, such as 'cpu'")
     if hasattr(path, "read"):
         with tempfile.TemporaryDirectory() as folder:
             read = Path(folder, "object")
@@ -203,8 +203,8 @@ class _Packer:
 
     def pack(self, obj: Any, path: tuple) -> Any:
         """The JSON value for `obj`, which was reached by the keys and indices in `path`."""
-        kind = type(obj)
-        if obj is None or kind in (bool, int, str):
+        cls = type(obj)
+        if obj is None or cls in (bool, int, str):
             return obj
         if isinstance(obj, float):
             return float(obj) if math.isfinite(obj) else {"float": repr(float(obj))}
@@ -213,25 +213,25 @@ class _Packer:
         if isinstance(obj, Tensor) and obj.is_global:
             if self.global_rank is None:
                 raise CheckpointError(
-                    f"save: {_place(path)}: Please set global_dst_rank in `flow.save` to save global tensor, or let "
+                    f"save: {_access(path)}: Please set global_dst_rank in `flow.save` to save global tensor, or let "
                     "each rank write its part: flow.distributed.checkpoint.save"
                 )
             return {"tensor": self.add(obj._array.numpy(), path, "tensor", "cpu")}
         if isinstance(obj, Tensor):
             if obj.dtype is tensor_buffer:
-                wanted = "numbers: save x.numpy(), a list of arrays"
-                raise CheckpointError(f"save: {_place(path)} is a tensor of tensor_buffer; expected one of {wanted}")
-            tag, place = "leaf" if obj.requires_grad else "tensor", str(obj._place)
-            packed = {tag: self.add(obj._array, path, tag, place)}
-            return packed if place == "cpu" else {place: packed}
-        if kind is np.ndarray and obj.dtype in BY_NUMPY:
+                expected = "numbers: save x.numpy(), a list of arrays"
+                raise CheckpointError(f"save: {_access(path)} is a tensor of tensor_buffer; expected one of {expected}")
+            tag, device_name = "leaf" if obj.requires_grad else "tensor", str(obj._place)
+            packed = {tag: self.add(obj._array, path, tag, device_name)}
+            return packed if device_name == "cpu" else {device_name: packed}
+        if cls is np.ndarray and obj.dtype in BY_NUMPY:
             return {"array": self.add(obj, path, "array", "cpu")}
-        if kind in (list, tuple, Size):
+        if cls in (list, tuple, Size):
             items = [self.pack(item, (*path, index)) for index, item in enumerate(obj)]
-            return items if kind is list else {"size" if kind is Size else "tuple": items}
-        if kind in (dict, OrderedDict):
+            return items if cls is list else {"size" if cls is Size else "tuple": items}
+        if cls in (dict, OrderedDict):
             pairs = [[self.pack_key(key, path), self.pack(value, (*path, key))] for key, value in obj.items()]
-            return {"ordered" if kind is OrderedDict else "dict": pairs}
+            return {"ordered" if cls is OrderedDict else "dict": pairs}
         raise CheckpointError(_refusal(obj, path))
 
     def pack_key(self, key: Any, path: tuple) -> Any:
@@ -239,13 +239,13 @@ class _Packer:
         if key is None or isinstance(key, bool | int | float | str | tuple | np.number):
             return self.pack(key, path)
         raise CheckpointError(
-            f"save: {_place(path)} has the key {key!r} of type {type(key).__name__}; "
+            f"save: {_access(path)} has the key {key!r} of type {type(key).__name__}; "
             "expected str, int, float, bool, None or a tuple of them"
         )
 
-    def add(self, array: Any, path: tuple, tag: str, place: str) -> str:
+    def add(self, array: Any, path: tuple, tag: str, device_name: str) -> str:
         """The name under which `array` is stored: that of one in the same memory, or a new one from `path`."""
-        memory = (address(array), array.shape, array.strides, array.dtype, tag, place)
+        memory = (address(array), array.shape, array.strides, array.dtype, tag, device_name)
         if memory not in self.names:
             base = ".".join(map(str, path)) or "tensor"
             name, count = base, 1
@@ -259,7 +259,7 @@ class _Packer:
 
 def _refusal(obj: Any, path: tuple) -> str:
     """Why `obj` cannot be saved, and what to do."""
-    got = f"save: cannot save {_place(path)}, a {type(obj).__module__}.{type(obj).__qualname__}"
+    got = f"save: cannot save {_access(path)}, a {type(obj).__module__}.{type(obj).__qualname__}"
     if hasattr(obj, "state_dict"):
         return (
             f"{got}: save its state, flow.save(x.state_dict(), path), "
@@ -270,14 +270,14 @@ def _refusal(obj: Any, path: tuple) -> str:
     )
 
 
-def _place(path: tuple) -> str:
-    """Where in the saved object: `obj['model'][0]`."""
+def _access(path: tuple) -> str:
+    """The expression for an entry of the saved object: `obj['model'][0]`."""
     return "obj" + "".join(f"[{key!r}]" for key in path)
 
 
 def _unpacker(arrays: dict[str, np.ndarray], map_location: Location) -> Callable[[Any], Any]:
     """The function from a JSON value to the object; tensors that were shared are shared again."""
-    made: dict[tuple[str, str], Any] = {}  # (tag, name) -> the object
+    objects: dict[tuple[str, str], Any] = {}  # (tag, name) -> the object
 
     def unpack(value: Any) -> Any:
         if isinstance(value, list):
@@ -291,33 +291,33 @@ def _unpacker(arrays: dict[str, np.ndarray], map_location: Location) -> Callable
             return SEQUENCES[tag]([unpack(item) for item in content])
         if tag == "float":
             return FLOATS[content]
-        place = "cpu"
+        device_name = "cpu"
         if tag.startswith("cuda:"):
-            place = tag
+            device_name = tag
             ((tag, content),) = content.items()
-        if (tag, content) not in made:
-            found: Any = arrays[content]
+        if (tag, content) not in objects:
+            restored: Any = arrays[content]
             if tag not in ("array", "tensor", "leaf"):
                 raise ValueError(f"unknown tag {tag!r}")
             if tag != "array":
-                found = _tensor(found, place, map_location).requires_grad_(tag == "leaf")
-            made[tag, content] = found
-        return made[tag, content]
+                restored = _tensor(restored, device_name, map_location).requires_grad_(tag == "leaf")
+            objects[tag, content] = restored
+        return objects[tag, content]
 
     return unpack
 
 
-def _tensor(array: np.ndarray, place: str, map_location: Location) -> Tensor:
+def _tensor(array: np.ndarray, device_name: str, map_location: Location) -> Tensor:
     tensor = Tensor._wrap(array)
     try:
         if callable(map_location):
-            found = map_location(tensor, place)
-            return tensor.to(place) if found is None else found
+            mapped = map_location(tensor, device_name)
+            return tensor.to(device_name) if mapped is None else mapped
         if isinstance(map_location, placement):
             return tensor.to_global(map_location, B)
         if isinstance(map_location, dict):
-            map_location = {str(device(old)): new for old, new in map_location.items()}.get(place)
-        return tensor.to(place if map_location is None else map_location)
+            map_location = {str(device(old)): new for old, new in map_location.items()}.get(device_name)
+        return tensor.to(device_name if map_location is None else map_location)
     except DeviceError as error:
         raise DeviceError(f"load: {error}; or give map_location='cpu'") from None
 
@@ -330,13 +330,13 @@ def _check_rank(got: str, rank: int | None) -> None:
 def _load_on(rank: int, path: Path) -> Any:
     """What a file holds that one rank reads, with global tensors on that rank."""
     where = placement("cpu", [rank])
-    own = load(path, "cpu") if rank in world.owned() else None
-    metas = each_tensor(own, lambda x: GlobalMeta(where, (B,), tuple(x.shape), x._array.dtype))
+    obj = load(path, "cpu") if rank in world.owned() else None
+    metas = each_tensor(obj, lambda x: GlobalMeta(where, (B,), tuple(x.shape), x._array.dtype))
     metas = world.communicator().all_gather_object(metas, range(world.size()))[rank]
-    arrays = iter([] if own is None else tensors_in(own))
+    arrays = iter([] if obj is None else tensors_in(obj))
 
     def spread(meta: GlobalMeta) -> Tensor:
-        shards = {rank: next(arrays)._array} if own is not None else {}
+        shards = {rank: next(arrays)._array} if obj is not None else {}
         return Tensor._wrap(GlobalArray(GlobalMeta.of(where, (B,), meta.shape, meta.dtype), shards))
 
     return each_tensor(metas, spread, GlobalMeta)
@@ -389,10 +389,10 @@ def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
     """The CRC-32 of contiguous arrays, with their names, dtypes and shapes, and of metadata: of the checksums that find
     every flipped bit the fastest."""
     described = [(name, str(array.dtype), array.shape) for name, array in sorted(arrays.items())]
-    found = zlib.crc32(json.dumps([described, metadata], sort_keys=True).encode())
+    crc = zlib.crc32(json.dumps([described, metadata], sort_keys=True).encode())
     for _, array in sorted(arrays.items()):
-        found = zlib.crc32(array.reshape(-1).view(np.uint8), found)
-    return f"{found:08x}"
+        crc = zlib.crc32(array.reshape(-1).view(np.uint8), crc)
+    return f"{crc:08x}"
 
 
 def parse(content: bytes, path: Path) -> dict[str, np.ndarray]:

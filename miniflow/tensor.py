@@ -73,8 +73,8 @@ class Tensor:
 
         Source: `torch.Tensor`.
         """
-        made = Tensor._of_data(*data, **options)
-        self._array, self._edge, self._version, self._view, self._grad = made._array, None, None, None, None
+        tensor = Tensor._of_data(*data, **options)
+        self._array, self._edge, self._version, self._view, self._grad = tensor._array, None, None, None, None
 
     @classmethod
     def _wrap(cls, array: np.ndarray) -> Tensor:
@@ -121,14 +121,14 @@ class Tensor:
         Raises:
             PlacementError: for a global tensor outside of `global_mode`: it has a placement.
         """
-        place = self._place
-        if place.is_global:
+        location = self._place
+        if location.is_global:
             if modes.global_layout is not None:
-                return device(place.type)
+                return device(location.type)
             raise PlacementError(
                 "device: Only local tensors have 'device'. Please use '.placement' for global tensors."
             )
-        return place
+        return location
 
     @property
     def is_global(self) -> bool:

@@ -64,11 +64,11 @@ class autocast(ContextDecorator):
             raise ArgumentTypeError(f"autocast: got device_type={device_type!r}; expected 'cuda' or 'cpu'")
         if device_type not in DEFAULTS:
             raise ArgumentError(f"autocast: got device_type={device_type!r}; expected 'cuda' or 'cpu'")
-        kind = DEFAULTS[device_type] if dtype is None else as_dtype(dtype)
-        if kind.numpy not in HALF:
-            raise ArgumentError(f"autocast: got dtype={kind}; expected flow.float16 or flow.bfloat16")
+        dtype = DEFAULTS[device_type] if dtype is None else as_dtype(dtype)
+        if dtype.numpy not in HALF:
+            raise ArgumentError(f"autocast: got dtype={dtype}; expected flow.float16 or flow.bfloat16")
         self.device_type = device_type
-        self.dtype = kind
+        self.dtype = dtype
         self.enabled = bool(enabled)
         self.cache_enabled = cache_enabled is not False
         self._previous: list[Caster | None] = []
@@ -136,8 +136,8 @@ class Caster:
 
     def cast(self, x: Tensor, half: np.dtype) -> Tensor:
         """`x` in half precision; dtypes other than float32 and half precision are unchanged."""
-        kind = x._array.dtype
-        if kind == half or not (kind == FLOAT32 or kind in HALF):
+        dtype = x._array.dtype
+        if dtype == half or not (dtype == FLOAT32 or dtype in HALF):
             return x
         return cast(x, half) if self.cache is None else self.cache.cast(x, half)
 

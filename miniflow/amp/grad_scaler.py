@@ -84,7 +84,7 @@ class GradScaler:
         self._enabled = enabled
         self._scale = _scale("init_scale", init_scale)
         self._finite_steps = 0  # in a row
-        self._found: dict[int, bool] = {}  # id of an optimizer whose gradients were unscaled -> whether one was inf
+        self._found_inf: dict[int, bool] = {}  # id of an optimizer whose gradients were unscaled -> whether one was inf
         self._stepped: set[int] = set()  # ids of optimizers
         self.set_growth_factor(growth_factor)
         self.set_backoff_factor(backoff_factor)
@@ -118,7 +118,7 @@ class GradScaler:
 
     def set_growth_interval(self, value: int) -> None:
         """Set it to a number of steps."""
-        self._growth_interval = _whole("growth_interval", value, 1)
+        self._growth_interval = _integer("growth_interval", value, 1)
 
     def is_enabled(self) -> bool:
         """Whether it scales at all."""
@@ -157,11 +157,11 @@ class GradScaler:
             return
         if id(optimizer) in self._stepped:
             raise GradScalerError("unscale_() is being called after step(): call it before, or update() first.")
-        if id(optimizer) in self._found:
+        if id(optimizer) in self._found_inf:
             raise GradScalerError("unscale_() has already been called on this optimizer since the last update().")
         gradients = gradients_of(p for group in optimizer.param_groups for p in group["params"])
         if gradients:
-            self._found[id(optimizer)] = self._has_overflowed(gradients)
+            self._found_inf[id(optimizer)] = self._has_overflowed(gradients)
             unscale_gradients(gradients, self._scale)
 
     def _has_overflowed(self, gradients: list[Tensor]) -> bool:
@@ -185,14 +185,14 @@ class GradScaler:
             raise ArgumentError("GradScaler.step: got a closure; expected none: its gradients could not be unscaled")
         if id(optimizer) in self._stepped:
             raise GradScalerError("step() has already been called since the last update().")
-        if id(optimizer) not in self._found:
+        if id(optimizer) not in self._found_inf:
             self.unscale_(optimizer)
-        if id(optimizer) not in self._found:
+        if id(optimizer) not in self._found_inf:
             raise GradScalerError(
                 "step(): no gradient was checked for this optimizer: call scaler.scale(loss).backward() before"
             )
         self._stepped.add(id(optimizer))
-        return None if self._found[id(optimizer)] else optimizer.step(**kwargs)
+        return None if self._found_inf[id(optimizer)] else optimizer.step(**kwargs)
 
     def update(self, new_scale: float | None = None) -> None:
         """Increase or decrease the scale, once after the `step` of all optimizers; or set it to `new_scale`.
@@ -205,11 +205,11 @@ class GradScaler:
             return
         if new_scale is not None:
             self._scale = _scale("new_scale", new_scale)
-        elif not self._found:
+        elif not self._found_inf:
             raise GradScalerError("update(): no gradients were checked before: call step(optimizer) or unscale_ first.")
         else:
-            self.replayed(any(self._found.values()))
-        self._found.clear()
+            self.replayed(any(self._found_inf.values()))
+        self._found_inf.clear()
         self._stepped.clear()
 
     def _refuse_in_build(self, what: str) -> None:
@@ -246,9 +246,9 @@ class GradScaler:
         gradients = gradients_of(parameters) if self._enabled else []
         if not gradients:
             return None
-        found = any_non_finite(gradients)
+        found_inf = any_non_finite(gradients)
         unscale_gradients(gradients, scale)
-        return found
+        return found_inf
 
     def replayed(self, found_inf: bool) -> None:
         """Update the scale after one step: decrease it after an inf or nan, increase it after enough finite steps."""
@@ -294,8 +294,8 @@ class GradScaler:
                 "was not enabled?"
             )
         *numbers, finite_steps = (state_dict[name] for name in names)
-        loaded = vars(GradScaler("cuda", *numbers)) | {"_finite_steps": _whole("_growth_tracker", finite_steps, 0)}
-        vars(self).update(loaded | {"_found": self._found, "_stepped": self._stepped})
+        loaded = vars(GradScaler("cuda", *numbers)) | {"_finite_steps": _integer("_growth_tracker", finite_steps, 0)}
+        vars(self).update(loaded | {"_found_inf": self._found_inf, "_stepped": self._stepped})
 
     def __repr__(self) -> str:
         return (
@@ -364,7 +364,7 @@ def _scale(name: str, value: Any) -> float:
     return _number(name, value, lambda v: 0 < v <= LARGEST, "a finite number above 0")
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _integer(name: str, value: Any, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ArgumentError(f"GradScaler: got {name}={value!r}; expected an integer of at least {least}")
     return value

@@ -81,8 +81,8 @@ class normalize(Module):
             if image.dtype.kind != "f":
                 raise DTypeError(f"normalize: got image {i} of {image.dtype}; expected floats: decode to flow.float32")
             if not image.shape[2] == len(self.mean) == len(self.std):
-                wanted = f"{image.shape[2]} numbers of both, as image {i} has channels"
-                raise refusal(ShapeError, "normalize", wanted, std=self.std, mean=self.mean)
+                expected = f"{image.shape[2]} numbers of both, as image {i} has channels"
+                raise refusal(ShapeError, "normalize", expected, std=self.std, mean=self.mean)
         return buffer_of([((x - self.mean) / self.std).astype(x.dtype) for x in images], input.shape)
 
     def extra_repr(self) -> str:
@@ -108,8 +108,8 @@ class batch_align(Module):
     def __init__(self, shape: Sequence[int], dtype: dtype, alignment: int):
         super().__init__()
         if alignment < 0 or alignment & (alignment - 1) or len(shape) != 3:
-            wanted = "three sizes, and a power of two or 0"
-            raise refusal(ArgumentError, "batch_align", wanted, shape=tuple(shape), alignment=alignment)
+            expected = "three sizes, and a power of two or 0"
+            raise refusal(ArgumentError, "batch_align", expected, shape=tuple(shape), alignment=alignment)
         if dtype not in (uint8, float32):
             raise DTypeError(f"batch_align: got dtype={dtype}; expected flow.uint8 or flow.float32")
         self.shape, self.dtype, self.alignment = tuple(shape), dtype, alignment
@@ -121,8 +121,8 @@ class batch_align(Module):
         for i, image in enumerate(images):
             h, w, c = image.shape
             if h > result.shape[1] or w > result.shape[2] or c != channels:
-                wanted = f"at most {result.shape[1:3]} pixels of {channels} channels: give a larger shape"
-                raise ShapeError(f"batch_align: got image {i} of shape {image.shape}; expected {wanted}")
+                expected = f"at most {result.shape[1:3]} pixels of {channels} channels: give a larger shape"
+                raise ShapeError(f"batch_align: got image {i} of shape {image.shape}; expected {expected}")
             result[i, :h, :w] = within(image, result.dtype)
         return from_numpy(result)
 
@@ -215,13 +215,14 @@ class Resize(Module):
         sizes = [target_size] if keep_aspect_ratio else target_size
         fits = isinstance(sizes, list | tuple) and len(sizes) == 2 - keep_aspect_ratio
         if not fits or not all(isinstance(n, int) and n >= 1 for n in sizes):
-            wanted = "an int with keep_aspect_ratio, else (width, height), at least 1"
-            raise refusal(ArgumentError, "Resize", wanted, target_size=target_size, keep_aspect_ratio=keep_aspect_ratio)
+            expected = "an int with keep_aspect_ratio, else (width, height), at least 1"
+            options = {"target_size": target_size, "keep_aspect_ratio": keep_aspect_ratio}
+            raise refusal(ArgumentError, "Resize", expected, **options)
         if resize_side not in ("shorter", "longer"):
             raise refusal(ArgumentError, "Resize", "'shorter' or 'longer'", resize_side=resize_side)
         if interpolation_type not in (*KERNELS, "nn", "nearest_neighbor", "area", "auto"):
-            wanted = "bilinear, bicubic, nn, nearest_neighbor, area or auto"
-            raise refusal(ArgumentError, "Resize", wanted, interpolation_type=interpolation_type)
+            expected = "bilinear, bicubic, nn, nearest_neighbor, area or auto"
+            raise refusal(ArgumentError, "Resize", expected, interpolation_type=interpolation_type)
         if dtype not in (None, uint8, float32):
             raise DTypeError(f"Resize: got dtype={dtype}; expected flow.uint8 or flow.float32")
         self.target_size, self.min_size, self.max_size = target_size, min_size or 0, max_size or np.inf
@@ -242,19 +243,18 @@ class Resize(Module):
         sizes = [self.new_size(*image.shape[:2]) for image in images]
         pairs = zip(sizes, images, strict=True)
         scale = np.array([(w / x.shape[1], h / x.shape[0]) for (w, h), x in pairs], np.float32).reshape(-1, 2)
-        kinds = [x.dtype if self.keep_aspect_ratio else self.dtype.numpy for x in images]
-        resized = [
-            resize(x, *size, self.interpolation_type, kind) for x, size, kind in zip(images, sizes, kinds, strict=True)
-        ]
+        dtypes = [x.dtype if self.keep_aspect_ratio else self.dtype.numpy for x in images]
+        triples = zip(images, sizes, dtypes, strict=True)
+        resized = [resize(x, *size, self.interpolation_type, dtype) for x, size, dtype in triples]
         if self.keep_aspect_ratio:
-            found = from_numpy(np.array(sizes, int32.numpy).reshape(-1, 2))
-            return buffer_of(resized, input.shape), from_numpy(scale), found
+            new_sizes = from_numpy(np.array(sizes, int32.numpy).reshape(-1, 2))
+            return buffer_of(resized, input.shape), from_numpy(scale), new_sizes
         for i, image in enumerate(images):
             if image.shape[2] != self.channels:
                 raise ShapeError(f"Resize: got image {i} of shape {image.shape}; expected {self.channels} channels")
         width, height = self.target_size
-        made = np.array(resized, self.dtype.numpy).reshape(-1, height, width, self.channels)
-        return from_numpy(made), from_numpy(scale), None
+        batch = np.array(resized, self.dtype.numpy).reshape(-1, height, width, self.channels)
+        return from_numpy(batch), from_numpy(scale), None
 
     def new_size(self, height: int, width: int) -> tuple[int, int]:
         """The new width and height of an image."""
@@ -270,24 +270,24 @@ class Resize(Module):
         return (short, long) if width < height else (long, short)
 
 
-def resize(image: np.ndarray, width: int, height: int, interpolation_type: str, kind: np.dtype) -> np.ndarray:
+def resize(image: np.ndarray, width: int, height: int, interpolation_type: str, dtype: np.dtype) -> np.ndarray:
     """An image (H, W, C) in another size, rounded for integers."""
     h, w, _ = image.shape
     if interpolation_type == "auto":
         interpolation_type = "bilinear" if width * height >= w * h else "area"
     if interpolation_type in ("nn", "nearest_neighbor"):
         rows, columns = np.arange(height) * h // height, np.arange(width) * w // width
-        return within(image[rows[:, None], columns], kind)
+        return within(image[rows[:, None], columns], dtype)
     weights = matrix(interpolation_type)
     values = np.einsum("ih,hwc,jw->ijc", weights(h, height), image.astype(np.float64), weights(w, width), optimize=True)
-    return within(np.rint(values) if kind.kind in "iu" else values, kind)
+    return within(np.rint(values) if dtype.kind in "iu" else values, dtype)
 
 
-def within(image: np.ndarray, kind: np.dtype) -> np.ndarray:
+def within(image: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """An image of another dtype: integers end at their limits, rather than begin again at the other one."""
-    if kind.kind in "iu" and kind != image.dtype:
-        image = image.clip(np.iinfo(kind).min, np.iinfo(kind).max)
-    return image.astype(kind)
+    if dtype.kind in "iu" and dtype != image.dtype:
+        image = image.clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return image.astype(dtype)
 
 
 def matrix(interpolation_type: str) -> Callable[[int, int], np.ndarray]:

@@ -118,12 +118,12 @@ class MultiheadAttention(Layer):
         if query.ndim not in (2, 3) or key.ndim != query.ndim or value.ndim != query.ndim:
             shapes = [tuple(x.shape) for x in (query, key, value)]
             raise ShapeError(f"MultiheadAttention: got shapes {shapes}; expected all 3-D, or all 2-D without a batch")
-        alone, batch_dim = query.ndim == 2, 0 if self.batch_first else 1
-        query, *others = self._projected(query, key, value, batch_dim if alone else None)
+        unbatched, batch_dim = query.ndim == 2, 0 if self.batch_first else 1
+        query, *key_value = self._projected(query, key, value, batch_dim if unbatched else None)
         mask = self._mask(query, attn_mask, key_padding_mask)
-        key, value = (self._longer(x, added) for x, added in zip(others, (self.bias_k, self.bias_v), strict=True))
+        key, value = (self._longer(x, added) for x, added in zip(key_value, (self.bias_k, self.bias_v), strict=True))
         if mask is not None:
-            mask = pad(mask, (0, key.shape[2] - others[0].shape[2]))
+            mask = pad(mask, (0, key.shape[2] - key_value[0].shape[2]))
         result, weights = attend(query, key, value, mask, self.dropout if self.training else 0.0)
         result = permute(result, (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3))
         result = self.out_proj(reshape(result, (*result.shape[:2], self.embed_dim)))
@@ -131,7 +131,7 @@ class MultiheadAttention(Layer):
             weights = None
         elif average_attn_weights:
             weights = mean(weights, 1)
-        if alone:
+        if unbatched:
             return squeeze(result, batch_dim), None if weights is None else squeeze(weights, 0)
         return result, weights
 
@@ -149,8 +149,8 @@ class MultiheadAttention(Layer):
         if self.in_proj_weight is not None:
             weights = chunk(self.in_proj_weight, 3)
         biases = (None,) * 3 if bias is None else chunk(bias, 3)
-        found = [linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)]
-        return [permute(reshape(x, (*x.shape[:2], self.num_heads, self.head_dim)), order) for x in found]
+        projected = [linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)]
+        return [permute(reshape(x, (*x.shape[:2], self.num_heads, self.head_dim)), order) for x in projected]
 
     def _longer(self, x: Tensor, added: Tensor | None) -> Tensor:
         """Keys or values of each head, with what comes after them."""

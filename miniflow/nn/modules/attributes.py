@@ -22,8 +22,8 @@ def raise_unknown(module: Any, name: str) -> NoReturn:
 
 def check_name(module: Any, table: str, name: str) -> None:
     """Raise AttributeError before `Module.__init__`, and ArgumentError for a name that cannot be used."""
-    kind, cls, own = KINDS[table], type(module), vars(module)
-    if "_parameters" not in own:
+    kind, cls, attributes = KINDS[table], type(module), vars(module)
+    if "_parameters" not in attributes:
         raise AttributeError(
             f"cannot assign {kind} {name!r} before Module.__init__ has run: "
             f"call super().__init__() first in {cls.__name__}.__init__"
@@ -32,8 +32,8 @@ def check_name(module: Any, table: str, name: str) -> None:
         raise ArgumentTypeError(f"{cls.__name__}: got {name!r} as the name of a {kind}; expected a str")
     if name == "" or "." in name:
         raise ArgumentError(f"{cls.__name__}: got {name!r} as the name of a {kind}; expected one without dots")
-    others = [own, own["_computed"], *(own[other] for other in KINDS if other != table)]
-    if name not in own[table] and (hasattr(cls, name) or any(name in names for names in others)):
+    namespaces = [attributes, attributes["_computed"], *(attributes[other] for other in KINDS if other != table)]
+    if name not in attributes[table] and (hasattr(cls, name) or any(name in names for names in namespaces)):
         raise ArgumentError(f"{cls.__name__}: the attribute {name!r} exists already; choose another name")
 
 

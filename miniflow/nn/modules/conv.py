@@ -182,13 +182,13 @@ class ConvTranspose2d(Convolution):
     def _extra(self, input: Tensor, output_size: tuple[int, ...]) -> tuple[int, ...]:
         along = zip(input.shape[-self.dims :], self.kernel_size, self.stride, self.padding, self.dilation, strict=True)
         least = tuple([(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in along])
-        wanted = output_size[-self.dims :]
+        sizes = output_size[-self.dims :]
         if len(output_size) not in (self.dims, input.ndim) or any(
-            not 0 <= size - n < s for size, n, s in zip(wanted, least, self.stride, strict=True)
+            not 0 <= size - n < s for size, n, s in zip(sizes, least, self.stride, strict=True)
         ):
             most = tuple([n + s - 1 for n, s in zip(least, self.stride, strict=True)])
             raise ShapeError(f"{self._get_name()}: got output_size={output_size}; expected from {least} to {most}")
-        return tuple([size - n for size, n in zip(wanted, least, strict=True)])
+        return tuple([size - n for size, n in zip(sizes, least, strict=True)])
 
 
 class ConvTranspose1d(ConvTranspose2d):

@@ -98,8 +98,8 @@ class Embedding(Layer):
     def _described(self, **defaults: Any) -> str:
         """The sizes, and what is not as by default."""
         values = {name: getattr(self, name) for name in defaults}
-        others = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
-        return ", ".join([str(self.num_embeddings), str(self.embedding_dim), *others])
+        changed = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
+        return ", ".join([str(self.num_embeddings), str(self.embedding_dim), *changed])
 
 
 class EmbeddingBag(Embedding):

@@ -65,9 +65,9 @@ def _hook_gradients(values: Sequence[Any], on_gradients: Callable, fill: bool) -
     return _replaced(values, positions, results), positions
 
 
-def _replaced(values: Sequence[Any], positions: Sequence[int], others: Sequence[Any]) -> tuple[Any, ...]:
+def _replaced(values: Sequence[Any], positions: Sequence[int], replacements: Sequence[Any]) -> tuple[Any, ...]:
     """`values` with those at `positions` replaced by `others`."""
-    changed = dict(zip(positions, others, strict=True))
+    changed = dict(zip(positions, replacements, strict=True))
     return tuple([changed.get(i, value) for i, value in enumerate(values)])
 
 
@@ -118,10 +118,10 @@ class _BackwardHooks:
         grad_output, self.grad_output = self.grad_output, None
         return self._run(self.hooks, grad_input, "grad_input", grad_output)
 
-    def _run(self, hooks: list[Callable], gradients: tuple, what: str, *others: tuple) -> tuple:
+    def _run(self, hooks: list[Callable], gradients: tuple, what: str, *grad_output: tuple) -> tuple:
         """Call the hooks one after the other; each may replace `gradients`."""
         for hook in hooks:
-            returned = hook(self.module, gradients, *others)
+            returned = hook(self.module, gradients, *grad_output)
             if returned is not None:
                 returned = (returned,) if isinstance(returned, Tensor) else tuple(returned)
                 if len(returned) != len(gradients):

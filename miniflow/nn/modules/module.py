@@ -73,8 +73,8 @@ class Module:
         """Explain an error that comes from an argument which is not a tensor."""
         for value in values:
             if value is error.obj and hasattr(Tensor, error.name) and not isinstance(value, Tensor):
-                kind = type(value).__name__
-                message = f"{self._get_name()}: got a {kind}; expected a Tensor: wrap the values with flow.tensor"
+                type_name = type(value).__name__
+                message = f"{self._get_name()}: got a {type_name}; expected a Tensor: wrap the values with flow.tensor"
                 raise ArgumentTypeError(message) from error
 
     def _get_name(self) -> str:
@@ -84,29 +84,29 @@ class Module:
 
     def __getattr__(self, name: str) -> Any:
         """Called when ordinary lookup fails."""
-        own = self.__dict__
+        attributes = self.__dict__
         for table in KINDS:
-            if table in own and name in own[table]:
-                return own[table][name]
-        if name in own.get("_computed", ()):
-            return own["_computed"][name](self)
+            if table in attributes and name in attributes[table]:
+                return attributes[table][name]
+        if name in attributes.get("_computed", ()):
+            return attributes["_computed"][name](self)
         raise_unknown(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        own = self.__dict__
+        attributes = self.__dict__
         if modes.tracer is not None:
             modes.tracer.kept.assigning(self, name)
         if isinstance(value, Parameter | Module):
             table = "_parameters" if isinstance(value, Parameter) else "_modules"
-            for other in (own, *(own.get(other, {}) for other in KINDS if other != table)):
+            for other in (attributes, *(attributes.get(other, {}) for other in KINDS if other != table)):
                 other.pop(name, None)  # in its own table it keeps its position
             self._add(table, name, value)
             return
         for table in KINDS:
-            if name in own.get(table, ()):
+            if name in attributes.get(table, ()):
                 self._store(table, name, value)
                 return
-        if name in own.get("_computed", ()):
+        if name in attributes.get("_computed", ()):
             raise AttributeError(f"{name!r} of {self._get_name()} is computed from other tensors; set one of these")
         object.__setattr__(self, name, value)
 
@@ -392,8 +392,8 @@ class Module:
 
     def _own_state(self) -> dict[str, Tensor]:
         """The parameters and persistent buffers of this module alone."""
-        own = {**self._parameters, **{k: b for k, b in self._buffers.items() if k not in self._not_saved}}
-        return {name: member for name, member in own.items() if member is not None}
+        members = {**self._parameters, **{k: b for k, b in self._buffers.items() if k not in self._not_saved}}
+        return {name: member for name, member in members.items() if member is not None}
 
     def load_state_dict(
         self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
@@ -413,13 +413,13 @@ class Module:
             CheckpointError: if the state does not match, listing all differences; the module is then unchanged.
         """
         modules = {path and f"{path}.": module for path, module in self.named_modules(remove_duplicate=False)}
-        own = {path + key: value for path, m in modules.items() for key, value in m._own_state().items()}
+        current = {path + key: value for path, m in modules.items() for key, value in m._own_state().items()}
         if isinstance(state_dict, Mapping):
             state_dict = dict(state_dict)
             for path, module in modules.items():
                 module._rename_state(state_dict, path)
         owners = {path + key: (m, key) for path, m in modules.items() for key in m._own_state()} if assign else None
-        return state.load(self._get_name(), own, state_dict, strict, owners)
+        return state.load(self._get_name(), current, state_dict, strict, owners)
 
     def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
         """Let the entries for this module have the names that they have here."""
@@ -436,8 +436,8 @@ class Module:
     def __copy__(self: Self) -> Self:
         result = type(self).__new__(type(self))
         for name, value in vars(self).items():
-            own = name.startswith("_") and isinstance(value, dict | set | list)
-            result.__dict__[name] = copy.copy(value) if own else value
+            is_table = name.startswith("_") and isinstance(value, dict | set | list)
+            result.__dict__[name] = copy.copy(value) if is_table else value
         return result
 
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:

@@ -62,9 +62,9 @@ class BatchNorm(Norm):
         self.affine, self.track_running_stats = affine, track_running_stats
         weight = (num_features,) if affine else None
         self.add_parameters(device, dtype, weight=weight, bias=weight if bias else None)
-        place = {"device": device, "dtype": dtype}
-        self.register_buffer("running_mean", zeros(num_features, **place) if track_running_stats else None)
-        self.register_buffer("running_var", ones(num_features, **place) if track_running_stats else None)
+        factory_kwargs = {"device": device, "dtype": dtype}
+        self.register_buffer("running_mean", zeros(num_features, **factory_kwargs) if track_running_stats else None)
+        self.register_buffer("running_var", ones(num_features, **factory_kwargs) if track_running_stats else None)
         self.register_buffer("num_batches_tracked", tensor(0, device=device) if track_running_stats else None)
         self.reset_parameters()
 

@@ -72,7 +72,7 @@ class RecurrentBase(Layer):
         changed = [f", {name}={getattr(self, name)}" for name, x in self.usual.items() if getattr(self, name) != x]
         return f"{self.input_size}, {self.hidden_size}{''.join(changed)}"
 
-    def _given(self, hx: Any, like: Tensor, *shapes: tuple[int, ...]) -> State:
+    def _initial_state(self, hx: Any, like: Tensor, *shapes: tuple[int, ...]) -> State:
         """The state that was passed, or zeros."""
         if hx is None:
             return tuple([zeros(shape, dtype=like.dtype, device=like._place_and_sbp) for shape in shapes])
@@ -88,8 +88,8 @@ class TimeSteps(Function):
     @staticmethod
     def forward(ctx, x, h, c, weight, bias, cell, sizes, reverse):
         ctx.attrs = {"cell": cell, "sizes": sizes, "reverse": reverse}
-        y, h_last, c_last, *kept = call(Recurrent, x, h, c, weight, bias, **ctx.attrs)
-        ctx.save_for_backward(x, h, c, weight, bias, y, *kept)
+        y, h_last, c_last, *saved = call(Recurrent, x, h, c, weight, bias, **ctx.attrs)
+        ctx.save_for_backward(x, h, c, weight, bias, y, *saved)
         return (y, h_last) if c is None else (y, h_last, c_last)
 
     @staticmethod
@@ -102,8 +102,8 @@ class TimeSteps(Function):
         attrs = dict(ctx.attrs)
         y, state = scan(CELLS[attrs.pop("cell")], x, state, weight, bias, **attrs)
         needed = [t for t, need in zip(inputs, ctx.needs_input_grad, strict=False) if need]
-        found = iter(grad((y, *state), needed, cotangents, create_graph=True))
-        return *[next(found) if need else None for need in ctx.needs_input_grad[:5]], None, None, None
+        gradients = iter(grad((y, *state), needed, cotangents, create_graph=True))
+        return *[next(gradients) if need else None for need in ctx.needs_input_grad[:5]], None, None, None
 
 
 class RNNBase(RecurrentBase):
@@ -166,23 +166,23 @@ class RNNBase(RecurrentBase):
             raise ShapeError(
                 f"{self._get_name()}: got {tuple(input.shape)}; expected 2 or 3 dims, the last of {self.input_size}"
             )
-        alone, swapped = input.ndim == 2, self.batch_first and input.ndim == 3
-        x = unsqueeze(input, 1) if alone else transpose(input, 0, 1) if swapped else input
+        unbatched, swapped = input.ndim == 2, self.batch_first and input.ndim == 3
+        x = unsqueeze(input, 1) if unbatched else transpose(input, 0, 1) if swapped else input
         time, batch, features = x.shape
         if time == 0:
             raise ShapeError(f"{self._get_name()}: got {tuple(input.shape)}; expected at least one time step")
-        if alone and hx is not None:
-            hx = self._returned(tuple([unsqueeze(s, 1) for s in self._given(hx, x)]))
+        if unbatched and hx is not None:
+            hx = self._returned(tuple([unsqueeze(s, 1) for s in self._initial_state(hx, x)]))
         y, state = self._layers(reshape(x, (time * batch, features)), [batch] * time, hx, time)
         y = reshape(y, (time, batch, y.shape[1]))
-        if alone:
+        if unbatched:
             return squeeze(y, 1), self._returned(tuple([squeeze(s, 1) for s in state]))
         return transpose(y, 0, 1) if swapped else y, self._returned(state)
 
     def _packed(self, sequence: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
         data, sizes, order, back = sequence
         if hx is not None and order is not None:
-            hx = self._returned(tuple([index_select(s, 1, order) for s in self._given(hx, data)]))
+            hx = self._returned(tuple([index_select(s, 1, order) for s in self._initial_state(hx, data)]))
         y, state = self._layers(data, np.asarray(sizes.numpy()).tolist(), hx)
         if back is not None:
             state = tuple([index_select(s, 1, back) for s in state])
@@ -195,14 +195,14 @@ class RNNBase(RecurrentBase):
         """
         widths = (self.result_size, self.hidden_size)[: self.states]
         shapes = [(len(self.directions) * self.num_layers, sizes[0], width) for width in widths]
-        given, last = self._given(hx, x, *shapes), []
-        check_state(self._get_name(), given, *shapes)
+        initial, last = self._initial_state(hx, x, *shapes), []
+        check_state(self._get_name(), initial, *shapes)
         for k in range(self.num_layers):
             results = []
             for direction in self.directions:
                 end = f"_l{k}{direction}"
                 bias_ih, bias_hh = (getattr(self, f"bias_{n}{end}") if self.bias else None for n in ("ih", "hh"))
-                state = tuple([s[len(last)] for s in given])
+                state = tuple([s[len(last)] for s in initial])
                 parameters = (*(getattr(self, f"weight_{n}{end}") for n in ("ih", "hh")), bias_ih, bias_hh)
                 if self.proj_size:
                     weight_hr = getattr(self, f"weight_hr{end}")
@@ -216,7 +216,7 @@ class RNNBase(RecurrentBase):
             x = results[0] if len(results) == 1 else cat(results, 1)
             if k + 1 < self.num_layers:
                 x = dropout(x, self.dropout, self.training)
-        return x, tuple([stack(parts) for parts in zip(*last, strict=True)])
+        return x, tuple([stack(states) for states in zip(*last, strict=True)])
 
     def flatten_parameters(self) -> None:
         """Does nothing: there is no cuDNN that would want one block of memory."""
@@ -309,15 +309,15 @@ class RNNCellBase(RecurrentBase):
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         if input.ndim not in (1, 2):
             raise ShapeError(f"{self._get_name()}: got {tuple(input.shape)}; expected 1 or 2 dims")
-        alone = input.ndim == 1
+        unbatched = input.ndim == 1
         shapes = [(*input.shape[:-1], self.hidden_size)] * self.states
-        state = self._given(hx, input, *shapes)
+        state = self._initial_state(hx, input, *shapes)
         check_state(self._get_name(), state, *shapes)
-        if alone:
+        if unbatched:
             input, state = unsqueeze(input, 0), tuple([unsqueeze(s, 0) for s in state])
         parameters = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         _, state = self._scan(input, state, *parameters, [input.shape[0]], False)
-        return self._returned(tuple([squeeze(s, 0) for s in state]) if alone else state)
+        return self._returned(tuple([squeeze(s, 0) for s in state]) if unbatched else state)
 
 
 class RNNCell(RNNCellBase):

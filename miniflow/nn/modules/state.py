@@ -27,26 +27,26 @@ class IncompatibleKeys(NamedTuple):
 
 
 def load(
-    name: str, own: Mapping[str, Tensor], state_dict: Mapping[str, Any], strict: bool, owners: Mapping | None = None
+    name: str, target: Mapping[str, Tensor], state_dict: Mapping[str, Any], strict: bool, owners: Mapping | None = None
 ) -> IncompatibleKeys:
-    """The work of `Module.load_state_dict` and that of graphs: compare everything with `own` first, then copy.
+    """`load_state_dict` of modules and graphs: compare every entry with `target`, the present state, then copy.
 
-    Or, if `owners` has a module and the name of its attribute for each, assign.
+    If `owners` has (module, attribute name) for each key, values are assigned instead of copied.
     """
     if not isinstance(state_dict, Mapping):
         raise CheckpointError(
             f"{name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict of tensors from state_dict()"
         )
-    missing = [key for key in own if key not in state_dict]
-    unexpected = [key for key in state_dict if key not in own]
+    missing = [key for key in target if key not in state_dict]
+    unexpected = [key for key in state_dict if key not in target]
     problems = []
-    for key in own:
-        if key in state_dict and not _fits(state_dict[key], own[key]):
-            problems.append(f"size mismatch for {key}: {_describe(state_dict[key])}; expected {_describe(own[key])}")
-        elif key in state_dict and not owners and (problem := place_problem(state_dict[key], own[key])):
+    for key in target:
+        if key in state_dict and not _fits(state_dict[key], target[key]):
+            problems.append(f"size mismatch for {key}: {_describe(state_dict[key])}; expected {_describe(target[key])}")
+        elif key in state_dict and not owners and (problem := place_problem(state_dict[key], target[key])):
             problems.append(f"{key} is {problem}")
     if strict:
-        problems += [f"{key} is missing; expected {_describe(own[key])}" for key in missing]
+        problems += [f"{key} is missing; expected {_describe(target[key])}" for key in missing]
         problems += [f"{key} is unexpected: {_describe(state_dict[key])}" for key in unexpected]
     if problems:
         remedy = "build the module as it was when saved"
@@ -55,7 +55,7 @@ def load(
         lines = "".join(f"\n    {problem}" for problem in problems)
         raise CheckpointError(f"{name}.load_state_dict: nothing was loaded, {remedy}:{lines}")
     with no_grad():
-        for key, value in own.items():
+        for key, value in target.items():
             if key in state_dict and owners:
                 setattr(*owners[key], _assigned(state_dict[key], value))
             elif key in state_dict:
@@ -63,25 +63,25 @@ def load(
     return IncompatibleKeys(missing, unexpected)
 
 
-def _assigned(value: Any, own: Tensor) -> Tensor:
-    """What takes the place of a parameter or a buffer."""
+def _assigned(value: Any, target: Tensor) -> Tensor:
+    """The new parameter or buffer that replaces `target` (`load_state_dict(assign=True)`)."""
     value = value if isinstance(value, Tensor) else tensor(value)
-    if not isinstance(own, Parameter):
+    if not isinstance(target, Parameter):
         return value
     if isinstance(value, Parameter):
-        return value.requires_grad_(own.requires_grad)
-    return Parameter(value, own.requires_grad)
+        return value.requires_grad_(target.requires_grad)
+    return Parameter(value, target.requires_grad)
 
 
-def _fits(value: Any, own: Tensor) -> bool:
-    return isinstance(value, Tensor | np.ndarray) and tuple(value.shape) == tuple(own.shape)
+def _fits(value: Any, target: Tensor) -> bool:
+    return isinstance(value, Tensor | np.ndarray) and tuple(value.shape) == tuple(target.shape)
 
 
-def place_problem(value: Any, own: Tensor) -> str:
-    """Why a tensor cannot be copied where `own` is: one of them is global, and the other is not; "" if it can."""
-    if (isinstance(value, Tensor) and value.is_global) == own.is_global:
+def place_problem(value: Any, target: Tensor) -> str:
+    """Why a value cannot be copied into `target`: only one of them is a global tensor; "" if it can."""
+    if (isinstance(value, Tensor) and value.is_global) == target.is_global:
         return ""
-    if own.is_global:
+    if target.is_global:
         return "local; expected a global tensor: use to_global(placement, sbp)"
     return "a global tensor; expected a local one: use to_global(sbp=flow.sbp.broadcast).to_local()"
 

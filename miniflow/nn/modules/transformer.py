@@ -58,15 +58,15 @@ class TransformerLayer(Layer):
         self.activation = ACTIVATIONS.get(activation, activation)
         self.d_model, self.nhead, self.dim_feedforward = d_model, nhead, dim_feedforward
         self.layer_norm_eps, self.batch_first, self.norm_first = layer_norm_eps, batch_first, norm_first
-        own = {"bias": bias, "device": device, "dtype": dtype}
+        options = {"bias": bias, "device": device, "dtype": dtype}
         for name in self.attentions:
-            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **own))
-        self.linear1 = Linear(d_model, dim_feedforward, **own)
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **options))
+        self.linear1 = Linear(d_model, dim_feedforward, **options)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, **own)
+        self.linear2 = Linear(dim_feedforward, d_model, **options)
         numbers = range(1, len(self.attentions) + 2)
         for i in numbers:
-            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, **own))
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, **options))
         for i in numbers:
             setattr(self, f"dropout{i}", Dropout(dropout))
 
@@ -216,15 +216,15 @@ class Transformer(Layer):
     ):  # fmt: skip
         super().__init__()
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
-        own = {"bias": bias, "device": device, "dtype": dtype}
+        options = {"bias": bias, "device": device, "dtype": dtype}
         sizes = d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first
         self.encoder, self.decoder = custom_encoder, custom_decoder
         if custom_encoder is None:
-            norm = LayerNorm(d_model, layer_norm_eps, **own)
-            self.encoder = TransformerEncoder(TransformerEncoderLayer(*sizes, **own), num_encoder_layers, norm)
+            norm = LayerNorm(d_model, layer_norm_eps, **options)
+            self.encoder = TransformerEncoder(TransformerEncoderLayer(*sizes, **options), num_encoder_layers, norm)
         if custom_decoder is None:
-            norm = LayerNorm(d_model, layer_norm_eps, **own)
-            self.decoder = TransformerDecoder(TransformerDecoderLayer(*sizes, **own), num_decoder_layers, norm)
+            norm = LayerNorm(d_model, layer_norm_eps, **options)
+            self.decoder = TransformerDecoder(TransformerDecoderLayer(*sizes, **options), num_decoder_layers, norm)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

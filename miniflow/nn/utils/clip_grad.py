@@ -47,8 +47,8 @@ class ClipGradValue(Op):
     mutates = (0,)
 
 
-def _tensors(name: str, what: str, given: Tensor | Iterable[Tensor], remedy: str) -> list[Tensor]:
-    tensors = [given] if isinstance(given, Tensor) else list(given)
+def _tensors(name: str, what: str, values: Tensor | Iterable[Tensor], remedy: str) -> list[Tensor]:
+    tensors = [values] if isinstance(values, Tensor) else list(values)
     for x in tensors:
         if not isinstance(x, Tensor):
             raise ArgumentTypeError(f"{name}: got a {type(x).__name__} among the {what}; expected tensors: {remedy}")
@@ -114,7 +114,7 @@ def _total_norm(name: str, tensors: list[Tensor], norm_type: float, error_if_non
         raise ArgumentError(f"{name}: got norm_type={norm_type}; expected a number above 0, or float('inf')")
     if not tensors:
         return tensor(0.0)
-    norms = [call(TotalNorm, *some, norm_type=norm_type) for some in by_device(tensors)]
+    norms = [call(TotalNorm, *group, norm_type=norm_type) for group in by_device(tensors)]
     total = norms[0]
     if len(norms) > 1:
         total = call(TotalNorm, *[norm.to(total._place) for norm in norms], norm_type=norm_type)
@@ -124,8 +124,8 @@ def _total_norm(name: str, tensors: list[Tensor], norm_type: float, error_if_non
 
 
 def _scale(gradients: list[Tensor], max_norm: float, total: Tensor) -> None:
-    for some in by_device(gradients):
-        update(ClipGradNorm, some, [total.to(some[0]._place)] * len(some), max_norm=max_norm)
+    for group in by_device(gradients):
+        update(ClipGradNorm, group, [total.to(group[0]._place)] * len(group), max_norm=max_norm)
 
 
 @no_grad
@@ -220,5 +220,5 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     """
     if not clip_value >= 0:
         raise ArgumentError(f"clip_grad_value_: got clip_value={clip_value}; expected a number of at least 0")
-    for some in by_device(_gradients("clip_grad_value_", parameters)):
-        update(ClipGradValue, some, clip_value=clip_value)
+    for group in by_device(_gradients("clip_grad_value_", parameters)):
+        update(ClipGradValue, group, clip_value=clip_value)

@@ -72,8 +72,8 @@ def pack_padded_sequence(
             f"pack_padded_sequence: got lengths {counts.tolist()}, which increase; sort them, or enforce_sorted=False"
         )
     steps, rows = np.nonzero(np.arange(counts.max())[:, None] < counts[order])
-    places = order[rows] * time + steps if batch_first else steps * batch + order[rows]
-    data = index_select(reshape(input, (time * batch, *input.shape[2:])), 0, as_tensor(places, device=input._place))
+    indices = order[rows] * time + steps if batch_first else steps * batch + order[rows]
+    data = index_select(reshape(input, (time * batch, *input.shape[2:])), 0, as_tensor(indices, device=input._place))
     sizes = as_tensor(np.bincount(steps), device="cpu")
     if enforce_sorted:
         return PackedSequence(data, sizes)
@@ -107,11 +107,11 @@ def pad_packed_sequence(
     steps = np.arange(time)[:, None]
     running = order < np.pad(sizes, (0, time - len(sizes)))[:, None]
     starts = np.pad(np.cumsum(sizes) - sizes, (0, time - len(sizes)))
-    places = np.where(running, starts[steps] + order, len(data))  # the last row is the padding
+    indices = np.where(running, starts[steps] + order, len(data))  # the last row is the padding
     padding = full((1, *data.shape[1:]), padding_value, dtype=data.dtype, device=data._place)
-    places = places.T if batch_first else places
-    found = index_select(cat([data, padding]), 0, as_tensor(places.reshape(-1).copy(), device=data._place))
-    return reshape(found, (*places.shape, *data.shape[1:])), as_tensor(running.sum(0), device="cpu")
+    indices = indices.T if batch_first else indices
+    padded = index_select(cat([data, padding]), 0, as_tensor(indices.reshape(-1).copy(), device=data._place))
+    return reshape(padded, (*indices.shape, *data.shape[1:])), as_tensor(running.sum(0), device="cpu")
 
 
 def pad_sequence(
@@ -168,6 +168,6 @@ def check_state(op: str, state: Sequence[Tensor], *shapes: tuple[int, ...]) -> N
     """Refuse another number of states, or states of other shapes."""
     if len(state) != len(shapes):
         raise ArgumentError(f"{op}: got {len(state)} states; expected {len(shapes)}, as in (h, c)")
-    for x, wanted in zip(state, shapes, strict=True):
-        if tuple(x.shape) != wanted:
-            raise ShapeError(f"{op}: got a state of shape {tuple(x.shape)}; expected {wanted}")
+    for x, shape in zip(state, shapes, strict=True):
+        if tuple(x.shape) != shape:
+            raise ShapeError(f"{op}: got a state of shape {tuple(x.shape)}; expected {shape}")

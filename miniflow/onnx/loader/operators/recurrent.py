@@ -91,4 +91,4 @@ def recurrent(
     y, last = layer(sequence, layer._returned(states))
     y = pad_packed_sequence(y, total_length=time)[0] if varying else y
     y = y.reshape(time, batch, len(ends), -1).transpose(1, 2)
-    return y, *layer._given(last, x, ())
+    return y, *layer._initial_state(last, x, ())
